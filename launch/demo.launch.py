@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start a camera (a synthetic approach, or any source) and the perception node watching it."""
+
+from launch import LaunchContext, LaunchDescription
+from launch.actions import (
+    DeclareLaunchArgument,
+    IncludeLaunchDescription,
+    OpaqueFunction,
+    Shutdown,
+)
+from launch.launch_description_sources import PythonLaunchDescriptionSource
+from launch.substitutions import LaunchConfiguration, PathJoinSubstitution, ThisLaunchFileDir
+from launch_ros.actions import Node
+from launch_ros.parameter_descriptions import ParameterValue
+
+SWITCH = ['true', 'false', 'True', 'False']
+ARGUMENTS = (  # name, default, allowed values, description
+    ('source', 'synthetic', None,
+     'What to play: synthetic, a camera index, or the path of a video, image folder, recording '
+     'folder or bag'),
+    ('camera', 'camera', None, 'Name of the camera; images come on NAME/image_raw'),
+    ('rate', '', None, 'Frames per second; empty keeps the rate of the source'),
+    ('loop', 'true', SWITCH, 'Start again at the end; false ends everything there'),
+    ('transport', 'raw', ['raw', 'compressed', 'both'], 'Image topics that are published'),
+    ('namespace', '', None, 'Namespace of both nodes'),
+    ('params_file', 'default.yaml', None, 'Parameter file of the perception node'),
+    ('device', '', None, 'Where the model runs: auto, cpu, cuda, cuda:N or mps'),
+    ('model_size', '', None, 'Size of the encoder: tiny, small, base, large, huge, giant...'),
+    ('num_frames', '', None, 'Frames in a clip'),
+    ('weights', '', None, 'Safetensors file with the weights of the encoder'),
+    ('allow_random_weights', 'true', SWITCH,
+     'Run without trained weights; every output then says so'),
+    ('log_level', 'info', ['debug', 'info', 'warn', 'error', 'fatal'], 'Least severity logged'),
+)
+FORWARDED = ('namespace', 'params_file', 'device', 'model_size', 'num_frames', 'weights',
+             'allow_random_weights', 'log_level')
+
+
+def start(context: LaunchContext) -> list:
+    """Turn the values of the arguments into the two nodes."""
+    value = {name: LaunchConfiguration(name).perform(context) for name, *_ in ARGUMENTS}
+    # A camera index is text, too: the parameter would otherwise become an integer.
+    parameters = {name: ParameterValue(value[name], value_type=str)
+                  for name in ('source', 'camera', 'transport')}
+    parameters.update(loop=value['loop'].lower() == 'true', truth=True, wait_for_subscribers=True)
+    if value['rate']:
+        try:
+            parameters['rate'] = float(value['rate'])
+        except ValueError:
+            raise RuntimeError(f"rate is '{value['rate']}', must be a number") from None
+
+    camera = Node(
+        package='vjepa_ros', executable='camera_source', name='camera_source',
+        namespace=value['namespace'], parameters=[parameters],
+        arguments=['--ros-args', '--log-level', value['log_level']],
+        output='screen', emulate_tty=True,
+        on_exit=Shutdown(reason='the camera source has ended'))
+    perception = IncludeLaunchDescription(
+        PythonLaunchDescriptionSource(
+            PathJoinSubstitution([ThisLaunchFileDir(), 'vjepa.launch.py'])),
+        launch_arguments=[*((name, value[name]) for name in FORWARDED),
+                          ('cameras', value['camera'])])
+    return [perception, camera]
+
+
+def generate_launch_description() -> LaunchDescription:
+    """Declare the arguments and start the nodes."""
+    return LaunchDescription([
+        *(DeclareLaunchArgument(name, default_value=default, description=text, choices=choices)
+          for name, default, choices, text in ARGUMENTS),
+        OpaqueFunction(function=start)])

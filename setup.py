@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Describe the package to colcon (ament_python) and to pip."""
+
+import os
+from glob import glob
+
+from setuptools import find_packages, setup
+
+NAME = 'vjepa_ros'
+
+
+def requirements(environ):
+    """
+    Name what pip has to bring, which depends on who owns the rest.
+
+    Parameters
+    ----------
+    environ : mapping of str to str
+        The environment variables of the build.
+
+    Returns
+    -------
+    list of str
+        Requirements for the `Requires-Dist` lines of the package.
+    """
+    # colcon installs no requirements; package.xml names them there. A list would only harm: the
+    # OpenCV of apt is no distribution called opencv-python-headless, and a start script whose
+    # requirements are checked would refuse to run beside it.
+    if environ.get('COLCON') == '1':
+        return []
+    pip_only = ['torch>=2.4', 'safetensors>=0.4', 'rich>=12', 'matplotlib>=3.5', 'pillow>=9',
+                'psutil>=5.8', 'PyYAML>=5.4']
+    # A sourced ROS brings its own NumPy and OpenCV, and cv_bridge is compiled against them.
+    if 'ROS_DISTRO' in environ:
+        return pip_only
+    return [*pip_only, 'numpy>=1.21', 'opencv-python-headless>=4.5']
+
+
+setup(
+    name=NAME,
+    version='0.1.0',
+    description='V-JEPA 2 obstacle and collision perception for ROS 2',
+    license='Apache-2.0',
+    maintainer='vjepa_ros maintainers',
+    maintainer_email='maintainers@example.com',
+    packages=find_packages(include=[NAME, f'{NAME}.*']),
+    data_files=[
+        ('share/ament_index/resource_index/packages', [f'resource/{NAME}']),
+        (f'share/{NAME}', ['package.xml', 'LICENSE']),
+        (f'share/{NAME}/launch', sorted(glob('launch/*.launch.py'))),
+        (f'share/{NAME}/config', sorted(glob('config/*.yaml'))),
+    ],
+    python_requires='>=3.10',
+    install_requires=requirements(os.environ),
+    extras_require={'bags': ['rosbags>=0.10']},
+    zip_safe=True,
+    entry_points={
+        'console_scripts': [
+            f'vjepa_node = {NAME}.ros.main:main',
+            f'camera_source = {NAME}.ros.camera_source:main',
+            f'vjepa-ros = {NAME}.tools.cli:main',
+        ],
+    },
+)

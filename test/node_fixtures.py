@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node in its own process, cameras that publish to it, and what a test asks of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState, GetState
+from rcl_interfaces.msg import SetParametersResult
+from rcl_interfaces.srv import (
+    DescribeParameters,
+    GetParameters,
+    ListParameters,
+    SetParameters,
+    SetParametersAtomically,
+)
+from rclpy.parameter import Parameter, parameter_value_to_python
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from ros_harness import NodeProcess, Session
+from scenes import texture
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2
+from std_msgs.msg import Float32
+from std_srvs.srv import Trigger
+
+from vjepa_ros.perception.assessment import Assessment
+from vjepa_ros.ros import convert, read
+
+NODE = 'vjepa_ros.ros.main'
+# Small and quick: results come 0.3 s after the first frame.
+SMALL = {'allow_random_weights': True, 'num_frames': 4, 'image_size': 64, 'clip_fps': 10.0,
+         'device': 'cpu', 'max_rate': 60.0, 'no_frame_timeout': 30.0}
+KINDS = {'motion_score': Float32, 'obstacle_score': Float32, 'collision_probability': Float32,
+         'time_to_contact': Float32, 'assessment': PointCloud2, 'obstacles': PointCloud2,
+         'motion_map': Image, 'looming_map': Image, 'map_info': CameraInfo,
+         'features': PointCloud2, 'embedding': PointCloud2, 'overlay': Image,
+         'overlay/compressed': CompressedImage}
+TRANSITIONS = {'configure': Transition.TRANSITION_CONFIGURE,
+               'activate': Transition.TRANSITION_ACTIVATE,
+               'deactivate': Transition.TRANSITION_DEACTIVATE,
+               'cleanup': Transition.TRANSITION_CLEANUP,
+               'unconfigured_shutdown': Transition.TRANSITION_UNCONFIGURED_SHUTDOWN,
+               'inactive_shutdown': Transition.TRANSITION_INACTIVE_SHUTDOWN,
+               'active_shutdown': Transition.TRANSITION_ACTIVE_SHUTDOWN}
+SERVICES = {'change_state': ChangeState, 'get_state': GetState, 'set_parameters': SetParameters,
+            'set_parameters_atomically': SetParametersAtomically,
+            'get_parameters': GetParameters, 'list_parameters': ListParameters,
+            'describe_parameters': DescribeParameters, 'reset': Trigger, 'calibrate': Trigger}
+START_S = 60.0           # a process that imports PyTorch on a busy machine
+NS = 1_000_000_000
+
+
+class Node:
+    """The node under test, seen through its services and topics.
+
+    Attributes
+    ----------
+    process
+        Its process.
+    reports
+        Newest diagnostic status by its name without the name of the node.
+    """
+
+    def __init__(self, ros: Session, process: NodeProcess, name: str = '/vjepa_node') -> None:
+        self.ros = ros
+        self.process = process
+        self.name = name
+        self.reports: dict[str, DiagnosticStatus] = {}
+        self.report_count = 0
+        # Made at once, so that the node has found all of them when the first one is answered.
+        self._clients = {service: ros.node.create_client(kind, f'{name}/{service}')
+                         for service, kind in SERVICES.items()}
+        self._met = False
+        ros.node.create_subscription(DiagnosticArray, '/diagnostics', self._on_report, 10)
+
+    def _on_report(self, array: DiagnosticArray) -> None:
+        self.reports = {s.name.split(': ', 1)[1]: s for s in array.status}
+        self.report_count += 1
+
+    # -- services --------------------------------------------------------------------------
+
+    def ask(self, service: str, request: Any = None, timeout: float = 20.0) -> Any:
+        """Call a service of the node."""
+        if not self._met:
+            self._meet()
+        future = self._call(service, request)
+        assert self.ros.spin_until(future.done, timeout), (
+            f'no answer from {service} in {timeout} s\n{self.process.output}')
+        return future.result()
+
+    def _call(self, service: str, request: Any = None) -> Any:
+        client = self._clients[service]
+        assert self.ros.spin_until(client.service_is_ready, START_S), (
+            f'no service {service}\n{self.process.output}')
+        return client.call_async(request or SERVICES[service].Request())
+
+    def _meet(self) -> None:
+        """Ask until there is an answer: a server drops answers to clients it has not yet found."""
+        for _ in range(20):
+            if self.ros.spin_until(self._call('get_state').done, 1.0):
+                self._met = True
+                return
+        raise AssertionError(f'the node does not answer\n{self.process.output}')
+
+    def change(self, transition: str, timeout: float = 60.0) -> bool:
+        """Request a transition; whether it succeeded."""
+        request = ChangeState.Request(transition=Transition(id=TRANSITIONS[transition]))
+        return self.ask('change_state', request, timeout).success
+
+    def do(self, *transitions: str) -> None:
+        """Request transitions that must succeed."""
+        for transition in transitions:
+            assert self.change(transition), f'{transition} failed\n{self.process.output}'
+
+    @property
+    def state(self) -> str:
+        return self.ask('get_state').current_state.label
+
+    def try_set(self, name: str, value: Any) -> SetParametersResult:
+        """Set one parameter; the answer of the node."""
+        request = SetParameters.Request(parameters=[Parameter(name, value=value)
+                                                    .to_parameter_msg()])
+        return self.ask('set_parameters', request).results[0]
+
+    def set(self, **values: Any) -> None:
+        """Set parameters together, which must be accepted; ``__`` stands for a dot."""
+        request = SetParametersAtomically.Request(parameters=[
+            Parameter(name.replace('__', '.'), value=value).to_parameter_msg()
+            for name, value in values.items()])
+        result = self.ask('set_parameters_atomically', request).result
+        assert result.successful, result.reason
+
+    def get(self, name: str) -> Any:
+        request = GetParameters.Request(names=[name])
+        (value,) = self.ask('get_parameters', request).values
+        return parameter_value_to_python(value)
+
+    # -- topics ----------------------------------------------------------------------------
+
+    @contextmanager
+    def listen(self, topic: str, camera: str = 'camera') -> Iterator[list[Any]]:
+        """Subscribe to an output; the list fills with what arrives."""
+        got: list[Any] = []
+        subscription = self.ros.node.create_subscription(
+            KINDS[topic], f'{self.name}/{camera}/{topic}', got.append, 50)
+        try:
+            yield got
+        finally:
+            self.ros.node.destroy_subscription(subscription)
+
+    def next(self, got: list[Any], count: int = 1, timeout: float = 30.0) -> list[Any]:
+        """Wait for messages beyond those in the list; the new ones."""
+        have = len(got)
+        assert self.ros.spin_until(lambda: len(got) >= have + count, timeout), (
+            f'{len(got) - have} of {count} messages in {timeout} s\n{self.process.output}')
+        return got[have:]
+
+    def assess(self, camera: str = 'camera', timeout: float = 30.0) -> Assessment:
+        """The next assessment of a camera."""
+        with self.listen('assessment', camera) as got:
+            return read.assessment(self.next(got, timeout=timeout)[-1], camera)
+
+    # -- diagnostics -----------------------------------------------------------------------
+
+    def report(self, part: str = 'model') -> DiagnosticStatus:
+        """A status that was made after this call."""
+        before = self.report_count
+        assert self.ros.spin_until(lambda: self.report_count >= before + 2, 20.0), (
+            f'no diagnostics\n{self.process.output}')
+        return self.reports[part]
+
+    def values(self, part: str = 'camera camera') -> dict[str, str]:
+        """Values of a status that was made after this call."""
+        return {v.key: v.value for v in self.report(part).values}
+
+    def wait_for(self, part: str, test: Callable[[dict[str, str]], Any],
+                 timeout: float = 30.0) -> dict[str, str]:
+        """Wait until the values of a status pass a test."""
+        def passed() -> dict[str, str] | None:
+            if part not in self.reports:
+                return None
+            values = {v.key: v.value for v in self.reports[part].values}
+            return values if test(values) else None
+
+        found = self.ros.spin_until(passed, timeout)
+        assert found, f'{self.reports.get(part)}\n{self.process.output}'
+        return found
+
+    @property
+    def written(self) -> int:
+        """How much the process has written; a place to wait from with `wait_for_log`."""
+        return len(self.process.output)
+
+    def wait_for_log(self, pattern: str, since: int = 0, timeout: float = 30.0) -> str:
+        """Wait until the process has written what matches, behind a place; all it wrote there."""
+        found = self.ros.spin_until(
+            lambda: re.search(pattern, self.process.output[since:], re.S), timeout)
+        assert found, f'{pattern!r} was not written, but:\n{self.process.output[since:]}'
+        return self.process.output[since:]
+
+    # -- the process -----------------------------------------------------------------------
+
+    @property
+    def threads(self) -> int:
+        return len(os.listdir(f'/proc/{self.process.pid}/task'))
+
+    @property
+    def memory_mb(self) -> float:
+        pages = int(Path(f'/proc/{self.process.pid}/statm').read_text().split()[1])
+        return pages * os.sysconf('SC_PAGE_SIZE') / 2**20
+
+
+@contextmanager
+def node_running(ros: Session, module: str = NODE, env: Mapping[str, str] | None = None,
+                 remaps: Mapping[str, str] | None = None, **params: Any) -> Iterator[Node]:
+    """A node process with the small model; ``__`` in a parameter stands for a dot."""
+    values = {**SMALL, **{name.replace('__', '.'): v for name, v in params.items()}}
+    with ros.spawn(module, values, remaps, env) as process:
+        yield Node(ros, process)
+
+
+@contextmanager
+def slow_node_running(ros: Session, encode_ms: int, how: str = 'torch', *, load_ms: int = 0,
+                      **params: Any) -> Iterator[Node]:
+    """As `node_running`, with a model that takes at least so long to encode and to load."""
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    env = {'SLOW_ENCODE_MS': str(encode_ms), 'SLOW_LOAD_MS': str(load_ms), 'SLOW_HOW': how,
+           'PYTHONPATH': os.pathsep.join([*paths, os.environ.get('PYTHONPATH', '')])}
+    with node_running(ros, 'slow_node', env, **params) as node:
+        yield node
+
+
+# -- cameras --------------------------------------------------------------------------------------
+
+def stamped(msg: Any, stamp_ns: int, frame_id: str = 'optical') -> Any:
+    msg.header.stamp.sec, msg.header.stamp.nanosec = divmod(stamp_ns, NS)
+    msg.header.frame_id = frame_id
+    return msg
+
+
+def raw(rgb: np.ndarray, encoding: str = 'rgb8') -> Image:
+    """A raw message of an RGB picture."""
+    pixels = rgb[..., ::-1] if encoding == 'bgr8' else rgb
+    return convert.image(convert.Header(), pixels, encoding)
+
+
+def now_ns() -> int:
+    """The time of the ROS clock without simulated time."""
+    return time.time_ns()
+
+
+class Publisher:
+    """Publishes single pictures by hand, at the stamps a test chooses."""
+
+    def __init__(self, ros: Session, topic: str = 'camera/image_raw', kind: Any = Image,
+                 reliable: bool = True, depth: int = 50, qos: QoSProfile | None = None) -> None:
+        self.ros = ros
+        self._pub = ros.node.create_publisher(kind, topic, qos or QoSProfile(
+            depth=depth, reliability=ReliabilityPolicy.RELIABLE if reliable
+            else ReliabilityPolicy.BEST_EFFORT))
+
+    def wait_for_reader(self, timeout: float = 30.0) -> None:
+        """Wait until the node has found this publisher."""
+        assert self.ros.spin_until(lambda: self._pub.get_subscription_count() > 0, timeout)
+
+    @property
+    def readers(self) -> int:
+        return self._pub.get_subscription_count()
+
+    def send(self, msg: Any, stamp_ns: int, frame_id: str = 'optical') -> int:
+        """Publish a message with this header; gives the stamp back."""
+        self._pub.publish(stamped(msg, stamp_ns, frame_id))
+        return stamp_ns
+
+    def close(self) -> None:
+        self.ros.node.destroy_publisher(self._pub)
+
+
+class Camera(Publisher):
+    """A camera: a thread that publishes pictures at an even rate until the block ends.
+
+    Parameters
+    ----------
+    rate
+        Pictures per second.
+    picture
+        Gives the RGB picture of a number; default: a still, textured one.
+    make
+        Turns the picture into the message.
+    stamp
+        Gives the stamp [ns] of a number; default: the time of publishing.
+    """
+
+    def __init__(self, ros: Session, topic: str = 'camera/image_raw', kind: Any = Image, *,
+                 rate: float = 30.0, picture: Callable[[int], np.ndarray] | None = None,
+                 make: Callable[[np.ndarray], Any] = raw, frame_id: str = 'optical',
+                 size: tuple[int, int] = (160, 120),
+                 stamp: Callable[[int], int] | None = None, **more: Any) -> None:
+        super().__init__(ros, topic, kind, **more)
+        still = texture(size)
+        self._picture = picture or (lambda i: still)
+        self._make = make
+        self._period = 1.0 / rate
+        self._frame_id = frame_id
+        self._stamp = stamp or (lambda i: now_ns())
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.stamps: list[int] = []
+
+    def _run(self) -> None:
+        start = time.monotonic()
+        i = 0
+        while not self._stop.wait(max(0.0, start + i * self._period - time.monotonic())):
+            msg = self._make(self._picture(i))
+            self.stamps.append(self.send(msg, self._stamp(i), self._frame_id))
+            # Being late is no reason to send two pictures at once: a camera drops instead.
+            i = max(i + 1, round((time.monotonic() - start) / self._period))
+
+    def __enter__(self) -> Camera:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self.close()

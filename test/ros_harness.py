@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run nodes of this package as real processes and watch them from a test over real DDS.
+
+Typical use::
+
+    pytestmark = pytest.mark.ros
+    pytest.importorskip('rclpy')
+
+    def test_something():
+        with ros_session() as ros:
+            got = []
+            ros.node.create_subscription(Image, 'camera/image_raw', got.append, 1)
+            with ros.spawn('vjepa_ros.ros.camera_source', {'source': 'synthetic'}) as source:
+                assert ros.spin_until(lambda: len(got) >= 3), source.output
+                source.terminate_and_check()
+
+Every session has a DDS domain of its own, limited to this machine, so that tests can run beside
+each other and beside a robot. ``rclpy`` is imported only by what needs it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+_TICK_S = 0.02
+
+
+# -- domains and environment ----------------------------------------------------------------------
+
+@contextmanager
+def free_domain_id() -> Iterator[int]:
+    """Reserve a DDS domain that nobody on this machine uses, as long as the block lasts."""
+    candidates = list(range(1, 102))  # above 101 the ports meet the ephemeral range of Linux
+    random.SystemRandom().shuffle(candidates)
+    for domain in candidates:
+        name = f'vjepa_ros_domain_{os.getuid()}_{domain}.lock'
+        with open(Path(tempfile.gettempdir()) / name, 'w') as lock:
+            if _locked(lock) and _domain_is_silent(domain):
+                yield domain
+                return
+    raise RuntimeError('no free DDS domain between 1 and 101 on this machine')
+
+
+def _locked(file: Any) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _domain_is_silent(domain: int) -> bool:
+    """Whether no DDS participant of this machine holds the first unicast port of a domain."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(('', 7400 + 250 * domain + 10))
+        except OSError:
+            return False
+    return True
+
+
+def ros_env(domain_id: int, extra: Mapping[str, str | None] | None = None) -> dict[str, str]:
+    """Environment of a process that takes part in the domain, on this machine only.
+
+    A variable of ``extra`` that is None is removed.
+    """
+    env = dict(os.environ)
+    env.update({
+        'ROS_DOMAIN_ID': str(domain_id),
+        'PYTHONPATH': os.pathsep.join(
+            p for p in (str(REPOSITORY), os.environ.get('PYTHONPATH', '')) if p),
+        'PYTHONUNBUFFERED': '1',
+        'RCUTILS_LOGGING_BUFFERED_STREAM': '0',
+        'RCUTILS_COLORIZED_OUTPUT': '0',
+        'ROS_LOG_DIR': str(Path(tempfile.gettempdir()) / f'vjepa_ros_test_log_{os.getuid()}'),
+    })
+    env.update(local_only())
+    env.setdefault('OMP_NUM_THREADS', '1')
+    env.update(extra or {})
+    return {name: value for name, value in env.items() if value is not None}
+
+
+def local_only() -> dict[str, str]:
+    """Settings that keep DDS on this machine and still carry large best-effort images."""
+    if os.environ.get('ROS_DISTRO') == 'humble':  # its Fast DDS knows nothing better
+        return {'ROS_LOCALHOST_ONLY': '1'}
+    if os.environ.get('RMW_IMPLEMENTATION', 'rmw_fastrtps_cpp').startswith('rmw_fastrtps'):
+        # Shared memory alone never leaves the machine. The LOCALHOST range would not either, but
+        # it replaces all transports by default ones, whose 512 kB segment cannot hold an image.
+        return {'ROS_AUTOMATIC_DISCOVERY_RANGE': 'SUBNET',
+                'FASTDDS_BUILTIN_TRANSPORTS': 'SHM?max_msg_size=64KB&sockets_size=4MB'}
+    return {'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'}
+
+
+# -- processes ------------------------------------------------------------------------------------
+
+class NodeProcess:
+    """A spawned node: its output so far, its exit, and a clean end.
+
+    Attributes
+    ----------
+    popen : subprocess.Popen
+        The process; it leads a process group of its own.
+    """
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str]):
+        self._lines: list[str] = []
+        with _interruptible_children():
+            self.popen = subprocess.Popen(
+                command, env=dict(env), cwd=REPOSITORY, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                text=True, errors='replace')
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        for line in self.popen.stdout:
+            self._lines.append(line)
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    @property
+    def output(self) -> str:
+        """What the process has written so far (stdout and stderr together)."""
+        return ''.join(self._lines)
+
+    @property
+    def returncode(self) -> int | None:
+        return self.popen.poll()
+
+    def alive(self) -> bool:
+        return self.popen.poll() is None
+
+    def send(self, number: int) -> None:
+        """Send a signal to the process alone, as `kill` does."""
+        if self.alive():
+            self.popen.send_signal(number)
+
+    def wait(self, timeout: float = 10.0) -> int:
+        """Wait for the end and return the exit code; AssertionError with the output if none."""
+        try:
+            code = self.popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(
+                f'process did not end within {timeout} s; it wrote:\n{self.output}') from None
+        self._reader.join(2.0)
+        return code
+
+    def wait_for_output(self, text: str, timeout: float = 10.0) -> str:
+        """Wait until the process has written a text; return all output so far."""
+        end = time.monotonic() + timeout
+        while text not in self.output:
+            if time.monotonic() > end:
+                raise AssertionError(
+                    f'{text!r} was not written within {timeout} s, but:\n{self.output}')
+            if not self.alive():
+                self._reader.join(2.0)
+                if text not in self.output:
+                    raise AssertionError(f'process ended with {self.returncode} before it wrote '
+                                         f'{text!r}; it wrote:\n{self.output}')
+            time.sleep(_TICK_S)
+        return self.output
+
+    def terminate_and_check(self, number: int = signal.SIGINT, timeout: float = 5.0,
+                            code: int = 0) -> float:
+        """End the process by a signal; check its exit code and that it wrote no traceback.
+
+        Returns the seconds it took to end.
+        """
+        assert self.alive(), f'had already ended with {self.returncode}:\n{self.output}'
+        start = time.monotonic()
+        self.send(number)
+        got = self.wait(timeout)
+        took = time.monotonic() - start
+        assert got == code, f'exit code {got} instead of {code}; it wrote:\n{self.output}'
+        assert 'Traceback' not in self.output, self.output
+        return took
+
+    def close(self) -> None:
+        """End the whole process group, politely first: killed ones leave shared memory behind."""
+        if self.alive():
+            self.send(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                self.popen.wait(2.0)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the whole process group at once, whatever state it is in."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, signal.SIGKILL)
+        self.popen.wait(10.0)
+        self._reader.join(2.0)
+        if not self._reader.is_alive():
+            self.popen.stdout.close()
+
+
+@contextmanager
+def _interruptible_children() -> Iterator[None]:
+    """Let children receive SIGINT even where this process was started with it ignored."""
+    ignored = (threading.current_thread() is threading.main_thread()
+               and signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
+    if ignored:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def spawn(module: str, params: Mapping[str, Any] | None = None,
+          remaps: Mapping[str, str] | None = None,
+          env: Mapping[str, str | None] | None = None, *,
+          domain_id: int, args: Sequence[str] = (), ros_args: Sequence[str] = ()
+          ) -> Iterator[NodeProcess]:
+    """Run ``python -m module`` as a node; the whole process group is gone after the block.
+
+    Parameters
+    ----------
+    module : str
+        Dotted module with a ``__main__`` guard, such as ``vjepa_ros.ros.camera_source``.
+    params : mapping, optional
+        Parameter name to Python value (bool, int, float, str, list).
+    remaps : mapping, optional
+        Remapping rules, also ``{'__node': 'name', '__ns': '/space'}``.
+    env : mapping, optional
+        Environment variables on top of those of the session; None removes one.
+    domain_id : int
+        DDS domain.
+    args, ros_args : sequence of str
+        Further arguments before and behind ``--ros-args``.
+    """
+    command = [sys.executable, '-m', module, *args, '--ros-args', *ros_args]
+    for name, value in (params or {}).items():
+        command += ['-p', f'{name}:={yaml_value(value)}']
+    for old, new in (remaps or {}).items():
+        command += ['-r', f'{old}:={new}']
+    process = NodeProcess(command, ros_env(domain_id, env))
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+def yaml_value(value: Any) -> str:
+    """Text of a value as the ROS command line reads it (types are kept: 1.0 stays a double)."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return '.nan' if math.isnan(value) else ('.inf' if value > 0 else '-.inf')
+    if isinstance(value, (list, tuple)):
+        return '[' + ', '.join(yaml_value(v) for v in value) + ']'
+    return json.dumps(str(value) if isinstance(value, Path) else value)
+
+
+# -- this process as a peer -----------------------------------------------------------------------
+
+def spin_until(node: Any, predicate: Callable[[], Any], timeout: float = 10.0) -> Any:
+    """Serve a node until the predicate is true; return its last value (false = timed out)."""
+    executor = node.executor
+    if executor is None:
+        from rclpy.executors import SingleThreadedExecutor
+        executor = SingleThreadedExecutor(context=node.context)
+        executor.add_node(node)
+        node.harness_executor = executor  # the node itself holds only a weak reference
+    end = time.monotonic() + timeout
+    while not (value := predicate()) and time.monotonic() < end:
+        executor.spin_once(timeout_sec=_TICK_S)
+    return value
+
+
+@dataclass
+class Session:
+    """One DDS domain with a node of this process in it."""
+
+    domain_id: int
+    context: Any
+    node: Any
+    env: Mapping[str, str | None]
+
+    def spawn(self, module: str, params: Mapping[str, Any] | None = None,
+              remaps: Mapping[str, str] | None = None,
+              env: Mapping[str, str | None] | None = None, **more: Any):
+        """As the function `spawn`, in the domain and environment of this session."""
+        return spawn(module, params, remaps, {**self.env, **(env or {})},
+                     domain_id=self.domain_id, **more)
+
+    def spin_until(self, predicate: Callable[[], Any], timeout: float = 10.0) -> Any:
+        """As the function `spin_until`, with the node of this session."""
+        return spin_until(self.node, predicate, timeout)
+
+    def spin_for(self, seconds: float) -> None:
+        """Serve the node of this session for a while."""
+        spin_until(self.node, lambda: False, seconds)
+
+    def call(self, service_type: Any, name: str, request: Any = None, timeout: float = 10.0
+             ) -> Any:
+        """Call a service and return its response; AssertionError when none comes in time."""
+        client = self.node.create_client(service_type, name)
+        try:
+            assert self.spin_until(client.service_is_ready, timeout), f'no service {name}'
+            future = client.call_async(service_type.Request() if request is None else request)
+            assert self.spin_until(future.done, timeout), f'no answer from {name} in {timeout} s'
+            return future.result()
+        finally:
+            self.node.destroy_client(client)
+
+
+@contextmanager
+def ros_session(name: str = 'tester', env: Mapping[str, str | None] | None = None
+                ) -> Iterator[Session]:
+    """Join a fresh DDS domain of this machine with one node; everything is gone afterwards.
+
+    Parameters
+    ----------
+    name : str
+        Name of the node of this process.
+    env : mapping, optional
+        Environment of this process and of those spawned, on top of `local_only`; None removes a
+        variable. Processes find each other only with transports in common.
+    """
+    import rclpy
+    from rclpy.signals import SignalHandlerOptions
+
+    with free_domain_id() as domain_id, _environment({**local_only(), **(env or {})}):
+        context = rclpy.Context()
+        try:
+            rclpy.init(context=context, domain_id=domain_id,
+                       signal_handler_options=SignalHandlerOptions.NO)
+            node = rclpy.create_node(name, context=context)
+            try:
+                yield Session(domain_id, context, node, env or {})
+            finally:
+                executor = node.executor
+                if executor is not None:
+                    executor.shutdown(timeout_sec=2.0)
+                node.destroy_node()
+        finally:
+            if context.ok():
+                rclpy.shutdown(context=context)
+
+
+@contextmanager
+def _environment(values: Mapping[str, str | None]) -> Iterator[None]:
+    """Set (or with None remove) environment variables of this process for a while."""
+    before = {name: os.environ.get(name) for name in values}
+    try:
+        for name, value in values.items():
+            _set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            _set(name, value)
+
+
+def _set(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simple moving pictures with known truth, for tests that need frames rather than arrays."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+
+def texture(size: tuple[int, int], seed: int = 0) -> np.ndarray:
+    """A picture with structure at many scales: RGB uint8 (height, width, 3)."""
+    rng = np.random.default_rng(seed)
+    width, height = size
+    total = np.zeros((height, width, 3), np.float32)
+    for cell in (4, 8, 16, 32, 64):
+        noise = rng.random((height // cell + 3, width // cell + 3, 3), np.float32)
+        big = cv2.resize(noise, None, fx=cell, fy=cell, interpolation=cv2.INTER_CUBIC)
+        total += big[cell:cell + height, cell:cell + width] * cell ** 0.5
+    low, high = total.min(), total.max()
+    return np.ascontiguousarray((255 * (total - low) / (high - low)).astype(np.uint8))
+
+
+def zoomed(picture: np.ndarray, scale: float, size: tuple[int, int]) -> np.ndarray:
+    """The middle of a picture, enlarged about its centre: RGB uint8 of the given size."""
+    width, height = size
+    centre = np.array([(picture.shape[1] - 1) / 2, (picture.shape[0] - 1) / 2])
+    matrix = np.array([[scale, 0, (width - 1) / 2 - scale * centre[0]],
+                       [0, scale, (height - 1) / 2 - scale * centre[1]]])
+    return cv2.warpAffine(picture, matrix, size, flags=cv2.INTER_LINEAR,
+                          borderMode=cv2.BORDER_REFLECT)
+
+
+class Approach:
+    """A wall that the camera drives at with constant speed.
+
+    Parameters
+    ----------
+    size
+        (width, height) of the frames [px].
+    contact_s
+        Time of contact [s]; the truth at time t is ``contact_s - t``.
+    """
+
+    def __init__(self, size: tuple[int, int] = (320, 240), contact_s: float = 6.0) -> None:
+        self.size = size
+        self.contact_s = contact_s
+        self._picture = texture((2 * size[0], 2 * size[1]))
+
+    def frame(self, t: float) -> np.ndarray:
+        """The frame at time t [s], before contact."""
+        return zoomed(self._picture, self.contact_s / (self.contact_s - t), self.size)
+
+    def truth(self, t: float) -> float:
+        """Time to contact at time t [s]."""
+        return self.contact_s - t

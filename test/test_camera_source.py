@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The camera_source process, watched over real DDS."""
+
+from __future__ import annotations
+
+import math
+import signal
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('sensor_msgs')
+pytest.importorskip('fcntl')
+
+from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from ros_harness import ros_session
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2
+
+from vjepa_ros.ros import camera_source
+from vjepa_ros.ros.source_output import OutputOptions, SourceOutput
+from vjepa_ros.ros.source_table import SOURCE_TABLE, TRUTH, truth_record
+from vjepa_ros.sources import SourceError, SourceFrame, SourceLost, open_source
+from vjepa_ros.sources.base import PlayOptions, Source
+
+pytestmark = pytest.mark.ros
+
+MODULE = 'vjepa_ros.ros.camera_source'
+S = 1_000_000_000
+
+
+@pytest.fixture
+def ros():
+    with ros_session() as session:
+        yield session
+
+
+@pytest.fixture
+def ten(tmp_path) -> str:
+    """Folder of ten pictures whose grey level tells their number."""
+    for number in range(10):
+        assert cv2.imwrite(str(tmp_path / f'{number}.png'),
+                           np.full((24, 32, 3), 10 * number, np.uint8))
+    return str(tmp_path)
+
+
+def listen(ros, kind, topic: str, reliable: bool = True, depth: int = 50) -> list:
+    got: list = []
+    qos = QoSProfile(depth=depth, reliability=(
+        ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT))
+    ros.node.create_subscription(kind, topic, got.append, qos)
+    return got
+
+
+def stamp_ns(message) -> int:
+    return message.header.stamp.sec * S + message.header.stamp.nanosec
+
+
+def pixels(message: Image, channels: int = 3) -> np.ndarray:
+    return np.frombuffer(message.data, np.uint8).reshape(
+        message.height, message.step)[:, :message.width * channels].reshape(
+        message.height, message.width, channels)
+
+
+def playing(source: str, **more) -> dict:
+    """Parameters of a source that waits for this test to listen."""
+    return {'source': source, 'wait_for_subscribers': True, 'start_delay': 0.2, **more}
+
+
+# -- messages -------------------------------------------------------------------------------------
+
+def test_a_scene_arrives_as_images_infos_and_truth_with_one_header(ros):
+    images = listen(ros, Image, 'camera/image_raw')
+    infos = listen(ros, CameraInfo, 'camera/camera_info')
+    truths = listen(ros, PointCloud2, 'camera/truth')
+    params = playing('synthetic', rate=20, width=160, height=120, start=6.0, max_frames=12,
+                     truth=True, frame_id='optical')
+    with ros.spawn(MODULE, params) as process:
+        assert ros.spin_until(lambda: min(map(len, (images, infos, truths))) >= 12), \
+            process.output
+        assert process.wait() == 0
+        assert 'playing synthetic' in process.output
+        assert '160x120 at 20 Hz' in process.output
+        assert '/camera/image_raw /camera/camera_info /camera/truth' in process.output
+        assert 'Traceback' not in process.output
+    assert [stamp_ns(m) for m in images] == [stamp_ns(m) for m in infos] \
+        == [stamp_ns(m) for m in truths]
+    assert np.diff([stamp_ns(m) for m in images]) == pytest.approx(5e7, abs=2)
+
+    image, info, cloud = images[3], infos[3], truths[3]
+    assert (image.width, image.height, image.encoding, image.step) == (160, 120, 'rgb8', 480)
+    assert image.header.frame_id == info.header.frame_id == 'optical'
+    frame = list(open_source('synthetic', rate=20, size=(160, 120), start_s=6.0,
+                             max_frames=4))[3]
+    assert np.array_equal(pixels(image), frame.rgb)
+    assert (info.width, info.height) == (160, 120)
+    assert info.k[0] == pytest.approx(125.0) and info.k[2] == pytest.approx(79.5)
+    assert [(f.name, f.offset, f.datatype) for f in cloud.fields] == [
+        (name, 4 * i, 7) for i, name in enumerate(
+            ('ttc', 'looming_rate', 'distance', 'speed', 'yaw_rate', 'collision'))]
+    record, = np.frombuffer(cloud.data, TRUTH)
+    assert record['ttc'] == pytest.approx(frame.truth['time_to_contact_s'])
+    assert record['distance'] == pytest.approx(frame.truth['distance_m'])
+    assert record['looming_rate'] == pytest.approx(1 / record['ttc'])
+    assert record['speed'] == pytest.approx(1.2)
+    assert record['collision'] == 0.0
+
+
+@pytest.mark.parametrize(('encoding', 'channels'), [('bgr8', 3), ('mono8', 1)])
+def test_the_encoding_can_be_chosen(ros, tmp_path, encoding, channels):
+    rgb = np.zeros((24, 32, 3), np.uint8)
+    rgb[...] = (200, 100, 50)
+    cv2.imwrite(str(tmp_path / 'one.png'), rgb[..., ::-1])
+    images = listen(ros, Image, 'front/eye/image_raw')
+    params = playing(str(tmp_path / 'one.png'), encoding=encoding, camera='front/eye')
+    with ros.spawn(MODULE, params) as process:
+        assert ros.spin_until(lambda: images), process.output
+    assert images[0].encoding == encoding
+    assert images[0].step == 32 * channels
+    expected = [50, 100, 200] if channels == 3 else [124]
+    assert pixels(images[0], channels)[5, 5] == pytest.approx(expected, abs=1)
+
+
+def test_stored_pictures_are_passed_on_byte_by_byte(ros, ten):
+    got = listen(ros, CompressedImage, 'camera/image_raw/compressed')
+    with ros.spawn(MODULE, playing(ten, transport='compressed', rate=20)) as process:
+        assert ros.spin_until(lambda: len(got) == 10), process.output
+        assert process.wait() == 0
+        assert 'image_raw /' not in process.output  # no raw topic
+    assert got[4].format == 'png'
+    assert bytes(got[4].data) == (Path(ten) / '4.png').read_bytes()
+
+
+def test_raw_and_compressed_show_the_same(ros):
+    raw = listen(ros, Image, 'camera/image_raw')
+    small = listen(ros, CompressedImage, 'camera/image_raw/compressed')
+    params = playing('synthetic', transport='both', rate=20, width=160, height=120, loop=True)
+    with ros.spawn(MODULE, params) as process:
+        assert ros.spin_until(lambda: len(raw) > 3 and len(small) > 3), process.output
+        process.terminate_and_check()
+    by_stamp = {stamp_ns(m): m for m in raw}
+    both = [(by_stamp[stamp_ns(m)], m) for m in small if stamp_ns(m) in by_stamp]
+    assert both
+    image, packed = both[-1]
+    assert packed.format == 'rgb8; jpeg compressed bgr8'
+    decoded = cv2.imdecode(np.frombuffer(packed.data, np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
+    assert np.abs(decoded.astype(float) - pixels(image)).mean() < 8
+
+
+def test_unknown_truth_is_nan(ros, ten):
+    images = listen(ros, Image, 'camera/image_raw')
+    truths = listen(ros, PointCloud2, 'camera/truth')
+    with ros.spawn(MODULE, playing(ten, truth=True, loop=True)) as process:
+        assert ros.spin_until(lambda: images and truths), process.output
+    assert not truths[0].is_dense
+    assert np.isnan(np.frombuffer(truths[0].data, '<f4')).all()
+    info = truth_record({'collision': True, 'time_to_contact_s': math.inf})
+    assert info['collision'] == 1.0 and info['ttc'] == np.inf and np.isnan(info['speed'])
+
+
+# -- quality of service ---------------------------------------------------------------------------
+
+@pytest.mark.parametrize('reliable', [True, False])
+def test_large_images_reach_reliable_and_best_effort_subscribers(reliable):
+    """The process sets transports of its own that carry them; the subscriber has the default."""
+    with ros_session(env={'FASTDDS_BUILTIN_TRANSPORTS': None}) as ros:
+        got = listen(ros, Image, 'camera/image_raw', reliable=reliable, depth=1)
+        params = playing('synthetic', rate=15, start=6.0, max_frames=20, start_delay=0.5)
+        with ros.spawn(MODULE, params) as process:
+            assert ros.spin_until(lambda: not process.alive(), 14.0), process.output
+            assert process.wait() == 0
+            assert '20 frames played' in process.output
+            assert 'get lost' not in process.output
+    assert len(got) >= 12, process.output  # nearly none with the default transports
+    assert len(got[0].data) == 640 * 480 * 3
+
+
+def test_a_best_effort_camera_can_be_asked_for(ros, ten):
+    with ros.spawn(MODULE, {'source': ten, 'loop': True, 'reliability': 'best_effort'}) as process:
+        assert ros.spin_until(
+            lambda: ros.node.get_publishers_info_by_topic('/camera/image_raw')), process.output
+        publisher, = ros.node.get_publishers_info_by_topic('/camera/image_raw')
+        assert publisher.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT
+
+
+@pytest.mark.parametrize(('variable', 'value', 'size', 'transport', 'lost'), [
+    ('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST', (640, 480), 'raw', True),
+    ('ROS_LOCALHOST_ONLY', '1', (640, 480), 'both', True),
+    ('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST', (160, 120), 'raw', False),
+    ('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST', (640, 480), 'compressed', False),
+    ('ROS_AUTOMATIC_DISCOVERY_RANGE', 'SUBNET', (640, 480), 'raw', False)])
+def test_an_environment_that_loses_large_images_is_named(ros, monkeypatch, variable, value, size,
+                                                         transport, lost):
+    for name in ('ROS_AUTOMATIC_DISCOVERY_RANGE', 'ROS_LOCALHOST_ONLY', 'RMW_IMPLEMENTATION'):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, value)
+    output = SourceOutput(ros.node, OutputOptions('c', transport, 'rgb8', 'reliable', 90, False))
+    assert (variable in output.transport_problem(size)) == lost
+    assert bool(output.transport_problem(size)) == lost
+
+
+# -- time -----------------------------------------------------------------------------------------
+
+def test_recorded_stamps_can_be_kept_and_jump_back_in_a_loop(ros, ten):
+    images = listen(ros, Image, 'camera/image_raw')
+    params = playing(ten, rate=40, loop=True, loop_mode='jump_back', stamp='source')
+    with ros.spawn(MODULE, params) as process:
+        assert ros.spin_until(lambda: len(images) > 24), process.output
+        process.terminate_and_check()
+    numbers = [round(pixels(m).mean() / 10) for m in images]
+    assert [stamp_ns(m) for m in images] == [S + 25_000_000 * n for n in numbers]
+    steps = np.diff(numbers)
+    assert set(steps[steps < 0]) == {-9}
+    assert len(steps[steps < 0]) >= 2
+
+
+def test_present_stamps_have_the_exact_spacing_of_the_source_and_go_on_in_a_loop(ros, ten):
+    images = listen(ros, Image, 'camera/image_raw')
+    with ros.spawn(MODULE, playing(ten, rate=40, loop=True)) as process:
+        assert ros.spin_until(lambda: len(images) > 24), process.output
+        now = ros.node.get_clock().now().nanoseconds
+        process.terminate_and_check()
+    steps = np.diff([stamp_ns(m) for m in images]) / 25_000_000
+    assert np.allclose(steps, np.round(steps), atol=1e-6)
+    assert (steps > 0).all()
+    assert 0 <= now - stamp_ns(images[-1]) < 5 * S
+
+
+def test_a_recording_plays_in_real_time_without_drift(ros, ten):
+    images = listen(ros, Image, 'camera/image_raw')
+    ages = []
+    ros.node.create_subscription(Image, 'camera/image_raw', lambda m: ages.append(
+        ros.node.get_clock().now().nanoseconds - stamp_ns(m)), 10)
+    with ros.spawn(MODULE, playing(ten, rate=30, loop=True)) as process:
+        assert ros.spin_until(lambda: len(images) > 60), process.output
+    # An age that grows would be drift: stamps are laid out at the first frame.
+    assert np.median(ages[-10:]) - np.median(ages[:10]) < 0.1 * S
+
+
+def test_a_source_too_slow_for_its_rate_skips_frames_stays_in_time_and_says_so(ros):
+    images = listen(ros, Image, 'camera/image_raw', depth=5)
+    params = playing('synthetic', rate=1000, width=320, height=240, start=6.0, loop=True)
+    with ros.spawn(MODULE, params) as process:
+        assert ros.spin_until(lambda: 'frames skipped in' in process.output, 14.0), \
+            process.output
+        age = ros.node.get_clock().now().nanoseconds - stamp_ns(images[-1])
+        process.terminate_and_check()
+    assert 'too slow' in process.output
+    assert age < 2 * S
+
+
+class UnpluggedCamera(Source):
+    """A camera that delivers three pictures and is then pulled out."""
+
+    live = True
+
+    def _play(self):
+        for number in range(3):
+            stamp = (100 + number) * S
+            yield stamp, lambda stamp=stamp: SourceFrame(stamp, np.zeros((8, 8, 3), np.uint8))
+        raise SourceLost('camera 0 stopped delivering pictures')
+
+
+def test_a_camera_that_is_pulled_out_is_opened_again_and_the_node_stays(ros, monkeypatch):
+    opened = []
+
+    def plug(*_, **__):
+        opened.append(len(opened))
+        if len(opened) == 2:
+            raise SourceError('camera 0 cannot be opened')  # still missing at the first retry
+        return UnpluggedCamera('camera 0', PlayOptions(), (8, 8), math.nan)
+
+    monkeypatch.setattr(camera_source, 'open_source', plug)
+    monkeypatch.setattr(camera_source, 'RETRY_S', 0.05)
+    images = listen(ros, Image, 'camera/image_raw')
+    overrides = [Parameter('source', value='0'), Parameter('wait_for_subscribers', value=True),
+                 Parameter('start_delay', value=0.3)]
+    node = camera_source.CameraSource(context=ros.context, parameter_overrides=overrides)
+    try:
+        node.start()
+        assert ros.spin_until(lambda: len(images) >= 6 and len(opened) >= 4)
+        assert not node.finished.is_set()
+        assert stamp_ns(images[0]) == 100 * S  # of the camera, not of the moment
+        assert node.stop()
+        assert not node.failed
+    finally:
+        node.stop()
+        node.destroy_node()
+
+
+# -- beginning and end ----------------------------------------------------------------------------
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_cleanly_with_code_0(ros, number):
+    with ros.spawn(MODULE, {'source': 'synthetic', 'loop': True, 'width': 160, 'height': 120}
+                   ) as process:
+        process.wait_for_output('playing')
+        process.terminate_and_check(number)
+        assert '(stopped)' in process.output
+
+
+def test_a_signal_ends_it_while_it_waits_for_subscribers(ros, ten):
+    with ros.spawn(MODULE, {'source': ten, 'wait_for_subscribers': True}) as process:
+        process.wait_for_output('playing')
+        process.terminate_and_check()
+        assert '0 frames played' in process.output
+
+
+def test_it_waits_for_a_subscriber_only_as_long_as_told(ros, ten):
+    params = {'source': ten, 'wait_for_subscribers': True, 'wait_timeout': 0.3, 'rate': 50}
+    with ros.spawn(MODULE, params) as process:
+        assert process.wait() == 0
+        assert 'no image subscriber within 0.3 s' in process.output
+        assert '10 frames played, 0 skipped; set loop:=true to repeat' in process.output
+
+
+def test_every_frame_of_a_recording_reaches_who_was_waited_for(ros, ten):
+    images = listen(ros, Image, 'camera/image_raw')
+    with ros.spawn(MODULE, playing(ten, rate=50)) as process:
+        assert ros.spin_until(lambda: len(images) == 10), (len(images), process.output)
+        assert process.wait() == 0
+    assert [round(pixels(m).mean() / 10) for m in images] == list(range(10))
+
+
+def test_it_can_stay_after_the_end(ros, ten):
+    with ros.spawn(MODULE, {'source': ten, 'rate': 100, 'exit_at_end': False}) as process:
+        process.wait_for_output('end of source')
+        ros.spin_for(0.5)
+        assert process.alive()
+        process.terminate_and_check()
+
+
+@pytest.mark.parametrize(('params', 'message'), [
+    ({'source': '/not/there.mp4'}, "'/not/there.mp4' does not exist; supported: 'synthetic'"),
+    ({'source': 77}, 'camera 77 cannot be opened; video devices here'),
+    ({'transport': 'carrier_pigeon'}, 'must be one of raw, compressed, both'),
+    ({'rate': -1.0}, "parameter 'rate' is -1.0, must be 0..1000"),
+    ({'rate': 'fast'}, "parameter 'rate' is 'fast', must be a double"),
+    ({'width': 320}, 'set both or none'),
+    ({'camera': 'not a name'}, "parameter 'camera'"),
+    ({'loop_mode': 'jump_back'}, "needs 'stamp' to be 'source'")])
+def test_a_wrong_parameter_ends_it_with_the_reason_and_code_1(ros, params, message):
+    with ros.spawn(MODULE, params) as process:
+        assert process.wait() == 1
+        assert message in process.output
+        assert 'Traceback' not in process.output
+
+
+def test_its_parameters_are_described_and_cannot_be_changed_while_it_runs(ros, ten):
+    from rcl_interfaces.msg import Parameter as ParameterMsg
+    from rcl_interfaces.msg import ParameterType, ParameterValue
+    from rcl_interfaces.srv import DescribeParameters, SetParameters
+    with ros.spawn(MODULE, {'source': ten, 'loop': True}) as process:
+        names = [row.name for row in SOURCE_TABLE]
+        answer = ros.call(DescribeParameters, '/camera_source/describe_parameters',
+                          DescribeParameters.Request(names=names))
+        assert all(d.description and d.read_only for d in answer.descriptors)
+        value = ParameterValue(type=ParameterType.PARAMETER_STRING, string_value='synthetic')
+        answer = ros.call(SetParameters, '/camera_source/set_parameters', SetParameters.Request(
+            parameters=[ParameterMsg(name='source', value=value)]))
+        assert not answer.results[0].successful
+        process.terminate_and_check()
+
+
+def test_a_bag_plays_over_dds(ros, shared_data):
+    pytest.importorskip('rosbags')
+    got = listen(ros, CompressedImage, 'camera/image_raw/compressed')
+    params = playing(str(shared_data / 'donkey_tub_bag'), transport='compressed', max_frames=20)
+    with ros.spawn(MODULE, params) as process:
+        assert ros.spin_until(lambda: len(got) == 20), process.output
+        assert process.wait() == 0
+    picture = cv2.imdecode(np.frombuffer(got[-1].data, np.uint8), cv2.IMREAD_COLOR)
+    assert picture.shape == (120, 160, 3)
+    assert np.diff([stamp_ns(m) for m in got]) == pytest.approx(5e7, rel=0.01)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights are loaded completely or not at all."""
+
+import hashlib
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from vjepa_ros.model.checkpoint import WeightsError, load_encoder
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.variants import Variant
+
+SIZE = Variant('test', 48, 2, 1, 96)
+
+
+def tensors(variant=SIZE, seed=7):
+    with torch.no_grad():
+        encoder = Encoder(variant)
+        encoder.init_random(seed)
+    return {key: value.clone() for key, value in encoder.state_dict().items()}
+
+
+def saved(tmp_path, state):
+    path = tmp_path / 'weights.safetensors'
+    save_file(state, path)
+    return path
+
+
+def test_without_weights_loading_is_refused_and_both_remedies_are_named():
+    with pytest.raises(WeightsError) as error:
+        load_encoder('tiny')
+    assert '`weights`' in str(error.value)
+    assert '`allow_random_weights: true`' in str(error.value)
+
+
+def test_random_weights_are_reported_as_untrained(caplog):
+    _, report = load_encoder('tiny', allow_random_weights=True)
+    assert (report.trained, report.path, report.sha256, report.keys_loaded) == (False, '', '', 0)
+    assert (report.variant, report.version, report.dtype) == ('tiny', '2.0', 'float32')
+    assert 'random weights' in caplog.text
+
+
+def test_random_weights_depend_on_the_seed_alone():
+    first, second = (load_encoder(SIZE, allow_random_weights=True, seed=3)[0] for _ in range(2))
+    other = load_encoder(SIZE, allow_random_weights=True, seed=4)[0]
+    for key, value in first.state_dict().items():
+        assert torch.equal(value, second.state_dict()[key]), key
+    assert not torch.equal(first.blocks[0].attn.qkv.weight, other.blocks[0].attn.qkv.weight)
+
+
+def test_random_weights_leave_the_global_random_state_alone():
+    before = torch.get_rng_state()
+    load_encoder(SIZE, allow_random_weights=True)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_random_weights_follow_the_initialisation_of_the_training_code():
+    encoder, _ = load_encoder(Variant('test', 192, 4, 3, 768), allow_random_weights=True)
+    assert encoder.patch_embed.proj.weight.std().item() == pytest.approx(0.02, rel=0.02)
+    for number, block in enumerate(encoder.blocks, start=1):
+        scaled = 0.02 / (2 * number) ** 0.5
+        assert block.attn.qkv.weight.std().item() == pytest.approx(0.02, rel=0.02)
+        assert block.attn.proj.weight.std().item() == pytest.approx(scaled, rel=0.03)
+        assert block.mlp.fc2.weight.std().item() == pytest.approx(scaled, rel=0.03)
+        assert block.mlp.fc1.bias.abs().max() == 0
+        assert (block.norm1.weight == 1).all() and (block.norm1.bias == 0).all()
+
+
+@pytest.mark.parametrize('prefix', ['', 'module.', 'backbone.', 'module.backbone.', 'encoder.'])
+def test_a_file_is_loaded_whatever_wrapper_its_keys_carry(tmp_path, prefix):
+    state = tensors()
+    path = saved(tmp_path, {prefix + key: value for key, value in state.items()})
+    encoder, report = load_encoder(SIZE, weights=str(path))
+    for key, value in encoder.state_dict().items():
+        assert torch.equal(value, state[key]), key
+    assert report.trained
+    assert report.path == str(path)
+    assert report.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert report.keys_loaded == len(state)
+
+
+def test_half_precision_files_become_float32_and_say_so(tmp_path):
+    path = saved(tmp_path, {k: v.half() for k, v in tensors().items()})
+    encoder, report = load_encoder(SIZE, weights=path)
+    assert report.dtype == 'float16'
+    assert {p.dtype for p in encoder.parameters()} == {torch.float32}
+    assert not any(p.requires_grad for p in encoder.parameters())
+
+
+def test_learned_positions_of_old_files_are_ignored(tmp_path):
+    path = saved(tmp_path, tensors() | {'pos_embed': torch.zeros(1, 4, 48)})
+    assert load_encoder(SIZE, weights=path)[1].keys_loaded == len(tensors())
+
+
+def test_a_missing_key_is_an_error_that_names_it(tmp_path):
+    state = tensors()
+    del state['blocks.1.mlp.fc2.bias']
+    with pytest.raises(WeightsError, match=r'1 missing \(blocks\.1\.mlp\.fc2\.bias\)'):
+        load_encoder(SIZE, weights=saved(tmp_path, state))
+
+
+def test_an_unexpected_key_is_an_error_that_names_it(tmp_path):
+    state = tensors() | {'head.weight': torch.zeros(2)}
+    with pytest.raises(WeightsError, match=r'1 unexpected \(head\.weight\)'):
+        load_encoder(SIZE, weights=saved(tmp_path, state))
+
+
+def test_a_wrong_shape_is_an_error_that_names_both_shapes(tmp_path):
+    state = tensors() | {'norm.bias': torch.zeros(5)}
+    with pytest.raises(WeightsError, match=r'norm\.bias \(5,\) instead of \(48,\)'):
+        load_encoder(SIZE, weights=saved(tmp_path, state))
+
+
+def test_a_file_of_another_size_is_refused_with_the_size_it_fits(tmp_path):
+    state = load_encoder('tiny', allow_random_weights=True)[0].state_dict()
+    with pytest.raises(WeightsError, match=r"does not fit model size 'small'.*size 'tiny'"):
+        load_encoder('small', weights=saved(tmp_path, state))
+
+
+def test_a_2_1_file_is_recognised_and_refused(tmp_path):
+    state = tensors() | {'norms_block.0.weight': torch.ones(48)}
+    with pytest.raises(WeightsError, match=r'V-JEPA 2\.1'):
+        load_encoder(SIZE, weights=saved(tmp_path, state))
+
+
+def test_two_encoders_in_one_file_are_refused(tmp_path):
+    state = {prefix + key: value.clone() for key, value in tensors().items()
+             for prefix in ('module.', 'encoder.')}
+    with pytest.raises(WeightsError, match='several encoders'):
+        load_encoder(SIZE, weights=saved(tmp_path, state))
+
+
+@pytest.mark.parametrize('content', [b'', b'not safetensors at all'])
+def test_a_corrupt_file_is_refused(tmp_path, content):
+    path = tmp_path / 'broken.safetensors'
+    path.write_bytes(content)
+    with pytest.raises(WeightsError, match='not a readable safetensors file'):
+        load_encoder(SIZE, weights=path)
+
+
+@pytest.mark.parametrize('allow', [False, True])
+def test_a_missing_file_never_turns_into_random_weights(tmp_path, allow):
+    with pytest.raises(WeightsError, match='does not exist'):
+        load_encoder(SIZE, weights=tmp_path / 'none.safetensors', allow_random_weights=allow)

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test what is found on collision course in looming fields written by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from vjepa_ros.perception.collision import UNKNOWN, Optics, contact_probability, find_threats
+from vjepa_ros.perception.looming import LoomingField
+from vjepa_ros.perception.settings import Settings
+
+CELL, WIDTH, HEIGHT = 16, 384, 288
+ROWS, COLS = HEIGHT // CELL, WIDTH // CELL
+SIZE = (WIDTH, HEIGHT)
+OPTICS = Optics(300.0, 300.0, 191.5, 143.5, assumed=False)
+SETTINGS = Settings()
+
+
+def empty(rate: float = 0.0, confidence: float = 1.0) -> LoomingField:
+    """A field of still cells over the whole image."""
+    xs, ys = np.meshgrid(*((np.arange(n) + 0.5) * CELL - 0.5 for n in (COLS, ROWS)))
+    return LoomingField(
+        rate=np.full((ROWS, COLS), rate, np.float32),
+        confidence=np.full((ROWS, COLS), confidence, np.float32),
+        sigma=np.full((ROWS, COLS), 0.01, np.float32), direction=None,
+        flow=np.zeros((ROWS, COLS, 2), np.float32),
+        centers=np.stack((xs, ys), -1).astype(np.float32),
+        rotation=np.zeros(3, np.float32), dt_s=0.1, cell_px=float(CELL), gray_size=SIZE)
+
+
+def approach(field: LoomingField, rows: slice, cols: slice, rate: float,
+             focus: tuple[float, float] | None = None) -> LoomingField:
+    """Let cells come nearer at a rate [1/s] as if expanding from `focus` (default: themselves)."""
+    centers = field.centers[rows, cols]
+    field.rate[rows, cols] = rate
+    focus = centers.reshape(-1, 2).mean(0) if focus is None else focus
+    field.flow[rows, cols] = rate * (centers - np.asarray(focus, np.float32))
+    return field
+
+
+def find(field, settings=SETTINGS, optics=OPTICS, size=SIZE):
+    return find_threats(field, size, optics, settings)
+
+
+# -- nothing, or nothing known --------------------------------------------------------------------
+
+def test_no_field_is_unknown():
+    assert find(None) is UNKNOWN
+    assert math.isnan(UNKNOWN.course_rate)
+    assert math.isnan(UNKNOWN.obstacle_score)
+
+
+def test_a_field_without_a_known_cell_is_unknown():
+    for field in (empty(math.nan), empty(0.0, confidence=0.0)):
+        threat = find(field)
+        assert math.isnan(threat.course_rate)
+        assert math.isnan(threat.obstacle_score)
+        assert threat.known_fraction == 0.0
+        assert threat.regions == ()
+
+
+def test_a_still_view_is_known_to_be_free():
+    threat = find(empty())
+    assert threat.course_rate == 0.0
+    assert threat.obstacle_score == 0.0
+    assert threat.known_fraction == 1.0
+    assert threat.regions == ()
+    assert math.isnan(threat.bearing)
+    assert math.isnan(threat.elevation)
+
+
+def test_what_goes_away_is_no_threat():
+    threat = find(empty(-1.0))
+    assert threat.course_rate == 0.0
+    assert threat.obstacle_score == 0.0
+    assert threat.regions == ()
+
+
+def test_too_little_known_makes_the_rate_unknown():
+    field = empty(math.nan)
+    field.rate[:2] = 0.0                                   # 2 of 18 rows
+    threat = find(field)
+    assert threat.known_fraction == pytest.approx(2 / ROWS)
+    for value in (threat.course_rate, threat.obstacle_score, threat.bearing, threat.elevation):
+        assert math.isnan(value)
+
+
+def test_a_region_on_course_is_reported_even_when_little_else_is_known():
+    field = approach(empty(math.nan), slice(8, 11), slice(10, 14), 1.0)
+    threat = find(field)
+    assert threat.known_fraction < SETTINGS.min_known
+    assert threat.course_rate == pytest.approx(1.0, rel=0.2)
+    assert threat.regions[0].on_course
+
+
+# -- on course ------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize('rate', [0.3, 0.5, 1.0, 2.0])
+def test_something_straight_ahead_is_found_with_its_rate_and_place(rate):
+    threat = find(approach(empty(), slice(7, 11), slice(10, 14), rate))
+    region = threat.regions[0]
+    assert threat.course_rate == pytest.approx(rate, rel=0.1)
+    assert region.time_to_contact == pytest.approx(1 / rate, rel=1e-5)
+    assert region.looming_rate == pytest.approx(rate, rel=1e-5)
+    assert region.on_course
+    assert region.side == 'CENTER'
+    assert (region.x, region.y) == pytest.approx((159.5, 111.5), abs=1.0)
+    assert (region.width, region.height) == pytest.approx((64, 64), abs=1.0)
+    assert threat.bearing == pytest.approx(0.0, abs=0.01)
+    assert threat.elevation == pytest.approx(0.0, abs=0.01)
+
+
+@pytest.mark.parametrize(('cols', 'side'), [(slice(1, 5), 'LEFT'), (slice(10, 14), 'CENTER'),
+                                            (slice(19, 23), 'RIGHT')])
+@pytest.mark.parametrize('rows', [slice(2, 6), slice(12, 16)])
+def test_bearing_is_positive_right_and_elevation_positive_up(rows, cols, side):
+    threat = find(approach(empty(), rows, cols, 1.0))
+    x, y = (CELL * (s.start + s.stop) / 2 - 0.5 for s in (cols, rows))
+    assert threat.regions[0].side == side
+    assert threat.bearing == pytest.approx(math.atan2(x - 191.5, 300.0), abs=0.01)
+    assert threat.elevation == pytest.approx(math.atan2(143.5 - y, 300.0), abs=0.01)
+    assert (threat.elevation > 0) == (rows.start < ROWS // 2)
+
+
+def test_constant_bearing_is_on_course_wherever_it_is_in_the_image():
+    for cols in (slice(0, 4), slice(20, 24)):
+        assert find(approach(empty(), slice(7, 11), cols, 1.0)).regions[0].on_course
+
+
+@pytest.mark.parametrize('offset', [(250.0, 0.0), (-250.0, 0.0), (0.0, 250.0), (0.0, -250.0)])
+def test_what_expands_from_elsewhere_passes_by(offset):
+    focus = (191.5 + offset[0], 143.5 + offset[1])
+    threat = find(approach(empty(), slice(7, 11), slice(10, 14), 1.0, focus))
+    region = threat.regions[0]
+    assert not region.on_course
+    assert region.time_to_contact == pytest.approx(1.0)
+    assert threat.course_rate < SETTINGS.looming_threshold
+    assert math.isnan(threat.bearing)
+    assert threat.obstacle_score > 0        # it comes nearer all the same
+
+
+def test_the_margin_decides_what_passes_by():
+    field = approach(empty(), slice(7, 11), slice(10, 14), 1.0, (191.5 + 60, 143.5))
+    narrow = find(field, replace(SETTINGS, collision_margin=0.0))
+    wide = find(field, replace(SETTINGS, collision_margin=0.3))
+    assert not narrow.regions[0].on_course
+    assert wide.regions[0].on_course
+    assert narrow.course_rate < wide.course_rate
+
+
+def test_the_most_urgent_on_course_comes_first():
+    field = approach(empty(), slice(7, 11), slice(10, 14), 0.5)
+    field = approach(field, slice(1, 5), slice(1, 5), 2.0, (370.0, 280.0))   # passes by, sooner
+    field = approach(field, slice(12, 16), slice(18, 22), 1.0)
+    threat = find(field)
+    assert [r.on_course for r in threat.regions] == [True, True, False]
+    assert [r.looming_rate for r in threat.regions] == pytest.approx([1.0, 0.5, 2.0])
+    assert threat.course_rate == pytest.approx(1.0, rel=0.1)
+    assert threat.bearing == threat.regions[0].bearing
+
+
+def test_a_near_thing_before_a_slower_background_keeps_its_own_region():
+    field = approach(empty(), slice(0, ROWS), slice(0, COLS), 0.3)
+    field = approach(field, slice(7, 11), slice(10, 14), 1.5)
+    regions = find(field).regions
+    assert regions[0].looming_rate == pytest.approx(1.5)
+    assert regions[0].width == pytest.approx(64, abs=1)
+    assert {round(r.looming_rate, 2) for r in regions} == {1.5, 0.3}
+
+
+def test_what_is_above_every_level_is_reported_once():
+    field = approach(empty(), slice(7, 11), slice(10, 14), 5.0)
+    assert len(find(field).regions) == 1
+
+
+def test_fewer_cells_than_a_region_needs_are_noise():
+    field = empty()
+    field.rate[5, 5] = field.rate[5, 6] = 3.0
+    assert find(field).regions == ()
+
+
+# -- what counts ----------------------------------------------------------------------------------
+
+def test_slower_than_the_threshold_makes_no_region():
+    field = approach(empty(), slice(7, 11), slice(10, 14), 0.2)
+    slow = replace(SETTINGS, looming_threshold=0.25)
+    assert find(field, slow).regions == ()
+
+
+def test_cells_of_low_confidence_are_not_seen():
+    field = approach(empty(), slice(7, 11), slice(10, 14), 1.0)
+    field.confidence[7:11, 10:14] = 0.2
+    threat = find(field)
+    assert threat.regions == ()
+    assert threat.known_fraction < 1.0
+
+
+def test_only_the_region_of_interest_counts():
+    field = approach(empty(), slice(7, 11), slice(1, 5), 1.0)
+    right = replace(SETTINGS, roi=(0.5, 0.0, 1.0, 1.0))
+    threat = find(field, right)
+    assert threat.regions == ()
+    assert threat.course_rate == 0.0
+    assert threat.known_fraction == 1.0
+    assert find(field, replace(SETTINGS, roi=(0.0, 0.0, 0.5, 1.0))).regions
+
+
+def test_the_known_part_is_that_of_the_region_of_interest():
+    field = empty()
+    field.rate[:, COLS // 2:] = math.nan
+    assert find(field).known_fraction == pytest.approx(0.5)
+    left = replace(SETTINGS, roi=(0.0, 0.0, 0.5, 1.0))
+    assert find(field, left).known_fraction == 1.0
+
+
+def test_boxes_and_bearings_are_those_of_the_source_image():
+    field = approach(empty(), slice(7, 11), slice(18, 22), 1.0)
+    large = Optics(900.0, 900.0, 575.5, 431.5, assumed=False)
+    small_threat, large_threat = find(field), find(field, optics=large, size=(1152, 864))
+    small, big = small_threat.regions[0], large_threat.regions[0]
+    assert (big.width, big.height) == pytest.approx((3 * small.width, 3 * small.height))
+    assert big.x == pytest.approx(3 * small.x, abs=2)
+    assert big.bearing == pytest.approx(small.bearing, abs=0.01)
+    assert big.on_course == small.on_course
+
+
+def test_boxes_stay_inside_the_image():
+    for rows in (slice(0, 3), slice(ROWS - 3, ROWS)):
+        for cols in (slice(0, 3), slice(COLS - 3, COLS)):
+            for region in find(approach(empty(), rows, cols, 1.0)).regions:
+                assert region.x >= 0
+                assert region.y >= 0
+                assert region.x + region.width <= WIDTH
+                assert region.y + region.height <= HEIGHT
+
+
+def test_the_obstacle_score_grows_with_area_and_urgency_and_stays_within_one():
+    def score(rows, cols, rate):
+        return find(approach(empty(), rows, cols, rate)).obstacle_score
+
+    small, large = slice(7, 9), slice(4, 14)
+    assert 0 < score(small, small, 0.2) < score(large, large, 0.2) < score(large, large, 0.4)
+    assert score(slice(0, ROWS), slice(0, COLS), 50.0) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_any_field_gives_values_in_their_range(seed):
+    rng = np.random.default_rng(seed)
+    field = empty()
+    field.rate[...] = rng.normal(0, 3, field.rate.shape)
+    field.rate[rng.random(field.rate.shape) < rng.random()] = math.nan
+    field.flow[...] = rng.normal(0, 300, field.flow.shape)
+    field.flow[np.isnan(field.rate)] = math.nan
+    field.confidence[...] = rng.random(field.confidence.shape)
+    threat = find(field)
+    assert math.isnan(threat.course_rate) or threat.course_rate >= 0
+    assert math.isnan(threat.obstacle_score) or 0 <= threat.obstacle_score <= 1
+    assert 0 <= threat.known_fraction <= 1
+    for region in threat.regions:
+        assert region.looming_rate >= SETTINGS.looming_threshold
+        assert region.time_to_contact == pytest.approx(1 / region.looming_rate)
+        assert 0 <= region.confidence <= 1
+        assert region.width > 0
+        assert region.height > 0
+        assert region.side in ('LEFT', 'CENTER', 'RIGHT')
+
+
+def test_the_field_is_not_changed():
+    field = approach(empty(math.nan), slice(7, 11), slice(10, 14), 1.0)
+    before = [a.copy() for a in (field.rate, field.confidence, field.flow)]
+    find(field)
+    for old, new in zip(before, (field.rate, field.confidence, field.flow), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+# -- probability and optics -----------------------------------------------------------------------
+
+def test_probability_is_one_half_when_contact_is_expected_at_the_horizon():
+    assert contact_probability(0.5, 2.0) == pytest.approx(0.5)
+
+
+def test_probability_rises_with_the_rate_and_with_the_horizon():
+    rates = [contact_probability(r, 2.0) for r in (1e-9, 0.1, 0.3, 0.5, 1.0, 5.0, 1e9)]
+    assert rates == sorted(rates)
+    assert rates[0] == pytest.approx(0.0, abs=1e-9)
+    assert rates[-1] == pytest.approx(1.0)
+    assert contact_probability(0.5, 1.0) < contact_probability(0.5, 4.0)
+
+
+@pytest.mark.parametrize(('rate', 'expected'), [(0.0, 0.0), (-3.0, 0.0), (math.inf, 1.0)])
+def test_probability_at_the_limits(rate, expected):
+    assert contact_probability(rate, 2.0) == expected
+
+
+def test_probability_of_the_unknown_is_unknown():
+    assert math.isnan(contact_probability(math.nan, 2.0))
+
+
+def test_assumed_optics_have_the_given_field_of_view():
+    optics = Optics.assume((640, 480), math.radians(90))
+    assert optics.assumed
+    assert (optics.cx, optics.cy) == (319.5, 239.5)
+    assert optics.bearing(-0.5) == pytest.approx(-math.radians(45))
+    assert optics.bearing(639.5) == pytest.approx(math.radians(45))
+    assert optics.elevation(0.0) > 0 > optics.elevation(479.0)

@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test image messages to arrays and back: encodings, padding, byte order, malformed input."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import types
+import zlib
+
+import cv2
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+
+from scenes import texture
+from sensor_msgs.msg import CompressedImage, Image, PointField
+from std_msgs.msg import Header
+
+from vjepa_ros.ros import convert
+from vjepa_ros.ros.convert import ImageError, decode
+
+pytestmark = pytest.mark.ros
+
+WIDTH, HEIGHT = 24, 16
+RGB = texture((WIDTH, HEIGHT))
+GREY = cv2.cvtColor(RGB, cv2.COLOR_RGB2GRAY)
+GREY_RGB = np.repeat(GREY[..., None], 3, 2)
+
+
+def message(pixels: np.ndarray, encoding: str, *, padding: int = 0, cut: int = 0,
+            big_endian: bool = False, step: int | None = None) -> Image:
+    """An Image of an array, optionally with padded rows or a cut-off end."""
+    pixels = np.ascontiguousarray(pixels)
+    rows = pixels.reshape(pixels.shape[0], -1).view(np.uint8)
+    rows = np.pad(rows, ((0, 0), (0, padding)), constant_values=0xAA)
+    data = rows.tobytes()
+    msg = Image(height=pixels.shape[0], width=pixels.shape[1], encoding=encoding,
+                is_bigendian=int(big_endian), step=rows.shape[1] if step is None else step)
+    msg.data.frombytes(data[:len(data) - cut])
+    return msg
+
+
+def alpha(pixels: np.ndarray) -> np.ndarray:
+    return np.dstack((pixels, np.full(pixels.shape[:2], 77, np.uint8)))
+
+
+def wide(pixels: np.ndarray, order: str = '<u2') -> np.ndarray:
+    """8 bits as the upper byte of 16, with something in the lower byte."""
+    return ((pixels.astype(np.uint16) << 8) | 0x3C).astype(order)
+
+
+EIGHT_BIT = {
+    'rgb8': (RGB, RGB), 'bgr8': (RGB[..., ::-1], RGB), '8UC3': (RGB[..., ::-1], RGB),
+    'rgba8': (alpha(RGB), RGB), 'bgra8': (alpha(RGB[..., ::-1]), RGB),
+    '8UC4': (alpha(RGB[..., ::-1]), RGB), 'mono8': (GREY, GREY_RGB), '8UC1': (GREY, GREY_RGB),
+}
+SIXTEEN_BIT = {
+    'mono16': (GREY, GREY_RGB), '16UC1': (GREY, GREY_RGB), 'rgb16': (RGB, RGB),
+    'bgr16': (RGB[..., ::-1], RGB), 'rgba16': (alpha(RGB), RGB),
+    'bgra16': (alpha(RGB[..., ::-1]), RGB),
+}
+
+
+def check(msg: Image, expected: np.ndarray) -> None:
+    rgb = decode(msg)
+    assert rgb.dtype == np.uint8
+    assert rgb.flags.c_contiguous
+    np.testing.assert_array_equal(rgb, expected)
+
+
+# -- raw, 8 and 16 bits ---------------------------------------------------------------------------
+
+@pytest.mark.parametrize('padding', [0, 1, 13])
+@pytest.mark.parametrize('encoding', EIGHT_BIT)
+def test_8_bit_encodings_give_the_same_rgb(encoding, padding):
+    pixels, expected = EIGHT_BIT[encoding]
+    check(message(pixels, encoding, padding=padding), expected)
+
+
+@pytest.mark.parametrize('big_endian', [False, True])
+@pytest.mark.parametrize('padding', [0, 2, 13])
+@pytest.mark.parametrize('encoding', SIXTEEN_BIT)
+def test_16_bit_encodings_keep_the_upper_byte_in_either_byte_order(encoding, padding, big_endian):
+    pixels, expected = SIXTEEN_BIT[encoding]
+    order = '>u2' if big_endian else '<u2'
+    check(message(wide(pixels, order), encoding, padding=padding, big_endian=big_endian), expected)
+
+
+def test_the_byte_order_does_not_matter_for_8_bits():
+    check(message(RGB, 'rgb8', big_endian=True), RGB)
+
+
+def test_the_padding_of_the_last_row_may_be_missing():
+    check(message(RGB, 'rgb8', padding=9, cut=9), RGB)
+    check(message(wide(GREY), 'mono16', padding=4, cut=4), GREY_RGB)
+
+
+def test_bytes_after_the_image_are_ignored():
+    msg = message(RGB, 'rgb8')
+    msg.data.frombytes(b'more')
+    check(msg, RGB)
+
+
+def test_the_common_encoding_is_not_copied():
+    msg = message(RGB, 'rgb8')
+    assert np.shares_memory(decode(msg), np.frombuffer(msg.data, np.uint8))
+
+
+@pytest.mark.parametrize('size', [(1, 1), (1, 7), (7, 1), (3, 5)])
+def test_images_of_odd_and_small_sizes_are_taken(size):
+    picture = texture((64, 64))[:size[1], :size[0]]
+    check(message(picture, 'rgb8'), picture)
+    check(message(picture[..., ::-1], 'bgr8', padding=3), picture)
+
+
+# -- yuv ------------------------------------------------------------------------------------------
+
+def yuv422(rgb: np.ndarray, luma: int) -> np.ndarray:
+    """Packed 4:2:2 by the BT.601 formula; `luma` is the place of Y in each pair of bytes."""
+    r, g, b = (rgb[..., i].astype(np.float64) for i in range(3))
+    y = 16 + 0.257 * r + 0.504 * g + 0.098 * b
+    u = 128 - 0.148 * r - 0.291 * g + 0.439 * b
+    v = 128 + 0.439 * r - 0.368 * g - 0.071 * b
+    packed = np.empty((*rgb.shape[:2], 2), np.float64)
+    packed[..., luma] = y
+    packed[:, 0::2, 1 - luma] = (u[:, 0::2] + u[:, 1::2]) / 2
+    packed[:, 1::2, 1 - luma] = (v[:, 0::2] + v[:, 1::2]) / 2
+    return np.clip(np.rint(packed), 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize('padding', [0, 6])
+@pytest.mark.parametrize(('encoding', 'luma'), [('yuv422', 1), ('uyvy', 1), ('yuv422_yuy2', 0),
+                                                ('yuyv', 0)])
+def test_packed_yuv_gives_the_true_colours(encoding, luma, padding):
+    colours = np.repeat(np.random.default_rng(0).integers(20, 235, (8, 8, 3)), 2, 1)
+    rgb = decode(message(yuv422(colours, luma), encoding, padding=padding))
+    assert np.abs(rgb.astype(int) - colours).max() <= 4
+
+
+def test_packed_yuv_of_odd_width_is_refused():
+    with pytest.raises(ImageError, match='even') as caught:
+        decode(message(np.zeros((4, 5, 2), np.uint8), 'yuv422'))
+    assert caught.value.kind == 'bad size'
+
+
+# -- bayer ----------------------------------------------------------------------------------------
+
+CHANNEL = {'r': 0, 'g': 1, 'b': 2}
+
+
+def mosaic(rgb: np.ndarray, pattern: str) -> np.ndarray:
+    """What a sensor behind a colour filter sees; `pattern` names the first 2x2 row by row."""
+    out = np.empty(rgb.shape[:2], np.uint8)
+    for i, letter in enumerate(pattern):
+        row, col = divmod(i, 2)
+        out[row::2, col::2] = rgb[row::2, col::2, CHANNEL[letter]]
+    return out
+
+
+@pytest.mark.parametrize('padding', [0, 5])
+@pytest.mark.parametrize('pattern', ['rggb', 'bggr', 'gbrg', 'grbg'])
+@pytest.mark.parametrize('colour', [(200, 40, 90), (30, 180, 60), (10, 70, 220)])
+def test_a_bayer_mosaic_of_one_colour_gives_that_colour(pattern, colour, padding):
+    rgb = np.full((16, 20, 3), colour, np.uint8)
+    check(message(mosaic(rgb, pattern), f'bayer_{pattern}8', padding=padding), rgb)
+
+
+@pytest.mark.parametrize('pattern', ['rggb', 'bggr', 'gbrg', 'grbg'])
+def test_a_bayer_mosaic_keeps_colours_in_their_place(pattern):
+    rgb = np.zeros((32, 32, 3), np.uint8)
+    rgb[:16, :16], rgb[:16, 16:] = (220, 30, 40), (30, 200, 50)
+    rgb[16:, :16], rgb[16:, 16:] = (20, 40, 210), (200, 200, 30)
+    got = decode(message(mosaic(rgb, pattern), f'bayer_{pattern}8'))
+    inner = np.zeros((32, 32), bool)
+    for y in (0, 16):
+        for x in (0, 16):
+            inner[y + 3:y + 13, x + 3:x + 13] = True
+    assert np.abs(got.astype(int) - rgb)[inner].max() <= 1
+
+
+@pytest.mark.parametrize('big_endian', [False, True])
+@pytest.mark.parametrize('pattern', ['rggb', 'bggr', 'gbrg', 'grbg'])
+def test_a_bayer_mosaic_of_16_bits_gives_the_same_colours(pattern, big_endian):
+    rgb = np.full((16, 20, 3), (200, 40, 90), np.uint8)
+    order = '>u2' if big_endian else '<u2'
+    check(message(wide(mosaic(rgb, pattern), order), f'bayer_{pattern}16',
+                  big_endian=big_endian), rgb)
+
+
+def test_a_bayer_image_that_is_too_small_is_refused():
+    with pytest.raises(ImageError, match='too small'):
+        decode(message(np.zeros((2, 2), np.uint8), 'bayer_rggb8'))
+
+
+# -- compressed -----------------------------------------------------------------------------------
+
+def compressed(data: bytes, form: str) -> CompressedImage:
+    msg = CompressedImage(format=form)
+    msg.data.frombytes(bytes(data))
+    return msg
+
+
+def encoded(bgr: np.ndarray, extension: str, *options: int) -> bytes:
+    ok, data = cv2.imencode(extension, bgr, list(options))
+    assert ok
+    return data.tobytes()
+
+
+@pytest.mark.parametrize('form', ['png', 'rgb8; png compressed bgr8', 'rgb8; png compressed '])
+def test_png_gives_exactly_the_raw_image(form):
+    np.testing.assert_array_equal(decode(compressed(encoded(RGB[..., ::-1], '.png'), form)), RGB)
+
+
+@pytest.mark.parametrize('form', ['jpeg', 'jpg', 'bgr8; jpeg compressed bgr8'])
+def test_jpeg_gives_nearly_the_raw_image(form):
+    large = texture((96, 64))
+    data = encoded(large[..., ::-1], '.jpg', cv2.IMWRITE_JPEG_QUALITY, 98)
+    got = decode(compressed(data, form))
+    assert got.shape == large.shape
+    assert np.abs(got.astype(int) - large).mean() < 3
+
+
+def test_grey_and_wide_and_transparent_pngs_are_taken():
+    for picture in (GREY, wide(RGB[..., ::-1]), alpha(RGB[..., ::-1])):
+        got = decode(compressed(encoded(picture, '.png'), 'png'))
+        expected = GREY_RGB if picture is GREY else RGB
+        assert np.abs(got.astype(int) - expected).max() <= 1
+
+
+def test_jpeg_of_grey_gives_three_equal_channels():
+    got = decode(compressed(encoded(GREY, '.jpg'), 'mono8; jpeg compressed '))
+    assert got.shape == RGB.shape
+    np.testing.assert_array_equal(got[..., 0], got[..., 2])
+
+
+def test_an_image_is_not_turned_by_its_exif_tag():
+    # camera_info and looming speak of the pixels as the sensor gave them.
+    data = encoded(texture((96, 64))[..., ::-1], '.jpg')
+    exif = (b'Exif\0\0' + b'II*\0\x08\0\0\0' + b'\x01\0'
+            + struct.pack('<HHIHH', 0x0112, 3, 1, 6, 0) + b'\0\0\0\0')
+    turned = data[:2] + b'\xff\xe1' + struct.pack('>H', len(exif) + 2) + exif + data[2:]
+    assert decode(compressed(turned, 'jpeg')).shape == (64, 96, 3)
+
+
+def test_zeros_after_a_jpeg_are_ignored():
+    # Some cameras hand over their buffer rather than the bytes used of it.
+    data = encoded(RGB[..., ::-1], '.jpg') + bytes(500)
+    assert decode(compressed(data, 'jpeg')).shape == RGB.shape
+
+
+# -- malformed ------------------------------------------------------------------------------------
+
+def test_an_unknown_encoding_is_refused_and_the_known_ones_are_named():
+    with pytest.raises(ImageError, match='32FC7') as caught:
+        decode(message(RGB, '32FC7'))
+    assert caught.value.kind == 'unknown encoding'
+
+
+@pytest.mark.parametrize('encoding', ['', 'rgb', 'RGB8', 'bayer_rggb', 'bayer_xxxx8',
+                                      'bayer_rggb12'])
+def test_misspelt_encodings_are_refused(encoding):
+    with pytest.raises(ImageError) as caught:
+        decode(message(RGB, encoding))
+    assert caught.value.kind == 'unknown encoding'
+
+
+@pytest.mark.parametrize('encoding', ['rgb8', 'bgr8', 'mono8', 'yuv422', 'mono16',
+                                      'bayer_rggb8', 'bayer_gbrg16'])
+@pytest.mark.parametrize('fault', ['zero', 'short', 'step', 'huge', 'empty'])
+def test_a_wrong_size_is_refused(encoding, fault):
+    msg = message(np.zeros((8, 8, 6), np.uint8), encoding)
+    if fault == 'zero':
+        msg.width = 0
+    elif fault == 'short':
+        msg.height = 200
+    elif fault == 'step':
+        msg.step = 3
+    elif fault == 'huge':
+        msg.height = msg.width = 2**31
+    else:
+        msg.data = type(msg.data)('B')
+    with pytest.raises(ImageError) as caught:
+        decode(msg)
+    assert caught.value.kind == 'bad size'
+
+
+def test_a_refusal_says_what_was_given_and_what_is_needed():
+    with pytest.raises(ImageError, match=r'rgb8.*24x16.*72.*\d+ bytes, needs 1152'):
+        decode(message(RGB, 'rgb8', cut=100))
+
+
+@pytest.mark.parametrize('form', ['jpeg', 'png'])
+@pytest.mark.parametrize('keep', [0, 1, 2, 20, 0.3, 0.9])
+def test_a_cut_off_file_is_refused(form, keep):
+    data = encoded(texture((96, 64))[..., ::-1], f'.{form[:3] if form == "png" else "jpg"}')
+    cut = keep if isinstance(keep, int) else round(keep * len(data))
+    with pytest.raises(ImageError) as caught:
+        decode(compressed(data[:cut], form))
+    assert caught.value.kind in ('corrupt', 'empty')
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_noise_is_refused(seed):
+    noise = np.random.default_rng(seed).integers(0, 256, 5000, dtype=np.uint8).tobytes()
+    for data in (noise, b'\xff\xd8' + noise + b'\xff\xd9', b'\x89PNG\r\n\x1a\n' + noise):
+        with pytest.raises(ImageError) as caught:
+            decode(compressed(data, 'jpeg'))
+        assert caught.value.kind == 'corrupt'
+
+
+def test_a_header_that_promises_a_monstrous_image_is_refused():
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        check = zlib.crc32(kind + body)
+        return struct.pack('>I', len(body)) + kind + body + struct.pack('>I', check)
+
+    data = (b'\x89PNG\r\n\x1a\n'
+            + chunk(b'IHDR', struct.pack('>IIBBBBB', 65535, 65535, 8, 2, 0, 0, 0))
+            + chunk(b'IDAT', zlib.compress(bytes(1000))) + chunk(b'IEND', b''))
+    with pytest.raises(ImageError) as caught:
+        decode(compressed(data, 'png'))
+    assert caught.value.kind == 'corrupt'
+
+
+def test_a_depth_image_is_no_picture():
+    with pytest.raises(ImageError, match='depth') as caught:
+        decode(compressed(encoded(GREY, '.png'), '16UC1; compressedDepth png'))
+    assert caught.value.kind == 'unknown encoding'
+
+
+# -- out ------------------------------------------------------------------------------------------
+
+def test_an_image_message_has_the_bytes_of_the_array():
+    header = Header(frame_id='cam')
+    msg = convert.image(header, RGB[::-1], 'rgb8')
+    assert (msg.height, msg.width, msg.step, msg.encoding) == (HEIGHT, WIDTH, WIDTH * 3, 'rgb8')
+    assert msg.header == header
+    np.testing.assert_array_equal(decode(msg), RGB[::-1])
+
+
+@pytest.mark.parametrize('shape', [(1, 1), (1, 9), (9, 1), (5, 4)])
+def test_a_map_has_its_own_step(shape):
+    values = np.random.default_rng(0).random((9, 9), np.float32)[:shape[0], :shape[1]]
+    msg = convert.image(Header(), values, '32FC1')
+    assert msg.step == 4 * shape[1]
+    assert len(msg.data) == msg.step * msg.height
+    np.testing.assert_array_equal(np.frombuffer(msg.data, '<f4').reshape(shape), values)
+
+
+def test_a_jpeg_message_can_be_decoded_again():
+    msg = convert.jpeg(Header(), texture((96, 64)))
+    assert 'jpeg' in msg.format
+    assert decode(msg).shape == (64, 96, 3)
+
+
+def test_a_feature_cloud_is_organised_like_the_grid():
+    features = np.random.default_rng(0).random((3, 5, 192)).astype(np.float32)
+    msg = convert.feature_cloud(Header(), features)
+    assert (msg.height, msg.width, msg.point_step, msg.row_step) == (3, 5, 768, 3840)
+    (field,) = msg.fields
+    assert (field.name, field.offset, field.count) == ('feature', 0, 192)
+    assert field.datatype == PointField.FLOAT32
+    np.testing.assert_array_equal(np.frombuffer(msg.data, '<f4').reshape(3, 5, 192), features)
+
+
+def test_a_feature_cloud_of_a_view_is_that_of_its_values():
+    features = np.random.default_rng(0).random((4, 6, 8)).astype(np.float32)[::2, 1:, :5]
+    msg = convert.feature_cloud(Header(), features)
+    np.testing.assert_array_equal(np.frombuffer(msg.data, '<f4').reshape(2, 5, 5), features)
+
+
+def test_a_cloud_without_points_still_names_its_fields():
+    kind = np.dtype([('x', '<f4'), ('level', 'u1'), ('flags', '<u2')])
+    msg = convert.cloud(Header(), np.empty(0, kind))
+    assert (msg.height, msg.width, len(msg.data)) == (1, 0, 0)
+    assert [(f.name, f.offset, f.datatype) for f in msg.fields] == [
+        ('x', 0, PointField.FLOAT32), ('level', 4, PointField.UINT8),
+        ('flags', 5, PointField.UINT16)]
+
+
+def test_a_stamp_is_whole_nanoseconds():
+    header = Header()
+    header.stamp.sec, header.stamp.nanosec = 2_000_000_000, 999_999_999
+    assert convert.stamp_ns(header) == 2_000_000_000_999_999_999
+
+
+# -- cv_bridge for the rest -----------------------------------------------------------------------
+
+class FakeBridgeError(TypeError):
+    """Stands for cv_bridge.CvBridgeError."""
+
+
+def fake_cv_bridge(convert_to) -> types.ModuleType:
+    module = types.ModuleType('cv_bridge')
+    module.CvBridgeError = FakeBridgeError
+    module.CvBridge = lambda: types.SimpleNamespace(imgmsg_to_cv2=convert_to)
+    return module
+
+
+def test_other_encodings_go_through_cv_bridge_where_it_is_installed(monkeypatch):
+    asked = []
+
+    def convert_to(msg, encoding):
+        asked.append((msg.encoding, encoding))
+        return RGB
+
+    monkeypatch.setitem(sys.modules, 'cv_bridge', fake_cv_bridge(convert_to))
+    check(message(np.zeros((HEIGHT, WIDTH), np.uint8), 'nv12'), RGB)
+    assert asked == [('nv12', 'rgb8')]
+
+
+def test_what_cv_bridge_refuses_is_refused_with_its_reason(monkeypatch):
+    def convert_to(msg, encoding):
+        raise FakeBridgeError('no such conversion')
+
+    monkeypatch.setitem(sys.modules, 'cv_bridge', fake_cv_bridge(convert_to))
+    with pytest.raises(ImageError, match=r'nv12.*no such conversion') as caught:
+        decode(message(np.zeros((HEIGHT, WIDTH), np.uint8), 'nv12'))
+    assert caught.value.kind == 'unknown encoding'
+
+
+def test_without_cv_bridge_the_error_names_it_and_what_works_without(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'cv_bridge', None)    # makes the import fail
+    with pytest.raises(ImageError, match=r'nv12.*cv_bridge.*bayer.*rgb8'):
+        decode(message(np.zeros((HEIGHT, WIDTH), np.uint8), 'nv12'))

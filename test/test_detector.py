@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test the plain Python interface."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scenes import Approach, texture
+
+from vjepa_ros import Assessment, Level, ObstacleDetector, Quality
+from vjepa_ros.model.checkpoint import WeightsError
+from vjepa_ros.perception.settings import Settings
+
+SMALL = {'img_size': 64, 'num_frames': 4, 'clip_fps': 10.0, 'device': 'cpu'}
+
+
+@pytest.fixture(scope='module')
+def picture():
+    return texture((320, 240))
+
+
+@pytest.fixture
+def detector():
+    with ObstacleDetector(allow_random_weights=True, **SMALL) as made:
+        yield made
+
+
+def show(detector: ObstacleDetector, frames, rate: float = 10.0, start: float = 1.0) -> None:
+    for i, rgb in enumerate(frames):
+        detector.add_frame(rgb, start + i / rate)
+
+
+def test_it_refuses_to_run_untrained_unless_told_to():
+    with pytest.raises(WeightsError, match='allow_random_weights'):
+        ObstacleDetector(**SMALL)
+
+
+def test_nothing_is_said_before_the_frames_cover_a_clip(detector, picture):
+    assert detector.assess() is None
+    features, score = detector.detect_obstacles()
+    assert features is None
+    assert math.isnan(score)
+    assert detector.analyze_spatial_features(features) is None
+    show(detector, [picture] * 3)
+    assert detector.assess() is None
+
+
+def test_frames_in_assessments_out(detector, picture):
+    show(detector, [picture] * 4)
+    seen = detector.assess()
+    assert isinstance(seen, Assessment)
+    assert seen.stamp_ns == round(1.3e9)
+    assert seen.untrained
+    assert Quality.ASSUMED_INTRINSICS in seen.flags
+    assert seen.level is Level.CLEAR
+    assert seen.motion_score < 0.05
+
+
+def test_features_and_their_motion_map_fit_together(detector, picture):
+    show(detector, [picture] * 2 + [texture((320, 240), 7)] * 2)
+    features, score = detector.detect_obstacles()
+    assert features.shape == (2, 4, 4, 192)
+    assert features.dtype == np.float32
+    motion = detector.analyze_spatial_features(features)
+    assert motion.shape == (4, 4)
+    assert motion.min() >= 0
+    assert motion.max() <= 1
+    assert score > 0.5
+
+
+def test_a_frame_is_assessed_once(detector, picture):
+    show(detector, [picture] * 4)
+    assert detector.result() is detector.result()
+    first = detector.assess()
+    detector.add_frame(picture, 1.4)
+    assert detector.assess().stamp_ns > first.stamp_ns
+
+
+def test_an_approach_is_measured(detector):
+    scene = Approach((320, 240), contact_s=3.0)
+    detector.set_intrinsics(300.0, 300.0, 159.5, 119.5)
+    for i in range(31):
+        detector.add_frame(scene.frame(i / 30), 50 + i / 30)
+        seen = detector.assess()
+    assert seen.time_to_contact == pytest.approx(scene.truth(1.0), rel=0.2)
+    assert Quality.ASSUMED_INTRINSICS not in seen.flags
+    assert seen.level in (Level.WARNING, Level.DANGER)
+
+
+def test_changed_settings_hold_from_the_next_result(detector):
+    scene = Approach((320, 240), contact_s=9.0)
+    for i in range(40):
+        detector.add_frame(scene.frame(i / 30), 50 + i / 30)
+        before = detector.assess()
+    assert before.level is Level.CLEAR
+    detector.update_settings(danger_ttc=20.0, warning_ttc=25.0, caution_ttc=30.0)
+    detector.add_frame(scene.frame(41 / 30), 50 + 41 / 30)
+    assert detector.assess().level is Level.DANGER
+
+
+def test_illegal_settings_are_refused_and_the_old_ones_stay(detector):
+    before = detector.settings
+    with pytest.raises(ValueError, match='danger_ttc'):
+        detector.update_settings(danger_ttc=100.0)
+    assert detector.settings is before
+
+
+def test_given_settings_are_used():
+    settings = Settings(min_known=0.9)
+    with ObstacleDetector(allow_random_weights=True, settings=settings, **SMALL) as made:
+        assert made.settings is settings
+
+
+def test_frames_without_stamps_are_spaced_by_the_frame_rate(picture):
+    with ObstacleDetector(allow_random_weights=True, frame_rate=10.0, **SMALL) as made:
+        for _ in range(4):
+            made.add_frame(picture)
+        assert made.assess().clip_rate_hz == pytest.approx(10.0)
+
+
+def test_frames_without_stamps_take_the_time_of_arrival(detector, picture):
+    detector.add_frame(picture)
+    first = detector.track.ring.newest_ns
+    detector.add_frame(picture)
+    assert detector.track.ring.newest_ns > first > 0
+
+
+def test_a_stamp_of_zero_is_the_first_moment_of_a_file(detector, picture):
+    show(detector, [picture] * 4, start=0.0)
+    assert detector.assess() is not None
+    assert detector.track.ring.counts['zero_stamp'] == 0
+
+
+def test_grey_frames_are_taken_as_grey_colour(detector, picture):
+    grey = picture[..., 1]
+    show(detector, [grey] * 4)
+    from_grey = detector.detect_obstacles()[0]
+    with ObstacleDetector(allow_random_weights=True, **SMALL) as other:
+        show(other, [np.repeat(grey[..., None], 3, 2)] * 4)
+        np.testing.assert_array_equal(from_grey, other.detect_obstacles()[0])
+
+
+def test_a_view_with_gaps_in_memory_is_taken(detector, picture):
+    show(detector, [picture[::-1, ::-1]] * 4)
+    assert detector.assess() is not None
+
+
+def test_a_frame_may_be_reused_by_the_caller(detector, picture):
+    buffer = picture.copy()
+    for i in range(4):
+        detector.add_frame(buffer, 1 + i / 10)
+    features = detector.detect_obstacles()[0]
+    with ObstacleDetector(allow_random_weights=True, **SMALL) as other:
+        for i in range(4):
+            buffer[...] = picture
+            other.add_frame(buffer, 1 + i / 10)
+            buffer[...] = 0
+        np.testing.assert_array_equal(features, other.detect_obstacles()[0])
+        np.testing.assert_array_equal(other.result().image, picture)
+
+
+@pytest.mark.parametrize('frame', [
+    np.zeros((4, 4, 4), np.uint8), np.zeros((4, 4, 3), np.float32), np.zeros((0, 4, 3), np.uint8),
+    np.zeros(5, np.uint8)])
+def test_what_is_no_image_is_refused_with_its_shape(detector, frame):
+    with pytest.raises(ValueError, match='frame is'):
+        detector.add_frame(frame)
+
+
+@pytest.mark.parametrize(('arguments', 'named'), [
+    ({'num_frames': 5}, 'num_frames'), ({'img_size': 100}, 'image_size'),
+    ({'clip_fps': 0.0}, 'clip_fps'), ({'resize_mode': 'zoom'}, 'zoom'),
+    ({'model_size': 'enormous'}, 'enormous'), ({'device': 'cuda:99', 'require_device': True},
+                                               'cuda')])
+def test_illegal_arguments_are_refused_by_name_at_once(arguments, named):
+    with pytest.raises((ValueError, RuntimeError), match=named):
+        ObstacleDetector(allow_random_weights=True, **{**SMALL, **arguments})
+
+
+def test_a_file_played_again_starts_a_new_clip(detector, picture):
+    show(detector, [picture] * 8)
+    assert detector.assess() is not None
+    show(detector, [picture] * 2, start=0.5)
+    assert detector.assess() is None
+    assert detector.track.ring.resets == {'time_backwards': 1}
+
+
+def test_the_same_frames_give_the_same_result(detector, picture):
+    show(detector, [picture] * 4)
+    with ObstacleDetector(allow_random_weights=True, **SMALL) as other:
+        show(other, [picture] * 4)
+        np.testing.assert_array_equal(detector.detect_obstacles()[0],
+                                      other.detect_obstacles()[0])

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the launch files: what they offer, and what they start with the real launch system."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import yaml
+from ros_harness import NodeProcess, free_domain_id, ros_env
+
+from vjepa_ros.ros.source_table import SOURCE_TABLE
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+LAUNCH = REPOSITORY / 'launch'
+FILES = sorted(LAUNCH.glob('*.launch.py'))
+NO_LAUNCH = 'launch and launch_ros have no wheels: source a ROS 2 installation for this test'
+
+# Runs a launch file as `ros2 launch` does, without the need for ros2cli.
+RUNNER = """
+import sys
+from launch import LaunchDescription, LaunchService
+from launch.actions import IncludeLaunchDescription
+from launch.launch_description_sources import PythonLaunchDescriptionSource
+file, *arguments = sys.argv[1:]
+service = LaunchService()
+service.include_launch_description(LaunchDescription([IncludeLaunchDescription(
+    PythonLaunchDescriptionSource(file),
+    launch_arguments=[tuple(a.split(':=', 1)) for a in arguments])]))
+sys.exit(service.run())
+"""
+# Stands in for a node: writes down how it was started.
+RECORDER = """
+import json, os, sys, time
+files = [a for f, a in zip(sys.argv, sys.argv[1:]) if f == '--params-file']
+with open(sys.argv[0] + '.json', 'a') as out:
+    out.write(json.dumps({'argv': sys.argv[1:], 'env': dict(os.environ),
+                          'params': [open(f).read() for f in files]}) + chr(10))
+time.sleep(float(os.environ.get('RECORDER_S', '0')))
+"""
+
+
+def table_of(file: Path) -> dict[str, tuple]:
+    """Read the literal table ARGUMENTS of a launch file (SWITCH stays a name)."""
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.Assign) and node.targets[0].id == 'ARGUMENTS':
+            return {row.elts[0].value: (row.elts[1].value, ast.unparse(row.elts[2]),
+                                        row.elts[3].value) for row in node.value.elts}
+    raise AssertionError(f'{file.name} has no table ARGUMENTS')
+
+
+# -- without launch -------------------------------------------------------------------------------
+
+@pytest.mark.parametrize('file', FILES, ids=lambda f: f.name)
+def test_every_argument_is_described_and_used(file):
+    text = file.read_text()
+    for name, (_, _, description) in table_of(file).items():
+        assert len(description) > 15, name
+        assert description[0].isupper(), name
+        assert text.count(f"'{name}'") > 1, f'{name} is declared, but not used'
+
+
+def test_the_launch_file_of_the_node_offers_the_usual_arguments():
+    table = table_of(LAUNCH / 'vjepa.launch.py')
+    assert {'namespace', 'params_file', 'cameras', 'device', 'model_size', 'num_frames',
+            'use_sim_time', 'autostart', 'respawn', 'log_level'} <= set(table)
+    assert {name: table[name][0] for name in ('autostart', 'respawn', 'use_sim_time')} == {
+        'autostart': 'true', 'respawn': 'false', 'use_sim_time': 'false'}
+
+
+def test_the_demo_passes_on_only_what_the_node_launch_file_declares():
+    tree = ast.parse((LAUNCH / 'demo.launch.py').read_text())
+    forwarded = next(ast.literal_eval(node.value) for node in tree.body
+                     if isinstance(node, ast.Assign) and node.targets[0].id == 'FORWARDED')
+    assert set(forwarded) <= set(table_of(LAUNCH / 'vjepa.launch.py'))
+    assert set(forwarded) <= set(table_of(LAUNCH / 'demo.launch.py'))
+
+
+# -- with launch ----------------------------------------------------------------------------------
+
+def make_prefix(prefix: Path, executables: dict[str, str]) -> Path:
+    """Lay out an installation whose executables run the given Python code."""
+    index = prefix / 'share/ament_index/resource_index/packages'
+    index.mkdir(parents=True)
+    (index / 'vjepa_ros').touch()
+    share = prefix / 'share/vjepa_ros'
+    share.mkdir()
+    for folder in ('launch', 'config'):
+        (share / folder).symlink_to(REPOSITORY / folder)
+    lib = prefix / 'lib/vjepa_ros'
+    lib.mkdir(parents=True)
+    for name, code in executables.items():
+        (lib / name).write_text(f'#!{sys.executable}\n{code}')
+        (lib / name).chmod(0o755)
+    return prefix
+
+
+def launch_env(prefix: Path, domain: int) -> dict[str, str]:
+    path = os.pathsep.join(p for p in (str(prefix), os.environ.get('AMENT_PREFIX_PATH', '')) if p)
+    return ros_env(domain, {'AMENT_PREFIX_PATH': path})
+
+
+def launch_command(file: str, *arguments: str) -> list[str]:
+    return [sys.executable, '-c', RUNNER, str(LAUNCH / file), *arguments]
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Function that launches with recorders for nodes and returns how they were started."""
+    pytest.importorskip('launch_ros', reason=NO_LAUNCH)
+    prefix = make_prefix(tmp_path / 'prefix',
+                         {'vjepa_node': RECORDER, 'camera_source': RECORDER})
+
+    def run(file: str, *arguments: str, code: int = 0, **env: str) -> dict[str, dict]:
+        whole = launch_env(prefix, 0)
+        whole.pop('FASTDDS_BUILTIN_TRANSPORTS', None)   # the harness has a choice of its own
+        launch = NodeProcess(launch_command(file, *arguments), {**whole, **env})
+        try:
+            assert launch.wait(30) == code, launch.output
+        finally:
+            launch.kill()
+        records = {}
+        for name in ('vjepa_node', 'camera_source'):
+            journal = prefix / 'lib/vjepa_ros' / f'{name}.json'
+            if journal.exists():
+                records[name] = json.loads(journal.read_text().splitlines()[0])
+        return {'output': launch.output, **records}
+    return run
+
+
+def parameters_of(record: dict) -> dict:
+    """Merge the parameter files of a process, as its node would, into one dictionary."""
+    merged = {}
+    for text in record['params']:
+        # launch_ros writes lists as tuples, with a tag that the YAML parser of ROS passes over.
+        for content in yaml.load(text, yaml.FullLoader).values():
+            merged.update(content['ros__parameters'])
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in merged.items()}
+
+
+def test_without_arguments_the_default_file_holds(recorded):
+    node = recorded('vjepa.launch.py')['vjepa_node']
+    expected = yaml.safe_load((REPOSITORY / 'config/default.yaml').read_text())
+    expected = {**expected['/**']['ros__parameters'], 'autostart': True, 'use_sim_time': False}
+    assert parameters_of(node) == expected
+    assert '__node:=vjepa_node' in node['argv']
+
+
+def test_arguments_override_the_file_with_the_right_types(recorded):
+    node = recorded('vjepa.launch.py', 'params_file:=cpu.yaml', 'cameras:=front, rear',
+                    'device:=cuda:1', 'model_size:=base', 'num_frames:=16', 'weights:=1234',
+                    'allow_random_weights:=True', 'use_sim_time:=true', 'autostart:=false',
+                    'namespace:=robot', 'log_level:=warn')['vjepa_node']
+    got = parameters_of(node)
+    assert {name: got[name] for name in (
+        'cameras', 'device', 'model_size', 'num_frames', 'weights', 'allow_random_weights',
+        'use_sim_time', 'autostart', 'precision')} == {
+            'cameras': ['front', 'rear'], 'device': 'cuda:1', 'model_size': 'base',
+            'num_frames': 16, 'weights': '1234', 'allow_random_weights': True,
+            'use_sim_time': True, 'autostart': False, 'precision': 'fp32'}
+    assert any(word in ('__ns:=robot', '__ns:=/robot') for word in node['argv'])
+    assert node['argv'][node['argv'].index('--log-level') + 1] == 'warn'
+
+
+def test_a_camera_can_be_led_to_any_topic(recorded):
+    node = recorded('vjepa.launch.py', 'cameras:=left,front=/robot/front/color/image_rect')
+    words = node['vjepa_node']['argv']
+    rules = [rule for flag, rule in itertools.pairwise(words) if flag == '-r']
+    assert [rule for rule in rules if not rule.startswith('__')] == [
+        'front/image_raw:=/robot/front/color/image_rect',
+        'front/camera_info:=/robot/front/color/camera_info']
+    assert parameters_of(node['vjepa_node'])['cameras'] == ['left', 'front']
+
+
+def test_substitutions_in_a_parameter_file_are_resolved(recorded, tmp_path):
+    file = tmp_path / 'mine.yaml'
+    file.write_text('/**:\n  ros__parameters:\n    weights: $(env MODELS)/tiny.safetensors\n')
+    node = recorded('vjepa.launch.py', f'params_file:={file}', MODELS='/models')['vjepa_node']
+    assert parameters_of(node)['weights'] == '/models/tiny.safetensors'
+
+
+def test_the_environment_suits_large_images_unless_the_user_says_otherwise(recorded):
+    env = recorded('vjepa.launch.py', MALLOC_TRIM_THRESHOLD_='1')['vjepa_node']['env']
+    assert env['FASTDDS_BUILTIN_TRANSPORTS'].startswith('DEFAULT?max_msg_size=64KB')
+    assert int(env['MALLOC_MMAP_THRESHOLD_']) == 32 << 20   # the largest that glibc takes
+    assert env['MALLOC_TRIM_THRESHOLD_'] == '1'
+
+
+@pytest.mark.parametrize(('argument', 'words'), [
+    ('params_file:=nothing.yaml', "'nothing.yaml'.*cpu.yaml.*multi_camera.yaml"),
+    ('cameras:=a,a', "cameras is 'a,a'"),
+    ('num_frames:=many', "num_frames is 'many'"),
+    ('autostart:=maybe', 'maybe'),
+])
+def test_a_wrong_argument_ends_the_launch_with_the_reason(recorded, argument, words):
+    result = recorded('vjepa.launch.py', argument, code=1)
+    assert 'vjepa_node' not in result
+    assert re.search(words, result['output'])
+
+
+def test_the_demo_starts_camera_and_node_together(recorded):
+    result = recorded('demo.launch.py', 'source:=0', 'camera:=front', 'rate:=5', 'loop:=false',
+                      'device:=cpu', 'namespace:=robot', RECORDER_S='1')
+    source, node = parameters_of(result['camera_source']), parameters_of(result['vjepa_node'])
+    assert source['source'] == '0'
+    assert source['camera'] == 'front'
+    assert source['rate'] == 5.0
+    assert source['loop'] is False
+    assert source['truth'] is True
+    assert node['cameras'] == ['front']
+    assert node['allow_random_weights'] is True
+    assert node['device'] == 'cpu'
+    for record in (result['camera_source'], result['vjepa_node']):
+        assert any(word in ('__ns:=robot', '__ns:=/robot') for word in record['argv'])
+
+
+def test_the_parameters_that_the_demo_sets_exist(recorded):
+    result = recorded('demo.launch.py', 'rate:=5', RECORDER_S='1')
+    rows = {row.name: row for row in SOURCE_TABLE}
+    for name, value in parameters_of(result['camera_source']).items():
+        assert name in rows
+        assert rows[name].check(value)[1] == ''
+
+
+# -- with launch and the real nodes ---------------------------------------------------------------
+
+NODE = 'import sys\nfrom vjepa_ros.ros.main import main\nsys.exit(main())\n'
+SOURCE = 'import sys\nfrom vjepa_ros.ros.camera_source import main\nsys.exit(main())\n'
+
+
+@pytest.fixture
+def launched(tmp_path):
+    """Function that launches the real nodes in a DDS domain of their own."""
+    pytest.importorskip('launch_ros', reason=NO_LAUNCH)
+    pytest.importorskip('rclpy')
+    prefix = make_prefix(tmp_path / 'prefix', {'vjepa_node': NODE, 'camera_source': SOURCE})
+    with free_domain_id() as domain:
+        running = []
+
+        def start(file: str, *arguments: str) -> NodeProcess:
+            running.append(NodeProcess(launch_command(file, *arguments),
+                                       launch_env(prefix, domain)))
+            return running[-1]
+        yield start
+        for process in running:
+            process.kill()
+
+
+@pytest.mark.ros
+def test_the_node_becomes_active_and_ends_cleanly_on_interrupt(launched):
+    launch = launched('vjepa.launch.py', 'allow_random_weights:=true', 'device:=cpu')
+    launch.wait_for_output(': active', timeout=60)
+    launch.send(signal.SIGINT)
+    assert launch.wait(15) == 0
+    assert 'process has finished cleanly' in launch.output
+    assert 'Traceback' not in launch.output
+
+
+@pytest.mark.ros
+def test_respawn_brings_back_an_active_node(launched):
+    launch = launched('vjepa.launch.py', 'allow_random_weights:=true', 'respawn:=true')
+    launch.wait_for_output(': active', timeout=60)
+    pid = launch.output.partition('process started with pid [')[2].partition(']')[0]
+    os.kill(int(pid), signal.SIGKILL)
+    end = time.monotonic() + 60
+    while launch.output.count(': active') < 2 and time.monotonic() < end:
+        time.sleep(0.1)
+    assert launch.output.count(': active') == 2, launch.output
+    launch.send(signal.SIGINT)
+    assert launch.wait(15) == 0
+
+
+@pytest.mark.ros
+def test_the_demo_ends_with_its_source(launched, tmp_path):
+    launch = launched('demo.launch.py', 'loop:=false', 'transport:=compressed',
+                      f'source:={short_video(tmp_path)}')
+    assert launch.wait(90) == 0, launch.output
+    assert 'end of source' in launch.output
+    assert launch.output.count('process has finished cleanly') == 2
+
+
+def short_video(folder: Path) -> Path:
+    path = folder / 'short.mp4'
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*'mp4v'), 10.0, (160, 120))
+    texture = np.random.default_rng(0).integers(0, 255, (30, 40, 3), np.uint8)
+    for step in range(20):
+        scale = 4.0 + 0.1 * step
+        image = cv2.resize(texture, None, fx=scale, fy=scale)
+        writer.write(np.ascontiguousarray(image[:120, :160]))
+    writer.release()
+    return path

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Motion follows change and nothing else: not texture, sensor noise or light."""
+
+import cv2
+import numpy as np
+import pytest
+
+from vjepa_ros.perception.motion import motion_map, motion_score
+from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.noise import (
+    MIN_STRENGTH,
+    NoiseFloor,
+    measure_noise_floor,
+    patch_strength,
+    random_scene,
+    still_clip,
+    tubelet_change,
+)
+from vjepa_ros.tools import motion_study
+
+FRAMES, SIZE = 8, 192
+FLOOR = NoiseFloor(np.full(3, 0.01, np.float32), np.full(3, 0.05, np.float32), 0.1)
+
+
+@pytest.fixture(scope='module')
+def engine():
+    engine = Engine.load(EngineConfig(allow_random_weights=True, device='cpu'))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope='module')
+def score(engine):
+    def score_of(clip):
+        features = engine.encode([clip])[0]
+        return motion_score(motion_map(features, engine.noise_floor, clip))
+    return score_of
+
+
+def texture(cell, low=0, high=255, seed=1, grey=False):
+    """Random texture with details of `cell` pixels."""
+    rng = np.random.default_rng(seed)
+    knots = rng.uniform(low, high, (SIZE // cell, SIZE // cell, 1 if grey else 3))
+    knots = np.broadcast_to(knots, (*knots.shape[:2], 3)).astype(np.float32)
+    return np.clip(cv2.resize(np.ascontiguousarray(knots), (SIZE, SIZE),
+                              interpolation=cv2.INTER_CUBIC), 0, 255)
+
+
+def flat(level):
+    return np.full((SIZE, SIZE, 3), float(level), np.float32)
+
+
+def noisy(frames, sigma=2.0, seed=2):
+    rng = np.random.default_rng(seed)
+    frames = np.asarray(frames)
+    return np.clip(np.rint(frames + rng.normal(0, sigma, frames.shape)), 0, 255).astype(np.uint8)
+
+
+def sliding(picture, pixels_per_frame):
+    return noisy([np.roll(picture, round(pixels_per_frame * k), axis=1) for k in range(FRAMES)])
+
+
+STILL = {
+    'fine texture': texture(2), 'texture': texture(8), 'grey texture': texture(16, grey=True),
+    'faint texture': texture(8, 100, 140), 'white noise': texture(1), 'dark': flat(8),
+    'mean grey': flat(118), 'bright': flat(240), 'mixed': random_scene(
+        np.random.default_rng(77), SIZE),
+}
+
+
+@pytest.mark.parametrize('sigma', [1.0, 2.5, 4.0])
+@pytest.mark.parametrize('name', STILL)
+def test_a_still_scene_shows_no_motion_whatever_its_texture_and_noise(score, name, sigma):
+    assert score(still_clip(STILL[name], FRAMES, np.random.default_rng(5), sigma)) < 0.01
+
+
+@pytest.mark.parametrize(('name', 'least'), [
+    ('fine texture', 0.9), ('texture', 0.9), ('grey texture', 0.5), ('faint texture', 0.2)])
+def test_a_sliding_scene_shows_motion(score, name, least):
+    assert score(sliding(STILL[name], 4)) > least
+
+
+def test_faster_motion_scores_higher(score):
+    slow, medium, fast = (score(sliding(texture(16), v)) for v in (0.25, 1, 4))
+    assert slow < medium < fast
+
+
+def test_texture_alone_moves_the_usual_variance_but_not_the_score(engine, score):
+    still, moving = noisy([texture(8)] * FRAMES), sliding(texture(32, 60, 190), 4)
+    variance = [motion_study.token_variance(engine.encode([clip])[0]) for clip in (still, moving)]
+    assert variance[0] > variance[1]
+    assert score(still) < 0.01 < 0.3 < score(moving)
+
+
+@pytest.mark.parametrize('gain', [0.9, 1.1, 1.2])
+@pytest.mark.parametrize('name', ['texture', 'grey texture', 'faint texture', 'mixed'])
+def test_light_that_changes_over_the_whole_view_is_not_motion(score, name, gain):
+    picture = STILL[name] / 1.2
+    clip = noisy([picture * (1 + (gain - 1) * k / (FRAMES - 1)) for k in range(FRAMES)])
+    assert score(clip) < 0.05
+
+
+def test_the_map_shows_where_a_small_object_moves(engine):
+    background, thing = texture(12), texture(4, seed=9)
+    frames = []
+    for k in range(FRAMES):
+        frame = background.copy()
+        frame[64:96, 48 + 4 * k:80 + 4 * k] = thing[:32, :32]
+        frames.append(frame)
+    clip = noisy(frames)
+    motion = motion_map(engine.encode([clip])[0], engine.noise_floor, clip)
+    crossed = np.zeros_like(motion, dtype=bool)
+    crossed[4:6, 3:7] = True
+    assert motion.shape == (12, 12)
+    assert motion[crossed].min() > 0.8
+    assert motion[~crossed].max() < 0.05
+    assert 0.03 < motion_score(motion) < 0.1
+    assert motion_score(motion, crossed) > 0.8
+
+
+def test_without_the_pixels_a_still_scene_stays_still_and_fast_motion_is_seen(engine):
+    def score_of(clip):
+        return motion_score(motion_map(engine.encode([clip])[0], engine.noise_floor))
+    assert score_of(noisy([texture(8)] * FRAMES)) < 0.01
+    assert score_of(sliding(texture(8), 4)) > 0.3
+
+
+def features(seed=0, tubelets=4, rows=5, cols=6, dim=32):
+    return np.random.default_rng(seed).normal(size=(tubelets, rows, cols, dim)).astype(np.float32)
+
+
+def test_the_map_follows_its_formula():
+    f, clip = features(), noisy([texture(8)[:80, :96]] * FRAMES)
+    expected = np.zeros((5, 6))
+    for row in range(5):
+        for col in range(6):
+            strength = max(patch_strength(clip)[row, col], MIN_STRENGTH)
+            ratios = [np.linalg.norm(f[t + 1, row, col] - f[t, row, col]
+                                     - (f[t + 1] - f[t]).mean(axis=(0, 1))) / np.sqrt(32)
+                      / (0.01 + 0.05 / strength) for t in range(3)]
+            excess = max(0.0, np.sqrt(np.mean(np.square(ratios))) - 2.5)
+            expected[row, col] = 1 - np.exp(-excess / 3.0)
+    motion = motion_map(f, FLOOR, clip)
+    assert motion.dtype == np.float32
+    np.testing.assert_allclose(motion, expected, rtol=1e-4)
+
+
+def test_a_floor_that_scatters_widely_raises_what_counts_as_quiet():
+    vague = NoiseFloor(FLOOR.offset, FLOOR.gain, 1.0)
+    still = 0.05 * features()
+    assert motion_map(still, vague).max() <= motion_map(still, FLOOR).max()
+    assert motion_map(features(), vague).max() < motion_map(features(), FLOOR).max()
+
+
+def test_values_stay_in_range_for_any_change():
+    for scale in (0.0, 1.0, 1e6):
+        motion = motion_map(scale * features(), FLOOR)
+        assert motion.min() >= 0 and motion.max() <= 1
+
+
+def test_patches_that_show_no_image_are_unknown_and_do_not_disturb_the_others():
+    f, valid = features(), np.ones((5, 6), bool)
+    valid[0] = False
+    disturbed = f.copy()
+    disturbed[1, 0] += 1e3
+    motion = motion_map(disturbed, FLOOR, valid=valid)
+    assert np.isnan(motion[0]).all()
+    np.testing.assert_array_equal(motion[1:], motion_map(f, FLOOR, valid=valid)[1:])
+    assert np.isnan(motion_map(f, FLOOR, valid=np.zeros((5, 6), bool))).all()
+
+
+def test_a_common_step_of_all_features_is_no_change():
+    f = np.repeat(features(tubelets=1), 3, axis=0)
+    f[1:] += 5.0
+    assert tubelet_change(f).max() < 1e-5
+
+
+def test_the_features_are_not_modified():
+    f = features()
+    before = f.copy()
+    motion_map(f, FLOOR)
+    np.testing.assert_array_equal(f, before)
+
+
+def test_a_floor_of_another_clip_length_is_refused():
+    with pytest.raises(ValueError, match=r'6 tubelets.*3 transitions'):
+        motion_map(features(tubelets=6), FLOOR)
+
+
+def test_the_score_is_the_mean_of_what_is_known_inside_the_mask():
+    motion = np.array([[0.2, np.nan], [0.6, 1.0]], np.float32)
+    assert motion_score(motion) == pytest.approx(0.6)
+    assert motion_score(motion, np.array([[1, 1], [0, 0]])) == pytest.approx(0.2)
+    assert np.isnan(motion_score(motion, np.array([[0, 1], [0, 0]])))
+    assert np.isnan(motion_score(motion, np.zeros((2, 2), bool)))
+
+
+def test_strength_is_the_size_of_the_normalised_signal_of_each_patch():
+    grey = np.full((4, 32, 32, 3), (124, 116, 104), np.uint8)  # the mean colour
+    grey[:, :16, 16:] = 0
+    strength = patch_strength(grey)
+    assert strength.shape == (2, 2)
+    assert strength[0, 0] < 0.01
+    assert strength[0, 1] == pytest.approx(np.sqrt(np.mean(np.square(
+        [0.485 / 0.229, 0.456 / 0.224, 0.406 / 0.225]))), rel=1e-4)
+
+
+def test_the_measured_floor_predicts_the_noise_of_scenes_it_has_not_seen(engine):
+    rng = np.random.default_rng(1234)
+    for picture in (random_scene(rng, SIZE), texture(8), texture(4, 90, 150), flat(60)):
+        clip = still_clip(picture, FRAMES, rng)
+        ratio = (tubelet_change(engine.encode([clip])[0])
+                 / engine.noise_floor.expected(patch_strength(clip)))
+        assert 0.6 < np.median(ratio) < 1.4
+        assert np.percentile(ratio, 99) < 2.0
+
+
+def test_the_floor_is_higher_where_patches_are_weaker(engine):
+    weak, strong = engine.noise_floor.expected(np.array([[0.2, 1.0]]))[0, 0]
+    assert weak > 2 * strong > 0
+
+
+@pytest.mark.parametrize(('offset', 'gain'), [(0.02, 0.06), (0.05, 0.0), (0.0, 0.08)])
+def test_the_fit_recovers_the_law_it_assumes(offset, gain):
+    clips = []
+
+    def encode(batch):
+        """Features whose change obeys the law exactly, in opposite directions on average."""
+        strength = np.maximum(patch_strength(batch[0]), MIN_STRENGTH)
+        size = (offset + gain / strength) * np.sqrt(4)
+        sign = np.where(np.indices(size.shape).sum(axis=0) % 2, 1.0, -1.0)
+        f = np.zeros((2, *size.shape, 4), np.float32)
+        f[0, ..., len(clips) % 2] = 0.5 * size * sign
+        f[1] = -f[0]
+        f -= f.mean(axis=(1, 2), keepdims=True)
+        clips.append(batch[0])
+        return [f]
+
+    floor = measure_noise_floor(encode, 4, 128)
+    assert floor.offset.shape == floor.gain.shape == (1,)
+    s = np.array([[0.3, 1.0, 2.0]])
+    np.testing.assert_allclose(floor.expected(s)[0], offset + gain / s, rtol=0.15)
+    assert floor.spread < 0.2
+    assert (floor.offset > 0).all() and (floor.gain > 0).all()
+
+
+def test_the_area_under_the_curve_counts_pairs():
+    assert motion_study.roc_auc([2, 3], [0, 1]) == 1.0
+    assert motion_study.roc_auc([0, 1], [2, 3]) == 0.0
+    assert motion_study.roc_auc([1, 3], [1, 2]) == pytest.approx((0.5 + 0 + 1 + 1) / 4)
+
+
+def test_clips_are_cut_by_stamp_and_a_slow_camera_gives_consecutive_frames():
+    fast = np.arange(0, 4, 0.1)
+    assert motion_study.clip_indices(fast, 4, 5.0, 1.0, 9.0, 1)[0].tolist() == [10, 12, 14, 16]
+    slow = np.arange(0, 10, 0.5)
+    for index in motion_study.clip_indices(slow, 4, 8.0, 0.0, 99.0, 5):
+        assert np.diff(index).tolist() == [1, 1, 1]
+    assert motion_study.clip_indices(fast, 8, 1.0, 0.0, 9.0, 3) == []
+
+
+def test_held_grey_images_stay_grey():
+    rng = np.random.default_rng(0)
+    grey = np.full((8, 8, 3), 90, np.uint8)
+    held = motion_study.held_frames(grey, 4, 3.0, rng)
+    assert held.shape == (4, 8, 8, 3)
+    assert (held == held[..., :1]).all()
+    assert held.std() > 1
+    colour = motion_study.held_frames(grey + np.arange(3, dtype=np.uint8), 4, 3.0, rng)
+    assert not (colour == colour[..., :1]).all()
+
+
+@pytest.fixture(scope='module')
+def study(shared_data):
+    return motion_study.run(shared_data, settings=[('crop', 4.0), ('letterbox', 8.0)], clips=5)
+
+
+@pytest.mark.parametrize('setting', [0, 1], ids=['crop at 4 Hz', 'letterbox at 8 Hz'])
+def test_on_real_recordings_the_score_tells_moving_from_still(study, setting):
+    figures = study['settings'][setting]
+    assert figures['moving_clips'] >= 30 and figures['still_clips'] >= 25
+    assert figures['auc_motion_score'] >= 0.95
+    assert figures['auc_motion_score'] > figures['auc_token_variance'] + 0.1
+    assert figures['still_max'] < 0.05
+    assert figures['moving_min'] > 0.08
+    still = figures['recordings']['euroc_still still']
+    assert still['mean'] < 0.05 and still['max'] < 0.05
+    assert motion_study.table(study).count('euroc_still') == 2
+
+
+def test_the_study_runs_on_any_recording_folder_and_writes_its_figures(tmp_path, monkeypatch,
+                                                                      capsys):
+    for name, speed in (('walk', 4), ('rest', 0)):
+        frames = tmp_path / name / 'frames'
+        frames.mkdir(parents=True)
+        lines = ['frame,stamp_s,collision,time_to_contact_s']
+        for k, frame in enumerate(noisy([np.roll(texture(8), speed * k, axis=1)
+                                         for k in range(12)])):
+            cv2.imwrite(str(frames / f'{k:05d}.png'), frame)
+            lines.append(f'{k:05d}.png,{0.25 * k},0,')
+        (tmp_path / name / 'labels.csv').write_text('\n'.join(lines) + '\n', encoding='utf-8')
+    monkeypatch.setattr(motion_study, 'RECORDINGS', (
+        motion_study.Recording('walk', True, hold_every=6), motion_study.Recording('rest', False)))
+    out = tmp_path / 'figures.json'
+    assert motion_study.main([str(tmp_path), '--mode', 'squash', '--fps', '4', '--clips', '2',
+                              '--json', str(out)]) == 0
+    text = capsys.readouterr().out
+    assert 'motion score 1.000' in text and 'walk held' in text
+    assert '"auc_motion_score": 1.0' in out.read_text(encoding='utf-8')

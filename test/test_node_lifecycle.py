@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test the life of the node: transitions that complete or leave no trace, nothing left behind."""
+
+from __future__ import annotations
+
+import re
+import signal
+import statistics
+import threading
+import time
+
+import pytest
+
+pytest.importorskip('rclpy')
+
+import rclpy
+from node_fixtures import NODE, SMALL, Camera, Node, node_running, now_ns, slow_node_running
+from rclpy.lifecycle import TransitionCallbackReturn
+from rclpy.node import NodeNameNonExistentError
+from rclpy.parameter import Parameter
+from ros_harness import ros_session
+
+from vjepa_ros.ros import read
+
+pytestmark = pytest.mark.ros
+
+SUCCESS = TransitionCallbackReturn.SUCCESS
+
+
+@pytest.fixture
+def ros():
+    with ros_session() as session:
+        yield session
+
+
+def graph(node: Node) -> tuple[list, list, list]:
+    """Publishers, subscriptions and services of the node as others see them."""
+    name, me = node.name[1:], node.ros.node
+    try:
+        return (sorted(me.get_publisher_names_and_types_by_node(name, '/')),
+                sorted(me.get_subscriber_names_and_types_by_node(name, '/')),
+                sorted(me.get_service_names_and_types_by_node(name, '/')))
+    except NodeNameNonExistentError:           # not discovered yet
+        return [], [], []
+
+
+def settled_graph(node: Node, expected: tuple | None = None) -> tuple[list, list, list]:
+    """The graph once it is what is expected, or has not changed for a while."""
+    if expected is not None:
+        node.ros.spin_until(lambda: graph(node) == expected, 10.0)
+        return graph(node)
+    while True:
+        seen = graph(node)
+        if seen[0] and not node.ros.spin_until(lambda seen=seen: graph(node) != seen, 1.0):
+            return seen
+
+
+# -- nothing is left behind -----------------------------------------------------------------------
+
+def test_ten_lives_leave_nothing_behind(ros):
+    warm, lives = 3, 10
+    # More than one thread per operation, so that threads left over by PyTorch would be seen.
+    threaded = {'OMP_NUM_THREADS': '2', 'OMP_WAIT_POLICY': 'PASSIVE'}
+    with node_running(ros, env=threaded) as node, Camera(ros), \
+            node.listen('assessment') as got, node.listen('overlay/compressed'):
+        threads, memory = [], []
+        assert node.state == 'unconfigured'
+        before = settled_graph(node)
+        node.do('configure')
+        inactive = settled_graph(node)
+        node.do('cleanup')
+        for _ in range(lives):
+            node.do('configure', 'activate')
+            node.next(got, 3)
+            node.do('deactivate', 'cleanup')
+            assert settled_graph(node, before) == before
+            if threads:              # threads of PyTorch end a moment after their worker
+                ros.spin_until(lambda: node.threads <= threads[-1], 5.0)
+            threads.append(node.threads)
+            memory.append(node.memory_mb)
+        assert max(threads[warm:]) <= threads[warm - 1], threads
+        assert memory[-1] - memory[warm - 1] < 15.0, memory
+        node.do('configure')
+        assert settled_graph(node, inactive) == inactive
+
+
+def in_process_node(context: rclpy.Context, **params):
+    from vjepa_ros.ros.node import VjepaNode
+
+    values = {**SMALL, 'cpu_threads': 1, **params}
+    return VjepaNode(context=context, parameter_overrides=[
+        Parameter(name, value=value) for name, value in values.items()])
+
+
+def entities(node) -> dict[str, int]:
+    """How many entities of each kind a node of this process holds."""
+    return {**{kind: len(list(getattr(node, kind))) for kind in (
+        'publishers', 'subscriptions', 'clients', 'services', 'timers', 'guards', 'waitables')},
+        'managed': len(node._managed_entities), 'threads': threading.active_count()}
+
+
+def test_entities_inside_the_node_do_not_grow(ros):
+    node = in_process_node(ros.context)
+    try:
+        unconfigured, active = entities(node), None
+        for _ in range(3):
+            assert node.trigger_configure() == SUCCESS
+            assert node.trigger_activate() == SUCCESS
+            active = active or entities(node)
+            assert entities(node) == active
+            assert node.trigger_deactivate() == SUCCESS
+            assert node.trigger_activate() == SUCCESS
+            assert entities(node) == active
+            assert node.trigger_deactivate() == SUCCESS
+            assert node.trigger_cleanup() == SUCCESS
+            assert entities(node) == unconfigured
+        assert active['managed'] == unconfigured['managed'] + 13
+        assert active['threads'] == unconfigured['threads'] + 1
+    finally:
+        node.destroy_node()
+
+
+def test_a_failed_configure_leaves_no_entity_behind(ros, monkeypatch):
+    from vjepa_ros.ros import node as module
+
+    node = in_process_node(ros.context, cameras=['a', 'b'])
+    try:
+        before = entities(node)
+
+        class Broken(module.CameraInput):
+            def __init__(self, node, name, *args):
+                if name == 'b':
+                    raise RuntimeError('this camera can not be made')
+                super().__init__(node, name, *args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(module, 'CameraInput', Broken)
+            for _ in range(2):
+                assert node.trigger_configure() == TransitionCallbackReturn.FAILURE
+                assert node.state == 'unconfigured'
+                assert entities(node) == before
+        assert node.trigger_configure() == SUCCESS
+    finally:
+        node.destroy_node()
+
+
+def test_a_failed_activate_is_taken_back(ros, monkeypatch):
+    from vjepa_ros.ros.camera_input import CameraInput
+
+    node = in_process_node(ros.context)
+    try:
+        assert node.trigger_configure() == SUCCESS
+        inactive = entities(node)
+
+        def broken(self):
+            raise RuntimeError('no subscription today')
+
+        with monkeypatch.context() as patch:
+            patch.setattr(CameraInput, 'open', broken)
+            assert node.trigger_activate() == TransitionCallbackReturn.FAILURE
+        assert node.state == 'inactive'
+        assert entities(node) == inactive
+        assert 'no subscription today' in node.last_failure
+        assert not any(p.is_activated for p in node._managed_entities)
+        assert node.trigger_activate() == SUCCESS
+        assert node.last_failure == ''
+    finally:
+        node.destroy_node()
+
+
+# -- failed configure, then success ---------------------------------------------------------------
+
+FAULTS = {
+    'a missing file of weights': (
+        {'weights': '/nowhere/vitl.safetensors'}, {'weights': ''}, r'/nowhere/vitl\.safetensors'),
+    'no weights and not allowed to run without': (
+        {'allow_random_weights': False}, {'allow_random_weights': True},
+        r'allow_random_weights: true'),
+    'a required device that is missing': (
+        {'device': 'cuda:63', 'require_device': True}, {'device': 'cpu', 'require_device': False},
+        r'cuda:63.*(found|available)'),
+}
+
+
+@pytest.fixture(scope='module')
+def unconfigured():
+    with ros_session() as session, node_running(session) as node:
+        assert node.state == 'unconfigured'
+        yield node
+
+
+@pytest.mark.parametrize('fault', FAULTS)
+def test_configure_fails_with_reason_and_works_once_the_cause_is_gone(unconfigured, fault):
+    node = unconfigured
+    bad, good, reason = FAULTS[fault]
+    before = settled_graph(node)
+    node.set(**bad)
+    written = node.written
+    assert not node.change('configure')
+    assert node.state == 'unconfigured'
+    node.wait_for_log(reason, written)
+    node.wait_for_log('Traceback', written)    # the cause is never swallowed
+    assert settled_graph(node, before) == before
+    report = node.report()
+    assert report.level == b'\x01'
+    assert re.search(reason, report.message)
+    node.set(**good)
+    node.do('configure')
+    assert node.report().message.startswith('untrained')
+    node.do('cleanup')
+
+
+def test_a_file_that_holds_no_weights_is_refused_by_name(unconfigured, tmp_path):
+    node = unconfigured
+    path = tmp_path / 'broken.safetensors'
+    path.write_bytes(b'this is no model at all')
+    node.set(weights=str(path))
+    written = node.written
+    assert not node.change('configure')
+    node.wait_for_log(r'broken\.safetensors', written)
+    assert node.state == 'unconfigured'
+    node.set(weights='')
+    node.do('configure', 'cleanup')
+
+
+def test_wrong_requests_do_not_harm_the_node(unconfigured):
+    node = unconfigured
+    for transition in ('activate', 'deactivate', 'cleanup', 'active_shutdown'):
+        assert not node.change(transition)
+        assert node.state == 'unconfigured'
+    node.do('configure')
+    assert not node.change('configure')
+    assert node.state == 'inactive'
+    node.do('cleanup')
+
+
+def test_illegal_values_at_the_start_are_named_and_can_be_corrected(ros):
+    wrong = {'clip_fps': 'fast', 'num_frames': 7, 'model_size': 'enormous', 'roi': [0.0, 2.0]}
+    with node_running(ros, **wrong) as node:
+        assert not node.change('configure')
+        assert node.state == 'unconfigured'
+        for name, value in wrong.items():
+            node.wait_for_log(rf"parameter '{name}' is {re.escape(repr(value))}")
+        message = node.report().message
+        assert all(f"'{name}'" in message for name in wrong)
+        for name, value in (('clip_fps', 10.0), ('num_frames', 4), ('model_size', 'tiny')):
+            assert node.try_set(name, value).successful
+            assert not node.change('configure')          # one fault is left
+        assert node.try_set('roi', [0.0, 0.0, 1.0, 1.0]).successful
+        node.do('configure', 'activate')
+        assert node.state == 'active'
+
+
+# -- autostart ------------------------------------------------------------------------------------
+
+def test_autostart_configures_and_activates(ros):
+    with node_running(ros, autostart=True) as node, Camera(ros):
+        node.process.wait_for_output('active', 60.0)
+        assert node.state == 'active'
+        assert node.assess().untrained
+        node.do('deactivate', 'cleanup')
+        assert node.state == 'unconfigured'
+        node.do('configure', 'activate')
+        assert node.assess().untrained
+
+
+def test_a_failed_autostart_says_why_and_leaves_the_node_to_be_corrected(ros):
+    with node_running(ros, autostart=True, allow_random_weights=False) as node:
+        node.process.wait_for_output('autostart ended', 60.0)
+        assert re.search('configure failed.*allow_random_weights', node.process.output)
+        assert node.state == 'unconfigured'
+        node.set(allow_random_weights=True)
+        node.do('configure', 'activate')
+        assert node.state == 'active'
+
+
+# -- activation -----------------------------------------------------------------------------------
+
+def test_a_new_activation_begins_with_a_new_clip(ros):
+    with node_running(ros) as node, Camera(ros), node.listen('assessment') as got:
+        node.do('configure', 'activate')
+        node.next(got, 2)
+        node.do('deactivate')
+        ros.spin_for(0.5)
+        silent_since = len(got)
+        ros.spin_for(0.5)
+        assert len(got) == silent_since
+        again = now_ns()
+        node.do('activate')
+        first = node.next(got)[0]
+        # All frames of its clip, 0.3 s of them, are of this activation.
+        assert read.stamp_ns(first) - again > 0.25e9
+
+
+def test_nothing_is_published_once_deactivate_has_returned(ros):
+    with node_running(ros) as node, Camera(ros, rate=60.0) as camera, \
+            node.listen('assessment') as got, node.listen('overlay'):
+        node.do('configure')
+        for _ in range(5):
+            node.do('activate')
+            node.next(got, 2)
+            node.do('deactivate')
+            returned = now_ns()
+            ros.spin_for(0.4)
+            count = len(got)
+            assert all(read.stamp_ns(m) <= returned for m in got)
+            ros.spin_for(0.4)
+            assert len(got) == count
+        assert camera.stamps[-1] > returned
+
+
+def test_shutdown_releases_everything_from_every_state(ros):
+    for path in ((), ('configure',), ('configure', 'activate')):
+        node = in_process_node(ros.context)
+        try:
+            before = entities(node)
+            for transition in path:
+                assert getattr(node, f'trigger_{transition}')() == SUCCESS
+            assert node.trigger_shutdown() == SUCCESS
+            assert node.state == 'finalized'
+            assert entities(node) == before
+        finally:
+            node.destroy_node()
+
+
+def test_a_process_that_was_shut_down_still_answers_and_ends_in_order(ros):
+    with node_running(ros) as node:
+        node.do('configure', 'activate', 'active_shutdown')
+        assert node.state == 'finalized'
+        assert node.report().values[0].value == 'finalized'
+        node.process.terminate_and_check(signal.SIGINT, timeout=20.0)
+
+
+# -- while an inference runs ----------------------------------------------------------------------
+
+def wait_for_inference(node: Node) -> None:
+    """Return when the encoder has been busy for a moment."""
+    node.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
+    node.ros.spin_for(0.3)
+
+
+@pytest.mark.parametrize('how', ['torch', 'wait'])
+def test_services_answer_while_an_inference_of_half_a_second_runs(ros, how):
+    with slow_node_running(ros, 500, how) as node, Camera(ros), node.listen('assessment') as got:
+        node.do('configure', 'activate')
+        node.next(got, 2)
+        times: dict[str, list[float]] = {'state': [], 'list': [], 'set': []}
+        calls = {'state': lambda: node.state,
+                 'list': lambda: node.ask('list_parameters'),
+                 'set': lambda: node.try_set('max_frame_age', 2.0)}
+        end = time.monotonic() + 4.0
+        while time.monotonic() < end:
+            for name, call in calls.items():
+                start = time.monotonic()
+                call()
+                times[name].append(time.monotonic() - start)
+        for name, taken in times.items():
+            assert statistics.median(taken) < 0.05, (name, sorted(taken))
+            # None of them waited for an inference to end.
+            assert statistics.quantiles(taken, n=10)[-1] < 0.3, (name, sorted(taken))
+
+
+def test_transitions_do_not_wait_for_an_inference(ros):
+    with slow_node_running(ros, 500) as node, Camera(ros), node.listen('assessment') as got:
+        node.do('configure')
+        before = settled_graph(node)
+        for _ in range(3):
+            node.do('activate')
+            node.next(got)
+            wait_for_inference(node)
+            start = time.monotonic()
+            node.do('deactivate')
+            assert time.monotonic() - start < 1.0
+            returned = now_ns()
+            ros.spin_for(1.0)
+            assert all(read.stamp_ns(m) <= returned for m in got)
+            assert settled_graph(node, before) == before
+        node.do('activate')
+        node.next(got)
+        wait_for_inference(node)
+        start = time.monotonic()
+        node.do('deactivate', 'cleanup')
+        assert time.monotonic() - start < 1.5
+        node.do('configure', 'activate')
+        node.next(got)
+
+
+def test_a_result_of_an_old_activation_is_not_published_in_a_new_one(ros):
+    with slow_node_running(ros, 1000, 'wait') as node, Camera(ros), \
+            node.listen('assessment') as got:
+        node.do('configure', 'activate')
+        node.next(got)
+        for _ in range(3):
+            node.do('deactivate')
+            again = now_ns()
+            node.do('activate')                       # the inference of before still runs
+            assert read.stamp_ns(node.next(got)[0]) > again
+
+
+def test_a_very_long_inference_does_not_block_cleanup_and_a_new_start(ros):
+    with slow_node_running(ros, 6000) as node, Camera(ros):
+        with node.listen('assessment'):
+            node.do('configure', 'activate')
+            wait_for_inference(node)
+            start = time.monotonic()
+            node.do('deactivate', 'cleanup')
+            assert time.monotonic() - start < 3.0
+            node.do('configure', 'activate')
+            assert node.state == 'active'
+        # The thread of before may still be inside the model.
+        node.process.terminate_and_check(signal.SIGINT, timeout=20.0)
+
+
+# -- the end of the process -----------------------------------------------------------------------
+
+END_S = 2.0
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize('path', [(), ('configure', 'activate')], ids=['unconfigured', 'active'])
+def test_a_signal_ends_the_process_quickly_and_cleanly(ros, path, number):
+    with node_running(ros) as node, Camera(ros), node.listen('assessment') as got:
+        node.do(*path)
+        if path:
+            node.next(got, 2)
+        else:
+            assert node.state == 'unconfigured'
+        assert node.process.terminate_and_check(number, timeout=20.0) < END_S
+
+
+@pytest.mark.parametrize('how', ['torch', 'wait'])
+def test_a_signal_during_a_long_inference_ends_the_process_quickly_and_cleanly(ros, how):
+    with slow_node_running(ros, 8000, how) as node, Camera(ros), node.listen('assessment'):
+        node.do('configure', 'activate')
+        wait_for_inference(node)
+        assert node.process.terminate_and_check(signal.SIGINT, timeout=20.0) < END_S
+
+
+def test_a_signal_after_cleanup_during_a_long_inference_ends_the_process_cleanly(ros):
+    with slow_node_running(ros, 8000) as node, Camera(ros), node.listen('assessment'):
+        node.do('configure', 'activate')
+        wait_for_inference(node)
+        node.do('deactivate', 'cleanup')
+        assert node.process.terminate_and_check(signal.SIGINT, timeout=20.0) < END_S
+
+
+def test_a_signal_while_the_model_loads_ends_the_process_quickly_and_cleanly(ros):
+    with slow_node_running(ros, 0, load_ms=15_000, autostart=True) as node:
+        node.process.wait_for_output('loading begins', 60.0)
+        time.sleep(0.5)
+        assert node.process.terminate_and_check(signal.SIGINT, timeout=30.0) < END_S
+
+
+@pytest.mark.parametrize('after_s', [0.1, 0.7, 1.5])
+def test_a_signal_while_the_process_starts_ends_it_cleanly(ros, after_s):
+    with ros.spawn(NODE, SMALL) as process:
+        time.sleep(after_s)
+        process.send(signal.SIGINT)
+        code = process.wait(20.0)
+        if after_s > 0.5:                # before that even Python itself is not ready for it
+            assert code == 0, process.output
+            assert 'Traceback' not in process.output

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the overlay: what is shown where, in every state and size."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+
+from vjepa_ros.clip.preprocess import MODES, View
+from vjepa_ros.perception import draw
+from vjepa_ros.perception.assessment import Assessment, Level, Quality, Region
+from vjepa_ros.perception.looming import LoomingEstimator
+from vjepa_ros.perception.overlay import LEVEL_COLORS, OverlayStatus, draw_overlay
+
+NAN = math.nan
+SIZE = (640, 480)
+READY = OverlayStatus(camera='front', model='V-JEPA 2.0 tiny', device='cpu', fill=8, num_frames=8,
+                      rate_in_hz=30.0, rate_out_hz=12.0, latency_ms=80.0)
+
+
+def scene(size: tuple[int, int] = SIZE, value: int = 110) -> np.ndarray:
+    return np.full((size[1], size[0], 3), value, np.uint8)
+
+
+def assessment(level: Level = Level.CLEAR, ttc: float = math.inf, *, flags: int = 0,
+               bearing: float = NAN, scores: float = 0.4,
+               regions: tuple[Region, ...] = ()) -> Assessment:
+    return Assessment('front', 1, 'cam', scores, scores, scores, ttc,
+                      1 / ttc if ttc > 0 else NAN, bearing, 0.0, level, Quality(flags), regions)
+
+
+def region(x: float, y: float, width: float, height: float, *, on_course: bool = True,
+           bearing: float = 0.1) -> Region:
+    return Region(x, y, width, height, bearing, 0.0, 0.8, 1.25, 'CENTER', 0.9, on_course)
+
+
+def field(size: tuple[int, int] = SIZE, rate: float = 0.0) -> SimpleNamespace:
+    """What the overlay reads of a looming field: equal everywhere, grey image of half the size."""
+    gray, cell = (max(32, size[0] // 2), max(32, size[1] // 2)), 16
+    centers = np.stack(np.meshgrid((np.arange(gray[0] // cell) + 0.5) * cell - 0.5,
+                                   (np.arange(gray[1] // cell) + 0.5) * cell - 0.5), axis=-1)
+    shape = centers.shape[:2]
+    return SimpleNamespace(rate=np.full(shape, rate, np.float32), cell_px=cell, gray_size=gray,
+                           confidence=np.ones(shape, np.float32),
+                           centers=centers.astype(np.float32))
+
+
+def show(image=None, result=None, motion=None, looming=None, view=None, status=READY, **keys):
+    image = scene() if image is None else image
+    return draw_overlay(image, result, motion, looming, view, status=status, **keys)
+
+
+def changed(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    return np.abs(first.astype(int) - second).max(axis=2) > 3
+
+
+def greenish(image: np.ndarray) -> bool:
+    """Whether any place is clearly green."""
+    blue, green, red = (image[..., i].astype(int) for i in range(3))
+    return bool((green > np.maximum(red, blue) + 40).any())
+
+
+@pytest.mark.parametrize('mode', MODES)
+@pytest.mark.parametrize('size', [(160, 120), (324, 244), (640, 480), (1226, 370), (370, 1226),
+                                  (1920, 1080), (64, 480), (33, 35), (900, 40)])
+def test_every_size_and_mode_is_drawn_with_the_aspect_ratio_of_the_image(size, mode):
+    image = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    before = image.copy()
+    view = View(mode, size, 192)
+    motion = np.where(view.patch_valid() > 0.5, 0.7, NAN).astype(np.float32)
+    box = region(size[0] * 0.2, size[1] * 0.3, size[0] * 0.4, size[1] * 0.4)
+    result = show(image, assessment(Level.DANGER, 0.8, flags=511, bearing=0.1, regions=(box,)),
+                  motion, field(size, 0.6), view)
+    width = max(480, size[0])
+    assert result.shape == (max(1, round(size[1] * width / size[0])), width, 3)
+    assert result.dtype == np.uint8 and result.flags.c_contiguous
+    assert np.array_equal(image, before)
+
+
+@pytest.mark.parametrize(('width', 'expected'), [(0, 960), (640, 640), (1280, 1280), (100, 480)])
+def test_a_wanted_width_is_kept_but_never_below_the_readable_one(width, expected):
+    result = show(scene((960, 540)), assessment(), width=width)
+    assert result.shape[:2] == (round(expected * 540 / 960), expected)
+
+
+@pytest.mark.parametrize('level', list(Level))
+def test_the_banner_has_the_colour_of_the_level(level):
+    result = show(result=assessment(level, 2.0 if level != Level.UNKNOWN else NAN))
+    assert tuple(result[6, 6]) == LEVEL_COLORS[level]
+
+
+@pytest.mark.parametrize('result', [None, assessment(Level.UNKNOWN, NAN, scores=NAN),
+                                    assessment(Level.CAUTION, 3.0), assessment(Level.CLEAR)])
+def test_green_is_shown_for_nothing_but_a_fresh_clear_view(result):
+    clear = result is not None and result.level == Level.CLEAR
+    assert greenish(show(result=result)) == clear
+    gone = OverlayStatus(camera='front', stale_s=2.3)
+    assert not greenish(show(result=result, status=gone))
+    assert not greenish(draw_overlay(None, result, None, None, None, status=gone))
+
+
+def test_levels_have_colours_that_differ_from_each_other():
+    colors = np.array([LEVEL_COLORS[level] for level in Level], float)
+    gaps = np.linalg.norm(colors[:, None] - colors[None], axis=2)
+    assert (gaps + 1e3 * np.eye(len(colors)) > 60).all()
+
+
+def test_another_time_to_contact_reads_differently():
+    texts = [show(result=assessment(Level.WARNING, ttc))[:34, 150:400].tobytes()
+             for ttc in (0.8, 1.6, 250.0, math.inf, NAN)]
+    assert len(set(texts)) == len(texts)
+
+
+def test_looming_tints_warm_and_motion_tints_blue_where_they_are_known():
+    plain = show(result=assessment()).astype(int)
+    rate = field(rate=0.0)
+    rate.rate[:, :10] = 0.8
+    warm = show(result=assessment(), looming=rate).astype(int) - plain
+    assert warm[250, 100, 2] > 25 and warm[250, 100, 0] < -10
+    assert np.abs(warm[250, 500]).max() == 0
+    view = View('squash', SIZE, 192)
+    motion = np.zeros((12, 12), np.float32)
+    motion[:, 6:] = 1.0
+    blue = show(result=assessment(), motion=motion, view=view).astype(int) - plain
+    assert blue[250, 600, 0] > 25 and blue[250, 600, 2] < 0
+    assert np.abs(blue[250, 40]).max() == 0
+
+
+def test_receding_and_slow_surfaces_are_not_tinted():
+    plain = show(result=assessment())
+    for rate in (-2.0, 0.0, 0.08):
+        assert np.array_equal(show(result=assessment(), looming=field(rate=rate)), plain)
+
+
+@pytest.mark.parametrize('unknown', ['nan', 'confidence'])
+def test_cells_of_unknown_looming_are_dotted_and_not_tinted(unknown):
+    looming = field(rate=0.9)
+    if unknown == 'nan':
+        looming.rate[:] = NAN
+    else:
+        looming.confidence[:] = 0.2
+    marks = changed(show(result=assessment(), looming=looming), show(result=assessment()))
+    inside = marks[60:420]
+    assert 0.001 < inside.mean() < 0.05
+    row, col = 10, 8
+    x, y = (2 * looming.centers[row, col] + 0.5).round().astype(int)
+    assert marks[y - 3:y + 4, x - 3:x + 4].any()
+
+
+def test_motion_of_a_cropped_view_is_tinted_inside_its_part_only():
+    view = View('crop', SIZE, 192)  # columns 80 to 560
+    dim = show(result=assessment(), view=view, motion=np.zeros((12, 12), np.float32))
+    lit = show(result=assessment(), view=view, motion=np.ones((12, 12), np.float32))
+    where = changed(dim, lit)[200]
+    assert where[100:540].all() and not where[:70].any() and not where[570:].any()
+
+
+@pytest.mark.parametrize('mode', ['crop', 'hf'])
+def test_what_the_model_does_not_see_is_dimmed(mode):
+    view = View(mode, SIZE, 192)
+    result = show(result=assessment(), view=view)
+    assert result[240, 30].max() < 60 and result[240, 320].max() == 110
+
+
+@pytest.mark.parametrize('mode', ['squash', 'letterbox'])
+def test_a_full_view_is_not_dimmed(mode):
+    assert np.array_equal(show(result=assessment(), view=View(mode, SIZE, 192)),
+                          show(result=assessment()))
+
+
+def test_regions_on_course_are_framed_in_the_colour_of_the_level():
+    box = region(200, 150, 200, 160)
+    result = show(result=assessment(Level.DANGER, 0.8, regions=(box,)))
+    for y, x in ((150, 300), (310, 300), (230, 200), (230, 400)):
+        patch = result[y - 2:y + 3, x - 2:x + 3].reshape(-1, 3).astype(int)
+        assert np.abs(patch - LEVEL_COLORS[Level.DANGER]).sum(axis=1).min() < 30
+
+
+def test_regions_off_course_do_not_take_the_alarm_colour():
+    box = region(200, 150, 200, 160, on_course=False)
+    result = show(result=assessment(Level.DANGER, 0.8, regions=(box,)))
+    inner = result[100:400, 100:500].reshape(-1, 3).astype(int)
+    assert np.abs(inner - LEVEL_COLORS[Level.DANGER]).sum(axis=1).min() > 100
+
+
+def test_regions_reaching_out_of_the_image_are_drawn():
+    boxes = (region(-50, -80, 900, 900), region(630, 470, 10, 10), region(0, 0, 5, 5))
+    assert show(result=assessment(Level.DANGER, 0.5, regions=boxes)).shape == (480, 640, 3)
+
+
+@pytest.mark.parametrize(('bearing', 'column'), [(0.0, 320), (0.3, 320 + 500 * math.tan(0.3)),
+                                                 (-0.3, 320 - 500 * math.tan(0.3)), (1.5, 632)])
+def test_the_bearing_points_at_its_column(bearing, column):
+    status = OverlayStatus(camera='front', focal_px=500.0)
+    base = assessment(Level.WARNING, 1.5)
+    plain = show(result=base, status=status)
+    marked = show(result=assessment(Level.WARNING, 1.5, bearing=bearing), status=status)
+    color = np.abs(marked.astype(int) - LEVEL_COLORS[Level.WARNING]).sum(axis=2) < 20
+    where = np.nonzero((color & changed(marked, plain))[380:440].any(axis=0))[0]
+    assert where.mean() == pytest.approx(column, abs=4)
+
+
+def test_without_a_focal_length_the_bearing_points_at_its_region():
+    boxes = (region(400, 150, 100, 100, bearing=0.25), region(50, 150, 100, 100, bearing=-0.4))
+    found = assessment(Level.WARNING, 1.5, bearing=0.25, regions=boxes)
+    other = assessment(Level.WARNING, 1.5, bearing=NAN, regions=boxes)
+    where = np.nonzero(changed(show(result=found), show(result=other))[425:441].any(axis=0))[0]
+    assert 430 < np.median(where) < 540 and where.min() > 300
+
+
+@pytest.mark.parametrize('source', ['flag', 'status'])
+def test_an_untrained_model_is_watermarked_all_over_but_stays_legible(source):
+    plain = show(result=assessment())
+    if source == 'flag':
+        marked = show(result=assessment(flags=Quality.UNTRAINED))
+    else:
+        marked = show(result=assessment(),
+                      status=OverlayStatus(**{**READY.__dict__, 'untrained': True}))
+    marks = changed(marked, plain)
+    for y in (60, 180, 300):
+        for x in (0, 220, 440):
+            assert marks[y:y + 120, x:x + 200].any()
+    assert marks[60:400].mean() < 0.25
+    assert np.abs(marked[60:400].astype(int) - plain[60:400]).max() < 80
+
+
+def test_buffering_shows_its_progress_and_no_level():
+    def filled(count: int) -> np.ndarray:
+        return show(status=OverlayStatus(camera='front', fill=count, num_frames=8))
+    few, many = filled(2), filled(6)
+    assert not greenish(few) and tuple(few[6, 6]) not in set(LEVEL_COLORS.values())
+    line = np.nonzero(changed(few, many)[36])[0]
+    assert line.min() == pytest.approx(160, abs=3) and line.max() == pytest.approx(480, abs=3)
+
+
+@pytest.mark.parametrize('age', [2.3, math.inf])
+def test_a_stale_image_is_grey_and_shows_no_old_result(age):
+    image = np.random.default_rng(0).integers(0, 256, (480, 640, 3), dtype=np.uint8)
+    status = OverlayStatus(camera='front', stale_s=age)
+    box = region(200, 150, 200, 160)
+    danger = assessment(Level.DANGER, 0.5, bearing=0.1, flags=Quality.LOW_TEXTURE, regions=(box,))
+    result = show(image, danger, None, field(rate=0.9), View('squash', SIZE, 192), status=status)
+    assert np.array_equal(result, show(image, None, None, None, None, status=status))
+    scene_part = result[60:150].astype(int)
+    assert (scene_part.max(axis=2) == scene_part.min(axis=2)).all()
+
+
+def test_no_frame_at_all_gives_a_canvas_that_says_so():
+    status = OverlayStatus(camera='front', stale_s=math.inf)
+    result = draw_overlay(None, None, None, None, None, status=status)
+    assert result.shape == (480, 640, 3)
+    assert (result[200:280] > 150).any(), 'the sign is missing'
+    wide = draw_overlay(None, None, None, None, None, status=status, width=1280)
+    assert wide.shape == (960, 1280, 3)
+
+
+def test_unknown_numbers_everywhere_are_drawn_as_unknown():
+    looming = field(rate=NAN)
+    view = View('squash', SIZE, 192)
+    motion = np.full((12, 12), NAN, np.float32)
+    status = OverlayStatus(camera='')
+    result = show(None, assessment(Level.UNKNOWN, NAN, scores=NAN), motion, looming, view, status)
+    known = show(None, assessment(Level.UNKNOWN, NAN, scores=0.0), motion, looming, view, status)
+    assert changed(result, known)[420:].any(), 'an unknown score looks like a score of zero'
+
+
+def test_warnings_are_written_and_cut_to_the_width():
+    long = OverlayStatus(**{**READY.__dict__, 'warnings': ('very long warning ' * 30,)})
+    short = show(result=assessment())
+    assert changed(show(result=assessment(), status=long), short)[400:].any()
+    line = draw.fit('very long warning ' * 30, 300, 10)
+    assert draw.text_width(line, 10) <= 300 and line.endswith('..')
+    assert draw.fit('short', 300, 10) == 'short' and draw.fit('short', 1, 10) == ''
+
+
+@pytest.mark.parametrize('color', list(LEVEL_COLORS.values()))
+def test_text_on_level_colours_has_contrast(color):
+    weights = np.array([0.114, 0.587, 0.299])
+    assert abs(weights @ color - weights @ draw.contrast(color)) > 85
+
+
+@pytest.mark.parametrize('part', [NAN, -1.0, 0.0, 0.5, 1.0, 7.0])
+def test_bars_stay_inside_their_box(part):
+    image = np.zeros((40, 120, 3), np.uint8)
+    draw.bar(image, (10, 10, 100, 20), part, (0, 0, 255))
+    outside = np.ones((40, 120), bool)
+    outside[9:22, 9:102] = False
+    assert not image[outside].any()
+    red = (image[15] == (0, 0, 255)).all(axis=1).sum()
+    assert red == pytest.approx(90 * (0.0 if math.isnan(part) else min(1, max(0, part))), abs=2)
+
+
+def test_real_frames_are_drawn_with_their_looming(shared_data):
+    capture = cv2.VideoCapture(str(shared_data / 'cup.mp4'))
+    frames = []
+    for index in range(70):
+        found, frame = capture.read()
+        assert found
+        if index in (64, 66, 69):
+            frames.append((round(index / 26.8 * 1e9), np.ascontiguousarray(frame[..., ::-1])))
+    capture.release()
+    rgb = frames[-1][1]
+    size = (rgb.shape[1], rgb.shape[0])
+    history = [(stamp, cv2.cvtColor(cv2.resize(image, (384, 288)), cv2.COLOR_RGB2GRAY))
+               for stamp, image in frames]
+    looming = LoomingEstimator().estimate(history)
+    result = show(rgb, assessment(Level.CAUTION, 3.0), None, looming, View('crop', size, 192))
+    assert result.shape == rgb.shape
+    plain = show(rgb, assessment(Level.CAUTION, 3.0), None, None, View('crop', size, 192))
+    assert changed(result, plain).mean() > 0.005

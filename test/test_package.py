@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of what is installed: package description, requirements, colcon build, pip, config."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+import setuptools
+import yaml
+from ros_harness import NodeProcess, free_domain_id, ros_env
+
+import vjepa_ros
+from vjepa_ros.ros.table import ROWS, TABLE, camera_rows, check_together
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+CONFIGS = sorted((REPOSITORY / 'config').glob('*.yaml'))
+COMMANDS = {'vjepa_node', 'camera_source', 'vjepa-ros'}
+# Import name -> name in package.xml and on the package index, where they differ.
+ROS_PACKAGES = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
+                **{name: f'python3-{name}' for name in ('matplotlib', 'numpy', 'psutil', 'yaml')}}
+WHEELS = {'cv2': 'opencv-python-headless', 'PIL': 'pillow', 'yaml': 'pyyaml'}
+ONLY_FROM_PIP = {'torch', 'safetensors', 'rich', 'rosbags'}
+
+
+def imports_of(*folders: str) -> set[str]:
+    """Top-level names of everything imported by the Python files below the folders."""
+    found = set()
+    for folder in folders:
+        for file in (REPOSITORY / folder).rglob('*.py'):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Import):
+                    found |= {alias.name.partition('.')[0] for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and not node.level:
+                    found.add(node.module.partition('.')[0])
+    return found - set(sys.stdlib_module_names) - {'vjepa_ros'}
+
+
+def manifest() -> ElementTree.Element:
+    return ElementTree.parse(REPOSITORY / 'package.xml').getroot()
+
+
+def depends() -> set[str]:
+    return {tag.text for tag in manifest().iter('exec_depend')}
+
+
+@pytest.fixture
+def setup_arguments(monkeypatch):
+    """Function that runs setup.py with an environment and returns what it passes to setup()."""
+    def run(**environ: str) -> dict:
+        got = {}
+        monkeypatch.chdir(REPOSITORY)
+        monkeypatch.setattr(setuptools, 'setup', lambda **arguments: got.update(arguments))
+        for name in ('COLCON', 'ROS_DISTRO'):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        runpy.run_path('setup.py')
+        return got
+    return run
+
+
+def names_of(requirements: list[str]) -> set[str]:
+    return {re.match(r'[\w-]+', line).group().lower() for line in requirements}
+
+
+# -- description ----------------------------------------------------------------------------------
+
+def test_the_version_is_the_same_everywhere(setup_arguments):
+    assert manifest().find('version').text == setup_arguments()['version']
+    assert manifest().find('version').text == vjepa_ros.__version__
+
+
+def test_the_manifest_describes_an_ament_python_package():
+    package = manifest()
+    assert package.get('format') == '3'
+    assert package.find('name').text == 'vjepa_ros'
+    assert package.find('license').text == 'Apache-2.0'
+    assert package.find('export/build_type').text == 'ament_python'
+    assert 'Apache License' in (REPOSITORY / package.find('license').get('file')).read_text()
+
+
+def test_every_ros_package_in_use_is_in_the_manifest():
+    used = imports_of('vjepa_ros', 'launch') - ONLY_FROM_PIP
+    assert {ROS_PACKAGES.get(name, name) for name in used} <= depends()
+
+
+def test_every_library_in_use_is_required_for_pip(setup_arguments):
+    arguments = setup_arguments()
+    extras = [line for lines in arguments['extras_require'].values() for line in lines]
+    required = names_of([*arguments['install_requires'], *extras])
+    used = {WHEELS.get(name, name) for name in imports_of('vjepa_ros')}
+    assert used - depends() <= required
+    assert {'torch', 'numpy', 'opencv-python-headless'} <= required
+
+
+def test_pip_leaves_numpy_and_opencv_of_a_sourced_ros_alone(setup_arguments):
+    required = names_of(setup_arguments(ROS_DISTRO='jazzy')['install_requires'])
+    assert 'torch' in required
+    assert not required & {'numpy', 'opencv-python-headless', 'opencv-python'}
+
+
+def test_a_colcon_build_requires_nothing_of_pip(setup_arguments):
+    assert setup_arguments(COLCON='1', ROS_DISTRO='jazzy')['install_requires'] == []
+
+
+# -- installation ---------------------------------------------------------------------------------
+
+def copy_of_repository(target: Path) -> Path:
+    """Copy what a clone holds (no environments and build results)."""
+    shutil.copytree(REPOSITORY, target, ignore=shutil.ignore_patterns(
+        '.git', '.venv*', 'build', 'install', 'log', 'demo_output', '*.egg-info', '__pycache__',
+        'docs', 'test', '.*_cache'))
+    return target
+
+
+def tool_env(*path: Path) -> dict[str, str]:
+    """Environment of a tool: the folders on Python's path, but not the repository."""
+    env = dict(os.environ)
+    others = [p for p in env.pop('PYTHONPATH', '').split(os.pathsep)
+              if p and Path(p).resolve() != REPOSITORY]
+    env['PYTHONPATH'] = os.pathsep.join([*map(str, path), *others])
+    # setup.py and colcon look at these, and must see the same on every machine.
+    for name in ('ROS_DISTRO', 'AMENT_PREFIX_PATH', 'COLCON_PREFIX_PATH'):
+        env.pop(name, None)
+    return env
+
+
+def run(command: list[object], cwd: Path, env: dict[str, str]) -> str:
+    done = subprocess.run([str(c) for c in command], cwd=cwd, env=env, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def site_packages(prefix: Path) -> Path:
+    """Folder below an installation prefix that has to be on the path."""
+    return next(prefix.rglob('vjepa_ros/__init__.py')).parents[1]
+
+
+@pytest.fixture(scope='module')
+def colcon_prefix(tmp_path_factory) -> Path:
+    """Prefix of a real colcon build of a copy of the repository."""
+    pytest.importorskip('colcon_ros', reason='colcon is not installed here')
+    workspace = tmp_path_factory.mktemp('workspace')
+    copy_of_repository(workspace / 'src' / 'vjepa_ros')
+    run([sys.executable, '-m', 'colcon', '--log-base', 'log', 'build'], workspace, tool_env())
+    return workspace / 'install' / 'vjepa_ros'
+
+
+@pytest.fixture(scope='module')
+def pip_prefix(tmp_path_factory) -> Path:
+    """Prefix of a real installation by pip."""
+    folder = tmp_path_factory.mktemp('pip')
+    source = copy_of_repository(folder / 'source')
+    run([sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps', '--no-index',
+         '--no-build-isolation', '--ignore-installed', '--prefix', folder / 'prefix', source],
+        folder, tool_env())
+    return folder / 'prefix'
+
+
+@pytest.fixture(params=['colcon', 'pip'])
+def prefix(request) -> Path:
+    return request.getfixturevalue(f'{request.param}_prefix')
+
+
+def test_the_package_is_in_the_ament_index(prefix):
+    assert (prefix / 'share/ament_index/resource_index/packages/vjepa_ros').is_file()
+    assert (prefix / 'share/vjepa_ros/package.xml').is_file()
+
+
+@pytest.mark.parametrize('folder', ['launch', 'config'])
+def test_launch_and_config_files_are_installed(prefix, folder):
+    here = {p.name for p in (REPOSITORY / folder).iterdir() if p.is_file()}
+    there = {p.name for p in (prefix / 'share/vjepa_ros' / folder).iterdir()}
+    assert there - {'__pycache__'} == here   # pip compiles every Python file it installs
+    assert here
+
+
+def test_every_file_of_the_package_is_installed(prefix):
+    def files(package: Path) -> set[str]:
+        return {str(p.relative_to(package)) for p in package.rglob('*')
+                if p.is_file() and p.suffix != '.pyc'}
+    assert files(site_packages(prefix) / 'vjepa_ros') == files(REPOSITORY / 'vjepa_ros')
+
+
+def test_colcon_puts_the_executables_where_ros2_run_looks(colcon_prefix):
+    folder = colcon_prefix / 'lib' / 'vjepa_ros'
+    assert {p.name for p in folder.iterdir()} == COMMANDS
+    assert all(os.access(p, os.X_OK) for p in folder.iterdir())
+
+
+def test_pip_puts_the_executables_on_the_path(pip_prefix):
+    assert {p.name for p in (pip_prefix / 'bin').iterdir()} == COMMANDS
+    assert not (pip_prefix / 'lib' / 'vjepa_ros').exists()
+
+
+def test_the_installed_command_runs_without_the_repository(prefix, tmp_path):
+    command = next(prefix.rglob('vjepa-ros'))
+    env = tool_env(site_packages(prefix))
+    out = run([command, '--version'], tmp_path, env)
+    assert vjepa_ros.__version__ in out
+    where = run([sys.executable, '-c', 'import vjepa_ros; print(vjepa_ros.__file__)'],
+                tmp_path, env)
+    assert str(prefix) in where
+
+
+def test_a_symlinked_colcon_build_works_too(tmp_path):
+    pytest.importorskip('colcon_ros', reason='colcon is not installed here')
+    copy_of_repository(tmp_path / 'src' / 'vjepa_ros')
+    run([sys.executable, '-m', 'colcon', '--log-base', 'log', 'build', '--symlink-install'],
+        tmp_path, tool_env())
+    folder = tmp_path / 'install/vjepa_ros/lib/vjepa_ros'
+    assert {p.name for p in folder.iterdir()} == COMMANDS
+
+
+@pytest.mark.ros
+def test_the_installed_node_runs_with_the_installed_parameters(colcon_prefix):
+    pytest.importorskip('rclpy')
+    params = colcon_prefix / 'share/vjepa_ros/config/cpu.yaml'
+    with free_domain_id() as domain:
+        path = tool_env(site_packages(colcon_prefix))['PYTHONPATH']
+        env = ros_env(domain, {'PYTHONPATH': path})
+        node = NodeProcess([str(colcon_prefix / 'lib/vjepa_ros/vjepa_node'), '--ros-args',
+                            '--params-file', str(params), '-p', 'autostart:=true',
+                            '-p', 'allow_random_weights:=true'], env)
+        try:
+            node.wait_for_output(': active', timeout=60)
+            node.terminate_and_check()
+        finally:
+            node.kill()
+
+
+# -- parameter files ------------------------------------------------------------------------------
+
+def values_in(file: Path) -> dict:
+    content = yaml.safe_load(file.read_text())
+    assert list(content) == ['/**'], 'the file must fit a node in every namespace'
+    assert list(content['/**']) == ['ros__parameters']
+    return content['/**']['ros__parameters']
+
+
+def test_there_is_a_parameter_file_for_every_kind_of_machine():
+    assert {file.stem for file in CONFIGS} == {'default', 'cpu', 'jetson', 'apple',
+                                               'multi_camera'}
+
+
+@pytest.mark.parametrize('file', CONFIGS, ids=lambda file: file.stem)
+def test_parameter_files_hold_known_parameters_with_legal_values(file):
+    values = values_in(file)
+    rows = dict(ROWS)
+    for camera in values.get('cameras', rows['cameras'].default):
+        rows.update({row.name: row for row in camera_rows(camera)})
+    merged = {row.name: row.default for row in TABLE}
+    for name, value in values.items():
+        assert name in rows, f'unknown parameter {name}'
+        checked, problem = rows[name].check(value)
+        assert not problem
+        merged[name] = checked
+    assert not check_together(merged)
+
+
+@pytest.mark.parametrize('file', CONFIGS, ids=lambda file: file.stem)
+def test_parameter_files_write_doubles_with_a_point(file):
+    # An integer for a double is refused by `ros2 param` and by older distributions.
+    for name, value in values_in(file).items():
+        if name in ROWS and ROWS[name].kind is float:
+            assert type(value) is float, name
+
+
+def test_the_default_file_shows_every_parameter_with_its_default():
+    values = values_in(REPOSITORY / 'config' / 'default.yaml')
+    rows = [*TABLE, *camera_rows('camera')]
+    shown = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    assert shown == {row.name: row.default for row in rows}

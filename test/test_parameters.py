@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test the table of parameters: checks with reasons, settings, documentation, configuration."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import yaml
+
+from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.track import TrackConfig
+from vjepa_ros.ros import table
+from vjepa_ros.ros.table import ROWS, TABLE, camera_rows, check_together, make_settings
+from vjepa_ros.runtime.engine import EngineConfig
+
+ROOT = Path(__file__).resolve().parents[1]
+DEFAULTS = {row.name: row.default for row in TABLE}
+
+
+# -- the table itself -----------------------------------------------------------------------------
+
+@pytest.mark.parametrize('row', TABLE, ids=lambda row: row.name)
+def test_every_default_is_legal_and_every_row_is_described(row):
+    value, problem = row.check(row.default)
+    assert problem == ''
+    assert value == row.default
+    assert row.text
+    assert row.effect in (table.LIVE, table.BACKGROUND, table.CONFIGURE, table.STARTUP)
+    assert row.kind in table.KINDS
+
+
+def test_names_are_unique():
+    assert len(ROWS) == len(TABLE)
+
+
+def test_all_parameters_of_the_interface_exist():
+    named = {'device', 'require_device', 'model_size', 'model_version', 'weights',
+             'allow_random_weights', 'num_frames', 'image_size', 'precision', 'resize_mode',
+             'clip_fps', 'max_rate', 'max_frame_gap', 'max_frame_age', 'collision_horizon', 'roi',
+             'features.reduce', 'cameras', 'autostart', 'calibration.seconds'}
+    assert named <= ROWS.keys()
+    assert any(name.startswith('thresholds.') for name in ROWS)
+    assert any(name.startswith('smoothing.') for name in ROWS)
+
+
+def test_the_defaults_fit_together():
+    assert check_together(DEFAULTS) == ''
+
+
+def test_the_defaults_are_those_of_the_rooms_that_use_them():
+    assert make_settings(DEFAULTS) == Settings()
+    engine, track = EngineConfig(), TrackConfig()
+    for field in fields(EngineConfig):
+        assert DEFAULTS[field.name] == getattr(engine, field.name), field.name
+    for name in ('num_frames', 'image_size', 'clip_fps', 'resize_mode', 'max_frame_gap'):
+        assert DEFAULTS[name] == getattr(track, name), name
+    assert DEFAULTS['looming.width'] == track.looming_width
+    assert math.radians(DEFAULTS['assumed_fov']) == pytest.approx(track.horizontal_fov)
+
+
+# -- single values --------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(('name', 'value', 'taken'), [
+    ('clip_fps', 5, 5.0), ('clip_fps', 0.25, 0.25), ('num_frames', 16, 16),
+    ('cameras', ['front', 'left/eye'], ('front', 'left/eye')),
+    ('roi', [0, 0, 1, 1], (0.0, 0.0, 1.0, 1.0)), ('device', 'cuda:3', 'cuda:3'),
+    ('allow_random_weights', True, True), ('smoothing.method', 'median', 'median')])
+def test_legal_values_are_taken_in_the_type_of_the_row(name, value, taken):
+    got, problem = ROWS[name].check(value)
+    assert problem == ''
+    assert got == taken
+    assert type(got) is type(taken)
+
+
+@pytest.mark.parametrize(('name', 'value', 'allowed'), [
+    ('clip_fps', 0.0, '0.25..60'), ('clip_fps', 61.0, '0.25..60'), ('clip_fps', 'fast', 'double'),
+    ('clip_fps', True, 'double'), ('clip_fps', math.nan, 'finite'),
+    ('max_frame_age', math.inf, 'finite'), ('num_frames', 7, 'multiple of 2'),
+    ('num_frames', 2, '4..64'), ('num_frames', 8.0, 'int'), ('image_size', 100, 'multiple of 16'),
+    ('allow_random_weights', 1, 'bool'), ('model_size', 'Tiny', 'tiny, small'),
+    ('model_size', 3, 'string'), ('device', 'gpu', 'cuda:N'), ('device', 'cuda:x', 'cuda:N'),
+    ('resize_mode', 'stretch', 'letterbox'), ('weights', 5, 'string'),
+    ('cameras', 'front', 'string[]'), ('cameras', ['a b'], 'ROS names'),
+    ('cameras', ['/front'], 'ROS names'), ('cameras', [''], 'ROS names'),
+    ('cameras', [1], 'string[]'), ('roi', [0.0, 0.0, 2.0, 1.0], '0..1'),
+    ('roi', ['a'], 'double[]'), ('roi', [0.0, math.nan, 1.0, 1.0], 'finite'),
+    ('thresholds.danger_ttc', -1.0, '0.05..60'), ('roi', None, 'double[]'),
+    ('clip_fps', None, 'double')])
+def test_illegal_values_are_refused_with_name_value_and_what_is_allowed(name, value, allowed):
+    got, problem = ROWS[name].check(value)
+    assert got is None
+    assert f"'{name}'" in problem
+    assert allowed in problem
+    shown = list(value) if isinstance(value, tuple) else value
+    assert repr(shown) in problem
+
+
+@pytest.mark.parametrize('row', [r for r in TABLE if r.low is not None and r.kind in (int, float)],
+                         ids=lambda row: row.name)
+def test_the_limits_belong_to_the_range_and_nothing_beyond(row):
+    for limit, beyond in ((row.low, -1), (row.high, 1)):
+        assert row.check(row.kind(limit))[1] == ''
+        value = row.kind(limit) + beyond * max(row.multiple, 1)
+        assert row.check(value)[1] != ''
+
+
+# -- several values -------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(('change', 'named'), [
+    ({'cameras': ()}, 'cameras'), ({'cameras': ('a', 'b', 'a')}, 'twice'),
+    ({'cameras': ('features',)}, 'features'), ({'cameras': ('thresholds',)}, 'thresholds'),
+    ({'thresholds.danger_ttc': 3.0}, 'danger'), ({'thresholds.caution_ttc': 1.0}, 'caution'),
+    ({'roi': (0.5, 0.0, 0.4, 1.0)}, 'roi'), ({'roi': (0.0, 1.0)}, 'roi')])
+def test_values_that_do_not_fit_together_are_refused_with_the_reason(change, named):
+    problem = check_together({**DEFAULTS, **change})
+    assert named in problem
+
+
+def test_all_thresholds_can_move_together():
+    raised = {'thresholds.caution_ttc': 9.0, 'thresholds.warning_ttc': 7.0,
+              'thresholds.danger_ttc': 5.0}
+    assert check_together({**DEFAULTS, **raised}) == ''
+
+
+def test_every_setting_of_perception_comes_from_the_table():
+    changed = dict(DEFAULTS)
+    for row in TABLE:
+        if row.effect == table.LIVE and row.kind is float and not row.name.startswith('thresh'):
+            changed[row.name] = row.low + 0.37 * (min(row.high, 10.0) - row.low)
+    changed |= {'thresholds.caution_ttc': 9.0, 'thresholds.warning_ttc': 7.0,
+                'thresholds.danger_ttc': 5.0, 'thresholds.motion': 0.5,
+                'thresholds.obstacle': 0.6, 'thresholds.looming': 0.2, 'smoothing.window': 7,
+                'smoothing.method': 'median', 'roi': (0.1, 0.2, 0.8, 0.9)}
+    made, default = make_settings(changed), Settings()
+    same = [f.name for f in fields(Settings) if getattr(made, f.name) == getattr(default, f.name)]
+    assert same == []
+
+
+def test_each_camera_has_its_own_transport():
+    (row,) = camera_rows('left/eye')
+    assert row.name == 'left/eye.transport'
+    assert row.check('compressed') == ('compressed', '')
+    assert 'raw' in row.check('theora')[1]
+
+
+# -- documents ------------------------------------------------------------------------------------
+
+def test_the_table_in_the_readme_is_up_to_date():
+    readme = (ROOT / 'README.md').read_text(encoding='utf-8')
+    block = re.search(r'<!-- parameters:begin -->\n(.*?)<!-- parameters:end -->', readme, re.S)
+    assert block is not None
+    assert block.group(1).strip() == table.markdown().strip(), (
+        'write vjepa_ros.ros.table.markdown() between the parameter marks of README.md')
+
+
+def test_the_documented_table_has_one_whole_line_per_parameter():
+    lines = table.markdown().splitlines()
+    assert len(lines) == 2 + len(TABLE) + len(camera_rows('NAME'))
+    assert {line.count('|') for line in lines} == {8}
+
+
+def files_of_values() -> list[Path]:
+    return sorted((ROOT / 'config').glob('*.yaml'))
+
+
+@pytest.mark.parametrize('path', files_of_values(), ids=lambda path: path.name)
+def test_the_configuration_files_hold_legal_values(path):
+    content = yaml.safe_load(path.read_text(encoding='utf-8'))
+    nodes = [node['ros__parameters'] for key, node in content.items()
+             if 'camera_source' not in key]
+    assert nodes
+    for values in map(flat, nodes):
+        cameras = values.get('cameras', ['camera'])
+        rows = {**ROWS, **{row.name: row for name in cameras for row in camera_rows(name)}}
+        checked = dict(DEFAULTS)
+        for name, value in values.items():
+            if name.startswith('qos_overrides') or name == 'use_sim_time':
+                continue
+            assert name in rows, f'{path.name}: {name} is no parameter'
+            checked[name], problem = rows[name].check(value)
+            assert problem == '', f'{path.name}: {problem}'
+        assert check_together(checked) == ''
+
+
+def flat(values: dict, prefix: str = '') -> dict:
+    out = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            out |= flat(value, f'{prefix}{key}.')
+        else:
+            out[f'{prefix}{key}'] = value
+    return out
+
+
+def test_there_are_configuration_files():
+    assert {'default.yaml', 'cpu.yaml', 'jetson.yaml', 'apple.yaml',
+            'multi_camera.yaml'} <= {path.name for path in files_of_values()}

@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test tracks and the shared model behind them, with a real (small, untrained) encoder."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scenes import Approach, texture
+
+from vjepa_ros.clip.ring import Push
+from vjepa_ros.perception.assessment import Level, Quality
+from vjepa_ros.perception.assessor import Assessor
+from vjepa_ros.perception.pipeline import Perception, known_age
+from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.track import Track, TrackConfig, Wants, roi_mask, with_timings
+from vjepa_ros.runtime.engine import Engine, EngineConfig
+
+NS = 1_000_000_000
+CONFIG = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0)
+SETTINGS = Settings(smoothing_method='none')
+EVERYTHING = Wants()
+
+
+@pytest.fixture(scope='module')
+def engine():
+    made = Engine.load(EngineConfig(allow_random_weights=True, num_frames=4, image_size=64,
+                                    device='cpu'))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def spied(engine, monkeypatch):
+    """The engine, with the sizes of its batches recorded."""
+    batches: list[int] = []
+    encode = engine.encode
+
+    def count(clips):
+        batches.append(len(clips))
+        return encode(clips)
+
+    monkeypatch.setattr(engine, 'encode', count)
+    return engine, batches
+
+
+@pytest.fixture(scope='module')
+def picture():
+    return texture((160, 120))
+
+
+def fill(track: Track, frames, rate: float = 10.0, start: float = 10.0, **more) -> None:
+    for i, rgb in enumerate(frames):
+        track.push(rgb, round((start + i / rate) * NS), **more)
+
+
+def run(perception: Perception, wants: Wants = EVERYTHING, settings: Settings = SETTINGS,
+        age: float = 0.01):
+    samples = perception.pending()
+    results = perception.run(samples, lambda: settings, dict.fromkeys(samples, wants),
+                             lambda stamp: age)
+    return {r.assessment.camera: r for r in results}
+
+
+def one(engine, frames, config: TrackConfig = CONFIG, *, intrinsics=None, wants=EVERYTHING,
+        settings=SETTINGS, age=0.01, rate=10.0, **more):
+    """The result of one camera after a few frames."""
+    perception = Perception(engine, config, ['cam'])
+    perception.tracks['cam'].intrinsics = intrinsics
+    fill(perception.tracks['cam'], frames, rate, **more)
+    return run(perception, wants, settings, age)['cam']
+
+
+# -- clips ----------------------------------------------------------------------------------------
+
+def test_no_clip_is_pending_until_the_ring_is_full(engine, picture):
+    perception = Perception(engine, CONFIG, ['cam'])
+    for i in range(3):
+        perception.tracks['cam'].push(picture, round((1 + i / 10) * NS))
+        assert perception.pending() == {}
+    perception.tracks['cam'].push(picture, round(1.3 * NS))
+    assert list(perception.pending()) == ['cam']
+
+
+def test_a_clip_is_assessed_once(engine, picture):
+    perception = Perception(engine, CONFIG, ['cam'])
+    fill(perception.tracks['cam'], [picture] * 4)
+    assert list(run(perception)) == ['cam']
+    assert perception.pending() == {}
+    perception.tracks['cam'].push(picture, round(10.4 * NS))
+    assert list(run(perception)) == ['cam']
+
+
+def test_a_late_frame_makes_no_new_result(engine, picture):
+    perception = Perception(engine, CONFIG, ['cam'])
+    track = perception.tracks['cam']
+    fill(track, [picture] * 6)
+    run(perception)
+    assert track.push(picture, round(10.45 * NS)) is Push.REORDERED
+    assert perception.pending() == {}
+
+
+def test_the_clip_holds_the_resized_frames_oldest_first():
+    track = Track('cam', CONFIG)
+    fill(track, [np.full((120, 160, 3), v, np.uint8) for v in (10, 20, 30, 40, 50)])
+    clip = track.clip(track.sample())
+    assert clip.shape == (4, 64, 64, 3)
+    assert clip[:, 0, 0, 0].tolist() == [20, 30, 40, 50]
+
+
+def test_only_the_asked_cameras_are_pending(engine, picture):
+    perception = Perception(engine, CONFIG, ['left', 'right'])
+    for track in perception.tracks.values():
+        fill(track, [picture] * 4)
+    assert list(perception.pending(['right'])) == ['right']
+
+
+def test_an_engine_of_another_shape_is_refused(engine):
+    with pytest.raises(ValueError, match=r'4 frames at 64 px.*6 frames at 64 px'):
+        Perception(engine, replace(CONFIG, num_frames=6), ['cam'])
+
+
+# -- one model for all cameras --------------------------------------------------------------------
+
+def test_ready_clips_share_one_forward_pass(spied, picture):
+    engine, batches = spied
+    perception = Perception(engine, CONFIG, ['a', 'b', 'c'])
+    for name in ('a', 'c'):
+        fill(perception.tracks[name], [picture] * 4)
+    assert set(run(perception)) == {'a', 'c'}
+    assert batches == [2]
+
+
+def test_cameras_in_one_batch_keep_their_own_results(engine):
+    still = texture((96, 96), 1)
+    perception = Perception(engine, CONFIG, ['still', 'moving'])
+    fill(perception.tracks['still'], [still] * 4, frame_id='s')
+    fill(perception.tracks['moving'], [texture((200, 100), s) for s in range(4)], start=50.0,
+         frame_id='m')
+    results = run(perception)
+    alone = one(engine, [still] * 4)
+    assert results['still'].assessment.frame_id == 's'
+    assert results['moving'].assessment.stamp_ns == round(50.3 * NS)
+    np.testing.assert_allclose(results['still'].features, alone.features, atol=1e-4)
+    assert results['moving'].assessment.motion_score > results['still'].assessment.motion_score
+
+
+def test_the_settings_are_asked_after_the_forward_pass(engine, picture, monkeypatch):
+    order = []
+    encode = engine.encode
+    monkeypatch.setattr(engine, 'encode', lambda clips: order.append('encode') or encode(clips))
+    perception = Perception(engine, CONFIG, ['cam'])
+    fill(perception.tracks['cam'], [picture] * 4)
+    samples = perception.pending()
+    perception.run(samples, lambda: order.append('settings') or SETTINGS, {'cam': EVERYTHING},
+                   lambda stamp: 0.0)
+    assert order[0] == 'encode'
+    assert 'settings' in order
+
+
+def test_the_untrained_flag_is_on_every_result(engine, picture):
+    assert Quality.UNTRAINED in one(engine, [picture] * 4).assessment.flags
+
+
+def test_the_state_of_an_assessor_goes_on_in_a_new_perception(engine, picture):
+    state = Assessor()
+    perception = Perception(engine, CONFIG, ['cam'], {'cam': state})
+    assert perception.tracks['cam'].assessor is state
+
+
+def test_a_reset_of_all_cameras_empties_them(engine, picture):
+    perception = Perception(engine, CONFIG, ['a', 'b'])
+    for track in perception.tracks.values():
+        fill(track, [picture] * 4)
+    perception.reset('service')
+    assert perception.pending() == {}
+    assert [t.ring.resets for t in perception.tracks.values()] == [Counter(service=1)] * 2
+
+
+# -- only what is wanted --------------------------------------------------------------------------
+
+def test_nothing_is_computed_that_nobody_wants(spied, picture):
+    engine, batches = spied
+    wants = Wants(features=False, looming=False, image=False)
+    result = one(engine, [picture] * 4, wants=wants)
+    assert batches == []
+    assert result.features is None
+    assert result.motion_map is None
+    assert result.looming is None
+    assert result.looming_map is None
+    assert result.image is None
+    assert math.isnan(result.assessment.motion_score)
+    assert math.isnan(result.assessment.time_to_contact)
+    assert result.assessment.level is Level.UNKNOWN
+
+
+def test_looming_needs_no_encoder(spied, picture):
+    engine, batches = spied
+    result = one(engine, [picture] * 4, wants=Wants(features=False, looming=True, image=False))
+    assert batches == []
+    assert result.looming is not None
+    assert math.isnan(result.assessment.motion_score)
+    assert result.assessment.time_to_contact == math.inf
+
+
+def test_motion_needs_no_looming(spied, picture):
+    engine, batches = spied
+    result = one(engine, [picture] * 4, wants=Wants(features=True, looming=False, image=False))
+    assert batches == [1]
+    assert result.looming is None
+    assert 0 <= result.assessment.motion_score <= 1
+
+
+def test_the_looming_of_a_frame_is_computed_once(picture, monkeypatch):
+    track = Track('cam', CONFIG)
+    fill(track, [picture] * 4)
+    calls = []
+    estimate = track._looming.estimate
+    monkeypatch.setattr(track._looming, 'estimate',
+                        lambda *a, **k: calls.append(1) or estimate(*a, **k))
+    assert track.looming() is track.looming()
+    assert len(calls) == 1
+
+
+# -- results --------------------------------------------------------------------------------------
+
+def test_shapes_and_stamps_of_a_result(engine, picture):
+    result = one(engine, [picture] * 5, frame_id='front_optical')
+    a = result.assessment
+    assert (a.camera, a.stamp_ns, a.frame_id) == ('cam', round(10.4 * NS), 'front_optical')
+    assert result.features.shape == (2, 4, 4, 192)
+    assert result.motion_map.shape == (4, 4)
+    assert result.looming_map.shape == (4, 4)
+    assert (result.motion_map.dtype, result.looming_map.dtype) == (np.float32, np.float32)
+    assert result.image.shape == (120, 160, 3)
+    assert a.clip_span_s == pytest.approx(0.3)
+    assert a.clip_rate_hz == pytest.approx(10.0)
+    assert {'gather', 'encode', 'motion', 'looming', 'assess'} <= set(a.timings)
+    assert all(ms >= 0 for ms in a.timings.values())
+
+
+def test_a_still_view_neither_moves_nor_approaches(engine, picture):
+    a = one(engine, [picture] * 6).assessment
+    assert a.motion_score < 0.05
+    assert a.time_to_contact == math.inf
+    assert a.collision_probability == 0.0
+    assert a.level is Level.CLEAR
+
+
+@pytest.mark.parametrize('ttc', [1.0, 2.0, 4.0])
+def test_an_approach_is_measured_through_the_whole_pipeline(engine, ttc):
+    scene = Approach((320, 240), contact_s=ttc + 1.0)
+    perception = Perception(engine, CONFIG, ['cam'])
+    track = perception.tracks['cam']
+    track.intrinsics = (300.0, 300.0, 159.5, 119.5)
+    for i in range(31):
+        track.push(scene.frame(i / 30), round((100 + i / 30) * NS))
+    a = run(perception)['cam'].assessment
+    assert a.time_to_contact == pytest.approx(scene.truth(1.0), rel=0.15)
+    assert a.looming_rate == pytest.approx(1 / a.time_to_contact)
+    assert a.level is (Level.DANGER if ttc == 1.0 else
+                       Level.WARNING if ttc == 2.0 else Level.CAUTION)
+    assert a.regions[0].on_course
+
+
+def test_a_textureless_view_is_unknown_and_never_clear(engine):
+    a = one(engine, [np.full((120, 160, 3), 127, np.uint8)] * 6).assessment
+    assert math.isnan(a.time_to_contact)
+    assert a.level is Level.UNKNOWN
+    assert Quality.LOW_TEXTURE in a.flags
+    assert Quality.LOOMING_UNKNOWN in a.flags
+
+
+def test_bars_of_the_letterbox_are_unknown_and_not_still(engine, picture):
+    result = one(engine, [picture[:60]] * 4, replace(CONFIG, resize_mode='letterbox'))
+    outside = result.view.patch_valid() == 0
+    assert outside.any()
+    assert np.isnan(result.motion_map[outside]).all()
+    assert np.isnan(result.looming_map[outside]).all()
+    assert np.isfinite(result.motion_map[result.view.patch_valid() > 0.5]).all()
+    assert Quality.PARTIAL_VIEW not in result.assessment.flags
+
+
+@pytest.mark.parametrize(('mode', 'partial'), [('squash', False), ('letterbox', False),
+                                               ('crop', True), ('meta', True), ('hf', True)])
+def test_a_view_of_a_part_is_flagged(engine, picture, mode, partial):
+    a = one(engine, [picture] * 4, replace(CONFIG, resize_mode=mode)).assessment
+    assert (Quality.PARTIAL_VIEW in a.flags) == partial
+
+
+@pytest.mark.parametrize(('age', 'stale'), [(0.99, False), (1.01, True), (math.nan, False)])
+def test_an_old_frame_is_flagged_stale(engine, picture, age, stale):
+    a = one(engine, [picture] * 4, age=age).assessment
+    assert (Quality.STALE in a.flags) == stale
+    if stale:
+        assert a.level is Level.UNKNOWN
+
+
+def test_assumed_intrinsics_are_flagged_until_real_ones_come(engine, picture):
+    assert Quality.ASSUMED_INTRINSICS in one(engine, [picture] * 4).assessment.flags
+    real = one(engine, [picture] * 4, intrinsics=(100.0, 100.0, 79.5, 59.5))
+    assert Quality.ASSUMED_INTRINSICS not in real.assessment.flags
+
+
+def test_a_slow_camera_is_flagged_with_its_rate(engine, picture):
+    a = one(engine, [picture] * 6, rate=5.0).assessment
+    assert Quality.SLOW_CAMERA in a.flags
+    assert a.clip_rate_hz == pytest.approx(5.0)
+    assert Quality.SLOW_CAMERA not in one(engine, [picture] * 6).assessment.flags
+
+
+def test_a_clip_of_one_repeated_frame_knows_nothing_of_motion(engine):
+    frames = [texture((160, 120), seed) for seed in range(4)]
+    result = one(engine, frames, replace(CONFIG, max_frame_gap=5.0), rate=1.0)
+    assert Quality.SLOW_CAMERA in result.assessment.flags
+    assert math.isnan(result.assessment.motion_score)
+    assert np.isnan(result.motion_map).all()
+
+
+def test_motion_outside_the_region_of_interest_does_not_count(engine):
+    rng = np.random.default_rng(0)
+    frames = []
+    for _ in range(4):
+        rgb = texture((160, 120), 5)
+        rgb[:, 80:] = rng.integers(0, 256, (120, 80, 3))
+        frames.append(rgb)
+    left = replace(SETTINGS, roi=(0.0, 0.0, 0.5, 1.0))
+    right = replace(SETTINGS, roi=(0.5, 0.0, 1.0, 1.0))
+    scores = {side: one(engine, frames, settings=s).assessment.motion_score
+              for side, s in (('left', left), ('right', right))}
+    assert scores['right'] > scores['left'] + 0.1
+
+
+def test_the_mask_of_a_region_of_interest_holds_the_patches_centred_in_it():
+    track = Track('cam', CONFIG)
+    track.push(np.zeros((120, 160, 3), np.uint8), 1)
+    assert roi_mask(track.view, (0.0, 0.0, 1.0, 1.0)).all()
+    mask = roi_mask(track.view, (0.5, 0.0, 1.0, 0.5))
+    assert mask.sum() == 4
+    assert mask[:2, 2:].all()
+
+
+# -- breaks ---------------------------------------------------------------------------------------
+
+def test_a_size_change_makes_a_new_view_and_starts_anew(engine, picture):
+    perception = Perception(engine, CONFIG, ['cam'])
+    track = perception.tracks['cam']
+    fill(track, [picture] * 8)
+    small = texture((96, 72))
+    assert track.push(small, round(10.8 * NS)) is Push.RESET
+    assert perception.pending() == {}
+    for i in range(1, 4):
+        track.push(small, round((10.8 + i / 10) * NS))
+    result = run(perception)['cam']
+    assert result.view.source_size == (96, 72)
+    assert result.image.shape == (72, 96, 3)
+    assert Quality.WARMING_UP in result.assessment.flags
+
+
+def test_a_time_jump_starts_the_smoothed_state_anew(engine, picture):
+    perception = Perception(engine, CONFIG, ['cam'])
+    track = perception.tracks['cam']
+    fill(track, [picture] * 4)
+    for i in range(4, 10):
+        track.push(picture, round((10 + i / 10) * NS))
+        assert 'cam' in run(perception)
+    fill(track, [picture] * 4, start=5.0)
+    assert track.ring.resets == {'time_backwards': 1}
+    assert Quality.WARMING_UP in run(perception)['cam'].assessment.flags
+
+
+def test_the_looming_estimate_never_reaches_across_a_break(engine):
+    scene = Approach((320, 240), contact_s=4.0)
+    perception = Perception(engine, CONFIG, ['cam'])
+    track = perception.tracks['cam']
+    fill(track, [scene.frame(i / 10) for i in range(10)])
+    fill(track, [scene.frame(2.0)], start=0.5)
+    assert track.looming() is None
+
+
+@pytest.mark.parametrize('size', [(1, 1), (2, 3), (8, 8), (15, 400), (400, 15), (4000, 2)])
+def test_an_image_of_any_size_is_assessed(engine, size):
+    rng = np.random.default_rng(0)
+    frames = [rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8) for _ in range(4)]
+    result = one(engine, frames)
+    assert result.view.source_size == size
+    assert 0 <= result.assessment.motion_score <= 1
+
+
+# -- helpers --------------------------------------------------------------------------------------
+
+def test_more_timings_are_added_to_a_copy(engine, picture):
+    result = one(engine, [picture] * 4)
+    more = with_timings(result, publish=1.5)
+    assert more.assessment.timings['publish'] == 1.5
+    assert 'publish' not in result.assessment.timings
+
+
+def test_the_age_is_unknown_before_simulated_time_starts():
+    assert math.isnan(known_age(0, 5 * NS))
+    assert known_age(6 * NS, 5 * NS) == pytest.approx(1.0)

@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the resize modes and of the maps between image, model input and patches."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from vjepa_ros.clip.preprocess import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    LETTERBOX_RGB,
+    MODES,
+    View,
+    normalise,
+    sample_to_patches,
+)
+
+SIZES = [(640, 480), (1280, 720), (1226, 370), (160, 120), (324, 244), (331, 247), (240, 320),
+         (97, 641), (40, 30), (192, 192), (1000, 30)]
+
+
+def textured(size: tuple[int, int], seed: int = 0) -> np.ndarray:
+    """Random smooth RGB image of (width, height)."""
+    rng = np.random.default_rng(seed)
+    small = rng.integers(0, 256, (size[1] // 8 + 2, size[0] // 8 + 2, 3), dtype=np.uint8)
+    return cv2.resize(small, size, interpolation=cv2.INTER_CUBIC)
+
+
+def triangle_weights(source: int, target: int) -> np.ndarray:
+    """(target, source) float64 weights of an antialiased bilinear resize, from its definition."""
+    ratio = source / target
+    width = max(ratio, 1.0)
+    centers = (np.arange(target) + 0.5) * ratio
+    distance = np.abs(np.arange(source)[None, :] + 0.5 - centers[:, None]) / width
+    weights = np.clip(1 - distance, 0, None)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize('size', SIZES)
+@pytest.mark.parametrize('mode', MODES)
+def test_a_dot_lands_in_the_patch_that_the_map_names(mode, size):
+    view = View(mode, size, 192)
+    x0, y0, x1, y1 = view.region
+    reach = [min(max(2.0, 1.5 / scale), length / 12)
+             for scale, length in zip(view.scale, (x1 - x0, y1 - y0), strict=True)]
+    yy, xx = np.mgrid[:size[1], :size[0]]
+    empty = view.apply(np.zeros((size[1], size[0], 3), np.uint8))
+    for fx, fy in [(0.3, 0.35), (0.7, 0.25), (0.55, 0.75)]:
+        point = np.array([x0 + fx * (x1 - x0), y0 + fy * (y1 - y0)])
+        image = np.zeros((size[1], size[0], 3), np.uint8)
+        image[..., 1] = 255 * np.exp(-(((xx - point[0]) / reach[0]) ** 2
+                                       + ((yy - point[1]) / reach[1]) ** 2) / 2)
+        dot = view.apply(image)[..., 1].astype(float) - empty[..., 1]
+        measured = np.array([(dot.sum(0) * np.arange(192)).sum(),
+                             (dot.sum(1) * np.arange(192)).sum()]) / dot.sum()
+        assert measured == pytest.approx(view.from_source(point), abs=0.5)
+        col, row = ((measured + 0.5) // 16).astype(int)
+        box = view.patch_boxes()[row, col]
+        slack = 0.6 / np.array(view.scale)
+        assert (box[:2] - slack <= point + 0.5).all() and (point + 0.5 <= box[2:] + slack).all()
+
+
+@pytest.mark.parametrize('size', SIZES)
+@pytest.mark.parametrize('mode', MODES)
+def test_the_maps_invert_each_other_and_agree_with_the_region(mode, size):
+    view = View(mode, size, 256)
+    points = np.random.default_rng(1).uniform(-20, 300, (7, 5, 2))
+    assert view.from_source(view.to_source(points)) == pytest.approx(points)
+    corners = view.to_source(np.array([[-0.5, -0.5], [255.5, 255.5]])) + 0.5
+    clipped = np.clip(corners, 0, size).ravel()
+    assert clipped == pytest.approx(view.region)
+    x0, y0, x1, y1 = view.region
+    assert 0 <= x0 < x1 <= size[0] and 0 <= y0 < y1 <= size[1]
+    assert 0 < view.coverage <= 1
+
+
+@pytest.mark.parametrize('size', SIZES)
+@pytest.mark.parametrize('mode', MODES)
+def test_patches_tile_the_region_without_gap_or_overlap(mode, size):
+    view = View(mode, size, 192)
+    boxes, valid = view.patch_boxes(), view.patch_valid()
+    assert boxes.shape == (12, 12, 4) and valid.shape == (12, 12)
+    assert boxes.min() >= 0 and (boxes[..., [0, 2]] <= size[0]).all()
+    assert (boxes[..., [1, 3]] <= size[1]).all()
+    area = ((boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])).sum()
+    assert area == pytest.approx(view.coverage * size[0] * size[1])
+    assert (boxes[:, 1:, 0] == boxes[:, :-1, 2]).all()
+    assert (boxes[1:, :, 1] == boxes[:-1, :, 3]).all()
+    assert valid.sum() * 256 / (view.scale[0] * view.scale[1]) == pytest.approx(area, rel=1e-5)
+
+
+@pytest.mark.parametrize(('mode', 'size', 'width', 'height'), [
+    ('hf', (1280, 720), 0.49, 0.88),
+    ('meta', (1920, 1080), 0.49, 0.88),
+    ('hf', (640, 480), 0.66, 0.88),
+    ('meta', (640, 480), 0.66, 0.88),
+    ('crop', (1280, 720), 0.5625, 1.0),
+    ('crop', (480, 640), 1.0, 0.75),
+    ('squash', (1226, 370), 1.0, 1.0),
+    ('letterbox', (1226, 370), 1.0, 1.0),
+])
+def test_the_seen_part_of_the_image_is_what_is_documented(mode, size, width, height):
+    view = View(mode, size, 256)
+    x0, y0, x1, y1 = view.region
+    assert (x1 - x0) / size[0] == pytest.approx(width, abs=0.006)
+    assert (y1 - y0) / size[1] == pytest.approx(height, abs=0.006)
+    assert view.coverage == pytest.approx((x1 - x0) * (y1 - y0) / (size[0] * size[1]))
+
+
+def test_letterbox_bars_are_marked_as_not_valid_and_normalise_to_nothing():
+    view = View('letterbox', (1280, 720), 256)  # 256x144 between bars of 56 pixels
+    valid = view.patch_valid()
+    assert (valid[:3] == 0).all() and (valid[13:] == 0).all()
+    assert valid[3] == pytest.approx(0.5) and (valid[4:12] == 1).all()
+    result = view.apply(np.full((720, 1280, 3), 255, np.uint8))
+    assert (result[:56] == LETTERBOX_RGB).all() and (result[200:] == LETTERBOX_RGB).all()
+    assert (result[56:200] == 255).all()
+    assert np.abs(normalise(result[None])[:, 0, :56]).max() < 0.01
+
+
+@pytest.mark.parametrize('size', [(640, 480), (1280, 720), (331, 247), (160, 120), (240, 320),
+                                  (512, 292)])
+@pytest.mark.parametrize('channels', [1, 3])
+def test_the_hf_profile_is_antialiased_bilinear_on_bytes_then_the_centre(size, channels):
+    image = textured(size)[..., :channels]
+    result = View('hf', size, 256).apply(image)
+    w, h = size
+    resized = (int(292 * w / h), 292) if h <= w else (292, int(292 * h / w))
+    planes = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))[None]
+    expected = torch.nn.functional.interpolate(
+        planes, size=resized[::-1], mode='bilinear', antialias=True)[0]
+    y, x = (resized[1] - 256) // 2, (resized[0] - 256) // 2
+    expected = expected[:, y:y + 256, x:x + 256].permute(1, 2, 0).numpy()
+    assert np.array_equal(result, np.broadcast_to(expected, result.shape))
+    exact = np.einsum('ys,sxc->yxc', triangle_weights(h, resized[1]), np.einsum(
+        'xs,ysc->yxc', triangle_weights(w, resized[0]), image.astype(float)))
+    exact = exact[y:y + 256, x:x + 256]
+    assert np.abs(result - exact).max() <= 1.5  # the two passes round once each
+
+
+@pytest.mark.parametrize(('image_size', 'short'), [(192, 219), (224, 256), (256, 292), (384, 438)])
+def test_the_profiles_enlarge_the_short_side_before_they_crop(image_size, short):
+    assert View('hf', (640, 480), image_size).resized == (int(short * 640 / 480), short)
+    assert View('meta', (480, 640), image_size).resized == (short, int(short * 640 / 480))
+
+
+def test_the_profiles_round_half_crop_offsets_as_their_authors_do():
+    # 1280x720 becomes 519x292; half of 519 - 256 is 131.5.
+    assert View('hf', (1280, 720), 256).crop_offset == (131, 18)
+    assert View('meta', (1280, 720), 256).crop_offset == (132, 18)
+
+
+def test_the_meta_profile_is_plain_bilinear_then_the_centre():
+    image = textured((1280, 720))
+    expected = cv2.resize(image, (519, 292), interpolation=cv2.INTER_LINEAR)
+    result = View('meta', (1280, 720), 256).apply(image)
+    assert np.array_equal(result, expected[18:274, 132:388])
+
+
+def test_antialiasing_separates_the_two_profiles():
+    noise = np.random.default_rng(0).integers(0, 256, (720, 1280, 3), dtype=np.uint8)
+    smooth = View('hf', (1280, 720), 256).apply(noise).std()
+    rough = View('meta', (1280, 720), 256).apply(noise).std()
+    assert smooth < 0.7 * rough
+
+
+@pytest.mark.parametrize('size', SIZES)
+@pytest.mark.parametrize('mode', ['crop', 'squash', 'letterbox'])
+def test_shrinking_averages_and_growing_interpolates(mode, size):
+    view = View(mode, size, 192)
+    image = textured(size)
+    result = view.apply(image).astype(float)
+    x0, y0, x1, y1 = (round(v) for v in view.region)
+    part = image[y0:y1, x0:x1].astype(float)
+    seen = result.reshape(-1, 3)
+    if mode == 'letterbox':
+        (w, h), (x, y) = view.resized, view.crop_offset
+        seen = result[-y:h - y, -x:w - x].reshape(-1, 3)
+    assert seen.mean(0) == pytest.approx(part.reshape(-1, 3).mean(0), abs=2.5)
+
+
+def test_a_fine_checkerboard_becomes_grey_instead_of_aliasing():
+    board = (np.indices((720, 1280)).sum(0) % 2 * 255).astype(np.uint8)
+    for mode in ('crop', 'squash', 'letterbox'):
+        view = View(mode, (1280, 720), 192)
+        result = view.apply(np.repeat(board[..., None], 3, axis=2))
+        inside = np.kron(view.patch_valid() == 1, np.ones((16, 16), bool))
+        assert np.abs(result[inside].astype(int) - 127).max() <= 12
+
+
+@pytest.mark.parametrize('mode', MODES)
+def test_grey_images_equal_rgb_images_with_equal_channels(mode):
+    grey = textured((324, 244))[..., 0]
+    view = View(mode, (324, 244), 192)
+    expected = view.apply(np.repeat(grey[..., None], 3, axis=2))
+    assert np.array_equal(view.apply(grey), expected)
+    assert np.array_equal(view.apply(grey[..., None]), expected)
+
+
+@pytest.mark.parametrize('mode', MODES)
+def test_the_result_is_written_into_the_array_given(mode):
+    image = textured((640, 480))
+    before = image.copy()
+    clip = np.zeros((3, 192, 192, 3), np.uint8)
+    view = View(mode, (640, 480), 192)
+    result = view.apply(image, out=clip[1])
+    assert np.shares_memory(result, clip) and np.array_equal(clip[1], view.apply(image))
+    assert not clip[0].any() and not clip[2].any()
+    assert np.array_equal(image, before)
+
+
+@pytest.mark.parametrize('mode', MODES)
+def test_views_of_larger_arrays_are_accepted(mode):
+    large = textured((700, 500))
+    part = large[10:490, 30:670]
+    view = View(mode, (640, 480), 192)
+    assert np.array_equal(view.apply(part), view.apply(part.copy()))
+    flipped = large[10:490, 30:670][:, ::-1]
+    assert np.array_equal(view.apply(flipped), view.apply(flipped.copy()))
+
+
+def test_another_image_size_is_an_error_that_names_both_sizes():
+    with pytest.raises(ValueError, match=r'320x240.*640x480'):
+        View('crop', (640, 480), 192).apply(np.zeros((240, 320, 3), np.uint8))
+
+
+@pytest.mark.parametrize('image', [np.zeros((480, 640, 4), np.uint8),
+                                   np.zeros((480, 640, 3), np.float32),
+                                   np.zeros((480 * 640 * 3,), np.uint8)])
+def test_other_types_of_image_are_refused(image):
+    with pytest.raises(ValueError, match='expected'):
+        View('crop', (640, 480), 192).apply(image)
+
+
+@pytest.mark.parametrize('out', [np.zeros((96, 96, 3), np.uint8),
+                                 np.zeros((192, 192, 3), np.float32),
+                                 np.zeros((192, 384, 3), np.uint8)[:, ::2]])
+def test_an_output_array_that_does_not_fit_is_refused(out):
+    with pytest.raises(ValueError, match='out is'):
+        View('crop', (640, 480), 192).apply(np.zeros((480, 640, 3), np.uint8), out=out)
+
+
+@pytest.mark.parametrize(('arguments', 'message'), [
+    (('fit', (640, 480), 192), "'fit'.*crop"),
+    (('crop', (640, 480), 200), '200.*multiple.*16'),
+    (('crop', (640, 480), 0), 'multiple'),
+    (('crop', (0, 480), 192), '0x480'),
+])
+def test_impossible_settings_are_errors_that_name_the_value(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        View(*arguments)
+
+
+def test_views_of_equal_settings_are_equal():
+    assert View('crop', (640, 480), 192) == View('crop', (640, 480), 192)
+    assert View('crop', (640, 480), 192) != View('squash', (640, 480), 192)
+
+
+def test_normalisation_uses_the_imagenet_constants():
+    clip = np.random.default_rng(0).integers(0, 256, (2, 32, 48, 3), dtype=np.uint8)
+    result = normalise(clip)
+    expected = (clip / 255 - np.array([0.485, 0.456, 0.406])) / np.array([0.229, 0.224, 0.225])
+    assert result.shape == (3, 2, 32, 48) and result.dtype == np.float32
+    assert result == pytest.approx(expected.transpose(3, 0, 1, 2), abs=1e-5)
+    assert IMAGENET_MEAN == (0.485, 0.456, 0.406) and IMAGENET_STD == (0.229, 0.224, 0.225)
+    with pytest.raises(ValueError, match='expected'):
+        normalise(clip.astype(np.float32))
+
+
+@pytest.mark.parametrize('mode', MODES)
+def test_scaled_intrinsics_project_a_ray_into_its_patch(mode):
+    view = View(mode, (640, 480), 192)
+    fx, fy, cx, cy = 500.0, 510.0, 310.0, 245.0
+    gx, gy, gcx, gcy = view.camera_info(fx, fy, cx, cy)
+    for ray in [(0.0, 0.0), (0.2, -0.1), (-0.3, 0.25)]:
+        source = np.array([fx * ray[0] + cx, fy * ray[1] + cy])
+        col, row = round(gx * ray[0] + gcx), round(gy * ray[1] + gcy)
+        x0, y0, x1, y1 = view.patch_boxes()[row, col]
+        assert x0 <= source[0] + 0.5 <= x1 and y0 <= source[1] + 0.5 <= y1
+
+
+def cells(size: tuple[int, int], pitch: int) -> np.ndarray:
+    """(Hc, Wc, 2) centres of square cells as points."""
+    xs = np.arange(pitch // 2, size[0], pitch) - 0.5
+    ys = np.arange(pitch // 2, size[1], pitch) - 0.5
+    return np.stack(np.meshgrid(xs, ys), axis=-1)
+
+
+@pytest.mark.parametrize('mode', MODES)
+@pytest.mark.parametrize('size', [(640, 480), (1226, 370), (240, 320)])
+def test_cell_values_reach_the_patches_that_show_them(mode, size):
+    view = View(mode, size, 192)
+    grey = (size[0] // 2, size[1] // 2)  # the cells live in an image of half the size
+    centers = cells(grey, 10)
+    result = sample_to_patches(centers[..., 0], centers, grey, view)
+    boxes, valid = view.patch_boxes(), view.patch_valid()
+    middle = (boxes[..., 0] + boxes[..., 2]) / 4 - 0.5
+    assert np.isnan(result[valid == 0]).all() and np.isfinite(result[valid > 0]).all()
+    assert np.abs(result - middle)[valid > 0].max() <= 5.5
+    assert result.dtype == np.float32 and result.shape == view.grid
+
+
+def test_unknown_cells_and_patches_beyond_the_cells_stay_unknown():
+    view = View('squash', (320, 320), 320)  # a patch is 16x16 source pixels
+    centers = cells((320, 320), 16)
+    values = np.ones(centers.shape[:2])
+    values[3, 4] = np.nan
+    result = sample_to_patches(values, centers, (320, 320), view)
+    assert np.isnan(result[3, 4]) and np.isnan(result).sum() == 1
+    half = sample_to_patches(values[:10], centers[:10], (320, 320), view)
+    assert np.isfinite(half[4:10]).all() and np.isnan(half[11:]).all()
+
+
+def test_values_and_centres_that_do_not_belong_together_are_refused():
+    view = View('squash', (320, 320), 320)
+    with pytest.raises(ValueError, match='centers'):
+        sample_to_patches(np.zeros((3, 4)), np.zeros((4, 3, 2)), (320, 320), view)

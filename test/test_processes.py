@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Child processes: private, watched, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from vjepa_ros.tools.processes import (
+    SHARED_MEMORY,
+    Children,
+    ProcessFailed,
+    free_domain,
+    ros_arguments,
+    ros_environment,
+    takes_large_images,
+)
+
+
+def write_module(folder, name, text):
+    (folder / f'{name}.py').write_text(text)
+    return {**os.environ, 'PYTHONPATH': str(folder), 'PYTHONUNBUFFERED': '1'}
+
+
+def test_the_error_about_a_dead_child_holds_the_end_of_its_log(tmp_path):
+    env = write_module(tmp_path, 'breaks', "print('first'); raise SystemExit('disk on fire')")
+    with Children(env, tmp_path) as children:
+        children.start('node', 'breaks', []).wait(20.0)
+        with pytest.raises(ProcessFailed, match='node process ended with exit code 1') as error:
+            children.check(may_end=('node',))
+    assert 'first' in str(error.value) and 'disk on fire' in str(error.value)
+
+
+def test_a_child_that_ends_too_early_is_an_error_even_when_it_ends_well(tmp_path):
+    env = write_module(tmp_path, 'leaves', 'pass')
+    with Children(env, tmp_path) as children:
+        children.start('camera', 'leaves', []).wait(20.0)
+        children.check(may_end=('camera',))
+        with pytest.raises(ProcessFailed, match='exit code 0'):
+            children.check()
+
+
+def test_nothing_is_left_of_children_that_ignore_signals_nor_of_their_children(tmp_path):
+    env = write_module(tmp_path, 'stubborn', (
+        'import signal, subprocess, sys, time\n'
+        'signal.signal(signal.SIGINT, signal.SIG_IGN)\n'
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        'print(child.pid)\n'
+        'time.sleep(600)\n'))
+    lines = []
+    with Children(env, tmp_path) as children:
+        child = children.start('node', 'stubborn', [], on_line=lines.append)
+        end = time.monotonic() + 20
+        while not lines and time.monotonic() < end:
+            time.sleep(0.02)
+        children.stop(timeout_s=0.3)
+        assert child.returncode == -9
+    assert is_gone(int(lines[0]))
+
+
+def is_gone(pid, timeout_s=5.0):
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        stat = Path(f'/proc/{pid}/stat')
+        if not stat.exists() or stat.read_text().rsplit(')', 1)[1].split()[0] == 'Z':
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_two_runs_at_once_get_different_domains():
+    with free_domain() as one, free_domain() as other:
+        assert one != other
+
+
+@pytest.mark.parametrize('value, text', [
+    (True, 'p:=true'), (False, 'p:=false'), (3, 'p:=3'), (2.0, 'p:=2.0'), ('0', "p:='0'"),
+    ("it's", "p:='it''s'"), ('', "p:=''")])
+def test_parameters_keep_their_type_on_the_command_line(value, text):
+    assert ros_arguments('n', {'p': value}) == ['--ros-args', '-r', '__node:=n', '-p', text]
+
+
+@pytest.mark.parametrize('environ, raw', [
+    ({}, True), ({'ROS_DISTRO': 'jazzy'}, True), ({'ROS_DISTRO': 'humble'}, False),
+    ({'RMW_IMPLEMENTATION': 'rmw_fastrtps_cpp', 'ROS_DISTRO': 'kilted'}, True),
+    ({'RMW_IMPLEMENTATION': 'rmw_cyclonedds_cpp'}, False)])
+def test_raw_images_are_sent_only_where_they_arrive(environ, raw):
+    assert takes_large_images(environ) is raw
+
+
+@pytest.mark.parametrize('environ, name, value', [
+    ({}, 'FASTDDS_BUILTIN_TRANSPORTS', SHARED_MEMORY['FASTDDS_BUILTIN_TRANSPORTS']),
+    ({'ROS_LOCALHOST_ONLY': '1'}, 'ROS_LOCALHOST_ONLY', None),
+    ({'ROS_DISTRO': 'humble'}, 'ROS_LOCALHOST_ONLY', '1'),
+    ({'RMW_IMPLEMENTATION': 'rmw_cyclonedds_cpp'}, 'ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST'),
+    ({'ROS_DISCOVERY_SERVER': '10.0.0.2:11811'}, 'ROS_DISCOVERY_SERVER', None),
+    ({'ROS_DOMAIN_ID': '7'}, 'ROS_DOMAIN_ID', '42')])
+def test_children_talk_only_on_this_machine(environ, name, value, tmp_path):
+    assert ros_environment(42, tmp_path, environ).get(name) == value

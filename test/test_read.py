@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test that what the node packs into clouds is what a planner reads from them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+
+from rclpy.serialization import deserialize_message, serialize_message
+from sensor_msgs.msg import PointCloud2
+from std_msgs.msg import Header
+
+from vjepa_ros.perception.assessment import Assessment, Level, Quality, Region
+from vjepa_ros.ros import convert, read
+from vjepa_ros.ros.layout import ASSESSMENT, REGION, pack_assessment, pack_regions
+from vjepa_ros.ros.outputs import make_header, reduce_features
+
+pytestmark = pytest.mark.ros
+
+STAMP = 1_700_000_000_123_456_789
+SEEN = Assessment(
+    camera='front', stamp_ns=STAMP, frame_id='front_optical', motion_score=0.25,
+    obstacle_score=0.5, collision_probability=0.75, time_to_contact=2.0, looming_rate=0.5,
+    bearing=-0.125, elevation=0.0625, level=Level.WARNING,
+    flags=Quality.UNTRAINED | Quality.DEVICE_FALLBACK | Quality.STALE, clip_span_s=1.75,
+    clip_rate_hz=4.0, known_fraction=0.875)
+REGIONS = (Region(10.0, 20.0, 30.0, 40.0, 0.5, -0.25, 2.0, 0.5, 'LEFT', 0.75, True),
+           Region(0.0, 0.0, 640.0, 480.0, 0.0, 0.0, 0.5, 2.0, 'CENTER', 1.0, False),
+           Region(500.5, 1.0, 2.0, 3.0, -0.5, 0.25, 4.0, 0.25, 'RIGHT', 0.5, True))
+
+
+def over_the_wire(msg):
+    """The message as a subscriber gets it."""
+    return deserialize_message(serialize_message(msg), type(msg))
+
+
+def sent(assessment: Assessment, latency_ms: float = 12.5) -> PointCloud2:
+    header = make_header(assessment.stamp_ns, assessment.frame_id)
+    return over_the_wire(convert.cloud(header, pack_assessment(assessment, latency_ms)))
+
+
+def test_an_assessment_arrives_as_it_was_sent():
+    got = read.assessment(sent(SEEN), 'front')
+    assert asdict(replace(got, timings={})) == asdict(replace(SEEN, timings={}))
+    assert got.timings == {'latency': 12.5}
+    assert isinstance(got.level, Level)
+    assert isinstance(got.flags, Quality)
+
+
+@pytest.mark.parametrize('field', ['motion_score', 'obstacle_score', 'collision_probability',
+                                   'time_to_contact', 'looming_rate', 'bearing', 'elevation',
+                                   'clip_rate_hz'])
+@pytest.mark.parametrize('value', [math.nan, math.inf, 0.0])
+def test_unknown_and_infinite_values_survive(field, value):
+    got = getattr(read.assessment(sent(replace(SEEN, **{field: value}))), field)
+    assert got == value or (math.isnan(got) and math.isnan(value))
+
+
+@pytest.mark.parametrize('level', list(Level))
+def test_every_level_survives(level):
+    assert read.assessment(sent(replace(SEEN, level=level))).level is level
+
+
+@pytest.mark.parametrize('flag', list(Quality))
+def test_every_flag_survives(flag):
+    assert read.assessment(sent(replace(SEEN, flags=flag))).flags == flag
+
+
+def test_an_assessment_is_one_point_with_named_fields():
+    msg = sent(replace(SEEN, regions=REGIONS))
+    assert (msg.height, msg.width) == (1, 1)
+    assert msg.row_step == msg.point_step == len(msg.data) == ASSESSMENT.itemsize
+    types = {f.name: f.datatype for f in msg.fields}
+    assert types['time_to_contact'] == 7      # FLOAT32
+    assert types['level'] == 2                # UINT8
+    assert types['flags'] == 4                # UINT16
+    assert all(f.count == 1 for f in msg.fields)
+    place = {f.name: f.offset for f in msg.fields}
+    assert np.frombuffer(msg.data, 'u1')[place['regions']] == 3
+    assert place['flags'] % 2 == 0            # a planner may read it in place
+
+
+def test_stamps_are_exact():
+    msg = sent(SEEN)
+    assert (msg.header.stamp.sec, msg.header.stamp.nanosec) == divmod(STAMP, 10**9)
+    assert read.stamp_ns(msg) == STAMP
+    assert msg.header.frame_id == 'front_optical'
+
+
+def test_regions_arrive_as_they_were_sent():
+    msg = over_the_wire(convert.cloud(Header(), pack_regions(REGIONS)))
+    assert msg.width == 3
+    assert read.obstacles(msg) == list(REGIONS)
+
+
+def test_a_clear_view_is_an_empty_cloud_with_fields():
+    msg = over_the_wire(convert.cloud(Header(), pack_regions(())))
+    assert (msg.height, msg.width, len(msg.data)) == (1, 0, 0)
+    assert tuple(f.name for f in msg.fields) == REGION.names
+    assert read.obstacles(msg) == []
+
+
+def test_more_regions_than_the_field_holds_do_not_overflow():
+    many = replace(SEEN, regions=REGIONS * 100)
+    assert pack_assessment(many, 0.0)['regions'][0] == 255
+
+
+def test_features_arrive_as_they_were_sent():
+    features = np.random.default_rng(0).normal(size=(4, 6, 192)).astype(np.float32)
+    msg = over_the_wire(convert.feature_cloud(Header(), features))
+    np.testing.assert_array_equal(read.features(msg), features)
+
+
+def test_maps_arrive_as_they_were_sent():
+    values = np.array([[0.5, math.nan], [-1.0, 3.0], [0.0, 1.0]], np.float32)
+    msg = over_the_wire(convert.image(Header(), values, '32FC1'))
+    np.testing.assert_array_equal(read.grid(msg), values)
+
+
+def test_a_map_with_padded_rows_can_be_read():
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    msg = convert.image(Header(), np.pad(values, ((0, 0), (0, 2))), '32FC1')
+    msg.width = 3
+    np.testing.assert_array_equal(read.grid(msg), values)
+
+
+def test_foreign_messages_are_refused_with_a_reason():
+    with pytest.raises(ValueError, match='bgr8'):
+        read.grid(convert.image(Header(), np.zeros((2, 2, 3), np.uint8), 'bgr8'))
+    regions = convert.cloud(Header(), pack_regions(REGIONS))
+    with pytest.raises(ValueError, match='motion_score'):
+        read.assessment(regions)
+    with pytest.raises(ValueError, match='on_course'):
+        read.obstacles(sent(SEEN))
+
+
+@pytest.mark.parametrize(('how', 'shape'), [('last', (3, 5, 7)), ('mean', (3, 5, 7)),
+                                            ('all', (12, 5, 7))])
+def test_features_are_reduced_over_time_as_asked(how, shape):
+    features = np.random.default_rng(0).random((4, 3, 5, 7)).astype(np.float32)
+    reduced = reduce_features(features, how)
+    assert reduced.shape == shape
+    if how == 'last':
+        np.testing.assert_array_equal(reduced, features[-1])
+    elif how == 'mean':
+        np.testing.assert_allclose(reduced, features.mean(0), rtol=1e-6)
+    else:
+        np.testing.assert_array_equal(reduced.reshape(features.shape), features)

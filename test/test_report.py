@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the run report: numbers, page and video."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import cv2
+import numpy as np
+import pytest
+
+from vjepa_ros.tools import report
+from vjepa_ros.tools.report import (
+    json_safe,
+    pick_frames,
+    summarise,
+    ttc_error,
+    write_report,
+    write_video,
+)
+from vjepa_ros.tools.report_plots import Series, all_plots
+
+pytest.importorskip('matplotlib')
+
+NAN, INF = math.nan, math.inf
+META = {'frames_in': 50, 'device': 'cpu', 'model': 'V-JEPA 2.0 tiny', 'trained': False}
+
+
+def record(index: int, ttc: float = 2.0, truth: float | None = None, level: int = 1,
+           latency: float | None = 80.0, **extra) -> dict:
+    found = {'stamp_ns': 10 ** 18 + index * 100_000_000, 'level': level, 'flags': 1,
+             'motion_score': 0.4, 'obstacle_score': 0.3, 'collision_probability': 0.2,
+             'time_to_contact': ttc, 'looming_rate': 1 / ttc if ttc else NAN, 'bearing': 0.1,
+             'true_ttc': truth, 'true_looming': None if truth is None else 1 / truth,
+             'latency_ms': latency, 'timings': {'decode': 2.0, 'encode': 50.0, 'strange': 1.0}}
+    return {**found, **extra}
+
+
+def image(width: int = 320, height: int = 240, value: int = 128) -> np.ndarray:
+    return np.full((height, width, 3), value, np.uint8)
+
+
+def strict(text: str):
+    def refuse(word: str):
+        raise AssertionError(f'{word} is not JSON')
+    return json.loads(text, parse_constant=refuse)
+
+
+class Page(HTMLParser):
+    """Collects what a page refers to and what it says."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links, self.words, self.tags = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.links += [v for k, v in attrs if k in ('src', 'href', 'srcset')]
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_the_summary_has_the_promised_numbers(tmp_path):
+    records = [record(i, ttc=2.2, truth=2.0, latency=10.0 * i, level=[0, 1, 1, 255, 3][i])
+               for i in range(5)]
+    result = write_report(tmp_path / 'new' / 'folder', records, [], META)
+    stored = strict((tmp_path / 'new' / 'folder' / 'summary.json').read_text())
+    assert stored == result
+    assert {'frames_in', 'assessments_out', 'latency_ms', 'ttc_median_relative_error',
+            'level_changes', 'device', 'model', 'trained'} <= stored.keys()
+    assert stored['frames_in'] == 50 and stored['assessments_out'] == 5
+    assert stored['latency_ms'] == {'median': 20.0, 'p95': pytest.approx(38.0)}
+    assert stored['ttc_median_relative_error'] == pytest.approx(0.1)
+    assert stored['ttc_coverage'] == 1.0 and stored['ttc_judged'] == 5
+    assert stored['level_changes'] == 3
+    assert (stored['device'], stored['model'], stored['trained']) == (
+        'cpu', 'V-JEPA 2.0 tiny', False)
+
+
+@pytest.mark.parametrize(('estimate', 'truth', 'error', 'coverage', 'judged'), [
+    ([1.0, 2.0], [NAN, INF], None, None, 0),              # no truth to compare with
+    ([1.0], [0.2], None, None, 0),                        # too near to judge
+    ([1.0], [7.0], None, None, 0),                        # too far to judge
+    ([NAN], [2.0], None, 0.0, 1),                         # never known
+    ([1.1, NAN, 3.0, 5.0], [1.0, 1.0, 2.0, INF], 0.3, 2 / 3, 3),
+    ([INF, 2.2, INF], [2.0, 2.0, 2.0], INF, 1.0, 3),      # mostly blind
+    ([INF, 2.2, 2.0], [2.0, 2.0, 2.0], 0.1, 1.0, 3),      # blind once
+    ([INF, INF, 2.0, 2.0], [2.0] * 4, INF, 1.0, 4),
+])
+def test_the_error_of_time_to_contact_counts_what_is_known_and_judged(estimate, truth, error,
+                                                                      coverage, judged):
+    found = ttc_error(np.array(estimate), np.array(truth))
+    assert found == (None if error is None else pytest.approx(error), coverage, judged)
+
+
+def test_unknown_and_infinite_numbers_become_json():
+    value = {'a': NAN, 'b': [INF, -INF, 1.5], 'c': np.float32(2.0), 'd': np.array([1.0, NAN]),
+             'e': (np.int64(3), True, None, 'x'), 4: {'f': INF}}
+    safe = json_safe(value)
+    assert safe == {'a': None, 'b': ['inf', '-inf', 1.5], 'c': 2.0, 'd': [1.0, None],
+                    'e': [3, True, None, 'x'], '4': {'f': 'inf'}}
+    assert strict(json.dumps(safe, allow_nan=False)) == safe
+
+
+def test_an_infinite_error_and_missing_latency_are_written_as_valid_json(tmp_path):
+    records = [record(i, ttc=INF, truth=2.0, latency=None) for i in range(3)]
+    write_report(tmp_path, records, [], META)
+    stored = strict((tmp_path / 'summary.json').read_text())
+    assert stored['ttc_median_relative_error'] == 'inf'
+    assert stored['latency_ms'] == {'median': None, 'p95': None}
+    assert '&infin;' in (tmp_path / 'report.html').read_text()
+
+
+def test_extra_configuration_reaches_the_summary():
+    meta = {**META, 'configuration': {'roi': (0, 0, 1, 1), 'horizon': INF}, 'command': 'make demo'}
+    summary = summarise([record(0)], meta)
+    assert summary['configuration'] == {'roi': [0, 0, 1, 1], 'horizon': 'inf'}
+    assert summary['command'] == 'make demo'
+
+
+def test_the_page_is_self_contained_and_its_pictures_are_valid(tmp_path):
+    records = [record(i, ttc=6 - 0.1 * i, truth=6 - 0.1 * i) for i in range(50)]
+    frames = [(i, image(1280, 720, 5 * i)) for i in range(0, 50, 4)]
+    write_report(tmp_path, records, frames, {**META, 'video': 'overlay.mp4'})
+    page = Page((tmp_path / 'report.html').read_text(encoding='utf-8'))
+    assert 'script' not in page.tags and 'link' not in page.tags
+    outside = [link for link in page.links if not link.startswith('data:')]
+    assert outside == ['overlay.mp4']
+    drawings = photos = 0
+    for link in page.links:
+        kind, _, data = link.partition(';base64,')
+        if kind == 'data:image/svg+xml':
+            root = ElementTree.fromstring(base64.b64decode(data))
+            assert root.tag.endswith('svg') and root.find('.//{*}image') is None
+            drawings += 1
+        elif kind == 'data:image/jpeg':
+            decoded = cv2.imdecode(np.frombuffer(base64.b64decode(data), np.uint8), 1)
+            assert decoded.shape[1] == 720
+            photos += 1
+    assert drawings == 8 and photos == 9
+
+
+@pytest.mark.parametrize('trained', [True, False])
+def test_the_page_says_whether_the_model_is_trained(tmp_path, trained):
+    write_report(tmp_path, [record(0)], [], {**META, 'trained': trained})
+    words = Page((tmp_path / 'report.html').read_text()).words
+    assert ('TRAINED' in words) == trained and ('UNTRAINED' in words) != trained
+    assert any('random weights' in word for word in words) != trained
+    assert any('not a certified safety device' in word for word in words)
+
+
+def test_text_from_outside_is_not_taken_for_markup(tmp_path):
+    evil = '<script>alert("x")</script>'
+    meta = {**META, 'title': evil, 'source': evil, 'command': evil, 'notes': [evil],
+            'device': evil, 'configuration': {evil: evil}, 'video': '"><script>'}
+    records = [record(0, timings={evil: 1.0})]
+    write_report(tmp_path, records, [(0, image())], meta)
+    page = Page((tmp_path / 'report.html').read_text())
+    assert 'script' not in page.tags
+    assert sum(evil in word for word in page.words) >= 6
+
+
+@pytest.mark.parametrize('records', [
+    [],
+    [record(0)],
+    [record(i, ttc=NAN, level=255, latency=None, timings={}, motion_score=None,
+            obstacle_score=NAN, collision_probability=NAN, looming_rate=NAN) for i in range(3)],
+    [record(i, ttc=INF, truth=INF, level=0) for i in range(4)],
+    [{'stamp_ns': 5, 'level': 1}, {'stamp_ns': 5, 'level': 2}],
+    [record(i, ttc=1e-6, looming_rate=1e6) for i in range(3)],
+    [record(i, ttc=2.0) for i in (0, 1, 2, 500, 501)],
+])
+def test_runs_with_little_or_strange_content_still_give_a_report(tmp_path, records):
+    summary = write_report(tmp_path, records, [(0, image())] if records else [], META)
+    assert summary['assessments_out'] == len(records)
+    page = Page((tmp_path / 'report.html').read_text())
+    assert any('safety device' in word for word in page.words)
+    strict((tmp_path / 'summary.json').read_text())
+
+
+def test_unknown_estimates_are_gaps_and_infinite_ones_are_marked_at_the_top():
+    known = [record(i, ttc=2.0, truth=2.0) for i in range(9)]
+    gap = [*known[:4], record(4, ttc=NAN, truth=2.0), *known[5:]]
+    top = [*known[:4], record(4, ttc=INF, truth=2.0), *known[5:]]
+    plots = [all_plots(Series(records), 'wide')['ttc'] for records in (known, gap, top)]
+    strokes = [len(re.findall(r'M [-0-9.]+ [-0-9.]+ *\nL ', plot)) for plot in plots]
+    assert strokes[1] == strokes[0] + 1, 'the line must be interrupted'
+    markers = [len(re.findall('<use ', plot)) for plot in plots]
+    assert markers[1] == markers[0] - 1, 'an unknown estimate must have no marker'
+    assert markers[2] > markers[1], 'an infinite estimate must have one'
+
+
+def test_equal_records_give_equal_plots():
+    records = [record(i) for i in range(5)]
+    assert all_plots(Series(records), 'narrow') == all_plots(Series(records), 'narrow')
+
+
+def test_missing_facts_and_wrong_frames_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="'trained'"):
+        write_report(tmp_path, [], [], {'frames_in': 1, 'device': 'cpu', 'model': 'x'})
+    with pytest.raises(ValueError, match=r'\[7\].*2'):
+        write_report(tmp_path, [record(0), record(1)], [(7, image())], META)
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_frames_shown_are_spread_out_and_hold_the_most_urgent_one():
+    records = [record(i, ttc=5.0, level=1) for i in range(100)]
+    records[37] = record(37, ttc=0.6, level=3)
+    records[60] = record(60, ttc=NAN, level=255)
+    frames = [(i, image()) for i in range(100)]
+    shown = [index for index, _ in pick_frames(records, frames[::-1])]
+    assert len(shown) == 9 and shown == sorted(shown)
+    assert 37 in shown and shown[0] < 15 and shown[-1] > 85
+    assert max(np.diff(shown)) < 25
+    assert len(pick_frames(records, frames[:4])) == 4
+
+
+@pytest.mark.parametrize(('width', 'height'), [(320, 240), (161, 121)])
+def test_a_video_can_be_read_back(tmp_path, width, height):
+    frames = (image(width, height, 20 * i) for i in range(12))
+    path = write_video(tmp_path / 'deep' / 'overlay', frames, 10.0)
+    assert path.parent == tmp_path / 'deep' and path.stem == 'overlay'
+    capture = cv2.VideoCapture(str(path))
+    read = []
+    while True:
+        found, frame = capture.read()
+        if not found:
+            break
+        read.append(frame)
+    capture.release()
+    assert len(read) == 12 and read[0].shape == (height // 2 * 2, width // 2 * 2, 3)
+    assert [int(frame.mean()) for frame in read] == pytest.approx(range(0, 240, 20), abs=6)
+
+
+def test_without_the_codec_a_gif_is_written_and_said_so(tmp_path, monkeypatch, caplog):
+    image_module = pytest.importorskip('PIL.Image')
+    monkeypatch.setattr(report, '_encode', lambda *args: None)
+    frames = (image(640, 480, 40 * (i % 6)) for i in range(30))
+    path = write_video(tmp_path / 'overlay', frames, 16.0)
+    assert path.name == 'overlay.gif' and 'overlay.gif' in caplog.text
+    assert [p.name for p in tmp_path.iterdir()] == ['overlay.gif']
+    with image_module.open(path) as film:
+        assert film.size == (480, 360) and film.n_frames == 15
+        assert film.info['duration'] == pytest.approx(125, abs=10)
+
+
+def test_a_change_of_frame_size_does_not_end_the_video(tmp_path):
+    path = write_video(tmp_path / 'overlay', [image(320, 240), image(640, 480), image(64, 48)], 5)
+    capture = cv2.VideoCapture(str(path))
+    sizes = [capture.read()[1].shape for _ in range(3)]
+    capture.release()
+    assert sizes == [(240, 320, 3)] * 3
+
+
+@pytest.mark.parametrize(('frames', 'fps'), [([], 10.0), ([image()], 0.0), ([image()], NAN)])
+def test_a_video_without_frames_or_rate_is_refused(tmp_path, frames, fps):
+    with pytest.raises(ValueError, match=r'frames|fps'):
+        write_video(tmp_path / 'overlay', frames, fps)

@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test the stamp-ordered frame ring: order, sampling by time, resets, memory."""
+
+from __future__ import annotations
+
+import logging
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from vjepa_ros.clip.ring import FrameRing, Push
+
+NS = 1_000_000_000
+
+
+def frame(value: int, size: tuple[int, int] = (8, 6)) -> np.ndarray:
+    """A frame that carries a number, so that a test can tell which one was chosen."""
+    return np.full((size[1], size[0], 3), value % 256, np.uint8)
+
+
+def ns(seconds: float) -> int:
+    return round(seconds * NS)
+
+
+def feed(ring: FrameRing, rate: float, count: int, start: float = 100.0, first: int = 0) -> None:
+    """Push frames numbered from `first` at an even rate [Hz]."""
+    for i in range(count):
+        assert ring.push(ns(start + i / rate), frame(first + i)).stored
+
+
+def numbers(ring: FrameRing) -> list[int]:
+    """The numbers of the frames of the newest clip, oldest first."""
+    return ring.gather(ring.sample())[:, 0, 0, 0].tolist()
+
+
+# -- sampling -------------------------------------------------------------------------------------
+
+def test_no_clip_until_the_frames_cover_its_whole_span():
+    ring = FrameRing(4, clip_fps=10.0)
+    for i in range(3):
+        ring.push(ns(1 + i / 10), frame(i))
+        assert ring.sample() is None
+        assert ring.fill == i + 1
+    ring.push(ns(1.3), frame(3))
+    assert ring.fill == 4
+    assert numbers(ring) == [0, 1, 2, 3]
+
+
+def test_a_single_frame_is_never_a_clip():
+    ring = FrameRing(2, clip_fps=1000.0)
+    ring.push(ns(1), frame(0))
+    assert ring.sample() is None
+    assert ring.fill == 1
+
+
+@pytest.mark.parametrize(('camera', 'clip', 'stride'), [(30.0, 10.0, 3), (30.0, 15.0, 2),
+                                                        (60.0, 4.0, 15), (10.0, 10.0, 1)])
+def test_a_faster_camera_gives_every_nth_frame(camera, clip, stride):
+    ring = FrameRing(4, clip)
+    feed(ring, camera, 3 * stride + 8)
+    newest = 3 * stride + 7
+    assert numbers(ring) == [newest - k * stride for k in (3, 2, 1, 0)]
+    sample = ring.sample()
+    assert sample.rate_hz == pytest.approx(clip, rel=1e-6)
+    assert sample.span_s == pytest.approx(3 / clip, rel=1e-6)
+    assert sample.distinct == 4
+
+
+def test_the_frame_nearest_to_each_target_time_is_chosen():
+    ring = FrameRing(3, clip_fps=10.0)
+    times = [0.0, 0.04, 0.06, 0.11, 0.17, 0.2]     # targets: 0.0, 0.1, 0.2
+    for i, t in enumerate(times):
+        ring.push(ns(5 + t), frame(i))
+    assert numbers(ring) == [0, 3, 5]
+
+
+def test_jitter_of_the_camera_does_not_shift_the_clip():
+    rng = np.random.default_rng(3)
+    ring = FrameRing(8, clip_fps=4.0)
+    for i in range(120):
+        ring.push(ns(10 + i / 30 + rng.uniform(-0.01, 0.01)), frame(i))
+    steps = np.diff(ring.sample().stamps_ns) / NS
+    assert np.abs(steps - 0.25).max() < 0.03
+
+
+def test_a_slower_camera_repeats_frames_and_says_its_effective_rate():
+    ring = FrameRing(8, clip_fps=10.0, max_frame_gap=2.0)
+    feed(ring, 4.0, 6)
+    sample = ring.sample()
+    assert sample is not None
+    assert sample.distinct < 8
+    assert sample.rate_hz == pytest.approx(4.0, rel=1e-6)
+    assert sorted(sample.stamps_ns) == list(sample.stamps_ns)
+    assert sample.stamps_ns[-1] == ring.newest_ns
+
+
+def test_a_clip_shorter_than_the_interval_of_the_camera_says_that_it_holds_one_frame():
+    ring = FrameRing(4, clip_fps=10.0, max_frame_gap=5.0)
+    feed(ring, 1.0, 3)
+    sample = ring.sample()
+    assert sample.distinct == 1
+    assert sample.span_s == 0.0
+    assert math.isnan(sample.rate_hz)
+
+
+def test_the_sample_names_the_newest_frame():
+    ring = FrameRing(2, clip_fps=10.0)
+    ring.push(123_456_789_012, frame(0), frame_id='front', size=(640, 480))
+    ring.push(123_556_789_013, frame(1), frame_id='front', size=(640, 480))
+    sample = ring.sample()
+    assert sample.newest_ns == 123_556_789_013
+    assert (sample.frame_id, sample.size) == ('front', (640, 480))
+
+
+def test_newest_wins_in_a_full_ring():
+    ring = FrameRing(4, clip_fps=10.0)
+    feed(ring, 30.0, 500)
+    assert numbers(ring)[-1] == 499 % 256
+    assert ring.newest()[0, 0, 0] == 499 % 256
+
+
+def test_gather_fills_a_given_buffer_without_a_new_one():
+    ring = FrameRing(3, clip_fps=10.0)
+    feed(ring, 10.0, 3)
+    out = np.zeros((3, 6, 8, 3), np.uint8)
+    assert ring.gather(ring.sample(), out=out) is out
+    assert out[:, 0, 0, 0].tolist() == [0, 1, 2]
+
+
+def test_planes_of_a_frame_stay_together():
+    ring = FrameRing(3, clip_fps=10.0)
+    for i in range(5):
+        ring.push(ns(1 + i / 10), {'rgb': frame(i), 'gray': np.full((3, 4), 100 + i, np.uint8)},
+                  size=(80, 60))
+    sample = ring.sample()
+    assert ring.gather(sample, 'gray')[:, 0, 0].tolist() == [102, 103, 104]
+    assert ring.gather(sample, 'rgb')[:, 0, 0, 0].tolist() == [2, 3, 4]
+    assert sample.size == (80, 60)
+
+
+def test_recent_looks_back_by_time_and_gives_at_least_two():
+    ring = FrameRing(4, clip_fps=2.0)
+    feed(ring, 10.0, 16)
+    recent = ring.recent('rgb', 0.3)
+    assert [f[0, 0, 0] for _, f in recent] == [12, 13, 14, 15]
+    assert recent[-1][0] == ring.newest_ns
+    assert len(ring.recent('rgb', 0.0)) == 2
+
+
+def test_recent_of_an_empty_ring_is_empty():
+    assert FrameRing(2, 1.0).recent('rgb', 1.0) == []
+
+
+# -- order ----------------------------------------------------------------------------------------
+
+def test_a_duplicate_stamp_is_dropped_and_counted():
+    ring = FrameRing(2, clip_fps=10.0)
+    ring.push(ns(1), frame(1))
+    assert ring.push(ns(1), frame(9)) is Push.DUPLICATE
+    assert len(ring) == 1
+    assert ring.newest()[0, 0, 0] == 1
+    assert ring.counts['duplicate'] == 1
+
+
+def test_a_late_frame_is_put_in_its_place():
+    ring = FrameRing(4, clip_fps=10.0)
+    for i in (0, 1, 3, 2, 4):
+        push = ring.push(ns(1 + i / 10), frame(i))
+        assert push is (Push.REORDERED if i == 2 else Push.ACCEPTED)
+    assert numbers(ring) == [1, 2, 3, 4]
+    assert ring.counts['reordered'] == 1
+    assert not ring.resets
+
+
+def test_a_late_duplicate_is_dropped():
+    ring = FrameRing(4, clip_fps=10.0)
+    feed(ring, 10.0, 4, start=1.0)
+    assert ring.push(ns(1.2), frame(77)) is Push.DUPLICATE
+    assert numbers(ring) == [0, 1, 2, 3]
+
+
+def test_a_frame_older_than_everything_held_is_dropped():
+    ring = FrameRing(4, clip_fps=10.0)
+    ring.push(ns(1.1), frame(1))
+    assert ring.push(ns(1.0), frame(0)) is Push.TOO_LATE
+    assert ring.counts['too_late'] == 1
+    assert len(ring) == 1
+
+
+def test_many_shuffled_frames_end_in_stamp_order():
+    rng = np.random.default_rng(0)
+    ring = FrameRing(8, clip_fps=10.0, reorder_window=0.2)
+    order = np.arange(100)
+    for start in range(0, 100, 4):
+        rng.shuffle(order[start:start + 4])
+    for i in order:
+        ring.push(ns(1 + i * 0.02), frame(int(i)))
+    sample = ring.sample()
+    assert sorted(sample.stamps_ns) == list(sample.stamps_ns)
+    assert numbers(ring) == [i - 5 * k for k in range(7, -1, -1) for i in (99,)]
+
+
+# -- resets ---------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(('change', 'reason'), [
+    ({'stamp': 1.0}, 'time_backwards'),
+    ({'stamp': 99.0}, 'gap'),
+    ({'frame_id': 'other'}, 'frame_id_change'),
+    ({'size': (32, 24)}, 'size_change'),
+])
+def test_a_break_empties_the_ring_and_is_counted_by_reason(change, reason):
+    ring = FrameRing(4, clip_fps=10.0, max_frame_gap=1.0)
+    for i in range(6):
+        ring.push(ns(50 + i / 10), frame(i), frame_id='cam', size=(16, 12))
+    assert ring.sample() is not None
+    push = ring.push(ns(change.get('stamp', 50.6)), frame(60),
+                     frame_id=change.get('frame_id', 'cam'), size=change.get('size', (16, 12)))
+    assert push is Push.RESET
+    assert push.stored
+    assert len(ring) == 1
+    assert ring.sample() is None
+    assert ring.newest()[0, 0, 0] == 60
+    assert dict(ring.resets) == {reason: 1}
+
+
+@pytest.mark.parametrize('gap', [0.999, 1.0])
+def test_a_gap_up_to_the_limit_is_bridged(gap):
+    ring = FrameRing(4, clip_fps=10.0, max_frame_gap=1.0)
+    ring.push(ns(1), frame(0))
+    assert ring.push(ns(1 + gap), frame(1)) is Push.ACCEPTED
+    assert not ring.resets
+
+
+def test_a_bag_loop_resets_once_and_then_fills_again():
+    ring = FrameRing(4, clip_fps=10.0)
+    feed(ring, 10.0, 12, start=100.0)
+    feed(ring, 10.0, 12, start=100.0, first=100)
+    assert dict(ring.resets) == {'time_backwards': 1}
+    assert numbers(ring) == [108, 109, 110, 111]
+
+
+def test_a_single_wrong_stamp_does_not_block_the_camera():
+    ring = FrameRing(4, clip_fps=10.0)
+    feed(ring, 10.0, 6, start=100.0)
+    ring.push(ns(5000), frame(50))
+    feed(ring, 10.0, 6, start=100.6, first=60)
+    assert numbers(ring) == [62, 63, 64, 65]
+    assert ring.resets == {'gap': 1, 'time_backwards': 1}
+
+
+def test_a_change_of_the_plane_shape_gets_new_storage():
+    ring = FrameRing(2, clip_fps=10.0)
+    feed(ring, 10.0, 4)
+    ring.push(ns(100.5), frame(7, (20, 10)))
+    assert ring.newest().shape == (10, 20, 3)
+    assert ring.resets == {'size_change': 1}
+
+
+def test_a_manual_reset_keeps_the_storage_and_counts_its_reason():
+    ring = FrameRing(2, clip_fps=10.0)
+    feed(ring, 10.0, 4)
+    capacity = ring.capacity
+    ring.reset('service')
+    assert (len(ring), ring.newest_ns, ring.fill) == (0, None, 0)
+    assert ring.capacity == capacity
+    assert ring.resets == {'service': 1}
+    assert ring.sample() is None
+
+
+# -- unstamped frames -----------------------------------------------------------------------------
+
+def test_unstamped_frames_take_their_arrival_and_warn_once(caplog):
+    ring = FrameRing(3, clip_fps=10.0, name='front')
+    with caplog.at_level(logging.WARNING):
+        for i in range(5):
+            ring.push(0, frame(i), arrival_ns=ns(7 + i / 10))
+    assert numbers(ring) == [2, 3, 4]
+    assert ring.newest_ns == ns(7.4)
+    assert ring.counts['zero_stamp'] == 5
+    warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert 'front' in warnings[0]
+    assert 'stamp' in warnings[0]
+
+
+def test_an_unstamped_frame_without_arrival_is_refused():
+    with pytest.raises(ValueError, match=r'front.*arrival'):
+        FrameRing(2, 1.0, name='front').push(0, frame(0))
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+def test_nothing_is_allocated_per_frame_after_the_first():
+    ring = FrameRing(8, clip_fps=4.0)
+    image = frame(1, (64, 64))
+    feed(ring, 30.0, 1)
+    for i in range(1, 200):
+        ring.push(ns(100 + i / 30), image)
+    storage = ring.nbytes
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        for i in range(200, 500):
+            ring.push(ns(100 + i / 30), image)
+        now, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert ring.nbytes == storage
+    assert now - before < image.nbytes
+    assert peak - before < image.nbytes     # not one frame was allocated, not even for a moment
+
+
+def test_a_clip_is_complete_at_any_camera_rate_up_to_the_limit():
+    ring = FrameRing(8, clip_fps=4.0, max_camera_rate=60.0)
+    feed(ring, 60.0, 300)
+    assert ring.counts['thinned'] == 0
+    assert ring.sample().distinct == 8
+
+
+@pytest.mark.parametrize('rate', [120.0, 240.0, 1000.0])
+def test_frames_of_a_faster_camera_are_thinned_without_a_hole(rate):
+    ring = FrameRing(8, clip_fps=4.0, max_camera_rate=60.0)
+    feed(ring, rate, round(4 * rate))
+    sample = ring.sample()
+    steps = np.diff(sample.stamps_ns) / NS
+    assert ring.counts['thinned'] > 0
+    assert sample.distinct == 8
+    assert np.abs(steps - 0.25).max() < 0.06
+    assert sample.newest_ns == ns(100 + (round(4 * rate) - 1) / rate)
+
+
+def test_the_storage_stays_below_its_limit_and_still_holds_a_clip():
+    ring = FrameRing(8, clip_fps=0.5, max_bytes=60 * 8 * 6 * 3)
+    feed(ring, 30.0, 900)
+    assert ring.nbytes <= 60 * 8 * 6 * 3
+    sample = ring.sample()
+    assert sample.distinct == 8
+    assert np.abs(np.diff(sample.stamps_ns) / NS - 2.0).max() < 0.6
+
+
+def test_a_limit_below_one_clip_still_holds_a_clip():
+    ring = FrameRing(4, clip_fps=10.0, max_bytes=1)
+    feed(ring, 10.0, 20)
+    sample = ring.sample()
+    assert len(sample.slots) == 4
+    assert sample.distinct >= 3
+    assert sample.newest_ns == ns(101.9)
+
+
+# -- arguments ------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(('arguments', 'named'), [
+    ({'num_frames': 1}, 'num_frames'), ({'clip_fps': 0.0}, 'clip_fps'),
+    ({'clip_fps': math.nan}, 'clip_fps'), ({'max_frame_gap': -1.0}, 'max_frame_gap'),
+    ({'max_camera_rate': math.inf}, 'max_camera_rate')])
+def test_illegal_numbers_are_refused_by_name(arguments, named):
+    with pytest.raises(ValueError, match=named):
+        FrameRing(**{'num_frames': 4, 'clip_fps': 4.0, **arguments})
+
+
+def test_an_empty_ring_knows_nothing():
+    ring = FrameRing(4, 4.0)
+    assert (len(ring), ring.capacity, ring.nbytes, ring.newest_ns, ring.fill) == (0, 0, 0, None, 0)
+    assert math.isnan(ring.interval_s)
+    assert ring.sample() is None

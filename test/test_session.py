@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loaded model encodes clips, refuses what it cannot encode, and gives its memory back."""
+
+import sys
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from vjepa_ros.model.checkpoint import WeightsError, load_encoder
+from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, Variant
+from vjepa_ros.runtime.device import DeviceChoice, DeviceError
+from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.session import EncoderSession, SessionError
+
+SIZE = Variant('test', 48, 2, 1, 96)
+ON_CPU = DeviceChoice(torch.device('cpu'), torch.float32, 'test')
+SMALL = EngineConfig(allow_random_weights=True, num_frames=4, image_size=64, device='cpu')
+
+
+def session(frames=4, size=32):
+    return EncoderSession(load_encoder(SIZE, allow_random_weights=True)[0], ON_CPU, frames, size)
+
+
+def random_clip(seed, shape=(4, 32, 32, 3)):
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def resident_bytes():
+    with open('/proc/self/statm', encoding='ascii') as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def test_encoding_normalises_and_keeps_the_order_of_frames_rows_and_columns():
+    clip = random_clip(0, (4, 32, 48, 3))[:, :, :32]
+    x = (clip / 255.0 - np.array(IMAGENET_MEAN)) / np.array(IMAGENET_STD)
+    encoder, _ = load_encoder(SIZE, allow_random_weights=True)
+    with torch.inference_mode():
+        expected = encoder(torch.from_numpy(x).float().permute(3, 0, 1, 2)[None])[0].numpy()
+    features = session().encode([clip])[0]
+    assert features.shape == (2, 2, 2, 48)
+    assert features.dtype == np.float32
+    np.testing.assert_allclose(features, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_gives_the_same_features_as_single_clips():
+    clips, runner = [random_clip(i) for i in range(3)], session()
+    together = runner.encode(clips)
+    assert len(together) == 3
+    for clip, features in zip(clips, together, strict=True):
+        np.testing.assert_allclose(features, runner.encode([clip])[0], rtol=1e-4, atol=1e-5)
+
+
+def test_no_clips_give_no_features():
+    assert session().encode([]) == []
+
+
+def test_the_time_of_each_stage_is_reported():
+    runner = session()
+    runner.encode([random_clip(0)])
+    assert set(runner.timings) == {'upload', 'encode', 'download'}
+    assert all(ms >= 0 for ms in runner.timings.values())
+
+
+@pytest.mark.parametrize('clip', [
+    np.zeros((6, 32, 32, 3), np.uint8), np.zeros((4, 32, 48, 3), np.uint8),
+    np.zeros((4, 32, 32, 3), np.float32)])
+def test_a_clip_of_another_shape_or_type_is_refused_with_the_expected_one(clip):
+    with pytest.raises(ValueError, match=r'expected uint8 \(4, 32, 32, 3\)'):
+        session().encode([clip])
+
+
+def test_numbers_that_are_not_finite_are_found_while_warming():
+    encoder, _ = load_encoder(SIZE, allow_random_weights=True)
+    encoder.blocks[1].mlp.fc2.weight[0, 0] = float('nan')
+    with pytest.raises(SessionError, match=r'not finite.*precision: fp32'):
+        EncoderSession(encoder, ON_CPU, 4, 32).warm()
+
+
+def test_a_closed_session_frees_the_encoder_and_refuses_to_encode():
+    encoder, _ = load_encoder(SIZE, allow_random_weights=True)
+    runner = EncoderSession(encoder, ON_CPU, 4, 32)
+    assert runner.memory_bytes() == sum(4 * p.numel() for p in encoder.parameters())
+    gone = weakref.ref(encoder)
+    del encoder
+    runner.close()
+    runner.close()
+    assert gone() is None
+    assert runner.memory_bytes() == 0
+    with pytest.raises(SessionError, match='closed'):
+        runner.encode([random_clip(0)])
+
+
+def test_closing_waits_for_the_clip_that_is_being_encoded():
+    encoder, _ = load_encoder(SIZE, allow_random_weights=True)
+    runner = EncoderSession(encoder, ON_CPU, 4, 32)
+    inside, go_on, results = threading.Event(), threading.Event(), []
+    encoder.norm.register_forward_hook(lambda *_: (inside.set(), go_on.wait(20), None)[-1])
+    worker = threading.Thread(target=lambda: results.extend(runner.encode([random_clip(0)])))
+    closer = threading.Thread(target=runner.close)
+    worker.start()
+    assert inside.wait(20)
+    closer.start()
+    closer.join(0.2)
+    assert closer.is_alive()
+    go_on.set()
+    worker.join(20)
+    closer.join(20)
+    assert len(results) == 1
+    assert not closer.is_alive()
+
+
+@pytest.mark.parametrize(('field', 'value'), [
+    ('num_frames', 2), ('num_frames', 7), ('image_size', 100), ('image_size', 16),
+    ('cpu_threads', -1)])
+def test_an_impossible_configuration_is_refused_by_field_and_value(field, value):
+    with pytest.raises(ValueError, match=f'{field} is {value}'):
+        EngineConfig(**{field: value})
+
+
+def test_an_engine_reports_what_it_runs():
+    engine = Engine.load(SMALL)
+    try:
+        assert not engine.report.trained
+        assert engine.choice.device.type == 'cpu'
+        assert engine.noise_floor.offset.shape == (1,)
+        assert engine.memory_bytes() > 20e6
+        assert engine.encode([random_clip(1, (4, 64, 64, 3))])[0].shape == (2, 4, 4, 192)
+        assert engine.timings['encode'] > 0
+    finally:
+        engine.close()
+    assert engine.memory_bytes() == 0
+
+
+def test_engines_of_one_configuration_agree_exactly():
+    clip, outputs = random_clip(2, (4, 64, 64, 3)), []
+    for _ in range(2):
+        engine = Engine.load(SMALL)
+        outputs.append(engine.encode([clip])[0])
+        engine.close()
+    np.testing.assert_array_equal(*outputs)
+
+
+def test_bf16_on_the_cpu_stays_close_to_fp32():
+    clip, outputs = random_clip(3, (4, 64, 64, 3)), []
+    for precision in ('fp32', 'bf16'):
+        engine = Engine.load(EngineConfig(**{**vars(SMALL), 'precision': precision}))
+        assert engine.choice.precision == precision
+        outputs.append(engine.encode([clip])[0])
+        engine.close()
+    exact, rounded = outputs
+    assert np.linalg.norm(rounded - exact) < 0.01 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize(('change', 'error'), [
+    ({'allow_random_weights': False}, WeightsError),
+    ({'model_version': '2.1'}, ValueError),
+    ({'model_size': 'colossal'}, ValueError),
+    ({'device': 'cuda:99', 'require_device': True}, DeviceError)])
+def test_a_failed_load_raises_and_a_corrected_one_succeeds(change, error):
+    with pytest.raises(error):
+        Engine.load(EngineConfig(**{**vars(SMALL), **change}))
+    Engine.load(SMALL).close()
+
+
+def test_a_model_that_fails_while_warming_does_not_stay_loaded(tmp_path):
+    state = load_encoder('tiny', allow_random_weights=True)[0].state_dict()
+    state['norm.bias'][0] = float('nan')
+    save_file(state, tmp_path / 'nan.safetensors')
+    config = EngineConfig(weights=str(tmp_path / 'nan.safetensors'), num_frames=4, image_size=64,
+                          device='cpu')
+    with pytest.raises(SessionError, match='not finite') as failure:
+        Engine.load(config)
+    # The traceback keeps the session alive, as a log record would.
+    sessions = [entry.frame.f_locals['session'] for entry in failure.traceback
+                if 'session' in entry.frame.f_locals]
+    assert [s.memory_bytes() for s in sessions] == [0]
+
+
+def test_the_number_of_threads_is_set_when_asked_for():
+    before = torch.get_num_threads()
+    try:
+        Engine.load(EngineConfig(**{**vars(SMALL), 'cpu_threads': 1})).close()
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='reads resident memory from /proc')
+def test_closed_engines_give_their_memory_back():
+    config = EngineConfig(**{**vars(SMALL), 'model_size': 'small'})  # 88 MB of weights
+    Engine.load(config).close()
+    before = resident_bytes()
+    for _ in range(3):
+        Engine.load(config).close()
+    assert resident_bytes() - before < 30e6

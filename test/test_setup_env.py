@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the development environment: interpreter, requirements, interruption, Makefile."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+REQUIREMENTS = REPOSITORY / 'requirements'
+LINUX = 'Linux-x86_64'
+
+
+def load_make_env():
+    spec = importlib.util.spec_from_file_location('make_env', REQUIREMENTS / 'make_env.py')
+    module = importlib.util.module_from_spec(spec)
+    sys.modules['make_env'] = module   # its dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+make_env = load_make_env()
+
+
+def python(version: str, makes_venvs: bool = True, has_rclpy: bool = False):
+    numbers = tuple(map(int, version.split('.')))
+    return make_env.Interpreter(f'/usr/bin/python{version}', numbers, makes_venvs, has_rclpy)
+
+
+def arguments(steps) -> str:
+    return ' '.join(word for step in steps for word in step.pip)
+
+
+# -- interpreter ----------------------------------------------------------------------------------
+
+def test_the_first_interpreter_that_fits_is_taken():
+    found = [python('3.9.2'), python('3.11.7'), python('3.12.1')]
+    assert make_env.choose(found, 'kilted').version == (3, 11, 7)
+
+
+def test_python_3_11_is_tried_first():
+    assert make_env.NAMES[0] == 'python3.11'
+
+
+@pytest.mark.parametrize('version', ['3.9.18', '3.15.0'])
+def test_a_python_without_wheels_is_refused_with_its_version(version):
+    with pytest.raises(make_env.SetupError, match=rf'3\.10 to 3\.14.*{re.escape(version)}'):
+        make_env.choose([python(version)], 'kilted')
+
+
+def test_a_missing_venv_module_is_named_with_the_package_that_has_it():
+    with pytest.raises(make_env.SetupError, match=r'apt install python3\.12-venv'):
+        make_env.choose([python('3.12.3', makes_venvs=False)], 'kilted')
+
+
+def test_an_interpreter_that_cannot_make_environments_is_passed_over():
+    found = [python('3.11.7', makes_venvs=False), python('3.12.3')]
+    assert make_env.choose(found, 'jazzy').version == (3, 12, 3)
+
+
+def test_with_a_sourced_ros_only_its_own_python_will_do():
+    found = [python('3.11.7'), python('3.10.12', has_rclpy=True)]
+    assert make_env.choose(found, make_env.SYSTEM).version == (3, 10, 12)
+    with pytest.raises(make_env.SetupError, match=r'source the setup\.bash'):
+        make_env.choose(found[:1], make_env.SYSTEM)
+
+
+def test_this_interpreter_is_probed_correctly():
+    found = make_env.probe(sys.executable)
+    assert found.version == sys.version_info[:3]
+    assert found.has_rclpy == (importlib.util.find_spec('rclpy') is not None)
+
+
+def test_a_name_that_does_not_start_is_no_interpreter(tmp_path, monkeypatch):
+    shim = tmp_path / 'python3.11'
+    shim.write_text('#!/bin/sh\necho "python3.11: command not found" >&2\nexit 127\n')
+    shim.chmod(0o755)
+    monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
+    assert make_env.probe('python3.11') is None
+    assert make_env.probe('python3.999') is None
+
+
+# -- what gets installed --------------------------------------------------------------------------
+
+def test_torch_is_installed_before_anything_that_could_pull_another():
+    steps = make_env.plan('kilted', {}, LINUX)
+    assert steps[0].pip == ('-r', 'requirements/torch.txt')
+    assert 'ros-kilted.txt' in arguments(steps[1:])
+    assert 'ros-jazzy.txt' not in arguments(steps)
+
+
+def test_the_distro_chooses_the_wheels():
+    assert 'ros-jazzy.txt' in arguments(make_env.plan('jazzy', {}, LINUX))
+
+
+def test_where_no_ros_wheels_exist_none_are_asked_for():
+    assert 'ros-' not in arguments(make_env.plan('kilted', {}, 'Darwin-arm64'))
+
+
+def test_a_sourced_ros_gets_no_wheels_and_keeps_its_numpy_opencv_and_torch():
+    steps = make_env.plan(make_env.SYSTEM,
+                          {'numpy': '1.26.4', 'cv2': '4.6.0', 'torch': '2.5.0'}, LINUX)
+    assert not re.search(r'ros-|torch|numpy|opencv', arguments(steps))
+
+
+def test_a_sourced_ros_gets_what_its_machine_lacks():
+    steps = make_env.plan(make_env.SYSTEM, {'torch': '2.3.1'}, LINUX)
+    assert re.search(r'torch\.txt.*numpy.*opencv', arguments(steps))
+
+
+@pytest.mark.parametrize(('numpy', 'limited'), [('1.26.4', True), ('2.4.0', False)])
+def test_an_old_numpy_gets_an_opencv_that_fits(numpy, limited):
+    steps = make_env.plan(make_env.SYSTEM, {'numpy': numpy}, LINUX)
+    assert ('opencv-python-headless>=4.5,<4.12' in arguments(steps)) == limited
+
+
+@pytest.mark.parametrize(('line', 'shown'), [
+    ('  Downloading torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl (532.1 MB)\n',
+     'downloading torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl (532.1 MB)'),
+    ('  Downloading rich-15.0.0-py3-none-any.whl (310 kB)\n', None),
+    ('  Downloading apsw-3.54.1.0-cp311-cp311-manylinux_2_28_x86_64.whl (5.1 MB)\n', None),
+    ('Installing collected packages: a, b, c\n', 'installing 3 package(s)'),
+    ('Collecting numpy\n', None),
+])
+def test_only_lines_worth_it_are_shown(line, shown):
+    assert make_env.worth_showing(line) == shown
+
+
+def test_what_ros_wheels_leave_in_the_environment_is_not_inherited():
+    env = {'_ROS_WHEELS_BOOTSTRAP_COMPLETE': '1', 'LD_LIBRARY_PATH': '/x', 'HOME': '/h'}
+    assert make_env.clean_env(env) == {'HOME': '/h'}
+    assert make_env.clean_env({'LD_LIBRARY_PATH': '/x'}) == {'LD_LIBRARY_PATH': '/x'}
+
+
+# -- requirement files ----------------------------------------------------------------------------
+
+def requirement_lines(name: str) -> list[str]:
+    text = (REQUIREMENTS / name).read_text()
+    return [line for line in text.splitlines() if line and not line.startswith('#')]
+
+
+def test_torch_is_pinned():
+    assert any(re.fullmatch(r'torch==\d+\.\d+\.\d+', line)
+               for line in requirement_lines('torch.txt'))
+
+
+def test_both_distributions_get_the_same_pinned_packages():
+    packages = {}
+    for distro in ('kilted', 'jazzy'):
+        lines = requirement_lines(f'ros-{distro}.txt')
+        assert all(re.search(r'==\d', line) for line in lines)
+        packages[distro] = {line.partition('==')[0].replace(distro, '*') for line in lines}
+    assert packages['kilted'] == packages['jazzy']
+    assert 'ros-*-rclpy[fastrtps]' in packages['kilted']
+
+
+@pytest.mark.parametrize('file', [
+    'Makefile', 'setup.py', '.ci/run', *(f'requirements/{p.name}' for p in REQUIREMENTS.iterdir()
+                                         if p.is_file())])
+def test_no_package_index_is_named(file):
+    assert not re.search(r'https?://|index-url|find-links', (REPOSITORY / file).read_text())
+
+
+# -- interruption ---------------------------------------------------------------------------------
+
+class Pip:
+    """Stands in for the commands of a set-up: records them, and fails when told to."""
+
+    def __init__(self, venv: Path):
+        self.venv, self.commands, self.fail_at = venv, [], None
+
+    def __call__(self, command: list[str], log: Path) -> None:
+        self.commands.append(' '.join(command))
+        if self.fail_at == len(self.commands):
+            raise KeyboardInterrupt
+        if '-m venv' in self.commands[-1]:
+            (self.venv / 'bin').mkdir(parents=True)
+            (self.venv / 'bin' / 'python').touch()
+
+
+@pytest.fixture
+def pip(tmp_path):
+    return Pip(tmp_path / '.venv')
+
+
+def build(pip, ros='kilted', installed=None):
+    pip.commands.clear()
+    make_env.build(pip.venv, ros, python('3.11.7'), run=pip,
+                   installed=lambda venv: installed or {})
+    return pip.commands
+
+
+def test_a_set_up_that_was_interrupted_starts_afresh(pip):
+    pip.fail_at = 3
+    with pytest.raises(KeyboardInterrupt):
+        build(pip)
+    assert not (pip.venv / '.ready-kilted').exists()
+    (pip.venv / 'half.so').touch()
+    pip.fail_at = None
+    assert '-m venv' in build(pip)[0]
+    assert not (pip.venv / 'half.so').exists()
+    assert (pip.venv / '.ready-kilted').exists()
+
+
+def test_a_complete_environment_is_left_alone(pip):
+    build(pip)
+    assert build(pip) == []
+
+
+def test_changed_requirements_update_the_environment_in_place(pip, monkeypatch):
+    build(pip)
+    (pip.venv / 'kept').touch()
+    monkeypatch.setattr(make_env, 'fingerprint', lambda ros: 'changed')
+    commands = build(pip)
+    assert not any('-m venv' in command for command in commands)
+    assert (pip.venv / 'kept').exists()
+
+
+def test_an_environment_for_another_ros_is_made_afresh(pip):
+    build(pip)
+    commands = build(pip, make_env.SYSTEM)
+    assert '-m venv --system-site-packages' in commands[0]
+    assert not (pip.venv / '.ready-kilted').exists()
+
+
+def test_the_numpy_of_a_sourced_ros_cannot_be_replaced(pip):
+    commands = build(pip, make_env.SYSTEM, {'numpy': '1.21.5', 'cv2': '4.5.4'})
+    assert all('-c ' in command for command in commands if 'pip install' in command)
+    assert (pip.venv / 'constraints.txt').read_text() == 'numpy==1.21.5\n'
+
+
+def test_the_fingerprint_follows_the_requirements(tmp_path, monkeypatch):
+    root = tmp_path / 'clone'
+    shutil.copytree(REQUIREMENTS, root / 'requirements')
+    shutil.copy(REPOSITORY / 'setup.py', root)
+    monkeypatch.setattr(make_env, 'ROOT', root)
+    before = make_env.fingerprint('kilted')
+    assert make_env.fingerprint('jazzy') != before
+    (root / 'requirements' / 'dev.txt').write_text('pytest\n')
+    assert make_env.fingerprint('kilted') != before
+
+
+def test_a_failing_command_shows_its_last_lines_and_the_log(tmp_path):
+    log = tmp_path / 'install.log'
+    code = "import sys; print('no matching distribution'); sys.exit(1)"
+    with pytest.raises(make_env.SetupError, match='no matching distribution') as caught:
+        make_env.execute([sys.executable, '-c', code], log)
+    assert str(log) in str(caught.value)
+    assert 'no matching distribution' in log.read_text()
+
+
+# -- Makefile -------------------------------------------------------------------------------------
+
+@pytest.fixture
+def make(tmp_path):
+    """Function that says what make would run in a fresh clone."""
+    if shutil.which('make') is None:
+        pytest.skip('make is not installed here')
+    shutil.copytree(REQUIREMENTS, tmp_path / 'requirements')
+    shutil.copy(REPOSITORY / 'Makefile', tmp_path)
+    shutil.copy(REPOSITORY / 'setup.py', tmp_path)
+
+    def run(*words: str, code: int = 0, **environ: str) -> str:
+        # Make passes its own variables down: started from `make test`, this is another make.
+        env = {k: v for k, v in os.environ.items() if k not in (
+            'ROS_DISTRO', 'MAKEFLAGS', 'MAKELEVEL', 'DISTRO', 'ARGS', 'SOURCE', 'PYTHON')}
+        done = subprocess.run(['make', *words], cwd=tmp_path, env={**env, **environ}, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert done.returncode == code, done.stdout
+        return done.stdout
+    return run
+
+
+def test_make_alone_lists_the_commands(make):
+    text = make()
+    for command in ('env', 'demo', 'test', 'lint', 'bench', 'clean'):
+        assert re.search(rf'^  {command} ', text, re.MULTILINE)
+
+
+@pytest.mark.parametrize('command', ['demo', 'test', 'lint', 'bench', 'env'])
+def test_every_command_makes_the_environment_first(make, command):
+    first = make('-n', command).splitlines()[0]
+    assert first.startswith('python3 requirements/make_env.py .venv --ros kilted')
+
+
+@pytest.mark.parametrize(('sourced', 'distro', 'venv', 'ros'), [
+    ('', '', '.venv', 'kilted'),
+    ('', 'kilted', '.venv', 'kilted'),
+    ('', 'jazzy', '.venv-jazzy', 'jazzy'),
+    ('humble', '', '.venv', 'system'),
+    ('jazzy', 'jazzy', '.venv', 'system'),
+    ('humble', 'kilted', '.venv-kilted', 'kilted'),
+])
+def test_each_ros_has_an_environment_of_its_own(make, sourced, distro, venv, ros):
+    text = make('-n', 'test', *([f'DISTRO={distro}'] if distro else []), ROS_DISTRO=sourced)
+    assert f'make_env.py {venv} --ros {ros}' in text
+    assert f'{venv}/bin/python -m pytest' in text
+    assert ('-m ros' in text) == bool(distro)
+
+
+def test_an_unknown_distro_is_refused_with_the_known_ones(make):
+    assert 'jazzy kilted' in make('test', 'DISTRO=foxy', code=2)
+
+
+def test_the_demo_gets_its_source(make):
+    assert "demo --source 'my video.mp4'" in make('-n', 'demo', 'SOURCE=my video.mp4')
+    assert '--source' not in make('-n', 'demo')

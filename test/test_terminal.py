@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The live view, and what the recorder process tells it."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from rich.console import Console
+
+from vjepa_ros.perception.assessment import Assessment, Level, Quality
+from vjepa_ros.tools.plot import Canvas, bar
+from vjepa_ros.tools.recording import Recording
+from vjepa_ros.tools.status import Point, Status
+from vjepa_ros.tools.terminal import View, plain_line, render
+
+
+def assessment(ttc, level=Level.WARNING, **more):
+    values = {'motion_score': 0.4, 'obstacle_score': 0.2, 'collision_probability': 0.7,
+              'looming_rate': 1 / ttc, 'bearing': -0.1, 'elevation': 0.0, **more}
+    return Assessment('camera', 0, '', time_to_contact=ttc, level=level,
+                      flags=Quality.UNTRAINED | Quality.LOW_TEXTURE, **values)
+
+
+def status_of(points):
+    status = Status('vjepa-ros demo', 'somewhere', span_s=10.0, trained=False, model='tiny on cpu')
+    status.parts = {'camera': 'ready', 'node': 'starting', 'recorder': 'ended'}
+    for point in points:
+        status.add(point)
+    return status
+
+
+def screen(status, width=100):
+    console = Console(width=width, height=30, force_terminal=False)
+    with console.capture() as capture:
+        console.print(render(status, 30))
+    return capture.get()
+
+
+def test_the_view_shows_estimate_truth_direction_and_that_it_is_untrained():
+    status = status_of([Point(1.0, assessment(1.9), 2.1, 50.0)])
+    status.sides = {'LEFT': 1.9}
+    text = screen(status)
+    for part in ('WARNING', 'contact in 1.9 s', 'true: 2.1 s', '6° left', 'UNTRAINED',
+                 'low texture', 'nearing, 1.9 s', '1.0 / 10.0 s', 'latency 50 ms', 'recorder'):
+        assert part in text, part
+
+
+@pytest.mark.parametrize('ttc, truth, said', [
+    (math.nan, math.nan, 'contact unknown'),
+    (math.inf, math.inf, 'nothing on course (true: none)'),
+    (250.0, math.nan, 'contact in 99.0 s')])
+def test_unknown_and_nothing_are_told_apart(ttc, truth, said):
+    assert said in screen(status_of([Point(1.0, assessment(ttc), truth)]))
+
+
+def test_before_the_first_result_the_view_says_what_it_waits_for():
+    status = status_of([])
+    status.phase = 'loading the model'
+    assert 'loading the model' in screen(status)
+
+
+def test_the_view_fits_a_narrow_terminal():
+    lines = screen(status_of([Point(n / 15, assessment(2.0), 2.0) for n in range(100)]), 60)
+    assert max(len(line) for line in lines.splitlines()) <= 60
+
+
+def test_a_log_gets_one_line_per_phase_and_then_the_results():
+    console = Console(width=200, force_terminal=False)
+    status = status_of([])
+    with console.capture() as capture, View(status, console) as view:
+        for _ in range(3):
+            view.tick()
+        status.add(Point(3.0, assessment(1.9), 2.0, 40.0))
+        for _ in range(3):
+            view.tick()
+    first, second = capture.get().splitlines()
+    assert first == 'starting'
+    assert second == plain_line(status)
+    assert '[  3.0 s] WARNING  contact in 1.9 s (true: 2.0 s)' in second
+
+
+def test_a_curve_is_drawn_where_its_values_are():
+    canvas = Canvas(10, 4, (0.0, 9.0), (0.0, 6.0))
+    canvas.draw([(0.0, 6.0, 'red'), (9.0, 6.0, 'red')])
+    top, *others = (line.plain for line in canvas.lines())
+    assert set(top) == {'⠉'}                      # the uppermost dots of every cell
+    assert all(set(line) == {' '} for line in others)
+
+
+@pytest.mark.parametrize('gap', [math.nan, math.inf, -1.0])
+def test_unknown_values_break_a_curve(gap):
+    canvas = Canvas(21, 1, (0.0, 20.0), (0.0, 6.0))
+    canvas.draw([(0.0, 3.0, ''), (5.0, 3.0, ''), (10.0, gap, ''), (15.0, 3.0, ''),
+                 (20.0, 3.0, '')])
+    plain = canvas.lines()[0].plain
+    assert ' ' not in plain[:5] + plain[16:]
+    assert plain[7:14].strip() == ''
+
+
+@pytest.mark.parametrize('value, text', [
+    (0.0, '────'), (1.0, '████'), (0.5, '██──'), (7.0, '████'), (math.nan, '╌╌╌╌')])
+def test_a_bar_is_as_long_as_its_value(value, text):
+    assert bar(value, 4, 'red').plain == text
+
+
+# -- what the recorder tells ------------------------------------------------------------------
+
+def result_line(stamp_ns, ttc=2.0):
+    values = dict.fromkeys(('motion_score', 'obstacle_score', 'collision_probability', 'bearing',
+                            'elevation', 'known_fraction'), 0.5)
+    return json.dumps({'kind': 'result', 'stamp_ns': stamp_ns, 'level': 2, 'flags': 1,
+                       'latency_ms': 30.0, 'node_latency_ms': 25.0, 'time_to_contact': ttc,
+                       'looming_rate': 1 / ttc, **values})
+
+
+def truth_line(stamp_ns, ttc):
+    return json.dumps({'kind': 'truth', 'stamp_ns': stamp_ns, 'true_ttc': ttc,
+                       'true_looming': 1 / ttc})
+
+
+def test_every_estimate_meets_the_truth_of_its_own_stamp():
+    recording = Recording(Status('demo', 'scene'))
+    for line in (truth_line(100, 2.5), result_line(200), result_line(100),
+                 truth_line(200, math.inf), result_line(300)):   # truth may also come later
+        recording.take(line)
+    records = recording.records()
+    assert [r['stamp_ns'] for r in records] == [100, 200, 300]
+    assert records[0]['true_ttc'] == 2.5
+    assert records[1]['true_ttc'] == math.inf
+    assert math.isnan(records[2]['true_ttc'])
+
+
+def test_diagnostics_fill_the_status_and_the_stage_times():
+    status = Status('demo', 'scene', parts={'node': 'starting'})
+    recording = Recording(status)
+    recording.take('a stray line of some library')
+    recording.take('{"kind": "ready"}')
+    recording.take(json.dumps({'kind': 'frames', 'count': 31, 'first_ns': 1_000_000_000,
+                               'last_ns': 3_000_000_000}))
+    recording.take(json.dumps({
+        'kind': 'state',
+        'model': {'state': 'active', 'model': 'tiny', 'device': 'cpu', 'precision': 'fp32',
+                  'trained': 'False', 'message': 'untrained: random weights'},
+        'camera': {'frames_in': '30', 'rate_in_hz': '14.90', 'stage_ms.encode': '41.50',
+                   'stage_ms.motion': 'unknown'}}))
+    recording.take(result_line(2_000_000_000))
+    assert recording.ready.is_set() and not recording.configure_failed
+    assert (recording.frames_sent, recording.played_s) == (31, 2.0)
+    assert status.parts['node'] == 'ready' and status.trained is False
+    assert (status.frames_in, status.rate_in_hz) == (30, 14.9)
+    assert recording.records()[0]['timings'] == {'encode': 41.5}
+    assert status.points[-1].time_s == 1.0
+
+
+@pytest.mark.parametrize('message, failed', [('unconfigured', False),
+                                             ('WeightsError: no such file', True)])
+def test_a_node_that_could_not_configure_is_told_from_one_that_has_not_yet(message, failed):
+    recording = Recording(Status('demo', 'scene'))
+    recording.take(json.dumps({'kind': 'state', 'model': {'state': 'unconfigured',
+                                                          'message': message}}))
+    assert recording.configure_failed is failed

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line and its tools, as far as they need no ROS."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+import vjepa_ros
+from vjepa_ros.sources import SourceError, SourceFrame, open_source
+from vjepa_ros.tools import bench, cli, window
+from vjepa_ros.tools.feed import Feed
+from vjepa_ros.tools.outputs import MAX_STILL_S, evenly, frame_rate, summary_lines
+from vjepa_ros.world.approach import ApproachScene
+
+SMALL = ['--allow-random-weights', '--num-frames', '4', '--image-size', '64', '--clip-fps', '5',
+         '--no-window']
+MS = 1_000_000
+
+
+# -- the command line -------------------------------------------------------------------------
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(['--help'])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in cli.COMMANDS)
+
+
+def test_version_is_that_of_the_package(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(['--version'])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.split() == ['vjepa-ros', vjepa_ros.__version__]
+
+
+@pytest.mark.parametrize('words', [[], ['fly'], ['--fast', 'demo']])
+def test_without_a_known_command_the_known_ones_are_named(words, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(words)
+    assert end.value.code == 2
+    text = capsys.readouterr().err
+    assert 'COMMAND' in text
+    if words == ['fly']:
+        assert 'demo' in text and 'watch' in text
+
+
+@pytest.mark.parametrize('command', sorted(cli.COMMANDS))
+def test_every_command_explains_itself(command, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main([command, '--help'])
+    assert end.value.code == 0
+    assert '--help' in capsys.readouterr().out
+
+
+def test_the_package_runs_as_a_module_and_help_loads_no_tool():
+    code = ('import sys\n'
+            "sys.argv = ['vjepa-ros', '--help']\n"
+            'import runpy\n'
+            'try:\n'
+            "    runpy.run_module('vjepa_ros', run_name='__main__')\n"
+            'except SystemExit as end:\n'
+            "    loaded = sorted({'torch', 'cv2', 'rclpy', 'rich'} & set(sys.modules))\n"
+            "    print('ended', end.code, loaded)\n")
+    root = Path(vjepa_ros.__file__).parents[1]
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True,
+                          env={**os.environ, 'PYTHONPATH': str(root)}, timeout=60)
+    assert done.stdout.rstrip().endswith('ended 0 []'), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize('module', ['cli', 'watch', 'demo', 'bench', 'terminal', 'recording'])
+def test_the_tools_themselves_import_no_ros(module):
+    code = (f'import sys, vjepa_ros.tools.{module}\n'
+            "print([m for m in sys.modules if m.split('.')[0] in ('rclpy', 'sensor_msgs')])")
+    root = Path(vjepa_ros.__file__).parents[1]
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True,
+                          env={**os.environ, 'PYTHONPATH': str(root)}, timeout=120)
+    assert done.stdout.strip() == '[]', done.stderr
+
+
+# -- watch ------------------------------------------------------------------------------------
+
+@pytest.fixture(scope='module')
+def drive(tmp_path_factory):
+    """A recording folder of the synthetic drive at an obstacle, small and slow."""
+    folder = tmp_path_factory.mktemp('drive')
+    (folder / 'frames').mkdir()
+    scene = ApproachScene((320, 240))
+    with (folder / 'labels.csv').open('w', newline='') as file:
+        table = csv.writer(file)
+        table.writerow(['frame', 'stamp_s', 'collision', 'time_to_contact_s'])
+        for number in range(24):
+            t = 6.0 + number / 10
+            name = f'{number:05d}.png'
+            cv2.imwrite(str(folder / 'frames' / name), scene.render(t)[..., ::-1])
+            truth = scene.truth(t)
+            table.writerow([name, f'{number / 10:.3f}', int(truth.collision),
+                            f'{truth.time_to_contact_s:.4f}'])
+    return folder
+
+
+def test_watch_reports_on_a_recording_with_the_truth_of_its_labels(drive, tmp_path, capsys):
+    out = tmp_path / 'out'
+    assert cli.main(['watch', str(drive), *SMALL, '--out', str(out)]) == 0
+    summary = json.loads((out / 'summary.json').read_text())
+    assert summary['frames_in'] == 24
+    assert 10 <= summary['assessments_out'] <= 24
+    assert summary['trained'] is False
+    assert summary['ttc_judged'] >= 10
+    assert (out / 'report.html').stat().st_size > 10_000
+    video = out / 'overlay.mp4'
+    assert video.is_file() or (out / 'overlay.gif').is_file()
+    if video.is_file():
+        capture = cv2.VideoCapture(str(video))
+        shown = capture.get(cv2.CAP_PROP_FRAME_COUNT) / capture.get(cv2.CAP_PROP_FPS)
+        capture.release()
+        assert shown == pytest.approx(2.4, abs=0.3)
+    text = capsys.readouterr().out
+    assert 'UNTRAINED' in text and 'report.html' in text
+
+
+def test_watch_plays_an_image_folder_at_the_rate_that_is_said(drive, tmp_path, capsys):
+    out = tmp_path / 'out'
+    words = ['watch', str(drive / 'frames'), *SMALL, '--rate', '5', '--out', str(out)]
+    assert cli.main(words) == 0
+    summary = json.loads((out / 'summary.json').read_text())
+    # Four frames at 5 Hz make a clip, so 21 of 24 end one.
+    assert (summary['frames_in'], summary['assessments_out']) == (24, 21)
+    assert summary['ttc_median_relative_error'] is None
+    assert 'no true time to contact' in capsys.readouterr().out
+
+
+def test_watch_ends_a_synthetic_scene_after_max_seconds(tmp_path):
+    out = tmp_path / 'out'
+    words = ['watch', 'synthetic', *SMALL, '--max-seconds', '1.5', '--out', str(out)]
+    assert cli.main(words) == 0
+    summary = json.loads((out / 'summary.json').read_text())
+    assert summary['frames_in'] == 24      # 15 Hz: the 24th is 1.53 s after the first
+    assert summary['assessments_out'] > 5
+
+
+def test_watch_in_real_time_takes_as_long_as_the_source(drive, tmp_path):
+    out = tmp_path / 'out'
+    begin = time.monotonic()
+    assert cli.main(['watch', str(drive), *SMALL, '--realtime', '--out', str(out)]) == 0
+    assert time.monotonic() - begin >= 2.3
+    assert json.loads((out / 'summary.json').read_text())['frames_in'] == 24
+
+
+def test_watch_runs_untrained_only_when_told_so(drive, tmp_path, capsys):
+    assert cli.main(['watch', str(drive), '--no-window', '--out', str(tmp_path / 'out')]) == 1
+    text = capsys.readouterr().out
+    assert '--allow-random-weights' in text and '--weights' in text
+    assert not (tmp_path / 'out').exists()
+
+
+@pytest.mark.parametrize('words, said', [
+    (['nowhere.mp4', *SMALL], 'nowhere.mp4'),
+    (['synthetic', *SMALL, '--max-seconds', '-1'], '--max-seconds'),
+    (['synthetic', *SMALL, '--weights', 'missing.safetensors'], 'missing.safetensors'),
+    (['synthetic', *SMALL, '--rate', '-3'], 'rate'),
+    (['synthetic', *SMALL, '--max-seconds', '0.2'], 'nothing to report'),
+])
+def test_watch_says_what_is_wrong_and_fails(words, said, tmp_path, capsys):
+    assert cli.main(['watch', *words, '--out', str(tmp_path / 'out')]) == 1
+    assert said in capsys.readouterr().out
+    assert not (tmp_path / 'out').exists()
+
+
+@pytest.mark.parametrize('environ, platform, build, said', [
+    ({'DISPLAY': ':0'}, 'linux', '  GUI:    NONE\n', 'headless'),
+    ({}, 'linux', '  GUI:    GTK3\n', 'DISPLAY'),
+    ({'DISPLAY': ':0'}, 'linux', '  GUI:    GTK3\n', ''),
+    ({'WAYLAND_DISPLAY': 'wayland-0'}, 'linux', '  GUI:    QT5\n', ''),
+    ({}, 'darwin', '  GUI:    COCOA\n', ''),
+])
+def test_a_window_is_shown_only_where_it_can_be(environ, platform, build, said):
+    answer = window.problem(environ, platform, build)
+    assert (said in answer) if said else answer == ''
+
+
+# -- frames for a slow consumer ---------------------------------------------------------------
+
+class FakeSource:
+    """Frames with given stamps [s]; may fail at the end."""
+
+    live = False
+
+    def __init__(self, stamps, error=None):
+        self._stamps, self._error = stamps, error
+
+    def __iter__(self):
+        for stamp in self._stamps:
+            yield SourceFrame(round(stamp * 1e9), np.zeros((2, 2, 3), np.uint8))
+        if self._error is not None:
+            raise self._error
+
+
+def test_a_feed_that_need_not_hurry_gives_every_frame_alone():
+    groups = list(Feed(FakeSource([1.0, 2.0, 3.0]), realtime=False))
+    assert [len(group) for group in groups] == [1, 1, 1]
+
+
+def test_a_slow_consumer_gets_what_came_meanwhile_in_order():
+    stamps = [1 + n * 0.02 for n in range(20)]
+    groups = []
+    for group in Feed(FakeSource(stamps), realtime=True):
+        groups.append(group)
+        time.sleep(0.1)
+    flat = [frame.stamp_ns for group in groups for frame in group]
+    assert flat == [round(s * 1e9) for s in stamps]
+    assert max(len(group) for group in groups) >= 2
+
+
+def test_a_feed_leaves_out_the_oldest_when_too_many_wait():
+    feed = Feed(FakeSource([1 + n * 0.001 for n in range(50)]), realtime=True, limit=5)
+    groups = iter(feed)
+    first = next(groups)
+    time.sleep(0.5)
+    rest = [frame for group in groups for frame in group]
+    assert rest[-1].stamp_ns == round(1.049 * 1e9)
+    assert len(first) + len(rest) + feed.dropped == 50
+    assert feed.dropped > 0
+
+
+@pytest.mark.parametrize('realtime', [False, True])
+def test_a_failing_source_gives_its_frames_before_its_error(realtime):
+    feed, seen = Feed(FakeSource([1.0, 1.01], SourceError('cable pulled')), realtime), []
+    with pytest.raises(SourceError, match='cable pulled'):
+        for group in feed:
+            seen += group
+    assert len(seen) == 2
+
+
+# -- what is written --------------------------------------------------------------------------
+
+@pytest.mark.parametrize('stamps_ms, fps, shown', [
+    ([0, 100, 200], 10.0, 'abc'),
+    ([0, 200, 300], 10.0, 'aabc'),               # a slow moment lasts as long as it lasted
+    ([0, 50, 100, 150, 200], 10.0, 'ace'),       # more pictures than the video shows
+    ([0, 100, 50, 150], 10.0, 'acd'),            # time jumps back: not shown backwards
+    ([], 10.0, ''),
+])
+def test_a_video_runs_in_the_time_of_its_stamps(stamps_ms, fps, shown):
+    pictures = [(ms * MS, 'abcdefg'[i]) for i, ms in enumerate(stamps_ms)]
+    assert ''.join(evenly(pictures, fps)) == shown
+
+
+def test_a_long_break_does_not_make_a_long_video():
+    shown = list(evenly([(0, 'a'), (3600 * 1000 * MS, 'b')], 10.0))
+    assert shown == ['a'] * round(MAX_STILL_S * 10) + ['b']
+
+
+@pytest.mark.parametrize('stamps_ms, fps', [([0, 50, 100, 400], 20.0), ([0, 1, 2], 30.0),
+                                            ([0, 9000], 1.0), ([0], 1.0)])
+def test_the_rate_of_a_video_is_that_of_its_pictures_within_reason(stamps_ms, fps):
+    assert frame_rate([ms * MS for ms in stamps_ms]) == pytest.approx(fps)
+
+
+@pytest.mark.parametrize('error, said', [(0.081, '8 %'), (None, 'no true time'),
+                                         ('inf', 'not seen')])
+def test_the_last_words_say_what_came_of_it(error, said):
+    summary = {'latency_ms': {'median': 41.2, 'p95': 60.0}, 'ttc_median_relative_error': error,
+               'trained': False, 'frames_in': 10, 'assessments_out': 5, 'level_changes': 2,
+               'model': 'tiny', 'device': 'cpu'}
+    text = '\n'.join(summary_lines(summary, Path('out'), Path('out/overlay.gif')))
+    assert said in text and 'UNTRAINED' in text and 'overlay.gif' in text and '41 ms' in text
+
+
+# -- bench ------------------------------------------------------------------------------------
+
+def test_bench_measures_every_stage_and_tells_nothing_about_the_host(tmp_path, monkeypatch,
+                                                                     capsys):
+    monkeypatch.setattr(bench, 'SCENE_S', 2.2)
+    out = tmp_path / 'cpu.json'
+    assert cli.main(['bench', '--runs', '1', '--out', str(out)]) == 0
+    text = out.read_text()
+    result = json.loads(text)
+    names = [stage['name'] for stage in result['stages']]
+    assert names == ['decode', 'preprocess', 'looming', 'flow_farneback', 'encode_fp32',
+                     'encode_bf16', 'motion', 'assess', 'detector']
+    assert all(stage['median_ms'] > 0 and stage['runs'] == 1 for stage in result['stages'])
+    assert result['command'] == 'vjepa-ros bench --runs 1'
+    assert result['ratios']['farneback_over_looming'] > 0
+    assert {'torch', 'opencv', 'numpy', 'python'} <= result['versions'].keys()
+    assert os.uname().nodename not in text and str(tmp_path) not in text
+    assert 'Farneback' in capsys.readouterr().out
+
+
+def test_bench_refuses_to_measure_nothing(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(['bench', '--runs', '0'])
+    assert end.value.code == 2
+    assert '--runs' in capsys.readouterr().err
+
+
+def test_every_named_tool_has_a_main():
+    for module, _ in cli.COMMANDS.values():
+        assert callable(importlib.import_module(f'vjepa_ros.tools.{module}').main)
+
+
+def test_a_source_of_the_demo_is_looked_at_before_anything_starts():
+    demo = importlib.import_module('vjepa_ros.tools.demo')
+    with pytest.raises(SourceError, match=r'nowhere\.mcap'):
+        demo.make_plan('nowhere.mcap', None)
+    plan = demo.make_plan('synthetic', None)
+    with open_source('synthetic') as source:
+        assert plan.seconds == pytest.approx(source.frame_count / source.rate_hz)
+
+
+def test_the_demo_plays_a_recording_no_longer_than_it_is(drive):
+    demo = importlib.import_module('vjepa_ros.tools.demo')
+    assert demo.make_plan(str(drive), None).seconds == pytest.approx(2.4, abs=0.15)
+    assert demo.make_plan(str(drive), 1.0).seconds == 1.0
+    assert demo.make_plan(str(drive), 50.0).seconds < 3.0

@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run the command line as `python -m vjepa_ros`."""
+
+import sys
+
+from vjepa_ros.tools.cli import main
+
+if __name__ == '__main__':
+    sys.exit(main())

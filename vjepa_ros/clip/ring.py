@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep the recent frames of one camera in stamp order and sample clips from them by time.
+
+The ring never asks a clock: stamps come with the frames. It belongs to one thread (the worker
+that decodes, samples and infers), so it needs no lock.
+"""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+log = logging.getLogger(__name__)
+
+NS = 1_000_000_000
+
+
+class Push(Enum):
+    """What became of a frame that was offered to the ring."""
+
+    ACCEPTED = 'accepted'
+    RESET = 'reset'                # accepted as the first frame after a reset
+    DUPLICATE = 'duplicate'        # same stamp as a frame already held: dropped
+    REORDERED = 'reordered'        # late, inserted at its place
+    TOO_LATE = 'too_late'          # late and older than everything held: dropped
+
+    @property
+    def stored(self) -> bool:
+        """Whether the frame is now in the ring."""
+        return self in (Push.ACCEPTED, Push.RESET, Push.REORDERED)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The frames of one clip, as chosen by stamp.
+
+    Attributes
+    ----------
+    slots
+        Storage slots of the chosen frames, oldest first (length ``num_frames``).
+    stamps_ns
+        Their stamps [ns]; a slow camera makes neighbours equal.
+    newest_ns, frame_id, size
+        Stamp [ns], frame id and source size (width, height) [px] of the newest frame.
+    span_s
+        Time from the first to the last chosen frame [s].
+    rate_hz
+        Effective rate: distinct frames per second over the span. At most ``clip_fps``, lower
+        when the camera is slower than that.
+    distinct
+        Number of different frames in the clip.
+    """
+
+    slots: tuple[int, ...]
+    stamps_ns: tuple[int, ...]
+    newest_ns: int
+    frame_id: str
+    size: tuple[int, int]
+    span_s: float
+    rate_hz: float
+    distinct: int
+
+
+class FrameRing:
+    """A preallocated, stamp-ordered ring of frames of one camera.
+
+    Parameters
+    ----------
+    num_frames
+        Frames in a clip (at least 2).
+    clip_fps
+        Rate at which a clip is sampled [Hz].
+    max_frame_gap
+        Longest time between neighbouring frames [s]; a longer one resets the ring.
+    max_camera_rate
+        Camera rate up to which every frame of the clip's span is kept [Hz]. Frames of a faster
+        camera are thinned, the most redundant first, never the newest.
+    reorder_window
+        A frame at most this much older than the newest [s] is put in its place; an older one
+        means that time went backwards (a bag that loops, a clock that was set) and resets.
+    history
+        Time that `recent` must be able to reach back [s].
+    max_bytes
+        Upper limit of the storage [bytes].
+    name
+        Camera name for log lines.
+
+    Raises
+    ------
+    ValueError
+        When a number is out of range; the text names it.
+    """
+
+    def __init__(self, num_frames: int, clip_fps: float, max_frame_gap: float = 1.0, *,
+                 max_camera_rate: float = 60.0, reorder_window: float = 0.2,
+                 history: float = 0.6, max_bytes: int = 512 << 20, name: str = 'camera') -> None:
+        if num_frames < 2:
+            raise ValueError(f'num_frames is {num_frames}, must be at least 2')
+        for key, value in (('clip_fps', clip_fps), ('max_frame_gap', max_frame_gap),
+                           ('max_camera_rate', max_camera_rate)):
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f'{key} is {value}, must be a positive number')
+        self.num_frames = num_frames
+        self.clip_fps = clip_fps
+        self.max_frame_gap = max_frame_gap
+        self.reorder_window = reorder_window
+        self.name = name
+        window = max((num_frames - 1) / clip_fps, history) + 1.0 / clip_fps
+        self._window_ns = round(window * NS)
+        # Both ends of the window, and the frame just before it that `_take_slot` keeps.
+        self._wanted = max(num_frames + 1, math.ceil(window * max_camera_rate) + 3)
+        self._max_bytes = max_bytes
+        self._planes: dict[str, np.ndarray] = {}
+        self._stamps: list[int] = []     # ascending
+        self._slots: list[int] = []      # parallel to _stamps
+        self._free: list[int] = []
+        self.frame_id = ''
+        self.size = (0, 0)
+        self.counts: Counter[str] = Counter()
+        self.resets: Counter[str] = Counter()
+        self._warned_zero = False
+
+    def __len__(self) -> int:
+        return len(self._stamps)
+
+    @property
+    def capacity(self) -> int:
+        """Frames the storage holds (0 before the first frame)."""
+        return len(self._free) + len(self._slots)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the preallocated storage."""
+        return sum(plane.nbytes for plane in self._planes.values())
+
+    @property
+    def newest_ns(self) -> int | None:
+        """Stamp of the newest frame [ns], None when empty."""
+        return self._stamps[-1] if self._stamps else None
+
+    @property
+    def interval_s(self) -> float:
+        """Median time between neighbouring frames [s], NaN with fewer than two."""
+        if len(self._stamps) < 2:
+            return math.nan
+        return float(np.median(np.diff(self._stamps))) / NS
+
+    @property
+    def fill(self) -> int:
+        """Frames of the next clip that are already covered, 0..num_frames."""
+        if not self._stamps:
+            return 0
+        if self._covered():
+            return self.num_frames
+        span = (self._stamps[-1] - self._stamps[0]) / NS
+        return min(self.num_frames - 1, 1 + math.floor(span * self.clip_fps + 1e-6))
+
+    def push(self, stamp_ns: int, planes: Mapping[str, np.ndarray] | np.ndarray, *,
+             frame_id: str = '', size: tuple[int, int] | None = None,
+             arrival_ns: int | None = None) -> Push:
+        """Store a frame at its place in time.
+
+        Parameters
+        ----------
+        stamp_ns
+            Time of capture [ns]. Zero means that the driver did not stamp the image: the
+            arrival time is used instead and a warning says so once.
+        planes
+            The arrays kept of a frame, by name (a single array is the plane ``rgb``). They are
+            copied into the ring.
+        frame_id, size
+            Frame id and size (width, height) [px] of the source image. A change of either
+            resets the ring: the clip would mix two views. `size` defaults to that of the array.
+        arrival_ns
+            Time of arrival [ns], needed only for unstamped frames.
+
+        Raises
+        ------
+        ValueError
+            For an unstamped frame without an arrival time.
+        """
+        if isinstance(planes, np.ndarray):
+            planes = {'rgb': planes}
+        if size is None:
+            first = next(iter(planes.values()))
+            size = (first.shape[1], first.shape[0])
+        if stamp_ns == 0:
+            stamp_ns = self._arrival(arrival_ns)
+        reason = self._break(stamp_ns, frame_id, size)
+        if reason and self._stamps:
+            self.reset(reason)
+        else:
+            reason = ''
+        place = bisect.bisect_left(self._stamps, stamp_ns)
+        late = place < len(self._stamps)
+        if late and self._stamps[place] == stamp_ns:
+            self.counts['duplicate'] += 1
+            return Push.DUPLICATE
+        if late and place == 0:
+            self.counts['too_late'] += 1
+            return Push.TOO_LATE
+        self._allocate(planes)
+        self.frame_id, self.size = frame_id, size
+        slot = self._take_slot(stamp_ns)
+        place = bisect.bisect_left(self._stamps, stamp_ns)   # taking a slot may have removed one
+        for key, plane in planes.items():
+            np.copyto(self._planes[key][slot], plane)
+        self._stamps.insert(place, stamp_ns)
+        self._slots.insert(place, slot)
+        self.counts['accepted'] += 1
+        if late:
+            self.counts['reordered'] += 1
+            return Push.REORDERED
+        return Push.RESET if reason else Push.ACCEPTED
+
+    def sample(self) -> Sample | None:
+        """Choose ``num_frames`` frames at ``clip_fps`` ending with the newest.
+
+        Each target time takes the frame nearest to it. Returns None until the frames held cover
+        the whole span of a clip, to within half a camera interval.
+        """
+        if not self._covered():
+            return None
+        newest = self._stamps[-1]
+        step = NS / self.clip_fps
+        picks = [self._nearest(newest - round(step * back))
+                 for back in range(self.num_frames - 1, -1, -1)]
+        stamps = tuple(self._stamps[i] for i in picks)
+        distinct = len(set(picks))
+        span_s = (stamps[-1] - stamps[0]) / NS
+        rate = (distinct - 1) / span_s if span_s > 0 else math.nan
+        return Sample(tuple(self._slots[i] for i in picks), stamps, newest, self.frame_id,
+                      self.size, span_s, rate, distinct)
+
+    def gather(self, sample: Sample, plane: str = 'rgb',
+               out: np.ndarray | None = None) -> np.ndarray:
+        """Copy the frames of a sample, oldest first: (num_frames, *plane shape)."""
+        return np.take(self._planes[plane], sample.slots, axis=0, out=out, mode='clip')
+
+    def newest(self, plane: str = 'rgb') -> np.ndarray:
+        """The newest frame of a plane (a view that the next push may overwrite)."""
+        return self._planes[plane][self._slots[-1]]
+
+    def recent(self, plane: str, span_s: float) -> list[tuple[int, np.ndarray]]:
+        """(stamp [ns], view) of the frames of the last `span_s` seconds, oldest first.
+
+        At least the newest two frames are given when there are two. The views stay valid until
+        the next push.
+        """
+        if not self._stamps:
+            return []
+        first = bisect.bisect_left(self._stamps, self._stamps[-1] - round(span_s * NS))
+        first = max(0, min(first, len(self._stamps) - 2))
+        data = self._planes[plane]
+        return [(self._stamps[i], data[self._slots[i]]) for i in range(first, len(self._stamps))]
+
+    def reset(self, reason: str = 'manual') -> None:
+        """Forget all frames and count the reason (storage is kept)."""
+        self.resets[reason] += 1
+        if self._stamps:
+            log.info('%s: ring of %d frames reset: %s', self.name, len(self._stamps), reason)
+        self._free.extend(self._slots)
+        self._stamps.clear()
+        self._slots.clear()
+
+    def take_over(self, old: FrameRing) -> None:
+        """Carry on the counts of another ring (of the same camera, before a change of model)."""
+        self.counts, self.resets = old.counts, old.resets
+        self._warned_zero = self._warned_zero or old._warned_zero
+
+    def _arrival(self, arrival_ns: int | None) -> int:
+        self.counts['zero_stamp'] += 1
+        if arrival_ns is None:
+            raise ValueError(f'{self.name}: a frame has stamp 0 and no arrival time was given')
+        if not self._warned_zero:
+            self._warned_zero = True
+            log.warning('%s: images carry stamp 0; arrival time is used instead. Rates and times '
+                        'to contact are less exact: let the camera driver stamp its images.',
+                        self.name)
+        return arrival_ns
+
+    def _break(self, stamp_ns: int, frame_id: str, size: tuple[int, int]) -> str:
+        """Reason why this frame can not continue the held ones, '' when it can."""
+        if not self._stamps:
+            return ''
+        if size != self.size:
+            return 'size_change'
+        if frame_id != self.frame_id:
+            return 'frame_id_change'
+        ahead_s = (stamp_ns - self._stamps[-1]) / NS
+        if ahead_s > self.max_frame_gap:
+            return 'gap'
+        if -ahead_s > self.reorder_window:
+            return 'time_backwards'
+        return ''
+
+    def _covered(self) -> bool:
+        if len(self._stamps) < 2:
+            return False
+        span = (self._stamps[-1] - self._stamps[0]) / NS
+        return span + 0.5 * self.interval_s >= (self.num_frames - 1) / self.clip_fps
+
+    def _nearest(self, target_ns: int) -> int:
+        right = bisect.bisect_left(self._stamps, target_ns)
+        if right == 0:
+            return 0
+        if right == len(self._stamps):
+            return right - 1
+        before, after = target_ns - self._stamps[right - 1], self._stamps[right] - target_ns
+        return right if after <= before else right - 1
+
+    def _allocate(self, planes: Mapping[str, np.ndarray]) -> None:
+        shapes = {key: plane.shape for key, plane in planes.items()}
+        if self._planes and {k: p.shape[1:] for k, p in self._planes.items()} == shapes:
+            return
+        # Only a first frame or one after a size change gets here: the ring is empty.
+        frame_bytes = sum(plane.nbytes for plane in planes.values())
+        capacity = max(self.num_frames + 1, min(self._wanted, self._max_bytes // frame_bytes))
+        self._planes = {key: np.empty((capacity, *plane.shape), plane.dtype)
+                        for key, plane in planes.items()}
+        self._free = list(range(capacity))
+
+    def _take_slot(self, stamp_ns: int) -> int:
+        horizon = max(stamp_ns, self._stamps[-1] if self._stamps else stamp_ns) - self._window_ns
+        # One frame older than the window stays: the oldest target may be nearest to it.
+        while len(self._stamps) > 2 and self._stamps[1] < horizon:
+            self._remove(0)
+        if not self._free:
+            self.counts['thinned'] += 1
+            self._remove(self._most_redundant())
+        return self._free.pop()
+
+    def _most_redundant(self) -> int:
+        """Index whose removal leaves the smallest hole; never the newest or the oldest."""
+        holes = [self._stamps[i + 1] - self._stamps[i - 1]
+                 for i in range(1, len(self._stamps) - 1)]
+        return 1 + int(np.argmin(holes)) if holes else 0
+
+    def _remove(self, index: int) -> None:
+        self._stamps.pop(index)
+        self._free.append(self._slots.pop(index))

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plain Python interface: frames in, assessments out, no ROS."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vjepa_ros.perception.assessment import Assessment, Result
+from vjepa_ros.perception.motion import motion_map
+from vjepa_ros.perception.pipeline import Perception
+from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.track import TrackConfig, Wants
+from vjepa_ros.runtime.engine import Engine, EngineConfig
+
+CAMERA = 'camera'
+
+
+class ObstacleDetector:
+    """Obstacle and collision perception on the frames of one camera.
+
+    Parameters
+    ----------
+    model_size
+        Row of the table of variants ('tiny', 'small', 'base', 'large', ...).
+    img_size
+        Side of the encoder's input [px], a multiple of 16.
+    num_frames
+        Frames in a clip, even, at least 4.
+    device
+        'auto', 'cpu', 'cuda', 'cuda:N' or 'mps'.
+    weights
+        Safetensors file of the encoder; empty: none.
+    allow_random_weights
+        Must be set to run without weights; every assessment then carries the untrained flag.
+    clip_fps
+        Rate at which clips are sampled from the frames [Hz].
+    resize_mode
+        'squash', 'crop', 'letterbox', 'hf' or 'meta'.
+    frame_rate
+        Rate of frames that come without a stamp [Hz]; 0 takes their time of arrival. Set it
+        when frames are read from a file faster than they were taken.
+    settings
+        Thresholds, smoothing and region of interest.
+    max_frame_gap
+        Longest time between frames before a clip starts anew [s].
+    **engine
+        Further fields of `EngineConfig`: require_device, precision, model_version, seed,
+        cpu_threads.
+
+    Raises
+    ------
+    ValueError, WeightsError, DeviceError
+        Naming the parameter, its value and the remedy.
+
+    Examples
+    --------
+    >>> detector = ObstacleDetector(allow_random_weights=True)
+    >>> for rgb, stamp in frames:                              # doctest: +SKIP
+    ...     detector.add_frame(rgb, stamp)
+    ...     if (seen := detector.assess()) is not None:
+    ...         print(seen.level.name, seen.time_to_contact)
+    """
+
+    def __init__(self, model_size: str = 'tiny', img_size: int = 192, num_frames: int = 8,
+                 device: str = 'auto', *, weights: str = '', allow_random_weights: bool = False,
+                 clip_fps: float = 4.0, resize_mode: str = 'squash', frame_rate: float = 0.0,
+                 settings: Settings | None = None, max_frame_gap: float = 1.0,
+                 **engine: Any) -> None:
+        config = EngineConfig(model_size=model_size, image_size=img_size, num_frames=num_frames,
+                              device=device, weights=weights,
+                              allow_random_weights=allow_random_weights, **engine)
+        track = TrackConfig(num_frames=num_frames, image_size=img_size, clip_fps=clip_fps,
+                            resize_mode=resize_mode, max_frame_gap=max_frame_gap)
+        self.settings = settings or Settings()
+        self.engine = Engine.load(config)
+        self._perception = Perception(self.engine, track, [CAMERA])
+        self._frame_rate = frame_rate
+        self._frames = 0
+        self._result: Result | None = None
+
+    @property
+    def track(self) -> Any:
+        """The frame memory of the camera (`vjepa_ros.perception.track.Track`)."""
+        return self._perception.tracks[CAMERA]
+
+    def set_intrinsics(self, fx: float, fy: float, cx: float, cy: float) -> None:
+        """Pinhole intrinsics of the frames [px]; without them a field of view is assumed."""
+        self.track.intrinsics = (fx, fy, cx, cy)
+
+    def add_frame(self, rgb: np.ndarray, stamp: float | None = None, frame_id: str = '') -> None:
+        """Add one frame.
+
+        Parameters
+        ----------
+        rgb
+            RGB uint8 (H, W, 3), or grey (H, W).
+        stamp
+            Time of capture [s], on any clock that only moves forward; None: the time of
+            arrival, or evenly spaced frames when ``frame_rate`` was given.
+        frame_id
+            A change of it starts a new clip.
+
+        Raises
+        ------
+        ValueError
+            When the array is not an image.
+        """
+        rgb = np.asarray(rgb)
+        if rgb.ndim == 2:
+            rgb = np.repeat(rgb[..., None], 3, axis=2)
+        if rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or 0 in rgb.shape:
+            raise ValueError(f'frame is {rgb.dtype} {rgb.shape}, must be uint8 (height, width, 3) '
+                             'in RGB order')
+        self._frames += 1
+        if stamp is not None:
+            stamp_ns = round(stamp * 1e9)
+        elif self._frame_rate > 0:
+            stamp_ns = round(self._frames / self._frame_rate * 1e9)
+        else:
+            stamp_ns = time.monotonic_ns()
+        # Zero means unstamped to the ring; here it is simply the first moment of a file.
+        # A copy, because callers reuse their buffers (cv2.VideoCapture.read does).
+        self.track.push(rgb.copy(), stamp_ns or 1, frame_id)
+
+    def assess(self) -> Assessment | None:
+        """Assess the newest clip; None until the frames cover one."""
+        result = self.result()
+        return None if result is None else result.assessment
+
+    def result(self) -> Result | None:
+        """As `assess`, with maps and features; computed once per newest frame."""
+        samples = self._perception.pending()
+        if samples:
+            self._result = self._perception.run(
+                samples, lambda: self.settings, {CAMERA: Wants()}, lambda stamp: math.nan)[0]
+        elif self.track.sample() is None:
+            self._result = None
+        return self._result
+
+    def detect_obstacles(self) -> tuple[np.ndarray | None, float]:
+        """(features, motion_score) of the newest clip.
+
+        Features are float32 (T', Hp, Wp, D); the score is 0..1. Until the frames cover a clip:
+        (None, NaN), because nothing is known then.
+        """
+        result = self.result()
+        if result is None:
+            return None, math.nan
+        return result.features, result.assessment.motion_score
+
+    def analyze_spatial_features(self, features: np.ndarray | None) -> np.ndarray | None:
+        """Where the view changes: motion map (Hp, Wp), 0..1, of features (T', Hp, Wp, D).
+
+        For the features of the newest result this is its own map; for others, whose pixels are
+        not known any more, the map is made from the features alone and misses slow motion.
+        """
+        if features is None:
+            return None
+        if self._result is not None and features is self._result.features:
+            return self._result.motion_map
+        return motion_map(features, self.engine.noise_floor)
+
+    def update_settings(self, **changes: Any) -> None:
+        """Replace fields of the settings; they hold from the next result."""
+        self.settings = replace(self.settings, **changes)
+
+    def close(self) -> None:
+        """Release the model and its memory."""
+        self.engine.close()
+
+    def __enter__(self) -> ObstacleDetector:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sizes of the V-JEPA 2 family and the constants all of them share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PATCH = 16  # pixels per side of a patch
+TUBELET = 2  # frames per token layer
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)  # RGB, for pixels scaled to [0, 1]
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One encoder size.
+
+    Attributes
+    ----------
+    name : str
+        Key in `VARIANTS`.
+    dim : int
+        Width of a token.
+    depth : int
+        Number of transformer blocks.
+    heads : int
+        Attention heads per block.
+    mlp : int
+        Hidden width of the MLP.
+
+    """
+
+    name: str
+    dim: int
+    depth: int
+    heads: int
+    mlp: int
+
+    @property
+    def head_dim(self) -> int:
+        return self.dim // self.heads
+
+
+VARIANTS: dict[str, Variant] = {
+    v.name: v
+    for v in (
+        Variant('tiny', 192, 12, 3, 768),
+        Variant('small', 384, 12, 6, 1536),
+        Variant('base', 768, 12, 12, 3072),
+        Variant('large', 1024, 24, 16, 4096),
+        Variant('huge', 1280, 32, 16, 5120),
+        Variant('giant', 1408, 40, 22, 6144),
+        Variant('gigantic', 1664, 48, 26, 8192),
+    )
+}
+
+
+def find_variant(name: str) -> Variant:
+    """Return the variant called `name`, or raise ValueError with the known names."""
+    if name not in VARIANTS:
+        raise ValueError(f"model size '{name}' is unknown; choose one of {', '.join(VARIANTS)}")
+    return VARIANTS[name]

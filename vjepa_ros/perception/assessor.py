@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turn the raw measurements of one camera into smoothed scores and a level with hysteresis."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from vjepa_ros.perception.assessment import Level, Quality
+from vjepa_ros.perception.collision import Threat, contact_probability
+from vjepa_ros.perception.settings import Settings
+
+NS = 1e9
+SETTLE_RESULTS = 3    # results after a reset that carry the warming-up flag
+
+
+class Smoother:
+    """One scalar over time: asymmetric exponential or running median; NaN passes through."""
+
+    def __init__(self) -> None:
+        self._value = math.nan
+        self._stamp_ns = 0
+        self._recent: deque[float] = deque(maxlen=99)
+
+    def update(self, value: float, stamp_ns: int, settings: Settings) -> float:
+        """Take one raw value and give the smoothed one.
+
+        Unknown input gives unknown output at once: an old value is never shown as current. The
+        state is kept, so the next known value continues from where it was.
+        """
+        if math.isnan(value):
+            return value
+        if settings.smoothing_method == 'median':
+            self._recent.append(value)
+            window = sorted(list(self._recent)[-settings.smoothing_window:])
+            return window[len(window) // 2]
+        if settings.smoothing_method == 'none' or math.isnan(self._value):
+            self._value = value
+        else:
+            dt = max(0.0, (stamp_ns - self._stamp_ns) / NS)
+            tau = settings.smoothing_rise if value > self._value else settings.smoothing_fall
+            keep = math.exp(-dt / tau) if tau > 0 else 0.0
+            self._value = keep * self._value + (1.0 - keep) * value
+        self._stamp_ns = stamp_ns
+        return self._value
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Smoothed scores of one moment, in the terms of `Assessment`."""
+
+    motion_score: float
+    obstacle_score: float
+    collision_probability: float
+    time_to_contact: float
+    looming_rate: float
+    level: Level
+    flags: Quality
+
+
+class Assessor:
+    """Smoothing and level of one camera. Keeps its state when the model is swapped."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the past (new scene, time jump)."""
+        self._motion, self._obstacle, self._rate = Smoother(), Smoother(), Smoother()
+        self._level = Level.UNKNOWN
+        self._since_ns = 0
+        self._results = 0
+
+    def update(self, threat: Threat, motion: float, stamp_ns: int, flags: Quality,
+               settings: Settings) -> Scores:
+        """Scores and level for the newest measurements (NaN = unknown)."""
+        self._results += 1
+        if self._results <= SETTLE_RESULTS:
+            flags |= Quality.WARMING_UP
+        rate = self._rate.update(threat.course_rate, stamp_ns, settings)
+        obstacle = self._obstacle.update(threat.obstacle_score, stamp_ns, settings)
+        motion = self._motion.update(motion, stamp_ns, settings)
+        if math.isnan(rate):
+            flags |= Quality.LOOMING_UNKNOWN
+        if threat.known_fraction < settings.min_known:
+            flags |= Quality.LOW_TEXTURE
+        closing = rate > settings.looming_threshold
+        ttc = 1.0 / rate if closing else (math.nan if math.isnan(rate) else math.inf)
+        level = self._next_level(ttc, obstacle, motion, stamp_ns, settings)
+        if Quality.STALE in flags:
+            level = Level.UNKNOWN
+        return Scores(motion, obstacle, contact_probability(rate, settings.collision_horizon),
+                      ttc, rate, level, flags)
+
+    def _next_level(self, ttc: float, obstacle: float, motion: float, stamp_ns: int,
+                    settings: Settings) -> Level:
+        if math.isnan(ttc):
+            # A danger that vanishes from sight (too near, too dark) has not gone away: UNKNOWN
+            # outranks every level, and the held level is taken up again afterwards.
+            return Level.UNKNOWN
+        wanted = self._wanted(ttc, obstacle, motion, settings, 1.0)
+        if self._level == Level.UNKNOWN or wanted > self._level:
+            self._set(wanted, stamp_ns)
+        elif wanted < self._level:
+            eased = self._wanted(ttc, obstacle, motion, settings, 1.0 + settings.hysteresis)
+            held_s = (stamp_ns - self._since_ns) / NS
+            if eased < self._level and held_s >= settings.level_hold:
+                self._set(eased, stamp_ns)
+        else:
+            self._since_ns = stamp_ns
+        return self._level
+
+    def _set(self, level: Level, stamp_ns: int) -> None:
+        self._level, self._since_ns = level, stamp_ns
+
+    @staticmethod
+    def _wanted(ttc: float, obstacle: float, motion: float, settings: Settings,
+                ease: float) -> Level:
+        if ttc < settings.danger_ttc * ease:
+            return Level.DANGER
+        if ttc < settings.warning_ttc * ease:
+            return Level.WARNING
+        scores = ((motion, settings.motion_threshold), (obstacle, settings.obstacle_threshold))
+        busy = any(limit < 1.0 and score > limit / ease for score, limit in scores)
+        if ttc < settings.caution_ttc * ease or busy:
+            return Level.CAUTION
+        return Level.CLEAR

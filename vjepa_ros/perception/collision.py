@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find what is on collision course in a looming field.
+
+Notation: a surface point at image position p (relative to nothing in particular) with looming
+rate L = -dZ/dt / Z and derotated flow v moves as if it expanded from its own focus of expansion
+p - v / L. The camera will pass the point at the lateral distance Z |v| / (L f): the ratio of the
+miss distance to the present distance is the angle |v| / (L f), whatever the scale of the scene
+(Lee 1976, "A theory of visual control of braking based on information about time-to-collision";
+constant bearing, decreasing range). A point is on course when that angle is small.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from vjepa_ros.perception.assessment import Region
+from vjepa_ros.perception.looming import LoomingField
+from vjepa_ros.perception.settings import Settings
+
+MIN_CELLS = 3        # a region of fewer cells is taken for noise
+PEAK_CELLS = 6       # cells that the looming of the course is averaged over
+BELOW_MARGIN = 0.5   # the margin downwards, relative to sideways: the ground passes below
+
+
+@dataclass(frozen=True)
+class Optics:
+    """Pinhole intrinsics of the source image [px]; `assumed` when no camera_info was seen."""
+
+    fx: float
+    fy: float
+    cx: float
+    cy: float
+    assumed: bool
+
+    @classmethod
+    def assume(cls, size: tuple[int, int], horizontal_fov: float) -> Optics:
+        """Square pixels, centred, with the given field of view [rad]."""
+        focal = 0.5 * size[0] / math.tan(0.5 * horizontal_fov)
+        return cls(focal, focal, 0.5 * (size[0] - 1), 0.5 * (size[1] - 1), True)
+
+    def bearing(self, x: float) -> float:
+        """Angle to the right of the optical axis [rad]."""
+        return math.atan2(x - self.cx, self.fx)
+
+    def elevation(self, y: float) -> float:
+        """Angle above the optical axis [rad]."""
+        return math.atan2(self.cy - y, self.fy)
+
+
+@dataclass(frozen=True)
+class Threat:
+    """What the looming field says about contact (raw, before smoothing).
+
+    Attributes
+    ----------
+    course_rate
+        Looming rate of what is on course [1/s]: 0 when the view is known and nothing on course
+        approaches, NaN when too little is known.
+    bearing, elevation
+        Direction of it [rad], NaN when nothing approaches.
+    obstacle_score
+        0..1, NaN when unknown.
+    known_fraction
+        Part of the region of interest that is known, 0..1.
+    regions
+        Approaching regions, most urgent first.
+    """
+
+    course_rate: float
+    bearing: float
+    elevation: float
+    obstacle_score: float
+    known_fraction: float
+    regions: tuple[Region, ...]
+
+
+UNKNOWN = Threat(math.nan, math.nan, math.nan, math.nan, 0.0, ())
+
+
+def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Optics,
+                 settings: Settings) -> Threat:
+    """Regions, looming rate on course and obstacle score of one field.
+
+    Parameters
+    ----------
+    field
+        Looming on its own grid over the whole image, or None.
+    size
+        Source image (width, height) [px].
+    optics
+        Intrinsics of the source image.
+    settings
+        Region of interest, margins and thresholds.
+    """
+    if field is None:
+        return UNKNOWN
+    scale = size[0] / field.gray_size[0]
+    inside = _inside_roi(field, settings.roi)
+    known = np.isfinite(field.rate) & (field.confidence >= settings.min_confidence)
+    known_fraction = float((known & inside).sum() / max(1, inside.sum()))
+    usable = known & inside
+    if not usable.any():
+        return UNKNOWN
+    rate = np.where(usable, field.rate, 0.0)
+    course = _course_weight(field, rate, optics.fx / scale, settings)
+    course_rate, peak = _peak(rate, course * field.confidence, usable)
+    regions = _regions(field, rate, usable, course, scale, size, optics, settings)
+    ahead = [r for r in regions if r.on_course]
+    bearing = elevation = math.nan
+    if ahead:
+        course_rate = max(course_rate, ahead[0].looming_rate)
+        bearing, elevation = ahead[0].bearing, ahead[0].elevation
+    elif course_rate > settings.looming_threshold:
+        x, y = field.centers[peak] * scale
+        bearing, elevation = optics.bearing(float(x)), optics.elevation(float(y))
+    if known_fraction < settings.min_known and not ahead:
+        # What little is known does not speak for the rest.
+        return Threat(math.nan, math.nan, math.nan, math.nan, known_fraction, regions)
+    return Threat(course_rate, bearing, elevation,
+                  _obstacle_score(rate, field.confidence, usable, settings),
+                  known_fraction, regions)
+
+
+def contact_probability(rate: float, horizon_s: float, spread: float = 0.35) -> float:
+    """Probability of contact within the horizon, from the looming rate on course.
+
+    The time to contact is taken as log-normal around 1 / rate with the given spread, so the
+    probability is Phi(log(rate * horizon) / spread), here by the logistic approximation
+    of the normal distribution (factor 1.702). NaN stays NaN.
+    """
+    if math.isnan(rate):
+        return math.nan
+    if rate <= 0:
+        return 0.0
+    z = 1.702 * math.log(rate * horizon_s) / spread
+    return 1.0 / (1.0 + math.exp(-z)) if z > -700 else 0.0
+
+
+def _inside_roi(field: LoomingField, roi: tuple[float, float, float, float]) -> np.ndarray:
+    width, height = field.gray_size
+    x, y = (field.centers[..., 0] + 0.5) / width, (field.centers[..., 1] + 0.5) / height
+    return (x >= roi[0]) & (x <= roi[2]) & (y >= roi[1]) & (y <= roi[3])
+
+
+def _course_weight(field: LoomingField, rate: np.ndarray, focal: float,
+                   settings: Settings) -> np.ndarray:
+    """1 where the camera will meet the cell, falling to 0 with the miss angle; (Hc, Wc)."""
+    speed = np.maximum(rate, 1e-3)[..., None]
+    miss = np.abs(np.nan_to_num(field.flow)) / speed          # px by which the camera passes it
+    # A cell is met when the miss is inside the cell itself or inside the robot's margin.
+    half = 0.5 * field.cell_px
+    reach_x = half + settings.collision_margin * focal
+    reach_y = half + BELOW_MARGIN * settings.collision_margin * focal
+    return np.exp(-0.5 * ((miss[..., 0] / reach_x) ** 2 + (miss[..., 1] / reach_y) ** 2))
+
+
+def _peak(rate: np.ndarray, weight: np.ndarray,
+          usable: np.ndarray) -> tuple[float, tuple[int, int]]:
+    """Mean of the strongest weighted cells [1/s] and the place of the strongest."""
+    strength = np.where(usable, np.maximum(rate, 0.0) * weight, 0.0)
+    # One cell alone is noise: average 3x3 so that neighbours have to agree.
+    smooth = cv2.blur(strength.astype(np.float32), (3, 3), borderType=cv2.BORDER_REPLICATE)
+    count = min(PEAK_CELLS, smooth.size)
+    top = np.argpartition(smooth.ravel(), -count)[-count:]
+    row, col = divmod(int(np.argmax(smooth)), smooth.shape[1])
+    return float(smooth.ravel()[top].mean()), (row, col)
+
+
+def _regions(field: LoomingField, rate: np.ndarray, usable: np.ndarray, course: np.ndarray,
+             scale: float, size: tuple[int, int], optics: Optics,
+             settings: Settings) -> tuple[Region, ...]:
+    """Connected cells above the rate of each level, the most urgent level first."""
+    found: list[Region] = []
+    taken = np.zeros(rate.shape, bool)
+    floor = max(settings.looming_threshold, 1e-3)
+    limits = [1 / settings.danger_ttc, 1 / settings.warning_ttc, 1 / settings.caution_ttc]
+    for limit in limits:
+        mask = usable & (rate >= max(limit, floor)) & ~taken
+        count, labels = cv2.connectedComponents(mask.astype(np.uint8), connectivity=4)
+        for index in range(1, count):
+            cells = labels == index
+            if cells.sum() < MIN_CELLS:
+                continue
+            taken |= cells
+            found.append(_region(field, rate, cells, course, scale, size, optics))
+    found.sort(key=lambda r: (not r.on_course, r.time_to_contact))
+    return tuple(found)
+
+
+def _region(field: LoomingField, rate: np.ndarray, cells: np.ndarray, course: np.ndarray,
+            scale: float, size: tuple[int, int], optics: Optics) -> Region:
+    rows, cols = np.nonzero(cells)
+    half = 0.5 * field.cell_px
+    xs, ys = field.centers[rows, cols, 0], field.centers[rows, cols, 1]
+    x0, x1 = max(0.0, (xs.min() - half) * scale), min(size[0], (xs.max() + half) * scale)
+    y0, y1 = max(0.0, (ys.min() - half) * scale), min(size[1], (ys.max() + half) * scale)
+    looming = float(np.median(rate[cells]))
+    x, y = 0.5 * (x0 + x1), 0.5 * (y0 + y1)
+    third = x / size[0]
+    side = 'LEFT' if third < 1 / 3 else 'RIGHT' if third > 2 / 3 else 'CENTER'
+    # The region is on course when a good part of one of its cells will be met.
+    on_course = float(np.sort(course[cells])[-MIN_CELLS:].mean()) > 0.5
+    return Region(float(x0), float(y0), float(x1 - x0), float(y1 - y0), optics.bearing(x),
+                  optics.elevation(y), 1.0 / looming, looming, side,
+                  float(field.confidence[cells].mean()), on_course)
+
+
+def _obstacle_score(rate: np.ndarray, confidence: np.ndarray, usable: np.ndarray,
+                    settings: Settings) -> float:
+    """Mean over the tenth of the known cells that looms most of min(1, rate * horizon)."""
+    urgency = np.clip(rate * settings.collision_horizon, 0.0, 1.0) * confidence
+    urgency = np.sort(urgency[usable & (rate >= settings.looming_threshold)])
+    count = max(1, int(usable.sum()) // 10)
+    return float(urgency[-count:].sum() / count) if urgency.size else 0.0

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The live settings of perception: thresholds, smoothing, region of interest.
+
+One frozen object is replaced as a whole, so a result is always made with one consistent set.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Live settings, safe to change between two results.
+
+    Attributes
+    ----------
+    collision_horizon
+        ``collision_probability`` speaks of contact within this time [s].
+    caution_ttc, warning_ttc, danger_ttc
+        Times to contact at which the levels begin [s]; must fall in this order.
+    motion_threshold, obstacle_threshold
+        Scores above these raise at least CAUTION; 1.0 switches the rule off.
+    looming_threshold
+        Looming rates below this count as not approaching [1/s].
+    smoothing_method
+        'ema' (asymmetric exponential), 'median' (of ``smoothing_window`` results) or 'none'.
+    smoothing_rise, smoothing_fall
+        Time constants of the exponential while danger rises and falls [s].
+    smoothing_window
+        Results in the median.
+    hysteresis
+        A level is left only when the time to contact exceeds its threshold by this part.
+    level_hold
+        Least time a level is kept before it may fall [s].
+    roi
+        Region of interest as fractions of the image (left, top, right, bottom).
+    collision_margin
+        A surface is on course when the camera will pass it within this angle [rad].
+    min_confidence
+        Cells of the looming field below this confidence are unknown.
+    min_known
+        With less than this part of the region of interest known, the level is UNKNOWN.
+    max_frame_age
+        Older frames give an assessment flagged stale with level UNKNOWN [s].
+    """
+
+    collision_horizon: float = 2.0
+    caution_ttc: float = 4.0
+    warning_ttc: float = 2.5
+    danger_ttc: float = 1.2
+    motion_threshold: float = 1.0
+    obstacle_threshold: float = 1.0
+    looming_threshold: float = 0.1
+    smoothing_method: str = 'ema'
+    smoothing_rise: float = 0.1
+    smoothing_fall: float = 0.5
+    smoothing_window: int = 5
+    hysteresis: float = 0.25
+    level_hold: float = 0.4
+    roi: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
+    collision_margin: float = 0.05
+    min_confidence: float = 0.3
+    min_known: float = 0.25
+    max_frame_age: float = 1.0
+
+    def __post_init__(self) -> None:
+        problem = self.problem()
+        if problem:
+            raise ValueError(problem)
+
+    def problem(self) -> str:
+        """What is wrong across the fields, '' when nothing is."""
+        if len(self.roi) != 4:
+            return f'roi is {list(self.roi)}, must be [left, top, right, bottom]'
+        left, top, right, bottom = self.roi
+        if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
+            return (f'roi is {list(self.roi)}, must be [left, top, right, bottom] fractions of '
+                    'the image with left < right and top < bottom')
+        if not self.danger_ttc < self.warning_ttc < self.caution_ttc:
+            return (f'thresholds are danger_ttc {self.danger_ttc}, warning_ttc '
+                    f'{self.warning_ttc}, caution_ttc {self.caution_ttc}; '
+                    'must be danger < warning < caution')
+        if self.smoothing_method not in ('ema', 'median', 'none'):
+            return (f"smoothing_method is '{self.smoothing_method}', "
+                    'must be ema, median or none')
+        if not all(math.isfinite(v) for v in (self.collision_horizon, self.collision_margin)):
+            return 'collision_horizon and collision_margin must be finite'
+        return ''

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Subscribe to one camera and hand its messages over, in microseconds per callback."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from rclpy.lifecycle import LifecycleNode
+from rclpy.qos import (
+    QoSPolicyKind,
+    QoSProfile,
+    ReliabilityPolicy,
+    qos_policy_name_from_kind,
+)
+from rclpy.qos_overriding_options import QoSOverridingOptions
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+
+from vjepa_ros.ros.convert import ImageError, stamp_ns
+from vjepa_ros.ros.inbox import Inbox, Waiting
+from vjepa_ros.ros.rates import Rate
+
+try:
+    from rclpy.event_handler import SubscriptionEventCallbacks
+except ImportError:   # Humble keeps it here
+    from rclpy.qos_event import SubscriptionEventCallbacks
+
+SEARCH_AFTER_S = 0.3     # silence after which another transport is looked for
+REPEAT_S = 60.0          # between warnings of repeated silences
+LARGE_IMAGE_REMEDY = (
+    'large raw images need FASTDDS_BUILTIN_TRANSPORTS="DEFAULT?max_msg_size=64KB&'
+    'sockets_size=4MB" in the environment of the camera process, or compressed transport')
+
+
+class CameraInput:
+    """The input side of one camera.
+
+    Callbacks run on the executor and only store; the worker takes from `inbox`.
+
+    Parameters
+    ----------
+    node
+        The node that owns the subscriptions.
+    name
+        Camera name; topics are NAME/image_raw[/compressed] and NAME/camera_info.
+    transport
+        'raw', 'compressed' or 'auto'.
+    notify
+        Wakes the worker.
+    """
+
+    def __init__(self, node: LifecycleNode, name: str, transport: str,
+                 notify: Callable[[], None]) -> None:
+        self._node = node
+        self.name = name
+        self.transport = transport
+        self._notify = notify
+        self.inbox = Inbox()
+        self.rate = Rate()
+        self.counts: Counter[str] = Counter()
+        self.info: CameraInfo | None = None
+        self._subscriptions: dict[str, object] = {}
+        self._warned: set[str] = set()
+        self._last_arrival = time.monotonic()
+        self._silent = False
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """Resolved image topic of each transport."""
+        raw = self._node.resolve_topic_name(f'{self.name}/image_raw')
+        return {'raw': raw, 'compressed': f'{raw}/compressed'}
+
+    @property
+    def chosen(self) -> str:
+        """Transport in use: 'raw', 'compressed', or '' while not subscribed."""
+        return next((t for t in ('raw', 'compressed') if t in self._subscriptions), '')
+
+    def open(self) -> None:
+        """Subscribe (on activate)."""
+        self._last_arrival = time.monotonic()
+        self._silent = False
+        self._warned.clear()
+        self._subscriptions['info'] = self._node.create_subscription(
+            CameraInfo, f'{self.name}/camera_info', self._on_info, _best_effort(),
+            qos_overriding_options=_overridable())
+        # Undecided means raw until it turns out that only compressed is published.
+        self._subscribe('raw' if self.transport == 'auto' else self.transport)
+
+    def close(self) -> None:
+        """Unsubscribe and forget what waits (on deactivate)."""
+        for subscription in self._subscriptions.values():
+            self._node.destroy_subscription(subscription)
+        self._subscriptions.clear()
+        self.inbox.clear()
+
+    def choose_transport(self) -> None:
+        """With transport auto: read what is published, raw when both are."""
+        present = {kind: bool(self._node.get_publishers_info_by_topic(topic))
+                   for kind, topic in self.topics.items()}
+        other = 'compressed' if self.chosen == 'raw' else 'raw'
+        if not present[self.chosen] and present[other]:
+            self._node.destroy_subscription(self._subscriptions.pop(self.chosen))
+            self._subscribe(other)
+            self._node.get_logger().info(
+                f"camera '{self.name}': reading {self.topics[other]} ({other})")
+
+    def watch(self, timeout_s: float) -> None:
+        """Look for the camera while it is silent, and warn once per silence."""
+        silent_s = self.silent_s
+        if self.transport == 'auto' and silent_s > SEARCH_AFTER_S:
+            self.choose_transport()
+        if silent_s < timeout_s:
+            self._silent = False
+        elif not self._silent:
+            self._silent = True
+            self.counts['silences'] += 1
+            self._warn_silence(silent_s)
+
+    @property
+    def silent_s(self) -> float:
+        """Time since the last frame, or since `open` [s]."""
+        return time.monotonic() - self._last_arrival
+
+    @property
+    def silent(self) -> bool:
+        """Whether the camera has been silent for longer than the timeout."""
+        return self._silent
+
+    def refuse(self, error: ImageError) -> None:
+        """Count a malformed image; warn once per kind."""
+        self.counts[error.kind] += 1
+        if error.kind not in self._warned:
+            self._warned.add(error.kind)
+            self._node.get_logger().warning(
+                f"camera '{self.name}': image skipped: {error} (further images of this kind "
+                'are only counted, see /diagnostics)')
+
+    def intrinsics_for(self, size: tuple[int, int]) -> tuple[float, float, float, float] | None:
+        """(fx, fy, cx, cy) for images of a size [px], None without a usable camera_info."""
+        info = self.info
+        if info is None:
+            return None
+        k = info.k
+        if not (k[0] > 0 and k[4] > 0 and info.width > 0 and info.height > 0):
+            return None
+        sx, sy = size[0] / info.width, size[1] / info.height
+        return (k[0] * sx, k[4] * sy, (k[2] + 0.5) * sx - 0.5, (k[5] + 0.5) * sy - 0.5)
+
+    def _subscribe(self, kind: str) -> None:
+        self._subscriptions[kind] = self._node.create_subscription(
+            Image if kind == 'raw' else CompressedImage,
+            f'{self.name}/image_raw' if kind == 'raw' else self.topics['compressed'],
+            self._on_image, _best_effort(),
+            event_callbacks=SubscriptionEventCallbacks(incompatible_qos=self._on_incompatible),
+            qos_overriding_options=_overridable())
+
+    def _on_image(self, msg: Image | CompressedImage) -> None:
+        self._last_arrival = time.monotonic()
+        self.rate.tick(self._last_arrival)
+        stamp = stamp_ns(msg.header)
+        self.inbox.put(Waiting(msg, stamp, self._node.get_clock().now().nanoseconds,
+                               len(msg.data)))
+        self._notify()
+
+    def _on_info(self, msg: CameraInfo) -> None:
+        self.info = msg
+
+    def _on_incompatible(self, event: object) -> None:
+        policy = qos_policy_name_from_kind(event.last_policy_kind)
+        self.counts['incompatible_qos'] += 1
+        key = f'qos {policy}'
+        if key not in self._warned:
+            self._warned.add(key)
+            topic = self.topics.get(self.chosen, self.name)
+            self._node.get_logger().warning(
+                f"camera '{self.name}': a publisher on {topic} offers an incompatible "
+                f'{policy}; no image will arrive from it. Set the parameter '
+                f"'qos_overrides.{topic}.subscription.{policy.lower()}' to what it offers when "
+                'starting the node')
+
+    def _warn_silence(self, silent_s: float) -> None:
+        """The whole explanation once, later silences in short and not every time."""
+        if 'silence' not in self._warned:
+            self._warned.add('silence')
+            self._node.get_logger().warning(self._explain_silence(silent_s))
+        else:
+            self._node.get_logger().warning(
+                f"camera '{self.name}': silent again (no frame for {silent_s:.1f} s)",
+                throttle_duration_sec=REPEAT_S)
+
+    def _explain_silence(self, silent_s: float) -> str:
+        parts = []
+        for kind, topic in self.topics.items():
+            if self.transport in ('auto', kind):
+                found = self._node.get_publishers_info_by_topic(topic)
+                reliable = sum(i.qos_profile.reliability == ReliabilityPolicy.RELIABLE
+                               for i in found)
+                parts.append(f'{topic} has {len(found)} publisher(s), {reliable} reliable')
+        return (f"camera '{self.name}': no frame for {silent_s:.1f} s ({'; '.join(parts)}). "
+                'Without publishers: start the camera or remap its topic. With publishers: '
+                f'{LARGE_IMAGE_REMEDY}')
+
+
+def _best_effort() -> QoSProfile:
+    """Connects to every publisher; depth 1 because the callback only stores."""
+    return QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+
+
+def _overridable() -> QoSOverridingOptions:
+    """Policies that parameters may change: also durability, for a latched camera_info."""
+    return QoSOverridingOptions(policy_kinds=(
+        QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.RELIABILITY,
+        QoSPolicyKind.DURABILITY))

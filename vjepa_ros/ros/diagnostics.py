@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Describe the state of the node and of each camera as diagnostic_msgs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import psutil
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+
+from vjepa_ros.perception.assessment import Quality
+from vjepa_ros.ros.camera_input import CameraInput
+from vjepa_ros.ros.parameters import NodeConfig
+from vjepa_ros.ros.stats import CameraStats
+from vjepa_ros.ros.worker import Worker
+
+OK, WARN, ERROR, STALE = (DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR,
+                          DiagnosticStatus.STALE)
+# What Quality flags make a camera's status WARN.
+WORTH_WARNING = (Quality.UNTRAINED | Quality.STALE | Quality.LOW_TEXTURE
+                 | Quality.DEVICE_FALLBACK | Quality.LOOMING_UNKNOWN)
+PROCESS = psutil.Process()
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the node knows when it reports."""
+
+    node: str
+    state: str
+    worker: Worker | None
+    config: NodeConfig | None
+    cameras: Mapping[str, CameraInput]
+    swap_error: str
+    loading: str
+    last_failure: str
+
+
+def report(now: Situation) -> list[DiagnosticStatus]:
+    """One status for the node and one for each camera."""
+    statuses = [_node_status(now)]
+    if now.worker is not None:
+        statuses += [_camera_status(now, camera, now.worker.stats[name])
+                     for name, camera in now.cameras.items()]
+    return statuses
+
+
+def _node_status(now: Situation) -> DiagnosticStatus:
+    values: dict[str, object] = {'state': now.state,
+                                 'memory_rss_mb': f'{PROCESS.memory_info().rss / 2**20:.0f}'}
+    problems = []
+    hardware = ''
+    if now.last_failure:
+        problems.append(now.last_failure)
+    if now.worker is not None:
+        engine = now.worker.perception.engine
+        choice, weights = engine.choice, engine.report
+        hardware = str(choice.device)
+        values |= {
+            'device': choice.device, 'device_reason': choice.reason,
+            'precision': choice.precision, 'model': engine.config.model_size,
+            'model_version': engine.config.model_version,
+            'num_frames': engine.config.num_frames, 'image_size': engine.config.image_size,
+            'clip_fps': now.worker.perception.config.clip_fps,
+            'resize_mode': now.worker.perception.config.resize_mode,
+            'weights': weights.path or 'random', 'weights_sha256': weights.sha256 or 'none',
+            'trained': weights.trained, 'model_memory_mb': f'{engine.memory_bytes() / 2**20:.0f}',
+            'errors': now.worker.errors, 'last_error': now.worker.last_error or 'none',
+            'model_change': _change(now),
+        }
+        if not weights.trained:
+            problems.append('untrained: random weights')
+        if choice.fell_back:
+            problems.append(choice.reason)
+        if now.worker.errors:
+            problems.append(f'{now.worker.errors} errors, last {now.worker.last_error}')
+        if now.swap_error:
+            problems.append(f'model not changed: {now.swap_error}')
+    return _status(f'{now.node}: model', WARN if problems else OK,
+                   '; '.join(problems) or now.state, hardware, values)
+
+
+def _change(now: Situation) -> str:
+    if now.loading:
+        return f'loading {now.loading}'
+    if now.worker is not None and now.worker.swapping:
+        return 'waiting for clips of the new model to fill'
+    return f'failed: {now.swap_error}' if now.swap_error else 'none'
+
+
+def _camera_status(now: Situation, camera: CameraInput, stats: CameraStats) -> DiagnosticStatus:
+    steady = time.monotonic()
+    median, high = stats.latency.summary()
+    active = now.state == 'active'
+    values: dict[str, object] = {
+        'transport': camera.chosen or 'none yet', 'rate_in_hz': _number(camera.rate.hz(steady)),
+        'rate_out_hz': _number(stats.rate.hz(steady)), 'frames_in': camera.rate.total,
+        'assessments_out': stats.rate.total, 'latency_ms_median': _number(median),
+        'latency_ms_p95': _number(high), 'level': stats.level.name.lower(),
+        'flags': ' '.join(stats.flags.names) or 'none',
+        'clip_rate_hz': _number(stats.clip_rate_hz),
+        'dropped.inbox': camera.inbox.dropped, 'dropped.skipped': stats.skipped,
+    }
+    values |= stats.memory
+    values |= {f'input.{k}': v for k, v in sorted(dict(camera.counts).items())}
+    for stage, recent in sorted(stats.stages.items()):
+        values[f'stage_ms.{stage}'] = _number(recent.summary()[0])
+    level, message = OK, 'running' if active else now.state
+    if active and camera.silent:
+        level, message = STALE, 'no frames'
+    elif active and not stats.rate.total:
+        message = 'nobody listens' if stats.full else 'buffering'
+    elif active and stats.flags & WORTH_WARNING:
+        level, message = WARN, ' '.join((stats.flags & WORTH_WARNING).names)
+    return _status(f'{now.node}: camera {camera.name}', level, message,
+                   str(now.worker.perception.engine.choice.device), values)
+
+
+def _number(value: float) -> str:
+    return 'unknown' if math.isnan(value) else f'{value:.2f}'
+
+
+def _status(name: str, level: bytes, message: str, hardware: str,
+            values: Mapping[str, object]) -> DiagnosticStatus:
+    return DiagnosticStatus(name=name, level=level, message=message, hardware_id=hardware,
+                            values=[KeyValue(key=k, value=str(v)) for k, v in values.items()])

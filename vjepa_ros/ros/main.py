@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run the node as a process: signals, executor, orderly end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+WAKE_S = 0.2             # a signal is seen at most this late
+
+
+class Signals:
+    """SIGINT and SIGTERM as a flag, so that the node can end in order.
+
+    rclpy's own handlers invalidate the context at once, and every publisher that the worker is
+    using would fail with it.
+
+    Attributes
+    ----------
+    received
+        Whether a signal has come.
+    may_interrupt
+        Asked when the first one comes: whether it may break into what runs now.
+    """
+
+    def __init__(self) -> None:
+        self.received = False
+        self.may_interrupt: Callable[[], bool] = lambda: True
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, *_: object) -> None:
+        first, self.received = not self.received, True
+        if first and self.may_interrupt():
+            raise KeyboardInterrupt
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the node until SIGINT or SIGTERM; exits 0."""
+    signals = Signals()
+    try:
+        # Imported here because PyTorch takes seconds, in which Ctrl-C must work too.
+        from vjepa_ros.ros.node import VjepaNode, rclpy, spin_until
+
+        rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
+        node = VjepaNode()
+        # Loading a model can take longer than anybody wants to wait after Ctrl-C; any other
+        # callback is short and must not be torn apart.
+        signals.may_interrupt = lambda: node.state == 'configuring'
+    except KeyboardInterrupt:
+        sys.exit(0)
+    if not spin_until(node, signals):
+        os._exit(0)   # a thread is still inside the model; the interpreter must not wait for it
+
+
+if __name__ == '__main__':
+    main()

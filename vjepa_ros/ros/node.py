@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lifecycle node: wires parameters, cameras, worker and outputs together."""
+
+from __future__ import annotations
+
+import time
+
+import rclpy
+import rclpy.clock
+import rclpy.signals
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.clock import ClockType, JumpThreshold, TimeJump
+from rclpy.duration import Duration
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from std_srvs.srv import Trigger
+
+from vjepa_ros.perception.pipeline import Perception
+from vjepa_ros.ros.calibration import Calibration
+from vjepa_ros.ros.camera_input import CameraInput
+from vjepa_ros.ros.diagnostics import Situation, report
+from vjepa_ros.ros.logs import forward_logs, stop_forwarding
+from vjepa_ros.ros.main import WAKE_S, Signals
+from vjepa_ros.ros.outputs import Outputs
+from vjepa_ros.ros.parameters import NodeConfig, Parameters
+from vjepa_ros.ros.swapper import Swapper
+from vjepa_ros.ros.transitions import transition
+from vjepa_ros.ros.worker import Worker
+from vjepa_ros.runtime.engine import Engine
+
+SUCCESS = TransitionCallbackReturn.SUCCESS
+FAILURE = TransitionCallbackReturn.FAILURE
+ERROR = TransitionCallbackReturn.ERROR
+WATCH_S = 0.25
+STOP_TIMEOUT_S = 1.2     # release waits this long for threads; Ctrl-C must end within 2 s
+
+
+class VjepaNode(LifecycleNode):
+    """V-JEPA 2 obstacle and collision perception for one or many cameras.
+
+    Subscribes to ``NAME/image_raw`` or ``NAME/image_raw/compressed`` and ``NAME/camera_info``
+    for every name in the parameter ``cameras``, publishes under ``~/NAME/`` and on
+    ``/diagnostics``, and serves ``~/reset`` and ``~/calibrate``.
+    """
+
+    def __init__(self, node_name: str = 'vjepa_node', **kwargs: object) -> None:
+        super().__init__(node_name, **kwargs)
+        self.last_failure = ''
+        self._log_handler = forward_logs(self.get_logger())
+        self._unfinished: list[Worker | Swapper] = []   # threads that outlived a release
+        self.config: NodeConfig | None = None
+        self.worker: Worker | None = None
+        self.swapper: Swapper | None = None
+        self.cameras: dict[str, CameraInput] = {}
+        self.outputs: dict[str, Outputs] = {}
+        self.params = Parameters(self, self._on_changed, lambda: self.state == 'active')
+        steady = rclpy.clock.Clock(clock_type=ClockType.STEADY_TIME)
+        self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
+        # Steady timers: with simulated time a paused clock must not silence the watchdogs.
+        self.create_timer(WATCH_S, self._on_watch, clock=steady)
+        self.create_timer(1.0, self._on_report, clock=steady)
+        self.create_service(Trigger, '~/reset', self._on_reset)
+        self._calibration = Calibration(self, steady)
+        # A group of its own: while the service waits, everything else must go on.
+        self.create_service(Trigger, '~/calibrate', self._calibration.serve,
+                            callback_group=self._calibration.group)
+        self._jump = self.get_clock().create_jump_callback(
+            JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1),
+                          on_clock_change=True), post_callback=self._on_time_jump)
+        if self.params.get('autostart'):
+            self._autostart_timer = self.create_timer(0.0, self._on_autostart, clock=steady)
+
+    @property
+    def state(self) -> str:
+        """Label of the lifecycle state."""
+        return self._state_machine.current_state[1]
+
+    # -- lifecycle -------------------------------------------------------------------------
+
+    @transition(undo='release', on_failure=FAILURE)
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Read the parameters, load and warm the model, create the publishers."""
+        config = self.params.read()
+        engine = Engine.load(config.engine)
+        try:
+            perception = Perception(engine, config.track, config.cameras)
+            for name, transport in zip(config.cameras, config.transports, strict=True):
+                self.outputs[name] = Outputs(self, name)
+                self.cameras[name] = CameraInput(self, name, transport, self._notify)
+            self.worker = Worker(perception, config, self.cameras, self.outputs,
+                                 lambda: self.get_clock().now().nanoseconds, self.get_logger())
+        except BaseException:
+            engine.close()
+            raise
+        self.swapper = Swapper(self.worker, self.get_logger())
+        self.config = config
+        self.worker.start()
+        if not engine.report.trained:
+            self.get_logger().warning(
+                "the model runs with RANDOM weights ('allow_random_weights' is set): time to "
+                'contact is geometric and holds, motion and features are untrained; every '
+                'output is flagged')
+        self.get_logger().info(
+            f"configured: model '{config.engine.model_size}' on {engine.choice.device} "
+            f'({engine.choice.reason}), cameras {", ".join(config.cameras)}')
+        return super().on_configure(state)
+
+    @transition(undo='undo_activate', on_failure=FAILURE)
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Subscribe and begin to work."""
+        answer = super().on_activate(state)
+        if answer == SUCCESS:
+            self.worker.resume()
+            for camera in self.cameras.values():
+                camera.open()
+            self.get_logger().info('active')
+        return answer
+
+    @transition(undo='halt', on_failure=ERROR)
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Stop work and output, unsubscribe."""
+        self.halt()
+        self.get_logger().info('deactivated')
+        return super().on_deactivate(state)
+
+    @transition(undo='release', on_failure=ERROR)
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Release model, threads and publishers."""
+        answer = super().on_cleanup(state)
+        self.release()
+        return answer
+
+    @transition(undo='release', on_failure=ERROR)
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Release everything, from any state."""
+        answer = super().on_shutdown(state)
+        self.release()
+        return answer
+
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Release everything and become unconfigured."""
+        self.release()
+        return super().on_error(state)
+
+    def undo_activate(self) -> None:
+        """Take back a half-done activation: the publishers may be enabled already."""
+        self.halt()
+        super().on_deactivate(None)
+
+    def halt(self) -> None:
+        """Stop work and output (safe in every state)."""
+        self._calibration.cancel()
+        if self.worker is not None:
+            self.worker.pause()
+        for camera in self.cameras.values():
+            camera.close()
+
+    def release(self) -> None:
+        """Release everything that configure made (safe in every state).
+
+        An inference or a load that is too long to wait for releases its model when it returns.
+        """
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        self.halt()
+        if self.swapper is not None:
+            self.swapper.close()
+        if self.worker is not None:
+            self.worker.stop()
+        self._unfinished += [part for part in (self.worker, self.swapper) if part is not None]
+        self._unfinished = [part for part in self._unfinished
+                            if not part.join(deadline - time.monotonic())]
+        if self._unfinished:
+            self.get_logger().warning('a model is still busy; it is released when it returns')
+        for outputs in self.outputs.values():
+            outputs.close()
+        self.worker = self.swapper = self.config = None
+        self.cameras.clear()
+        self.outputs.clear()
+
+    @property
+    def ended(self) -> bool:
+        """Whether no thread is left over from a release."""
+        return not self._unfinished
+
+    def destroy_node(self) -> None:
+        """Release everything and destroy the node."""
+        self.release()
+        stop_forwarding(self._log_handler)
+        super().destroy_node()
+
+    # -- callbacks (all short) -------------------------------------------------------------
+
+    def _notify(self) -> None:
+        if self.worker is not None:
+            self.worker.notify()
+
+    def _on_changed(self, structural: bool) -> None:
+        """Parameters have changed: live ones hold at once, a new model is made ready."""
+        try:
+            if self.worker is None:
+                self.params.declare_cameras()
+                return
+            config = self.params.read()
+        except ValueError as error:
+            self.get_logger().error(f'parameters not applied: {error}')
+            return
+        self.config = self.worker.config = config
+        self.swapper.request(config, retry=structural)
+
+    def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        if self.worker is None:
+            response.success, response.message = False, 'not configured: there is nothing to reset'
+            return response
+        self.worker.request_reset('service')
+        response.success = True
+        response.message = f'clips and levels of {", ".join(self.cameras)} start anew'
+        return response
+
+    def _on_time_jump(self, jump: TimeJump) -> None:
+        if self.worker is not None:
+            self.worker.request_reset('clock_jump')
+
+    def _on_watch(self) -> None:
+        """Look for silent cameras."""
+        if self.state == 'active':
+            for camera in self.cameras.values():
+                camera.watch(self.config.no_frame_timeout)
+
+    def _on_report(self) -> None:
+        """Once a second: publish diagnostics, show silent cameras as such."""
+        if self.state == 'active':
+            for camera in self.cameras.values():
+                if camera.silent:
+                    self.worker.report_silence(camera.name, camera.silent_s)
+        array = DiagnosticArray(status=report(Situation(
+            self.get_fully_qualified_name().lstrip('/'), self.state, self.worker, self.config,
+            self.cameras, self.swapper.error if self.swapper else '',
+            self.swapper.loading if self.swapper else '', self.last_failure)))
+        array.header.stamp = self.get_clock().now().to_msg()
+        self._diagnostics.publish(array)
+
+    def _on_autostart(self) -> None:
+        self.destroy_timer(self._autostart_timer)
+        if self.state == 'unconfigured' and self.trigger_configure() == SUCCESS:
+            self.trigger_activate()
+        if self.state != 'active':
+            self.get_logger().error(f"autostart ended in state '{self.state}'; correct the cause "
+                                    'above and request configure and activate')
+
+
+def spin_until(node: VjepaNode, signals: Signals) -> bool:
+    """Serve a node until a signal, then release everything; False when a thread is left over."""
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    try:
+        while not signals.received:
+            executor.spin_once(timeout_sec=WAKE_S)
+    except KeyboardInterrupt:
+        node.get_logger().info('interrupted while configuring')
+    executor.shutdown(timeout_sec=0.1)
+    node.destroy_node()
+    rclpy.try_shutdown()
+    return node.ended

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publish the results of one camera: each output only when somebody listens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from builtin_interfaces.msg import Time
+from rclpy.lifecycle import LifecycleNode
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.qos_overriding_options import QoSOverridingOptions
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2, RegionOfInterest
+from std_msgs.msg import Float32, Header
+
+from vjepa_ros.perception.assessment import Result
+from vjepa_ros.perception.collision import Optics
+from vjepa_ros.perception.track import Wants
+from vjepa_ros.ros import convert
+from vjepa_ros.ros.layout import pack_assessment, pack_regions
+
+SCALARS = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact')
+TOPICS = {
+    **dict.fromkeys(SCALARS, Float32),
+    'assessment': PointCloud2, 'obstacles': PointCloud2,
+    'motion_map': Image, 'looming_map': Image, 'map_info': CameraInfo,
+    'features': PointCloud2, 'embedding': PointCloud2,
+    'overlay': Image, 'overlay/compressed': CompressedImage,
+}
+# Outputs that need the encoder, the looming field and the image.
+NEED_FEATURES = ('motion_score', 'assessment', 'motion_map', 'features', 'embedding', 'overlay',
+                 'overlay/compressed')
+NEED_LOOMING = ('obstacle_score', 'collision_probability', 'time_to_contact', 'assessment',
+                'obstacles', 'looming_map', 'overlay', 'overlay/compressed')
+OVERLAYS = ('overlay', 'overlay/compressed')
+
+
+def make_header(stamp_ns: int, frame_id: str) -> Header:
+    """A header with exactly this stamp [ns]."""
+    sec, nanosec = divmod(stamp_ns, 1_000_000_000)
+    return Header(stamp=Time(sec=sec, nanosec=nanosec), frame_id=frame_id)
+
+
+@dataclass(frozen=True)
+class Publishing:
+    """What a publication needs besides the result."""
+
+    features_reduce: str
+    latency_ms: float
+    overlay: Callable[[], np.ndarray]   # draws the BGR overlay, called only when wanted
+    optics: Optics
+
+
+class Outputs:
+    """The publishers of one camera, ``~/NAME/...``.
+
+    Parameters
+    ----------
+    node
+        Lifecycle node that owns the publishers.
+    camera
+        Name of the camera.
+    """
+
+    def __init__(self, node: LifecycleNode, camera: str) -> None:
+        self._node = node
+        self._pubs = {}
+        try:
+            for name, kind in TOPICS.items():
+                small = name in (*SCALARS, 'assessment', 'obstacles')
+                qos = QoSProfile(depth=10 if small else 1,
+                                 reliability=ReliabilityPolicy.RELIABLE)
+                self._pubs[name] = node.create_lifecycle_publisher(
+                    kind, f'~/{camera}/{name}', qos,
+                    qos_overriding_options=QoSOverridingOptions.with_default_policies())
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Destroy the publishers (also from the node's list of managed entities)."""
+        for pub in self._pubs.values():
+            self._node.destroy_lifecycle_publisher(pub)
+        self._pubs.clear()
+
+    def wanted(self) -> frozenset[str]:
+        """Names of the outputs that have subscribers now."""
+        return frozenset(n for n, p in self._pubs.items() if p.get_subscription_count() > 0)
+
+    @staticmethod
+    def wants(wanted: frozenset[str]) -> Wants:
+        """What must be computed for these outputs."""
+        return Wants(features=not wanted.isdisjoint(NEED_FEATURES),
+                     looming=not wanted.isdisjoint(NEED_LOOMING),
+                     image=not wanted.isdisjoint(OVERLAYS))
+
+    def publish(self, result: Result, wanted: frozenset[str], how: Publishing) -> None:
+        """Publish one result to those who want it; every header is that of the newest frame."""
+        a = result.assessment
+        header = make_header(a.stamp_ns, a.frame_id)
+        send = {
+            **{name: lambda name=name: Float32(data=float(getattr(a, name))) for name in SCALARS},
+            'assessment': lambda: convert.cloud(header, pack_assessment(a, how.latency_ms)),
+            'obstacles': lambda: convert.cloud(header, pack_regions(a.regions)),
+            'motion_map': lambda: convert.image(
+                header, _grid(result.motion_map, result), '32FC1'),
+            'looming_map': lambda: convert.image(
+                header, _grid(result.looming_map, result), '32FC1'),
+            'map_info': lambda: _map_info(header, result, how.optics),
+            'features': lambda: convert.feature_cloud(
+                header, reduce_features(result.features, how.features_reduce)),
+            'embedding': lambda: convert.feature_cloud(
+                header, result.features.mean(axis=(0, 1, 2))[None, None]),
+        }
+        for name in wanted & send.keys():
+            self._pubs[name].publish(send[name]())
+        if not wanted.isdisjoint(OVERLAYS):
+            self.publish_overlay(header, how.overlay(), wanted)
+
+    def publish_overlay(self, header: Header, bgr: np.ndarray, wanted: frozenset[str]) -> None:
+        """Publish a drawn overlay, raw and compressed as wanted."""
+        if 'overlay' in wanted:
+            self._pubs['overlay'].publish(convert.image(header, bgr, 'bgr8'))
+        if 'overlay/compressed' in wanted:
+            self._pubs['overlay/compressed'].publish(convert.jpeg(header, bgr))
+
+
+def reduce_features(features: np.ndarray, how: str) -> np.ndarray:
+    """(T', Hp, Wp, D) to the published grid: last or mean (Hp, Wp, D), all (T' Hp, Wp, D)."""
+    if how == 'last':
+        return features[-1]
+    if how == 'mean':
+        return features.mean(axis=0)
+    return features.reshape(-1, *features.shape[2:])
+
+
+def _grid(values: np.ndarray | None, result: Result) -> np.ndarray:
+    """A map on the patch grid; all NaN when nothing is known."""
+    if values is None:
+        return np.full(result.view.patch_valid().shape, np.nan, np.float32)
+    return values
+
+
+def _map_info(header: Header, result: Result, optics: Optics) -> CameraInfo:
+    """CameraInfo scaled to the patch grid; `roi` is the part of the source image seen."""
+    fx, fy, cx, cy = result.view.camera_info(optics.fx, optics.fy, optics.cx, optics.cy)
+    height, width = result.view.patch_valid().shape
+    x0, y0, x1, y1 = (round(v) for v in result.view.region)
+    return CameraInfo(
+        header=header, height=height, width=width, distortion_model='',
+        k=[fx, 0.0, cx, 0.0, fy, cy, 0.0, 0.0, 1.0],
+        r=[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
+        p=[fx, 0.0, cx, 0.0, 0.0, fy, cy, 0.0, 0.0, 0.0, 1.0, 0.0],
+        roi=RegionOfInterest(x_offset=max(0, x0), y_offset=max(0, y0), width=x1 - max(0, x0),
+                             height=y1 - max(0, y0), do_rectify=False))

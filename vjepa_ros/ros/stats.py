@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statistics of one camera's results, written by the worker and read by diagnostics."""
+
+from __future__ import annotations
+
+import time
+
+from vjepa_ros.perception.assessment import Assessment, Level, Quality
+from vjepa_ros.perception.track import Track
+from vjepa_ros.ros.rates import Rate, Recent
+
+
+class CameraStats:
+    """Rates, latency, stage times and the last state of one camera."""
+
+    def __init__(self) -> None:
+        self.rate = Rate()
+        self.latency = Recent()
+        self.stages: dict[str, Recent] = {}
+        self.skipped = 0
+        self.level = Level.UNKNOWN
+        self.flags = Quality(0)
+        self.clip_rate_hz = float('nan')
+        self.full = False
+        self.memory: dict[str, object] = {'clip_fill': 'empty'}
+
+    def add(self, assessment: Assessment, latency_ms: float) -> None:
+        """Take one published result; latency is now - stamp [ms]."""
+        self.rate.tick(time.monotonic())
+        self.latency.add(latency_ms)
+        self.level, self.flags = assessment.level, assessment.flags
+        self.clip_rate_hz = assessment.clip_rate_hz
+        for stage, ms in assessment.timings.items():
+            self.add_stage(stage, ms)
+
+    def observe(self, track: Track) -> None:
+        """Note the state of the frame memory; the track itself belongs to the worker."""
+        ring = track.ring
+        self.memory = {
+            'clip_fill': f'{ring.fill}/{ring.num_frames}',
+            'view_seen': f'{track.view.coverage:.2f}' if track.view else 'unknown',
+            'ring_memory_mb': f'{ring.nbytes / 2**20:.1f}',
+            **{f'frames.{key}': count for key, count in sorted(ring.counts.items())},
+            **{f'resets.{key}': count for key, count in sorted(ring.resets.items())},
+        }
+        self.full = ring.fill == ring.num_frames
+
+    def add_stage(self, stage: str, ms: float) -> None:
+        """Take the time of one stage [ms]."""
+        if stage not in self.stages:
+            self.stages = {**self.stages, stage: Recent()}   # replaced: read by another thread
+        self.stages[stage].add(ms)

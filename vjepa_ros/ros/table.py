@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of parameters: the one place from which declaration, validation and docs are made.
+
+This module imports no ROS, so the documentation can be checked anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vjepa_ros.model.variants import VARIANTS
+from vjepa_ros.perception.settings import Settings
+
+# How a change takes effect while the node runs.
+LIVE = 'live'              # on the next result
+BACKGROUND = 'background'  # a new model is made ready in the background, then swapped in
+CONFIGURE = 'configure'    # at the next configure; refused while active
+STARTUP = 'startup'        # read once when the process starts
+
+KINDS = {bool: 'bool', int: 'int', float: 'double', str: 'string',
+         tuple[float, ...]: 'double[]', tuple[str, ...]: 'string[]'}
+DEVICE = re.compile(r'auto|cpu|mps|cuda(:\d+)?')
+NAME = re.compile(r'[A-Za-z](_?[A-Za-z0-9])*(/[A-Za-z](_?[A-Za-z0-9])*)*')
+
+
+@dataclass(frozen=True)
+class Param:
+    """One row: name, type, default, allowed values, unit, meaning, and when it takes effect."""
+
+    name: str
+    kind: type
+    default: Any
+    text: str
+    effect: str = LIVE
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    unit: str = ''
+    pattern: re.Pattern[str] | None = None
+    allowed: str = ''          # what the pattern means, in words
+    multiple: int = 1
+
+    @property
+    def range_text(self) -> str:
+        """Allowed values in words, '' when everything is."""
+        if self.choices:
+            return ', '.join(self.choices)
+        if self.allowed:
+            return self.allowed
+        if self.low is None and self.high is None:
+            return ''
+        low = '' if self.low is None else f'{self.low:g}'
+        high = '' if self.high is None else f'{self.high:g}'
+        text = f'{low}..{high}' if low and high else f'at least {low}' if low else f'up to {high}'
+        return f'{text}, multiple of {self.multiple}' if self.multiple > 1 else text
+
+    def check(self, value: Any) -> tuple[Any, str]:
+        """(value in the type of this row, '') or (None, what is wrong and what is allowed)."""
+        wanted = KINDS[self.kind]
+        if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if self.kind in (tuple[float, ...], tuple[str, ...]):
+            item = float if self.kind == tuple[float, ...] else str
+            if isinstance(value, str) or not isinstance(value, Iterable):
+                return None, self._refuse(value, f'must be a {wanted}')
+            if item is float:
+                value = [float(v) if isinstance(v, int) else v for v in value]
+            if not all(isinstance(v, item) for v in value):
+                return None, self._refuse(value, f'must be a {wanted}')
+            value = tuple(value)
+        elif type(value) is not self.kind:
+            return None, self._refuse(value, f'must be a {wanted}')
+        for each in value if isinstance(value, tuple) else (value,):
+            problem = self._problem(each)
+            if problem:
+                return None, self._refuse(value, problem)
+        return value, ''
+
+    def _problem(self, value: Any) -> str:
+        if self.choices and value not in self.choices:
+            return f'must be one of {self.range_text}'
+        if self.pattern and not self.pattern.fullmatch(value):
+            return f'must be {self.allowed}'
+        if isinstance(value, float) and not math.isfinite(value):
+            return 'must be finite'
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if self.low is not None and value < self.low:
+                return f'must be {self.range_text}'
+            if self.high is not None and value > self.high:
+                return f'must be {self.range_text}'
+            if self.multiple > 1 and value % self.multiple:
+                return f'must be {self.range_text}'
+        return ''
+
+    def _refuse(self, value: Any, problem: str) -> str:
+        shown = list(value) if isinstance(value, tuple) else value
+        return f"parameter '{self.name}' is {shown!r}, {problem}"
+
+
+TABLE: tuple[Param, ...] = (
+    # The model: made ready in the background when changed while the node runs.
+    Param('device', str, 'auto', 'Where the model runs; auto takes CUDA, then MPS, then the CPU',
+          BACKGROUND, pattern=DEVICE, allowed='auto, cpu, cuda, cuda:N or mps'),
+    Param('require_device', bool, False, 'Fail when the device is missing, rather than run on '
+          'the CPU with a warning and the device_fallback flag', BACKGROUND),
+    Param('model_size', str, 'tiny', 'Row of the table of variants', BACKGROUND,
+          choices=tuple(VARIANTS)),
+    Param('model_version', str, '2.0', 'Generation of V-JEPA', BACKGROUND, choices=('2.0',)),
+    Param('weights', str, '', 'Safetensors file of the encoder; empty: none', BACKGROUND),
+    Param('allow_random_weights', bool, False, 'Run untrained when there are no weights; every '
+          'output then says so', BACKGROUND),
+    Param('num_frames', int, 8, 'Frames in a clip', BACKGROUND, low=4, high=64, multiple=2),
+    Param('image_size', int, 192, "Side of the encoder's input", BACKGROUND, low=32, high=1024,
+          multiple=16, unit='px'),
+    Param('precision', str, 'auto', 'Number format of the model', BACKGROUND,
+          choices=('auto', 'fp32', 'fp16', 'bf16')),
+    Param('resize_mode', str, 'squash', "How a frame becomes the encoder's input; hf and meta "
+          'are the exact profiles of the published weights', BACKGROUND,
+          choices=('squash', 'crop', 'letterbox', 'hf', 'meta')),
+    Param('clip_fps', float, 4.0, 'Rate at which clips are sampled from the camera', BACKGROUND,
+          low=0.25, high=60.0, unit='Hz'),
+    Param('max_frame_gap', float, 1.0, 'Longest time between frames before a clip starts anew',
+          BACKGROUND, low=0.02, high=60.0, unit='s'),
+    Param('looming.width', int, 384, 'Frames are shrunk to this width for the looming estimate',
+          BACKGROUND, low=96, high=1920, unit='px'),
+    Param('assumed_fov', float, 65.0, 'Horizontal field of view used until camera_info arrives',
+          BACKGROUND, low=10.0, high=170.0, unit='deg'),
+    Param('seed', int, 0, 'Seed of random weights', BACKGROUND, low=0, high=2**31 - 1),
+    Param('cpu_threads', int, 0, "PyTorch's CPU threads; 0 leaves its default", BACKGROUND,
+          low=0, high=256),
+    # Wiring.
+    Param('cameras', tuple[str, ...], ('camera',), 'Names of the cameras; each reads '
+          'NAME/image_raw (or NAME/image_raw/compressed) and NAME/camera_info', CONFIGURE,
+          pattern=NAME, allowed='ROS names such as front or left/eye'),
+    Param('autostart', bool, False, 'Configure and activate without a lifecycle manager',
+          STARTUP),
+    # Rates and ages.
+    Param('max_rate', float, 15.0, 'Most results per second and camera', low=0.1, high=240.0,
+          unit='Hz'),
+    Param('max_frame_age', float, 1.0, 'Older frames are flagged stale, with level unknown',
+          low=0.01, high=3600.0, unit='s'),
+    Param('no_frame_timeout', float, 2.0, 'Silence of a camera after which the node warns',
+          low=0.1, high=3600.0, unit='s'),
+    # Perception.
+    Param('collision_horizon', float, 2.0, 'collision_probability speaks of contact within this '
+          'time', low=0.1, high=10.0, unit='s'),
+    Param('thresholds.caution_ttc', float, 4.0, 'Time to contact at which caution begins',
+          low=0.05, high=60.0, unit='s'),
+    Param('thresholds.warning_ttc', float, 2.5, 'Time to contact at which warning begins',
+          low=0.05, high=60.0, unit='s'),
+    Param('thresholds.danger_ttc', float, 1.2, 'Time to contact at which danger begins',
+          low=0.05, high=60.0, unit='s'),
+    Param('thresholds.motion', float, 1.0, 'motion_score above this raises caution; 1 = off',
+          low=0.0, high=1.0),
+    Param('thresholds.obstacle', float, 1.0, 'obstacle_score above this raises caution; 1 = off',
+          low=0.0, high=1.0),
+    Param('thresholds.looming', float, 0.1, 'Looming rates below this count as not approaching',
+          low=0.001, high=10.0, unit='1/s'),
+    Param('smoothing.method', str, 'ema', 'Smoothing of the scores',
+          choices=('ema', 'median', 'none')),
+    Param('smoothing.rise', float, 0.1, 'Time constant while a score rises (ema)', low=0.0,
+          high=10.0, unit='s'),
+    Param('smoothing.fall', float, 0.5, 'Time constant while a score falls (ema)', low=0.0,
+          high=10.0, unit='s'),
+    Param('smoothing.window', int, 5, 'Results in the median', low=1, high=99),
+    Param('hysteresis', float, 0.25, 'A level is left when the time to contact exceeds its '
+          'threshold by this part', low=0.0, high=2.0),
+    Param('level_hold', float, 0.4, 'Least time a level is kept before it falls', low=0.0,
+          high=10.0, unit='s'),
+    Param('roi', tuple[float, ...], (0.0, 0.0, 1.0, 1.0), 'Region of interest: left, top, right, '
+          'bottom as fractions of the image', low=0.0, high=1.0),
+    Param('collision_margin', float, 0.05, 'A surface is on course when the camera will pass it '
+          'within this angle', low=0.0, high=1.0, unit='rad'),
+    Param('min_confidence', float, 0.3, 'Looming below this confidence is unknown', low=0.0,
+          high=1.0),
+    Param('min_known', float, 0.25, 'With less of the region of interest known, the level is '
+          'unknown', low=0.0, high=1.0),
+    # Outputs.
+    Param('features.reduce', str, 'last', 'Which tubelets ~/NAME/features holds',
+          choices=('last', 'mean', 'all')),
+    Param('overlay.width', int, 640, 'Width of the overlay; 0 keeps that of the camera', low=0,
+          high=3840, unit='px'),
+    Param('calibration.seconds', float, 5.0, 'How long ~/calibrate watches the scene', low=0.5,
+          high=600.0, unit='s'),
+    Param('calibration.sigma', float, 3.0, 'Thresholds become mean + this many standard '
+          'deviations', low=0.0, high=20.0),
+)
+ROWS = {row.name: row for row in TABLE}
+
+
+def camera_rows(camera: str) -> tuple[Param, ...]:
+    """Rows that exist once per camera."""
+    return (Param(f'{camera}.transport', str, 'auto', 'Which image topic is read; auto takes raw '
+                  'unless only compressed is published', CONFIGURE,
+                  choices=('auto', 'raw', 'compressed')),)
+
+
+def check_together(values: Mapping[str, Any]) -> str:
+    """What is wrong across several parameters, '' when nothing is."""
+    cameras = values['cameras']
+    if not cameras:
+        return "parameter 'cameras' is [], must name at least one camera"
+    if len(set(cameras)) != len(cameras):
+        return f"parameter 'cameras' is {list(cameras)}, must not name a camera twice"
+    taken = sorted({name.split('.')[0] for name in ROWS} & set(cameras))
+    if taken:
+        return f"parameter 'cameras' holds {taken}, which are names of other parameters"
+    try:
+        make_settings(values)
+    except ValueError as error:
+        return f'parameters do not fit together: {error}'
+    return ''
+
+
+def make_settings(values: Mapping[str, Any]) -> Settings:
+    """The live settings of perception in a set of parameter values (ValueError if illegal)."""
+    fields = {key: values[key] for key in (
+        'collision_horizon', 'hysteresis', 'level_hold', 'roi', 'collision_margin',
+        'min_confidence', 'min_known', 'max_frame_age')}
+    for level in ('caution', 'warning', 'danger'):
+        fields[f'{level}_ttc'] = values[f'thresholds.{level}_ttc']
+    for score in ('motion', 'obstacle', 'looming'):
+        fields[f'{score}_threshold'] = values[f'thresholds.{score}']
+    for part in ('method', 'rise', 'fall', 'window'):
+        fields[f'smoothing_{part}'] = values[f'smoothing.{part}']
+    return Settings(**fields)
+
+
+def markdown() -> str:
+    """The table as it stands in the README."""
+    lines = ['| Parameter | Type | Default | Allowed | Unit | Effect | Meaning |',
+             '|---|---|---|---|---|---|---|']
+    for row in (*TABLE, *camera_rows('NAME')):
+        default = list(row.default) if isinstance(row.default, tuple) else row.default
+        shown = str(default).lower() if row.kind is bool else repr(default)
+        lines.append(f'| `{row.name}` | {KINDS[row.kind]} | `{shown}` | {row.range_text} | '
+                     f'{row.unit} | {row.effect} | {row.text} |')
+    return '\n'.join(lines) + '\n'

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make lifecycle transitions that either complete or leave no trace, and never fail silently."""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from collections.abc import Callable
+
+from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
+
+Transition = Callable[[object, LifecycleState], TransitionCallbackReturn]
+
+
+def transition(undo: str, on_failure: TransitionCallbackReturn) -> Callable[[Transition],
+                                                                          Transition]:
+    """Wrap a transition callback of a node.
+
+    An exception is logged with its traceback (rclpy would turn it into an error state without a
+    word), kept in ``node.last_failure`` for diagnostics, undone by calling the node's method
+    `undo`, and answered with `on_failure`.
+    """
+    def wrap(method: Transition) -> Transition:
+        @functools.wraps(method)
+        def run(self: object, state: LifecycleState) -> TransitionCallbackReturn:
+            name = method.__name__.removeprefix('on_')
+            try:
+                answer = method(self, state)
+            except Exception as error:
+                self.last_failure = f'{name} failed: {error}'
+                self.get_logger().error(f'{self.last_failure}\n{traceback.format_exc()}')
+                getattr(self, undo)()
+                return on_failure
+            if answer == TransitionCallbackReturn.SUCCESS:
+                self.last_failure = ''
+            return answer
+        return run
+    return wrap

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a model runs: device, precision, sessions."""

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model ready to serve: loaded, warmed and with its noise floor measured."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from vjepa_ros.model.checkpoint import WeightsReport, load_encoder
+from vjepa_ros.model.variants import PATCH, TUBELET
+from vjepa_ros.runtime.device import DeviceChoice, choose_device, device_name
+from vjepa_ros.runtime.noise import NoiseFloor, measure_noise_floor
+from vjepa_ros.runtime.session import EncoderSession
+
+log = logging.getLogger(__name__)
+
+MIN_FRAMES = 2 * TUBELET  # motion compares two tubelets
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Everything that decides how a model is loaded.
+
+    Attributes
+    ----------
+    model_size, model_version : str
+        Row of `VARIANTS` and generation.
+    weights : str
+        Safetensors file, or '' for none.
+    allow_random_weights : bool
+        Whether the model may run untrained.
+    num_frames : int
+        Frames per clip, even, at least 4.
+    image_size : int
+        Pixels per side of the input, a multiple of 16, at least 32.
+    device, precision : str
+        See `choose_device`.
+    require_device : bool
+        Fail when the device is missing.
+    seed : int
+        Seed of random weights.
+    cpu_threads : int
+        Threads of PyTorch on the CPU, for the whole process; 0 leaves them as they are.
+
+    """
+
+    model_size: str = 'tiny'
+    model_version: str = '2.0'
+    weights: str = ''
+    allow_random_weights: bool = False
+    num_frames: int = 8
+    image_size: int = 192
+    device: str = 'auto'
+    require_device: bool = False
+    precision: str = 'auto'
+    seed: int = 0
+    cpu_threads: int = 0
+
+    def __post_init__(self):
+        if self.num_frames < MIN_FRAMES or self.num_frames % TUBELET:
+            raise ValueError(f'num_frames is {self.num_frames}, but must be even and at least '
+                             f'{MIN_FRAMES}: frames are encoded in pairs, and motion compares '
+                             'two pairs')
+        if self.image_size < 2 * PATCH or self.image_size % PATCH:
+            raise ValueError(f'image_size is {self.image_size}, but must be a multiple of '
+                             f'{PATCH} and at least {2 * PATCH}')
+        if self.cpu_threads < 0:
+            raise ValueError(f'cpu_threads is {self.cpu_threads}, but must be 0 or more')
+
+
+class Engine:
+    """A loaded model. Make one with `Engine.load`.
+
+    Attributes
+    ----------
+    config : EngineConfig
+        What was asked for.
+    report : WeightsReport
+        Where the weights come from.
+    choice : DeviceChoice
+        Where the model runs.
+    noise_floor : NoiseFloor
+        Change of the features of a still scene.
+
+    """
+
+    def __init__(self, config: EngineConfig, session: EncoderSession, report: WeightsReport,
+                 noise_floor: NoiseFloor):
+        self.config = config
+        self.report = report
+        self.choice: DeviceChoice = session.choice
+        self.noise_floor = noise_floor
+        self._session = session
+
+    @classmethod
+    def load(cls, config: EngineConfig) -> Engine:
+        """Load, warm and measure a model; on failure nothing stays allocated.
+
+        Raises
+        ------
+        WeightsError, DeviceError, SessionError, ValueError
+            With the parameter, its value and the remedy.
+
+        """
+        choice = choose_device(config.device, config.require_device, config.precision)
+        if config.cpu_threads:
+            torch.set_num_threads(config.cpu_threads)
+        encoder, report = load_encoder(config.model_size, config.model_version, config.weights,
+                                       config.allow_random_weights, config.seed)
+        session = EncoderSession(encoder, choice, config.num_frames, config.image_size)
+        del encoder
+        try:
+            session.warm()
+            floor = measure_noise_floor(session.encode, config.num_frames, config.image_size)
+        except BaseException:
+            session.close()
+            raise
+        log.info("model '%s' %s is ready on %s in %s: %d frames of %d pixels", config.model_size,
+                 config.model_version, device_name(choice.device), choice.precision,
+                 config.num_frames, config.image_size)
+        return cls(config, session, report, floor)
+
+    @property
+    def timings(self) -> dict[str, float]:
+        """Milliseconds of the stages of the last `encode`."""
+        return self._session.timings
+
+    def encode(self, clips: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Features of clips, see `EncoderSession.encode`."""
+        return self._session.encode(clips)
+
+    def memory_bytes(self) -> int:
+        """Bytes the model holds: on CUDA all that PyTorch holds there, elsewhere its weights."""
+        if self.choice.device.type == 'cuda':
+            return torch.cuda.memory_allocated(self.choice.device)
+        return self._session.memory_bytes()
+
+    def close(self) -> None:
+        """Wait for a running call and release the model. May be called twice."""
+        self._session.close()

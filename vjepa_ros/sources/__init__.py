@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stamped frames from cameras, files, recordings, bags and synthetic scenes, without ROS."""
+
+from vjepa_ros.sources.base import Source, SourceError, SourceFrame, SourceLost
+from vjepa_ros.sources.opening import SUPPORTED, open_source
+
+__all__ = ['SUPPORTED', 'Source', 'SourceError', 'SourceFrame', 'SourceLost', 'open_source']

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Play single pictures, folders of pictures, and labelled recordings."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+import re
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vjepa_ros.sources.base import (
+    FIRST_STAMP_NS,
+    Intrinsics,
+    Play,
+    PlayOptions,
+    Source,
+    SourceError,
+    SourceFrame,
+)
+from vjepa_ros.sources.encodings import decode_compressed
+
+IMAGE_SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.tif', '.tiff', '.webp', '.pgm', '.ppm')
+DEFAULT_RATE_HZ = 10.0
+_KINDS = {'.jpg': 'jpeg', '.jpeg': 'jpeg', '.png': 'png'}
+_COLUMNS = ('frame', 'stamp_s', 'collision', 'time_to_contact_s')
+
+
+def natural_key(path: Path) -> list[Any]:
+    """Sorting key that puts ``frame2`` before ``frame10``."""
+    return [(0, int(part), '') if part.isdigit() else (1, 0, part)
+            for part in re.split(r'(\d+)', path.name.lower()) if part]
+
+
+def images_in(folder: Path) -> list[Path]:
+    """Pictures directly in a folder, in natural order."""
+    return sorted((p for p in folder.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES
+                   and not p.name.startswith('.')), key=natural_key)
+
+
+def load(path: Path) -> tuple[np.ndarray, bytes | None, str | None]:
+    """Pixels (H, W, 3) RGB of a picture file, with its bytes where they are jpeg or png."""
+    try:
+        data = path.read_bytes()
+        rgb = decode_compressed(data)
+    except (OSError, ValueError) as error:
+        raise SourceError(f"picture '{path}' cannot be read: {error}") from error
+    kind = _KINDS.get(path.suffix.lower())
+    return rgb, data if kind else None, kind
+
+
+class StillSource(Source):
+    """One picture again and again, without end."""
+
+    def __init__(self, path: Path, options: PlayOptions):
+        self._picture = load(path)
+        shape = self._picture[0].shape
+        super().__init__(f"picture '{path}'", options, (shape[1], shape[0]),
+                         options.rate or DEFAULT_RATE_HZ)
+
+    def _play(self) -> Play:
+        for number in itertools.count():
+            stamp = FIRST_STAMP_NS + round(number * 1e9 / self.rate_hz)
+            yield stamp, partial(SourceFrame, stamp, self._picture[0], encoded=self._picture[1],
+                                 encoding=self._picture[2])
+
+
+class FolderSource(Source):
+    """Pictures of a folder in natural order; ``rate`` says how they were taken."""
+
+    def __init__(self, folder: Path, options: PlayOptions):
+        self._paths = images_in(folder)
+        if not self._paths:
+            raise SourceError(f"folder '{folder}' holds no pictures "
+                              f'({", ".join(IMAGE_SUFFIXES)})')
+        shape = load(self._paths[0])[0].shape
+        super().__init__(f"image folder '{folder}'", options, (shape[1], shape[0]),
+                         options.rate or DEFAULT_RATE_HZ, len(self._paths),
+                         read_calibration(folder / 'calib.txt'))
+
+    def _play(self) -> Play:
+        for number, path in enumerate(self._paths):
+            stamp = FIRST_STAMP_NS + round(number * 1e9 / self.rate_hz)
+            yield stamp, partial(_frame, path, stamp, None)
+
+
+class RecordingSource(Source):
+    """Folder with ``frames/`` and ``labels.csv`` (columns frame, stamp_s, collision,
+    time_to_contact_s; an empty cell means unknown) and optionally ``calib.txt``.
+
+    Stamps are those of the labels, moved so that a recording that starts at 0 starts at 1 s.
+    """
+
+    def __init__(self, folder: Path, options: PlayOptions):
+        self._rows = read_labels(folder)
+        shape = load(self._rows[0][0])[0].shape
+        stamps = [stamp for _, stamp, _ in self._rows]
+        rate = (len(stamps) - 1) * 1e9 / (stamps[-1] - stamps[0]) if len(stamps) > 1 \
+            else DEFAULT_RATE_HZ
+        super().__init__(f"recording '{folder}'", options, (shape[1], shape[0]), rate,
+                         len(stamps), read_calibration(folder / 'calib.txt'))
+
+    def _play(self) -> Play:
+        for path, stamp, truth in self._rows:
+            yield stamp, partial(_frame, path, stamp, truth)
+
+
+def _frame(path: Path, stamp_ns: int, truth: dict[str, Any] | None) -> SourceFrame:
+    rgb, data, kind = load(path)
+    return SourceFrame(stamp_ns, rgb, truth=None if truth is None else dict(truth), encoded=data,
+                       encoding=kind)
+
+
+def read_labels(folder: Path) -> list[tuple[Path, int, dict[str, Any]]]:
+    """Picture, stamp in ns and truth of every row of ``labels.csv``.
+
+    Raises
+    ------
+    SourceError
+        Naming the line, when a column, picture or value is missing or wrong.
+    """
+    table = folder / 'labels.csv'
+    rows: list[tuple[Path, int, dict[str, Any]]] = []
+    with table.open(newline='', encoding='utf-8-sig') as file:
+        reader = csv.DictReader(file)
+        missing = [c for c in _COLUMNS[:2] if c not in (reader.fieldnames or ())]
+        if missing:
+            raise SourceError(f"'{table}' lacks the columns {missing}; it has "
+                              f'{reader.fieldnames}, expected {list(_COLUMNS)}')
+        for line, row in enumerate(reader, start=2):
+            where = f"'{table}' line {line}"
+            path = folder / 'frames' / (row['frame'] or '')
+            if not path.is_file():
+                raise SourceError(f"{where}: picture '{path}' does not exist")
+            _number(row, 'stamp_s', where)
+            stamp = round(Decimal(row['stamp_s'].strip()) * 10 ** 9)  # exact, also from an epoch
+            if rows and stamp <= rows[-1][1]:
+                raise SourceError(f'{where}: stamp_s {row["stamp_s"]} is not after the one before')
+            collision = _number(row, 'collision', where, empty=math.nan)
+            if not (math.isnan(collision) or collision in (0, 1)):
+                raise SourceError(f"{where}: collision '{row['collision']}' is not 0, 1 or empty")
+            rows.append((path, stamp, {
+                'collision': None if math.isnan(collision) else bool(collision),
+                'time_to_contact_s': _number(row, 'time_to_contact_s', where, empty=math.nan)}))
+    if not rows:
+        raise SourceError(f"'{table}' has no rows")
+    shift = FIRST_STAMP_NS if rows[0][1] <= 0 else 0
+    return [(path, stamp + shift, truth) for path, stamp, truth in rows]
+
+
+def _number(row: dict[str, str], column: str, where: str, empty: float | None = None) -> float:
+    text = (row.get(column) or '').strip()
+    if not text and empty is not None:
+        return empty
+    try:
+        value = float(text)
+    except ValueError:
+        raise SourceError(f"{where}: {column} '{text}' is not a number") from None
+    if column == 'stamp_s' and not math.isfinite(value):
+        raise SourceError(f"{where}: stamp_s '{text}' is not a finite number")
+    return value
+
+
+def read_calibration(path: Path) -> Intrinsics | None:
+    """fx, fy, cx, cy from the first row of a KITTI calibration file, None without a file.
+
+    A row is a projection matrix (3, 4), written as 12 numbers with or without a name and a
+    colon before them.
+    """
+    if not path.is_file():
+        return None
+    first = path.read_text(encoding='utf-8').strip().splitlines()[:1]
+    text = first[0].split(':', 1)[-1] if first else ''
+    try:
+        p = [float(v) for v in text.split()]
+    except ValueError:
+        p = []
+    if len(p) != 12 or p[0] <= 0 or p[5] <= 0:
+        raise SourceError(f"'{path}' does not start with a row of 12 numbers (a KITTI projection "
+                          f'matrix with positive focal lengths), but with {text[:60]!r}')
+    return p[0], p[5], p[2], p[6]

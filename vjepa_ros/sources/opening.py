@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find out what kind of source a text names, and open it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vjepa_ros.sources.bag import BAG_SUFFIXES, BagSource, is_bag_folder
+from vjepa_ros.sources.base import PlayOptions, Source, SourceError
+from vjepa_ros.sources.folder import (
+    IMAGE_SUFFIXES,
+    FolderSource,
+    RecordingSource,
+    StillSource,
+    images_in,
+)
+from vjepa_ros.sources.synthetic import SyntheticSource
+from vjepa_ros.sources.video import CameraSource, VideoSource
+
+SUPPORTED = ("'synthetic', a camera index such as '0', a device or stream address, a video file, "
+             'a picture, a folder of pictures, a recording folder (frames/ and labels.csv), '
+             'a rosbag2 folder, or a .mcap or .db3 file')
+
+
+def open_source(spec: str, *, rate: float | None = None, loop: bool = False,
+                loop_mode: str = 'continue', topic: str | None = None,
+                size: tuple[int, int] | None = None, seed: int = 0,
+                max_frames: int | None = None, start_s: float = 0.0) -> Source:
+    """Open a source of stamped frames.
+
+    Parameters
+    ----------
+    spec : str
+        ``synthetic`` (or ``synthetic:approach``), a camera index (``0``), a device
+        (``/dev/video0``) or stream (``rtsp://…``), or the path of a video, a picture, a folder of
+        pictures, a recording folder, a rosbag2 folder, or a .mcap or .db3 file.
+    rate : float, optional
+        Frames per second. None keeps the own rate. For pictures without stamps it says how they
+        were taken (10 Hz by default); a synthetic scene is rendered at it (15 Hz by default);
+        all others are thinned to the frames nearest in time: none are invented, so a rate above
+        the own one changes nothing.
+    loop : bool
+        Start again at the end (no effect on cameras and single pictures, which never end).
+    loop_mode : str
+        ``continue``: stamps go on rising. ``jump_back``: they start again, as when a bag is
+        played in a loop.
+    topic : str, optional
+        Image topic of a bag; None takes the first.
+    size : (int, int), optional
+        Width and height in pixels to resize to; asked of a camera.
+    seed : int
+        Look of a synthetic scene.
+    max_frames : int, optional
+        End after so many frames in all.
+    start_s : float
+        Leave out the first seconds (of every pass).
+
+    Returns
+    -------
+    Source
+        Iterate it for `SourceFrame`, close it at the end (it is a context manager).
+
+    Raises
+    ------
+    SourceError
+        Naming the source, what was found there and what is supported.
+    """
+    options = PlayOptions(rate, loop, loop_mode, topic, size, seed, max_frames, start_s)
+    spec = str(spec).strip()
+    if not spec:
+        raise SourceError(f'no source given; supported: {SUPPORTED}')
+    if spec == 'synthetic' or spec.startswith('synthetic:'):
+        return SyntheticSource(spec.partition(':')[2] or 'approach', options)
+    if spec.isdigit():
+        return CameraSource(int(spec), options)
+    if '://' in spec or spec.startswith('/dev/video'):
+        return CameraSource(spec, options)
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        return _open_folder(path, options)
+    if not path.exists():
+        raise SourceError(f"source '{spec}' does not exist; supported: {SUPPORTED}")
+    suffix = path.suffix.lower()
+    if suffix in IMAGE_SUFFIXES:
+        return StillSource(path, options)
+    if suffix in BAG_SUFFIXES:
+        return BagSource(path, options)
+    return VideoSource(path, options)
+
+
+def _open_folder(path: Path, options: PlayOptions) -> Source:
+    if (path / 'labels.csv').is_file() and (path / 'frames').is_dir():
+        return RecordingSource(path, options)
+    if is_bag_folder(path):
+        return BagSource(path, options)
+    if images_in(path):
+        return FolderSource(path, options)
+    found = sorted(p.name for p in path.iterdir())
+    listing = ', '.join(found[:6]) + (f' and {len(found) - 6} more' if len(found) > 6 else '')
+    raise SourceError(f"folder '{path}' is neither pictures, nor a recording, nor a rosbag2 (it "
+                      f'holds: {listing or "nothing"}); supported: {SUPPORTED}')

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Play video files and live cameras through OpenCV."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from functools import partial
+from pathlib import Path
+
+import cv2
+
+from vjepa_ros.sources.base import (
+    FIRST_STAMP_NS,
+    Play,
+    PlayOptions,
+    Source,
+    SourceError,
+    SourceFrame,
+    SourceLost,
+)
+
+_ASSUMED_RATE_HZ = 30.0
+_log = logging.getLogger(__name__)
+
+
+class VideoSource(Source):
+    """A video file; stamps come from its frame rate."""
+
+    def __init__(self, path: Path, options: PlayOptions):
+        self._path = path
+        capture = self._open()
+        rate = capture.get(cv2.CAP_PROP_FPS)
+        count = int(capture.get(cv2.CAP_PROP_FRAME_COUNT))
+        ok, first = capture.read()
+        capture.release()
+        if not ok:
+            raise SourceError(f"video '{path}' has no readable frame; the file may be damaged or "
+                              'its codec missing in this OpenCV')
+        if not (math.isfinite(rate) and 0.1 <= rate <= 1000):
+            _log.warning("video '%s' tells no usable frame rate (%s): stamps assume %g Hz",
+                         path, rate, _ASSUMED_RATE_HZ)
+            rate = _ASSUMED_RATE_HZ
+        super().__init__(f"video '{path}'", options, (first.shape[1], first.shape[0]), rate,
+                         count if count > 0 else None)
+
+    def _open(self) -> cv2.VideoCapture:
+        capture = cv2.VideoCapture(str(self._path))
+        if not capture.isOpened():
+            raise SourceError(f"'{self._path}' cannot be opened as a video; give a video file "
+                              'that OpenCV reads (such as mp4, avi, mkv, webm)')
+        return capture
+
+    def _play(self) -> Play:
+        capture = self._open()
+        try:
+            number = 0
+            while capture.grab():
+                stamp = FIRST_STAMP_NS + round(number * 1e9 / self._own_rate)
+                yield stamp, partial(self._frame, capture, stamp)
+                number += 1
+        finally:
+            capture.release()
+
+    def _frame(self, capture: cv2.VideoCapture, stamp_ns: int) -> SourceFrame:
+        ok, bgr = capture.retrieve()
+        if not ok:
+            raise SourceError(f'{self.name}: the frame at {stamp_ns / 1e9 - 1:.3f} s cannot be '
+                              'decoded')
+        return SourceFrame(stamp_ns, cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB))
+
+
+class CameraSource(Source):
+    """A webcam or network stream; stamps are the wall clock when a frame arrives.
+
+    Raises
+    ------
+    SourceError
+        When it cannot be opened; names the cameras that are there.
+    SourceLost
+        From iteration, when it stops delivering.
+    """
+
+    live = True
+
+    def __init__(self, device: int | str, options: PlayOptions):
+        self._device = device
+        self._capture = cv2.VideoCapture(device)
+        name = f'camera {device}' if isinstance(device, int) else f"stream '{device}'"
+        if not self._capture.isOpened():
+            found = sorted(p.name for p in Path('/dev').glob('video*'))
+            raise SourceError(f'{name} cannot be opened; video devices here: '
+                              f'{", ".join(found) or "none"} (also check the permissions, and '
+                              'whether another program uses it)')
+        self._capture.set(cv2.CAP_PROP_BUFFERSIZE, 1)
+        if options.size is not None:
+            self._capture.set(cv2.CAP_PROP_FRAME_WIDTH, options.size[0])
+            self._capture.set(cv2.CAP_PROP_FRAME_HEIGHT, options.size[1])
+        if options.rate is not None:
+            self._capture.set(cv2.CAP_PROP_FPS, options.rate)
+        ok, first = self._capture.read()
+        if not ok:
+            self._capture.release()
+            raise SourceError(f'{name} opens but delivers no picture')
+        rate = self._capture.get(cv2.CAP_PROP_FPS)
+        super().__init__(name, options, (first.shape[1], first.shape[0]),
+                         rate if math.isfinite(rate) and rate > 0 else math.nan)
+
+    def close(self) -> None:
+        self._capture.release()
+
+    def _play(self) -> Play:
+        while self._capture.grab():
+            stamp = time.time_ns()
+            yield stamp, partial(self._frame, stamp)
+        raise SourceLost(f'{self.name} stopped delivering pictures')
+
+    def _frame(self, stamp_ns: int) -> SourceFrame:
+        ok, bgr = self._capture.retrieve()
+        if not ok:
+            raise SourceLost(f'{self.name} stopped delivering pictures')
+        return SourceFrame(stamp_ns, cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB))

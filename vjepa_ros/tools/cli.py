@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The console command `vjepa-ros`: hands over to one of its tools."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from vjepa_ros import __version__
+
+COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
+    'demo': ('demo', 'run camera and node as processes over DDS and write a report'),
+    'watch': ('watch', 'run the perception on a camera, video, folder or bag, without ROS'),
+    'bench': ('bench', 'measure the speed of every stage on this machine'),
+    'motion-study': ('motion_study', 'how well the motion score tells motion from stillness'),
+    'looming-study': ('looming_study', 'how exact the time to contact is on known sequences'),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is 0 on success.
+
+    Parameters
+    ----------
+    argv
+        Words after the name of the program; None takes those of this process.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    # Only the first word is read here: a tool declares its own options, and the modules of the
+    # others, with all that they import, are never loaded.
+    command = make_parser().parse_args(words[:1]).command
+    tool = import_module(f'vjepa_ros.tools.{COMMANDS[command][0]}')
+    return tool.main(words[1:])
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the first word."""
+    wide = max(map(len, COMMANDS))
+    parser = argparse.ArgumentParser(
+        prog='vjepa-ros', usage='vjepa-ros [-h] [--version] COMMAND ...',
+        description='V-JEPA 2 obstacle and collision perception.',
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog='commands:\n' + '\n'.join(
+            f'  {name:<{wide}}  {text}' for name, (_, text) in COMMANDS.items())
+        + '\n\n`vjepa-ros COMMAND --help` explains the options of a command.')
+    parser.add_argument('--version', action='version', version=f'vjepa-ros {__version__}')
+    parser.add_argument('command', metavar='COMMAND', choices=tuple(COMMANDS),
+                        help='one of the commands below')
+    return parser
+
+
+if __name__ == '__main__':
+    sys.exit(main())
