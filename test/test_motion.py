@@ -4,6 +4,7 @@
 import cv2
 import numpy as np
 import pytest
+import torch
 
 from vjepa_ros.perception.motion import motion_map, motion_score
 from vjepa_ros.runtime.engine import Engine, EngineConfig
@@ -20,6 +21,15 @@ from vjepa_ros.tools import motion_study
 
 FRAMES, SIZE = 8, 192
 FLOOR = NoiseFloor(np.full(3, 0.01, np.float32), np.full(3, 0.05, np.float32), 0.1)
+
+
+@pytest.fixture(scope='module', autouse=True)
+def one_thread():
+    """Small models gain little from threads, and lose much where other tests run beside them."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope='module')
@@ -272,13 +282,13 @@ def test_held_grey_images_stay_grey():
 
 @pytest.fixture(scope='module')
 def study(shared_data):
-    return motion_study.run(shared_data, settings=[('crop', 4.0), ('letterbox', 8.0)], clips=5)
+    return motion_study.run(shared_data, settings=[('crop', 4.0), ('letterbox', 8.0)], clips=3)
 
 
 @pytest.mark.parametrize('setting', [0, 1], ids=['crop at 4 Hz', 'letterbox at 8 Hz'])
 def test_on_real_recordings_the_score_tells_moving_from_still(study, setting):
     figures = study['settings'][setting]
-    assert figures['moving_clips'] >= 30 and figures['still_clips'] >= 25
+    assert figures['moving_clips'] >= 20 and figures['still_clips'] >= 20
     assert figures['auc_motion_score'] >= 0.95
     assert figures['auc_motion_score'] > figures['auc_token_variance'] + 0.1
     assert figures['still_max'] < 0.05

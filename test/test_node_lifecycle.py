@@ -14,7 +14,16 @@ import pytest
 pytest.importorskip('rclpy')
 
 import rclpy
-from node_fixtures import NODE, SMALL, Camera, Node, node_running, now_ns, slow_node_running
+from node_fixtures import (
+    NODE,
+    SMALL,
+    Camera,
+    Node,
+    limit,
+    node_running,
+    now_ns,
+    slow_node_running,
+)
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.node import NodeNameNonExistentError
 from rclpy.parameter import Parameter
@@ -355,9 +364,9 @@ def test_services_answer_while_an_inference_of_half_a_second_runs(ros, how):
                 call()
                 times[name].append(time.monotonic() - start)
         for name, taken in times.items():
-            assert statistics.median(taken) < 0.05, (name, sorted(taken))
+            assert statistics.median(taken) < limit(0.05), (name, sorted(taken))
             # None of them waited for an inference to end.
-            assert statistics.quantiles(taken, n=10)[-1] < 0.3, (name, sorted(taken))
+            assert statistics.quantiles(taken, n=10)[-1] < limit(0.25), (name, sorted(taken))
 
 
 def test_transitions_do_not_wait_for_an_inference(ros):
@@ -370,7 +379,7 @@ def test_transitions_do_not_wait_for_an_inference(ros):
             wait_for_inference(node)
             start = time.monotonic()
             node.do('deactivate')
-            assert time.monotonic() - start < 1.0
+            assert time.monotonic() - start < limit(1.0)
             returned = now_ns()
             ros.spin_for(1.0)
             assert all(read.stamp_ns(m) <= returned for m in got)
@@ -380,7 +389,7 @@ def test_transitions_do_not_wait_for_an_inference(ros):
         wait_for_inference(node)
         start = time.monotonic()
         node.do('deactivate', 'cleanup')
-        assert time.monotonic() - start < 1.5
+        assert time.monotonic() - start < limit(1.5)
         node.do('configure', 'activate')
         node.next(got)
 
@@ -404,7 +413,7 @@ def test_a_very_long_inference_does_not_block_cleanup_and_a_new_start(ros):
             wait_for_inference(node)
             start = time.monotonic()
             node.do('deactivate', 'cleanup')
-            assert time.monotonic() - start < 3.0
+            assert time.monotonic() - start < limit(3.0)
             node.do('configure', 'activate')
             assert node.state == 'active'
         # The thread of before may still be inside the model.
@@ -425,7 +434,7 @@ def test_a_signal_ends_the_process_quickly_and_cleanly(ros, path, number):
             node.next(got, 2)
         else:
             assert node.state == 'unconfigured'
-        assert node.process.terminate_and_check(number, timeout=20.0) < END_S
+        assert node.process.terminate_and_check(number, timeout=20.0) < limit(END_S)
 
 
 @pytest.mark.parametrize('how', ['torch', 'wait'])
@@ -433,7 +442,7 @@ def test_a_signal_during_a_long_inference_ends_the_process_quickly_and_cleanly(r
     with slow_node_running(ros, 8000, how) as node, Camera(ros), node.listen('assessment'):
         node.do('configure', 'activate')
         wait_for_inference(node)
-        assert node.process.terminate_and_check(signal.SIGINT, timeout=20.0) < END_S
+        assert node.process.terminate_and_check(signal.SIGINT, timeout=20.0) < limit(END_S)
 
 
 def test_a_signal_after_cleanup_during_a_long_inference_ends_the_process_cleanly(ros):
@@ -441,14 +450,14 @@ def test_a_signal_after_cleanup_during_a_long_inference_ends_the_process_cleanly
         node.do('configure', 'activate')
         wait_for_inference(node)
         node.do('deactivate', 'cleanup')
-        assert node.process.terminate_and_check(signal.SIGINT, timeout=20.0) < END_S
+        assert node.process.terminate_and_check(signal.SIGINT, timeout=20.0) < limit(END_S)
 
 
 def test_a_signal_while_the_model_loads_ends_the_process_quickly_and_cleanly(ros):
     with slow_node_running(ros, 0, load_ms=15_000, autostart=True) as node:
         node.process.wait_for_output('loading begins', 60.0)
         time.sleep(0.5)
-        assert node.process.terminate_and_check(signal.SIGINT, timeout=30.0) < END_S
+        assert node.process.terminate_and_check(signal.SIGINT, timeout=30.0) < limit(END_S)
 
 
 @pytest.mark.parametrize('after_s', [0.1, 0.7, 1.5])

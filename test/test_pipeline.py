@@ -165,10 +165,14 @@ def test_the_untrained_flag_is_on_every_result(engine, picture):
     assert Quality.UNTRAINED in one(engine, [picture] * 4).assessment.flags
 
 
-def test_the_state_of_an_assessor_goes_on_in_a_new_perception(engine, picture):
-    state = Assessor()
-    perception = Perception(engine, CONFIG, ['cam'], {'cam': state})
-    assert perception.tracks['cam'].assessor is state
+def test_levels_and_counts_go_on_in_a_perception_that_takes_over(engine, picture):
+    old = Perception(engine, CONFIG, ['cam'])
+    fill(old.tracks['cam'], [picture] * 4)
+    new = Perception(engine, CONFIG, ['cam'])
+    new.take_over(old)
+    assert new.tracks['cam'].assessor is old.tracks['cam'].assessor
+    assert new.tracks['cam'].ring.counts == old.tracks['cam'].ring.counts != Counter()
+    assert len(new.tracks['cam'].ring) == 0
 
 
 def test_a_reset_of_all_cameras_empties_them(engine, picture):

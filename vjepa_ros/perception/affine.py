@@ -32,16 +32,21 @@ class AffineFits:
     """One affine displacement per cell: v(p) = shift + slope (p - centre)."""
 
     theta: np.ndarray        # (C, 6) shift x px, its slopes in x and y px/px; shift y, slopes
-    covariance: np.ndarray   # (C, 6, 6) of theta
+    covariance: np.ndarray   # (C, 6, 6) of theta, or (C, 2, 2) of the shift alone
     residual: np.ndarray     # (C,) weighted mean squared grey difference left
     inliers: np.ndarray      # (C,) share of the window's evidence that agrees with the fit
     misfit: np.ndarray       # (C,) mean difference left over the allowed one, capped, unweighted
-    texture: np.ndarray      # (C, 3) weighted mean gxx, gxy, gyy
 
     @property
     def shift(self) -> np.ndarray:
         """Displacement at the cell's centre, (C, 2) px."""
         return self.theta[:, [0, 3]]
+
+    @property
+    def shift_covariance(self) -> np.ndarray:
+        """Covariance of the shift, (C, 2, 2) px^2."""
+        c = self.covariance
+        return c if c.shape[1] == 2 else c[:, [0, 3]][:, :, [0, 3]]
 
     @property
     def slope(self) -> np.ndarray:
@@ -82,8 +87,9 @@ class WindowFitter:
                 ) -> np.ndarray:
         """Sums per cell and block (C, B, 26), samples weighted by trust (Hs, Ws)."""
         rows, cols, k = self._blocks
-        data = np.stack([s.gxx, s.gxy, s.gyy, s.hx, s.hy, s.energy, s.inside], -1)
-        data = (data * trust[..., None]).astype(np.float32)
+        trust = (trust * s.inside).astype(np.float32)
+        data = np.stack([s.gxx * trust, s.gxy * trust, s.gyy * trust, s.hx * trust, s.hy * trust,
+                         s.energy * trust, trust], -1)
         data = data.reshape(rows, k, cols, k, 7).transpose(0, 2, 4, 1, 3)
         sums = (data.reshape(-1, k * k) @ self._inner).reshape(rows * cols, 42)
         table = np.zeros((rows * cols + 1, 26), np.float32)
@@ -105,7 +111,7 @@ class WindowFitter:
         looseness : displacement error in px that a block may show and still belong
         rounds : number of reweighted solutions
         start : (C, 6) px and px per px, the solution the first weights are taken from
-        thorough : whether the covariance tells of what the model cannot explain
+        thorough : False gives the covariance of the shift alone, as if all else were certain
         """
         count = np.maximum(moments[..., 25], 1e-6)
         evidence = moments[..., 0] + moments[..., 12]
@@ -114,11 +120,11 @@ class WindowFitter:
             _agreement(moments, (start / _SCALE).astype(np.float32), limit)[1]
         for k in range(rounds):
             sums = (weight[:, None] @ moments)[:, 0]
-            matrix, goal = _normal_equations(sums)
+            matrix, goal = (sums @ _GRAM).reshape(-1, 6, 6), sums[:, 18:24]
             # The last part keeps rounding from turning an empty direction into a negative one.
             matrix += self._prior * noise + _EYE * (
                 1e-6 * np.trace(matrix, axis1=1, axis2=2))[:, None, None]
-            if k < rounds - 1:
+            if k < rounds - 1 or not thorough:
                 theta = np.linalg.solve(matrix, goal[..., None])[..., 0]
             else:
                 inverse = np.linalg.inv(matrix.astype(np.float64))
@@ -126,22 +132,27 @@ class WindowFitter:
             left, weight = _agreement(moments, theta, limit)
         total = np.maximum((weight * count).sum(1), 1e-6)
         residual = (weight * left).sum(1) / total
-        # What is left unexplained has slopes every way, as noise has, and so seems to see also
-        # along an edge, where nothing is known: the part of the matrix it makes is doubted.
-        fake = (_FAKE * grain) * (residual * total)[:, None] * self._spread2
-        doubt = (matrix + _EYE * fake[:, None]) * np.maximum(residual, 0.3 * noise)[:, None, None]
+        variance = np.maximum(residual, 0.3 * noise)[:, None, None]
         if thorough:
+            # What is left unexplained has slopes every way, as noise has, and so seems to see
+            # also along an edge, where nothing is known: the part of the matrix it makes is
+            # doubted.
+            fake = (_FAKE * grain) * (residual * total)[:, None] * self._spread2
+            doubt = (matrix + _EYE * fake[:, None]) * variance
             # Noise differs from pixel to pixel, but what a plane or one motion cannot explain
             # is the same over a block: the blocks' gradients show it (Huber's sandwich).
             slope = (theta @ _GRADIENT).reshape(-1, 26, 6)
             slope[:, 18:24] = -_EYE
             pull = weight[..., None] * (moments @ slope)
-            doubt += pull.transpose(0, 2, 1) @ pull
-        covariance = inverse @ doubt @ inverse
+            covariance = inverse @ (doubt + pull.transpose(0, 2, 1) @ pull) @ inverse
+            covariance *= _SCALE[:, None] * _SCALE
+        else:
+            xx, xy, yy = (matrix[:, i, j] for i, j in ((0, 0), (0, 3), (3, 3)))
+            covariance = np.stack([yy, -xy, -xy, xx], -1).reshape(-1, 2, 2) * variance
+            covariance /= (xx * yy - xy * xy)[:, None, None]
         inliers = (weight * evidence).sum(1) / np.maximum(evidence.sum(1), 1e-6)
         misfit = np.minimum(left / limit, 2.0).mean(1)
-        return AffineFits(theta * _SCALE, covariance * (_SCALE[:, None] * _SCALE), residual,
-                          inliers, misfit, sums[:, [0, 6, 12]] / total[:, None])
+        return AffineFits(theta * _SCALE, covariance, residual, inliers, misfit)
 
     def own(self, moments: np.ndarray) -> np.ndarray:
         """Moments (C, 26) of the cell in the middle of the window alone."""
@@ -222,15 +233,6 @@ def _translations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return out
 
 
-def _normal_equations(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Matrix (C, 6, 6) and right side (C, 6) from summed moments (C, 26)."""
-    xx, xy, yy = (sums[:, i:i + 6][:, _SQUARES] for i in (0, 6, 12))
-    matrix = np.empty((len(sums), 6, 6), np.float32)
-    matrix[:, :3, :3], matrix[:, :3, 3:] = xx, xy
-    matrix[:, 3:, :3], matrix[:, 3:, 3:] = xy, yy
-    return matrix, sums[:, 18:24]
-
-
 def _energy_terms(theta: np.ndarray) -> np.ndarray:
     """Coefficients (N, 26) with which moments give the grey difference left by theta (N, 6)."""
     out = np.empty((len(theta), 26), np.float32)
@@ -266,4 +268,5 @@ def _gradient() -> np.ndarray:
 
 
 _GRADIENT = _gradient()
+_GRAM = _GRADIENT.reshape(6, 26, 6).transpose(1, 0, 2).reshape(26, 36).copy()
 _LEFT, _RIGHT, _COLLECT = _collection()

@@ -142,7 +142,7 @@ class Result:
         The summary.
     motion_map, looming_map
         (Hp, Wp) float32 on the patch grid, NaN where unknown or outside the image; None when
-        not computed. Motion 0..1; looming rate [1/s].
+        nobody asked for it. Motion 0..1; looming rate [1/s].
     looming
         The field on its own cell grid over the whole image (`LoomingField`), or None.
     features

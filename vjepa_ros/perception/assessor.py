@@ -12,6 +12,7 @@ from vjepa_ros.perception.collision import Threat, contact_probability
 from vjepa_ros.perception.settings import Settings
 
 NS = 1e9
+LOW_TEXTURE = 0.25     # known part of the region of interest below which to say so
 SETTLE_RESULTS = 3    # results after a reset that carry the warming-up flag
 
 
@@ -83,7 +84,7 @@ class Assessor:
         motion = self._motion.update(motion, stamp_ns, settings)
         if math.isnan(rate):
             flags |= Quality.LOOMING_UNKNOWN
-        if threat.known_fraction < settings.min_known:
+        if threat.known_fraction < LOW_TEXTURE:
             flags |= Quality.LOW_TEXTURE
         closing = rate > settings.looming_threshold
         ttc = 1.0 / rate if closing else (math.nan if math.isnan(rate) else math.inf)

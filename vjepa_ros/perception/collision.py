@@ -23,7 +23,10 @@ from vjepa_ros.perception.settings import Settings
 
 MIN_CELLS = 3        # a region of fewer cells is taken for noise
 PEAK_CELLS = 6       # cells that the looming of the course is averaged over
-BELOW_MARGIN = 0.5   # the margin downwards, relative to sideways: the ground passes below
+COURSE_CELLS = 1.5   # weight of cells on course that makes their region, or the peak, count whole
+# The margin up and down relative to sideways: the ground ahead of a fast robot passes below the
+# camera at a few degrees only, while what stands in the way reaches to the height of the camera.
+UPRIGHT_MARGIN = 0.2
 
 
 @dataclass(frozen=True)
@@ -151,23 +154,29 @@ def _course_weight(field: LoomingField, rate: np.ndarray, focal: float,
     """1 where the camera will meet the cell, falling to 0 with the miss angle; (Hc, Wc)."""
     speed = np.maximum(rate, 1e-3)[..., None]
     miss = np.abs(np.nan_to_num(field.flow)) / speed          # px by which the camera passes it
-    # A cell is met when the miss is inside the cell itself or inside the robot's margin.
-    half = 0.5 * field.cell_px
-    reach_x = half + settings.collision_margin * focal
-    reach_y = half + BELOW_MARGIN * settings.collision_margin * focal
-    return np.exp(-0.5 * ((miss[..., 0] / reach_x) ** 2 + (miss[..., 1] / reach_y) ** 2))
+    # Meeting any part of a cell is meeting it; its edge is not sharp, its fit reaches further.
+    beside = np.maximum(0.0, miss - 0.4 * field.cell_px)
+    wide = max(1.0, settings.collision_margin * focal)
+    return np.exp(-0.5 * ((beside[..., 0] / wide) ** 2
+                          + (beside[..., 1] / max(1.0, UPRIGHT_MARGIN * wide)) ** 2))
 
 
 def _peak(rate: np.ndarray, weight: np.ndarray,
           usable: np.ndarray) -> tuple[float, tuple[int, int]]:
-    """Mean of the strongest weighted cells [1/s] and the place of the strongest."""
-    strength = np.where(usable, np.maximum(rate, 0.0) * weight, 0.0)
+    """Weighted looming rate of the strongest cells [1/s], and the place of the strongest."""
+    weight = np.where(usable, weight, 0.0)
     # One cell alone is noise: average 3x3 so that neighbours have to agree.
-    smooth = cv2.blur(strength.astype(np.float32), (3, 3), borderType=cv2.BORDER_REPLICATE)
-    count = min(PEAK_CELLS, smooth.size)
-    top = np.argpartition(smooth.ravel(), -count)[-count:]
-    row, col = divmod(int(np.argmax(smooth)), smooth.shape[1])
-    return float(smooth.ravel()[top].mean()), (row, col)
+    strength = cv2.blur((np.maximum(rate, 0.0) * weight).astype(np.float32), (3, 3),
+                        borderType=cv2.BORDER_REPLICATE)
+    count = min(PEAK_CELLS, strength.size)
+    top = np.argpartition(strength.ravel(), -count)[-count:]
+    share = weight.ravel()[top]
+    total = float(share.sum())
+    place = divmod(int(np.argmax(strength)), strength.shape[1])
+    if total <= 0:
+        return 0.0, place
+    mean = float((share * rate.ravel()[top]).sum()) / total
+    return max(0.0, mean) * min(1.0, total / COURSE_CELLS), place
 
 
 def _regions(field: LoomingField, rate: np.ndarray, usable: np.ndarray, course: np.ndarray,
@@ -198,12 +207,14 @@ def _region(field: LoomingField, rate: np.ndarray, cells: np.ndarray, course: np
     xs, ys = field.centers[rows, cols, 0], field.centers[rows, cols, 1]
     x0, x1 = max(0.0, (xs.min() - half) * scale), min(size[0], (xs.max() + half) * scale)
     y0, y1 = max(0.0, (ys.min() - half) * scale), min(size[1], (ys.max() + half) * scale)
-    looming = float(np.median(rate[cells]))
+    # On course when enough of it will be met; then what counts is the part that will be.
+    share = course[cells] * field.confidence[cells]
+    on_course = float(share.sum()) >= COURSE_CELLS
+    looming = (float((share * rate[cells]).sum() / share.sum()) if on_course
+               else float(np.median(rate[cells])))
     x, y = 0.5 * (x0 + x1), 0.5 * (y0 + y1)
     third = x / size[0]
     side = 'LEFT' if third < 1 / 3 else 'RIGHT' if third > 2 / 3 else 'CENTER'
-    # The region is on course when a good part of one of its cells will be met.
-    on_course = float(np.sort(course[cells])[-MIN_CELLS:].mean()) > 0.5
     return Region(float(x0), float(y0), float(x1 - x0), float(y1 - y0), optics.bearing(x),
                   optics.elevation(y), 1.0 / looming, looming, side,
                   float(field.confidence[cells].mean()), on_course)

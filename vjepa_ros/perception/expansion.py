@@ -26,7 +26,7 @@ from vjepa_ros.perception.rotation import (
 )
 
 _CAUTION = 1.0          # stated standard errors are multiplied by it (model errors)
-_WANTED_S = (0.01, 0.05)  # standard error 1/s, absolute and relative, that needs no wider window
+_WANTED_S = (0.015, 0.06)  # standard error 1/s, absolute and relative, that needs no wider window
 _DOUBT_S = (0.02, 0.25)  # standard error 1/s, absolute and relative, at which confidence is half
 _STATIC_ODDS = 1.5      # a cell belongs to the still scene rather than to a mover, beforehand
 _ANY_LOOMING = 0.3      # width over which the looming per step of a mover may differ
@@ -82,7 +82,7 @@ class View:
 
     def camera_motion(self, fits: AffineFits, start: CameraMotion | None = None) -> CameraMotion:
         """Motion of the camera from displacements newer to older frame, refining start."""
-        cov = fits.covariance[:, [0, 3]][:, :, [0, 3]]
+        cov = fits.shift_covariance
         use = np.flatnonzero((fits.inliers > 0.25) & (cov[:, 0, 0] + cov[:, 1, 1] < 9.0)
                              & (fits.misfit < 1.0))
         use = use[::max(1, len(use) // 150)]
@@ -97,7 +97,7 @@ class View:
     def turn_affine(self, rotation: np.ndarray) -> np.ndarray:
         """The same at the cells with its slopes, (C, 6) like AffineFits.theta."""
         x, y, depth = turned(self.rays[:, 0], self.rays[:, 1], rotation)
-        r = matrix(rotation)
+        r = np.array(matrix(rotation))
         out = np.empty((len(x), 6))
         for k, end in ((0, x), (1, y)):
             out[:, 3 * k] = (end - self.rays[:, k]) * self.focal_px
@@ -121,12 +121,12 @@ def pair_looming(fits: AffineFits, view: View, rough: CameraMotion,
     """
     rays, focal = view.rays, view.focal_px
     motion = view.camera_motion(fits, rough)
-    cov_shift = fits.covariance[:, [0, 3]][:, :, [0, 3]]
+    cov_shift = fits.shift_covariance
     ends = rays + fits.shift / focal
     x, y, depth = unturned(ends[:, 0], ends[:, 1], motion.rotation)
     out = np.stack([x, y], -1)
     shift = out - rays                                   # without rotation, unit focal length
-    r = matrix(motion.rotation).T
+    r = np.array(matrix(motion.rotation)).T
     turn = (r[:2, :2] - out[..., None] * r[2, :2]) / depth[:, None, None]
     slope = turn @ (fits.slope + np.eye(2)) - np.eye(2)
     a, variance = _across(slope, fits.covariance[:, _SLOPES][:, :, _SLOPES], shift * focal, slant)

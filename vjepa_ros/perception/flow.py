@@ -36,7 +36,7 @@ class Samples:
     hy: np.ndarray
     energy: np.ndarray  # (Hs, Ws) mean of (gradient . v0 - It) squared
     change: np.ndarray  # (Hs, Ws) energy(v0), the mean squared grey difference at v0
-    inside: np.ndarray  # (Hs, Ws) fraction of the sample whose match lies inside the older frame
+    inside: np.ndarray  # (Hs, Ws) 1 where the match lies inside the older frame, else 0
     exposure: tuple[float, float]  # gain and offset the older frame was given
 
 
@@ -63,6 +63,12 @@ def _pixels(w: int, h: int) -> np.ndarray:
     return np.dstack(np.meshgrid(np.arange(w, dtype=np.float32), np.arange(h, dtype=np.float32)))
 
 
+@lru_cache(maxsize=8)
+def _samples(w: int, h: int) -> np.ndarray:
+    """Coordinates x, y (h // 4, w // 4, 2) of the middle of every sample."""
+    return block_mean(_pixels(w, h))
+
+
 class FlowMeter:
     """Dense displacement between frames of one size (holds the DIS object and the pixel grid)."""
 
@@ -71,46 +77,54 @@ class FlowMeter:
         w, h = size
         self.size = size
         self._fine = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_FAST)
-        self._fine.setVariationalRefinementIterations(2)
+        self._fine.setVariationalRefinementIterations(0)
         self._rough = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_ULTRAFAST)
         self._back = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_ULTRAFAST)
         self._back.setFinestScale(1)
         self._back.setPatchStride(5)
         self._back.setGradientDescentIterations(8)
-        self._samples = block_mean(_pixels(w, h))
+        self._samples = _samples(w, h)
 
-    def dense(self, newer: np.ndarray, older: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Displacement from each pixel of the newer frame to the older one.
+    def dense(self, newer: np.ndarray, older: np.ndarray,
+              search: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """Displacement from the newer frame to the older one.
+
+        search looks for a large motion of the whole image first.
 
         Returns
         -------
-        flow : (h, w, 2) float32 in px
+        flow : (h // 4, w // 4, 2) float32 in px, per sample
         miss : (h // 4, w // 4) float32, px by which going there and back misses the start
         """
-        guess = self.global_motion(newer, older)
+        guess = self.global_motion(newer, older) if search else None
         if guess is not None:
             older = cv2.warpAffine(older, guess, self.size,
                                    flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
                                    borderMode=cv2.BORDER_REPLICATE)
-        flow = self._fine.calc(newer, older, None)
+        flow = block_mean(self._fine.calc(newer, older, None))
         # The way back is only checked, so half the resolution does.
         back = self._back.calc(block_mean(older, 2), block_mean(newer, 2), None)
-        there = block_mean(flow)
-        home = cv2.remap(back, (self._samples + there) * 0.5 - 0.25, None, cv2.INTER_LINEAR,
+        home = cv2.remap(back, (self._samples + flow) * 0.5 - 0.25, None, cv2.INTER_LINEAR,
                          borderMode=cv2.BORDER_REPLICATE)
-        miss = cv2.magnitude(*cv2.split(there + 2 * home))
+        miss = cv2.magnitude(*cv2.split(flow + 2 * home))
         if guess is not None:
-            pixels = _pixels(*self.size)
-            flow = cv2.transform(pixels + flow, guess) - pixels
+            flow = cv2.transform(self._samples + flow, guess) - self._samples
         return flow, miss
 
-    def speeds(self, newer: np.ndarray, older: np.ndarray) -> tuple[float, float]:
-        """Displacement in px that 90 and 98 % of the image stay below, roughly measured."""
+    def pace(self, newer: np.ndarray, older: np.ndarray) -> tuple[float, float, float]:
+        """How fast the image moves, roughly measured.
+
+        Returns the displacement in px that 90 and 98 % of the image stay below, and the
+        relative expansion or shrinking that 98 % do.
+        """
         size = (self.size[0] // 2, self.size[1] // 2)
         newer, older = (cv2.resize(g, size, interpolation=cv2.INTER_AREA) for g in (newer, older))
-        flow = self._rough.calc(newer, older, None)[::4, ::4]
-        typical, fastest = np.percentile(np.hypot(flow[..., 0], flow[..., 1]), [90, 98])
-        return 2 * float(typical), 2 * float(fastest)
+        flow = 2 * self._rough.calc(newer, older, None)[::4, ::4]   # every 8 px
+        typical, fastest = np.percentile(cv2.magnitude(*cv2.split(flow)), [90, 98])
+        even = cv2.blur(flow, (5, 5))
+        expansion = (even[2:-2, 4:, 0] - even[2:-2, :-4, 0]
+                     + even[4:, 2:-2, 1] - even[:-4, 2:-2, 1]) / (2 * 32)
+        return float(typical), float(fastest), float(np.percentile(np.abs(expansion), 98))
 
     def global_motion(self, newer: np.ndarray, older: np.ndarray) -> np.ndarray | None:
         """Rough scaling and shift (2, 3) from newer to older pixels, None when near identity.
@@ -168,41 +182,33 @@ class Aligner:
 
         Parameters
         ----------
-        flow : (any, any, 2) in px of the full resolution
+        flow : (Hs, Ws, 2) in px of the full resolution
         base : (Hs, Ws, 2) px; the displacement v of the evidence is the one beyond it
         exposure : gain and offset that bring the older frame to the newer one's brightness,
             None measures them
         """
         h, w = self.newer.shape
         step, n = SAMPLE_PX // self.reduce, self.reduce
-        flow = _resize(flow, w, h)
-        at = self.grid + flow * (1 / n)
+        ends = _samples(w * n, h * n) + flow
+        inside = ((ends > 4.0) & (ends < (w * n - 5.0, h * n - 5.0))).all(-1).astype(np.float32)
+        beyond = flow if base is None else flow - base
+        flow = cv2.resize(flow, (w, h), interpolation=cv2.INTER_LINEAR)
+        at = self.grid + (flow if n == 1 else flow * (1 / n))
         moved = cv2.remap(self.older, at, None, cv2.INTER_LINEAR,
                           borderMode=cv2.BORDER_REPLICATE)
-        inside = cv2.inRange(at, (1.0, 1.0, 0.0, 0.0), (w - 2.0, h - 2.0, 0.0, 0.0))
-        inside = inside.astype(np.float32) * (1 / 255)
-        covered = block_mean(inside, step)
         if exposure is None:
-            exposure = _exposure(block_mean(self.newer, step), block_mean(moved, step), covered)
+            exposure = _exposure(block_mean(self.newer, step), block_mean(moved, step), inside)
         moved = cv2.addWeighted(moved, exposure[0], moved, 0.0, exposure[1])
-        change = (moved - self.newer) * inside
+        change = moved - self.newer
         # Mean slope of both frames: second-order convergence (Malis, "Improving vision-based
         # control using efficient second-order minimization techniques", ICRA 2004).
-        ix, iy = gradient(moved)
-        inside *= 0.5 / n
-        ix = (ix + self.slopes[0]) * inside
-        iy = (iy + self.slopes[1]) * inside
-        beyond = flow if base is None else flow - _resize(base, w, h)
-        u, v = cv2.split(beyond)
+        ix, iy = (cv2.addWeighted(s, 0.5 / n, t, 0.5 / n, 0.0)
+                  for s, t in zip(gradient(moved), self.slopes, strict=True))
+        u, v = cv2.split(cv2.resize(beyond, (w, h), interpolation=cv2.INTER_LINEAR))
         goal = ix * u + iy * v - change
         means = (block_mean(c, step) for c in (ix * ix, ix * iy, iy * iy, ix * goal, iy * goal,
                                                goal * goal, change * change))
-        return Samples(*means, covered, exposure)
-
-
-def _resize(field: np.ndarray, w: int, h: int) -> np.ndarray:
-    way = cv2.INTER_AREA if len(field) > h else cv2.INTER_LINEAR
-    return cv2.resize(field, (w, h), interpolation=way)
+        return Samples(*means, inside, exposure)
 
 
 def noise_energy(s: Samples) -> float:

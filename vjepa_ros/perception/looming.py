@@ -16,7 +16,6 @@ from vjepa_ros.perception.flow import (
     SAMPLE_PX,
     Aligner,
     FlowMeter,
-    block_mean,
     grain,
     noise_energy,
     signal_share,
@@ -24,6 +23,7 @@ from vjepa_ros.perception.flow import (
 
 _DEFAULT_VIEW = math.radians(65.0)   # horizontal field of view assumed without a focal length
 _PROBE_S = 0.1   # age of the frame that shows how fast the image moves
+_MOST_EXPANSION = 0.1   # relative change of size between the frames compared
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,6 @@ class LoomingSettings:
         by the choice of the older frame, and nearly all below twice it
     looseness_px : displacement error in px that a block may show and still belong to its window
     slant : spread of the relative change of 1/distance over a surface that is expected, 1/px
-    min_contrast : standard deviation in grey levels below which a window counts as textureless
     min_confidence : confidence below which looming is unknown (NaN)
     """
 
@@ -49,7 +48,6 @@ class LoomingSettings:
     target_px: float = 12.0
     looseness_px: float = 0.15
     slant: float = 0.01
-    min_contrast: float = 2.0
     min_confidence: float = 0.3
 
     def __post_init__(self) -> None:
@@ -132,10 +130,10 @@ class LoomingEstimator:
         view = View((self._centers - (cx, cy)) / focal, (self._samples - (cx, cy)) / focal, focal)
         newest = self._crop(newest)
         ages = [(newest_ns - ns) * 1e-9 for ns, _ in history[:-1]]
-        k = self._older_frame(newest, ages, history)
+        k, large = self._older_frame(newest, ages, history)
         if k is None:
             return None
-        pair = self._compare(newest, self._crop(history[k][1]), ages[k], view)
+        pair = self._compare(newest, self._crop(history[k][1]), ages[k], view, large)
         return self._field(pair, (w, h))
 
     def _prepare(self, w: int, h: int) -> None:
@@ -167,30 +165,32 @@ class LoomingEstimator:
                                          self._left:self._left + cols * c])
 
     def _older_frame(self, newest: np.ndarray, ages: list[float],
-                     history: Sequence[tuple[int, np.ndarray]]) -> int | None:
-        """Index of the frame to compare with: old enough to see slow motion, not older.
+                     history: Sequence[tuple[int, np.ndarray]]) -> tuple[int | None, bool]:
+        """Index of the frame to compare with, and whether to expect a large displacement.
 
         Noise counts less over a longer time, but fast parts are lost when they move too far.
         """
         s = self.settings
         usable = [k for k, a in enumerate(ages) if a <= s.max_baseline_s]
         if not usable:
-            return len(ages) - 1 if ages[-1] <= s.max_gap_s else None
+            return (len(ages) - 1 if ages[-1] <= s.max_gap_s else None), True
         if len(usable) == 1:
-            return usable[0]
+            return usable[0], True
         near = min(usable, key=lambda k: abs(ages[k] - _PROBE_S))
-        typical, fastest = self._meter.speeds(newest, self._crop(history[near][1]))
-        most = self._meter.size[0] / 384 * ages[near]
-        wanted = min(s.target_px * most / max(typical, 1e-3),
-                     2 * s.target_px * most / max(fastest, 1e-3), s.max_baseline_s)
-        return min(usable, key=lambda k: abs(math.log(ages[k] / wanted)))
+        typical, fastest, expansion = self._meter.pace(newest, self._crop(history[near][1]))
+        goal = s.target_px * self._meter.size[0] / 384
+        wanted = ages[near] * min(goal / max(typical, 1e-3), 2 * goal / max(fastest, 1e-3),
+                                  _MOST_EXPANSION / max(expansion, 1e-3))
+        wanted = min(wanted, s.max_baseline_s)
+        best = min(usable, key=lambda k: abs(math.log(ages[k] / wanted)))
+        return best, fastest * ages[best] / ages[near] > goal
 
-    def _compare(self, newer: np.ndarray, older: np.ndarray, dt_s: float,
-                 view: View) -> PairLooming:
+    def _compare(self, newer: np.ndarray, older: np.ndarray, dt_s: float, view: View,
+                 large: bool) -> PairLooming:
         """Looming from one pair of frames, over the cells in order."""
         s, grid = self.settings, self._narrow
-        flow, miss = self._meter.dense(newer, older)
-        trust = 1 / (1 + (miss / (1.5 + 0.05 * np.hypot(*cv2.split(block_mean(flow))))) ** 4)
+        flow, miss = self._meter.dense(newer, older, large)
+        trust = 1 / (1 + (miss / (1.5 + 0.05 * cv2.magnitude(*cv2.split(flow)))) ** 4)
         # First at half the resolution, to get near enough and to learn the rotation.
         samples = Aligner(newer, older, 2).samples(flow)
         noise = noise_energy(samples)

@@ -9,6 +9,7 @@ tried from the simplest: the camera did not turn, it only turned, it turned and 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,15 +38,17 @@ class CameraMotion:
     kind: str                     # 'still', 'turn', 'move' or 'unknown'
 
 
-def matrix(rotation: np.ndarray) -> np.ndarray:
+def matrix(rotation: np.ndarray) -> tuple[tuple[float, float, float], ...]:
     """Rotation matrix (3, 3) of a rotation vector in rad (Rodrigues)."""
-    angle = float(np.linalg.norm(rotation))
-    x, y, z = rotation
-    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    if angle < 1e-8:
-        return np.eye(3) + cross
-    return (np.eye(3) + np.sin(angle) / angle * cross
-            + (1 - np.cos(angle)) / angle ** 2 * cross @ cross)
+    x, y, z = (float(v) for v in rotation)
+    angle2 = x * x + y * y + z * z
+    angle = math.sqrt(angle2)
+    s, c = (1.0, 0.5) if angle < 1e-6 else (math.sin(angle) / angle,
+                                            (1 - math.cos(angle)) / angle2)
+    d = 1 - c * angle2
+    return ((d + c * x * x, c * x * y - s * z, c * x * z + s * y),
+            (c * x * y + s * z, d + c * y * y, c * y * z - s * x),
+            (c * x * z - s * y, c * y * z + s * x, d + c * z * z))
 
 
 def unturned(x: np.ndarray, y: np.ndarray,
@@ -54,10 +57,9 @@ def unturned(x: np.ndarray, y: np.ndarray,
 
     Also returns the depth of the new ray, by which the old one was divided.
     """
-    r = matrix(rotation)
-    depth = np.maximum(r[0, 2] * x + r[1, 2] * y + r[2, 2], 0.05)
-    return ((r[0, 0] * x + r[1, 0] * y + r[2, 0]) / depth,
-            (r[0, 1] * x + r[1, 1] * y + r[2, 1]) / depth, depth)
+    (a, b, c), (d, e, f), (g, h, i) = matrix(rotation)
+    depth = np.maximum(c * x + f * y + i, 0.05)
+    return (a * x + d * y + g) / depth, (b * x + e * y + h) / depth, depth
 
 
 def turned(x: np.ndarray, y: np.ndarray,

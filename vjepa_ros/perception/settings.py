@@ -41,7 +41,8 @@ class Settings:
     min_confidence
         Cells of the looming field below this confidence are unknown.
     min_known
-        With less than this part of the region of interest known, the level is UNKNOWN.
+        With less than this part of the region of interest known, and nothing seen coming, the
+        level is UNKNOWN. Below a quarter the assessment is flagged low_texture in any case.
     max_frame_age
         Older frames give an assessment flagged stale with level UNKNOWN [s].
     """
@@ -62,7 +63,7 @@ class Settings:
     roi: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
     collision_margin: float = 0.05
     min_confidence: float = 0.3
-    min_known: float = 0.25
+    min_known: float = 0.05
     max_frame_age: float = 1.0
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ from vjepa_ros.perception.settings import Settings
 from vjepa_ros.runtime.noise import NoiseFloor
 
 NS = 1e9
-PATCH = 16
+MIN_LOOMING_SIDE = 64   # px; optical flow needs a few cells in each direction
 
 
 @dataclass(frozen=True)
@@ -151,9 +151,9 @@ class Track:
         return Optics(*self.intrinsics, assumed=False)
 
     def looming(self) -> LoomingField | None:
-        """The looming field at the newest frame (computed once per frame)."""
+        """The looming field at the newest frame (computed once per frame); None = unknown."""
         newest = self.ring.newest_ns
-        if newest is None:
+        if newest is None or min(self.ring.newest('gray').shape) < MIN_LOOMING_SIDE:
             return None
         if self._last is None or self._last[0] != newest:
             optics, width = self.optics(), self.ring.newest('gray').shape[1]
@@ -193,10 +193,12 @@ class Track:
         view, optics = self.view, self.optics()
         motion, score = None, math.nan
         clock = time.perf_counter()
-        # One frame repeated shows no change, whatever moves: that is unknown, not stillness.
-        if features is not None and sample.distinct > 1:
+        if features is not None:
             valid = view.patch_valid() > 0.5
             motion = motion_map(features, floor, self._clip, valid)
+            if sample.distinct < 2:
+                # One frame repeated shows no change, whatever moves: unknown, not stillness.
+                motion = np.full_like(motion, np.nan)
             score = motion_score(motion, mask=valid & roi_mask(view, settings.roi))
             clock = _lap(timings, 'motion', clock)
         field = self.looming() if wants.looming else None
@@ -205,11 +207,7 @@ class Track:
         threat = find_threats(field, self.ring.size, optics, settings)
         flags |= self._quality(sample, optics, age_s, settings)
         scores = self.assessor.update(threat, score, sample.newest_ns, flags, settings)
-        grid = None
-        if field is not None:
-            grid = sample_to_patches(
-                np.where(field.confidence >= settings.min_confidence, field.rate, np.nan),
-                field.centers, field.gray_size, view)
+        grid = self._looming_map(field, settings) if wants.looming else None
         _lap(timings, 'assess', clock)
         assessment = Assessment(
             camera=self.name, stamp_ns=sample.newest_ns, frame_id=sample.frame_id,
@@ -235,6 +233,13 @@ class Track:
         if optics.assumed:
             flags |= Quality.ASSUMED_INTRINSICS
         return flags
+
+    def _looming_map(self, field: LoomingField | None, settings: Settings) -> np.ndarray:
+        """The field on the patch grid (Hp, Wp), NaN where unknown."""
+        if field is None:
+            return np.full(self.view.patch_valid().shape, np.nan, np.float32)
+        rate = np.where(field.confidence >= settings.min_confidence, field.rate, np.nan)
+        return sample_to_patches(rate, field.centers, field.gray_size, self.view)
 
     def _gray(self, rgb: np.ndarray) -> np.ndarray:
         height, width = rgb.shape[:2]

@@ -40,6 +40,8 @@ class Signals:
 def main(args: list[str] | None = None) -> None:
     """Run the node until SIGINT or SIGTERM; exits 0."""
     signals = Signals()
+    # Idle threads of NumPy's matrix library spin on the cores that the encoder needs.
+    os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
     try:
         # Imported here because PyTorch takes seconds, in which Ctrl-C must work too.
         from vjepa_ros.ros.node import VjepaNode, rclpy, spin_until

@@ -103,10 +103,8 @@ class Outputs:
             **{name: lambda name=name: Float32(data=float(getattr(a, name))) for name in SCALARS},
             'assessment': lambda: convert.cloud(header, pack_assessment(a, how.latency_ms)),
             'obstacles': lambda: convert.cloud(header, pack_regions(a.regions)),
-            'motion_map': lambda: convert.image(
-                header, _grid(result.motion_map, result), '32FC1'),
-            'looming_map': lambda: convert.image(
-                header, _grid(result.looming_map, result), '32FC1'),
+            'motion_map': lambda: convert.image(header, result.motion_map, '32FC1'),
+            'looming_map': lambda: convert.image(header, result.looming_map, '32FC1'),
             'map_info': lambda: _map_info(header, result, how.optics),
             'features': lambda: convert.feature_cloud(
                 header, reduce_features(result.features, how.features_reduce)),
@@ -133,13 +131,6 @@ def reduce_features(features: np.ndarray, how: str) -> np.ndarray:
     if how == 'mean':
         return features.mean(axis=0)
     return features.reshape(-1, *features.shape[2:])
-
-
-def _grid(values: np.ndarray | None, result: Result) -> np.ndarray:
-    """A map on the patch grid; all NaN when nothing is known."""
-    if values is None:
-        return np.full(result.view.patch_valid().shape, np.nan, np.float32)
-    return values
 
 
 def _map_info(header: Header, result: Result, optics: Optics) -> CameraInfo:

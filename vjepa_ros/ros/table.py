@@ -177,8 +177,8 @@ TABLE: tuple[Param, ...] = (
           'within this angle', low=0.0, high=1.0, unit='rad'),
     Param('min_confidence', float, 0.3, 'Looming below this confidence is unknown', low=0.0,
           high=1.0),
-    Param('min_known', float, 0.25, 'With less of the region of interest known, the level is '
-          'unknown', low=0.0, high=1.0),
+    Param('min_known', float, 0.05, 'With less of the region of interest known, and nothing '
+          'seen coming, the level is unknown', low=0.0, high=1.0),
     # Outputs.
     Param('features.reduce', str, 'last', 'Which tubelets ~/NAME/features holds',
           choices=('last', 'mean', 'all')),
@@ -230,11 +230,11 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
     return Settings(**fields)
 
 
-def markdown() -> str:
-    """The table as it stands in the README."""
+def markdown(rows: Iterable[Param] = ()) -> str:
+    """Rows (default: those of the node) as the table that stands in the README."""
     lines = ['| Parameter | Type | Default | Allowed | Unit | Effect | Meaning |',
              '|---|---|---|---|---|---|---|']
-    for row in (*TABLE, *camera_rows('NAME')):
+    for row in rows or (*TABLE, *camera_rows('NAME')):
         default = list(row.default) if isinstance(row.default, tuple) else row.default
         shown = str(default).lower() if row.kind is bool else repr(default)
         lines.append(f'| `{row.name}` | {KINDS[row.kind]} | `{shown}` | {row.range_text} | '

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -13,6 +14,7 @@ from vjepa_ros import __version__
 COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'demo': ('demo', 'run camera and node as processes over DDS and write a report'),
     'watch': ('watch', 'run the perception on a camera, video, folder or bag, without ROS'),
+    'survey': ('survey', 'run the node on several recordings and collect figures and pictures'),
     'bench': ('bench', 'measure the speed of every stage on this machine'),
     'motion-study': ('motion_study', 'how well the motion score tells motion from stillness'),
     'looming-study': ('looming_study', 'how exact the time to contact is on known sequences'),
@@ -31,6 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Only the first word is read here: a tool declares its own options, and the modules of the
     # others, with all that they import, are never loaded.
     command = make_parser().parse_args(words[:1]).command
+    # Read when NumPy is loaded: the idle threads of its matrix library spin on the cores that the
+    # encoder needs, which nearly doubles the time per result on two cores.
+    os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
     tool = import_module(f'vjepa_ros.tools.{COMMANDS[command][0]}')
     return tool.main(words[1:])
 

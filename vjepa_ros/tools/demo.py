@@ -200,6 +200,9 @@ class Demo:
         children.check(may_end=tuple(children.all))
         for name in self.status.parts:
             self.status.parts[name] = 'ended'
+        if not self.recording.results:
+            raise ProcessFailed(f'{self.plan.name} ended before the first clip was full, so there '
+                                'is nothing to report (a clip takes about 2 s)')
 
     def _write(self, work: Path, view: View) -> tuple[dict[str, Any], Path | None]:
         self.status.phase = f'writing {self.out_dir}'
@@ -235,7 +238,8 @@ class Demo:
             'date': datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
             'frames_in': came, 'device': model.get('device', 'unknown'),
             'model': model.get('model', 'unknown'), 'trained': model.get('trained') == 'True',
-            'configuration': {name: model[name] for name in shown if name in model},
+            'configuration': {**{name: model[name] for name in shown if name in model},
+                              'image_transport': self.transport},
             'notes': notes}
 
     def _hint(self) -> str:

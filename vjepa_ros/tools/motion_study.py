@@ -55,13 +55,13 @@ class Recording:
 
 
 RECORDINGS = (
-    Recording('cup.mp4', True, hold_every=55),
-    Recording('box.mp4', True, 1.6, 13.2, hold_every=110),  # the box rests before and after
-    Recording('motorway.mp4', True, hold_every=55),
-    Recording('donkey_tub_bag', True, hold_every=250, topic='/camera/image/compressed'),
-    Recording('himax_2', True, hold_every=10),
-    Recording('himax_10', True, hold_every=10),
-    Recording('kitti_street', True, hold_every=15),
+    Recording('cup.mp4', True, hold_every=80),
+    Recording('box.mp4', True, 1.6, 13.2, hold_every=160),  # the box rests before and after
+    Recording('motorway.mp4', True, hold_every=80),
+    Recording('donkey_tub_bag', True, hold_every=400, topic='/camera/image/compressed'),
+    Recording('himax_2', True, hold_every=12),
+    Recording('himax_10', True, hold_every=12),
+    Recording('kitti_street', True, hold_every=20),
     Recording('euroc_still', False),
 )
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -97,7 +98,8 @@ def evenly(pictures: Iterable[tuple[int, T]], fps: float) -> Iterator[T]:
     for stamp, picture in pictures:
         if held is not None:
             time_s += min(MAX_STILL_S, max(0.0, (stamp - held[0]) / 1e9))
-            while shown < round(time_s * fps):
+            # A little early is on time: the stamps of a camera are not perfectly even.
+            while shown < math.ceil(time_s * fps - 0.25):
                 yield held[1]
                 shown += 1
         held = stamp, picture

@@ -19,8 +19,10 @@ from pathlib import Path
 
 import vjepa_ros
 
-# By default glibc maps and unmaps fresh pages for every large message.
-MEMORY = {'MALLOC_MMAP_THRESHOLD_': str(32 << 20), 'MALLOC_TRIM_THRESHOLD_': str(128 << 20)}
+# By default glibc maps and unmaps fresh pages for every large message, and the idle threads of
+# NumPy's matrix library spin on the cores that the encoder needs.
+TUNING = {'MALLOC_MMAP_THRESHOLD_': str(32 << 20), 'MALLOC_TRIM_THRESHOLD_': str(128 << 20),
+          'OPENBLAS_NUM_THREADS': '1'}
 # Shared memory alone never leaves the machine, and with room for several images none gets lost.
 # The usual way to stay on the machine, ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST, makes rmw_fastrtps
 # ignore these sizes, and then most raw images are lost to best-effort subscribers.
@@ -99,7 +101,7 @@ def ros_environment(domain: int, log_folder: Path, environ: Mapping[str, str]
         env['ROS_LOCALHOST_ONLY'] = '1'
     else:
         env['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
-    return {**MEMORY, **env}
+    return {**TUNING, **env}
 
 
 class Child:

@@ -120,7 +120,7 @@ def _header(status: Status) -> RenderableType:
         left.append(status.source, 'bold')
     right = Text(status.model, 'cyan')
     if status.trained is False:
-        right.append(' ').append(' UNTRAINED ', 'bold black on yellow')
+        right.append(' ').append('\u00a0UNTRAINED\u00a0', 'bold black on yellow')
     return _row(left, right)
 
 
@@ -132,7 +132,7 @@ def _progress(status: Status) -> RenderableType:
     grid.add_column(ratio=1)
     grid.add_column(justify='right', no_wrap=True)
     shown = ProgressBar(total=span or 1.0, completed=min(now, span) if span else 0.0,
-                        pulse=span is None)
+                        pulse=span is None, complete_style='cyan', finished_style='green')
     grid.add_row(Text(status.source if status.parts else '', 'bold'), shown, clock)
     return grid
 

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo for real: three processes over DDS, their report, and how it ends when one breaks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cv2
+import pytest
+
+pytestmark = [pytest.mark.ros, pytest.mark.timeout(240)]
+pytest.importorskip('rclpy')
+psutil = pytest.importorskip('psutil')
+
+ROOT = Path(__file__).resolve().parents[1]
+KEYS = {'frames_in', 'assessments_out', 'latency_ms', 'ttc_median_relative_error',
+        'level_changes', 'device', 'model', 'trained'}
+
+
+def start_demo(out, *words):
+    """The demo as a process, with everything it writes in ``out``'s neighbour ``log``."""
+    env = {**os.environ, 'PYTHONUNBUFFERED': '1', 'PYTHONPATH': os.pathsep.join(
+        p for p in (str(ROOT), os.environ.get('PYTHONPATH', '')) if p)}
+    # As from a shell: a runner in the background may have SIGINT ignored.
+    return subprocess.Popen(
+        [sys.executable, '-m', 'vjepa_ros', 'demo', '--out', str(out), '--device', 'cpu', *words],
+        env=env, stdout=(out.parent / 'log').open('w'), stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+
+
+def finish(demo, timeout_s=120.0):
+    try:
+        return demo.wait(timeout_s)
+    finally:
+        if demo.poll() is None:
+            demo.kill()
+
+
+def wait_for(condition, log, timeout_s=90.0):
+    end = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < end, f'waited in vain; it wrote:\n{log.read_text()}'
+        time.sleep(0.1)
+    return found
+
+
+def test_the_demo_plays_the_scene_over_dds_and_writes_everything(tmp_path):
+    out, log = tmp_path / 'out', tmp_path / 'log'
+    demo = start_demo(out, '--seconds', '12')
+    assert finish(demo) == 0, log.read_text()
+    summary = json.loads((out / 'summary.json').read_text())
+    assert summary.keys() >= KEYS
+    assert summary['latency_ms'].keys() == {'median', 'p95'}
+    assert summary['trained'] is False and summary['device'] == 'cpu'
+    assert summary['model'] == 'tiny'
+    # The camera sends 15 frames per second; the scene approaches, warns and brakes in this time.
+    assert summary['frames_in'] > 90
+    assert summary['assessments_out'] > 10
+    assert summary['level_changes'] >= 1
+    assert 0 < summary['latency_ms']['median'] <= summary['latency_ms']['p95']
+    assert isinstance(summary['ttc_median_relative_error'], float)
+    page = (out / 'report.html').read_text()
+    assert '<svg' in page or 'image/svg' in page
+    video = next(p for p in (out / 'overlay.mp4', out / 'overlay.gif') if p.is_file())
+    if video.suffix == '.mp4':
+        capture = cv2.VideoCapture(str(video))
+        seconds = capture.get(cv2.CAP_PROP_FRAME_COUNT) / capture.get(cv2.CAP_PROP_FPS)
+        capture.release()
+        assert 8 < seconds < 18
+    text = log.read_text()
+    assert 'report.html' in text and 'UNTRAINED' in text
+    assert 'Traceback' not in text
+
+
+def test_the_demo_takes_the_truth_of_a_recording_from_its_labels(tmp_path):
+    from vjepa_ros.world.approach import ApproachScene
+
+    folder, out, log = tmp_path / 'drive', tmp_path / 'out', tmp_path / 'log'
+    (folder / 'frames').mkdir(parents=True)
+    scene, rows = ApproachScene((320, 240)), ['frame,stamp_s,collision,time_to_contact_s']
+    for number in range(50):
+        t = 4.4 + number / 10
+        cv2.imwrite(str(folder / 'frames' / f'{number:03d}.png'), scene.render(t)[..., ::-1])
+        truth = scene.truth(t)
+        rows.append(f'{number:03d}.png,{number / 10:.2f},{int(truth.collision)},'
+                    f'{truth.time_to_contact_s:.4f}')
+    (folder / 'labels.csv').write_text('\n'.join(rows) + '\n')
+    demo = start_demo(out, '--source', str(folder))
+    assert finish(demo) == 0, log.read_text()
+    summary = json.loads((out / 'summary.json').read_text())
+    assert 35 <= summary['frames_in'] <= 50
+    assert summary['ttc_judged'] >= 3
+
+
+def test_weights_that_do_not_exist_end_the_demo_with_the_reason(tmp_path):
+    out, log = tmp_path / 'out', tmp_path / 'log'
+    demo = start_demo(out, '--weights', 'nowhere.safetensors')
+    assert finish(demo) == 1
+    text = log.read_text()
+    assert 'nowhere.safetensors' in text and 'the node process could not start' in text
+    assert (out / 'logs' / 'node.log').is_file()
+    assert not (out / 'summary.json').exists()
+
+
+@pytest.mark.parametrize('victim', ['vjepa_ros.ros.main', 'vjepa_ros.ros.recorder'])
+def test_a_killed_child_ends_the_demo_with_its_log_and_nothing_is_left(victim, tmp_path):
+    out, log = tmp_path / 'out', tmp_path / 'log'
+    demo = start_demo(out, '--seconds', '60')
+    try:
+        children = wait_for(lambda: playing_children(demo, log), log)
+        next(c for c in children if victim in c.cmdline()).kill()
+        assert finish(demo, 30.0) == 1
+    finally:
+        demo.poll() is None and demo.kill()
+    assert 'exit code -9' in log.read_text()
+    gone, alive = psutil.wait_procs(children, timeout=5.0)
+    assert alive == [] and len(gone) == 3
+
+
+def test_ctrl_c_ends_everything_and_still_writes_the_report(tmp_path):
+    out, log = tmp_path / 'out', tmp_path / 'log'
+    demo = start_demo(out, '--seconds', '60')
+    try:
+        children = wait_for(lambda: playing_children(demo, log), log)
+        demo.send_signal(signal.SIGINT)
+        assert finish(demo, 60.0) == 130, log.read_text()
+    finally:
+        demo.poll() is None and demo.kill()
+    assert 'Traceback' not in log.read_text()
+    assert json.loads((out / 'summary.json').read_text())['assessments_out'] > 0
+    _, alive = psutil.wait_procs(children, timeout=5.0)
+    assert alive == []
+
+
+def playing_children(demo, log):
+    """The three children once results come, None before."""
+    assert demo.poll() is None, log.read_text()
+    if '[ ' not in log.read_text():
+        return None
+    children = psutil.Process(demo.pid).children()
+    return children if len(children) == 3 else None

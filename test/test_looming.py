@@ -1,0 +1,444 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looming against sequences whose expansion is known exactly, and against real recordings."""
+
+from __future__ import annotations
+
+import csv
+import math
+
+import cv2
+import numpy as np
+import pytest
+
+from vjepa_ros.perception.looming import LoomingEstimator, LoomingField, LoomingSettings
+
+W, H = 384, 288
+FOCAL = W / 2 / math.tan(math.radians(32.5))
+K = np.array([[FOCAL, 0, (W - 1) / 2], [0, FOCAL, (H - 1) / 2], [0, 0, 1.0]])
+PX_Y, PX_X = np.mgrid[0:H, 0:W].astype(float)
+RAYS = np.stack([(PX_X - K[0, 2]) / FOCAL, (PX_Y - K[1, 2]) / FOCAL, np.ones((H, W))], -1)
+ESTIMATOR = LoomingEstimator()
+
+
+def texture(seed: int, size: int = 1024) -> np.ndarray:
+    """Random texture of many scales, none finer than 6 texels, so that sampling it is exact."""
+    rng = np.random.default_rng(seed)
+    total = np.zeros((size, size), np.float32)
+    for step in (4, 8, 16, 32, 64, 128):
+        grain = rng.normal(size=(size // step, size // step)).astype(np.float32)
+        total += cv2.resize(grain, (size, size), interpolation=cv2.INTER_CUBIC) * step ** 0.3
+    total = cv2.GaussianBlur(total, (0, 0), 1.5)
+    return np.clip(120 + 45 * total / total.std(), 5, 250)
+
+
+TEXTURES = [texture(seed) for seed in range(3)]
+
+
+class Wall:
+    """A textured plane in the scene: middle (m), two axes, half extents, velocity (m/s)."""
+
+    def __init__(self, middle, along=(1, 0, 0), down=(0, 1, 0), half=(50, 50), velocity=(0, 0, 0),
+                 look=0, texel=0.0034):
+        self.middle, self.velocity = np.array(middle, float), np.array(velocity, float)
+        self.along, self.down = (np.array(v, float) / np.linalg.norm(v) for v in (along, down))
+        self.half, self.look, self.texel = half, look, texel
+
+    def seen(self, time_s, rotation, position):
+        """Image, mask and depth of the wall alone, from a camera turned and moved."""
+        middle = rotation @ (self.middle + self.velocity * time_s - position)
+        along, down = rotation @ self.along, rotation @ self.down
+        size = len(TEXTURES[0])
+        to_metres = np.array([[self.texel, 0, -self.texel * (size - 1) / 2],
+                              [0, self.texel, -self.texel * (size - 1) / 2], [0, 0, 1]])
+        homography = K @ np.stack([along, down, middle], 1) @ to_metres
+        image = cv2.warpPerspective(TEXTURES[self.look], homography, (W, H),
+                                    flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+        normal = np.cross(along, down)
+        with np.errstate(divide='ignore', invalid='ignore'):
+            depth = (normal @ middle) / (RAYS @ normal)
+            rest = RAYS * depth[..., None] - middle
+        mask = ((depth > 0.05) & (np.abs(rest @ along) < self.half[0])
+                & (np.abs(rest @ down) < self.half[1]))
+        return image, mask, depth
+
+
+def film(walls, velocity=(0, 0, 0), turn=(0, 0, 0), dt=0.1, count=None, noise=2.0, light=None,
+         jpeg=None, seed=0):
+    """History of frames with noise, and per pixel the true rate and the wall at the newest one.
+
+    The camera moves at velocity (m/s) and turns at `turn` (rad/s about x, y, z); at the newest
+    frame it stands in the origin and looks along z. light(frame, time_s) changes the grey.
+    """
+    rng = np.random.default_rng(seed)
+    count = count or max(2, round(0.4 / dt) + 1)
+    velocity, history = np.array(velocity, float), []
+    for k in range(1 - count, 1):
+        time_s = k * dt
+        rotation = cv2.Rodrigues(np.array(turn, float) * time_s)[0].T
+        frame, rate, which = np.full((H, W), 90.0), np.zeros((H, W)), np.full((H, W), -1)
+        for i, wall in enumerate(walls):
+            image, mask, depth = wall.seen(time_s, rotation, velocity * time_s)
+            frame[mask], which[mask] = image[mask], i
+            rate[mask] = (velocity[2] - wall.velocity[2]) / depth[mask]
+        frame = frame if light is None else light(frame, time_s)
+        frame = np.clip(np.round(frame + rng.normal(size=(H, W)) * noise), 0, 255)
+        frame = frame.astype(np.uint8)
+        if jpeg:
+            frame = cv2.imdecode(cv2.imencode('.jpg', frame, [cv2.IMWRITE_JPEG_QUALITY, jpeg])[1],
+                                 cv2.IMREAD_GRAYSCALE)
+        history.append((int(1e9 * (100 + time_s)), frame))
+    return history, rate, which
+
+
+def cells(values: np.ndarray) -> np.ndarray:
+    """Mean over every 16 x 16 cell."""
+    return values.reshape(H // 16, 16, W // 16, 16).mean((1, 3))
+
+
+def whole(which: np.ndarray, index: int) -> np.ndarray:
+    """Cells that show nothing but one wall."""
+    return cells((which == index).astype(float)) > 0.999
+
+
+def ttc_error(field: LoomingField, rate: np.ndarray, where: np.ndarray | None = None) -> float:
+    """Median relative error of the time to contact over the known cells; fails when few are."""
+    known = np.isfinite(field.rate) & (where if where is not None else True)
+    wanted = where.sum() if where is not None else known.size
+    assert known.sum() > 0.4 * wanted, f'only {known.sum()} of {wanted} cells known'
+    found, true = field.rate[known], cells(rate)[known]
+    return float(np.median(np.abs(true / np.where(found == 0, 1e-9, found) - 1)))
+
+
+@pytest.mark.parametrize('dt', [1 / 30, 1 / 15, 0.1, 0.25])
+@pytest.mark.parametrize('ttc', [0.5, 1.0, 2.0, 4.0, 6.0])
+def test_time_to_a_wall_is_right_at_any_frame_rate(ttc, dt):
+    history, rate, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 2 / ttc), dt=dt)
+    assert ttc_error(ESTIMATOR.estimate(history, FOCAL), rate) < 0.05
+
+
+@pytest.mark.parametrize('ttc', [0.5, 1.0, 2.0, 4.0, 6.0])
+def test_two_frames_are_enough(ttc):
+    history, rate, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 2 / ttc), dt=0.1, count=2)
+    assert ttc_error(ESTIMATOR.estimate(history, FOCAL), rate) < 0.08
+
+
+@pytest.mark.parametrize('turn', [(0, 1.0, 0), (0, -0.5, 0), (0.3, 0, 0), (0, 0, 0.5),
+                                  (0.2, 0.4, -0.3)])
+@pytest.mark.parametrize('ttc', [1.0, 4.0])
+def test_turning_does_not_spoil_time_to_contact(ttc, turn):
+    history, rate, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 2 / ttc), turn=turn, dt=1 / 15)
+    field = ESTIMATOR.estimate(history, FOCAL)
+    assert ttc_error(field, rate) < 0.1
+    assert np.abs(field.rotation - turn).max() < 0.05
+
+
+@pytest.mark.parametrize('turn', [(0, 1.0, 0), (0, -0.3, 0), (0.4, 0, 0), (0, 0, 0.8),
+                                  (-0.2, 0.3, 0.2)])
+@pytest.mark.parametrize('dt', [1 / 30, 0.1, 0.25])
+def test_turning_is_not_read_as_looming(dt, turn):
+    history, _, _ = film([Wall((0, 0, 3))], turn=turn, dt=dt)
+    field = ESTIMATOR.estimate(history, FOCAL)
+    known = np.isfinite(field.rate)
+    assert known.mean() > 0.4
+    assert np.median(np.abs(field.rate[known])) < 0.01
+    assert np.abs(field.rate[known]).max() < 0.06
+
+
+@pytest.mark.parametrize(('axis', 'name'), [(0, 'pitch up'), (1, 'yaw right'), (2, 'roll')])
+def test_rotation_has_the_documented_sign(axis, name):
+    turn = np.zeros(3)
+    turn[axis] = 0.3
+    history, _, _ = film([Wall((0, 0, 3))], turn=turn)
+    assert ESTIMATOR.estimate(history, FOCAL).rotation == pytest.approx(turn, abs=0.01), name
+    first, last = history[0][1].astype(np.float32), history[-1][1].astype(np.float32)
+    if axis < 2:   # turning right moves the image left, looking up moves it down
+        (dx, dy), _ = cv2.phaseCorrelate(first[60:-60, 60:-60].copy(), last[60:-60, 60:-60].copy(),
+                                         cv2.createHanningWindow((W - 120, H - 120), cv2.CV_32F))
+        assert (dy > 5) if axis == 0 else (dx < -5)
+
+
+@pytest.mark.parametrize(('name', 'light'), [
+    ('ramp', lambda g, t: g * (1 + 0.5 * t)),
+    ('darker', lambda g, t: g * (1.0 if t < -1e-6 else 0.7)),
+    ('brighter with offset', lambda g, t: g if t < -1e-6 else g * 1.3 - 25),
+    ('offset', lambda g, t: g * 0.8 + (30 if t < -1e-6 else 0))])
+@pytest.mark.parametrize('ttc', [1.0, 4.0])
+def test_a_change_of_brightness_does_not_matter(ttc, name, light):
+    history, rate, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 2 / ttc), light=light)
+    assert ttc_error(ESTIMATOR.estimate(history, FOCAL), rate) < 0.1, name
+
+
+def test_noise_and_compression_do_not_matter():
+    history, rate, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 0.5), noise=3, jpeg=60)
+    assert ttc_error(ESTIMATOR.estimate(history, FOCAL), rate) < 0.08
+
+
+@pytest.mark.parametrize('slant', [30, 50])
+@pytest.mark.parametrize('velocity', [(0, 0, 1), (0.5, 0, 1), (0, -0.3, 0.5)])
+def test_a_slanted_wall_looms_as_its_distance_says(slant, velocity):
+    a = math.radians(slant)
+    history, rate, _ = film([Wall((0, 0, 2.5), along=(math.cos(a), 0, math.sin(a)))],
+                            velocity=velocity)
+    assert ttc_error(ESTIMATOR.estimate(history, FOCAL), rate) < 0.1
+
+
+def test_the_ground_ahead_looms_as_its_distance_says():
+    ground = Wall((0, 0.6, 3), along=(1, 0, 0), down=(0, 0, 1), half=(6, 5), look=1)
+    history, rate, which = film([Wall((0, 0, 8), look=0, texel=0.01), ground],
+                                velocity=(0, 0, 1), dt=1 / 15)
+    assert ttc_error(ESTIMATOR.estimate(history, FOCAL), rate, whole(which, 1)) < 0.1
+
+
+@pytest.mark.parametrize('ttc', [0.5, 1.0, 2.0, 4.0, 6.0])
+@pytest.mark.parametrize('aside', [0.0, 0.3])
+def test_an_object_looms_before_a_still_background(ttc, aside):
+    thing = Wall((0.2, 0.1, 1.5), half=(0.35, 0.3), velocity=(aside, 0, -1.5 / ttc), look=1,
+                 texel=0.0025)
+    history, rate, which = film([Wall((0, 0, 4), texel=0.0068), thing], dt=1 / 15)
+    field = ESTIMATOR.estimate(history, FOCAL)
+    assert ttc_error(field, rate, whole(which, 1)) < 0.1
+    behind = field.rate[whole(which, 0)]
+    assert np.nanmedian(np.abs(behind)) < 0.01
+    assert np.nanpercentile(np.abs(behind), 95) < 0.03
+
+
+def test_an_object_that_crosses_is_told_from_the_scene_the_camera_moves_through():
+    thing = Wall((0.2, 0.1, 1.5), half=(0.35, 0.3), velocity=(0.4, 0, -0.5), look=1, texel=0.0025)
+    history, rate, which = film([Wall((0, 0, 4), texel=0.0068), thing], velocity=(0, 0, 0.8),
+                                turn=(0, 0.3, 0), dt=1 / 15)
+    field = ESTIMATOR.estimate(history, FOCAL)
+    assert ttc_error(field, rate, whole(which, 1)) < 0.1
+    assert ttc_error(field, rate, whole(which, 0)) < 0.1
+
+
+def test_moving_sideways_is_not_looming():
+    thing = Wall((0.2, 0, 1.5), half=(0.3, 0.3), look=1, texel=0.0025)
+    history, _, _ = film([Wall((0, 0, 4), texel=0.0068), thing], velocity=(0.4, 0, 0), dt=1 / 15)
+    field = ESTIMATOR.estimate(history, FOCAL)
+    known = np.isfinite(field.rate)
+    assert known.mean() > 0.5
+    assert np.median(np.abs(field.rate[known])) < 0.01
+    assert np.percentile(np.abs(field.rate[known]), 95) < 0.05
+
+
+@pytest.mark.parametrize('ttc', [-1.0, -4.0])
+def test_what_recedes_has_negative_looming(ttc):
+    history, rate, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 2 / ttc))
+    field = ESTIMATOR.estimate(history, FOCAL)
+    assert np.nanmax(field.rate) < 0
+    assert ttc_error(field, rate) < 0.1
+
+
+@pytest.mark.parametrize('noise', [0.0, 2.0, 3.0])
+@pytest.mark.parametrize(('dt', 'count'), [(1 / 30, 12), (1 / 30, 2), (0.1, 5), (0.25, 2)])
+def test_a_still_scene_is_known_not_to_loom(noise, dt, count):
+    history, _, _ = film([Wall((0, 0, 2))], dt=dt, count=count, noise=noise)
+    field = ESTIMATOR.estimate(history, FOCAL)
+    known = np.isfinite(field.rate)
+    assert known.mean() > 0.9
+    assert np.abs(field.rate[known]).mean() < 0.002
+    assert np.abs(field.rate[known]).max() < 0.01
+    assert np.abs(field.rotation).max() < 0.01
+
+
+def test_a_still_scene_that_brightens_does_not_loom():
+    history, _, _ = film([Wall((0, 0, 2))], light=lambda g, t: g * (1 + t))
+    rate = ESTIMATOR.estimate(history, FOCAL).rate
+    assert np.nanmean(np.abs(rate)) < 0.01
+    assert np.nanmax(np.abs(rate)) < 0.03
+
+
+def noisy(level: float, noise: float, count: int = 5) -> list[tuple[int, np.ndarray]]:
+    """Frames of one grey level with noise."""
+    rng = np.random.default_rng(7)
+    frames = np.clip(np.round(level + rng.normal(size=(count, H, W)) * noise), 0, 255)
+    return [(int(1e8) * (k + 1), f) for k, f in enumerate(frames.astype(np.uint8))]
+
+
+@pytest.mark.parametrize(('name', 'history'), [
+    ('blank wall', noisy(128, 2)), ('blank wall, much noise', noisy(128, 5)),
+    ('blank wall, no noise', noisy(128, 0)), ('black', noisy(0, 0)), ('dark', noisy(6, 1)),
+    ('saturated', noisy(255, 0)), ('noise only', noisy(128, 60)),
+    ('shading', [(t, np.clip(f + 0.2 * (PX_X - 192), 0, 255).astype(np.uint8))
+                 for t, f in noisy(128, 2)])])
+def test_where_nothing_can_be_seen_looming_is_unknown_not_zero(name, history):
+    field = ESTIMATOR.estimate(history, FOCAL)
+    assert np.isnan(field.rate).all(), name
+    assert np.isnan(field.flow).all()
+    assert field.confidence.max() < 0.3
+
+
+def test_a_scene_cut_is_unknown():
+    a, b = film([Wall((0, 0, 2))], count=2)[0], film([Wall((0, 0, 3), look=1)], count=2)[0]
+    for history in ([a[0], b[1]], [(1, a[0][1]), (10 ** 8, a[0][1][:, ::-1].copy())],
+                    [(1, a[0][1]), (10 ** 8, np.zeros((H, W), np.uint8))]):
+        assert np.isfinite(ESTIMATOR.estimate(history, FOCAL).rate).mean() < 0.01
+
+
+def test_a_textureless_part_is_unknown_and_the_rest_is_not():
+    blank = Wall((0.55, 0, 1.9), half=(0.5, 3))
+    history, _, which = film([Wall((0, 0, 2)), blank], velocity=(0, 0, 1))
+    rng = np.random.default_rng(3)
+    inside = which == 1
+    frames = [np.where(inside, np.clip(np.round(130 + rng.normal(size=(H, W)) * 2), 0, 255), f)
+              for _, f in history]
+    field = ESTIMATOR.estimate([(t, f.astype(np.uint8))
+                                for (t, _), f in zip(history, frames, strict=True)], FOCAL)
+    core = cv2.erode(whole(which, 1).astype(np.uint8), np.ones((3, 3))) > 0
+    assert core.sum() > 20
+    assert np.isnan(field.rate[core]).mean() > 0.95
+    away = cv2.erode(whole(which, 0).astype(np.uint8), np.ones((3, 3)), borderValue=1) > 0
+    assert np.isfinite(field.rate[away]).mean() > 0.8
+
+
+@pytest.mark.parametrize(('velocity', 'turn'), [
+    ((0, 0, 1), (0, 0, 0)), ((0, 0, 2), (0, 0.3, 0)), ((1, 0, 1), (0, 1.0, 0)),
+    ((0, 0, 0), (0, 2.0, 0))])
+def test_at_two_frames_a_second_looming_is_right_or_unknown(velocity, turn):
+    history, rate, _ = film([Wall((0, 0, 3))], velocity=velocity, turn=turn, dt=0.5, count=3)
+    field = ESTIMATOR.estimate(history, FOCAL)
+    known = np.isfinite(field.rate)
+    error = np.abs(field.rate - cells(rate))[known]
+    assert (error < 0.1 + 0.2 * np.abs(cells(rate)[known])).all()
+
+
+def test_without_a_focal_length_a_common_one_is_assumed():
+    history, rate, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 1), turn=(0, 0.3, 0))
+    assert ttc_error(ESTIMATOR.estimate(history), rate) < 0.1
+
+
+@pytest.mark.parametrize('size', [(160, 120), (324, 244), (384, 116), (200, 333)])
+def test_any_size_of_frame_is_covered_by_cells(size):
+    w, h = size
+    frames = [(t, np.ascontiguousarray(cv2.resize(f, (W, H))[:h, :w] if h <= H and w <= W
+                                       else cv2.resize(f, size)))
+              for t, f in film([Wall((0, 0, 2))], velocity=(0, 0, 1))[0]]
+    field = ESTIMATOR.estimate(frames, FOCAL)
+    rows, cols = field.rate.shape
+    assert (rows, cols) == (h // 16, w // 16)
+    assert field.gray_size == size
+    assert field.confidence.shape == field.sigma.shape == (rows, cols)
+    assert field.flow.shape == field.centers.shape == (rows, cols, 2)
+    assert np.diff(field.centers[0, :, 0]) == pytest.approx(field.cell_px)
+    # The grid lies in the middle of the frame, which is not always a multiple of a cell.
+    assert field.centers.reshape(-1, 2).mean(0) == pytest.approx([(w - 1) / 2, (h - 1) / 2], abs=1)
+    assert np.nanmedian(field.rate) == pytest.approx(0.5, rel=0.1)
+
+
+def test_the_result_depends_on_the_history_alone():
+    one, _, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 1))
+    two, _, _ = film([Wall((0, 0, 2), look=1)], velocity=(0, 0, -1), seed=1)
+    first = ESTIMATOR.estimate(one, FOCAL)
+    ESTIMATOR.estimate(two, FOCAL)
+    again = ESTIMATOR.estimate(one, FOCAL)
+    fresh = LoomingEstimator().estimate(one, FOCAL)
+    for other in (again, fresh):
+        np.testing.assert_array_equal(first.rate, other.rate)
+        np.testing.assert_array_equal(first.confidence, other.confidence)
+
+
+def test_the_flow_points_away_from_where_the_camera_goes():
+    history, _, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 1), turn=(0, 0.3, 0))
+    field = ESTIMATOR.estimate(history, FOCAL)
+    true = (field.centers - K[:2, 2]) * 0.5   # px/s, without the turning
+    known = np.isfinite(field.rate)
+    assert np.median(np.abs(field.flow - true)[known]) < 3.0
+    assert field.direction == pytest.approx([0, 0, 1], abs=0.1)
+
+
+def test_too_little_history_gives_nothing():
+    history, _, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 1))
+    assert ESTIMATOR.estimate([], FOCAL) is None
+    assert ESTIMATOR.estimate(history[-1:], FOCAL) is None
+    stale = (history[-1][0] - 3 * 10 ** 9, history[0][1])
+    assert ESTIMATOR.estimate([stale, history[-1]], FOCAL) is None
+
+
+def test_frames_of_different_sizes_are_refused_with_both_sizes():
+    small, large = np.zeros((120, 160), np.uint8), np.zeros((H, W), np.uint8)
+    with pytest.raises(ValueError, match=r'160x120.*384x288'):
+        ESTIMATOR.estimate([(1, small), (2, large)])
+
+
+@pytest.mark.parametrize('stamps', [(5, 5), (6, 5)])
+def test_stamps_that_do_not_increase_are_refused(stamps):
+    frame = np.zeros((H, W), np.uint8)
+    with pytest.raises(ValueError, match='not after'):
+        ESTIMATOR.estimate([(stamps[0], frame), (stamps[1], frame)])
+
+
+@pytest.mark.parametrize('frame', [np.zeros((H, W, 3), np.uint8), np.zeros((H, W), np.float32)])
+def test_frames_that_are_not_grey_bytes_are_refused(frame):
+    with pytest.raises(ValueError, match='expected uint8'):
+        ESTIMATOR.estimate([(1, frame), (2, frame)])
+
+
+def test_frames_too_small_for_a_window_are_refused():
+    frame = np.zeros((40, 40), np.uint8)
+    with pytest.raises(ValueError, match='at least 48x48'):
+        ESTIMATOR.estimate([(1, frame), (2, frame)])
+
+
+@pytest.mark.parametrize('wrong', [{'cell_px': 10}, {'cell_px': 0}, {'max_baseline_s': 0.0},
+                                   {'min_confidence': 1.5}, {'looseness_px': -1.0}])
+def test_settings_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        LoomingSettings(**wrong)
+
+
+def recording(folder, width=W):
+    """Stamped grey frames of a recording folder, scaled to a width."""
+    with open(folder / 'labels.csv', newline='') as f:
+        for row in csv.DictReader(f):
+            gray = cv2.imread(str(folder / 'frames' / row['frame']), cv2.IMREAD_GRAYSCALE)
+            size = (width, round(gray.shape[0] * width / gray.shape[1]))
+            yield (round(float(row['stamp_s']) * 1e9),
+                   cv2.resize(gray, size, interpolation=cv2.INTER_AREA))
+
+
+def test_a_real_camera_standing_still_sees_no_looming(shared_data):
+    frames = list(recording(shared_data / 'euroc_still'))
+    rates = []
+    for k in range(8, len(frames), 4):
+        field = ESTIMATOR.estimate(frames[k - 8:k + 1])
+        assert np.isfinite(field.rate).mean() > 0.8
+        rates.append(np.abs(field.rate[np.isfinite(field.rate)]))
+    rates = np.concatenate(rates)
+    assert rates.mean() < 0.001
+    assert rates.max() < 0.03
+
+
+def test_on_a_real_drive_the_camera_is_seen_to_go_ahead_and_not_to_turn(shared_data):
+    frames = list(recording(shared_data / 'kitti_street'))
+    scale = W / 1226
+    poses = np.loadtxt(shared_data / 'kitti_street' / 'poses.txt').reshape(-1, 3, 4)
+    for k in range(5, len(frames), 9):
+        field = ESTIMATOR.estimate(frames[k - 3:k + 1], 707.09 * scale,
+                                   (601.9 * scale, 183.1 * scale))
+        assert field.direction[2] > 0.98
+        before = poses[k - round(field.dt_s * 10)]
+        turn = cv2.Rodrigues(before[:, :3].T @ poses[k][:, :3])[0].ravel() / field.dt_s
+        assert np.abs(field.rotation - turn).max() < 0.05
+        known = np.isfinite(field.rate)
+        assert known.mean() > 0.15
+        assert (field.rate[known] > -0.1).mean() > 0.95
+
+
+@pytest.mark.parametrize(('first', 'last', 'sign'), [(24, 36, 1), (140, 152, -1), (188, 202, 1)])
+def test_a_real_cup_looms_when_it_comes_and_recedes_when_it_leaves(shared_data, first, last, sign):
+    video = cv2.VideoCapture(str(shared_data / 'cup.mp4'))
+    period = 1e9 / video.get(cv2.CAP_PROP_FPS)
+    history, rates = [], []
+    for k in range(last + 1):
+        ok, frame = video.read()
+        assert ok
+        gray = cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)
+        history.append((round(k * period), cv2.resize(gray, (W, H), interpolation=cv2.INTER_AREA)))
+        history = history[-12:]
+        if k >= first and k % 2 == 0:
+            rate = ESTIMATOR.estimate(history).rate
+            rates.append(rate[np.isfinite(rate)])
+    rates = np.concatenate(rates)
+    moving = rates[np.abs(rates) > 0.03]
+    assert len(moving) > 30
+    assert (np.sign(moving) == sign).mean() > 0.8

@@ -1,0 +1,461 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test what the node makes of cameras: QoS, transports, encodings, faults, breaks in time."""
+
+from __future__ import annotations
+
+import signal
+
+import cv2
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+
+from node_fixtures import (
+    NS,
+    Camera,
+    Node,
+    Publisher,
+    exact,
+    node_running,
+    now_ns,
+    raw,
+)
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from ros_harness import ros_session
+from rosgraph_msgs.msg import Clock
+from scenes import texture
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+
+from vjepa_ros.perception.assessment import Quality
+from vjepa_ros.ros import read
+
+pytestmark = pytest.mark.ros
+
+PERIOD = NS // 10        # of a clip
+
+
+@pytest.fixture
+def ros():
+    with ros_session() as session:
+        yield session
+
+
+@pytest.fixture(scope='module')
+def shared():
+    """One active node, for tests that leave it as they found it.
+
+    Its camera 'camera' is read as by default, of 'hand' not one message is lost.
+    """
+    with ros_session() as session, node_running(
+            session, autostart=True, cameras=['camera', 'hand'],
+            **exact('hand/image_raw')) as node:
+        assert node.ros.spin_until(lambda: node.state == 'active', 60.0)
+        yield node
+
+
+@pytest.fixture
+def hand(shared):
+    """A publisher of single images to the shared node."""
+    with Publisher(shared.ros, 'hand/image_raw') as publisher:
+        yield publisher
+
+
+def png(rgb: np.ndarray) -> CompressedImage:
+    ok, data = cv2.imencode('.png', rgb[..., ::-1])
+    assert ok
+    msg = CompressedImage(format='rgb8; png compressed bgr8')
+    msg.data.frombytes(data.tobytes())
+    return msg
+
+
+def play(publisher: Publisher, frames, start_ns: int, period_ns: int = PERIOD,
+         frame_id: str = 'optical') -> int:
+    """Send messages with even stamps; the last of them."""
+    for i, msg in enumerate(frames):
+        stamp = publisher.send(msg, start_ns + i * period_ns, frame_id)
+        publisher.ros.spin_for(0.03)           # lets results come between the frames
+    return stamp
+
+
+def still(size: tuple[int, int] = (160, 120)) -> np.ndarray:
+    return texture(size)
+
+
+def counts(node: Node, key: str, part: str = 'camera camera') -> int:
+    return int(node.values(part).get(key, '0'))
+
+
+# -- quality of service ---------------------------------------------------------------------------
+
+@pytest.mark.parametrize('reliable', [True, False], ids=['reliable', 'best effort'])
+def test_publishers_of_both_reliabilities_are_read(shared, reliable):
+    with Camera(shared.ros, reliable=reliable) as camera:
+        assert shared.assess().frame_id == 'optical'
+        assert camera.readers == 1
+
+
+def test_a_publisher_of_other_durability_is_read(shared):
+    latched = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE,
+                         durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    with Camera(shared.ros, qos=latched):
+        assert shared.assess().untrained
+
+
+@pytest.mark.parametrize(('policy', 'value'), [('reliability', 'reliable'),
+                                               ('durability', 'transient_local')])
+def test_an_incompatible_publisher_is_named_once_with_the_remedy(ros, policy, value):
+    override = {f'qos_overrides./camera/image_raw.subscription.{policy}': value}
+    with node_running(ros, autostart=True, **override) as node, \
+            Camera(ros, reliable=False) as camera:
+        log = node.wait_for_log('incompatible', timeout=60.0)
+        assert policy.upper() in log.upper()
+        assert f'qos_overrides./camera/image_raw.subscription.{policy}' in log
+        assert '/camera/image_raw' in log
+        node.wait_for('camera camera', lambda v: int(v.get('input.incompatible_qos', 0)) >= 1)
+        with Camera(ros, reliable=False):           # the same fault again is only counted
+            node.wait_for('camera camera', lambda v: int(v['input.incompatible_qos']) >= 2)
+        assert node.process.output.count('offers an incompatible') == 1
+        assert camera.readers == 0
+        assert node.state == 'active'
+
+
+# -- transports -----------------------------------------------------------------------------------
+
+def test_raw_and_compressed_give_the_same_result(ros):
+    topics = {'a/image_raw': Image, 'b/image_raw/compressed': CompressedImage,
+              'c/image_raw': Image}
+    makers = (raw, png, lambda rgb: raw(rgb, 'bgr8'))
+    params = {'cameras': ['a', 'b', 'c'], 'b.transport': 'compressed'}
+    for topic in topics:
+        params |= exact(topic)
+    with node_running(ros, autostart=True, **params) as node:
+        pubs = [Publisher(ros, topic, kind) for topic, kind in topics.items()]
+        for pub in pubs:
+            pub.wait_for_reader()
+        with node.listen('features', 'a') as a, node.listen('features', 'b') as b, \
+                node.listen('features', 'c') as c, node.listen('assessment', 'a') as seen_a, \
+                node.listen('assessment', 'b') as seen_b:
+            start = now_ns()
+            for i in range(6):
+                rgb = texture((160, 120), seed=i)
+                for pub, make in zip(pubs, makers, strict=True):
+                    pub.send(make(rgb), start + i * PERIOD)
+                ros.spin_for(0.1)
+            last = start + 5 * PERIOD
+            assert ros.spin_until(lambda: all(
+                any(read.stamp_ns(m) == last for m in got) for got in (a, b, c, seen_a, seen_b)),
+                30.0), node.process.output
+        newest = [next(m for m in got if read.stamp_ns(m) == last) for got in (a, b, c)]
+        features = [read.features(m) for m in newest]
+        np.testing.assert_allclose(features[1], features[0], atol=1e-4)
+        np.testing.assert_allclose(features[2], features[0], atol=1e-4)
+        one, two = (read.assessment(next(m for m in got if read.stamp_ns(m) == last))
+                    for got in (seen_a, seen_b))
+        assert one.motion_score == pytest.approx(two.motion_score, abs=1e-4)
+        assert node.values('camera b')['transport'] == 'compressed'
+
+
+def test_transport_auto_reads_what_is_published(shared):
+    assert shared.values()['transport'] == 'raw'
+    with Camera(shared.ros, 'camera/image_raw/compressed', CompressedImage, make=png, rate=15.0):
+        assert shared.assess().untrained
+        assert shared.values()['transport'] == 'compressed'
+    with Camera(shared.ros):
+        assert shared.assess(timeout=40.0).untrained
+        assert shared.values()['transport'] == 'raw'
+
+
+def test_camera_info_replaces_the_assumed_intrinsics(ros):
+    with node_running(ros, autostart=True) as node, Camera(ros, size=(160, 120)), \
+            node.listen('map_info') as infos, node.listen('assessment') as got:
+        assert Quality.ASSUMED_INTRINSICS in read.assessment(node.next(got)[-1]).flags
+        # Intrinsics of the full sensor; the images are half its size.
+        k = [200.0, 0.0, 159.5, 0.0, 210.0, 119.5, 0.0, 0.0, 1.0]
+        info = CameraInfo(width=320, height=240, k=k)
+        with Camera(ros, 'camera/camera_info', CameraInfo, make=lambda rgb: info):
+            assert ros.spin_until(lambda: got and Quality.ASSUMED_INTRINSICS not in
+                                  read.assessment(got[-1]).flags, 30.0), node.process.output
+            scaled = node.next(infos, 2)[-1]
+        # 160 source pixels are 4 patches: 40 pixels each.
+        assert scaled.k[0] == pytest.approx(100.0 / 40)
+        assert scaled.k[4] == pytest.approx(105.0 / 30)
+        assert scaled.k[2] == pytest.approx(80.0 / 40 - 0.5, abs=0.02)
+
+
+@pytest.mark.parametrize('k', [[0.0] * 9, [float('nan')] * 9])
+def test_camera_info_of_an_uncalibrated_camera_is_not_used(shared, k):
+    info = CameraInfo(width=160, height=120, k=k)
+    with Camera(shared.ros), \
+            Camera(shared.ros, 'camera/camera_info', CameraInfo, make=lambda rgb: info) as infos, \
+            shared.listen('assessment') as got:
+        infos.wait_for_reader()
+        shared.next(got, 5)
+        assert Quality.ASSUMED_INTRINSICS in read.assessment(got[-1]).flags
+
+
+# -- silence --------------------------------------------------------------------------------------
+
+def test_a_missing_camera_is_named_once_with_the_remedy(ros):
+    with node_running(ros, autostart=True, no_frame_timeout=0.5) as node:
+        log = node.wait_for_log('no frame for', timeout=60.0)
+        assert "camera 'camera'" in log
+        assert '/camera/image_raw has 0 publisher' in log
+        assert 'FASTDDS_BUILTIN_TRANSPORTS="DEFAULT?max_msg_size=64KB&sockets_size=4MB"' in log
+        report = node.report('camera camera')
+        assert report.level == b'\x03'            # stale, not an error
+        ros.spin_for(2.0)
+        assert node.process.output.count('no frame for') == 1
+        with Camera(ros):
+            assert node.assess().untrained
+            assert node.report('camera camera').level != b'\x03'
+
+
+def test_a_camera_process_that_is_killed_and_started_again_is_read_again(ros):
+    params = {'source': 'synthetic', 'rate': 15.0}
+    with node_running(ros, autostart=True, no_frame_timeout=1.0) as node, \
+            node.listen('assessment') as got:
+        for _ in range(2):
+            got.clear()
+            with ros.spawn('vjepa_ros.ros.camera_source', params) as source:
+                assert ros.spin_until(lambda: len(got) > 3, 60.0), (
+                    source.output + node.process.output)
+                source.send(signal.SIGKILL)
+                source.wait()
+            since = node.written
+            node.wait_for_log('no frame for', since)
+            got.clear()
+            ros.spin_for(0.5)
+            assert not got
+        assert node.state == 'active'
+
+
+def test_nothing_is_said_before_the_clip_is_full(ros):
+    with node_running(ros, autostart=True, num_frames=8, clip_fps=5.0, **exact()) as node, \
+            Publisher(ros) as pub:
+        topics = ('assessment', 'time_to_contact', 'motion_score', 'obstacles', 'looming_map',
+                  'features', 'map_info')
+        got = {}
+        subscriptions = [node.listen(topic) for topic in topics]
+        for topic, subscription in zip(topics, subscriptions, strict=True):
+            got[topic] = subscription.__enter__()
+        start = now_ns()
+        play(pub, [raw(still())] * 7, start, NS // 5)
+        node.wait_for('camera camera', lambda v: v['clip_fill'] == '7/8')
+        ros.spin_for(0.5)
+        assert not any(got.values())
+        last = play(pub, [raw(still())], start + 7 * NS // 5)
+        assert ros.spin_until(lambda: all(got.values()), 20.0), got
+        assert read.stamp_ns(got['assessment'][0]) == last
+
+
+# -- malformed images -----------------------------------------------------------------------------
+
+def bad(what: str):
+    msg = raw(still())
+    if what == 'short data':
+        msg.data = msg.data[:1000]
+    elif what == 'zero size':
+        msg.width = msg.height = 0
+    elif what == 'huge size':
+        msg.width = msg.height = 2**31
+    elif what == 'small step':
+        msg.step = 7
+    elif what == 'no data':
+        msg.data = msg.data[:0]
+    elif what == 'unknown encoding':
+        msg.encoding = 'x-ray'
+    return msg
+
+
+def corrupt(what: str) -> CompressedImage:
+    ok, data = cv2.imencode('.jpg', still())
+    assert ok
+    blob = {'cut off': data.tobytes()[:200], 'noise': bytes(range(256)) * 4, 'no data': b'',
+            'not a picture': b'hello'}[what]
+    msg = CompressedImage(format='jpeg')
+    msg.data.frombytes(blob)
+    return msg
+
+
+def test_malformed_images_are_counted_and_named_once_per_kind_and_the_node_goes_on(ros):
+    faults = {'short data': 'bad size', 'zero size': 'bad size', 'huge size': 'bad size',
+              'small step': 'bad size', 'no data': 'bad size',
+              'unknown encoding': 'unknown encoding'}
+    with node_running(ros, autostart=True, **exact()) as node, Publisher(ros) as pub:
+        start = now_ns()
+        for i in range(2):
+            for j, fault in enumerate(faults):
+                pub.send(bad(fault), start + (10 * i + j) * PERIOD)
+                ros.spin_for(0.05)
+        values = node.wait_for('camera camera', lambda v: v.get('input.bad size') == '10'
+                               and v.get('input.unknown encoding') == '2')
+        assert values['assessments_out'] == '0'
+        assert node.process.output.count('image skipped') == 2
+        assert 'x-ray' in node.process.output
+        assert node.state == 'active'
+        with node.listen('assessment') as got:
+            play(pub, [raw(still())] * 5, start + 20 * PERIOD)
+            assert node.some(got)
+        assert node.values('model')['errors'] == '0'
+
+
+def test_corrupt_files_are_counted_and_named_once_per_kind_and_the_node_goes_on(ros):
+    topic = 'camera/image_raw/compressed'
+    with node_running(ros, autostart=True, camera__transport='compressed',
+                      **exact(topic)) as node, Publisher(ros, topic, CompressedImage) as pub:
+        start = now_ns()
+        kinds = ('cut off', 'noise', 'no data', 'not a picture')
+        for i in range(2):
+            for j, kind in enumerate(kinds):
+                pub.send(corrupt(kind), start + (10 * i + j) * PERIOD)
+                ros.spin_for(0.05)
+        depth = png(still())
+        depth.format = '16UC1; compressedDepth png'
+        pub.send(depth, start + 20 * PERIOD)
+        node.wait_for('camera camera', lambda v: v.get('input.corrupt') == '6'
+                      and v.get('input.empty') == '2' and v.get('input.unknown encoding') == '1')
+        assert node.process.output.count('image skipped') == 3
+        with node.listen('assessment') as got:
+            play(pub, [png(still())] * 5, start + 21 * PERIOD)
+            assert node.some(got)
+        assert node.values('model')['errors'] == '0'
+
+
+@pytest.mark.parametrize('size', [(1, 1), (7, 5), (16, 600), (640, 8), (33, 17)])
+def test_an_image_of_any_size_is_served(shared, size):
+    rgb = texture((max(size[0], 64), max(size[1], 64)))[:size[1], :size[0]]
+    with Camera(shared.ros, picture=lambda i: rgb, rate=20.0), shared.listen('overlay'):
+        assert shared.assess().frame_id == 'optical'
+    assert shared.values('model')['errors'] == '0'
+
+
+# -- breaks in time and view ----------------------------------------------------------------------
+
+HAND = 'camera hand'
+
+
+def test_a_bag_that_loops_starts_a_new_clip_and_is_counted(shared, hand):
+    start = now_ns() - 2 * NS
+    before = counts(shared, 'resets.time_backwards', HAND)
+    with shared.listen('assessment', 'hand') as got:
+        for _ in range(3):
+            got.clear()
+            last = play(hand, [raw(still())] * 8, start)
+            assert shared.ros.spin_until(
+                lambda last=last: got and read.stamp_ns(got[-1]) == last, 20.0)
+            # Every clip of a loop is of this loop alone.
+            assert all(read.stamp_ns(m) >= start + 3 * PERIOD for m in got)
+    shared.wait_for(HAND, lambda v: int(v['resets.time_backwards']) >= before + 2)
+
+
+def test_a_gap_starts_a_new_clip_and_is_counted(shared, hand):
+    start = now_ns()
+    later = start + 10 * NS
+    play(hand, [raw(still())] * 5, start)
+    before = counts(shared, 'resets.gap', HAND)
+    with shared.listen('assessment', 'hand') as got:
+        play(hand, [raw(still())] * 3, later)
+        shared.wait_for(HAND, lambda v: v['clip_fill'] == '3/4')
+        assert not [m for m in got if read.stamp_ns(m) >= later]
+        last = play(hand, [raw(still())], later + 3 * PERIOD)
+        assert shared.ros.spin_until(lambda: got and read.stamp_ns(got[-1]) == last, 20.0)
+    shared.wait_for(HAND, lambda v: int(v['resets.gap']) == before + 1)
+
+
+def test_a_change_of_resolution_or_frame_starts_a_new_clip(shared, hand):
+    start = now_ns() + 20 * NS
+    play(hand, [raw(still())] * 5, start)
+    before = {key: counts(shared, key, HAND)
+              for key in ('resets.size_change', 'resets.frame_id_change')}
+    large = raw(still((200, 150)))
+    with shared.listen('assessment', 'hand') as got:
+        last = play(hand, [large] * 5, start + 5 * PERIOD)
+        assert shared.ros.spin_until(lambda: got and read.stamp_ns(got[-1]) == last, 20.0)
+        assert not [m for m in got if start + 5 * PERIOD <= read.stamp_ns(m) < start + 8 * PERIOD]
+        last = play(hand, [large] * 5, start + 10 * PERIOD, frame_id='other')
+        assert shared.ros.spin_until(lambda: got and read.stamp_ns(got[-1]) == last, 20.0)
+        assert got[-1].header.frame_id == 'other'
+    for key, count in before.items():
+        shared.wait_for(HAND, lambda v, key=key, count=count: int(v[key]) == count + 1)
+
+
+def test_images_without_a_stamp_take_their_arrival_and_are_named_once(ros):
+    with node_running(ros, autostart=True) as node, Camera(ros, stamp=lambda i: 0), \
+            node.listen('assessment') as got:
+        before = now_ns()
+        node.next(got, 5)
+        assert all(before < read.stamp_ns(m) <= now_ns() for m in got)
+        log = node.wait_for_log('stamp 0')
+        assert log.count('stamp 0') == 1
+        assert int(node.values()['frames.zero_stamp']) > 5
+
+
+# -- several cameras ------------------------------------------------------------------------------
+
+def test_cameras_of_different_size_and_rate_are_all_served(ros):
+    with node_running(ros, autostart=True, cameras=['front', 'rear/left']) as node, \
+            Camera(ros, 'front/image_raw', rate=30.0, size=(320, 240), frame_id='f'), \
+            Camera(ros, 'rear/left/image_raw', rate=7.0, size=(64, 80), frame_id='r'), \
+            node.listen('assessment', 'front') as front, \
+            node.listen('assessment', 'rear/left') as rear:
+        assert ros.spin_until(lambda: len(front) >= 20 and len(rear) >= 10, 60.0), (
+            f'{len(front)} {len(rear)}\n{node.process.output}')
+        assert {m.header.frame_id for m in front} == {'f'}
+        assert {m.header.frame_id for m in rear} == {'r'}
+        slow = read.assessment(rear[-1])
+        assert Quality.SLOW_CAMERA in slow.flags
+        assert slow.clip_rate_hz == pytest.approx(7.0, rel=0.3)
+        assert Quality.SLOW_CAMERA not in read.assessment(front[-1]).flags
+
+
+def test_one_silent_camera_does_not_hold_up_the_others(ros):
+    with node_running(ros, autostart=True, cameras=['alive', 'dead']) as node, \
+            Camera(ros, 'alive/image_raw'), node.listen('assessment', 'alive') as got, \
+            node.listen('assessment', 'dead') as silent:
+        node.next(got, 10, timeout=60.0)
+        assert not silent
+
+
+# -- simulated time -------------------------------------------------------------------------------
+
+def test_simulated_time_and_its_jump_back(ros):
+    with node_running(ros, autostart=True, use_sim_time=True, **exact()) as node, \
+            Publisher(ros, '/clock', Clock) as clock, Publisher(ros) as pub:
+        def run(start_ns: int, count: int) -> int:
+            for i in range(count):
+                stamp = start_ns + i * PERIOD
+                clock.tick(stamp)
+                ros.spin_for(0.03)
+                pub.send(raw(still()), stamp)
+                ros.spin_for(0.03)
+            return stamp
+
+        with node.listen('assessment') as got:
+            last = run(100 * NS, 10)
+            assert ros.spin_until(lambda: got and read.stamp_ns(got[-1]) == last, 30.0)
+            # By the clock of the simulation the frames are fresh, whatever the wall clock says.
+            seen = read.assessment(got[-1])
+            assert Quality.STALE not in seen.flags
+            assert 0 <= seen.timings['latency'] < 500
+            got.clear()
+            last = run(50 * NS, 10)
+            assert ros.spin_until(lambda: got and read.stamp_ns(got[-1]) == last, 30.0)
+            assert all(read.stamp_ns(m) >= 50 * NS + 3 * PERIOD for m in got
+                       if read.stamp_ns(m) < 60 * NS)
+        values = node.values()
+        assert int(values.get('resets.clock_jump', 0)) \
+            + int(values.get('resets.time_backwards', 0)) >= 1
+        assert node.values('model')['errors'] == '0'
+
+
+def test_old_frames_by_the_clock_are_stale_and_the_remedy_is_named(ros):
+    with node_running(ros, autostart=True) as node, \
+            Camera(ros, stamp=lambda i: 1_000_000_000 * NS + i * NS // 30):
+        seen = node.assess()
+        assert Quality.STALE in seen.flags
+        assert seen.level == 255
+        log = node.wait_for_log('by this node')
+        assert 'use_sim_time' in log
+        ros.spin_for(1.0)
+        assert node.process.output.count('by this node') == 1
