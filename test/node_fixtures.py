@@ -241,6 +241,15 @@ def node_running(ros: Session, module: str = NODE, env: Mapping[str, str] | None
 
 
 @contextmanager
+def two_camera_node(ros: Session) -> Iterator[Node]:
+    """An active node whose camera 'camera' is read as by default; of 'hand' no image is lost."""
+    with node_running(ros, autostart=True, cameras=['camera', 'hand'],
+                      **exact('hand/image_raw')) as node:
+        assert ros.spin_until(lambda: node.state == 'active', START_S)
+        yield node
+
+
+@contextmanager
 def slow_node_running(ros: Session, encode_ms: int, how: str = 'torch', *, load_ms: int = 0,
                       **params: Any) -> Iterator[Node]:
     """As `node_running`, with a model that takes at least so long to encode and to load."""

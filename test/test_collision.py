@@ -193,7 +193,7 @@ def test_slower_than_the_threshold_makes_no_region():
 
 def test_cells_of_low_confidence_are_not_seen():
     field = approach(empty(), slice(7, 11), slice(10, 14), 1.0)
-    field.confidence[7:11, 10:14] = 0.2
+    field.confidence[7:11, 10:14] = 0.1
     threat = find(field)
     assert threat.regions == ()
     assert threat.known_fraction < 1.0

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 
 import cv2
@@ -11,93 +12,10 @@ import numpy as np
 import pytest
 
 from vjepa_ros.perception.looming import LoomingEstimator, LoomingField, LoomingSettings
+from vjepa_ros.tools.looming_study import FOCAL, SIZE, K, Wall, cells, film, main, whole
 
-W, H = 384, 288
-FOCAL = W / 2 / math.tan(math.radians(32.5))
-K = np.array([[FOCAL, 0, (W - 1) / 2], [0, FOCAL, (H - 1) / 2], [0, 0, 1.0]])
-PX_Y, PX_X = np.mgrid[0:H, 0:W].astype(float)
-RAYS = np.stack([(PX_X - K[0, 2]) / FOCAL, (PX_Y - K[1, 2]) / FOCAL, np.ones((H, W))], -1)
+W, H = SIZE
 ESTIMATOR = LoomingEstimator()
-
-
-def texture(seed: int, size: int = 1024) -> np.ndarray:
-    """Random texture of many scales, none finer than 6 texels, so that sampling it is exact."""
-    rng = np.random.default_rng(seed)
-    total = np.zeros((size, size), np.float32)
-    for step in (4, 8, 16, 32, 64, 128):
-        grain = rng.normal(size=(size // step, size // step)).astype(np.float32)
-        total += cv2.resize(grain, (size, size), interpolation=cv2.INTER_CUBIC) * step ** 0.3
-    total = cv2.GaussianBlur(total, (0, 0), 1.5)
-    return np.clip(120 + 45 * total / total.std(), 5, 250)
-
-
-TEXTURES = [texture(seed) for seed in range(3)]
-
-
-class Wall:
-    """A textured plane in the scene: middle (m), two axes, half extents, velocity (m/s)."""
-
-    def __init__(self, middle, along=(1, 0, 0), down=(0, 1, 0), half=(50, 50), velocity=(0, 0, 0),
-                 look=0, texel=0.0034):
-        self.middle, self.velocity = np.array(middle, float), np.array(velocity, float)
-        self.along, self.down = (np.array(v, float) / np.linalg.norm(v) for v in (along, down))
-        self.half, self.look, self.texel = half, look, texel
-
-    def seen(self, time_s, rotation, position):
-        """Image, mask and depth of the wall alone, from a camera turned and moved."""
-        middle = rotation @ (self.middle + self.velocity * time_s - position)
-        along, down = rotation @ self.along, rotation @ self.down
-        size = len(TEXTURES[0])
-        to_metres = np.array([[self.texel, 0, -self.texel * (size - 1) / 2],
-                              [0, self.texel, -self.texel * (size - 1) / 2], [0, 0, 1]])
-        homography = K @ np.stack([along, down, middle], 1) @ to_metres
-        image = cv2.warpPerspective(TEXTURES[self.look], homography, (W, H),
-                                    flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
-        normal = np.cross(along, down)
-        with np.errstate(divide='ignore', invalid='ignore'):
-            depth = (normal @ middle) / (RAYS @ normal)
-            rest = RAYS * depth[..., None] - middle
-        mask = ((depth > 0.05) & (np.abs(rest @ along) < self.half[0])
-                & (np.abs(rest @ down) < self.half[1]))
-        return image, mask, depth
-
-
-def film(walls, velocity=(0, 0, 0), turn=(0, 0, 0), dt=0.1, count=None, noise=2.0, light=None,
-         jpeg=None, seed=0):
-    """History of frames with noise, and per pixel the true rate and the wall at the newest one.
-
-    The camera moves at velocity (m/s) and turns at `turn` (rad/s about x, y, z); at the newest
-    frame it stands in the origin and looks along z. light(frame, time_s) changes the grey.
-    """
-    rng = np.random.default_rng(seed)
-    count = count or max(2, round(0.4 / dt) + 1)
-    velocity, history = np.array(velocity, float), []
-    for k in range(1 - count, 1):
-        time_s = k * dt
-        rotation = cv2.Rodrigues(np.array(turn, float) * time_s)[0].T
-        frame, rate, which = np.full((H, W), 90.0), np.zeros((H, W)), np.full((H, W), -1)
-        for i, wall in enumerate(walls):
-            image, mask, depth = wall.seen(time_s, rotation, velocity * time_s)
-            frame[mask], which[mask] = image[mask], i
-            rate[mask] = (velocity[2] - wall.velocity[2]) / depth[mask]
-        frame = frame if light is None else light(frame, time_s)
-        frame = np.clip(np.round(frame + rng.normal(size=(H, W)) * noise), 0, 255)
-        frame = frame.astype(np.uint8)
-        if jpeg:
-            frame = cv2.imdecode(cv2.imencode('.jpg', frame, [cv2.IMWRITE_JPEG_QUALITY, jpeg])[1],
-                                 cv2.IMREAD_GRAYSCALE)
-        history.append((int(1e9 * (100 + time_s)), frame))
-    return history, rate, which
-
-
-def cells(values: np.ndarray) -> np.ndarray:
-    """Mean over every 16 x 16 cell."""
-    return values.reshape(H // 16, 16, W // 16, 16).mean((1, 3))
-
-
-def whole(which: np.ndarray, index: int) -> np.ndarray:
-    """Cells that show nothing but one wall."""
-    return cells((which == index).astype(float)) > 0.999
 
 
 def ttc_error(field: LoomingField, rate: np.ndarray, where: np.ndarray | None = None) -> float:
@@ -259,7 +177,7 @@ def noisy(level: float, noise: float, count: int = 5) -> list[tuple[int, np.ndar
     ('blank wall', noisy(128, 2)), ('blank wall, much noise', noisy(128, 5)),
     ('blank wall, no noise', noisy(128, 0)), ('black', noisy(0, 0)), ('dark', noisy(6, 1)),
     ('saturated', noisy(255, 0)), ('noise only', noisy(128, 60)),
-    ('shading', [(t, np.clip(f + 0.2 * (PX_X - 192), 0, 255).astype(np.uint8))
+    ('shading', [(t, np.clip(f + 0.2 * (np.arange(W) - 192), 0, 255).astype(np.uint8))
                  for t, f in noisy(128, 2)])])
 def test_where_nothing_can_be_seen_looming_is_unknown_not_zero(name, history):
     field = ESTIMATOR.estimate(history, FOCAL)
@@ -307,7 +225,8 @@ def test_without_a_focal_length_a_common_one_is_assumed():
     assert ttc_error(ESTIMATOR.estimate(history), rate) < 0.1
 
 
-@pytest.mark.parametrize('size', [(160, 120), (324, 244), (384, 116), (200, 333)])
+@pytest.mark.parametrize('size', [(160, 120), (324, 244), (384, 116), (200, 333), (320, 48),
+                                  (48, 48)])
 def test_any_size_of_frame_is_covered_by_cells(size):
     w, h = size
     frames = [(t, np.ascontiguousarray(cv2.resize(f, (W, H))[:h, :w] if h <= H and w <= W
@@ -384,6 +303,15 @@ def test_frames_too_small_for_a_window_are_refused():
 def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         LoomingSettings(**wrong)
+
+
+def test_the_study_reports_errors_false_looming_and_cpu_time(tmp_path, capsys):
+    assert main(['--quick', '--json', str(tmp_path / 'study.json')]) == 0
+    found = json.loads((tmp_path / 'study.json').read_text())
+    assert all(row['median_error'] < 0.1 for row in found['errors'])
+    assert all(row['mean'] < 0.01 for row in found['nothing_looms'])
+    assert all(row['median_ms'] > 0 for row in found['cpu'])
+    assert 'Median relative error' in capsys.readouterr().out
 
 
 def recording(folder, width=W):

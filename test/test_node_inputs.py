@@ -20,6 +20,7 @@ from node_fixtures import (
     node_running,
     now_ns,
     raw,
+    two_camera_node,
 )
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from ros_harness import ros_session
@@ -43,20 +44,14 @@ def ros():
 
 @pytest.fixture(scope='module')
 def shared():
-    """One active node, for tests that leave it as they found it.
-
-    Its camera 'camera' is read as by default, of 'hand' not one message is lost.
-    """
-    with ros_session() as session, node_running(
-            session, autostart=True, cameras=['camera', 'hand'],
-            **exact('hand/image_raw')) as node:
-        assert node.ros.spin_until(lambda: node.state == 'active', 60.0)
+    """One active node with two cameras, for tests that leave it as they found it."""
+    with ros_session() as session, two_camera_node(session) as node:
         yield node
 
 
 @pytest.fixture
 def hand(shared):
-    """A publisher of single images to the shared node."""
+    """A publisher of single images to the camera 'hand' of the shared node."""
     with Publisher(shared.ros, 'hand/image_raw') as publisher:
         yield publisher
 

@@ -13,7 +13,6 @@ from scenes import Approach, texture
 
 from vjepa_ros.clip.ring import Push
 from vjepa_ros.perception.assessment import Level, Quality
-from vjepa_ros.perception.assessor import Assessor
 from vjepa_ros.perception.pipeline import Perception, known_age
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import Track, TrackConfig, Wants, roi_mask, with_timings

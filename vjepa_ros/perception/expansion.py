@@ -11,7 +11,7 @@ time step is a = V dt / Z of the older frame; of the newer one it is a / (1 - a)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from vjepa_ros.perception.rotation import (
     unturned,
 )
 
-_CAUTION = 1.0          # stated standard errors are multiplied by it (model errors)
 _WANTED_S = (0.015, 0.06)  # standard error 1/s, absolute and relative, that needs no wider window
 _DOUBT_S = (0.02, 0.25)  # standard error 1/s, absolute and relative, at which confidence is half
 _STATIC_ODDS = 1.5      # a cell belongs to the still scene rather than to a mover, beforehand
@@ -58,9 +57,9 @@ def prefer(narrow: AffineFits, wide: AffineFits, cells: np.ndarray) -> AffineFit
     take = (_plain(wide)[1] < 0.7 * _plain(narrow)[1][cells]) & (wide.inliers > 0.25)
     cells = cells[take]
     parts = []
-    for name in AffineFits.__dataclass_fields__:
-        part = getattr(narrow, name).copy()
-        part[cells] = getattr(wide, name)[take]
+    for field in fields(AffineFits):
+        part = getattr(narrow, field.name).copy()
+        part[cells] = getattr(wide, field.name)[take]
         parts.append(part)
     return AffineFits(*parts)
 
@@ -141,7 +140,7 @@ def pair_looming(fits: AffineFits, view: View, rough: CameraMotion,
         a, variance = _with_parallax(a, variance, rays, shift, cov_shift, motion, focal)
     a = np.clip(a, -3.0, 0.9)
     rate = a / (1 - a) / dt_s
-    sigma = _CAUTION * np.sqrt(variance) / (1 - a) ** 2 / dt_s
+    sigma = np.sqrt(variance) / (1 - a) ** 2 / dt_s
     confidence = _confidence(fits, rate, sigma) * vouched
     # What does not differ from standing still by more than its error is standing still.
     z2 = (rate / np.maximum(sigma, 1e-9)) ** 2

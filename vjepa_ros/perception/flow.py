@@ -3,13 +3,14 @@
 
 Dense inverse search (DIS; Kroeger et al., "Fast Optical Flow using Dense Inverse Search", ECCV
 2016) gives a dense displacement. It is robust but a few tenths of a pixel off, too much for the
-divergence of a slow approach. `linearise` therefore turns the pair, warped by that displacement,
+divergence of a slow approach. `Aligner` therefore turns the pair, warped by that displacement,
 into Lucas-Kanade normal equations per small sample: any smooth model of the displacement fitted
 to those has sub-pixel accuracy, knows the aperture problem and comes with its covariance.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,7 +19,7 @@ import numpy as np
 
 SAMPLE_PX = 4          # side of a sample; gradients are summed up over one
 _COARSE = 8            # the search for a global motion runs at 1/8 of the resolution
-_SCALES = (1.0, 0.8, 1.2, 1.4)  # shrinking of the older frame tried against large expansions
+_SCALES = (1.0, 0.8, 1.2, 1.4)  # growths of the image between the frames that are tried
 _GRADIENT_NOISE = 0.129  # pure noise: energy of the frames' mean slope over their difference's
 
 
@@ -69,18 +70,31 @@ def _samples(w: int, h: int) -> np.ndarray:
     return block_mean(_pixels(w, h))
 
 
+def _search(preset: int, size: tuple[int, int], finest: int) -> cv2.DISOpticalFlow:
+    """DIS for frames of size (width, height) that stops at 1 / 2^finest of the resolution.
+
+    In small frames it stops earlier: where the coarsest level that fits would be finer than the
+    finest one, OpenCV picks levels by the width alone and reads beyond a low, wide image.
+    """
+    dis = cv2.DISOpticalFlow_create(preset)
+    patch = dis.getPatchSize()
+    deepest = min(int(math.log2(max(size) / (4 * patch)) + 0.5), int(math.log2(min(size) / patch)))
+    dis.setFinestScale(max(0, min(finest, deepest)))
+    return dis
+
+
 class FlowMeter:
-    """Dense displacement between frames of one size (holds the DIS object and the pixel grid)."""
+    """Dense displacement between frames of one size (holds the DIS objects)."""
 
     def __init__(self, size: tuple[int, int]) -> None:
         """Prepare for frames of size (width, height)."""
         w, h = size
         self.size = size
-        self._fine = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_FAST)
-        self._fine.setVariationalRefinementIterations(0)
-        self._rough = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_ULTRAFAST)
-        self._back = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_ULTRAFAST)
-        self._back.setFinestScale(1)
+        half = (w // 2, h // 2)
+        self._fine = _search(cv2.DISOPTICAL_FLOW_PRESET_FAST, size, 2)
+        self._fine.setVariationalRefinementIterations(0)   # what `Aligner` does is more exact
+        self._rough = _search(cv2.DISOPTICAL_FLOW_PRESET_ULTRAFAST, half, 2)
+        self._back = _search(cv2.DISOPTICAL_FLOW_PRESET_ULTRAFAST, half, 1)
         self._back.setPatchStride(5)
         self._back.setGradientDescentIterations(8)
         self._samples = _samples(w, h)

@@ -22,7 +22,7 @@ from vjepa_ros.perception.flow import (
 )
 
 _DEFAULT_VIEW = math.radians(65.0)   # horizontal field of view assumed without a focal length
-_PROBE_S = 0.1   # age of the frame that shows how fast the image moves
+_PROBE_S = 0.08  # age of the frame that shows how fast the image moves
 _MOST_EXPANSION = 0.1   # relative change of size between the frames compared
 
 
@@ -142,8 +142,9 @@ class LoomingEstimator:
             return
         c = self.settings.cell_px
         cols, rows = w // c, h // c
-        if cols < 3 or rows < 3:
-            raise ValueError(f'frames are {w}x{h}, expected at least {3 * c}x{3 * c}')
+        least = max(48, 3 * c)
+        if min(w, h) < least:
+            raise ValueError(f'frames are {w}x{h}, expected at least {least}x{least}')
         self._size, self._grid = (w, h), (rows, cols)
         self._left, self._top = (w - cols * c) // 2, (h - rows * c) // 2
         x = self._left + (np.arange(cols) + 0.5) * c - 0.5
@@ -176,7 +177,7 @@ class LoomingEstimator:
             return (len(ages) - 1 if ages[-1] <= s.max_gap_s else None), True
         if len(usable) == 1:
             return usable[0], True
-        near = min(usable, key=lambda k: abs(ages[k] - _PROBE_S))
+        near = min(usable, key=lambda k: abs(math.log(ages[k] / _PROBE_S)))
         typical, fastest, expansion = self._meter.pace(newest, self._crop(history[near][1]))
         goal = s.target_px * self._meter.size[0] / 384
         wanted = ages[near] * min(goal / max(typical, 1e-3), 2 * goal / max(fastest, 1e-3),

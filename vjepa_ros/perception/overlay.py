@@ -24,7 +24,7 @@ MAX_ON_COURSE, MAX_ASIDE = 4, 3    # regions drawn; more of them only confuse
 def draw_overlay(image_rgb: np.ndarray | None, assessment: Assessment | None,
                  motion_map: np.ndarray | None, looming: LoomingField | None,
                  view: ViewGeometry | None, *, status: OverlayStatus, width: int = 0,
-                 min_confidence: float = 0.3) -> np.ndarray:
+                 min_confidence: float = 0.2) -> np.ndarray:
     """Draw the overlay.
 
     Parameters

@@ -62,7 +62,7 @@ class Settings:
     level_hold: float = 0.4
     roi: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
     collision_margin: float = 0.05
-    min_confidence: float = 0.3
+    min_confidence: float = 0.2
     min_known: float = 0.05
     max_frame_age: float = 1.0
 

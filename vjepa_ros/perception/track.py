@@ -15,7 +15,7 @@ from vjepa_ros.clip.ring import FrameRing, Push, Sample
 from vjepa_ros.perception.assessment import Assessment, Quality, Result
 from vjepa_ros.perception.assessor import Assessor
 from vjepa_ros.perception.collision import Optics, find_threats
-from vjepa_ros.perception.looming import LoomingEstimator, LoomingField
+from vjepa_ros.perception.looming import LoomingEstimator, LoomingField, LoomingSettings
 from vjepa_ros.perception.motion import motion_map, motion_score
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.runtime.noise import NoiseFloor
@@ -39,7 +39,8 @@ class TrackConfig:
     max_frame_gap
         Longest time between frames before the clip starts anew [s].
     looming_width
-        Frames are shrunk to at most this width for the looming estimate [px].
+        Frames are shrunk for the looming estimate to this width if they are 4:3, others to the
+        same number of pixels [px].
     looming_history
         Time the looming estimate may look back [s].
     horizontal_fov
@@ -94,7 +95,8 @@ class Track:
         self.view: View | None = None
         self.image: np.ndarray | None = None
         self.intrinsics: tuple[float, float, float, float] | None = None
-        self._looming = LoomingEstimator()
+        # Everything with its confidence: what counts as known is a live setting.
+        self._looming = LoomingEstimator(LoomingSettings(min_confidence=0.0))
         self._input = np.empty((0,), np.uint8)
         self._clip: np.ndarray | None = None
         self._last: tuple[int, LoomingField | None] | None = None
@@ -242,10 +244,12 @@ class Track:
         return sample_to_patches(rate, field.centers, field.gray_size, self.view)
 
     def _gray(self, rgb: np.ndarray) -> np.ndarray:
+        """Grey picture with as many pixels as a 4:3 image of `looming_width`, or its own."""
         height, width = rgb.shape[:2]
-        limit = self.config.looming_width
-        if width > limit:
-            small = (limit, max(2, round(height * limit / width)))
+        scale = math.sqrt(0.75 * self.config.looming_width ** 2 / (width * height))
+        if scale < 1:
+            # By area, not by width: a panorama of the same width would show nothing any more.
+            small = (max(2, round(width * scale)), max(2, round(height * scale)))
             rgb = cv2.resize(rgb, small, interpolation=cv2.INTER_AREA)
         return cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
 

@@ -125,8 +125,8 @@ TABLE: tuple[Param, ...] = (
           low=0.25, high=60.0, unit='Hz'),
     Param('max_frame_gap', float, 1.0, 'Longest time between frames before a clip starts anew',
           BACKGROUND, low=0.02, high=60.0, unit='s'),
-    Param('looming.width', int, 384, 'Frames are shrunk to this width for the looming estimate',
-          BACKGROUND, low=96, high=1920, unit='px'),
+    Param('looming.width', int, 384, 'Width at which looming is estimated on 4:3 images; '
+          'others get the same number of pixels', BACKGROUND, low=96, high=1920, unit='px'),
     Param('assumed_fov', float, 65.0, 'Horizontal field of view used until camera_info arrives',
           BACKGROUND, low=10.0, high=170.0, unit='deg'),
     Param('seed', int, 0, 'Seed of random weights', BACKGROUND, low=0, high=2**31 - 1),
@@ -175,7 +175,7 @@ TABLE: tuple[Param, ...] = (
           'bottom as fractions of the image', low=0.0, high=1.0),
     Param('collision_margin', float, 0.05, 'A surface is on course when the camera will pass it '
           'within this angle', low=0.0, high=1.0, unit='rad'),
-    Param('min_confidence', float, 0.3, 'Looming below this confidence is unknown', low=0.0,
+    Param('min_confidence', float, 0.2, 'Looming below this confidence is unknown', low=0.0,
           high=1.0),
     Param('min_known', float, 0.05, 'With less of the region of interest known, and nothing '
           'seen coming, the level is unknown', low=0.0, high=1.0),

@@ -36,7 +36,7 @@ from vjepa_ros.tools.recording import Recording
 from vjepa_ros.tools.status import Status
 from vjepa_ros.tools.terminal import View, log_to
 
-CAMERA, NODE = 'camera', 'vjepa'
+CAMERA, NODE = 'camera', 'vjepa_node'
 LONGEST_S = 60.0          # of a source, unless --seconds says otherwise
 START_LIMIT_S = 60.0      # loading PyTorch from a cold disk takes its time
 FIRST_RESULT_LIMIT_S = 20.0

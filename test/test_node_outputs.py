@@ -1,0 +1,427 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test what the node publishes: headers, shapes, only what is wanted, services, diagnostics."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import cv2
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+
+from node_fixtures import (
+    KINDS,
+    NS,
+    Camera,
+    Publisher,
+    exact,
+    node_running,
+    now_ns,
+    raw,
+    two_camera_node,
+)
+from ros_harness import ros_session
+from scenes import Approach, texture
+from sensor_msgs.msg import CameraInfo, PointField
+
+from vjepa_ros.perception.assessment import Level, Quality
+from vjepa_ros.ros import read
+
+pytestmark = pytest.mark.ros
+
+PERIOD = NS // 10
+STAMPED = tuple(t for t, kind in KINDS.items() if hasattr(kind(), 'header'))
+SIZE = (160, 120)
+
+
+@pytest.fixture
+def ros():
+    with ros_session() as session:
+        yield session
+
+
+@pytest.fixture(scope='module')
+def shared():
+    """One active node with two cameras, for tests that leave it as they found it."""
+    with ros_session() as session, two_camera_node(session) as node:
+        yield node
+
+
+@pytest.fixture(scope='module')
+def everything(shared):
+    """All outputs for the same newest frame, by topic."""
+    got = {topic: [] for topic in KINDS}
+    subscriptions = [shared.ros.node.create_subscription(
+        kind, f'/vjepa_node/hand/{topic}', got[topic].append, 10)
+        for topic, kind in KINDS.items()]
+    # Stamps that a double or a rounded duration would not keep.
+    start = now_ns() // NS * NS + 123_456_789
+    with Publisher(shared.ros, 'hand/image_raw') as camera:
+        for i in range(6):
+            rgb = np.roll(texture(SIZE), 2 * i, axis=1)
+            stamp = camera.send(raw(rgb), start + i * PERIOD, 'front_optical')
+            shared.ros.spin_for(0.1)
+        assert shared.ros.spin_until(lambda: all(
+            any(read.stamp_ns(m) == stamp for m in got[topic]) for topic in STAMPED), 30.0), (
+            {topic: len(messages) for topic, messages in got.items()})
+        shared.ros.spin_until(lambda: all(got.values()), 10.0)
+    for subscription in subscriptions:
+        shared.ros.node.destroy_subscription(subscription)
+    newest = {topic: [m for m in got[topic] if read.stamp_ns(m) == stamp][-1]
+              for topic in STAMPED}
+    return stamp, {**{topic: messages[-1] for topic, messages in got.items()}, **newest}
+
+
+# -- headers, shapes, values ----------------------------------------------------------------------
+
+@pytest.mark.parametrize('topic', STAMPED)
+def test_every_header_is_exactly_that_of_the_newest_frame(everything, topic):
+    stamp, messages = everything
+    header = messages[topic].header
+    assert (header.stamp.sec, header.stamp.nanosec) == divmod(stamp, NS)
+    assert header.frame_id == 'front_optical'
+
+
+@pytest.mark.parametrize('topic', ['motion_map', 'looming_map'])
+def test_maps_lie_on_the_patch_grid(everything, topic):
+    msg = everything[1][topic]
+    assert (msg.height, msg.width, msg.step) == (4, 4, 16)
+    assert (msg.encoding, msg.is_bigendian) == ('32FC1', 0)
+    values = read.grid(msg)
+    assert values.shape == (4, 4)
+    if topic == 'motion_map':
+        assert np.all((values >= 0) & (values <= 1))
+
+
+def test_map_info_is_the_camera_of_the_patch_grid(everything):
+    info = everything[1]['map_info']
+    assert (info.height, info.width) == (4, 4)
+    # 65 degrees are assumed; squashed to 4 patches across and 4 down.
+    assert info.k[0] == pytest.approx(2 / math.tan(math.radians(32.5)), rel=1e-3)
+    assert info.k[4] == pytest.approx(info.k[0] * 160 / 120, rel=1e-3)
+    assert (info.k[2], info.k[5]) == pytest.approx((1.5, 1.5), abs=0.02)
+    assert list(info.p[:3]) == pytest.approx([info.k[0], 0.0, info.k[2]])
+    assert (info.roi.x_offset, info.roi.y_offset) == (0, 0)
+    assert (info.roi.width, info.roi.height) == SIZE
+
+
+def test_features_are_organised_as_the_grid_with_one_field(everything):
+    msg = everything[1]['features']
+    assert (msg.height, msg.width) == (4, 4)
+    (field,) = msg.fields
+    assert (field.name, field.datatype, field.count) == ('feature', PointField.FLOAT32, 192)
+    assert (msg.point_step, msg.row_step) == (768, 3072)
+    features = read.features(msg)
+    assert features.shape == (4, 4, 192)
+    assert np.isfinite(features).all()
+    assert features.std() > 0.1
+
+
+def test_the_embedding_is_one_point_of_the_same_layout(everything):
+    embedding = read.features(everything[1]['embedding'])
+    assert embedding.shape == (1, 1, 192)
+    assert np.isfinite(embedding).all()
+
+
+def test_the_assessment_holds_what_the_scalars_say(everything):
+    _, messages = everything
+    seen = read.assessment(messages['assessment'])
+    for topic in ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact'):
+        assert messages[topic].data == pytest.approx(getattr(seen, topic), nan_ok=True)
+    assert seen.clip_rate_hz == pytest.approx(10.0)
+    assert seen.clip_span_s == pytest.approx(0.3)
+    assert 0 <= seen.known_fraction <= 1
+
+
+def test_the_overlay_is_a_readable_picture(everything):
+    _, messages = everything
+    msg = messages['overlay']
+    assert msg.encoding == 'bgr8'
+    assert msg.width == 640
+    assert msg.height == 480
+    assert msg.step == 3 * msg.width
+    assert len(msg.data) == msg.step * msg.height
+    picture = np.frombuffer(msg.data, np.uint8).reshape(msg.height, msg.width, 3)
+    packed = cv2.imdecode(np.frombuffer(messages['overlay/compressed'].data, np.uint8),
+                          cv2.IMREAD_COLOR)
+    assert 'jpeg' in messages['overlay/compressed'].format
+    assert np.abs(packed.astype(int) - picture).mean() < 10
+    assert picture.std() > 20
+
+
+def test_untrained_features_are_flagged_in_everything_that_carries_flags(shared, everything):
+    seen = read.assessment(everything[1]['assessment'])
+    assert seen.untrained
+    assert Quality.ASSUMED_INTRINSICS in seen.flags
+    report = shared.report()
+    assert report.level == b'\x01'
+    assert 'untrained' in report.message
+
+
+# -- only what is wanted --------------------------------------------------------------------------
+
+def test_without_subscribers_nothing_is_computed(ros):
+    with node_running(ros, autostart=True) as node, Camera(ros) as camera:
+        values = node.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
+        ros.spin_for(1.0)
+        values = node.values()
+        assert len(camera.stamps) > 20
+        assert values['assessments_out'] == '0'
+        assert not [key for key in values if key in ('stage_ms.encode', 'stage_ms.looming')]
+        assert node.report('camera camera').message == 'nobody listens'
+
+
+def test_geometry_alone_does_not_run_the_encoder(ros):
+    with node_running(ros, autostart=True) as node, Camera(ros), \
+            node.listen('time_to_contact') as got:
+        node.some(got, 5)
+        values = node.values()
+        assert 'stage_ms.looming' in values
+        assert 'stage_ms.encode' not in values
+        with node.listen('motion_score') as scores:
+            assert 0 <= node.some(scores)[0].data <= 1
+        assert 'stage_ms.encode' in node.values()
+
+
+def test_features_alone_do_not_run_the_geometry(ros):
+    with node_running(ros, autostart=True) as node, Camera(ros), node.listen('features') as got:
+        node.some(got, 5)
+        values = node.values()
+        assert 'stage_ms.encode' in values
+        assert 'stage_ms.looming' not in values
+
+
+def test_a_late_subscriber_gets_the_next_result_without_waiting_for_a_new_clip(shared):
+    with Camera(shared.ros):
+        shared.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
+        asked = now_ns()
+        seen = shared.assess()
+        # Filling a clip anew would take 0.3 s; finding the subscriber takes its time, though.
+        assert seen.stamp_ns > asked - NS
+        assert Quality.SLOW_CAMERA not in seen.flags
+
+
+def test_the_rate_of_results_is_limited(shared):
+    shared.set(max_rate=4.0)
+    with Camera(shared.ros, rate=60.0), shared.listen('assessment') as got:
+        shared.some(got, 12)
+        stamps = [read.stamp_ns(m) for m in got[3:]]
+        rate = (len(stamps) - 1) / ((stamps[-1] - stamps[0]) / NS)
+        assert rate < 4.5
+    shared.set(max_rate=60.0)
+
+
+# -- what is seen ---------------------------------------------------------------------------------
+
+def test_an_approach_is_measured_and_reported_over_the_wire(ros):
+    scene = Approach((320, 240), contact_s=6.0)
+    info = CameraInfo(width=320, height=240,
+                      k=[300.0, 0.0, 159.5, 0.0, 300.0, 119.5, 0.0, 0.0, 1.0])
+    with node_running(ros, autostart=True, **exact()) as node, Publisher(ros) as camera, \
+            Camera(ros, 'camera/camera_info', CameraInfo, make=lambda rgb: info) as infos, \
+            node.listen('assessment') as got, node.listen('obstacles') as regions:
+        infos.wait_for_reader()
+        start = now_ns()
+        for i in range(51):
+            camera.send(raw(scene.frame(i / 10)), start + i * PERIOD)
+            ros.spin_for(0.06)
+        last = start + 50 * PERIOD
+        assert ros.spin_until(lambda: got and read.stamp_ns(got[-1]) == last
+                              and regions and read.stamp_ns(regions[-1]) == last, 30.0)
+        seen = [read.assessment(m) for m in got]
+        truth = [scene.truth((a.stamp_ns - start) / NS) for a in seen]
+        errors = [abs(a.time_to_contact - t) / t for a, t in zip(seen, truth, strict=True)
+                  if t < 5.0]
+        assert len(errors) >= 10
+        assert np.median(errors) < 0.2
+        levels = [a.level for a in seen]
+        assert levels[-1] is Level.DANGER
+        assert Level.CAUTION in levels
+        assert Level.WARNING in levels
+        assert not any(Quality.STALE in a.flags for a in seen)
+        (wall, *_) = read.obstacles(regions[-1])
+        assert wall.on_course
+        assert wall.time_to_contact == pytest.approx(1.0, rel=0.2)
+        assert 0 <= wall.x < wall.x + wall.width <= 320
+
+
+def test_a_still_view_has_no_obstacles_but_a_cloud_with_fields(shared):
+    with Camera(shared.ros), shared.listen('obstacles') as got, \
+            shared.listen('assessment') as seen:
+        shared.some(got, 3)
+        shared.some(seen, 6)
+        assert got[-1].width == 0
+        assert [f.name for f in got[-1].fields][:4] == ['x', 'y', 'width', 'height']
+        last = read.assessment(seen[-1])
+        assert last.level is Level.CLEAR
+        assert last.time_to_contact == math.inf
+
+
+def test_a_view_without_texture_is_unknown(shared):
+    with Camera(shared.ros, picture=lambda i: np.full((120, 160, 3), 90, np.uint8)):
+        seen = shared.assess()
+        assert seen.level is Level.UNKNOWN
+        assert math.isnan(seen.time_to_contact)
+        assert Quality.LOW_TEXTURE in seen.flags
+
+
+def test_the_part_outside_the_view_of_the_model_is_reported(ros):
+    with node_running(ros, autostart=True, resize_mode='crop') as node, Camera(ros), \
+            node.listen('map_info') as infos:
+        assert Quality.PARTIAL_VIEW in node.assess().flags
+        roi = node.some(infos)[-1].roi
+        assert (roi.x_offset, roi.y_offset, roi.width, roi.height) == (20, 0, 120, 120)
+
+
+def test_the_overlay_shows_that_the_clip_is_filling_and_that_the_camera_fell_silent(ros):
+    with node_running(ros, autostart=True, num_frames=16, clip_fps=5.0, no_frame_timeout=0.5,
+                      **exact()) as node, \
+            Publisher(ros) as camera, node.listen('overlay') as got, \
+            node.listen('assessment') as seen:
+        last = camera.send(raw(texture(SIZE)), now_ns())
+        first = node.some(got)[0]
+        assert read.stamp_ns(first) == last
+        node.wait_for_log('no frame for')
+        # Not one new image, yet new pictures: they say for how long.
+        stale = node.next(got, 2, timeout=30.0)[-1]
+        assert bytes(stale.data) != bytes(first.data)
+        assert not seen
+
+
+# -- services -------------------------------------------------------------------------------------
+
+def test_reset_starts_clips_and_levels_anew(shared):
+    with Publisher(shared.ros, 'hand/image_raw') as camera, \
+            shared.listen('assessment', 'hand') as got:
+        start = now_ns() + 30 * NS
+        for i in range(5):
+            camera.send(raw(texture(SIZE)), start + i * PERIOD)
+            shared.ros.spin_for(0.05)
+        shared.some(got)
+        answer = shared.ask('reset')
+        assert answer.success
+        assert 'camera' in answer.message
+        assert 'hand' in answer.message
+        shared.wait_for('camera hand', lambda v: int(v.get('resets.service', 0)) == 1)
+        got.clear()
+        for i in range(5, 8):
+            camera.send(raw(texture(SIZE)), start + i * PERIOD)
+            shared.ros.spin_for(0.05)
+        shared.wait_for('camera hand', lambda v: v['clip_fill'] == '3/4')
+        assert not got
+        last = camera.send(raw(texture(SIZE)), start + 8 * PERIOD)
+        assert read.stamp_ns(shared.some(got)[0]) == last
+        assert Quality.WARMING_UP in read.assessment(got[0]).flags
+
+
+def test_calibration_sets_thresholds_from_what_it_saw_and_reports_them(ros):
+    with node_running(ros, autostart=True, calibration__seconds=1.5,
+                      calibration__sigma=2.0) as node:
+        rng = np.random.default_rng(0)
+        base = texture(SIZE)
+
+        def noisy(i: int) -> np.ndarray:
+            return np.clip(base + rng.normal(0, 8, base.shape), 0, 255).astype(np.uint8)
+
+        with Camera(ros, picture=noisy):
+            node.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
+            # Nobody subscribes to anything: the watch must make the results itself.
+            answer = node.ask('calibrate', timeout=30.0)
+        assert answer.success, answer.message
+        assert 'k = 2' in answer.message
+        found = dict(re.findall(r'(thresholds\.\w+) = ([0-9.]+)', answer.message))
+        assert {'thresholds.motion', 'thresholds.looming'} <= found.keys()
+        for name, value in found.items():
+            assert node.get(name) == pytest.approx(float(value), abs=1e-4)
+        assert 0.01 <= node.get('thresholds.motion') < 1.0
+
+
+def test_the_node_goes_on_while_it_calibrates(ros):
+    with node_running(ros, autostart=True, calibration__seconds=3.0) as node, Camera(ros), \
+            node.listen('assessment') as got:
+        node.some(got, 3)
+        first = node._call('calibrate')
+        ros.spin_for(0.5)
+        assert not first.done()
+        second = node.ask('calibrate')
+        assert not second.success
+        assert 'already' in second.message
+        assert node.state == 'active'
+        assert node.try_set('overlay.width', 320).successful
+        node.next(got, 3)
+        assert not first.done()
+        assert ros.spin_until(first.done, 20.0)
+        assert first.result().success, first.result().message
+
+
+def test_a_calibration_that_can_not_be_made_says_why(ros):
+    with node_running(ros, calibration__seconds=0.5) as node:
+        answer = node.ask('calibrate')
+        assert not answer.success
+        assert 'unconfigured' in answer.message
+        assert not node.ask('reset').success
+        node.do('configure', 'activate')
+        answer = node.ask('calibrate')                   # there is no camera
+        assert not answer.success
+        assert '0 assessments' in answer.message
+        node.set(calibration__seconds=30.0)
+        before = node.get('thresholds.motion')
+        waiting = node._call('calibrate')
+        ros.spin_for(0.5)
+        node.do('deactivate')
+        assert ros.spin_until(waiting.done, 10.0)
+        assert not waiting.result().success
+        assert 'deactivated' in waiting.result().message
+        assert node.get('thresholds.motion') == before
+
+
+# -- diagnostics ----------------------------------------------------------------------------------
+
+def test_diagnostics_tell_what_one_asks_first(shared):
+    with Camera(shared.ros), shared.listen('assessment') as got:
+        shared.some(got, 10)
+        camera = shared.wait_for('camera camera', lambda v: float(v['rate_in_hz']) > 15)
+        model = shared.values('model')
+        report = shared.reports['camera camera']
+    assert report.name == 'vjepa_node: camera camera'
+    assert report.hardware_id == 'cpu'
+    assert model['state'] == 'active'
+    assert (model['device'], model['model'], model['trained']) == ('cpu', 'tiny', 'False')
+    assert (model['num_frames'], model['image_size']) == ('4', '64')
+    assert model['weights_sha256'] == 'none'
+    assert float(model['memory_rss_mb']) > 50
+    assert float(model['model_memory_mb']) > 5
+    assert (model['errors'], model['last_error']) == ('0', 'none')
+    assert float(camera['rate_out_hz']) > 1
+    assert 0 < float(camera['latency_ms_median']) <= float(camera['latency_ms_p95'])
+    for stage in ('decode', 'preprocess', 'encode', 'motion', 'looming', 'publish'):
+        assert float(camera[f'stage_ms.{stage}']) >= 0
+    assert camera['level'] in ('clear', 'unknown')
+    assert 'untrained' in camera['flags']
+    for key in ('dropped.inbox', 'dropped.skipped', 'frames_in', 'frames.accepted'):
+        assert int(camera[key]) >= 0
+
+
+def test_diagnostics_come_in_every_state_and_never_as_an_error(ros):
+    with node_running(ros) as node:
+        for transition, state in ((None, 'unconfigured'), ('configure', 'inactive'),
+                                  ('activate', 'active'), ('deactivate', 'inactive'),
+                                  ('cleanup', 'unconfigured')):
+            if transition:
+                node.do(transition)
+            report = node.report()
+            assert {v.key: v.value for v in report.values}['state'] == state
+            assert all(r.level in (b'\x00', b'\x01', b'\x03') for r in node.reports.values())
+
+
+def test_a_missing_device_that_is_not_required_is_flagged(ros):
+    with node_running(ros, autostart=True, device='cuda:63', require_device=False) as node, \
+            Camera(ros):
+        assert Quality.DEVICE_FALLBACK in node.assess().flags
+        report = node.report()
+        assert report.level == b'\x01'
+        assert 'cuda:63' in report.message
+        assert 'cuda:63' in node.process.output
