@@ -142,7 +142,7 @@ def test_cells_of_unknown_looming_are_dotted_and_not_tinted(unknown):
     if unknown == 'nan':
         looming.rate[:] = NAN
     else:
-        looming.confidence[:] = 0.2
+        looming.confidence[:] = 0.1
     marks = changed(show(result=assessment(), looming=looming), show(result=assessment()))
     inside = marks[60:420]
     assert 0.001 < inside.mean() < 0.05

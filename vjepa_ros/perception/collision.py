@@ -110,7 +110,7 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
         return UNKNOWN
     rate = np.where(usable, field.rate, 0.0)
     course = _course_weight(field, rate, optics.fx / scale, settings)
-    course_rate, peak = _peak(rate, course * field.confidence, usable)
+    course_rate, peak = _peak(rate, course, field.confidence, usable)
     regions = _regions(field, rate, usable, course, scale, size, optics, settings)
     ahead = [r for r in regions if r.on_course]
     bearing = elevation = math.nan
@@ -161,22 +161,21 @@ def _course_weight(field: LoomingField, rate: np.ndarray, focal: float,
                           + (beside[..., 1] / max(1.0, UPRIGHT_MARGIN * wide)) ** 2))
 
 
-def _peak(rate: np.ndarray, weight: np.ndarray,
+def _peak(rate: np.ndarray, course: np.ndarray, confidence: np.ndarray,
           usable: np.ndarray) -> tuple[float, tuple[int, int]]:
-    """Weighted looming rate of the strongest cells [1/s], and the place of the strongest."""
-    weight = np.where(usable, weight, 0.0)
+    """Looming rate of the strongest cells on course [1/s], and the place of the strongest."""
+    course = np.where(usable, course, 0.0)
     # One cell alone is noise: average 3x3 so that neighbours have to agree.
-    strength = cv2.blur((np.maximum(rate, 0.0) * weight).astype(np.float32), (3, 3),
+    strength = cv2.blur((np.maximum(rate, 0.0) * course * confidence).astype(np.float32), (3, 3),
                         borderType=cv2.BORDER_REPLICATE)
     count = min(PEAK_CELLS, strength.size)
     top = np.argpartition(strength.ravel(), -count)[-count:]
-    share = weight.ravel()[top]
-    total = float(share.sum())
+    share = (course * confidence).ravel()[top]
     place = divmod(int(np.argmax(strength)), strength.shape[1])
-    if total <= 0:
+    if share.sum() <= 0:
         return 0.0, place
-    mean = float((share * rate.ravel()[top]).sum()) / total
-    return max(0.0, mean) * min(1.0, total / COURSE_CELLS), place
+    mean = float((share * rate.ravel()[top]).sum() / share.sum())
+    return max(0.0, mean) * min(1.0, float(course.ravel()[top].sum()) / COURSE_CELLS), place
 
 
 def _regions(field: LoomingField, rate: np.ndarray, usable: np.ndarray, course: np.ndarray,
@@ -209,7 +208,7 @@ def _region(field: LoomingField, rate: np.ndarray, cells: np.ndarray, course: np
     y0, y1 = max(0.0, (ys.min() - half) * scale), min(size[1], (ys.max() + half) * scale)
     # On course when enough of it will be met; then what counts is the part that will be.
     share = course[cells] * field.confidence[cells]
-    on_course = float(share.sum()) >= COURSE_CELLS
+    on_course = float(course[cells].sum()) >= COURSE_CELLS
     looming = (float((share * rate[cells]).sum() / share.sum()) if on_course
                else float(np.median(rate[cells])))
     x, y = 0.5 * (x0 + x1), 0.5 * (y0 + y1)

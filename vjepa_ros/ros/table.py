@@ -162,7 +162,7 @@ TABLE: tuple[Param, ...] = (
           low=0.001, high=10.0, unit='1/s'),
     Param('smoothing.method', str, 'ema', 'Smoothing of the scores',
           choices=('ema', 'median', 'none')),
-    Param('smoothing.rise', float, 0.1, 'Time constant while a score rises (ema)', low=0.0,
+    Param('smoothing.rise', float, 0.05, 'Time constant while a score rises (ema)', low=0.0,
           high=10.0, unit='s'),
     Param('smoothing.fall', float, 0.5, 'Time constant while a score falls (ema)', low=0.0,
           high=10.0, unit='s'),
