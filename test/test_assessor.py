@@ -70,7 +70,7 @@ def test_smoothing_follows_time_and_not_the_number_of_results():
         smoother.update(0.0, seconds(1), settings)
         for i in range(1, count + 1):
             value = smoother.update(1.0, seconds(1 + 0.2 * i / count), settings)
-        assert value == pytest.approx(1 - math.exp(-2.0), rel=1e-6)
+        assert value == pytest.approx(1 - math.exp(-0.2 / settings.smoothing_rise), rel=1e-6)
 
 
 def test_unknown_is_given_as_unknown_and_the_known_value_continues():

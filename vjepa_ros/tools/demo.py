@@ -28,6 +28,8 @@ from vjepa_ros.tools.processes import (
     Children,
     ProcessFailed,
     free_domain,
+    keep_logs,
+    middleware_hint,
     ros_arguments,
     ros_environment,
     takes_large_images,
@@ -111,7 +113,7 @@ class Demo:
                     self._finish(children, view)
                 return self._write(work, view)
         except ProcessFailed:
-            self._keep_logs(work)
+            keep_logs(work, self.out_dir / 'logs')
             raise
         finally:
             shutil.rmtree(work, ignore_errors=True)
@@ -158,7 +160,7 @@ class Demo:
                     f'could not start ({self.recording.model["message"]})')
             if time.monotonic() > end:
                 raise children.all[name].failure(
-                    f'was not ready after {START_LIMIT_S:.0f} s{self._hint()}')
+                    f'was not ready after {START_LIMIT_S:.0f} s{middleware_hint(os.environ)}')
             view.tick()
             time.sleep(TICK_S)
 
@@ -177,7 +179,7 @@ class Demo:
             if not recording.results and now - begin > FIRST_RESULT_LIMIT_S:
                 raise children.all['node'].failure(
                     f'gave no assessment within {FIRST_RESULT_LIMIT_S:.0f} s of the first frame'
-                    f'{self._hint()}')
+                    f'{middleware_hint(os.environ)}')
             view.tick()
             time.sleep(TICK_S)
         children.check(may_end=('camera',))
@@ -241,21 +243,6 @@ class Demo:
             'configuration': {**{name: model[name] for name in shown if name in model},
                               'image_transport': self.transport},
             'notes': notes}
-
-    def _hint(self) -> str:
-        middleware = os.environ.get('RMW_IMPLEMENTATION', '')
-        if 'zenoh' in middleware:
-            return (f" (RMW_IMPLEMENTATION is '{middleware}', which needs its router: start it, "
-                    'or unset the variable)')
-        return ''
-
-    def _keep_logs(self, work: Path) -> None:
-        """Copy the logs of a failed run to where the user looks."""
-        logs = sorted(work.glob('*.log'))
-        if logs:
-            (self.out_dir / 'logs').mkdir(parents=True, exist_ok=True)
-        for log in logs:
-            shutil.copy(log, self.out_dir / 'logs' / log.name)
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -102,6 +103,22 @@ def ros_environment(domain: int, log_folder: Path, environ: Mapping[str, str]
     else:
         env['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
     return {**TUNING, **env}
+
+
+def middleware_hint(environ: Mapping[str, str]) -> str:
+    """What may keep processes from finding each other, to append to an error; '' mostly."""
+    middleware = environ.get('RMW_IMPLEMENTATION', '')
+    if 'zenoh' not in middleware:
+        return ''
+    return (f" (RMW_IMPLEMENTATION is '{middleware}', which needs its router: start it, or unset "
+            'the variable)')
+
+
+def keep_logs(work: Path, folder: Path) -> None:
+    """Copy the logs of a failed run to where the user looks."""
+    for log in sorted(work.glob('*.log')):
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(log, folder / log.name)
 
 
 class Child:
