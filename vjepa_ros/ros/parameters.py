@@ -189,8 +189,8 @@ def _descriptor(row: Param) -> ParameterDescriptor:
     descriptor = ParameterDescriptor(
         description=f'{row.text}{unit}. Takes effect: {row.effect}.',
         additional_constraints=row.range_text, type=_TYPES[KINDS[row.kind]],
-        # rclpy would refuse 1 for 1.0; the table takes both, and gives better reasons.
-        dynamic_typing=row.kind in (float, tuple[float, ...]))
+        # rclpy would refuse 1 for 1.0, and without naming parameter or value; the table does both.
+        dynamic_typing=True)
     if row.low is not None and row.high is not None:
         if row.kind is float:
             descriptor.floating_point_range = [

@@ -63,6 +63,8 @@ class Param:
         wanted = KINDS[self.kind]
         if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
+        if self.kind is str and type(value) in (int, float) and str(value) in self.choices:
+            value = str(value)   # model_version: 2.0 is a number to YAML
         if self.kind in (tuple[float, ...], tuple[str, ...]):
             item = float if self.kind == tuple[float, ...] else str
             if isinstance(value, str) or not isinstance(value, Iterable):
@@ -182,7 +184,8 @@ TABLE: tuple[Param, ...] = (
     # Outputs.
     Param('features.reduce', str, 'last', 'Which tubelets ~/NAME/features holds',
           choices=('last', 'mean', 'all')),
-    Param('overlay.width', int, 640, 'Width of the overlay; 0 keeps that of the camera', low=0,
+    Param('overlay.width', int, 640, 'Width of the overlay, which is never below 480; 0 keeps '
+          'that of the camera', low=0,
           high=3840, unit='px'),
     Param('calibration.seconds', float, 5.0, 'How long ~/calibrate watches the scene', low=0.5,
           high=600.0, unit='s'),
