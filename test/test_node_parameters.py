@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from node_fixtures import NS, SMALL, Camera, node_running, now_ns, slow_node_running
+from node_fixtures import NS, SMALL, Camera, limit, node_running, now_ns, slow_node_running
 from rcl_interfaces.msg import ParameterType
 from rcl_interfaces.srv import DescribeParameters
 from ros_harness import ros_session
@@ -38,6 +38,15 @@ def shared():
             Camera(session, rate=RATE):
         assert node.ros.spin_until(lambda: node.state == 'active', 60.0)
         yield node
+
+
+@pytest.fixture
+def restored(shared):
+    """The shared node, which gets its values back whatever the test did to them."""
+    yield shared
+    shared.set(**SMALL, model_size='tiny', resize_mode='squash', weights='', max_frame_age=1.0)
+    shared.wait_for('model', lambda v: (v['model_change'], v['num_frames'], v['image_size'],
+                                        v['model']) == ('none', '4', '64', 'tiny'))
 
 
 # -- declared -------------------------------------------------------------------------------------
@@ -161,7 +170,8 @@ CHANGES = {
 
 
 @pytest.mark.parametrize('change', CHANGES)
-def test_a_structural_change_does_not_interrupt_the_results(shared, change):
+def test_a_structural_change_does_not_interrupt_the_results(restored, change):
+    shared = restored
     with shared.listen('assessment') as got:
         shared.some(got, 5)
         for values in CHANGES[change]:
@@ -170,9 +180,9 @@ def test_a_structural_change_does_not_interrupt_the_results(shared, change):
             shared.wait_for_log('now serving', since, 60.0)
             shared.next(got, 10)
             stamps = np.array([read.stamp_ns(m) for m in got[max(0, first - 2):]]) / NS
-            # An inference takes some 30 ms and a frame 33 ms; the rest is what a machine with
-            # less than a free core for each process needs. Loading and filling take far longer.
-            assert np.diff(stamps).max() < 0.3, np.diff(stamps)
+            # An inference takes some 30 ms and a frame 33 ms; the rest is for a machine without
+            # a free core for each process. Loading and filling a clip take far longer.
+            assert np.diff(stamps).max() < limit(0.25), np.diff(stamps)
             span = read.assessment(got[-1])
             wanted = (shared.get('num_frames') - 1) / shared.get('clip_fps')
             assert span.clip_span_s == pytest.approx(wanted, abs=0.1)
@@ -191,11 +201,12 @@ def test_the_old_model_serves_while_a_slow_load_runs(ros):
         assert {read.features(m).shape[2] for m in during} == {192}
         assert ros.spin_until(lambda: read.features(got[-1]).shape[2] == 384, 60.0)
         stamps = np.array([read.stamp_ns(m) for m in got]) / NS
-        assert np.diff(stamps).max() < 0.5
+        assert np.diff(stamps).max() < limit(0.25)
         assert node.values('model')['model'] == 'small'
 
 
-def test_a_failed_change_leaves_the_old_model_serving_and_says_why(shared):
+def test_a_failed_change_leaves_the_old_model_serving_and_says_why(restored):
+    shared = restored
     with shared.listen('assessment') as got:
         shared.some(got, 3)
         since = shared.written
@@ -217,7 +228,7 @@ def test_a_failed_change_leaves_the_old_model_serving_and_says_why(shared):
             lambda: 'nowhere' not in shared.reports['model'].message, 20.0)
         shared.next(got, 3)
         stamps = np.array([read.stamp_ns(m) for m in got]) / NS
-        assert np.diff(stamps).max() < 0.5
+        assert np.diff(stamps).max() < limit(0.25)
 
 
 def test_a_change_taken_back_while_it_loads_has_no_effect(ros):

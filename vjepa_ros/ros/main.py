@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -46,6 +47,10 @@ def main(args: list[str] | None = None) -> None:
         # Imported here because PyTorch takes seconds, in which Ctrl-C must work too.
         from vjepa_ros.ros.node import VjepaNode, rclpy, spin_until
 
+        # What the imports made stays for good: without it in view a collection, also the one that
+        # gives back the memory of a replaced model, is over before a frame is late.
+        gc.collect()
+        gc.freeze()
         rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
         node = VjepaNode()
         # Loading a model can take longer than anybody wants to wait after Ctrl-C; any other

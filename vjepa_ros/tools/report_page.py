@@ -52,7 +52,8 @@ overflow-wrap:anywhere}
 margin-bottom:16px}
 .tile{background:#fff;border-radius:14px;padding:14px 18px;
 box-shadow:0 1px 3px rgba(20,30,45,.09)}
-.tile b{display:block;white-space:nowrap;font-size:1.4rem;line-height:1.25;font-variant-numeric:tabular-nums}
+.tile b{display:block;white-space:nowrap;font-size:1.4rem;line-height:1.25;
+font-variant-numeric:tabular-nums}
 .tile span{font-size:.85rem;color:#5c6b7c}
 .notes{border-left:5px solid #c2410c}
 .notes ul{margin:6px 0 0;padding-left:20px}
