@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,3 +20,13 @@ def shared_data() -> Path:
     if not SHARED.is_dir():
         pytest.skip(f'real recordings are not at {SHARED} (set VJEPA_ROS_SHARED)')
     return SHARED
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    """Undo what a command line of the package does to its logger, so that tests stay apart."""
+    log = logging.getLogger('vjepa_ros')
+    before = (log.level, log.propagate, list(log.handlers))
+    yield
+    log.setLevel(before[0])
+    log.propagate, log.handlers = before[1:]

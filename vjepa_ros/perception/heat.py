@@ -45,7 +45,7 @@ def tint(canvas: np.ndarray, zoom: float, motion: np.ndarray | None,
     if motion is not None and view is not None:
         grid = [(view.from_source(np.stack([p, p], -1))[:, axis] + 0.5) / view.patch - 0.5
                 for axis, p in enumerate((xs, ys))]
-        alpha = 0.55 * np.clip((_sample(motion, *grid) - 0.15) / 0.65, 0, 1)
+        alpha = 0.34 * np.clip((_sample(motion, *grid) - 0.15) / 0.65, 0, 1)
         rows, cols = motion.shape
         alpha[(grid[1] < -0.5) | (grid[1] > rows - 0.5)] = 0
         alpha[:, (grid[0] < -0.5) | (grid[0] > cols - 0.5)] = 0

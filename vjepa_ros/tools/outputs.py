@@ -48,7 +48,10 @@ def write_outputs(out_dir: Path, records: Sequence[dict[str, Any]],
     video = None
     if pictures:
         fps = frame_rate([stamp for stamp, _ in pictures])
-        frames = (image for path in evenly(pictures, fps) if (image := load(path)) is not None)
+        # The sign "no frames" of the first moments has no camera to take its shape from.
+        shape = next((i.shape for _, p in reversed(pictures) if (i := load(p)) is not None), None)
+        frames = (image for path in evenly(pictures, fps)
+                  if (image := load(path)) is not None and image.shape == shape)
         video = write_video(out_dir / 'overlay', frames, fps)
         meta = {**meta, 'video': video.name}
     index = {record['stamp_ns']: at for at, record in enumerate(records)}

@@ -21,7 +21,7 @@ from vjepa_ros.perception.assessment import Level
 from vjepa_ros.tools.demo import Demo, make_plan
 from vjepa_ros.tools.report import json_safe
 
-SHEET_COLUMNS, SHEET_ROWS, TILE_WIDTH = 3, 2, 480
+SHEET_COLUMNS, SHEET_ROWS, TILE_WIDTH = 3, 2, 440
 
 
 def survey(source: str, name: str, out_dir: Path, pictures: Path, console: Console,
@@ -50,7 +50,7 @@ def survey(source: str, name: str, out_dir: Path, pictures: Path, console: Conso
     if video is not None:
         pictures.mkdir(parents=True, exist_ok=True)
         cv2.imwrite(str(pictures / f'{name}.jpg'), sheet(video),
-                    [cv2.IMWRITE_JPEG_QUALITY, 82])
+                    [cv2.IMWRITE_JPEG_QUALITY, 78])
     levels = Counter(Level(r['level']).name.lower() for r in records)
     return {
         'frames_in': summary['frames_in'], 'assessments_out': summary['assessments_out'],
@@ -74,7 +74,7 @@ def sheet(video: Path) -> np.ndarray:
         frames.append(read[1])
     capture.release()
     count = SHEET_COLUMNS * SHEET_ROWS
-    picks = [frames[round(i)] for i in np.linspace(0.04, 0.96, count) * (len(frames) - 1)]
+    picks = [frames[round(i)] for i in np.linspace(0.14, 0.97, count) * (len(frames) - 1)]
     height = round(picks[0].shape[0] * TILE_WIDTH / picks[0].shape[1])
     tiles = [cv2.resize(p, (TILE_WIDTH, height), interpolation=cv2.INTER_AREA) for p in picks]
     return np.vstack([np.hstack(tiles[row * SHEET_COLUMNS:(row + 1) * SHEET_COLUMNS])
@@ -83,8 +83,8 @@ def sheet(video: Path) -> np.ndarray:
 
 def show(results: dict[str, dict[str, Any]], console: Console) -> None:
     """Print the figures as a table."""
-    table = Table('recording', 'frames', 'results', 'latency ms', 'motion', 'known',
-                  *(level.name.lower() for level in Level))
+    table = Table('recording', 'in', 'out', 'ms', 'motion', 'known',
+                  *(level.name.lower() for level in Level), box=None, padding=(0, 1))
     for name, r in results.items():
         table.add_row(name, str(r['frames_in']), str(r['assessments_out']),
                       f'{r["latency_ms"]["median"]:.0f}', f'{r["motion_score_median"]:.2f}',
