@@ -84,6 +84,8 @@ class Node:
         self.name = name
         self.reports: dict[str, DiagnosticStatus] = {}
         self.report_count = 0
+        self.report_stamp = 0
+        self._changed: dict[str, Any] = {}
         # Made at once, so that the node has found all of them when the first one is answered.
         self._clients = {service: ros.node.create_client(kind, f'{name}/{service}')
                          for service, kind in SERVICES.items()}
@@ -93,6 +95,7 @@ class Node:
     def _on_report(self, array: DiagnosticArray) -> None:
         self.reports = {s.name.split(': ', 1)[1]: s for s in array.status}
         self.report_count += 1
+        self.report_stamp = read.stamp_ns(array)
 
     # -- services --------------------------------------------------------------------------
 
@@ -141,11 +144,27 @@ class Node:
 
     def set(self, **values: Any) -> None:
         """Set parameters together, which must be accepted; ``__`` stands for a dot."""
+        self._set({name.replace('__', '.'): value for name, value in values.items()})
+
+    def _set(self, values: Mapping[str, Any]) -> None:
+        for name in values.keys() - self._changed.keys():
+            self._changed[name] = self.get(name)
         request = SetParametersAtomically.Request(parameters=[
-            Parameter(name.replace('__', '.'), value=value).to_parameter_msg()
-            for name, value in values.items()])
+            Parameter(name, value=value).to_parameter_msg() for name, value in values.items()])
         result = self.ask('set_parameters_atomically', request).result
         assert result.successful, result.reason
+
+    def begin_anew(self, **values: Any) -> None:
+        """Become active from scratch, with these parameters and else those of the start."""
+        state = self.state
+        self.do(*{'active': ('deactivate', 'cleanup'), 'inactive': ('cleanup',)}.get(state, ()))
+        if self._changed:
+            back, self._changed = self._changed, {}
+            self._set(back)
+            self._changed = {}
+        if values:
+            self.set(**values)
+        self.do('configure', 'activate')
 
     def get(self, name: str) -> Any:
         request = GetParameters.Request(names=[name])
@@ -185,8 +204,10 @@ class Node:
 
     def report(self, part: str = 'model') -> DiagnosticStatus:
         """A status that was made after this call."""
-        before = self.report_count
-        assert self.ros.spin_until(lambda: self.report_count >= before + 2, 20.0), (
+        before, asked = self.report_count, now_ns()
+        # The second one to come is newer in any case, also when the node has another clock.
+        assert self.ros.spin_until(lambda: self.report_count >= before + 2 or (
+            self.report_count > before and self.report_stamp > asked), 20.0), (
             f'no diagnostics\n{self.process.output}')
         return self.reports[part]
 
@@ -243,9 +264,9 @@ def node_running(ros: Session, module: str = NODE, env: Mapping[str, str] | None
 @contextmanager
 def two_camera_node(ros: Session) -> Iterator[Node]:
     """An active node whose camera 'camera' is read as by default; of 'hand' no image is lost."""
-    with node_running(ros, autostart=True, cameras=['camera', 'hand'],
-                      **exact('hand/image_raw')) as node:
-        assert ros.spin_until(lambda: node.state == 'active', START_S)
+    with node_running(ros, cameras=['camera', 'hand'], **exact('hand/image_raw'),
+                      **exact('hand/image_raw/compressed')) as node:
+        node.do('configure', 'activate')
         yield node
 
 

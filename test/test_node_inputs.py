@@ -56,6 +56,13 @@ def hand(shared):
         yield publisher
 
 
+@pytest.fixture(scope='module')
+def again():
+    """One process for all tests that begin with a new activation (`Node.begin_anew`)."""
+    with ros_session() as session, two_camera_node(session) as node:
+        yield node
+
+
 def png(rgb: np.ndarray) -> CompressedImage:
     ok, data = cv2.imencode('.png', rgb[..., ::-1])
     assert ok
@@ -161,9 +168,11 @@ def test_transport_auto_reads_what_is_published(shared):
         assert shared.values()['transport'] == 'raw'
 
 
-def test_camera_info_replaces_the_assumed_intrinsics(ros):
-    with node_running(ros, autostart=True) as node, Camera(ros, size=(160, 120)), \
-            node.listen('map_info') as infos, node.listen('assessment') as got:
+def test_camera_info_replaces_the_assumed_intrinsics(again):
+    again.begin_anew()
+    ros, node = again.ros, again
+    with Camera(ros, size=(160, 120)), node.listen('map_info') as infos, \
+            node.listen('assessment') as got:
         assert Quality.ASSUMED_INTRINSICS in read.assessment(node.next(got)[-1]).flags
         # Intrinsics of the full sensor; the images are half its size.
         k = [200.0, 0.0, 159.5, 0.0, 210.0, 119.5, 0.0, 0.0, 1.0]
@@ -191,57 +200,61 @@ def test_camera_info_of_an_uncalibrated_camera_is_not_used(shared, k):
 
 # -- silence --------------------------------------------------------------------------------------
 
-def test_a_missing_camera_is_named_once_with_the_remedy(ros):
-    with node_running(ros, autostart=True, no_frame_timeout=0.5) as node:
-        log = node.wait_for_log('no frame for', timeout=60.0)
-        assert "camera 'camera'" in log
-        assert '/camera/image_raw has 0 publisher' in log
-        assert 'FASTDDS_BUILTIN_TRANSPORTS="DEFAULT?max_msg_size=64KB&sockets_size=4MB"' in log
-        report = node.report('camera camera')
-        assert report.level == b'\x03'            # stale, not an error
-        ros.spin_for(2.0)
-        assert node.process.output.count('no frame for') == 1
-        with Camera(ros):
-            assert node.assess().untrained
-            assert node.report('camera camera').level != b'\x03'
+def test_a_missing_camera_is_named_once_with_the_remedy(again):
+    since = again.written
+    again.begin_anew(no_frame_timeout=0.5, cameras=['gone'])
+    log = again.wait_for_log('no frame for', since)
+    assert "camera 'gone'" in log
+    assert '/gone/image_raw has 0 publisher' in log
+    assert 'FASTDDS_BUILTIN_TRANSPORTS="DEFAULT?max_msg_size=64KB&sockets_size=4MB"' in log
+    report = again.report('camera gone')
+    assert report.level == b'\x03'            # stale, not an error
+    again.ros.spin_for(1.0)
+    assert again.process.output[since:].count('no frame for') == 1
+    with Camera(again.ros, 'gone/image_raw'):
+        assert again.assess('gone').untrained
+        assert again.report('camera gone').level != b'\x03'
 
 
-def test_a_camera_process_that_is_killed_and_started_again_is_read_again(ros):
-    params = {'source': 'synthetic', 'rate': 15.0}
-    with node_running(ros, autostart=True, no_frame_timeout=1.0) as node, \
-            node.listen('assessment') as got:
+def test_a_camera_process_that_is_killed_and_started_again_is_read_again(again):
+    again.begin_anew(no_frame_timeout=1.0)
+    ros, params = again.ros, {'source': 'synthetic', 'rate': 15.0}
+    with again.listen('assessment') as got:
         for _ in range(2):
             got.clear()
             with ros.spawn('vjepa_ros.ros.camera_source', params) as source:
                 assert ros.spin_until(lambda: len(got) > 3, 60.0), (
-                    source.output + node.process.output)
+                    source.output + again.process.output)
                 source.send(signal.SIGKILL)
                 source.wait()
             assert ros.spin_until(
-                lambda: node.reports['camera camera'].message == 'no frames', 20.0)
+                lambda: again.reports['camera camera'].message == 'no frames', 20.0)
             got.clear()
             ros.spin_for(0.5)
             assert not got
-        assert node.state == 'active'
+    assert again.state == 'active'
 
 
-def test_nothing_is_said_before_the_clip_is_full(ros):
-    with node_running(ros, autostart=True, num_frames=8, clip_fps=5.0, **exact()) as node, \
-            Publisher(ros) as pub:
+def test_nothing_is_said_before_the_clip_is_full(again):
+    again.begin_anew(num_frames=8, clip_fps=5.0)
+    ros, node = again.ros, again
+    with Publisher(ros, 'hand/image_raw') as pub:
         topics = ('assessment', 'time_to_contact', 'motion_score', 'obstacles', 'looming_map',
                   'features', 'map_info')
         got = {}
-        subscriptions = [node.listen(topic) for topic in topics]
+        subscriptions = [node.listen(topic, 'hand') for topic in topics]
         for topic, subscription in zip(topics, subscriptions, strict=True):
             got[topic] = subscription.__enter__()
         start = now_ns()
         play(pub, [raw(still())] * 7, start, NS // 5)
-        node.wait_for('camera camera', lambda v: v['clip_fill'] == '7/8')
+        node.wait_for('camera hand', lambda v: v['clip_fill'] == '7/8')
         ros.spin_for(0.5)
         assert not any(got.values())
         last = play(pub, [raw(still())], start + 7 * NS // 5)
         assert ros.spin_until(lambda: all(got.values()), 20.0), got
         assert read.stamp_ns(got['assessment'][0]) == last
+        for subscription in subscriptions:
+            subscription.__exit__(None, None, None)
 
 
 # -- malformed images -----------------------------------------------------------------------------
@@ -273,32 +286,36 @@ def corrupt(what: str) -> CompressedImage:
     return msg
 
 
-def test_malformed_images_are_counted_and_named_once_per_kind_and_the_node_goes_on(ros):
+def test_malformed_images_are_counted_and_named_once_per_kind_and_the_node_goes_on(again):
     faults = {'short data': 'bad size', 'zero size': 'bad size', 'huge size': 'bad size',
               'small step': 'bad size', 'no data': 'bad size',
               'unknown encoding': 'unknown encoding'}
-    with node_running(ros, autostart=True, **exact()) as node, Publisher(ros) as pub:
+    since = again.written
+    again.begin_anew()
+    ros, node = again.ros, again
+    with Publisher(ros, 'hand/image_raw') as pub:
         start = now_ns()
         for i in range(2):
             for j, fault in enumerate(faults):
                 pub.send(bad(fault), start + (10 * i + j) * PERIOD)
                 ros.spin_for(0.05)
-        values = node.wait_for('camera camera', lambda v: v.get('input.bad size') == '10'
+        values = node.wait_for('camera hand', lambda v: v.get('input.bad size') == '10'
                                and v.get('input.unknown encoding') == '2')
         assert values['assessments_out'] == '0'
-        assert node.process.output.count('image skipped') == 2
-        assert 'x-ray' in node.process.output
+        assert node.process.output[since:].count('image skipped') == 2
+        assert 'x-ray' in node.process.output[since:]
         assert node.state == 'active'
-        with node.listen('assessment') as got:
+        with node.listen('assessment', 'hand') as got:
             play(pub, [raw(still())] * 5, start + 20 * PERIOD)
             assert node.some(got)
         assert node.values('model')['errors'] == '0'
 
 
-def test_corrupt_files_are_counted_and_named_once_per_kind_and_the_node_goes_on(ros):
-    topic = 'camera/image_raw/compressed'
-    with node_running(ros, autostart=True, camera__transport='compressed',
-                      **exact(topic)) as node, Publisher(ros, topic, CompressedImage) as pub:
+def test_corrupt_files_are_counted_and_named_once_per_kind_and_the_node_goes_on(again):
+    since = again.written
+    again.begin_anew(hand__transport='compressed')
+    ros, node = again.ros, again
+    with Publisher(ros, 'hand/image_raw/compressed', CompressedImage) as pub:
         start = now_ns()
         kinds = ('cut off', 'noise', 'no data', 'not a picture')
         for i in range(2):
@@ -308,10 +325,10 @@ def test_corrupt_files_are_counted_and_named_once_per_kind_and_the_node_goes_on(
         depth = png(still())
         depth.format = '16UC1; compressedDepth png'
         pub.send(depth, start + 20 * PERIOD)
-        node.wait_for('camera camera', lambda v: v.get('input.corrupt') == '6'
+        node.wait_for('camera hand', lambda v: v.get('input.corrupt') == '6'
                       and v.get('input.empty') == '2' and v.get('input.unknown encoding') == '1')
-        assert node.process.output.count('image skipped') == 3
-        with node.listen('assessment') as got:
+        assert node.process.output[since:].count('image skipped') == 3
+        with node.listen('assessment', 'hand') as got:
             play(pub, [png(still())] * 5, start + 21 * PERIOD)
             assert node.some(got)
         assert node.values('model')['errors'] == '0'
@@ -375,22 +392,25 @@ def test_a_change_of_resolution_or_frame_starts_a_new_clip(shared, hand):
         shared.wait_for(HAND, lambda v, key=key, count=count: int(v.get(key, 0)) == count + 1)
 
 
-def test_images_without_a_stamp_take_their_arrival_and_are_named_once(ros):
-    with node_running(ros, autostart=True) as node, Camera(ros, stamp=lambda i: 0), \
-            node.listen('assessment') as got:
+def test_images_without_a_stamp_take_their_arrival_and_are_named_once(again):
+    since = again.written
+    again.begin_anew()
+    node = again
+    with Camera(again.ros, stamp=lambda i: 0), node.listen('assessment') as got:
         before = now_ns()
         node.next(got, 5)
         assert all(before < read.stamp_ns(m) <= now_ns() for m in got)
-        log = node.wait_for_log('stamp 0')
+        log = node.wait_for_log('stamp 0', since)
         assert log.count('stamp 0') == 1
         assert int(node.values()['frames.zero_stamp']) > 5
 
 
 # -- several cameras ------------------------------------------------------------------------------
 
-def test_cameras_of_different_size_and_rate_are_all_served(ros):
-    with node_running(ros, autostart=True, cameras=['front', 'rear/left']) as node, \
-            Camera(ros, 'front/image_raw', rate=30.0, size=(320, 240), frame_id='f'), \
+def test_cameras_of_different_size_and_rate_are_all_served(again):
+    again.begin_anew(cameras=['front', 'rear/left'])
+    ros, node = again.ros, again
+    with Camera(ros, 'front/image_raw', rate=30.0, size=(320, 240), frame_id='f'), \
             Camera(ros, 'rear/left/image_raw', rate=7.0, size=(64, 80), frame_id='r'), \
             node.listen('assessment', 'front') as front, \
             node.listen('assessment', 'rear/left') as rear:
@@ -404,9 +424,10 @@ def test_cameras_of_different_size_and_rate_are_all_served(ros):
         assert Quality.SLOW_CAMERA not in read.assessment(front[-1]).flags
 
 
-def test_one_silent_camera_does_not_hold_up_the_others(ros):
-    with node_running(ros, autostart=True, cameras=['alive', 'dead']) as node, \
-            Camera(ros, 'alive/image_raw'), node.listen('assessment', 'alive') as got, \
+def test_one_silent_camera_does_not_hold_up_the_others(again):
+    again.begin_anew(cameras=['alive', 'dead'])
+    ros, node = again.ros, again
+    with Camera(ros, 'alive/image_raw'), node.listen('assessment', 'alive') as got, \
             node.listen('assessment', 'dead') as silent:
         node.next(got, 10, timeout=60.0)
         assert not silent
@@ -444,13 +465,15 @@ def test_simulated_time_and_its_jump_back(ros):
         assert node.values('model')['errors'] == '0'
 
 
-def test_old_frames_by_the_clock_are_stale_and_the_remedy_is_named(ros):
-    with node_running(ros, autostart=True) as node, \
-            Camera(ros, stamp=lambda i: 1_000_000_000 * NS + i * NS // 30):
+def test_old_frames_by_the_clock_are_stale_and_the_remedy_is_named(again):
+    since = again.written
+    again.begin_anew()
+    ros, node = again.ros, again
+    with Camera(ros, stamp=lambda i: 1_000_000_000 * NS + i * NS // 30):
         seen = node.assess()
         assert Quality.STALE in seen.flags
         assert seen.level == 255
-        log = node.wait_for_log('by this node')
+        log = node.wait_for_log('by this node', since)
         assert 'use_sim_time' in log
         ros.spin_for(1.0)
-        assert node.process.output.count('by this node') == 1
+        assert node.process.output[since:].count('by this node') == 1

@@ -17,8 +17,6 @@ from node_fixtures import (
     NS,
     Camera,
     Publisher,
-    exact,
-    node_running,
     now_ns,
     raw,
     two_camera_node,
@@ -37,15 +35,16 @@ STAMPED = tuple(t for t, kind in KINDS.items() if hasattr(kind(), 'header'))
 SIZE = (160, 120)
 
 
-@pytest.fixture
-def ros():
-    with ros_session() as session:
-        yield session
-
-
 @pytest.fixture(scope='module')
 def shared():
     """One active node with two cameras, for tests that leave it as they found it."""
+    with ros_session() as session, two_camera_node(session) as node:
+        yield node
+
+
+@pytest.fixture(scope='module')
+def again():
+    """One process for all tests that begin with a new activation (`Node.begin_anew`)."""
     with ros_session() as session, two_camera_node(session) as node:
         yield node
 
@@ -163,33 +162,35 @@ def test_untrained_features_are_flagged_in_everything_that_carries_flags(shared,
 
 # -- only what is wanted --------------------------------------------------------------------------
 
-def test_without_subscribers_nothing_is_computed(ros):
-    with node_running(ros, autostart=True) as node, Camera(ros) as camera:
-        values = node.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
-        ros.spin_for(1.0)
-        values = node.values()
+def test_without_subscribers_nothing_is_computed(again):
+    again.begin_anew()
+    with Camera(again.ros) as camera:
+        again.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
+        again.ros.spin_for(1.0)
+        values = again.values()
         assert len(camera.stamps) > 20
         assert values['assessments_out'] == '0'
         assert not [key for key in values if key in ('stage_ms.encode', 'stage_ms.looming')]
-        assert node.report('camera camera').message == 'nobody listens'
+        assert again.report('camera camera').message == 'nobody listens'
 
 
-def test_geometry_alone_does_not_run_the_encoder(ros):
-    with node_running(ros, autostart=True) as node, Camera(ros), \
-            node.listen('time_to_contact') as got:
-        node.some(got, 5)
-        values = node.values()
+def test_geometry_alone_does_not_run_the_encoder(again):
+    again.begin_anew()
+    with Camera(again.ros), again.listen('time_to_contact') as got:
+        again.some(got, 5)
+        values = again.values()
         assert 'stage_ms.looming' in values
         assert 'stage_ms.encode' not in values
-        with node.listen('motion_score') as scores:
-            assert 0 <= node.some(scores)[0].data <= 1
-        assert 'stage_ms.encode' in node.values()
+        with again.listen('motion_score') as scores:
+            assert 0 <= again.some(scores)[0].data <= 1
+        again.wait_for('camera camera', lambda v: 'stage_ms.encode' in v)
 
 
-def test_features_alone_do_not_run_the_geometry(ros):
-    with node_running(ros, autostart=True) as node, Camera(ros), node.listen('features') as got:
-        node.some(got, 5)
-        values = node.values()
+def test_features_alone_do_not_run_the_geometry(again):
+    again.begin_anew()
+    with Camera(again.ros), again.listen('features') as got:
+        again.some(got, 5)
+        values = again.values()
         assert 'stage_ms.encode' in values
         assert 'stage_ms.looming' not in values
 
@@ -216,13 +217,15 @@ def test_the_rate_of_results_is_limited(shared):
 
 # -- what is seen ---------------------------------------------------------------------------------
 
-def test_an_approach_is_measured_and_reported_over_the_wire(ros):
-    scene = Approach((320, 240), contact_s=6.0)
+def test_an_approach_is_measured_and_reported_over_the_wire(again):
+    again.begin_anew()
+    ros, scene = again.ros, Approach((320, 240), contact_s=6.0)
     info = CameraInfo(width=320, height=240,
                       k=[300.0, 0.0, 159.5, 0.0, 300.0, 119.5, 0.0, 0.0, 1.0])
-    with node_running(ros, autostart=True, **exact()) as node, Publisher(ros) as camera, \
-            Camera(ros, 'camera/camera_info', CameraInfo, make=lambda rgb: info) as infos, \
-            node.listen('assessment') as got, node.listen('obstacles') as regions:
+    with Publisher(ros, 'hand/image_raw') as camera, \
+            Camera(ros, 'hand/camera_info', CameraInfo, make=lambda rgb: info) as infos, \
+            again.listen('assessment', 'hand') as got, \
+            again.listen('obstacles', 'hand') as regions:
         infos.wait_for_reader()
         start = now_ns()
         for i in range(51):
@@ -231,21 +234,20 @@ def test_an_approach_is_measured_and_reported_over_the_wire(ros):
         last = start + 50 * PERIOD
         assert ros.spin_until(lambda: got and read.stamp_ns(got[-1]) == last
                               and regions and read.stamp_ns(regions[-1]) == last, 30.0)
-        seen = [read.assessment(m) for m in got]
-        truth = [scene.truth((a.stamp_ns - start) / NS) for a in seen]
-        errors = [abs(a.time_to_contact - t) / t for a, t in zip(seen, truth, strict=True)
-                  if t < 5.0]
-        assert len(errors) >= 10
-        assert np.median(errors) < 0.2
-        levels = [a.level for a in seen]
-        assert levels[-1] is Level.DANGER
-        assert Level.CAUTION in levels
-        assert Level.WARNING in levels
-        assert not any(Quality.STALE in a.flags for a in seen)
-        (wall, *_) = read.obstacles(regions[-1])
-        assert wall.on_course
-        assert wall.time_to_contact == pytest.approx(1.0, rel=0.2)
-        assert 0 <= wall.x < wall.x + wall.width <= 320
+    seen = [read.assessment(m) for m in got]
+    truth = [scene.truth((a.stamp_ns - start) / NS) for a in seen]
+    errors = [abs(a.time_to_contact - t) / t for a, t in zip(seen, truth, strict=True) if t < 5.0]
+    assert len(errors) >= 10
+    assert np.median(errors) < 0.2
+    levels = [a.level for a in seen]
+    assert levels[-1] is Level.DANGER
+    assert Level.CAUTION in levels
+    assert Level.WARNING in levels
+    assert not any(Quality.STALE in a.flags for a in seen)
+    (wall, *_) = read.obstacles(regions[-1])
+    assert wall.on_course
+    assert wall.time_to_contact == pytest.approx(1.0, rel=0.2)
+    assert 0 <= wall.x < wall.x + wall.width <= 320
 
 
 def test_a_still_view_has_no_obstacles_but_a_cloud_with_fields(shared):
@@ -268,25 +270,25 @@ def test_a_view_without_texture_is_unknown(shared):
         assert Quality.LOW_TEXTURE in seen.flags
 
 
-def test_the_part_outside_the_view_of_the_model_is_reported(ros):
-    with node_running(ros, autostart=True, resize_mode='crop') as node, Camera(ros), \
-            node.listen('map_info') as infos:
-        assert Quality.PARTIAL_VIEW in node.assess().flags
-        roi = node.some(infos)[-1].roi
+def test_the_part_outside_the_view_of_the_model_is_reported(again):
+    again.begin_anew(resize_mode='crop')
+    with Camera(again.ros), again.listen('map_info') as infos:
+        assert Quality.PARTIAL_VIEW in again.assess().flags
+        roi = again.some(infos)[-1].roi
         assert (roi.x_offset, roi.y_offset, roi.width, roi.height) == (20, 0, 120, 120)
 
 
-def test_the_overlay_shows_that_the_clip_is_filling_and_that_the_camera_fell_silent(ros):
-    with node_running(ros, autostart=True, num_frames=16, clip_fps=5.0, no_frame_timeout=0.5,
-                      **exact()) as node, \
-            Publisher(ros) as camera, node.listen('overlay') as got, \
-            node.listen('assessment') as seen:
+def test_the_overlay_shows_that_the_clip_is_filling_and_that_the_camera_fell_silent(again):
+    again.begin_anew(num_frames=16, no_frame_timeout=0.5)
+    with Publisher(again.ros, 'hand/image_raw') as camera, \
+            again.listen('overlay', 'hand') as got, again.listen('assessment', 'hand') as seen:
+        again.ros.spin_for(0.5)                   # the node has found the subscriber by then
         last = camera.send(raw(texture(SIZE)), now_ns())
-        first = node.some(got)[0]
-        assert read.stamp_ns(first) == last
-        node.wait_for_log('no frame for')
+        assert again.ros.spin_until(lambda: [m for m in got if read.stamp_ns(m) == last], 20.0)
+        first = next(m for m in got if read.stamp_ns(m) == last)
+        again.ros.spin_until(lambda: again.reports['camera hand'].message == 'no frames', 20.0)
         # Not one new image, yet new pictures: they say for how long.
-        stale = node.next(got, 2, timeout=30.0)[-1]
+        stale = again.next(got, 2, timeout=30.0)[-1]
         assert bytes(stale.data) != bytes(first.data)
         assert not seen
 
@@ -317,65 +319,72 @@ def test_reset_starts_clips_and_levels_anew(shared):
         assert Quality.WARMING_UP in read.assessment(got[0]).flags
 
 
-def test_calibration_sets_thresholds_from_what_it_saw_and_reports_them(ros):
-    with node_running(ros, autostart=True, calibration__seconds=1.5,
-                      calibration__sigma=2.0) as node:
-        rng = np.random.default_rng(0)
-        base = texture(SIZE)
+def test_calibration_sets_thresholds_from_what_it_saw_and_reports_them(again):
+    again.begin_anew(calibration__seconds=1.5, calibration__sigma=2.0)
+    rng = np.random.default_rng(0)
+    base = texture(SIZE)
+    named = ('thresholds.motion', 'thresholds.obstacle', 'thresholds.looming')
+    before = {name: again.get(name) for name in named}
 
-        def noisy(i: int) -> np.ndarray:
-            return np.clip(base + rng.normal(0, 8, base.shape), 0, 255).astype(np.uint8)
+    def noisy(i: int) -> np.ndarray:
+        return np.clip(base + rng.normal(0, 8, base.shape), 0, 255).astype(np.uint8)
 
-        with Camera(ros, picture=noisy):
-            node.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
-            # Nobody subscribes to anything: the watch must make the results itself.
-            answer = node.ask('calibrate', timeout=30.0)
-        assert answer.success, answer.message
-        assert 'k = 2' in answer.message
-        found = dict(re.findall(r'(thresholds\.\w+) = ([0-9.]+)', answer.message))
-        assert {'thresholds.motion', 'thresholds.looming'} <= found.keys()
-        for name, value in found.items():
-            assert node.get(name) == pytest.approx(float(value), abs=1e-4)
-        assert 0.01 <= node.get('thresholds.motion') < 1.0
+    with Camera(again.ros, picture=noisy):
+        again.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
+        # Nobody subscribes to anything: the watch must make the results itself.
+        answer = again.ask('calibrate', timeout=30.0)
+    assert answer.success, answer.message
+    assert 'k = 2' in answer.message
+    found = dict(re.findall(r'(thresholds\.\w+) = ([0-9.]+)', answer.message))
+    assert {'thresholds.motion', 'thresholds.looming'} <= found.keys()
+    for name, value in found.items():
+        assert again.get(name) == pytest.approx(float(value), abs=1e-4)
+    assert 0.01 <= again.get('thresholds.motion') < 1.0
+    for name, value in before.items():
+        assert again.try_set(name, value).successful
 
 
-def test_the_node_goes_on_while_it_calibrates(ros):
-    with node_running(ros, autostart=True, calibration__seconds=3.0) as node, Camera(ros), \
-            node.listen('assessment') as got:
-        node.some(got, 3)
-        first = node._call('calibrate')
-        ros.spin_for(0.5)
+def test_the_node_goes_on_while_it_calibrates(again):
+    again.begin_anew(calibration__seconds=3.0)
+    named = ('thresholds.motion', 'thresholds.obstacle', 'thresholds.looming')
+    before = {name: again.get(name) for name in named}
+    with Camera(again.ros), again.listen('assessment') as got:
+        again.some(got, 3)
+        first = again._call('calibrate')
+        again.ros.spin_for(0.5)
         assert not first.done()
-        second = node.ask('calibrate')
+        second = again.ask('calibrate')
         assert not second.success
         assert 'already' in second.message
-        assert node.state == 'active'
-        assert node.try_set('overlay.width', 320).successful
-        node.next(got, 3)
+        assert again.state == 'active'
+        again.set(max_frame_age=1.5)
+        again.next(got, 3)
         assert not first.done()
-        assert ros.spin_until(first.done, 20.0)
+        assert again.ros.spin_until(first.done, 20.0)
         assert first.result().success, first.result().message
+    for name, value in before.items():
+        assert again.try_set(name, value).successful
 
 
-def test_a_calibration_that_can_not_be_made_says_why(ros):
-    with node_running(ros, calibration__seconds=0.5) as node:
-        answer = node.ask('calibrate')
-        assert not answer.success
-        assert 'unconfigured' in answer.message
-        assert not node.ask('reset').success
-        node.do('configure', 'activate')
-        answer = node.ask('calibrate')                   # there is no camera
-        assert not answer.success
-        assert '0 assessments' in answer.message
-        node.set(calibration__seconds=30.0)
-        before = node.get('thresholds.motion')
-        waiting = node._call('calibrate')
-        ros.spin_for(0.5)
-        node.do('deactivate')
-        assert ros.spin_until(waiting.done, 10.0)
-        assert not waiting.result().success
-        assert 'deactivated' in waiting.result().message
-        assert node.get('thresholds.motion') == before
+def test_a_calibration_that_can_not_be_made_says_why(again):
+    again.begin_anew(calibration__seconds=0.5)
+    answer = again.ask('calibrate')                   # there is no camera
+    assert not answer.success
+    assert '0 assessments' in answer.message
+    again.set(calibration__seconds=30.0)
+    before = again.get('thresholds.motion')
+    waiting = again._call('calibrate')
+    again.ros.spin_for(0.5)
+    again.do('deactivate')
+    assert again.ros.spin_until(waiting.done, 10.0)
+    assert not waiting.result().success
+    assert 'deactivated' in waiting.result().message
+    assert again.get('thresholds.motion') == before
+    again.do('cleanup')
+    answer = again.ask('calibrate')
+    assert not answer.success
+    assert 'unconfigured' in answer.message
+    assert not again.ask('reset').success
 
 
 # -- diagnostics ----------------------------------------------------------------------------------
@@ -405,23 +414,24 @@ def test_diagnostics_tell_what_one_asks_first(shared):
         assert int(camera[key]) >= 0
 
 
-def test_diagnostics_come_in_every_state_and_never_as_an_error(ros):
-    with node_running(ros) as node:
-        for transition, state in ((None, 'unconfigured'), ('configure', 'inactive'),
-                                  ('activate', 'active'), ('deactivate', 'inactive'),
-                                  ('cleanup', 'unconfigured')):
-            if transition:
-                node.do(transition)
-            report = node.report()
-            assert {v.key: v.value for v in report.values}['state'] == state
-            assert all(r.level in (b'\x00', b'\x01', b'\x03') for r in node.reports.values())
+def test_diagnostics_come_in_every_state_and_never_as_an_error(again):
+    again.begin_anew()
+    for transition, state in ((None, 'active'), ('deactivate', 'inactive'),
+                              ('cleanup', 'unconfigured'), ('configure', 'inactive'),
+                              ('activate', 'active')):
+        if transition:
+            again.do(transition)
+        report = again.report()
+        assert {v.key: v.value for v in report.values}['state'] == state
+        assert all(r.level in (b'\x00', b'\x01', b'\x03') for r in again.reports.values())
 
 
-def test_a_missing_device_that_is_not_required_is_flagged(ros):
-    with node_running(ros, autostart=True, device='cuda:63', require_device=False) as node, \
-            Camera(ros):
-        assert Quality.DEVICE_FALLBACK in node.assess().flags
-        report = node.report()
+def test_a_missing_device_that_is_not_required_is_flagged(again):
+    since = again.written
+    again.begin_anew(device='cuda:63', require_device=False)
+    again.wait_for_log('cuda:63', since)
+    with Camera(again.ros):
+        assert Quality.DEVICE_FALLBACK in again.assess().flags
+        report = again.report()
         assert report.level == b'\x01'
         assert 'cuda:63' in report.message
-        assert 'cuda:63' in node.process.output

@@ -14,7 +14,6 @@ from node_fixtures import NS, SMALL, Camera, limit, node_running, now_ns, slow_n
 from rcl_interfaces.msg import ParameterType
 from rcl_interfaces.srv import DescribeParameters
 from ros_harness import ros_session
-from scenes import texture
 
 from vjepa_ros.perception.assessment import Level
 from vjepa_ros.ros import read
@@ -25,18 +24,22 @@ pytestmark = pytest.mark.ros
 RATE = 30.0
 
 
-@pytest.fixture
-def ros():
-    with ros_session() as session:
-        yield session
-
-
 @pytest.fixture(scope='module')
 def shared():
     """An active node with a running camera, for tests that leave it as they found it."""
     with ros_session() as session, node_running(session, autostart=True) as node, \
             Camera(session, rate=RATE):
         assert node.ros.spin_until(lambda: node.state == 'active', 60.0)
+        yield node
+
+
+@pytest.fixture(scope='module')
+def again():
+    """One process for all tests that begin with a new activation (`Node.begin_anew`).
+
+    Loading a model takes a while in it.
+    """
+    with ros_session() as session, slow_node_running(session, 0, load_ms=1200) as node:
         yield node
 
 
@@ -191,18 +194,18 @@ def test_a_structural_change_does_not_interrupt_the_results(restored, change):
     assert model['model_change'] == 'none'
 
 
-def test_the_old_model_serves_while_a_slow_load_runs(ros):
-    with slow_node_running(ros, 0, load_ms=3000, autostart=True) as node, \
-            Camera(ros, rate=RATE), node.listen('features') as got:
-        node.some(got, 5)
-        node.set(model_size='small')
-        node.wait_for('model', lambda v: v['model_change'].startswith('loading'))
-        during = node.next(got, 20)
+def test_the_old_model_serves_while_the_new_one_loads(again):
+    again.begin_anew()
+    with Camera(again.ros, rate=RATE), again.listen('features') as got:
+        again.some(got, 5)
+        again.set(model_size='small')
+        again.wait_for('model', lambda v: v['model_change'].startswith('loading'))
+        during = again.next(got, 5)
         assert {read.features(m).shape[2] for m in during} == {192}
-        assert ros.spin_until(lambda: read.features(got[-1]).shape[2] == 384, 60.0)
+        assert again.ros.spin_until(lambda: read.features(got[-1]).shape[2] == 384, 60.0)
         stamps = np.array([read.stamp_ns(m) for m in got]) / NS
         assert np.diff(stamps).max() < limit(0.25)
-        assert node.values('model')['model'] == 'small'
+        again.wait_for('model', lambda v: v['model'] == 'small')
 
 
 def test_a_failed_change_leaves_the_old_model_serving_and_says_why(restored):
@@ -231,72 +234,74 @@ def test_a_failed_change_leaves_the_old_model_serving_and_says_why(restored):
         assert np.diff(stamps).max() < limit(0.25)
 
 
-def test_a_change_taken_back_while_it_loads_has_no_effect(ros):
-    with slow_node_running(ros, 0, load_ms=1500, autostart=True) as node, \
-            Camera(ros, rate=RATE), node.listen('features') as got:
-        node.some(got, 5)
-        node.set(model_size='small')
-        node.wait_for('model', lambda v: v['model_change'].startswith('loading'))
-        node.set(model_size='tiny')
-        node.wait_for('model', lambda v: v['model_change'] == 'none')
-        node.next(got, 30)
+def test_a_change_taken_back_while_it_loads_has_no_effect(again):
+    again.begin_anew()
+    since = again.written
+    with Camera(again.ros, rate=RATE), again.listen('features') as got:
+        again.some(got, 5)
+        again.set(model_size='small')
+        again.wait_for('model', lambda v: v['model_change'].startswith('loading'))
+        again.set(model_size='tiny')
+        again.wait_for('model', lambda v: v['model_change'] == 'none')
+        again.next(got, 30)
         assert {read.features(m).shape[2] for m in got} == {192}
-        assert node.values('model')['model'] == 'tiny'
-        assert 'now serving' not in node.process.output
+        assert again.values('model')['model'] == 'tiny'
+        assert 'now serving' not in again.process.output[since:]
 
 
-def test_the_newest_of_many_changes_wins_and_live_ones_load_nothing(ros):
-    with slow_node_running(ros, 0, load_ms=500, autostart=True) as node, \
-            Camera(ros, rate=RATE), node.listen('features') as got:
-        node.some(got, 5)
-        since = node.written
+def test_the_newest_of_many_changes_wins_and_live_ones_load_nothing(again):
+    again.begin_anew()
+    with Camera(again.ros, rate=RATE), again.listen('features') as got:
+        again.some(got, 5)
+        since = again.written
         for frames in (6, 8, 10, 12):
-            node.set(num_frames=frames)
+            again.set(num_frames=frames)
         for age in (1.1, 1.2, 1.3):
-            node.set(max_frame_age=age)
-        node.wait_for_log('now serving.*12 frames', since, 60.0)
-        node.next(got, 10)
-        loads = node.process.output[since:].count('loading begins')
+            again.set(max_frame_age=age)
+        again.wait_for_log('now serving.*12 frames', since, 60.0)
+        again.next(got, 10)
+        loads = again.process.output[since:].count('loading begins')
         # The first is under way when the others come; of those only the last is made.
         assert 1 <= loads <= 2
-        assert node.values('model')['num_frames'] == '12'
-        assert node.values('model')['model_change'] == 'none'
+        assert again.values('model')['num_frames'] == '12'
+        assert again.values('model')['model_change'] == 'none'
 
 
-def test_a_change_is_adopted_although_one_camera_is_dead(ros):
-    with node_running(ros, autostart=True, cameras=['alive', 'dying']) as node, \
-            Camera(ros, 'alive/image_raw', rate=RATE), node.listen('features', 'alive') as got:
+def test_a_change_is_adopted_although_one_camera_is_dead(again):
+    again.begin_anew(cameras=['alive', 'dying'])
+    ros = again.ros
+    with Camera(ros, 'alive/image_raw', rate=RATE), again.listen('features', 'alive') as got:
         with Camera(ros, 'dying/image_raw', rate=RATE):
-            node.wait_for('camera dying', lambda v: v['clip_fill'] == '4/4')
-        node.some(got)
-        node.set(image_size=96)
+            again.wait_for('camera dying', lambda v: v['clip_fill'] == '4/4')
+        again.some(got)
+        again.set(image_size=96)
         assert ros.spin_until(lambda: read.features(got[-1]).shape == (6, 6, 192), 30.0)
 
 
 # -- structural, while not active -----------------------------------------------------------------
 
-def test_cameras_can_change_between_two_configures(ros):
-    with node_running(ros) as node, Camera(ros, 'front/image_raw'), \
-            Camera(ros, 'side/image_raw'):
-        node.do('configure', 'activate')
-        assert not node.try_set('cameras', ['front', 'side']).successful
-        node.do('deactivate', 'cleanup')
-        node.set(cameras=['front', 'side'])
+def test_cameras_can_change_between_two_configures(again):
+    again.begin_anew()
+    ros = again.ros
+    with Camera(ros, 'front/image_raw'), Camera(ros, 'side/image_raw'):
+        assert not again.try_set('cameras', ['front', 'side']).successful
+        again.do('deactivate', 'cleanup')
+        again.set(cameras=['front', 'side'])
         # Parameters of new cameras exist at once, so that they can be set before configure.
-        assert ros.spin_until(lambda: node.get('side.transport') == 'auto', 10.0)
-        node.set(side__transport='raw')
-        node.do('configure', 'activate')
+        assert ros.spin_until(lambda: again.get('side.transport') == 'auto', 10.0)
+        again.set(side__transport='raw')
+        again.do('configure', 'activate')
         for name in ('front', 'side'):
-            assert node.assess(name).untrained
-        assert node.values('camera side')['transport'] == 'raw'
+            assert again.assess(name).untrained
+        assert again.values('camera side')['transport'] == 'raw'
 
 
-def test_a_structural_change_while_inactive_is_in_force_when_active_again(ros):
-    with node_running(ros) as node, Camera(ros, picture=lambda i: texture((160, 120), i % 50)):
-        node.do('configure')
-        node.set(image_size=96)
-        node.wait_for('model', lambda v: v['image_size'] == '96')
-        node.do('activate')
-        with node.listen('motion_map') as got:
-            node.some(got)
-            assert read.grid(got[-1]).shape == (6, 6)
+def test_a_structural_change_while_inactive_is_in_force_when_active_again(again):
+    again.begin_anew()
+    with Camera(again.ros), again.listen('motion_map') as got:
+        again.do('deactivate')
+        again.set(image_size=96)
+        again.wait_for('model', lambda v: v['image_size'] == '96')
+        got.clear()
+        again.do('activate')
+        assert read.grid(again.some(got)[0]).shape == (6, 6)

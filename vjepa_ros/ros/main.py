@@ -58,6 +58,11 @@ def main(args: list[str] | None = None) -> None:
         signals.may_interrupt = lambda: node.state == 'configuring'
     except KeyboardInterrupt:
         sys.exit(0)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition('.')[0].startswith('vjepa_ros'):
+            raise
+        sys.exit(f"vjepa_node needs '{error.name}', which this Python does not have: source your "
+                 'ROS 2 (or install its wheels), and install the requirements in the README')
     if not spin_until(node, signals):
         os._exit(0)   # a thread is still inside the model; the interpreter must not wait for it
 

@@ -266,8 +266,6 @@ def main(argv: Sequence[str] | None = None) -> int:
               f'p95 {r["p95_ms"]:.1f}')
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + '\n')
-    else:
-        print(json.dumps(found))
     return 0
 
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vjepa_ros.perception.assessment import Level
+from vjepa_ros.tools.blocks import fill
 from vjepa_ros.tools.demo import Demo, make_plan
 from vjepa_ros.tools.report import json_safe
 
@@ -92,6 +93,21 @@ def show(results: dict[str, dict[str, Any]], console: Console) -> None:
     console.print(table)
 
 
+def markdown(results: dict[str, dict[str, Any]]) -> str:
+    """The figures as the table of a document."""
+    levels = [level.name.lower() for level in Level]
+    heads = ['Recording', 'Frames', 'Results', 'Latency ms (median, p95)', 'Motion', 'Known',
+             *levels]
+    lines = [' | '.join(['', *heads, '']).strip(), '|' + '---|' * len(heads)]
+    for name, r in results.items():
+        cells = [f'`{name}`', r['frames_in'], r['assessments_out'],
+                 f'{r["latency_ms"]["median"]:.0f}, {r["latency_ms"]["p95"]:.0f}',
+                 f'{r["motion_score_median"]:.2f}', f'{100 * r["known_fraction_median"]:.0f} %',
+                 *(r['levels'][level] for level in levels)]
+        lines.append(' | '.join(['', *map(str, cells), '']).strip())
+    return '\n'.join(lines) + '\n'
+
+
 def _median(records: Sequence[dict[str, Any]], key: str) -> float:
     known = [r[key] for r in records if math.isfinite(r[key])]
     return statistics.median(known) if known else math.nan
@@ -107,6 +123,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help='folder for the sheets of overlays')
     parser.add_argument('--json', type=Path, default=Path('docs/first_results/figures.json'),
                         help='file for the figures')
+    parser.add_argument('--document', type=Path, metavar='FILE', help='also put the table '
+                        'between the marks <!-- survey:begin --> and <!-- survey:end --> here')
     args = parser.parse_args(argv)
     console = Console()
     results = {}
@@ -117,4 +135,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.json.parent.mkdir(parents=True, exist_ok=True)
     args.json.write_text(json.dumps(json_safe(results), indent=1) + '\n')
     show(results, console)
+    if args.document is not None:
+        args.document.write_text(fill(args.document.read_text(), 'survey', markdown(results)))
     return 0
