@@ -240,6 +240,11 @@ class Node:
         assert found, f'{pattern!r} was not written, but:\n{self.process.output[since:]}'
         return self.process.output[since:]
 
+    def is_silent(self, camera: str = 'camera') -> bool:
+        """Whether the newest report says that a camera sends nothing."""
+        report = self.reports.get(f'camera {camera}')
+        return report is not None and report.message == 'no frames'
+
     # -- the process -----------------------------------------------------------------------
 
     @property

@@ -286,7 +286,7 @@ def test_the_overlay_shows_that_the_clip_is_filling_and_that_the_camera_fell_sil
         last = camera.send(raw(texture(SIZE)), now_ns())
         assert again.ros.spin_until(lambda: [m for m in got if read.stamp_ns(m) == last], 20.0)
         first = next(m for m in got if read.stamp_ns(m) == last)
-        again.ros.spin_until(lambda: again.reports['camera hand'].message == 'no frames', 20.0)
+        assert again.ros.spin_until(lambda: again.is_silent('hand'), 20.0)
         # Not one new image, yet new pictures: they say for how long.
         stale = again.next(got, 2, timeout=30.0)[-1]
         assert bytes(stale.data) != bytes(first.data)

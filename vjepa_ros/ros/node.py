@@ -24,7 +24,7 @@ from vjepa_ros.ros.main import WAKE_S, Signals
 from vjepa_ros.ros.outputs import Outputs
 from vjepa_ros.ros.parameters import NodeConfig, Parameters
 from vjepa_ros.ros.swapper import Swapper
-from vjepa_ros.ros.transitions import transition
+from vjepa_ros.ros.transitions import survive_wrong_requests, transition
 from vjepa_ros.ros.worker import Worker
 from vjepa_ros.runtime.engine import Engine
 
@@ -45,6 +45,7 @@ class VjepaNode(LifecycleNode):
 
     def __init__(self, node_name: str = 'vjepa_node', **kwargs: object) -> None:
         super().__init__(node_name, **kwargs)
+        survive_wrong_requests(self)
         self.last_failure = ''
         self._log_handler = forward_logs(self.get_logger())
         self._unfinished: list[Worker | Swapper] = []   # threads that outlived a release

@@ -7,7 +7,9 @@ import functools
 import traceback
 from collections.abc import Callable
 
-from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
+from lifecycle_msgs.srv import ChangeState
+from rclpy.impl.implementation_singleton import rclpy_implementation
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
 Transition = Callable[[object, LifecycleState], TransitionCallbackReturn]
 
@@ -36,3 +38,24 @@ def transition(undo: str, on_failure: TransitionCallbackReturn) -> Callable[[Tra
             return answer
         return run
     return wrap
+
+
+def survive_wrong_requests(node: LifecycleNode) -> None:
+    """Answer a transition that the present state does not allow, instead of dying of it.
+
+    Up to Jazzy, rclpy lets the error of such a request escape from the executor.
+    """
+    service = node._service_change_state
+    serve = service.callback
+
+    def guarded(request: ChangeState.Request,
+                response: ChangeState.Response) -> ChangeState.Response:
+        try:
+            return serve(request, response)
+        except rclpy_implementation.RCLError as error:
+            wanted = request.transition.label or request.transition.id
+            node.get_logger().warning(f'transition {wanted} refused: {error}')
+            response.success = False
+            return response
+
+    service.callback = guarded
