@@ -474,8 +474,9 @@ def test_bayer_patterns_give_back_their_colour(pattern, bits):
 
 
 @pytest.mark.parametrize(('arguments', 'message'), [
-    ((8, 6, '32FC1', 32), "'32FC1' is not supported: rgb8"), ((8, 6, 'rgb8', 20), 'does not fit'),
-    ((8, 7, 'rgb8', 24), 'does not fit'), ((0, 6, 'rgb8', 24), 'does not fit')])
+    ((8, 6, '32FC1', 32), "'32FC1' is not supported: rgb8"),
+    ((8, 6, 'rgb8', 20), 'must be at least 24'), ((8, 7, 'rgb8', 24), 'needs 168'),
+    ((0, 6, 'rgb8', 24), 'sides must be')])
 def test_images_that_do_not_fit_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         encodings.decode_raw(RGB.tobytes(), *arguments)

@@ -12,30 +12,8 @@ import numpy as np
 from sensor_msgs.msg import CompressedImage, Image, PointCloud2, PointField
 from std_msgs.msg import Header
 
-JPEG_START, JPEG_END = b'\xff\xd8', b'\xff\xd9'
-MAX_SIDE = 16384           # px; a larger header is corrupt, not a camera
-
-# Encodings whose bytes are the picture: channels and the conversion to RGB.
-PLAIN: dict[str, tuple[int, int | None]] = {
-    'rgb8': (3, None), 'bgr8': (3, cv2.COLOR_BGR2RGB), '8UC3': (3, cv2.COLOR_BGR2RGB),
-    'rgba8': (4, cv2.COLOR_RGBA2RGB), 'bgra8': (4, cv2.COLOR_BGRA2RGB),
-    '8UC4': (4, cv2.COLOR_BGRA2RGB),
-    'mono8': (1, cv2.COLOR_GRAY2RGB), '8UC1': (1, cv2.COLOR_GRAY2RGB),
-    'yuv422': (2, cv2.COLOR_YUV2RGB_UYVY), 'uyvy': (2, cv2.COLOR_YUV2RGB_UYVY),
-    'yuv422_yuy2': (2, cv2.COLOR_YUV2RGB_YUY2), 'yuyv': (2, cv2.COLOR_YUV2RGB_YUY2),
-}
-# OpenCV names a Bayer pattern by the second row and column, ROS by the first.
-BAYER = {'rggb': cv2.COLOR_BayerBG2RGB, 'bggr': cv2.COLOR_BayerRG2RGB,
-         'gbrg': cv2.COLOR_BayerGR2RGB, 'grbg': cv2.COLOR_BayerGB2RGB}
-WIDE = {'mono16': 1, '16UC1': 1, 'rgb16': 3, 'bgr16': 3, 'rgba16': 4, 'bgra16': 4}
-
-
-class ImageError(ValueError):
-    """An image message that can not be used; `kind` groups equal faults for counting."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(text)
-        self.kind = kind
+from vjepa_ros.sources import encodings
+from vjepa_ros.sources.encodings import ImageError
 
 
 def stamp_ns(header: Header) -> int:
@@ -61,29 +39,10 @@ def decode(msg: Image | CompressedImage) -> np.ndarray:
 
 def decode_raw(msg: Image) -> np.ndarray:
     """RGB uint8 (H, W, 3) of a sensor_msgs/Image; see `decode`."""
-    height, width, encoding = msg.height, msg.width, msg.encoding
-    if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
-        raise ImageError('bad size', f'image is {width}x{height}, sides must be 1..{MAX_SIDE}')
-    if encoding in PLAIN:
-        channels, code = PLAIN[encoding]
-        pixels = _pixels(msg, channels, 1)
-        if channels == 2 and width % 2:
-            raise ImageError('bad size', f'{encoding} image is {width} wide, must be even')
-        if code is None:
-            return np.ascontiguousarray(pixels)
-        return cv2.cvtColor(np.ascontiguousarray(pixels), code)
-    if encoding.startswith('bayer_') and encoding[6:10] in BAYER and encoding[10:] in ('8', '16'):
-        pixels = _pixels(msg, 1, int(encoding[10:]) // 8)
-        if min(pixels.shape[:2]) < 4:
-            raise ImageError('bad size', f'{encoding} image is {width}x{height}, too small')
-        return cv2.cvtColor(np.ascontiguousarray(pixels), BAYER[encoding[6:10]])
-    if encoding in WIDE:
-        pixels = _pixels(msg, WIDE[encoding], 2)
-        plain = {1: 'mono8', 3: encoding[:3] + '8', 4: encoding[:4] + '8'}[WIDE[encoding]]
-        code = PLAIN[plain][1]
-        pixels = np.ascontiguousarray(pixels)
-        return pixels if code is None else cv2.cvtColor(pixels, code)
-    return _by_cv_bridge(msg)
+    if msg.encoding not in encodings.SUPPORTED and msg.width and msg.height:
+        return _by_cv_bridge(msg)
+    return encodings.decode_raw(msg.data, msg.width, msg.height, msg.encoding, msg.step,
+                                bool(msg.is_bigendian))
 
 
 def decode_compressed(msg: CompressedImage) -> np.ndarray:
@@ -91,49 +50,11 @@ def decode_compressed(msg: CompressedImage) -> np.ndarray:
     if 'compressedDepth' in msg.format:
         raise ImageError('unknown encoding', f"compressed format '{msg.format}' is a depth "
                          'image, not a picture')
-    data = np.frombuffer(msg.data, np.uint8)
-    if data.size == 0:
-        raise ImageError('empty', 'compressed image has no data')
-    # OpenCV fills the rest of a cut-off jpeg with grey and says nothing.
-    if data[:2].tobytes() == JPEG_START and not _has_jpeg_end(data):
-        raise ImageError('corrupt', f'jpeg of {data.size} bytes is cut off (no end marker)')
-    # Turned by its EXIF data, a picture would no longer fit its camera_info.
-    bgr = cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-    if bgr is None:
-        raise ImageError('corrupt', f"compressed image of {data.size} bytes, format "
-                         f"'{msg.format}', can not be decoded as jpeg or png")
-    return cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB, dst=bgr)
-
-
-def _has_jpeg_end(data: np.ndarray) -> bool:
-    """Whether a jpeg ends as it should; zeros behind its end are padding of the driver."""
-    end = data.size - int(np.argmax(data[::-1] != 0))
-    return JPEG_END in data[max(0, end - 64):end].tobytes()
-
-
-def _pixels(msg: Image, channels: int, depth: int) -> np.ndarray:
-    """Pixels of a message without its padding: (H, W[, channels]) uint8, wide ones scaled."""
-    row = msg.width * channels * depth
-    if msg.step < row:
-        raise ImageError('bad size', f'{msg.encoding} image of width {msg.width} has step '
-                         f'{msg.step}, must be at least {row}')
-    data = np.frombuffer(msg.data, np.uint8)
-    # The padding of the last row may be missing.
-    if data.size < msg.step * (msg.height - 1) + row:
-        raise ImageError('bad size', f'{msg.encoding} image {msg.width}x{msg.height} with step '
-                         f'{msg.step} has {data.size} bytes, needs {msg.step * msg.height}')
-    if data.size < msg.step * msg.height:
-        data = np.concatenate((data, np.zeros(msg.step * msg.height - data.size, np.uint8)))
-    pixels = data[:msg.step * msg.height].reshape(msg.height, msg.step)[:, :row]
-    if depth == 2:
-        order = '>u2' if msg.is_bigendian else '<u2'
-        wide = np.ascontiguousarray(pixels).view(order)
-        pixels = (wide >> 8).astype(np.uint8)
-    return pixels.reshape(msg.height, msg.width, channels) if channels > 1 else pixels
+    return encodings.decode_compressed(msg.data)
 
 
 def _by_cv_bridge(msg: Image) -> np.ndarray:
-    known = sorted((*PLAIN, *WIDE, 'bayer_*8', 'bayer_*16'))
+    known = sorted(encodings.SUPPORTED)
     try:
         bridge = importlib.import_module('cv_bridge')
     except ImportError:
