@@ -259,11 +259,12 @@ class Node:
 
 @contextmanager
 def node_running(ros: Session, module: str = NODE, env: Mapping[str, str] | None = None,
-                 remaps: Mapping[str, str] | None = None, **params: Any) -> Iterator[Node]:
+                 remaps: Mapping[str, str] | None = None, name: str = '/vjepa_node',
+                 **params: Any) -> Iterator[Node]:
     """A node process with the small model; ``__`` in a parameter stands for a dot."""
-    values = {**SMALL, **{name.replace('__', '.'): v for name, v in params.items()}}
+    values = {**SMALL, **{key.replace('__', '.'): v for key, v in params.items()}}
     with ros.spawn(module, values, remaps, env) as process:
-        yield Node(ros, process)
+        yield Node(ros, process, name)
 
 
 @contextmanager

@@ -315,3 +315,15 @@ def test_settings_that_do_not_fit_together_are_refused_by_name(fields, named):
 
 def test_the_default_settings_are_legal():
     assert Settings().problem() == ''
+
+
+def test_a_fading_danger_keeps_its_direction_until_it_is_gone():
+    assessor, settings = Assessor(), Settings()
+    near = Threat(1.0, 0.3, -0.1, 0.5, 1.0, ())
+    gone = Threat(0.0, math.nan, math.nan, 0.0, 1.0, ())
+    seen = assessor.update(near, 0.0, seconds(1.0), Quality(0), settings)
+    fading = assessor.update(gone, 0.0, seconds(1.2), Quality(0), settings)
+    over = assessor.update(gone, 0.0, seconds(5.0), Quality(0), settings)
+    assert (seen.bearing, seen.elevation) == (fading.bearing, fading.elevation) == (0.3, -0.1)
+    assert math.isfinite(fading.time_to_contact)
+    assert math.isinf(over.time_to_contact) and math.isnan(over.bearing)

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip('rclpy')
 
 from node_fixtures import (
+    EXACT,
     NS,
     Camera,
     Node,
@@ -432,6 +433,40 @@ def test_one_silent_camera_does_not_hold_up_the_others(again):
         assert not silent
 
 
+def test_a_camera_that_sends_only_rubbish_does_not_hold_up_the_others(again):
+    again.begin_anew()
+    with Camera(again.ros, 'hand/image_raw', make=lambda rgb: bad('short data'), qos=EXACT), \
+            Camera(again.ros), again.listen('assessment') as got:
+        again.some(got, 20)
+        again.wait_for('camera hand', lambda v: int(v.get('input.bad size', 0)) > 20)
+        assert again.values('model')['errors'] == '0'
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+def test_inputs_can_be_remapped_and_live_in_a_namespace(ros):
+    remaps = {'__ns': '/robot', '__node': 'eyes', 'camera/image_raw': '/usb/picture',
+              'camera/camera_info': '/usb/info'}
+    with node_running(ros, name='/robot/eyes', remaps=remaps, autostart=True) as node:
+        with Camera(ros, 'usb/picture'):
+            assert node.assess().untrained
+        # The compressed topic follows the name of the raw one.
+        with Camera(ros, 'usb/picture/compressed', CompressedImage, make=png, rate=15.0):
+            assert node.assess().untrained
+        assert node.report('camera camera').name == 'robot/eyes: camera camera'
+
+
+@pytest.mark.parametrize('stamp', [lambda i: i * PERIOD - 10 * NS,
+                                   lambda i: (2**31 - 100) * NS + i * PERIOD],
+                         ids=['negative', 'in the far future'])
+def test_odd_stamps_are_taken_as_they_are(again, stamp):
+    again.begin_anew()
+    with Camera(again.ros, rate=20.0, stamp=stamp) as camera, again.listen('assessment') as got:
+        again.some(got, 5)
+        assert {read.stamp_ns(m) for m in got} <= set(camera.stamps)
+    assert again.values('model')['errors'] == '0'
+
+
 # -- simulated time -------------------------------------------------------------------------------
 
 def test_simulated_time_and_its_jump_back(ros):
@@ -461,6 +496,15 @@ def test_simulated_time_and_its_jump_back(ros):
         values = node.values()
         assert int(values.get('resets.clock_jump', 0)) \
             + int(values.get('resets.time_backwards', 0)) >= 1
+        assert node.values('model')['errors'] == '0'
+
+
+def test_without_a_clock_simulated_time_leaves_the_age_unknown(ros):
+    with node_running(ros, autostart=True, use_sim_time=True) as node, \
+            Camera(ros, stamp=lambda i: 5 * NS + i * NS // 30):
+        seen = node.assess()
+        assert np.isnan(seen.timings['latency'])
+        assert Quality.STALE not in seen.flags
         assert node.values('model')['errors'] == '0'
 
 

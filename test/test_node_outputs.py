@@ -21,9 +21,10 @@ from node_fixtures import (
     raw,
     two_camera_node,
 )
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros_harness import ros_session
 from scenes import Approach, texture
-from sensor_msgs.msg import CameraInfo, PointField
+from sensor_msgs.msg import CameraInfo, PointCloud2, PointField
 
 from vjepa_ros.perception.assessment import Level, Quality
 from vjepa_ros.ros import read
@@ -203,6 +204,18 @@ def test_a_late_subscriber_gets_the_next_result_without_waiting_for_a_new_clip(s
         # Filling a clip anew would take 0.3 s; finding the subscriber takes its time, though.
         assert seen.stamp_ns > asked - NS
         assert Quality.SLOW_CAMERA not in seen.flags
+
+
+def test_subscribers_of_both_reliabilities_are_served(shared):
+    got = {}
+    for policy in (ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT):
+        got[policy] = []
+        shared.ros.node.create_subscription(
+            PointCloud2, '/vjepa_node/camera/assessment', got[policy].append,
+            QoSProfile(depth=5, reliability=policy))
+    with Camera(shared.ros):
+        for messages in got.values():
+            shared.some(messages, 3)
 
 
 def test_the_rate_of_results_is_limited(shared):

@@ -208,6 +208,21 @@ def test_the_old_model_serves_while_the_new_one_loads(again):
         again.wait_for('model', lambda v: v['model'] == 'small')
 
 
+def test_many_structural_changes_leave_nothing_behind(restored):
+    with restored.listen('assessment') as got:
+        threads, memory = [], []
+        for i in range(10):
+            since = restored.written
+            restored.set(seed=i + 1, num_frames=4 + 2 * (i % 2))
+            restored.wait_for_log('now serving', since, 60.0)
+            restored.next(got, 3)
+            threads.append(restored.threads)
+            memory.append(restored.memory_mb)
+        restored.set(seed=0)
+    assert threads[-1] <= threads[2]
+    assert memory[-1] - memory[2] < 15.0, memory
+
+
 def test_a_failed_change_leaves_the_old_model_serving_and_says_why(restored):
     shared = restored
     with shared.listen('assessment') as got:

@@ -56,6 +56,8 @@ class Scores:
     collision_probability: float
     time_to_contact: float
     looming_rate: float
+    bearing: float
+    elevation: float
     level: Level
     flags: Quality
 
@@ -69,6 +71,7 @@ class Assessor:
     def reset(self) -> None:
         """Forget the past (new scene, time jump)."""
         self._motion, self._obstacle, self._rate = Smoother(), Smoother(), Smoother()
+        self._direction = (math.nan, math.nan)
         self._level = Level.UNKNOWN
         self._since_ns = 0
         self._results = 0
@@ -87,12 +90,18 @@ class Assessor:
         if threat.known_fraction < LOW_TEXTURE:
             flags |= Quality.LOW_TEXTURE
         closing = rate > settings.looming_threshold
+        # While a danger fades in the smoothed rate, it keeps the direction it was last seen in.
+        if not math.isnan(threat.bearing):
+            self._direction = (threat.bearing, threat.elevation)
+        elif not closing:
+            self._direction = (math.nan, math.nan)
+        bearing, elevation = self._direction if closing else (math.nan, math.nan)
         ttc = 1.0 / rate if closing else (math.nan if math.isnan(rate) else math.inf)
         level = self._next_level(ttc, obstacle, motion, stamp_ns, settings)
         if Quality.STALE in flags:
             level = Level.UNKNOWN
         return Scores(motion, obstacle, contact_probability(rate, settings.collision_horizon),
-                      ttc, rate, level, flags)
+                      ttc, rate, bearing, elevation, level, flags)
 
     def _next_level(self, ttc: float, obstacle: float, motion: float, stamp_ns: int,
                     settings: Settings) -> Level:

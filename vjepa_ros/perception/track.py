@@ -216,7 +216,7 @@ class Track:
             motion_score=scores.motion_score, obstacle_score=scores.obstacle_score,
             collision_probability=scores.collision_probability,
             time_to_contact=scores.time_to_contact, looming_rate=scores.looming_rate,
-            bearing=threat.bearing, elevation=threat.elevation, level=scores.level,
+            bearing=scores.bearing, elevation=scores.elevation, level=scores.level,
             flags=scores.flags, regions=threat.regions, timings=timings,
             clip_span_s=sample.span_s, clip_rate_hz=sample.rate_hz,
             known_fraction=threat.known_fraction)
