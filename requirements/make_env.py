@@ -232,9 +232,7 @@ def build(venv: Path, ros: str, interpreter: Interpreter,
     if not update:
         shutil.rmtree(venv, ignore_errors=True)
         venv.mkdir(parents=True)
-    log = venv / 'install.log'
-    python = str(venv / 'bin' / 'python')
-    began = time.monotonic()
+    log, python, began = venv / 'install.log', str(venv / 'bin' / 'python'), time.monotonic()
     origin = 'the sourced ROS 2' if ros == SYSTEM else f'ROS 2 {ros.capitalize()} from wheels'
     if update:
         say(f'Updating {venv.name}, because its requirements have changed')

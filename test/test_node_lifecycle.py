@@ -291,10 +291,9 @@ def test_a_new_activation_begins_with_a_new_clip(ros):
         node.do('configure', 'activate')
         node.next(got, 2)
         node.do('deactivate')
-        ros.spin_for(0.5)
-        silent_since = len(got)
-        ros.spin_for(0.5)
-        assert len(got) == silent_since
+        # Short enough that the frames of before would still fit to those to come.
+        ros.spin_for(0.3)
+        got.clear()
         again = now_ns()
         node.do('activate')
         first = node.next(got)[0]

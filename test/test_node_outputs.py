@@ -207,15 +207,14 @@ def test_a_late_subscriber_gets_the_next_result_without_waiting_for_a_new_clip(s
 
 
 def test_subscribers_of_both_reliabilities_are_served(shared):
-    got = {}
-    for policy in (ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT):
-        got[policy] = []
-        shared.ros.node.create_subscription(
-            PointCloud2, '/vjepa_node/camera/assessment', got[policy].append,
-            QoSProfile(depth=5, reliability=policy))
     with Camera(shared.ros):
-        for messages in got.values():
-            shared.some(messages, 3)
+        for policy in (ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT):
+            got = []
+            subscription = shared.ros.node.create_subscription(
+                PointCloud2, '/vjepa_node/camera/assessment', got.append,
+                QoSProfile(depth=5, reliability=policy))
+            shared.some(got, 3)
+            shared.ros.node.destroy_subscription(subscription)
 
 
 def test_the_rate_of_results_is_limited(shared):

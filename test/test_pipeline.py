@@ -59,7 +59,7 @@ def fill(track: Track, frames, rate: float = 10.0, start: float = 10.0, **more) 
 def run(perception: Perception, wants: Wants = EVERYTHING, settings: Settings = SETTINGS,
         age: float = 0.01):
     samples = perception.pending()
-    results = perception.run(samples, lambda: settings, dict.fromkeys(samples, wants),
+    results = perception.run(samples, settings, dict.fromkeys(samples, wants),
                              lambda stamp: age)
     return {r.assessment.camera: r for r in results}
 
@@ -147,17 +147,20 @@ def test_cameras_in_one_batch_keep_their_own_results(engine):
     assert results['moving'].assessment.motion_score > results['still'].assessment.motion_score
 
 
-def test_the_settings_are_asked_after_the_forward_pass(engine, picture, monkeypatch):
-    order = []
+def test_all_clips_that_need_features_share_one_forward_pass(engine, picture, monkeypatch):
+    passes = []
     encode = engine.encode
-    monkeypatch.setattr(engine, 'encode', lambda clips: order.append('encode') or encode(clips))
-    perception = Perception(engine, CONFIG, ['cam'])
-    fill(perception.tracks['cam'], [picture] * 4)
+    monkeypatch.setattr(engine, 'encode', lambda clips: passes.append(len(clips)) or encode(clips))
+    perception = Perception(engine, CONFIG, ['a', 'b', 'geometric'])
+    for track in perception.tracks.values():
+        fill(track, [picture] * 4)
     samples = perception.pending()
-    perception.run(samples, lambda: order.append('settings') or SETTINGS, {'cam': EVERYTHING},
-                   lambda stamp: 0.0)
-    assert order[0] == 'encode'
-    assert 'settings' in order
+    wants = {'a': EVERYTHING, 'b': EVERYTHING, 'geometric': Wants(features=False)}
+    features, timings = perception.encode(samples, wants)
+    assert passes == [2]
+    assert set(features) == {'a', 'b'}
+    assert 'encode' in timings
+    assert perception.pending() == {}
 
 
 def test_the_untrained_flag_is_on_every_result(engine, picture):

@@ -137,7 +137,7 @@ class ObstacleDetector:
         samples = self._perception.pending()
         if samples:
             self._result = self._perception.run(
-                samples, lambda: self.settings, {CAMERA: Wants()}, lambda stamp: math.nan)[0]
+                samples, self.settings, {CAMERA: Wants()}, lambda stamp: math.nan)[0]
         elif self.track.sample() is None:
             self._result = None
         return self._result

@@ -7,6 +7,8 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.perception.assessment import Quality, Result
 from vjepa_ros.perception.settings import Settings
@@ -64,36 +66,45 @@ class Perception:
                 out[name] = sample
         return out
 
-    def run(self, samples: Mapping[str, Sample], settings: Callable[[], Settings],
+    def encode(self, samples: Mapping[str, Sample], wants: Mapping[str, Wants]
+               ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        """Features of the clips that need them, in one forward pass, and its times [ms]."""
+        names = [name for name in samples if wants[name].features]
+        self._done.update({name: sample.newest_ns for name, sample in samples.items()})
+        if not names:
+            return {}, {}
+        start = time.perf_counter()
+        clips = [self.tracks[name].clip(samples[name]) for name in names]
+        gather_ms = (time.perf_counter() - start) * 1e3
+        features = dict(zip(names, self.engine.encode(clips), strict=True))
+        return features, {'gather': gather_ms, **self.engine.timings}
+
+    def result(self, name: str, sample: Sample, features: np.ndarray | None, settings: Settings,
+               wants: Wants, age_s: float, timings: Mapping[str, float]) -> Result:
+        """Assess the clip of one camera, with what `encode` gave for it."""
+        return self.tracks[name].result(
+            sample, features, self.engine.noise_floor, settings, age_s=age_s, flags=self.flags,
+            wants=wants, timings=dict(timings) if features is not None else {})
+
+    def run(self, samples: Mapping[str, Sample], settings: Settings,
             wants: Mapping[str, Wants], age_s: Callable[[int], float]) -> list[Result]:
-        """Assess clips: all that need features share one forward pass.
+        """Encode and assess clips by camera, from `pending`.
 
         Parameters
         ----------
         samples
-            Clips by camera, from `pending`.
+            Clips by camera.
         settings
-            Gives the live settings; asked after the forward pass, so that a change made while
-            it ran already holds for its result.
+            Live settings.
         wants
             What to compute, by camera.
         age_s
             Age [s] of a stamp [ns] now.
         """
-        encode = [name for name in samples if wants[name].features]
-        start = time.perf_counter()
-        clips = [self.tracks[name].clip(samples[name]) for name in encode]
-        gather_ms = (time.perf_counter() - start) * 1e3
-        features = dict(zip(encode, self.engine.encode(clips), strict=True)) if clips else {}
-        shared = {'gather': gather_ms, **self.engine.timings} if clips else {}
-        results = []
-        for name, sample in samples.items():
-            self._done[name] = sample.newest_ns
-            results.append(self.tracks[name].result(
-                sample, features.get(name), self.engine.noise_floor, settings(),
-                age_s=age_s(sample.newest_ns), flags=self.flags, wants=wants[name],
-                timings=shared if name in features else {}))
-        return results
+        features, timings = self.encode(samples, wants)
+        return [self.result(name, sample, features.get(name), settings, wants[name],
+                            age_s(sample.newest_ns), timings)
+                for name, sample in samples.items()]
 
     def take_over(self, old: Perception) -> None:
         """Go on where the perception that served before was, camera by camera."""

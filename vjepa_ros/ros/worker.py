@@ -25,6 +25,7 @@ from vjepa_ros.ros.parameters import NodeConfig
 from vjepa_ros.ros.stats import CameraStats
 
 BACKOFF_S = 0.2          # pause after an unexpected error, so that it can not flood the log
+LOG_EVERY_S = 2.0        # at most one error is logged in this time; all are counted
 IDLE_S = 0.25            # longest sleep without news
 
 
@@ -167,12 +168,16 @@ class Worker:
                 wait_s = self._step()
             except Exception as error:
                 # Whatever happens to one clip must not end the service of the next.
-                self.errors += 1
-                self.last_error = f'{type(error).__name__}: {error}'
-                self._log.error(f'inference step failed, going on: {traceback.format_exc()}')
+                self._count(error, 'inference step')
                 time.sleep(BACKOFF_S)
                 wait_s = IDLE_S
         self._release()
+
+    def _count(self, error: Exception, where: str) -> None:
+        self.errors += 1
+        self.last_error = f'{type(error).__name__}: {error}'
+        self._log.error(f'{where} failed, going on: {traceback.format_exc()}',
+                        throttle_duration_sec=LOG_EVERY_S)
 
     def _release(self) -> None:
         self.withdraw().engine.close()
@@ -199,9 +204,16 @@ class Worker:
         samples, wait_s = self._choose(wanted)
         if samples:
             wants = {name: self._wants(wanted[name]) for name in samples}
-            results = self.perception.run(samples, lambda: self.config.settings, wants, self._age)
-            for result in results:
-                self._publish(result, wanted[result.assessment.camera], generation)
+            features, timings = self.perception.encode(samples, wants)
+            for name, sample in samples.items():
+                try:
+                    result = self.perception.result(
+                        name, sample, features.get(name), self.config.settings, wants[name],
+                        self._age(sample.newest_ns), timings)
+                    self._publish(result, wanted[name], generation)
+                except Exception as error:
+                    # One camera in trouble must not take its results from the others.
+                    self._count(error, f"camera '{name}'")
         for name, new in fresh.items():
             buffering = new and self.perception.tracks[name].sample() is None
             if buffering or name in silence:
