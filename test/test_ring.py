@@ -366,3 +366,13 @@ def test_an_empty_ring_knows_nothing():
     assert (len(ring), ring.capacity, ring.nbytes, ring.newest_ns, ring.fill) == (0, 0, 0, None, 0)
     assert math.isnan(ring.interval_s)
     assert ring.sample() is None
+
+
+def test_a_camera_slower_than_the_longest_gap_is_named_once(caplog):
+    ring = FrameRing(4, 4.0, max_frame_gap=1.0, name='slow')
+    for i in range(10):
+        ring.push(1_000_000_000 + round(i * 1.1e9), np.zeros((4, 4, 3), np.uint8))
+    told = [r.getMessage() for r in caplog.records if 'max_frame_gap' in r.getMessage()]
+    assert len(told) == 1
+    assert '1.10 s apart' in told[0] and 'slow' in told[0]
+    assert ring.resets['gap'] == 9

@@ -12,60 +12,17 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
+
+from vjepa_ros.clip.sample import Push, Sample
+
+__all__ = ['FrameRing', 'Push', 'Sample']
 
 log = logging.getLogger(__name__)
 
 NS = 1_000_000_000
-
-
-class Push(Enum):
-    """What became of a frame that was offered to the ring."""
-
-    ACCEPTED = 'accepted'
-    RESET = 'reset'                # accepted as the first frame after a reset
-    DUPLICATE = 'duplicate'        # same stamp as a frame already held: dropped
-    REORDERED = 'reordered'        # late, inserted at its place
-    TOO_LATE = 'too_late'          # late and older than everything held: dropped
-
-    @property
-    def stored(self) -> bool:
-        """Whether the frame is now in the ring."""
-        return self in (Push.ACCEPTED, Push.RESET, Push.REORDERED)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The frames of one clip, as chosen by stamp.
-
-    Attributes
-    ----------
-    slots
-        Storage slots of the chosen frames, oldest first (length ``num_frames``).
-    stamps_ns
-        Their stamps [ns]; a slow camera makes neighbours equal.
-    newest_ns, frame_id, size
-        Stamp [ns], frame id and source size (width, height) [px] of the newest frame.
-    span_s
-        Time from the first to the last chosen frame [s].
-    rate_hz
-        Effective rate: distinct frames per second over the span. At most ``clip_fps``, lower
-        when the camera is slower than that.
-    distinct
-        Number of different frames in the clip.
-    """
-
-    slots: tuple[int, ...]
-    stamps_ns: tuple[int, ...]
-    newest_ns: int
-    frame_id: str
-    size: tuple[int, int]
-    span_s: float
-    rate_hz: float
-    distinct: int
+LONELY_FRAMES = 3      # in a row without a neighbour within max_frame_gap: the camera is too slow
 
 
 class FrameRing:
@@ -126,6 +83,7 @@ class FrameRing:
         self.counts: Counter[str] = Counter()
         self.resets: Counter[str] = Counter()
         self._warned_zero = False
+        self._lonely = 0     # frames in a row that stayed alone
 
     def __len__(self) -> int:
         return len(self._stamps)
@@ -195,6 +153,8 @@ class FrameRing:
             stamp_ns = self._arrival(arrival_ns)
         reason = self._break(stamp_ns, frame_id, size)
         if reason and self._stamps:
+            if reason == 'gap':
+                self._warn_of_gaps((stamp_ns - self._stamps[-1]) / NS)
             self.reset(reason)
         else:
             reason = ''
@@ -274,6 +234,14 @@ class FrameRing:
         """Carry on the counts of another ring (of the same camera, before a change of model)."""
         self.counts, self.resets = old.counts, old.resets
         self._warned_zero = self._warned_zero or old._warned_zero
+
+    def _warn_of_gaps(self, gap_s: float) -> None:
+        """Say once that a camera is too slow to ever fill a clip."""
+        self._lonely = self._lonely + 1 if len(self._stamps) == 1 else 0
+        if self._lonely == LONELY_FRAMES:
+            log.warning("%s: frames come %.2f s apart, more than 'max_frame_gap' (%g s), so no "
+                        'clip ever fills; raise it above the interval of the camera', self.name,
+                        gap_s, self.max_frame_gap)
 
     def _arrival(self, arrival_ns: int | None) -> int:
         self.counts['zero_stamp'] += 1

@@ -45,7 +45,9 @@ def survive_wrong_requests(node: LifecycleNode) -> None:
 
     Up to Jazzy, rclpy lets the error of such a request escape from the executor.
     """
-    service = node._service_change_state
+    service = getattr(node, '_service_change_state', None)
+    if service is None:   # a node without its lifecycle services
+        return
     serve = service.callback
 
     def guarded(request: ChangeState.Request,
