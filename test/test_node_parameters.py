@@ -4,13 +4,25 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 pytest.importorskip('rclpy')
 
-from node_fixtures import NS, SMALL, Camera, limit, node_running, now_ns, slow_node_running
+from node_fixtures import (
+    NODE,
+    NS,
+    SMALL,
+    Camera,
+    Node,
+    limit,
+    node_running,
+    now_ns,
+    slow_node_running,
+)
 from rcl_interfaces.msg import ParameterType
 from rcl_interfaces.srv import DescribeParameters
 from ros_harness import ros_session
@@ -83,6 +95,21 @@ def test_values_given_at_the_start_are_in_force(shared):
         assert shared.get(name) == value
 
 
+@pytest.mark.parametrize('name', ['default.yaml', 'multi_camera.yaml'])
+def test_a_configuration_file_is_in_force(name):
+    path = Path(__file__).resolve().parents[1] / 'config' / name
+    (section,) = yaml.safe_load(path.read_text(encoding='utf-8')).values()
+    values = {key: value for key, value in section['ros__parameters'].items()
+              if not isinstance(value, dict)}
+    assert len(values) > 3
+    with ros_session() as session, \
+            session.spawn(NODE, ros_args=['--params-file', str(path)]) as process:
+        node = Node(session, process)
+        for key, value in values.items():
+            assert node.get(key) == value, key
+        assert 'ERROR' not in process.output
+
+
 # -- refused --------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('name', 'value', 'reason'), [
@@ -102,6 +129,9 @@ def test_values_given_at_the_start_are_in_force(shared):
     ('cameras', ['front'], 'cameras.*active'),
     ('camera.transport', 'compressed', 'camera.transport.*active'),
     ('autostart', False, 'autostart.*start'),
+    ('clip_fps', None, 'clip_fps.*double'),          # deletes it, where that is allowed
+    ('model_size', 7, 'model_size'),
+    ('allow_random_weights', 'yes', 'allow_random_weights.*bool'),
 ])
 def test_an_illegal_value_is_refused_with_the_reason_and_changes_nothing(shared, name, value,
                                                                          reason):
