@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -85,7 +86,7 @@ class PlayOptions:
             raise SourceError(f'start_s {self.start_s} is out of range: 0 s or more')
 
 
-class Source:
+class Source(ABC):
     """Frames of one source; iterate to play them from the start, as often as wanted.
 
     Kinds of sources implement `_play`, one pass over the own frames, and set the attributes.
@@ -159,9 +160,9 @@ class Source:
         """
         self._skip_ns = stamp_ns
 
+    @abstractmethod
     def _play(self) -> Play:
         """One pass over all own frames in order of time."""
-        raise NotImplementedError
 
     def _once(self, shift_ns: int) -> Iterator[SourceFrame]:
         """One pass from ``start_s`` on, thinned to the wanted rate, stamps moved by a shift."""
