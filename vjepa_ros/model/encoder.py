@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.rope import rope_tables, rotate
+from vjepa_ros.model.rope import Positions, rotate
 from vjepa_ros.model.variants import PATCH, TUBELET, Variant
 
 EPS = 1e-6
@@ -29,9 +29,15 @@ class PatchEmbed(nn.Module):
         kernel = (TUBELET, PATCH, PATCH)
         self.proj = nn.Conv3d(3, dim, kernel, stride=kernel)
 
-    def forward(self, clip: Tensor) -> Tensor:  # B 3 frames height width
+    def forward(self, clip: Tensor, keep: Tensor | None = None) -> Tensor:
         x = clip.unflatten(4, (-1, PATCH)).unflatten(3, (-1, PATCH)).unflatten(2, (-1, TUBELET))
-        x = x.permute(0, 2, 4, 6, 1, 3, 5, 7).flatten(4).flatten(1, 3)  # B N 1536
+        x = x.permute(0, 2, 4, 6, 1, 3, 5, 7)  # B T rows cols 3 2 16 16
+        if keep is None:
+            x = x.flatten(4).flatten(1, 3)  # B N 1536
+        else:
+            rows, cols = x.shape[2:4]
+            clips = torch.arange(len(x), device=keep.device)[:, None]
+            x = x[clips, keep // (rows * cols), keep // cols % rows, keep % cols].flatten(2)
         # A convolution whose stride is its kernel is a matrix product, which runs faster.
         return F.linear(x, self.proj.weight.flatten(1), self.proj.bias)
 
@@ -48,7 +54,10 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         b, n, d = x.shape
         qkv = self.qkv(x).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)  # 3 B H N D/H
-        q, k = rotate(qkv[:2], cos, sin)
+        q, k = rotate(qkv[:2], cos, sin).to(qkv.dtype)  # autocast leaves the tables in float32
+        if torch.is_grad_enabled():
+            # The backward of fused attention gave NaN under torch.compile for other strides.
+            q, k = q.contiguous(), k.contiguous()
         out = F.scaled_dot_product_attention(q, k, qkv[2])
         return self.proj(out.transpose(1, 2).reshape(b, n, d))
 
@@ -103,9 +112,9 @@ class Encoder(nn.Module):
         self.patch_embed = PatchEmbed(variant.dim)
         self.blocks = nn.ModuleList(Block(variant) for _ in range(variant.depth))
         self.norm = nn.LayerNorm(variant.dim, eps=EPS)
-        self._tables: dict[tuple, tuple[Tensor, Tensor]] = {}
+        self._positions = Positions(variant.head_dim, version)
 
-    def forward(self, clip: Tensor) -> Tensor:
+    def forward(self, clip: Tensor, keep: Tensor | None = None) -> Tensor:
         """Encode clips.
 
         Parameters
@@ -114,26 +123,39 @@ class Encoder(nn.Module):
             (B, 3, frames, height, width) float32, RGB normalised with the ImageNet mean and
             standard deviation, oldest frame first. `frames` is even, `height` and `width` are
             multiples of 16; they need not be those of training.
+        keep : Tensor, optional
+            (B, n) int64, tokens of each clip to encode, numbered row major with time slowest.
+            They keep their positions; the others cost nothing and are not seen.
 
         Returns
         -------
         Tensor
-            (B, frames/2, height/16, width/16, D) float32.
+            (B, frames/2, height/16, width/16, D) float32, or (B, n, D) with `keep`.
 
         """
         grid = token_grid(clip.shape)
-        x = self.patch_embed(clip)  # B N D
-        cos, sin = self._tables_for(grid, x.device)
+        # The residual stream is float32, also where autocast computed the patches in half.
+        x = self.patch_embed(clip, keep).float()  # B N D
+        cos, sin = self._positions.tables(grid, x.device, self._branch_dtype, keep)
         for block in self.blocks:
             x = block(x, cos, sin)
-        return self.norm(x).unflatten(1, grid)
+        x = self.norm(x)
+        return x.unflatten(1, grid) if keep is None else x
 
     def set_branch_precision(self, dtype: torch.dtype) -> None:
         """Run attention and MLP in `dtype`; patches, norms and residual stream stay float32."""
         for block in self.blocks:
             for linear in (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2):
                 linear.to(dtype)
-        self._tables.clear()
+        self._positions.kept.clear()
+
+    def prepare(self, shape: torch.Size | tuple[int, ...], device: torch.device) -> None:
+        """Make the position tables for clips of `shape`, which torch.compile cannot trace."""
+        self._positions.tables(token_grid(shape), device, self._branch_dtype)
+
+    @property
+    def _branch_dtype(self) -> torch.dtype:
+        return self.blocks[0].attn.qkv.weight.dtype
 
     @torch.no_grad()
     def init_random(self, seed: int) -> None:
@@ -143,30 +165,21 @@ class Encoder(nn.Module):
         are divided by sqrt(2 l) as at the start of V-JEPA training. The global random state is
         neither used nor changed.
         """
-        generator = torch.Generator().manual_seed(seed)
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Conv3d):
-                nn.init.trunc_normal_(module.weight, std=INIT_STD, generator=generator)
-                nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.LayerNorm):
-                nn.init.ones_(module.weight)
-                nn.init.zeros_(module.bias)
-        for number, block in enumerate(self.blocks, start=1):
-            block.attn.proj.weight.div_(math.sqrt(2 * number))
-            block.mlp.fc2.weight.div_(math.sqrt(2 * number))
+        fill_random(self, self.blocks, torch.Generator().manual_seed(seed))
 
-    def _tables_for(self, grid: tuple[int, int, int],
-                    device: torch.device) -> tuple[Tensor, Tensor]:
-        """Position tables in the precision of the branches, kept for the last few grids."""
-        dtype = self.blocks[0].attn.qkv.weight.dtype
-        key = (grid, device, dtype)
-        if key not in self._tables:
-            if len(self._tables) >= 4:
-                self._tables.pop(next(iter(self._tables)))
-            tables = rope_tables(*grid, self.variant.head_dim, self.version)
-            with torch.inference_mode(False):
-                self._tables[key] = tuple(t.to(device, dtype) for t in tables)
-        return self._tables[key]
+
+def fill_random(module: nn.Module, blocks: nn.ModuleList, generator: torch.Generator) -> None:
+    """Start values of an encoder or predictor, see `Encoder.init_random`."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Conv3d):
+            nn.init.trunc_normal_(part.weight, std=INIT_STD, generator=generator)
+            nn.init.zeros_(part.bias)
+        elif isinstance(part, nn.LayerNorm):
+            nn.init.ones_(part.weight)
+            nn.init.zeros_(part.bias)
+    for number, block in enumerate(blocks, start=1):
+        block.attn.proj.weight.div_(math.sqrt(2 * number))
+        block.mlp.fc2.weight.div_(math.sqrt(2 * number))
 
 
 def token_grid(shape: torch.Size | tuple[int, ...]) -> tuple[int, int, int]:

@@ -85,3 +85,42 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """
     swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
     return torch.addcmul(x * cos, swapped, sin)
+
+
+class Positions:
+    """Position tables in the precision a model needs, kept for the last few token grids.
+
+    Parameters
+    ----------
+    head_dim : int
+        Channels of one attention head.
+    version : str
+        See `rope_tables`.
+
+    Attributes
+    ----------
+    kept : dict
+        Tables by (grid, device, dtype).
+
+    """
+
+    def __init__(self, head_dim: int, version: str = '2.0'):
+        self.head_dim = head_dim
+        self.version = version
+        self.kept: dict[tuple, tuple[Tensor, Tensor]] = {}
+
+    def tables(self, grid: tuple[int, int, int], device: torch.device, dtype: torch.dtype,
+               keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of a grid, (N, head_dim), or of the tokens `keep`.
+
+        For `keep` (B, n) int64 they are (B, 1, n, head_dim), the one being all heads.
+        """
+        key = (grid, device, dtype)
+        if key not in self.kept:
+            if len(self.kept) >= 4:
+                self.kept.pop(next(iter(self.kept)))
+            tables = rope_tables(*grid, self.head_dim, self.version)
+            with torch.inference_mode(False):
+                self.kept[key] = tuple(t.to(device, dtype) for t in tables)
+        cos, sin = self.kept[key]
+        return (cos, sin) if keep is None else (cos[keep][:, None], sin[keep][:, None])

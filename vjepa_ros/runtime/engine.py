@@ -10,11 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from vjepa_ros.model.checkpoint import WeightsReport, load_encoder
+from vjepa_ros.model.bundle import load_model
+from vjepa_ros.model.checkpoint import WeightsReport
 from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.runtime.device import DeviceChoice, choose_device, device_name
 from vjepa_ros.runtime.noise import NoiseFloor, measure_noise_floor
-from vjepa_ros.runtime.session import EncoderSession
+from vjepa_ros.runtime.outputs import Output
+from vjepa_ros.runtime.session import UNCALIBRATED, EncoderSession
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,11 @@ class EngineConfig:
     model_size, model_version : str
         Row of `VARIANTS` and generation.
     weights : str
-        Safetensors file, or '' for none.
+        Safetensors file of the encoder. '' takes the file that the package brings for this
+        size, if it brings one; 'random' takes random weights even so.
+    heads : str
+        File with heads that were trained on these weights; '' takes those in the file of the
+        encoder, if there are any.
     allow_random_weights : bool
         Whether the model may run untrained.
     num_frames : int
@@ -51,6 +57,7 @@ class EngineConfig:
     model_size: str = 'tiny'
     model_version: str = '2.0'
     weights: str = ''
+    heads: str = ''
     allow_random_weights: bool = False
     num_frames: int = 8
     image_size: int = 192
@@ -109,10 +116,13 @@ class Engine:
         choice = choose_device(config.device, config.require_device, config.precision)
         if config.cpu_threads:
             torch.set_num_threads(config.cpu_threads)
-        encoder, report = load_encoder(config.model_size, config.model_version, config.weights,
-                                       config.allow_random_weights, config.seed)
-        session = EncoderSession(encoder, choice, config.num_frames, config.image_size)
-        del encoder
+        encoder, heads, report = load_model(
+            config.model_size, config.model_version, config.weights, config.heads,
+            config.allow_random_weights, config.seed)
+        calibration = UNCALIBRATED if report.heads is None else report.heads.meta.calibration
+        session = EncoderSession(encoder, choice, config.num_frames, config.image_size, heads,
+                                 calibration)
+        del encoder, heads
         try:
             session.warm()
             floor = measure_noise_floor(session.encode, config.num_frames, config.image_size)
@@ -126,12 +136,16 @@ class Engine:
 
     @property
     def timings(self) -> dict[str, float]:
-        """Milliseconds of the stages of the last `encode`."""
+        """Milliseconds of the stages of the last `encode` or `run`."""
         return self._session.timings
 
     def encode(self, clips: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Features of clips, see `EncoderSession.encode`."""
+        """Features of clips alone, see `EncoderSession.encode`."""
         return self._session.encode(clips)
+
+    def run(self, clips: Sequence[np.ndarray], features: bool = True) -> list[Output]:
+        """What the model says about clips, see `EncoderSession.run`."""
+        return self._session.run(clips, features)
 
     def memory_bytes(self) -> int:
         """Bytes the model holds: on CUDA all that PyTorch holds there, elsewhere its weights."""

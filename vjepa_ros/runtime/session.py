@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run an encoder on clips of images."""
+"""Run an encoder and its heads on clips of images."""
 
 from __future__ import annotations
 
@@ -10,16 +10,22 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
 from vjepa_ros.runtime.device import DeviceChoice
+from vjepa_ros.runtime.outputs import Output, pack, unpack
 
 log = logging.getLogger(__name__)
+
+UNCALIBRATED = Calibration()
 
 
 class SessionError(RuntimeError):
@@ -37,45 +43,60 @@ class EncoderSession:
         Device and precision.
     num_frames, image_size : int
         Frames per clip and pixels per side of a frame.
+    heads : Heads, optional
+        Moved to the device in float32; owned by the session from then on.
+    calibration : Calibration
+        Of the heads. It is applied here and nowhere else.
 
     Attributes
     ----------
     timings : dict of str to float
-        Milliseconds of the stages upload, encode and download of the last call.
+        Milliseconds of the stages upload, encode, download and, where they ran, heads of the
+        last call.
 
     """
 
-    def __init__(self, encoder: Encoder, choice: DeviceChoice, num_frames: int, image_size: int):
+    def __init__(self, encoder: Encoder, choice: DeviceChoice, num_frames: int, image_size: int,
+                 heads: Heads | None = None, calibration: Calibration = UNCALIBRATED):
         self.choice = choice
         self.clip_shape = (num_frames, image_size, image_size, 3)
         self.timings: dict[str, float] = {}
         self._lock = threading.Lock()
         encoder.set_branch_precision(choice.dtype)
         self._encoder: Encoder | None = encoder.to(choice.device).eval()
+        self._heads = None if heads is None else heads.to(choice.device).eval()
+        self._calibration = calibration
         self._mean = _pixel_row(IMAGENET_MEAN, choice.device) * 255.0
         self._scale = 1.0 / (_pixel_row(IMAGENET_STD, choice.device) * 255.0)
 
     def warm(self) -> None:
         """Run once so that the first real clip is not slow; check that numbers are finite."""
         grey = np.random.default_rng(0).integers(0, 256, self.clip_shape, dtype=np.uint8)
-        features = self.encode([grey])[0]
-        if not np.isfinite(features).all():
+        out = self.run([grey])[0]
+        arrays = [out.features] if out.heads is None else [out.features, *vars(out.heads).values()]
+        if not all(np.isfinite(array).all() for array in arrays):
             raise SessionError(f'the model gives values that are not finite on '
                                f'{self.choice.device} in {self.choice.precision}; '
                                'set `precision: fp32`')
 
     def encode(self, clips: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Features of clips, computed in one forward pass.
+        """Features of clips alone, see `run`; the heads do not run."""
+        return [output.features for output in self._forward(clips, True, None)]
+
+    def run(self, clips: Sequence[np.ndarray], features: bool = True) -> list[Output]:
+        """Features of clips and what the heads say about them, in one forward pass.
 
         Parameters
         ----------
         clips : sequence of ndarray
             Each (num_frames, image_size, image_size, 3) uint8 RGB, oldest frame first.
+        features : bool
+            Whether to bring the features from the device.
 
         Returns
         -------
-        list of ndarray
-            For each clip (num_frames/2, image_size/16, image_size/16, D) float32.
+        list of Output
+            For each clip; features (num_frames/2, image_size/16, image_size/16, D) float32.
 
         Raises
         ------
@@ -85,6 +106,10 @@ class EncoderSession:
             When the session is closed.
 
         """
+        return self._forward(clips, features, self._heads)
+
+    def _forward(self, clips: Sequence[np.ndarray], bring: bool,
+                 heads: Heads | None) -> list[Output]:
         for clip in clips:
             if clip.shape != self.clip_shape or clip.dtype != np.uint8:
                 raise ValueError(f'a clip is {clip.dtype} {clip.shape}, '
@@ -94,32 +119,35 @@ class EncoderSession:
         with self._lock, torch.inference_mode():
             if self._encoder is None:
                 raise SessionError('the encoder session is closed')
-            start = time.perf_counter()
+            times = [time.perf_counter()]
             pixels = torch.from_numpy(np.stack(clips)).to(self.choice.device)
-            uploaded = self._clock()
+            times.append(self._clock())
             features = self._encoder(self._normalise(pixels))
-            encoded = self._clock()
-            result = features.float().cpu().numpy()
-            done = time.perf_counter()
-            self.timings = {'upload': 1e3 * (uploaded - start),
-                            'encode': 1e3 * (encoded - uploaded),
-                            'download': 1e3 * (done - encoded)}
-        return list(result)
+            times.append(self._clock())
+            packed = None if heads is None else pack(self._calibration.apply(heads(features)))
+            times.append(self._clock())
+            arrays = list(features.float().cpu().numpy()) if bring else [None] * len(clips)
+            said = [None] * len(clips) if packed is None else unpack(
+                packed.cpu().numpy(), *features.shape[2:4])
+            times.append(time.perf_counter())
+            names = ('upload', 'encode', 'heads', 'download')
+            self.timings = {name: 1e3 * (after - before) for name, (before, after)
+                            in zip(names, pairwise(times), strict=True)
+                            if name != 'heads' or heads is not None}
+        return [Output(*pair) for pair in zip(arrays, said, strict=True)]
 
     def memory_bytes(self) -> int:
         """Bytes held by weights and buffers (0 when closed)."""
         # No lock: diagnostics ask while an inference holds it.
-        encoder = self._encoder
-        if encoder is None:
-            return 0
-        return sum(p.numel() * p.element_size() for p in encoder.parameters())
+        parts = [part for part in (self._encoder, self._heads) if part is not None]
+        return sum(p.numel() * p.element_size() for part in parts for p in part.parameters())
 
     def close(self) -> None:
         """Wait for a running call, then give the memory back. May be called twice."""
         with self._lock:
             if self._encoder is None:
                 return
-            self._encoder = None
+            self._encoder = self._heads = None
         release_memory(self.choice.device)
 
     def _normalise(self, pixels: Tensor) -> Tensor:  # B T H W 3 uint8

@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A weights file of the package is used when it fits, and says clearly why when it does not."""
+
+import hashlib
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+import vjepa_ros
+from vjepa_ros.model import files
+from vjepa_ros.model.bundle import load_model, read_meta, save_bundle
+from vjepa_ros.model.calibration import Calibration
+from vjepa_ros.model.checkpoint import WeightsError, load_encoder
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.heads import (
+    CLEARANCE_EDGES,
+    CONTACT_EDGES,
+    Heads,
+    clearance_cdf,
+    contact_cdf,
+)
+from vjepa_ros.model.lora import adapter_state, add_adapters
+from vjepa_ros.model.meta import BundleMeta
+from vjepa_ros.model.variants import VARIANTS, Variant
+from vjepa_ros.runtime.engine import Engine, EngineConfig
+
+REAL_FOLDER = files.WEIGHTS_FOLDER  # the tests look elsewhere
+SIZE = Variant('test', 48, 2, 1, 96)
+META = BundleMeta(
+    'test', '2.0', 4, 64, 'squash', (1 / 30, 0.5), {'half_width': 0.4, 'height': 1.2}, (1, 2),
+    Calibration(1.3, -0.2, (0.9, 0.1), (1.1, -0.3), 1.7, 0.8, 0.6), training={'seed': 5},
+    metrics={'auc': {'3s': 0.97, '1s': None}})
+
+
+@pytest.fixture(autouse=True)
+def nothing_bundled(tmp_path, monkeypatch):
+    """A folder of the tests instead of the weights of the package."""
+    folder = tmp_path / 'bundled'
+    folder.mkdir()
+    monkeypatch.setattr(files, 'WEIGHTS_FOLDER', folder)
+    return folder
+
+
+@pytest.fixture(scope='module', autouse=True)
+def one_thread():
+    """Small models gain nothing from threads, and lose much where other tests run beside them."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def encoder_state(variant=SIZE, seed=7):
+    encoder = Encoder(variant)
+    encoder.init_random(seed)
+    return encoder.state_dict()
+
+
+def heads_state(variant=SIZE, seed=3):
+    heads = Heads.for_variant(variant, seed)
+    generator = torch.Generator().manual_seed(seed)
+    for layer in (heads.dense[-1], heads.contact, heads.clearance):
+        layer.weight.data.normal_(std=0.1, generator=generator)
+    return heads.state_dict()
+
+
+def saved(path, meta=META, variant=SIZE, **parts):
+    parts = parts or {'encoder': encoder_state(variant), 'heads': heads_state(variant)}
+    save_bundle(path, replace(meta, variant=variant.name), **parts)
+    return path
+
+
+def halved(state):
+    return {key: value.half().float() for key, value in state.items()}
+
+
+def with_metadata(path, change):
+    """Rewrite the description of a file."""
+    with safe_open(path, framework='pt') as file:
+        meta = json.loads(file.metadata()['vjepa_ros'])
+    change(meta)
+    save_file(load_file(path), path, metadata={'vjepa_ros': json.dumps(meta)})
+    return path
+
+
+# -- the file -------------------------------------------------------------------------------------
+
+def test_encoder_and_heads_come_back_as_saved_in_half_precision(tmp_path):
+    path = saved(tmp_path / 'a.safetensors')
+    encoder, heads, report = load_model(SIZE, weights=path)
+    for built, state in ((encoder, encoder_state()), (heads, heads_state())):
+        for key, value in halved(state).items():
+            assert torch.equal(built.state_dict()[key], value), key
+    assert {p.dtype for p in [*encoder.parameters(), *heads.parameters()]} == {torch.float32}
+    assert not any(p.requires_grad for p in [*encoder.parameters(), *heads.parameters()])
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (report.trained, report.sha256, report.dtype) == (True, digest, 'float16')
+    assert (report.heads.path, report.heads.sha256) == (str(path), digest)
+    assert not report.heads.adapted
+
+
+def test_the_description_comes_back_as_saved(tmp_path):
+    path = saved(tmp_path / 'a.safetensors')
+    meta = read_meta(path)
+    assert meta.has_encoder
+    assert len(meta.backbone_sha256) == 64
+    assert replace(meta, has_encoder=False, backbone_sha256='') == META
+
+
+def test_the_description_is_plain_json(tmp_path):
+    with safe_open(saved(tmp_path / 'a.safetensors'), framework='pt') as file:
+        meta = json.loads(file.metadata()['vjepa_ros'])
+    assert meta['format'] == 1
+    assert meta['contact_edges'] == pytest.approx(CONTACT_EDGES)
+    assert meta['clearance_edges'] == pytest.approx(CLEARANCE_EDGES)
+    assert meta['robot'] == {'half_width': 0.4, 'height': 1.2}
+    assert meta['calibration'] == {
+        'contact': {'temperature': 1.3, 'bias': -0.2}, 'moving': {'a': 0.9, 'b': 0.1},
+        'course': {'a': 1.1, 'b': -0.3}, 'expansion': {'scale': 1.7},
+        'clearance': {'temperature': 0.8, 'bias': 0.6}}
+
+
+def test_a_file_of_another_program_has_no_description(tmp_path):
+    save_file(encoder_state(), tmp_path / 'plain.safetensors')
+    assert read_meta(tmp_path / 'plain.safetensors') is None
+
+
+def test_an_encoder_may_come_without_heads(tmp_path):
+    path = saved(tmp_path / 'a.safetensors', encoder=encoder_state())
+    _, heads, report = load_model(SIZE, weights=path)
+    assert heads is None and report.heads is None and report.trained
+
+
+def test_tiny_with_heads_fits_into_the_package(tmp_path):
+    path = saved(tmp_path / 'tiny.safetensors', variant=VARIANTS['tiny'])
+    assert 11e6 < path.stat().st_size <= 24e6
+
+
+def test_a_file_is_replaced_completely_or_not_at_all(tmp_path):
+    path = saved(tmp_path / 'a.safetensors')
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match='float16 cannot'):
+        saved(path, encoder=encoder_state() | {'norm.bias': torch.full((48,), 1e6)})
+    assert path.read_bytes() == before
+    saved(path, encoder=encoder_state(seed=1))
+    assert path.read_bytes() != before
+    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ['a.safetensors']
+
+
+@pytest.mark.parametrize(('parts', 'problem'), [
+    ({'adapters': {'blocks.0.attn.qkv.up': torch.zeros(2)}}, 'neither an encoder nor heads'),
+    ({'heads': heads_state()}, 'hash of the file of their encoder'),
+    ({'encoder': encoder_state(), 'adapters': {'a': torch.zeros(1)}}, 'merged')])
+def test_what_makes_no_file_is_refused(tmp_path, parts, problem):
+    with pytest.raises(ValueError, match=problem):
+        save_bundle(tmp_path / 'a.safetensors', META, **parts)
+
+
+def test_figures_that_are_no_numbers_are_refused(tmp_path):
+    with pytest.raises(ValueError, match='JSON'):
+        saved(tmp_path / 'a.safetensors', replace(META, metrics={'auc': math.nan}))
+
+
+@pytest.mark.parametrize(('change', 'problem'), [
+    (lambda m: m.update(format=2), 'format is 2.*reads format 1'),
+    (lambda m: m.pop('interval_s'), "lacks 'interval_s'"),
+    (lambda m: m.update(num_frames='many'), 'many'),
+    (lambda m: m.update(robot=None), 'damaged'),
+    (lambda m: m['contact_edges'].pop(), 'contact_edges'),
+    (lambda m: m['clearance_edges'].reverse(), 'clearance_edges'),
+    (lambda m: m['calibration']['contact'].update(temperature=0), 'contact_temperature is 0')])
+def test_a_description_that_cannot_be_used_is_refused(tmp_path, change, problem):
+    path = with_metadata(saved(tmp_path / 'a.safetensors'), change)
+    with pytest.raises(WeightsError,
+                       match=rf"weights file '.*a\.safetensors'.*{problem}.*`weights`"):
+        load_model(SIZE, weights=path)
+
+
+def test_tensors_that_were_exchanged_are_noticed(tmp_path):
+    path = saved(tmp_path / 'a.safetensors')
+    with safe_open(path, framework='pt') as file:
+        metadata = file.metadata()
+    tensors = load_file(path)
+    tensors['encoder.norm.bias'] += 0.5
+    save_file(tensors, path, metadata=metadata)
+    with pytest.raises(WeightsError, match='is damaged'):
+        load_encoder(SIZE, weights=path)
+
+
+# -- weights of the package -----------------------------------------------------------------------
+
+def test_the_file_of_the_package_is_used_when_nothing_is_set(nothing_bundled):
+    path = saved(nothing_bundled / 'test.safetensors')
+    encoder, heads, report = load_model(SIZE)
+    assert report.trained and report.path == str(path)
+    assert torch.equal(encoder.norm.weight, encoder_state()['norm.weight'])
+    assert heads is not None and report.heads.meta.training == {'seed': 5}
+
+
+@pytest.mark.parametrize('allow', [False, True])
+def test_trained_weights_of_the_package_win_over_random_ones(nothing_bundled, allow):
+    saved(nothing_bundled / 'test.safetensors')
+    assert load_encoder(SIZE, allow_random_weights=allow)[1].trained
+
+
+def test_random_weights_can_be_asked_for_all_the_same(nothing_bundled):
+    saved(nothing_bundled / 'test.safetensors')
+    encoder, heads, report = load_model(SIZE, weights='random', allow_random_weights=True, seed=7)
+    assert (report.trained, report.path, report.heads, heads) == (False, '', None, None)
+    assert torch.equal(encoder.norm.weight, encoder_state()['norm.weight'])
+
+
+def test_random_weights_need_leave_even_when_asked_for(nothing_bundled):
+    saved(nothing_bundled / 'test.safetensors')
+    with pytest.raises(WeightsError, match=r"`weights` is 'random'.*`allow_random_weights: true`"):
+        load_encoder(SIZE, weights='random')
+
+
+def test_a_size_that_the_package_does_not_bring_needs_a_file(nothing_bundled):
+    saved(nothing_bundled / 'test.safetensors')
+    with pytest.raises(WeightsError, match=r"'small' and the package brings none.*`weights`"):
+        load_encoder('small')
+
+
+def test_the_weights_of_the_package_are_looked_for_in_the_package():
+    assert Path(vjepa_ros.__file__).parent / 'weights' == REAL_FOLDER
+
+
+def test_a_file_of_the_package_is_for_its_size_and_version_only(nothing_bundled):
+    path = saved(nothing_bundled / 'test.safetensors')
+    assert files.bundled_file('test') == path
+    assert files.bundled_file('tiny') is None
+    assert files.bundled_file('test', '2.1') is None
+
+
+# -- heads in a file of their own -----------------------------------------------------------------
+
+@pytest.fixture
+def backbone(tmp_path):
+    """Somebody's encoder, as another program wrote it."""
+    path = tmp_path / 'backbone.safetensors'
+    save_file(encoder_state(), path)
+    return path
+
+
+def heads_file(tmp_path, backbone, meta=META, **parts):
+    meta = replace(meta, backbone_sha256=files.file_sha256(backbone))
+    save_bundle(tmp_path / 'heads.safetensors', meta, **({'heads': heads_state()} | parts))
+    return tmp_path / 'heads.safetensors'
+
+
+def test_heads_are_loaded_onto_the_encoder_they_were_trained_on(tmp_path, backbone):
+    path = heads_file(tmp_path, backbone)
+    encoder, heads, report = load_model(SIZE, weights=backbone, heads=path)
+    assert report.path == str(backbone) and report.heads.path == str(path)
+    assert not report.heads.meta.has_encoder
+    assert torch.equal(heads.norm.weight, heads_state()['norm.weight'])
+    assert torch.equal(encoder.patch_embed.proj.weight,
+                       encoder_state()['patch_embed.proj.weight'])
+
+
+def test_heads_trained_on_the_package_s_encoder_replace_its_own(tmp_path, nothing_bundled):
+    bundle = saved(nothing_bundled / 'test.safetensors')
+    path = heads_file(tmp_path, bundle, heads=heads_state(seed=9))
+    _, heads, report = load_model(SIZE, heads=path)
+    assert report.heads.path == str(path)
+    assert torch.equal(heads.dense[1].weight, halved(heads_state(seed=9))['dense.1.weight'])
+
+
+def test_a_wider_dense_head_is_built_as_it_was_trained(tmp_path, backbone):
+    wide = Heads(SIZE.dim, 40)
+    wide.init_random(0)
+    path = heads_file(tmp_path, backbone, heads=wide.state_dict())
+    assert load_model(SIZE, weights=backbone, heads=path)[1].dense[1].out_features == 40
+
+
+def test_adapters_change_the_encoder_as_they_did_in_training(tmp_path, backbone):
+    trained, _ = load_encoder(SIZE, weights=backbone)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in add_adapters(trained, 2):
+        parameter.data.copy_(0.2 * torch.randn(parameter.shape, generator=generator).half())
+    path = heads_file(tmp_path, backbone, adapters=adapter_state(trained))
+    encoder, _, report = load_model(SIZE, weights=backbone, heads=path)
+    clip = torch.randn(1, 3, 4, 32, 32, generator=generator)
+    with torch.inference_mode():
+        torch.testing.assert_close(encoder(clip), trained(clip), rtol=1e-4, atol=1e-4)
+    assert report.heads.adapted
+
+
+def test_adapters_of_another_network_are_refused(tmp_path, backbone):
+    path = heads_file(tmp_path, backbone, adapters={'blocks.9.mlp.fc1.up': torch.zeros(96, 1)})
+    with pytest.raises(WeightsError, match=r'heads\.safetensors.*adapters do not fit.*anew'):
+        load_model(SIZE, weights=backbone, heads=path)
+
+
+def test_heads_for_other_weights_are_refused_with_both_hashes(tmp_path, backbone):
+    path = heads_file(tmp_path, backbone)
+    other = tmp_path / 'other.safetensors'
+    save_file(encoder_state(seed=8), other)
+    with pytest.raises(WeightsError) as error:
+        load_model(SIZE, weights=other, heads=path)
+    for part in (str(path), str(other), files.file_sha256(backbone)[:16],
+                 files.file_sha256(other)[:16], '`weights`', '`heads`'):
+        assert part in str(error.value)
+
+
+def test_heads_are_refused_on_random_weights(tmp_path, backbone):
+    path = heads_file(tmp_path, backbone)
+    with pytest.raises(WeightsError, match=r'trained on other weights.*random'):
+        load_model(SIZE, weights='random', heads=path, allow_random_weights=True)
+
+
+def test_heads_for_another_size_are_refused_with_the_size_they_fit(tmp_path, backbone):
+    path = heads_file(tmp_path, backbone, replace(META, variant='large'))
+    with pytest.raises(WeightsError, match=r"model size 'large'.*`model_size` is 'test'.*"
+                                           r'`model_size` to large'):
+        load_model(SIZE, weights=backbone, heads=path)
+
+
+def test_heads_of_another_shape_are_refused(tmp_path, backbone):
+    path = heads_file(tmp_path, backbone, heads=heads_state(Variant('test', 64, 2, 1, 96)))
+    with pytest.raises(WeightsError, match=r"does not fit model size 'test'.*wrong shape"):
+        load_model(SIZE, weights=backbone, heads=path)
+
+
+def test_a_file_without_heads_is_refused_as_heads(backbone, tmp_path):
+    bare = saved(tmp_path / 'bare.safetensors', encoder=encoder_state())
+    for path, weights in ((backbone, backbone), (bare, bare)):
+        with pytest.raises(WeightsError, match=r'holds no heads.*`heads`'):
+            load_model(SIZE, weights=weights, heads=path)
+
+
+def test_heads_alone_are_refused_as_weights(tmp_path, backbone):
+    path = heads_file(tmp_path, backbone)
+    with pytest.raises(WeightsError, match=r'heads without an encoder; set `heads`'):
+        load_model(SIZE, weights=path)
+
+
+def test_a_missing_heads_file_is_an_error(tmp_path, backbone):
+    with pytest.raises(WeightsError, match=r"heads file '.*none' does not exist; set `heads`"):
+        load_model(SIZE, weights=backbone, heads=tmp_path / 'none')
+
+
+# -- in the engine --------------------------------------------------------------------------------
+
+CLIP = np.random.default_rng(0).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)
+CONFIG = EngineConfig(num_frames=4, image_size=64, device='cpu')
+
+
+def expected_arrays(encoder, heads, calibration):
+    mean = torch.tensor([0.485, 0.456, 0.406]) * 255
+    std = torch.tensor([0.229, 0.224, 0.225]) * 255
+    clip = ((torch.from_numpy(CLIP).float() - mean) / std).permute(3, 0, 1, 2)[None]
+    with torch.inference_mode():
+        out = calibration.apply(heads(encoder(clip)))
+        within = contact_cdf(out.contact, torch.tensor([[1.0, 8.0]]))
+        nearer = clearance_cdf(out.clearance, torch.tensor([[1.0, 8.0]]))
+        return [x[0].numpy() for x in (
+            out.expansion, out.log_scale.exp(), out.moving.sigmoid(), out.course.sigmoid(),
+            out.contact.softmax(-1), out.clearance.softmax(-1), within, nearer)]
+
+
+def test_an_engine_runs_the_bundled_model_and_calibrates_once(nothing_bundled):
+    saved(nothing_bundled / 'tiny.safetensors', variant=VARIANTS['tiny'])
+    encoder, heads, _ = load_model('tiny')
+    *expected, within, nearer = expected_arrays(encoder, heads, META.calibration)
+    engine = Engine.load(CONFIG)
+    try:
+        assert engine.report.trained
+        assert engine.report.heads.meta.robot == {'half_width': 0.4, 'height': 1.2}
+        output = engine.run([CLIP])[0]
+        np.testing.assert_array_equal(output.features, engine.encode([CLIP])[0])
+        names = ('expansion', 'scale', 'moving', 'course', 'contact', 'clearance')
+        for name, array in zip(names, expected, strict=True):
+            got = getattr(output.heads, name)
+            assert got.dtype == np.float32
+            np.testing.assert_allclose(got, array, rtol=1e-3, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(output.heads.contact_within([1.0, 8.0]), within, rtol=1e-3)
+        np.testing.assert_allclose(output.heads.clearance_within([1.0, 8.0]), nearer, rtol=1e-3)
+    finally:
+        engine.close()
+
+
+def test_an_engine_takes_heads_from_their_own_file(tmp_path):
+    state = encoder_state(VARIANTS['tiny'])
+    save_file(state, tmp_path / 'backbone.safetensors')
+    path = heads_file(tmp_path, tmp_path / 'backbone.safetensors', replace(META, variant='tiny'),
+                      heads=heads_state(VARIANTS['tiny']))
+    config = replace(CONFIG, weights=str(tmp_path / 'backbone.safetensors'), heads=str(path))
+    engine = Engine.load(config)
+    try:
+        assert engine.report.heads.path == str(path)
+        assert engine.run([CLIP], features=False)[0].heads.moving.shape == (4, 4)
+    finally:
+        engine.close()
+    with pytest.raises(WeightsError, match='trained on other weights'):
+        Engine.load(replace(config, weights='random', allow_random_weights=True))

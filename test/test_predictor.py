@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The predictor computes what the published V-JEPA 2 predictor computes."""
+
+import pytest
+import torch
+from test_model import fill, wave
+
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.predictor import Predictor
+from vjepa_ros.model.variants import Variant
+
+# Outputs of facebookresearch/vjepa2 at commit c2963a47433ecca0ad4f06ec28bcfa8cb5b5cefb for the
+# parameters of `fill` with two mask tokens, the second of which is used: 2 blocks, 20 tokens of
+# context and 15 wanted on a grid of 3 x 4 x 4. Norm, then values at GOLDEN_AT (clip, token,
+# channel).
+GRID = (3, 4, 4)
+GOLDEN_NORM = 35.71682
+GOLDEN_AT = ((0, 0, 0), (0, 7, 21), (0, 14, 47), (1, 0, 5), (1, 8, 30), (1, 14, 40))
+GOLDEN = (-0.57390, 0.09545, -0.18079, -1.06884, -1.92583, -0.45949)
+
+
+@pytest.fixture(scope='module', autouse=True)
+def one_thread():
+    """Small models gain nothing from threads, and lose much where other tests run beside them."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+
+def predictor():
+    return fill(Predictor(48, 64, 2, 2, masks=2).requires_grad_(False))
+
+
+def tokens():
+    order = torch.tensor([[(7 * i + 3) % 48 for i in range(48)],
+                          [(11 * i + 5) % 48 for i in range(48)]])
+    return order[:, :20], order[:, 20:35]
+
+
+def test_predictions_equal_those_of_the_reference_implementation():
+    with torch.inference_mode():
+        out = predictor()(wave(2, 20, 48), *tokens(), GRID, mask=1)
+    assert out.shape == (2, 15, 48)
+    assert out.norm().item() == pytest.approx(GOLDEN_NORM, rel=1e-5)
+    assert [out[at].item() for at in GOLDEN_AT] == pytest.approx(GOLDEN, abs=3e-5)
+
+
+def test_parameter_names_are_those_of_published_checkpoints():
+    names = Predictor(48, 64, 1, 2).state_dict().keys()
+    layers = ['predictor_embed', 'predictor_norm', 'predictor_proj']
+    layers += [f'predictor_blocks.0.{part}' for part in (
+        'norm1', 'attn.qkv', 'attn.proj', 'norm2', 'mlp.fc1', 'mlp.fc2')]
+    kinds = {f'{layer}.{kind}' for layer in layers for kind in ('weight', 'bias')}
+    assert names == kinds | {'mask_tokens.0'}
+
+
+def test_the_order_of_context_and_targets_does_not_matter():
+    keep, targets = tokens()
+    context = wave(2, 20, 48)
+    with torch.inference_mode():
+        straight = predictor()(context, keep, targets, GRID)
+        turned = predictor()(context.flip(1), keep.flip(1), targets.flip(1), GRID).flip(1)
+    torch.testing.assert_close(straight, turned, rtol=1e-4, atol=1e-4)
+
+
+def test_each_kind_of_mask_has_its_own_token():
+    with torch.inference_mode():
+        first, second = (predictor()(wave(2, 20, 48), *tokens(), GRID, mask=m) for m in (0, 1))
+    assert (first - second).abs().max() > 0.01
+
+
+def test_start_values_depend_on_the_seed_alone_and_mask_tokens_start_at_zero():
+    one, same, other = (Predictor(48, 64, 2, 2) for _ in range(3))
+    for built, seed in ((one, 1), (same, 1), (other, 2)):
+        built.init_random(seed)
+    for key, value in one.state_dict().items():
+        assert torch.equal(value, same.state_dict()[key]), key
+    assert not torch.equal(one.predictor_proj.weight, other.predictor_proj.weight)
+    assert (one.mask_tokens[0] == 0).all()
+
+
+@pytest.mark.parametrize(('width', 'heads'), [(64, 3), (20, 4)])
+def test_heads_that_do_not_divide_the_width_are_refused(width, heads):
+    with pytest.raises(ValueError, match=f'{width} wide cannot have {heads} heads'):
+        Predictor(48, width, 2, heads)
+
+
+def test_it_can_be_traced_in_one_piece_once_its_tables_are_made():
+    model = predictor().requires_grad_(True)
+    model.prepare(GRID, torch.device('cpu'))
+    explained = torch._dynamo.explain(model)(wave(2, 20, 48), *tokens(), GRID)
+    assert (explained.graph_count, explained.graph_break_count) == (1, 0)
+
+
+def test_encoder_and_predictor_learn_to_fill_a_gap():
+    """Half of a clip of stripes tells the rest: the loss falls far below that of the mean."""
+    generator = torch.Generator().manual_seed(0)
+    encoder = Encoder(Variant('test', 48, 1, 1, 96))
+    model = Predictor(48, 32, 2, 2)
+    encoder.init_random(0)
+    model.init_random(1)
+    target = torch.randn(8, 1, 48, generator=generator).expand(-1, 8, -1)
+    clip = torch.randn(8, 3, 1, 1, 1, generator=generator).expand(-1, -1, 4, 32, 32).contiguous()
+    order = torch.rand(8, 8, generator=generator).argsort(1)
+    keep, wanted = order[:, :4], order[:, 4:]
+    optimiser = torch.optim.AdamW([*encoder.parameters(), *model.parameters()], 3e-3)
+    losses = []
+    for _ in range(80):
+        with torch.autocast('cpu', torch.bfloat16):
+            guess = model(encoder(clip, keep), keep, wanted, (2, 2, 2))
+        loss = (guess.float() - target[:, :4]).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.3 * losses[0]
