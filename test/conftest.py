@@ -22,6 +22,17 @@ def shared_data() -> Path:
     return SHARED
 
 
+@pytest.fixture(scope='module')
+def one_thread() -> Iterator[None]:
+    """Small models gain nothing from threads, and lose much where other tests run beside them."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(autouse=True)
 def _own_logging() -> Iterator[None]:
     """Undo what a command line of the package does to its logger, so that tests stay apart."""

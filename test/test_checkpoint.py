@@ -125,10 +125,26 @@ def test_a_file_of_another_size_is_refused_with_the_size_it_fits(tmp_path):
         load_encoder('small', weights=saved(tmp_path, state))
 
 
-def test_a_2_1_file_is_recognised_and_refused(tmp_path):
-    state = tensors() | {'norms_block.0.weight': torch.ones(48)}
-    with pytest.raises(WeightsError, match=r'V-JEPA 2\.1'):
-        load_encoder(SIZE, weights=saved(tmp_path, state))
+@pytest.mark.parametrize(('asked', 'there'), [('2.0', '2.1'), ('2.1', '2.0')])
+def test_a_file_of_another_version_is_refused_with_the_version_it_fits(tmp_path, asked, there):
+    state = load_encoder('tiny', there, allow_random_weights=True)[0].state_dict()
+    with pytest.raises(WeightsError, match=rf"version {asked}.*fits model size 'tiny' version "
+                                           rf'{there}'):
+        load_encoder('tiny', asked, saved(tmp_path, state))
+
+
+def test_a_file_of_no_known_size_is_refused_with_the_sizes_there_are(tmp_path):
+    with pytest.raises(WeightsError, match=r'looks like version 2\.0 and fits none of the sizes'):
+        load_encoder('tiny', weights=saved(tmp_path, tensors()))
+
+
+def test_a_2_1_file_is_loaded_bit_for_bit(tmp_path):
+    state = load_encoder('tiny', '2.1', allow_random_weights=True)[0].state_dict()
+    state['img_mod_embed'] += 0.25
+    encoder, report = load_encoder('tiny', '2.1', saved(tmp_path, state))
+    assert (report.version, report.keys_loaded) == ('2.1', len(state))
+    for key, value in encoder.state_dict().items():
+        assert torch.equal(value, state[key]), key
 
 
 def test_two_encoders_in_one_file_are_refused(tmp_path):

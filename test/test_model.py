@@ -6,9 +6,11 @@ import math
 import pytest
 import torch
 
-from vjepa_ros.model.encoder import Encoder, token_grid
+from vjepa_ros.model.encoder import Encoder, pooled, token_grid
 from vjepa_ros.model.rope import axis_width, rope_tables, rotate
-from vjepa_ros.model.variants import VARIANTS, Variant, find_variant
+from vjepa_ros.model.variants import TAPS, VARIANTS, Variant, find_variant
+
+pytestmark = pytest.mark.usefixtures('one_thread')
 
 # Outputs of facebookresearch/vjepa2 at commit c2963a47433ecca0ad4f06ec28bcfa8cb5b5cefb for the
 # parameters of `fill` and the clip of `wave`: a 2-block encoder on a 3 x 3 x 2 token grid. Norm of
@@ -22,6 +24,10 @@ GOLDEN = {
 
 def small(head_dim=64):
     return Variant('test', 2 * head_dim, 2, 2, 4 * head_dim)
+
+
+def small_2_1():
+    return fill(Encoder(Variant('test', 64, 12, 1, 128), '2.1').requires_grad_(False))
 
 
 def fill(encoder):
@@ -96,8 +102,13 @@ def test_a_clip_that_cannot_be_cut_into_tubelets_is_refused(shape):
 
 
 def test_versions_that_are_not_implemented_are_refused_by_name():
-    with pytest.raises(ValueError, match=r"'2\.1' is not implemented.*2\.0"):
-        Encoder(small(), version='2.1')
+    with pytest.raises(ValueError, match=r"'3\.0' is not implemented.*2\.0, 2\.1"):
+        Encoder(small(), version='3.0')
+
+
+def test_sizes_that_version_2_1_does_not_have_are_refused_by_name():
+    with torch.device('meta'), pytest.raises(ValueError, match=r"'huge' does not exist in .*2\.1"):
+        Encoder(find_variant('huge'), version='2.1')
 
 
 def test_an_unknown_size_is_refused_with_the_known_ones():
@@ -193,6 +204,94 @@ def test_half_precision_branches_stay_close_to_float32():
     assert 0 < (rounded - exact).norm() / exact.norm() < 0.02
 
 
+# -- version 2.1 ----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize('variant', [v for v in VARIANTS.values() if v.depth in TAPS],
+                         ids=lambda v: v.name)
+def test_version_2_1_adds_an_image_path_and_four_norms(variant):
+    with torch.device('meta'):
+        old, new = Encoder(variant), Encoder(variant, '2.1')
+        assert new(torch.zeros(2, 3, 4, 32, 48)).shape == (2, 2, 2, 3, variant.dim)
+        assert new(torch.zeros(2, 3, 1, 32, 48)).shape == (2, 1, 2, 3, variant.dim)
+    names = {key: tuple(value.shape) for key, value in new.state_dict().items()}
+    for key in old.state_dict():
+        if not key.startswith('norm.'):
+            assert names.pop(key) == tuple(old.state_dict()[key].shape)
+    width = (variant.dim,)
+    assert names == {
+        'patch_embed_img.proj.weight': (variant.dim, 3, 1, 16, 16),
+        'patch_embed_img.proj.bias': width,
+        'img_mod_embed': (1, 1, variant.dim), 'video_mod_embed': (1, 1, variant.dim),
+        **{f'norms_block.{n}.{kind}': width for n in range(4) for kind in ('weight', 'bias')}}
+
+
+def test_dense_features_are_the_taps_side_by_side_and_the_last_is_the_output():
+    encoder, clip = small_2_1(), wave(1, 3, 4, 48, 32)
+    with torch.inference_mode():
+        dense, taps = encoder.dense(clip), encoder.layers(clip, (2, 5, 8, 11))
+        assert torch.equal(dense, torch.cat(taps, dim=-1))
+        assert torch.equal(taps[-1], encoder(clip))
+        assert torch.equal(encoder.dense(clip, levels=1), encoder(clip))
+        assert dense.shape == (1, 2, 3, 2, 256)
+        keep = torch.tensor([[7, 2]])
+        assert encoder.dense(clip, 3, keep).shape == (1, 2, 192)
+    assert not torch.equal(taps[0], taps[1])
+
+
+@pytest.mark.parametrize(('version', 'levels'), [('2.0', 4), ('2.1', 0), ('2.1', 5)])
+def test_dense_features_that_do_not_exist_are_refused(version, levels):
+    with pytest.raises(ValueError, match=rf'{levels} levels .*version {version}'):
+        Encoder(Variant('test', 64, 12, 1, 128), version).dense(wave(1, 3, 2, 32, 32), levels)
+
+
+def test_chosen_layers_come_in_the_order_they_are_asked_for():
+    encoder, clip = fill(Encoder(Variant('test', 128, 3, 2, 256))), wave(1, 3, 4, 48, 32)
+    with torch.inference_mode():
+        last, first, again = encoder.layers(clip, (2, 0, 2))
+        assert torch.equal(last, encoder(clip))
+        assert torch.equal(last, again)
+        assert first.shape == last.shape
+        assert not torch.equal(first, last)
+
+
+def test_blocks_behind_the_last_chosen_layer_do_not_run():
+    encoder, ran = Encoder(Variant('test', 48, 4, 1, 96)), []
+    for number, block in enumerate(encoder.blocks):
+        block.register_forward_hook(lambda *_, number=number: ran.append(number))
+    encoder.layers(wave(1, 3, 2, 32, 32), (1,))
+    assert ran == [0, 1]
+
+
+@pytest.mark.parametrize(('version', 'layer', 'there'), [
+    ('2.0', 12, '0 to 11'), ('2.0', -1, '0 to 11'), ('2.1', 3, '2, 5, 8, 11')])
+def test_layers_without_features_are_refused_with_those_that_have_some(version, layer, there):
+    encoder = Encoder(Variant('test', 48, 12, 1, 96), version)
+    with pytest.raises(ValueError, match=f'layer {layer} .*choose from {there}'):
+        encoder.layers(wave(1, 3, 2, 32, 32), (layer,))
+
+
+def test_an_image_is_not_a_clip_in_version_2_0():
+    with pytest.raises(ValueError, match='1 frames'):
+        Encoder(small())(wave(1, 3, 1, 32, 32))
+
+
+def test_images_and_clips_are_told_apart_by_what_belongs_to_them():
+    encoder, image = small_2_1(), wave(1, 3, 1, 32, 48)
+    for part in (encoder.img_mod_embed[..., ::2], encoder.patch_embed_img.proj.weight[::2]):
+        with torch.inference_mode():
+            before, still = encoder(image), encoder(image.expand(-1, -1, 2, -1, -1))
+            part += 0.1
+            assert (encoder(image) - before).abs().max() > 1e-3
+            assert torch.equal(encoder(image.expand(-1, -1, 2, -1, -1)), still)
+
+
+def test_features_are_pooled_over_a_clip_or_a_tubelet():
+    features = wave(2, 3, 4, 5, 6)
+    flat = features.flatten(2, 3)
+    torch.testing.assert_close(pooled(features, per_tubelet=True), flat.sum(2) / 20)
+    torch.testing.assert_close(pooled(features), flat.flatten(1, 2).sum(1) / 60)
+
+
 # -- training -------------------------------------------------------------------------------------
 
 def some_tokens(count, grid=(2, 3, 2)):
@@ -268,9 +367,10 @@ def test_queries_and_keys_reach_the_attention_as_its_backward_wants_them(monkeyp
     assert seen == 2 * [[(torch.bfloat16, True), (torch.bfloat16, True), (torch.bfloat16,)]]
 
 
-def test_an_encoder_can_be_traced_in_one_piece_once_its_tables_are_made():
-    encoder = fill(Encoder(small()).requires_grad_(False)).requires_grad_(True)
+@pytest.mark.parametrize(('version', 'depth'), [('2.0', 2), ('2.1', 12)])
+def test_an_encoder_can_be_traced_in_one_piece_once_its_tables_are_made(version, depth):
     clip, keep = wave(2, 3, 4, 48, 32), some_tokens(6)
+    encoder = Encoder(Variant('test', 64, depth, 1, 128), version)
     encoder.prepare(clip.shape, clip.device)
     for arguments in ((clip,), (clip, keep)):
         explained = torch._dynamo.explain(encoder)(*arguments)

@@ -266,13 +266,23 @@ def test_bf16_on_the_cpu_stays_close_to_fp32():
 
 @pytest.mark.parametrize(('change', 'error'), [
     ({'allow_random_weights': False}, WeightsError),
-    ({'model_version': '2.1'}, ValueError),
+    ({'model_version': '3.0'}, ValueError),
+    ({'model_size': 'huge', 'model_version': '2.1'}, ValueError),
     ({'model_size': 'colossal'}, ValueError),
     ({'device': 'cuda:99', 'require_device': True}, DeviceError)])
 def test_a_failed_load_raises_and_a_corrected_one_succeeds(change, error):
     with pytest.raises(error):
         Engine.load(EngineConfig(**{**vars(SMALL), **change}))
     Engine.load(SMALL).close()
+
+
+def test_version_2_1_is_served_like_version_2_0():
+    engine = Engine.load(EngineConfig(**{**vars(SMALL), 'model_version': '2.1'}))
+    features = engine.encode([random_clip(3, (4, 64, 64, 3))])[0]
+    engine.close()
+    assert engine.report.version == '2.1'
+    assert features.shape == (2, 4, 4, 192)
+    assert np.isfinite(features).all()
 
 
 def test_a_model_that_fails_while_warming_does_not_stay_loaded(tmp_path):

@@ -172,12 +172,12 @@ def _bare(key: str) -> str:
 
 def _advice(found: dict[str, Tensor]) -> str:
     """Say which network the tensors belong to."""
-    if any(key.startswith('norms_block.') for key in found):
-        return 'It looks like a V-JEPA 2.1 encoder, which is not supported.'
+    version = '2.1' if any(key.startswith('norms_block.') for key in found) else '2.0'
     fitting = [v.name for v in VARIANTS.values() if _signature_of(v) == _signature(found)]
     if fitting:
-        return f"The file fits model size '{fitting[0]}'."
-    return f'The file fits none of the sizes {", ".join(VARIANTS)}.'
+        return f"The file fits model size '{fitting[0]}' version {version}."
+    return (f'The file looks like version {version} and fits none of the sizes '
+            f'{", ".join(VARIANTS)}.')
 
 
 def _signature_of(variant: Variant) -> tuple[int, int, int]:

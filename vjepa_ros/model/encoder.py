@@ -1,37 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """The V-JEPA 2 video encoder: a vision transformer over tubelets.
 
-Architecture after arXiv 2506.09985. The names of parameters equal those of the published
-checkpoints. B clips, T tubelets, N tokens, H heads, D width.
+Architecture after arXiv 2506.09985, and arXiv 2603.14482 for version 2.1. The names of
+parameters equal those of the published checkpoints. B clips, T frames, T' tubelets, Hp x Wp
+patches, N tokens, D width.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.rope import Positions, rotate
+from vjepa_ros.model.blocks import EPS, Block, fill_random
+from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import PATCH, TUBELET, Variant
 
-EPS = 1e-6
-INIT_STD = 0.02
-VERSIONS = ('2.0',)
+VERSIONS = ('2.0', '2.1')
 
 
 class PatchEmbed(nn.Module):
-    """Tubelets of 2 x 16 x 16 pixels to tokens."""
+    """Boxes of `frames` x 16 x 16 pixels to tokens."""
 
-    def __init__(self, dim: int):
+    def __init__(self, dim: int, frames: int = TUBELET):
         super().__init__()
-        kernel = (TUBELET, PATCH, PATCH)
+        self.frames = frames
+        kernel = (frames, PATCH, PATCH)
         self.proj = nn.Conv3d(3, dim, kernel, stride=kernel)
 
     def forward(self, clip: Tensor, keep: Tensor | None = None) -> Tensor:
-        x = clip.unflatten(4, (-1, PATCH)).unflatten(3, (-1, PATCH)).unflatten(2, (-1, TUBELET))
-        x = x.permute(0, 2, 4, 6, 1, 3, 5, 7)  # B T rows cols 3 2 16 16
+        x = clip.unflatten(4, (-1, PATCH)).unflatten(3, (-1, PATCH))
+        x = x.unflatten(2, (-1, self.frames))
+        x = x.permute(0, 2, 4, 6, 1, 3, 5, 7)  # B T' Hp Wp 3 frames 16 16
         if keep is None:
             x = x.flatten(4).flatten(1, 3)  # B N 1536
         else:
@@ -42,54 +44,6 @@ class PatchEmbed(nn.Module):
         return F.linear(x, self.proj.weight.flatten(1), self.proj.bias)
 
 
-class Attention(nn.Module):
-    """Self-attention with rotary positions."""
-
-    def __init__(self, variant: Variant):
-        super().__init__()
-        self.heads = variant.heads
-        self.qkv = nn.Linear(variant.dim, 3 * variant.dim)
-        self.proj = nn.Linear(variant.dim, variant.dim)
-
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        b, n, d = x.shape
-        qkv = self.qkv(x).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)  # 3 B H N D/H
-        q, k = rotate(qkv[:2], cos, sin).to(qkv.dtype)  # autocast leaves the tables in float32
-        if torch.is_grad_enabled():
-            # The backward of fused attention gave NaN under torch.compile for other strides.
-            q, k = q.contiguous(), k.contiguous()
-        out = F.scaled_dot_product_attention(q, k, qkv[2])
-        return self.proj(out.transpose(1, 2).reshape(b, n, d))
-
-
-class Mlp(nn.Module):
-    """Two linear layers around an exact GELU."""
-
-    def __init__(self, variant: Variant):
-        super().__init__()
-        self.fc1 = nn.Linear(variant.dim, variant.mlp)
-        self.fc2 = nn.Linear(variant.mlp, variant.dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(F.gelu(self.fc1(x)))
-
-
-class Block(nn.Module):
-    """One pre-norm transformer block."""
-
-    def __init__(self, variant: Variant):
-        super().__init__()
-        self.norm1 = nn.LayerNorm(variant.dim, eps=EPS)
-        self.attn = Attention(variant)
-        self.norm2 = nn.LayerNorm(variant.dim, eps=EPS)
-        self.mlp = Mlp(variant)
-
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        # Norms and the residual stream stay float32; the branches run in the type of the tables.
-        x = x + self.attn(self.norm1(x).to(cos.dtype), cos, sin)
-        return x + self.mlp(self.norm2(x).to(cos.dtype))
-
-
 class Encoder(nn.Module):
     """Video clip to one feature vector per tubelet and patch.
 
@@ -98,7 +52,13 @@ class Encoder(nn.Module):
     variant : Variant
         Size of the network.
     version : str
-        Generation of the weights; '2.0' is implemented.
+        Generation of the weights, out of `VERSIONS`. Version 2.1 also encodes single images,
+        as clips of one frame, and normalises features at four depths, `Variant.taps`.
+
+    Raises
+    ------
+    ValueError
+        For an unknown version, or a size that version 2.1 does not have.
 
     """
 
@@ -111,7 +71,14 @@ class Encoder(nn.Module):
         self.version = version
         self.patch_embed = PatchEmbed(variant.dim)
         self.blocks = nn.ModuleList(Block(variant) for _ in range(variant.depth))
-        self.norm = nn.LayerNorm(variant.dim, eps=EPS)
+        if version == '2.0':
+            self.norm = nn.LayerNorm(variant.dim, eps=EPS)
+        else:
+            self.patch_embed_img = PatchEmbed(variant.dim, frames=1)
+            self.img_mod_embed = nn.Parameter(torch.zeros(1, 1, variant.dim))
+            self.video_mod_embed = nn.Parameter(torch.zeros(1, 1, variant.dim))
+            self.norms_block = nn.ModuleList(
+                nn.LayerNorm(variant.dim, eps=EPS) for _ in variant.taps)
         self._positions = Positions(variant.head_dim, version)
 
     def forward(self, clip: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -120,9 +87,9 @@ class Encoder(nn.Module):
         Parameters
         ----------
         clip : Tensor
-            (B, 3, frames, height, width) float32, RGB normalised with the ImageNet mean and
-            standard deviation, oldest frame first. `frames` is even, `height` and `width` are
-            multiples of 16; they need not be those of training.
+            (B, 3, T, height, width) float32, RGB normalised with the ImageNet mean and
+            standard deviation, oldest frame first. T is even, or 1 in version 2.1; `height` and
+            `width` are multiples of 16. They need not be those of training.
         keep : Tensor, optional
             (B, n) int64, tokens of each clip to encode, numbered row major with time slowest.
             They keep their positions; the others cost nothing and are not seen.
@@ -130,17 +97,69 @@ class Encoder(nn.Module):
         Returns
         -------
         Tensor
-            (B, frames/2, height/16, width/16, D) float32, or (B, n, D) with `keep`.
+            (B, T', Hp, Wp, D) float32, or (B, n, D) with `keep`: the normalised last layer. T'
+            is T/2, or 1 for an image.
 
         """
-        grid = token_grid(clip.shape)
-        # The residual stream is float32, also where autocast computed the patches in half.
-        x = self.patch_embed(clip, keep).float()  # B N D
+        return self.layers(clip, (self.variant.depth - 1,), keep)[0]
+
+    def layers(self, clip: Tensor, layers: Sequence[int], keep: Tensor | None = None
+               ) -> tuple[Tensor, ...]:
+        """Features after chosen blocks; no later block runs.
+
+        Parameters
+        ----------
+        clip, keep : Tensor
+            See `forward`.
+        layers : sequence of int
+            Blocks, counted from 0. In version 2.0 any, all normalised by the final norm as
+            published probes expect them; in 2.1 out of `Variant.taps`, each with a norm of its
+            own.
+
+        Returns
+        -------
+        tuple of Tensor
+            One for each of `layers`, shaped as the result of `forward`.
+
+        """
+        norms = {layer: self._norm(layer) for layer in layers}
+        grid = self.grid(clip.shape)
+        x = self._embed(clip, keep)
         cos, sin = self._positions.tables(grid, x.device, self._branch_dtype, keep)
-        for block in self.blocks:
+        found = {}
+        for number, block in enumerate(self.blocks):
             x = block(x, cos, sin)
-        x = self.norm(x)
-        return x.unflatten(1, grid) if keep is None else x
+            if number in norms:
+                features = norms[number](x)
+                found[number] = features.unflatten(1, grid) if keep is None else features
+            if len(found) == len(norms):
+                break
+        return tuple(found[layer] for layer in layers)
+
+    def dense(self, clip: Tensor, levels: int = 4, keep: Tensor | None = None) -> Tensor:
+        """The dense features of version 2.1: its deepest taps side by side.
+
+        Parameters
+        ----------
+        clip, keep : Tensor
+            See `forward`.
+        levels : int
+            Number of taps, 1 to 4, counted from the last; shallowest first in the result.
+
+        Returns
+        -------
+        Tensor
+            (B, T', Hp, Wp, levels D), or (B, n, levels D) with `keep`.
+
+        """
+        if self.version == '2.0' or not 1 <= levels <= len(self.variant.taps):
+            raise ValueError(f'{levels} levels of dense features are asked of version '
+                             f'{self.version}; version 2.1 has 1 to 4')
+        return torch.cat(self.layers(clip, self.variant.taps[-levels:], keep), dim=-1)
+
+    def grid(self, shape: torch.Size | tuple[int, ...]) -> tuple[int, int, int]:
+        """T', Hp, Wp of a clip of `shape`; ValueError for one that this version cannot cut."""
+        return token_grid(shape, image=self._is_image(shape))
 
     def set_branch_precision(self, dtype: torch.dtype) -> None:
         """Run attention and MLP in `dtype`; patches, norms and residual stream stay float32."""
@@ -151,7 +170,28 @@ class Encoder(nn.Module):
 
     def prepare(self, shape: torch.Size | tuple[int, ...], device: torch.device) -> None:
         """Make the position tables for clips of `shape`, which torch.compile cannot trace."""
-        self._positions.tables(token_grid(shape), device, self._branch_dtype)
+        self._positions.tables(self.grid(shape), device, self._branch_dtype)
+
+    def _embed(self, clip: Tensor, keep: Tensor | None) -> Tensor:
+        # The residual stream is float32, also where autocast computed the patches in half.
+        if self.version == '2.0':
+            return self.patch_embed(clip, keep).float()  # B N D
+        if self._is_image(clip.shape):
+            return self.patch_embed_img(clip, keep).float() + self.img_mod_embed
+        return self.patch_embed(clip, keep).float() + self.video_mod_embed
+
+    def _norm(self, layer: int) -> nn.LayerNorm:
+        if self.version == '2.0' and 0 <= layer < self.variant.depth:
+            return self.norm
+        if self.version == '2.1' and layer in self.variant.taps:
+            return self.norms_block[self.variant.taps.index(layer)]
+        there = (f'0 to {self.variant.depth - 1}' if self.version == '2.0'
+                 else ', '.join(map(str, self.variant.taps)))
+        raise ValueError(f"there are no features of layer {layer} in model size "
+                         f"'{self.variant.name}' version {self.version}; choose from {there}")
+
+    def _is_image(self, shape: torch.Size | tuple[int, ...]) -> bool:
+        return self.version == '2.1' and len(shape) == 5 and shape[2] == 1
 
     @property
     def _branch_dtype(self) -> torch.dtype:
@@ -161,33 +201,28 @@ class Encoder(nn.Module):
     def init_random(self, seed: int) -> None:
         """Fill all parameters with untrained values that depend on `seed` alone.
 
-        Truncated normal with standard deviation 0.02, biases 0; the output layers of block l
-        are divided by sqrt(2 l) as at the start of V-JEPA training. The global random state is
-        neither used nor changed.
+        Truncated normal with standard deviation 0.02, biases and modality embeddings 0; the
+        output layers of block l are divided by sqrt(2 l) as at the start of V-JEPA training.
+        The global random state is neither used nor changed.
         """
         fill_random(self, self.blocks, torch.Generator().manual_seed(seed))
+        if self.version == '2.1':
+            self.img_mod_embed.zero_()
+            self.video_mod_embed.zero_()
 
 
-def fill_random(module: nn.Module, blocks: nn.ModuleList, generator: torch.Generator) -> None:
-    """Start values of an encoder or predictor, see `Encoder.init_random`."""
-    for part in module.modules():
-        if isinstance(part, nn.Linear | nn.Conv3d):
-            nn.init.trunc_normal_(part.weight, std=INIT_STD, generator=generator)
-            nn.init.zeros_(part.bias)
-        elif isinstance(part, nn.LayerNorm):
-            nn.init.ones_(part.weight)
-            nn.init.zeros_(part.bias)
-    for number, block in enumerate(blocks, start=1):
-        block.attn.proj.weight.div_(math.sqrt(2 * number))
-        block.mlp.fc2.weight.div_(math.sqrt(2 * number))
-
-
-def token_grid(shape: torch.Size | tuple[int, ...]) -> tuple[int, int, int]:
-    """Tubelets, patch rows and patch columns of a clip of `shape` (B, 3, T, H, W)."""
+def token_grid(shape: torch.Size | tuple[int, ...], image: bool = False) -> tuple[int, int, int]:
+    """T', Hp, Wp of a clip of `shape` (B, 3, T, H, W), or (B, 3, 1, H, W) for an image."""
     if len(shape) != 5 or shape[1] != 3:
         raise ValueError(f'a clip has the shape (B, 3, T, H, W), not {tuple(shape)}')
     t, h, w = shape[2:]
-    if t < TUBELET or t % TUBELET or h < PATCH or h % PATCH or w < PATCH or w % PATCH:
+    tubelet = 1 if image else TUBELET
+    if t < tubelet or t % tubelet or h < PATCH or h % PATCH or w < PATCH or w % PATCH:
         raise ValueError(f'a clip of {t} frames of {h}x{w} pixels cannot be cut into tubelets: '
                          f'frames must be a multiple of {TUBELET}, sides multiples of {PATCH}')
-    return t // TUBELET, h // PATCH, w // PATCH
+    return t // tubelet, h // PATCH, w // PATCH
+
+
+def pooled(features: Tensor, per_tubelet: bool = False) -> Tensor:
+    """Mean feature of clips, or of each tubelet: (B, T', Hp, Wp, D) -> (B, D) or (B, T', D)."""
+    return features.mean(dim=(2, 3) if per_tubelet else (1, 2, 3))

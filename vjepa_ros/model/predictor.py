@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from vjepa_ros.model.encoder import EPS, Block, fill_random
+from vjepa_ros.model.blocks import EPS, Block, fill_random
 from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import Variant
 

@@ -7,6 +7,7 @@ tubelet index, the patch row and the patch column; what is left over passes thro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -16,14 +17,28 @@ THETA = 10000.0
 PRETRAINED_GRID = 16  # patches per side that 2.1 stretches every spatial grid to
 
 
+def _stretched(count: int) -> float:
+    # A single row or column has position 0; the published code divides by zero there.
+    return (PRETRAINED_GRID - 1) / (count - 1) if count > 1 else 1.0
+
+
+# Distance of neighbouring patches along a column and along a row, for a grid of rows and columns.
+SPACINGS: dict[str, Callable[[int, int], tuple[float, float]]] = {
+    'patches': lambda rows, cols: (1.0, 1.0),
+    'stretched': lambda rows, cols: (_stretched(rows), _stretched(cols)),
+    'square': lambda rows, cols: (1.0, rows / cols),  # as if there were as many columns as rows
+}
+ENCODER_SPACING = {'2.0': 'patches', '2.1': 'stretched'}
+
+
 def axis_width(head_dim: int) -> int:
     """Channels of one head that encode one axis (always even)."""
     return 2 * ((head_dim // 3) // 2)
 
 
 @lru_cache(maxsize=8)
-def rope_tables(tubelets: int, rows: int, cols: int, head_dim: int,
-                version: str = '2.0') -> tuple[Tensor, Tensor]:
+def rope_tables(tubelets: int, rows: int, cols: int, head_dim: int, version: str = '2.0',
+                spacing: str = '') -> tuple[Tensor, Tensor]:
     """Cosine and signed sine tables for one token grid.
 
     A head x of `head_dim` channels is encoded by ``x * cos + swap(x) * sin`` with `swap`
@@ -36,7 +51,10 @@ def rope_tables(tubelets: int, rows: int, cols: int, head_dim: int,
     head_dim : int
         Channels of one attention head.
     version : str
-        '2.0' or '2.1'; they differ in the order of the angles and the spatial positions.
+        '2.0' or '2.1'; they differ in the order of the angles.
+    spacing : str
+        Key of `SPACINGS`: positions of the patches of a row and a column. Empty: that of the
+        encoder of the version.
 
     Returns
     -------
@@ -44,14 +62,16 @@ def rope_tables(tubelets: int, rows: int, cols: int, head_dim: int,
         `cos` and `sin`, each (tubelets * rows * cols, head_dim) float32 on the CPU.
 
     """
-    if version not in ('2.0', '2.1'):
-        raise ValueError(f"RoPE version '{version}' is unknown; choose 2.0 or 2.1")
+    if version not in ENCODER_SPACING:
+        raise ValueError(f"RoPE version '{version}' is unknown; choose "
+                         f'{" or ".join(ENCODER_SPACING)}')
+    row_step, col_step = SPACINGS[spacing or ENCODER_SPACING[version]](rows, cols)
     # Tables outlive the call that needs them first, whatever mode and device are its defaults.
     with torch.inference_mode(False), torch.device('cpu'):
         width = axis_width(head_dim)
         grid = torch.meshgrid(torch.arange(tubelets, dtype=torch.float32),
-                              _spatial_positions(rows, version),
-                              _spatial_positions(cols, version), indexing='ij')
+                              torch.arange(rows) * row_step, torch.arange(cols) * col_step,
+                              indexing='ij')
         rate = THETA ** (-torch.arange(width // 2, dtype=torch.float32) / (width / 2))
         angles = torch.zeros(tubelets * rows * cols, head_dim)
         for axis, positions in enumerate(grid):
@@ -63,13 +83,6 @@ def rope_tables(tubelets: int, rows: int, cols: int, head_dim: int,
             angles[:, axis * width:(axis + 1) * width] = both
         sign = torch.tensor([-1.0, 1.0]).repeat(head_dim // 2)
         return angles.cos(), angles.sin() * sign
-
-
-def _spatial_positions(count: int, version: str) -> Tensor:
-    positions = torch.arange(count, dtype=torch.float32)
-    if version == '2.0' or count == 1:  # a single row has position 0 in either version
-        return positions
-    return positions * ((PRETRAINED_GRID - 1) / (count - 1))
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -94,7 +107,7 @@ class Positions:
     ----------
     head_dim : int
         Channels of one attention head.
-    version : str
+    version, spacing : str
         See `rope_tables`.
 
     Attributes
@@ -104,9 +117,10 @@ class Positions:
 
     """
 
-    def __init__(self, head_dim: int, version: str = '2.0'):
+    def __init__(self, head_dim: int, version: str = '2.0', spacing: str = ''):
         self.head_dim = head_dim
         self.version = version
+        self.spacing = spacing
         self.kept: dict[tuple, tuple[Tensor, Tensor]] = {}
 
     def tables(self, grid: tuple[int, int, int], device: torch.device, dtype: torch.dtype,
@@ -119,7 +133,7 @@ class Positions:
         if key not in self.kept:
             if len(self.kept) >= 4:
                 self.kept.pop(next(iter(self.kept)))
-            tables = rope_tables(*grid, self.head_dim, self.version)
+            tables = rope_tables(*grid, self.head_dim, self.version, self.spacing)
             with torch.inference_mode(False):
                 self.kept[key] = tuple(t.to(device, dtype) for t in tables)
         cos, sin = self.kept[key]

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 PATCH = 16  # pixels per side of a patch
 TUBELET = 2  # frames per token layer
 
+# Blocks, counted from 0, whose features version 2.1 normalises, by depth of the network.
+TAPS = {12: (2, 5, 8, 11), 24: (5, 11, 17, 23), 40: (9, 19, 29, 39), 48: (11, 23, 37, 47)}
+
 IMAGENET_MEAN = (0.485, 0.456, 0.406)  # RGB, for pixels scaled to [0, 1]
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
@@ -40,6 +43,14 @@ class Variant:
     @property
     def head_dim(self) -> int:
         return self.dim // self.heads
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Blocks, counted from 0, with a norm of their own in version 2.1."""
+        if self.depth not in TAPS:
+            raise ValueError(f"model size '{self.name}' does not exist in version 2.1, whose "
+                             f'networks have {", ".join(map(str, TAPS))} blocks')
+        return TAPS[self.depth]
 
 
 VARIANTS: dict[str, Variant] = {

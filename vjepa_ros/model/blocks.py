@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transformer block that encoders and predictors share, and how it is first filled.
+
+The names of parameters equal those of the published checkpoints. B clips, N tokens, H heads,
+D width.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vjepa_ros.model.rope import rotate
+from vjepa_ros.model.variants import Variant
+
+EPS = 1e-6
+INIT_STD = 0.02
+
+
+class Attention(nn.Module):
+    """Self-attention with rotary positions."""
+
+    def __init__(self, variant: Variant):
+        super().__init__()
+        self.heads = variant.heads
+        self.qkv = nn.Linear(variant.dim, 3 * variant.dim)
+        self.proj = nn.Linear(variant.dim, variant.dim)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None
+                ) -> Tensor:
+        b, n, d = x.shape
+        qkv = self.qkv(x).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)  # 3 B H N D/H
+        q, k = rotate(qkv[:2], cos, sin).to(qkv.dtype)  # autocast leaves the tables in float32
+        if torch.is_grad_enabled():
+            # The backward of fused attention gave NaN under torch.compile for other strides.
+            q, k = q.contiguous(), k.contiguous()
+        if allowed is None:
+            out = F.scaled_dot_product_attention(q, k, qkv[2])
+        else:
+            out = F.scaled_dot_product_attention(q, k, qkv[2], attn_mask=allowed)
+        return self.proj(out.transpose(1, 2).reshape(b, n, d))
+
+
+class Mlp(nn.Module):
+    """Two linear layers around an exact GELU."""
+
+    def __init__(self, variant: Variant):
+        super().__init__()
+        self.fc1 = nn.Linear(variant.dim, variant.mlp)
+        self.fc2 = nn.Linear(variant.mlp, variant.dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(F.gelu(self.fc1(x)))
+
+
+class Block(nn.Module):
+    """One pre-norm transformer block.
+
+    `allowed` (N, N) bool says which token, the row, may look at which, the column; all may look
+    at all without it.
+    """
+
+    def __init__(self, variant: Variant):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(variant.dim, eps=EPS)
+        self.attn = Attention(variant)
+        self.norm2 = nn.LayerNorm(variant.dim, eps=EPS)
+        self.mlp = Mlp(variant)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None
+                ) -> Tensor:
+        # Norms and the residual stream stay float32; the branches run in the type of the tables.
+        x = x + self.attn(self.norm1(x).to(cos.dtype), cos, sin, allowed)
+        return x + self.mlp(self.norm2(x).to(cos.dtype))
+
+
+def fill_random(module: nn.Module, blocks: nn.ModuleList, generator: torch.Generator) -> None:
+    """Start values of an encoder or predictor, see `Encoder.init_random`."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Conv3d):
+            nn.init.trunc_normal_(part.weight, std=INIT_STD, generator=generator)
+            nn.init.zeros_(part.bias)
+        elif isinstance(part, nn.LayerNorm):
+            nn.init.ones_(part.weight)
+            nn.init.zeros_(part.bias)
+    for number, block in enumerate(blocks, start=1):
+        block.attn.proj.weight.div_(math.sqrt(2 * number))
+        block.mlp.fc2.weight.div_(math.sqrt(2 * number))
