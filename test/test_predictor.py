@@ -6,8 +6,10 @@ import torch
 from test_model import fill, wave
 
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.predictor import Predictor
-from vjepa_ros.model.variants import Variant
+from vjepa_ros.model.predictor import DensePredictor, Predictor
+from vjepa_ros.model.variants import Variant, find_variant
+
+pytestmark = pytest.mark.usefixtures('one_thread')
 
 # Outputs of facebookresearch/vjepa2 at commit c2963a47433ecca0ad4f06ec28bcfa8cb5b5cefb for the
 # parameters of `fill` with two mask tokens, the second of which is used: 2 blocks, 20 tokens of
@@ -17,16 +19,6 @@ GRID = (3, 4, 4)
 GOLDEN_NORM = 35.71682
 GOLDEN_AT = ((0, 0, 0), (0, 7, 21), (0, 14, 47), (1, 0, 5), (1, 8, 30), (1, 14, 40))
 GOLDEN = (-0.57390, 0.09545, -0.18079, -1.06884, -1.92583, -0.45949)
-
-
-@pytest.fixture(scope='module', autouse=True)
-def one_thread():
-    """Small models gain nothing from threads, and lose much where other tests run beside them."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
 
 
 def predictor():
@@ -69,6 +61,33 @@ def test_each_kind_of_mask_has_its_own_token():
     with torch.inference_mode():
         first, second = (predictor()(wave(2, 20, 48), *tokens(), GRID, mask=m) for m in (0, 1))
     assert (first - second).abs().max() > 0.01
+
+
+def test_kinds_of_masks_are_counted_round_and_round():
+    with torch.inference_mode():
+        first, third = (predictor()(wave(2, 20, 48), *tokens(), GRID, mask=m) for m in (0, 2))
+    assert torch.equal(first, third)
+
+
+@pytest.mark.parametrize(('size', 'depth', 'reads', 'out'), [
+    ('base', 12, 768, 1664), ('large', 12, 1024, 1664),
+    ('giant', 24, 4 * 1408, 4 * 1408), ('gigantic', 24, 4 * 1664, 4 * 1664)])
+def test_the_predictor_of_2_1_has_the_published_geometry(size, depth, reads, out):
+    with torch.device('meta'):
+        model = DensePredictor.for_variant(find_variant(size))
+        guess, seen = model(torch.zeros(2, 20, reads), *tokens(), GRID)
+    assert len(model.predictor_blocks) == depth
+    assert guess.shape == (2, 15, out)
+    assert seen.shape == (2, 20, out)
+
+
+def test_start_values_of_the_predictor_of_2_1_depend_on_the_seed_alone():
+    one, same = (DensePredictor(48, 64, 2, 2, levels=4) for _ in range(2))
+    one.init_random(5)
+    same.init_random(5)
+    for key, value in one.state_dict().items():
+        assert torch.equal(value, same.state_dict()[key]), key
+    assert (one.video_mod_embed == 0).all() and (one.img_mod_embed == 0).all()
 
 
 def test_start_values_depend_on_the_seed_alone_and_mask_tokens_start_at_zero():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The V-JEPA 2 predictor: features of the tokens that an encoder did not see.
 
-Architecture after arXiv 2506.09985; the names of parameters equal those of the published
-checkpoints. Needed for training only. B clips, N tokens, D width of the encoder, P of the
-predictor.
+Architecture after arXiv 2506.09985, and arXiv 2603.14482 for version 2.1; the names of
+parameters equal those of the published checkpoints. B clips, N tokens, D width of the encoder,
+P of the predictor.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from vjepa_ros.model.blocks import EPS, Block, fill_random
 from vjepa_ros.model.rope import Positions
-from vjepa_ros.model.variants import Variant
+from vjepa_ros.model.variants import VARIANTS, Variant
+
+TEACHER_DIM = VARIANTS['gigantic'].dim  # the smaller encoders of 2.1 were distilled from G
 
 
 class Predictor(nn.Module):
@@ -61,9 +63,11 @@ class Predictor(nn.Module):
             (B, n) and (B, m) int64, numbers of the seen and of the wanted tokens in the grid,
             row major with time slowest.
         grid : tuple of int
-            Tubelets, patch rows and columns of the whole clip.
+            Tubelets, patch rows and columns of the whole clip. The published code numbers
+            tokens on the square grid it was built for whatever the clip: to repeat that for a
+            clip of another shape, give that square grid.
         mask : int
-            Kind of mask, which chooses the mask token.
+            Kind of mask, which chooses the mask token; counted round and round.
 
         Returns
         -------
@@ -71,14 +75,22 @@ class Predictor(nn.Module):
             (B, m, D), in the order of `targets`.
 
         """
-        tokens = self.mask_tokens[mask].expand(*targets.shape, -1)
+        x = self._mix(context, keep, targets, grid, mask)
+        return self.predictor_proj(self.predictor_norm(x[:, keep.shape[1]:]))
+
+    def _mix(self, context: Tensor, keep: Tensor, targets: Tensor, grid: tuple[int, int, int],
+             mask: int, kind: Tensor | None = None) -> Tensor:
+        """Run context and mask tokens, to all of which `kind` is added, through the blocks."""
+        tokens = self.mask_tokens[mask % len(self.mask_tokens)].expand(*targets.shape, -1)
         x = torch.cat((self.predictor_embed(context).float(), tokens), dim=1)
+        if kind is not None:
+            x = x + kind
         cos, sin = self._positions.tables(grid, x.device, self._dtype,
                                           torch.cat((keep, targets), dim=1))
         # Attention does not care about the order: the positions travel with the tokens.
         for block in self.predictor_blocks:
             x = block(x, cos, sin)
-        return self.predictor_proj(self.predictor_norm(x[:, keep.shape[1]:]))
+        return x
 
     def prepare(self, grid: tuple[int, int, int], device: torch.device) -> None:
         """Make the position tables for a grid, which torch.compile cannot trace."""
@@ -94,3 +106,76 @@ class Predictor(nn.Module):
     @property
     def _dtype(self) -> torch.dtype:
         return self.predictor_blocks[0].attn.qkv.weight.dtype
+
+
+class DensePredictor(Predictor):
+    """The predictor of version 2.1: predicts the tokens that were seen as well.
+
+    Parameters
+    ----------
+    dim, width, depth, heads, masks
+        See `Predictor`.
+    levels : int
+        Levels of dense features, 1 or 4, that it reads (`Encoder.dense`).
+    out : int, optional
+        Width of the prediction; that of the context, `levels` times `dim`, when omitted. The
+        predictors of the distilled encoders B and L predict features of G.
+    stretched : bool
+        Whether spatial positions are stretched as in the encoder. They were in the published
+        training, where it makes no difference at 256 pixels; the published way to load a
+        predictor, at 384 pixels, does not stretch.
+
+    """
+
+    def __init__(self, dim: int, width: int = 384, depth: int = 12, heads: int = 12,
+                 masks: int = 8, levels: int = 1, out: int | None = None,
+                 stretched: bool = False):
+        super().__init__(dim, width, depth, heads, masks)
+        out = out or levels * dim
+        if levels > 1:
+            self.predictor_embed = nn.Sequential(
+                nn.Linear(levels * dim, dim), nn.GELU(), nn.Linear(dim, width))
+        self.predictor_proj = nn.Linear(width, out)
+        self.predictor_proj_context = nn.Linear(width, out)
+        self.img_mod_embed = nn.Parameter(torch.zeros(1, 1, width))
+        self.video_mod_embed = nn.Parameter(torch.zeros(1, 1, width))
+        self._positions = Positions(width // heads, '2.1', 'stretched' if stretched else 'patches')
+
+    @classmethod
+    def for_variant(cls, variant: Variant) -> DensePredictor:
+        """With the geometry that was published for an encoder, or would have been."""
+        if variant.depth > 24:
+            return cls(variant.dim, depth=24, levels=4)
+        return cls(variant.dim, out=TEACHER_DIM)
+
+    def forward(self, context: Tensor, keep: Tensor, targets: Tensor,
+                grid: tuple[int, int, int], mask: int = 0, image: bool = False
+                ) -> tuple[Tensor, Tensor]:
+        """Predict tokens.
+
+        Parameters
+        ----------
+        context : Tensor
+            (B, n, levels D) dense features of the encoder.
+        keep, targets, grid, mask
+            See `Predictor.forward`.
+        image : bool
+            Whether the context is that of an image, not of a video.
+
+        Returns
+        -------
+        tuple of Tensor
+            (B, m, out) in the order of `targets` and (B, n, out) in that of `keep`.
+
+        """
+        kind = self.img_mod_embed if image else self.video_mod_embed
+        x = self.predictor_norm(self._mix(context, keep, targets, grid, mask, kind))
+        seen = keep.shape[1]
+        return self.predictor_proj(x[:, seen:]), self.predictor_proj_context(x[:, :seen])
+
+    @torch.no_grad()
+    def init_random(self, seed: int) -> None:
+        """Fill all parameters as `Predictor.init_random` does; the embeddings start at zero."""
+        super().init_random(seed)
+        self.img_mod_embed.zero_()
+        self.video_mod_embed.zero_()
