@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is computed with the reference implementation and with ours, from the same numbers.
+
+Nothing here depends on either: parameters and inputs follow from a formula that every platform
+evaluates alike, so that only outputs have to be stored.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+FOLDER = Path(__file__).resolve().parent
+SOURCE = 'facebookresearch/vjepa2'
+COMMIT = '204698b45b3712590f06245fbfba32d3be539812'
+SAMPLES = 700  # numbers that are stored of a larger output
+
+
+@dataclass(frozen=True)
+class EncoderCase:
+    """Clips of `shape` (B, T, H, W) through an encoder of `size` (width, depth, heads, MLP).
+
+    `native` are the frames and pixels that the reference is told when it is built. `kept` tokens
+    of each clip are encoded, all when 0. `layers` are the blocks whose features are compared;
+    the last alone when empty. `dense` compares the four taps of version 2.1 side by side.
+    """
+
+    version: str
+    size: tuple[int, int, int, int]
+    native: tuple[int, int]
+    shape: tuple[int, int, int, int]
+    kept: int = 0
+    layers: tuple[int, ...] = ()
+    dense: bool = False
+
+
+@dataclass(frozen=True)
+class PredictorCase:
+    """`grid` T', Hp, Wp; 20 tokens are seen and 13 wanted, of features 48 wide.
+
+    `seen_as` is the grid on which the reference numbers tokens. `levels` 0 is version 2.0.
+    """
+
+    grid: tuple[int, int, int]
+    seen_as: tuple[int, int, int]
+    levels: int = 0
+    depth: int = 2
+    mask: int = 1
+    image: bool = False
+    stretched: bool = False
+    out: int = 0
+
+
+@dataclass(frozen=True)
+class ActionCase:
+    """Steps and patches, the steps that the reference is built for, and whether extrinsics."""
+
+    grid: tuple[int, int, int]
+    built_for: int
+    extrinsics: bool = False
+
+
+ENCODERS = {
+    '20_native_256': EncoderCase('2.0', (128, 2, 2, 512), (4, 256), (1, 4, 256, 256)),
+    '20_native_384': EncoderCase('2.0', (128, 2, 2, 512), (64, 384), (1, 2, 384, 384)),
+    '20_heads_of_80': EncoderCase('2.0', (160, 2, 2, 640), (16, 256), (1, 8, 96, 96)),
+    '20_giant_mlp': EncoderCase('2.0', (704, 1, 11, 3072), (64, 256), (1, 2, 64, 64)),
+    '20_portrait': EncoderCase('2.0', (128, 2, 2, 512), (16, 256), (2, 6, 112, 48)),
+    '20_landscape': EncoderCase('2.0', (128, 2, 2, 512), (16, 256), (1, 4, 64, 176)),
+    '20_long': EncoderCase('2.0', (128, 2, 2, 512), (16, 256), (1, 64, 48, 32)),
+    '20_kept': EncoderCase('2.0', (128, 2, 2, 512), (16, 256), (2, 4, 80, 64), kept=17),
+    '20_layers': EncoderCase('2.0', (128, 4, 2, 512), (16, 256), (1, 4, 48, 80), layers=(1, 3)),
+    '21_native_384': EncoderCase('2.1', (64, 12, 1, 256), (64, 384), (1, 2, 384, 384)),
+    '21_square_256': EncoderCase('2.1', (64, 12, 1, 256), (64, 384), (1, 4, 256, 256)),
+    '21_portrait': EncoderCase('2.1', (128, 12, 2, 512), (16, 256), (2, 6, 112, 48), dense=True),
+    '21_depth_24': EncoderCase('2.1', (64, 24, 1, 256), (64, 384), (1, 4, 48, 80), dense=True),
+    '21_depth_40': EncoderCase('2.1', (64, 40, 1, 279), (64, 384), (1, 4, 80, 48), dense=True),
+    '21_depth_48': EncoderCase('2.1', (64, 48, 1, 315), (64, 384), (1, 4, 48, 48), dense=True),
+    '21_layers': EncoderCase('2.1', (64, 12, 1, 256), (64, 384), (1, 4, 48, 80), layers=(2, 8)),
+    '21_image': EncoderCase('2.1', (64, 12, 1, 256), (64, 384), (2, 1, 96, 160)),
+    '21_image_kept': EncoderCase('2.1', (64, 12, 1, 256), (64, 384), (2, 1, 64, 64), kept=9),
+    '21_kept': EncoderCase('2.1', (64, 12, 1, 256), (64, 384), (2, 4, 80, 64), kept=17),
+    '21_long': EncoderCase('2.1', (64, 12, 1, 256), (16, 256), (1, 64, 48, 32)),
+}
+PREDICTORS = {
+    '20_square': PredictorCase((3, 4, 4), (3, 4, 4)),
+    '20_not_square': PredictorCase((3, 3, 5), (5, 3, 3), mask=12),
+    '21_one_level': PredictorCase((3, 4, 4), (3, 4, 4), levels=1, depth=12, out=80),
+    '21_four_levels': PredictorCase((3, 4, 4), (3, 4, 4), levels=4, depth=4),
+    '21_image': PredictorCase((1, 6, 6), (1, 6, 6), levels=4, depth=4, image=True),
+    '21_stretched': PredictorCase((3, 4, 4), (3, 4, 4), levels=1, depth=4, stretched=True),
+    '21_not_square': PredictorCase((3, 3, 5), (5, 3, 3), levels=1, depth=4),
+}
+ACTIONS = {
+    'square': ActionCase((3, 4, 4), 3),
+    'extrinsics': ActionCase((2, 4, 4), 5, extrinsics=True),
+    'not_square': ActionCase((3, 3, 5), 8),
+}
+FRAMES = (1, 3, 48, 64)  # B, T, H, W of frames that are encoded one by one
+# Classes and blocks of self-attention, on features (2, 3, 4, 5, 128).
+PROBES = {
+    'single': ({'class': 7}, 3),
+    'several': ({'verb': 5, 'noun': 6, 'action': 11}, 3),
+    'no_blocks': ({'class': 4}, 0),
+}
+
+
+def noise(*shape: int, seed: int = 0) -> Tensor:
+    """Numbers between -0.5 and 0.5 without a pattern, float32."""
+    index = torch.arange(math.prod(shape), dtype=torch.float64)
+    values = (43758.5453 * torch.sin(12.9898 * index + 0.37 * seed)).remainder(1.0) - 0.5
+    return values.reshape(shape).float()
+
+
+@torch.no_grad()
+def fill(module: nn.Module) -> nn.Module:
+    """Give all parameters values that follow from their names, as large as trained ones."""
+    for number, (name, value) in enumerate(sorted(module.state_dict().items())):
+        if 'norm' in name and name.endswith('weight'):
+            value.copy_(1.0 + 0.4 * noise(*value.shape, seed=number))
+        elif value.ndim > 1 and value.shape[0] > 1:
+            inputs = math.prod(value.shape[1:])
+            value.copy_(math.sqrt(12 / inputs) * noise(*value.shape, seed=number))
+        else:  # biases, tokens and embeddings
+            value.copy_(noise(*value.shape, seed=number))
+    return module.requires_grad_(False).eval()
+
+
+def clip_of(case: EncoderCase) -> Tensor:
+    batch, frames, height, width = case.shape
+    return 4.0 * noise(batch, 3, frames, height, width, seed=1000)
+
+
+def some_tokens(batch: int, total: int, count: int, start: int = 0) -> Tensor:
+    """(batch, count) int64: different tokens of each clip, in no order."""
+    strides = [s for s in (7, 11, 13, 17) if math.gcd(s, total) == 1]
+    order = torch.stack([(torch.arange(total) * strides[number % len(strides)] + 3 * number)
+                         % total for number in range(batch)])
+    return order[:, start:start + count]
+
+
+def digest(output: Tensor) -> np.ndarray:
+    """Norm of an output, then the output itself, or `SAMPLES` of its numbers."""
+    flat = output.detach().float().flatten()
+    if len(flat) > SAMPLES:
+        flat = flat[torch.arange(SAMPLES) * 7919 % len(flat)]
+    return np.concatenate([[output.double().norm().item()], flat.numpy()]).astype(np.float32)
+
+
+def error(output: Tensor, expected: np.ndarray) -> float:
+    """Largest error of an output, or of its norm, relative to the mean size of its numbers."""
+    got = digest(output).astype(np.float64)
+    assert got.shape == expected.shape
+    size = expected[0] / math.sqrt(output.numel())
+    return max(abs(got[0] / expected[0] - 1.0), np.abs(got[1:] - expected[1:]).max() / size)
+
+
+def names_and_shapes(state: dict[str, Tensor]) -> str:
+    return '\n'.join(f'{key} {tuple(value.shape)}' for key, value in sorted(state.items()))

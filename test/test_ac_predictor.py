@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The action-conditioned world model; its numbers are compared in test_golden.py."""
+
+import pytest
+import torch
+from golden.cases import fill, noise
+
+from vjepa_ros.model.ac_predictor import ActionPredictor, encode_frames, normalised
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.variants import Variant
+
+pytestmark = pytest.mark.usefixtures('one_thread')
+
+STEPS, ROWS, COLS = 3, 2, 4
+
+
+def model():
+    return fill(ActionPredictor(48, 64, 2, 2))
+
+
+def given():
+    """Features, actions, states, extrinsics."""
+    return [noise(2, STEPS, ROWS, COLS, 48), noise(2, STEPS, 7, seed=1),
+            noise(2, STEPS, 7, seed=2), noise(2, STEPS, 6, seed=3)]
+
+
+@pytest.mark.parametrize('changed', range(4))
+@torch.inference_mode()
+def test_a_step_is_told_of_itself_and_the_past_but_not_of_the_future(changed):
+    before = model()(*given())
+    told = given()
+    told[changed][:, 1] += 0.5
+    after = model()(*told)
+    assert torch.equal(after[:, 0], before[:, 0])
+    for step in (1, 2):
+        assert (after[:, step] - before[:, step]).abs().amax(dim=(1, 2, 3)).min() > 1e-3
+
+
+@torch.inference_mode()
+def test_the_past_alone_gives_the_same_prediction_as_a_longer_clip():
+    whole = model()(*given())
+    short = model()(*(part[:, :2] for part in given()))
+    torch.testing.assert_close(short, whole[:, :2], rtol=1e-4, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_actions_of_different_robots_do_not_mix():
+    both = model()(*given())
+    alone = model()(*(part[1:] for part in given()))
+    torch.testing.assert_close(alone, both[1:], rtol=1e-4, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_extrinsics_matter_when_they_are_given():
+    features, actions, states, extrinsics = given()
+    without = model()(features, actions, states)
+    assert without.shape == features.shape
+    assert (model()(features, actions, states, extrinsics) - without).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(('number', 'name'), [(1, 'actions'), (2, 'states'), (3, 'extrinsics')])
+def test_numbers_that_do_not_go_with_the_features_are_refused_by_name(number, name):
+    told = given()
+    told[number] = told[number][:, :2]
+    with pytest.raises(ValueError, match=rf'{name} are \(2, 2, .*must be \(2, 3, '):
+        model()(*told)
+
+
+def test_heads_that_do_not_divide_the_width_are_refused():
+    with pytest.raises(ValueError, match='64 wide cannot have 3 heads'):
+        ActionPredictor(48, 64, 2, 3)
+
+
+def test_the_published_world_model_has_the_published_size():
+    with torch.device('meta'):
+        published = ActionPredictor(1408)
+    assert sum(p.numel() for p in published.parameters()) / 1e6 == pytest.approx(305.2, abs=0.1)
+
+
+@torch.inference_mode()
+def test_tables_are_made_once_and_not_kept_for_ever():
+    predictor = model()
+    predictor(*given())
+    first = next(iter(predictor._kept.values()))[0]
+    predictor(*given())
+    assert next(iter(predictor._kept.values()))[0] is first
+    for cols in range(1, 8):
+        predictor.prepare((2, 2, cols), torch.device('cpu'))
+    assert len(predictor._kept) <= 4
+
+
+def test_it_can_be_trained_and_traced_in_one_piece_once_its_tables_are_made():
+    predictor = model().requires_grad_(True)
+    with torch.inference_mode():
+        predictor.prepare((STEPS, ROWS, COLS), torch.device('cpu'), extrinsics=True)
+    explained = torch._dynamo.explain(predictor)(*given())
+    assert (explained.graph_count, explained.graph_break_count) == (1, 0)
+    predictor(*given()).square().mean().backward()
+    assert all(p.grad.abs().sum() > 0 for p in predictor.parameters())
+
+
+def test_start_values_depend_on_the_seed_alone():
+    one, same, other = (ActionPredictor(48, 64, 2, 2) for _ in range(3))
+    for built, seed in ((one, 1), (same, 1), (other, 2)):
+        built.init_random(seed)
+    for key, value in one.state_dict().items():
+        assert torch.equal(value, same.state_dict()[key]), key
+    assert not torch.equal(one.state_encoder.weight, other.state_encoder.weight)
+
+
+@torch.inference_mode()
+def test_frames_are_encoded_each_on_its_own_and_normalised():
+    encoder = fill(Encoder(Variant('test', 48, 2, 1, 96)))
+    frames = noise(2, 3, 3, 32, 48)
+    features = encode_frames(encoder, frames)
+    assert features.shape == (2, 3, 2, 3, 48)
+    alone = encode_frames(encoder, frames[1:, 2:])
+    torch.testing.assert_close(features[1:, 2:], alone, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(features.mean(-1), torch.zeros(2, 3, 2, 3), rtol=0, atol=1e-5)
+    torch.testing.assert_close(normalised(3.0 * features + 1.0), features, rtol=1e-3, atol=1e-4)

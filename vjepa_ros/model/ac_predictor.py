@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The V-JEPA 2-AC world model: how features of a scene change under a robot's actions.
+
+Architecture after arXiv 2506.09985; the names of parameters equal those of the published
+checkpoint. It works on single frames, one per step: step t predicts the features of frame t + 1
+from the frames, states and actions up to t. B clips, T steps, Hp x Wp patches, D width of the
+encoder, P of the predictor.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vjepa_ros.model.blocks import EPS, Block, fill_random
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.rope import Positions
+from vjepa_ros.model.variants import TUBELET, Variant
+
+ACTION_DIM = 7  # position [m], Euler angles [rad], gripper 0..1: of a state, or their change
+EXTRINSICS_DIM = 6  # position [m] and Euler angles [rad] of the camera
+
+
+class ActionPredictor(nn.Module):
+    """Predict the features of the next frames.
+
+    Parameters
+    ----------
+    dim : int
+        Width of the encoder; 1408 for the published checkpoint.
+    width, depth, heads : int
+        Of the predictor.
+    action_dim : int
+        Numbers in an action and in a state; extrinsics have one less.
+
+    """
+
+    def __init__(self, dim: int, width: int = 1024, depth: int = 24, heads: int = 16,
+                 action_dim: int = ACTION_DIM):
+        super().__init__()
+        if width % heads or width // heads < 6:
+            raise ValueError(f'a predictor {width} wide cannot have {heads} heads: the width '
+                             'must be a multiple of them, with at least 6 channels each')
+        variant = Variant('ac_predictor', width, depth, heads, 4 * width)
+        self.action_dim = action_dim
+        self.predictor_embed = nn.Linear(dim, width)
+        self.action_encoder = nn.Linear(action_dim, width)
+        self.state_encoder = nn.Linear(action_dim, width)
+        self.extrinsics_encoder = nn.Linear(action_dim - 1, width)
+        self.predictor_blocks = nn.ModuleList(Block(variant) for _ in range(depth))
+        self.predictor_norm = nn.LayerNorm(width, eps=EPS)
+        self.predictor_proj = nn.Linear(width, dim)
+        self._positions = Positions(variant.head_dim, spacing='square')
+        self._kept: dict[tuple, tuple[Tensor, Tensor, Tensor]] = {}
+
+    def forward(self, features: Tensor, actions: Tensor, states: Tensor,
+                extrinsics: Tensor | None = None) -> Tensor:
+        """Predict the features of the next frame at every step.
+
+        Parameters
+        ----------
+        features : Tensor
+            (B, T, Hp, Wp, D) of one frame per step, see `encode_frames`.
+        actions, states : Tensor
+            (B, T, 7) float32. The state before each step and the action taken in it, see
+            `ACTION_DIM`.
+        extrinsics : Tensor, optional
+            (B, T, 6) pose of the camera, for weights that were trained with it.
+
+        Returns
+        -------
+        Tensor
+            (B, T, Hp, Wp, D): at step t what frame t + 1 will look like. Normalise it with
+            `normalised` before it is compared or given back as an input.
+
+        """
+        b, steps, rows, cols, _ = features.shape
+        self._check('actions', actions, (b, steps, self.action_dim))
+        self._check('states', states, (b, steps, self.action_dim))
+        told = [self.action_encoder(actions), self.state_encoder(states)]
+        if extrinsics is not None:
+            self._check('extrinsics', extrinsics, (b, steps, self.action_dim - 1))
+            told.append(self.extrinsics_encoder(extrinsics))
+        x = torch.cat((torch.stack(told, dim=2), self.predictor_embed(features).flatten(2, 3)),
+                      dim=2).flatten(1, 2).float()  # B T(told + Hp Wp) P
+        cos, sin, allowed = self._tables((steps, rows, cols), len(told), x.device)
+        for block in self.predictor_blocks:
+            x = block(x, cos, sin, allowed)
+        x = x.unflatten(1, (steps, -1))[:, :, len(told):].unflatten(2, (rows, cols))
+        return self.predictor_proj(self.predictor_norm(x))
+
+    def prepare(self, grid: tuple[int, int, int], device: torch.device,
+                extrinsics: bool = False) -> None:
+        """Make the tables for steps and patches, which torch.compile cannot trace."""
+        self._tables(grid, 3 if extrinsics else 2, device)
+
+    def _tables(self, grid: tuple[int, int, int], told: int, device: torch.device
+                ) -> tuple[Tensor, Tensor, Tensor]:
+        """Cosines, sines, and who may look at whom, for the tokens of all steps."""
+        dtype = self.predictor_blocks[0].attn.qkv.weight.dtype
+        key = (grid, told, device, dtype)
+        if key not in self._kept:
+            if len(self._kept) >= 4:
+                self._kept.pop(next(iter(self._kept)))
+            steps, patches = grid[0], grid[1] * grid[2]
+            with torch.inference_mode(False):
+                # What is told has a time and no place, like the first patch of its step.
+                inside = torch.cat((torch.zeros(told, dtype=torch.int64), torch.arange(patches)))
+                tokens = (inside + patches * torch.arange(steps)[:, None]).flatten().to(device)
+                cos, sin = self._positions.tables(grid, device, dtype)
+                step = torch.arange(steps, device=device).repeat_interleave(told + patches)
+                self._kept[key] = (cos[tokens], sin[tokens], step[:, None] >= step)
+        return self._kept[key]
+
+    @staticmethod
+    def _check(name: str, given: Tensor, shape: tuple[int, ...]) -> None:
+        if given.shape != shape:
+            raise ValueError(f'{name} are {tuple(given.shape)}, but must be {shape} to go with '
+                             'the features')
+
+    @torch.no_grad()
+    def init_random(self, seed: int) -> None:
+        """Fill all parameters as `Encoder.init_random` does."""
+        fill_random(self, self.predictor_blocks, torch.Generator().manual_seed(seed))
+
+
+def encode_frames(encoder: Encoder, frames: Tensor) -> Tensor:
+    """Features of single frames as the world model wants them.
+
+    Each frame is encoded on its own, as a tubelet in which nothing moves.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        Of version 2.0.
+    frames : Tensor
+        (B, T, 3, height, width) float32, normalised as for `Encoder.forward`.
+
+    Returns
+    -------
+    Tensor
+        (B, T, Hp, Wp, D), normalised.
+
+    """
+    still = frames.flatten(0, 1)[:, :, None].expand(-1, -1, TUBELET, -1, -1)
+    return normalised(encoder(still)[:, 0]).unflatten(0, frames.shape[:2])
+
+
+def normalised(features: Tensor) -> Tensor:
+    """Features with mean 0 and variance 1 over their width, which the world model works on."""
+    return F.layer_norm(features, features.shape[-1:])
