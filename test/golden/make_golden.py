@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compute the golden values of this folder with a checkout of the reference implementation.
+
+Needed only when `cases.py` changes: python test/golden/make_golden.py CHECKOUT
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import cases
+import numpy as np
+import torch
+from cases import ActionCase, EncoderCase, PredictorCase, fill, noise, some_tokens
+from torch import Tensor, nn
+
+NORM = partial(nn.LayerNorm, eps=1e-6)
+PUBLISHED = {
+    '20_large': 'vjepa2_vit_large', '20_huge': 'vjepa2_vit_huge', '20_giant': 'vjepa2_vit_giant',
+    'ac_giant': 'vjepa2_ac_vit_giant', '21_base': 'vjepa2_1_vit_base_384',
+    '21_large': 'vjepa2_1_vit_large_384', '21_giant': 'vjepa2_1_vit_giant_384',
+    '21_gigantic': 'vjepa2_1_vit_gigantic_384',
+}
+
+
+def stand_in(name: str, **content: object) -> None:
+    """A module that the reference imports and does not need for what is computed here."""
+    sys.modules[name] = types.ModuleType(name)
+    vars(sys.modules[name]).update(content)
+
+
+def encoder(case: EncoderCase) -> tuple[nn.Module, Tensor]:
+    if case.version == '2.0':
+        from src.models.vision_transformer import VisionTransformer
+    else:
+        from app.vjepa_2_1.models.vision_transformer import VisionTransformer
+    width, depth, heads, mlp = case.size
+    new = {} if case.version == '2.0' else {'img_temporal_dim_size': 1, 'interpolate_rope': True}
+    model = fill(VisionTransformer(
+        img_size=case.native[1], num_frames=case.native[0], embed_dim=width, depth=depth,
+        num_heads=heads, mlp_ratio=mlp / width, norm_layer=NORM, use_rope=True,
+        out_layers=list(case.layers) or None, **new))
+    model.return_hierarchical = case.dense
+    clip = cases.clip_of(case)
+    if not case.kept:
+        return model(clip)
+    batch, frames, height, wide = case.shape
+    total = max(frames // 2, 1) * (height // 16) * (wide // 16)
+    return model(clip, some_tokens(batch, total, case.kept))
+
+
+def predictor(case: PredictorCase) -> Tensor:
+    from app.vjepa_2_1.models.predictor import VisionTransformerPredictor as New
+    from src.models.predictor import VisionTransformerPredictor as Old
+    tubelets, rows, cols = case.grid
+    shared = {'img_size': (16 * rows, 16 * cols), 'num_frames': max(2 * tubelets, 2),
+              'embed_dim': 48, 'predictor_embed_dim': 64, 'depth': case.depth, 'num_heads': 2,
+              'use_mask_tokens': True, 'num_mask_tokens': 3, 'norm_layer': NORM,
+              'use_rope': True}
+    total = tubelets * rows * cols
+    masks = some_tokens(2, total, 20), some_tokens(2, total, 13, start=20)
+    context = 4.0 * noise(2, 20, 48 * max(case.levels, 1), seed=1001)
+    if not case.levels:
+        return fill(Old(**shared))(context, *masks, mask_index=case.mask)
+    model = fill(New(**shared, img_temporal_dim_size=1, return_all_tokens=True,
+                     n_output_distillation=case.levels, interpolate_rope=case.stretched,
+                     teacher_embed_dim=case.out or None))
+    both = model(context, *masks, mod='image' if case.image else 'video', mask_index=case.mask)
+    return torch.cat(both, dim=1)
+
+
+def actions(case: ActionCase) -> Tensor:
+    from src.models.ac_predictor import VisionTransformerPredictorAC
+    steps, rows, cols = case.grid
+    model = fill(VisionTransformerPredictorAC(
+        img_size=(16 * rows, 16 * cols), num_frames=2 * case.built_for, embed_dim=48,
+        predictor_embed_dim=128, depth=3, num_heads=2, norm_layer=NORM,
+        use_extrinsics=case.extrinsics))
+    return model(4.0 * noise(2, steps * rows * cols, 48, seed=1002), noise(2, steps, 7, seed=1003),
+                 noise(2, steps, 7, seed=1004),
+                 noise(2, steps, 6, seed=1005) if case.extrinsics else None)
+
+
+def frames() -> Tensor:
+    """Frames encoded one by one, with the code of the published world model."""
+    from notebooks.utils.world_model_wrapper import WorldModel
+    from src.models.vision_transformer import VisionTransformer
+    batch, count, height, width = cases.FRAMES
+    model = fill(VisionTransformer(img_size=256, num_frames=16, embed_dim=128, depth=2,
+                                   num_heads=2, norm_layer=NORM, use_rope=True))
+    clip = 4.0 * noise(batch, count, 3, height, width, seed=1006)[0].transpose(0, 1)
+    world = WorldModel(model, None, 0, lambda image: clip, device='cpu')
+    return world.encode(np.zeros(1))
+
+
+def probe(classes: dict[str, int], blocks: int, width: int) -> nn.Module:
+    from evals.action_anticipation_frozen.models import AttentiveClassifier as Several
+    from src.models.attentive_pooler import AttentiveClassifier as Single
+    if 'class' in classes:
+        return Single(width, 16, depth=blocks + 1, num_classes=classes['class'])
+    verbs, nouns, all_actions = ({n: n for n in range(count)} for count in classes.values())
+    return Several(verbs, nouns, all_actions, width, 16, blocks + 1, False)
+
+
+def scores(classes: dict[str, int], blocks: int) -> Tensor:
+    out = fill(probe(classes, blocks, 128))(4.0 * noise(2, 60, 128, seed=1007))
+    return out if torch.is_tensor(out) else torch.cat([out[name] for name in classes], dim=1)
+
+
+@contextlib.contextmanager
+def shapes_only() -> Iterator[None]:
+    """Build networks without memory for their parameters."""
+    linspace = torch.linspace
+    torch.linspace = partial(linspace, device='cpu')  # its values are read during building
+    try:
+        with torch.device('meta'):
+            yield
+    finally:
+        torch.linspace = linspace
+
+
+def published_names() -> Iterator[tuple[str, str]]:
+    """Names and shapes of all parameters of the published networks."""
+    from src.hub import backbones
+    for name, function in PUBLISHED.items():
+        with shapes_only():
+            built = getattr(backbones, function)(pretrained=False)
+        for part, model in zip(('encoder', 'predictor'), built, strict=True):
+            yield f'{name}_{part}', cases.names_and_shapes(model.state_dict())
+    for name, classes in (('single', {'class': 174}),
+                          ('several', {'verb': 97, 'noun': 300, 'action': 3568})):
+        with shapes_only():
+            yield f'probe_{name}', cases.names_and_shapes(
+                probe(classes, 3, 1408).state_dict())
+
+
+@torch.inference_mode()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('checkout', type=Path, help=f'{cases.SOURCE} at {cases.COMMIT}')
+    sys.path.insert(0, str(parser.parse_args().checkout))
+    # Random depth and rearranged sound are not used here; their packages need not be installed.
+    stand_in('timm', models=None)
+    stand_in('timm.models')
+    stand_in('timm.models.layers', drop_path=None)
+    stand_in('einops', rearrange=None)
+    stand_in('notebooks.utils.mpc_utils', cem=None, compute_new_pose=None)
+    warnings.filterwarnings('ignore', category=FutureWarning)
+    stamp = {'source': np.array(f'{cases.SOURCE} at {cases.COMMIT}')}
+    outputs = {
+        'encoders': {name: encoder(case) for name, case in cases.ENCODERS.items()},
+        'others': {
+            **{f'predictor_{name}': predictor(case) for name, case in cases.PREDICTORS.items()},
+            **{f'actions_{name}': actions(case) for name, case in cases.ACTIONS.items()},
+            'frames': frames(),
+            **{f'probe_{name}': scores(*case) for name, case in cases.PROBES.items()},
+        },
+    }
+    for file, found in outputs.items():
+        arrays = {name: cases.digest(torch.stack(out) if isinstance(out, list) else out)
+                  for name, out in found.items()}
+        np.savez_compressed(cases.FOLDER / f'{file}.npz', **stamp, **arrays)
+    names = {name: np.array(text) for name, text in published_names()}
+    np.savez_compressed(cases.FOLDER / 'names.npz', **stamp, **names)
+
+
+if __name__ == '__main__':
+    main()
