@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transformers library computes the same from the same weights, where it is right.
+
+Needs `pip install transformers`; skipped without it. Errors are relative to the mean size of the
+numbers of an output.
+"""
+
+import re
+
+import pytest
+import torch
+from golden.cases import fill, noise, some_tokens
+
+from vjepa_ros.model.classifier import Classifier
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.predictor import Predictor
+from vjepa_ros.model.variants import Variant, find_variant
+
+vjepa2 = pytest.importorskip('transformers.models.vjepa2', reason='transformers is not installed')
+
+pytestmark = pytest.mark.usefixtures('one_thread')
+
+TOLERANCE = 1e-5
+SMALL = Variant('test', 128, 2, 2, 512)
+NAMES = {
+    r'embeddings\.patch_embeddings\.': 'patch_embed.',
+    r'embeddings\.predictor_embeddings': 'predictor_embed',
+    r'\battention\.': 'attn.', r'\bself_attn\.': 'attn.', r'\bcross_attn\.': 'xattn.',
+    r'\bself_attention_layers\.': 'blocks.',
+    r'\bcross_attention_layer\.': 'cross_attention_block.',
+    r'\bout_proj\b': 'proj', r'\blayer_norm(\d)': r'norm\1', r'^classifier': 'linear',
+}
+# What is one layer for us: our name, then those of its parts.
+FUSED = {'attn.qkv': ('attn.query', 'attn.key', 'attn.value'),
+         'attn.qkv ': ('attn.q_proj', 'attn.k_proj', 'attn.v_proj'),
+         'xattn.kv': ('xattn.k_proj', 'xattn.v_proj'), 'xattn.q': ('xattn.q_proj',)}
+
+
+def ours(theirs, blocks='blocks.', **names):
+    """The state of one of their networks under our names."""
+    state = {}
+    for key, value in theirs.state_dict().items():
+        for old, new in {**NAMES, r'^layer\.': blocks, **names}.items():
+            key = re.sub(old, new, key)
+        state[key] = value
+    for whole, parts in FUSED.items():
+        for first in [key for key in state if re.search(rf'\b{parts[0]}\.', key)]:
+            pieces = [state.pop(first.replace(parts[0], part)) for part in parts]
+            state[first.replace(parts[0], whole.strip())] = torch.cat(pieces)
+    return state
+
+
+def built(kind, variant, pixels, frames=64, **more):
+    """One of their networks, without the time that their start values take."""
+    config = vjepa2.VJEPA2Config(
+        crop_size=pixels, frames_per_clip=frames, hidden_size=variant.dim,
+        num_hidden_layers=variant.depth, num_attention_heads=variant.heads,
+        mlp_ratio=(variant.mlp + 0.5) / variant.dim, pred_hidden_size=96,
+        pred_num_attention_heads=3, pred_num_hidden_layers=2, pred_num_mask_tokens=3, **more)
+    with torch.device('meta'):
+        network = kind(config)
+    return network.to_empty(device='cpu')
+
+
+def clip_of(frames, height, width=None, batch=1):
+    return 4.0 * noise(batch, 3, frames, height, width or height)
+
+
+def error(got, expected):
+    return ((got - expected).abs().max() / expected.square().mean().sqrt()).item()
+
+
+def both_encoders(variant, pixels=256):
+    theirs = fill(built(vjepa2.VJEPA2Model, variant, pixels).encoder)
+    return theirs, same(theirs, variant)
+
+
+def same(theirs, variant):
+    """Our encoder with the parameters of theirs."""
+    with torch.device('meta'):
+        encoder = Encoder(variant)
+    encoder.load_state_dict(ours(theirs, layernorm='norm'), assign=True)
+    return encoder
+
+
+def features(theirs, clip):
+    return theirs(clip.transpose(1, 2)).last_hidden_state
+
+
+@pytest.mark.parametrize('size', ['large', 'huge', 'giant'])
+@torch.inference_mode()
+def test_features_of_every_size_are_the_same(size):
+    full = find_variant(size)
+    variant = Variant(size, full.dim, 1, full.heads, full.mlp)
+    theirs, encoder = both_encoders(variant, 64)
+    clip = clip_of(4, 64, batch=2)
+    assert error(encoder(clip).flatten(1, 3), features(theirs, clip)) < TOLERANCE
+
+
+@pytest.mark.parametrize(('frames', 'pixels'), [(2, 384), (8, 256), (16, 128), (64, 64)])
+@torch.inference_mode()
+def test_features_of_every_length_are_the_same(frames, pixels):
+    theirs, encoder = both_encoders(SMALL, pixels)
+    clip = clip_of(frames, pixels)
+    assert error(encoder(clip).flatten(1, 3), features(theirs, clip)) < TOLERANCE
+
+
+@pytest.mark.parametrize('shape', [(4, 64), (4, 96, 160)])
+@torch.inference_mode()
+def test_off_the_native_size_transformers_deviates_from_the_reference(shape):
+    """It numbers patches as if the clip had its configured size.
+
+    Those of the reference follow the clip; test_golden.py compares with them at such sizes.
+    """
+    theirs, encoder = both_encoders(SMALL, 256)
+    clip = clip_of(*shape)
+    assert error(encoder(clip).flatten(1, 3), features(theirs, clip)) > 1e-2
+
+
+@torch.inference_mode()
+def test_predictions_are_the_same():
+    theirs = fill(built(vjepa2.VJEPA2Model, SMALL, 64, 8).predictor)
+    state = ours(theirs, 'predictor_blocks.', layernorm='predictor_norm')
+    for number, token in enumerate(state.pop('embeddings.mask_tokens')):
+        state[f'mask_tokens.{number}'] = token
+    state = {re.sub(r'^proj', 'predictor_proj', key): value for key, value in state.items()}
+    predictor = Predictor(128, 96, 2, 3, masks=3).requires_grad_(False)
+    predictor.load_state_dict(state)
+    whole, keep = noise(2, 64, 128), some_tokens(2, 64, 40)
+    wanted = some_tokens(2, 64, 24, start=40)
+    expected = theirs(whole, [keep], [wanted]).last_hidden_state
+    context = torch.stack([tokens[index] for tokens, index in zip(whole, keep, strict=True)])
+    got = predictor(context, keep, wanted, (4, 4, 4), mask=1)  # the mask token they always use
+    assert error(got, expected) < TOLERANCE
+
+
+@torch.inference_mode()
+def test_class_scores_are_the_same_with_their_heads_and_epsilon():
+    """Their probes use the heads of the encoder and its epsilon; the reference has its own."""
+    model = fill(built(vjepa2.VJEPA2ForVideoClassification, SMALL, 64, 4, num_labels=7))
+    state = {key: value for key, value in ours(model).items() if not key.startswith('vjepa2.')}
+    probe = Classifier(128, 7, heads=2, eps=1e-6).requires_grad_(False)
+    probe.load_state_dict(state)
+    encoder = same(model.vjepa2.encoder, SMALL)
+    clip = clip_of(4, 64)
+    expected = model(clip.transpose(1, 2)).logits
+    assert error(probe(encoder(clip))['class'], expected) < TOLERANCE
+    published = Classifier(128, 7).requires_grad_(False)
+    published.load_state_dict(state)
+    assert error(published(encoder(clip))['class'], expected) > 1e-3
