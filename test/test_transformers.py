@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The transformers library computes the same from the same weights, where it is right.
 
-Needs `pip install transformers`; skipped without it. Errors are relative to the mean size of the
-numbers of an output.
+Needs `pip install transformers` (written with 5.23); skipped without it. Errors are relative to
+the mean size of the numbers of an output.
 """
 
 import re
