@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test clips of the world: pictures, truth that agrees with the plan, and no giveaways."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+
+from vjepa_ros.world.bank import TextureBank
+from vjepa_ros.world.clips import ClipWorld, WorldClips, soonest
+from vjepa_ros.world.plans import OUTCOME, WorldConfig
+from vjepa_ros.world.render import render
+from vjepa_ros.world.sampler import Sample
+from vjepa_ros.world.truth import Robot, Truth, truth
+
+SIZE = 48
+
+
+@pytest.fixture(scope='module')
+def bank() -> TextureBank:
+    return TextureBank.procedural(0, count=30, size=32)
+
+
+@pytest.fixture(scope='module')
+def world(bank) -> ClipWorld:
+    return ClipWorld(SIZE, 4, bank=bank, samples=1)
+
+
+@pytest.fixture(scope='module')
+def known(world) -> tuple[Sample, Truth]:
+    sample = world.sample(3, 320)
+    return sample, truth(sample.scenes, world.bank, (SIZE, SIZE), world.config.robot)
+
+
+@pytest.fixture(scope='module')
+def clips(world) -> WorldClips:
+    return world.clips(9, 90)
+
+
+def share(condition: torch.Tensor) -> float:
+    return condition.float().mean().item()
+
+
+@pytest.mark.parametrize(('size', 'frames'), [(32, 8), (48, 2)])
+def test_clips_have_the_size_and_length_asked_for(bank, size, frames):
+    clips = ClipWorld(size, frames, bank=bank, samples=1).clips(1, 3)
+    assert clips.frames.shape == (3, frames, size, size, 3)
+    assert clips.frames.dtype == torch.uint8
+    assert clips.truth.looming.shape == (3, size, size)
+    assert clips.contact_time.shape == clips.clearance.shape == clips.interval_s.shape == (3,)
+    assert clips.hold.dtype == torch.int64
+
+
+def test_clips_are_the_same_for_the_same_seed_and_count(world):
+    one, two = world.clips(4, 3), world.clips(4, 3)
+    assert torch.equal(one.frames, two.frames)
+    assert torch.equal(one.contact_time, two.contact_time)
+    assert not torch.equal(one.frames, world.clips(5, 3).frames)
+
+
+def test_a_sample_can_be_filmed_elsewhere(world):
+    sample = pickle.loads(pickle.dumps(world.sample(4, 3)))
+    assert torch.equal(world.film(sample).frames, world.clips(4, 3).frames)
+
+
+def test_geometry_does_not_depend_on_the_size_of_the_pictures(bank, world):
+    other = ClipWorld(SIZE * 2, 4, bank=bank).sample(4, 50).scenes
+    scenes = world.sample(4, 50).scenes
+    assert torch.equal(other.position, scenes.position)
+    torch.testing.assert_close(other.intrinsics[:, :2], 2 * scenes.intrinsics[:, :2])
+
+
+def test_a_slow_camera_shows_every_picture_twice(clips):
+    slow = clips.hold == 2
+    assert slow.sum() > 6
+    pairs = clips.frames[slow]
+    assert torch.equal(pairs[:, 0], pairs[:, 1])
+    assert torch.equal(pairs[:, 2], pairs[:, 3])
+    noisy = ~slow & (clips.scenes.read_noise > 2)
+    assert (clips.frames[noisy][:, 2] != clips.frames[noisy][:, 3]).flatten(1).any(1).all()
+
+
+def test_contacts_count_when_enough_of_the_picture_shows_them():
+    times = torch.full((1, 50, 40), torch.inf)
+    times[0, 0, 0] = 0.5
+    assert soonest(times).isinf().all()          # 0.1 % of 2000 pixels are two
+    times[0, 3, 1] = 0.7
+    assert soonest(times).tolist() == pytest.approx([0.7])
+
+
+def test_contact_and_clearance_are_those_of_the_truth(clips):
+    found = clips.contact_time.isfinite()
+    entering = clips.truth.enters.flatten(1).float().mean(1)
+    assert (entering[found] >= 0.001).all()
+    assert (clips.truth.enter_time.flatten(1).amin(1) <= clips.contact_time).all()
+    assert (clips.truth.clearance.flatten(1).amin(1) <= clips.clearance).all()
+    assert 0.5 < share(clips.clearance.isfinite()) < 0.95
+
+
+def test_truth_follows_the_plan(known):
+    sample, seen = known
+    contact = soonest(seen.enter_time)
+    planned = sample.planned_s.isfinite()
+    ratio = contact[planned] / sample.planned_s[planned]
+    assert ratio.median() == pytest.approx(1, abs=0.08)
+    assert share((ratio - 1).abs() < 0.35) > 0.75
+    # What is not planned hardly ever happens soon, whatever else stands in the scene.
+    assert share(contact[~planned] < 3) < 0.03
+    rest = sample.outcome == OUTCOME['rest']
+    assert contact[rest].isinf().all()
+
+
+def test_contact_times_are_balanced(known):
+    contact = soonest(known[1].enter_time)
+    shares = [share(contact < limit) for limit in (0.5, 1, 2, 3)]
+    assert 0.03 < shares[0] < 0.12
+    assert 0.10 < shares[1] < 0.25
+    assert 0.20 < shares[2] < 0.38
+    assert 0.32 < shares[3] < 0.46
+
+
+def test_in_about_one_in_six_clips_nothing_at_all_moves(known):
+    sample, seen = known
+    rest = sample.scenes.camera_velocity.norm(dim=-1) == 0
+    quiet = rest & (seen.looming.abs().flatten(1).amax(1) < 0.01)
+    assert 0.1 < share(quiet) < 0.22
+
+
+def test_what_moves_by_itself_is_seen_often_enough(known):
+    moving = known[1].moving.flatten(1).float().mean(1)
+    assert share(moving > 0.01) > 0.3
+    assert 0.02 < moving.mean() < 0.15
+    course = (known[1].enter_time < 3).flatten(1).float().mean(1)
+    assert 0.03 < course.mean() < 0.15
+
+
+def test_the_robot_of_the_configuration_decides_what_is_a_contact(bank, world):
+    wide = ClipWorld(SIZE, 4, bank=bank, config=WorldConfig(robot=Robot(half_width=0.6)))
+    sample = wide.sample(3, 60)
+    slim = truth(sample.scenes, bank, (SIZE, SIZE), world.config.robot)
+    broad = truth(sample.scenes, bank, (SIZE, SIZE), wide.config.robot)
+    assert share(broad.enters) > share(slim.enters)
+    far = soonest(broad.enter_time)
+    assert share(far[~sample.planned_s.isfinite()] < 3) < 0.05
+
+
+def area_under_curve(score: torch.Tensor, label: torch.Tensor) -> float:
+    above = score[label][:, None] - score[~label]
+    return ((above > 0).float() + 0.5 * (above == 0).float()).mean().item()
+
+
+def test_brightness_and_the_like_give_no_contact_away(bank):
+    world = ClipWorld(24, 4, bank=bank)
+    sample = world.sample(17, 320)
+    two = slice(2, None)
+    grey = render(sample.scenes, bank, (24, 24), frames=two, samples=1).float().mean(-1)
+    newest, change = grey[:, -1], (grey[:, -1] - grey[:, 0]).abs()
+    scores = {
+        'brightness': newest.mean((1, 2)), 'contrast': newest.std((1, 2)),
+        'mean change': change.mean((1, 2)), 'largest change': change.amax((1, 2)),
+        'sharpness': (newest[:, 1:] - newest[:, :-1]).abs().mean((1, 2)),
+        'interval': sample.scenes.interval_s, 'noise': sample.scenes.read_noise,
+        'height': sample.scenes.camera_position[:, -1, 1],
+        'shapes': sample.scenes.alive.float().sum(1)}
+    known = truth(sample.scenes, bank, (24, 24), world.config.robot)
+    label = soonest(known.enter_time) < 3
+    for name, score in scores.items():
+        # With 120 contacts among 320 clips chance alone spreads by 0.034.
+        assert 0.37 < area_under_curve(score, label) < 0.66, name
+
+
+def test_pictures_are_neither_dark_nor_empty(clips):
+    grey = clips.frames[:, -1].float().mean(-1)
+    assert 60 < grey.mean() < 160
+    assert share(grey.mean((1, 2)) < 20) < 0.04
+    assert share(grey.std((1, 2)) > 15) > 0.7

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures of the renderer: they show what the truth says, and repeat exactly."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from render_scenes import (
+    BOX,
+    CARD,
+    CHECKED,
+    CYLINDER,
+    ELLIPSOID,
+    HOLED,
+    NOISY,
+    SAMPLE,
+    SIZE,
+    STRIPED,
+    WHITE,
+    Camera,
+    Thing,
+    joined,
+    plain_bank,
+    scene,
+)
+
+from vjepa_ros.world import render as module
+from vjepa_ros.world.atlas import pack
+from vjepa_ros.world.render import render
+from vjepa_ros.world.scene import GROUND, Scenes
+from vjepa_ros.world.sensor import expose
+from vjepa_ros.world.trace import trace
+from vjepa_ros.world.truth import truth
+
+MIDDLE = (60, 80)
+CROWD = (*SAMPLE, Thing(BOX, (1.2, -1.0, 7.0), (0.3, 1.0, 3.0), yaw=-0.2, tile_m=0.7),
+         Thing(ELLIPSOID, (-1.6, -0.3, 2.2), (0.2, 0.3, 0.2)))
+
+
+def frames(scenes: Scenes, size: tuple[int, int] = SIZE, **options: object) -> np.ndarray:
+    """Frames (T, H, W, 3) of one scene."""
+    return render(scenes, plain_bank(), size, **options)[0].numpy()
+
+
+def batch_frames(scenes: Scenes, samples: int = 2) -> torch.Tensor:
+    """What a GPU would draw, drawn on the CPU."""
+    with torch.inference_mode():
+        return module._batch(scenes, plain_bank(), SIZE, slice(None), samples, trace, expose)
+
+
+# -- shapes and motion ----------------------------------------------------------------------------
+
+@pytest.mark.parametrize('camera', [
+    Camera(velocity=(0.4, 0.0, 0.8)), Camera(velocity=(0.0, 0.0, 1.0), spin=(0.0, 0.6, 0.0)),
+    Camera(velocity=(0.2, 0.0, 0.5), spin=(0.3, -0.4, 0.5), distortion=(-0.08, 0.01),
+           field=90.0)], ids=['drives', 'turns', 'all_axes_and_lens'])
+def test_the_frame_before_warped_by_the_flow_is_the_newest_frame(camera):
+    scenes = scene(SAMPLE, camera, interval_s=0.05, sun=torch.zeros(1), ambient=torch.ones(1))
+    old, new = frames(scenes).astype(np.float32)
+    found = truth(scenes, plain_bank(), SIZE)
+    flow = 0.05 * found.flow[0].numpy()
+    columns, rows = np.meshgrid(np.arange(SIZE[0], dtype=np.float32),
+                                np.arange(SIZE[1], dtype=np.float32))
+    warped = cv2.remap(old, columns - flow[..., 0], rows - flow[..., 1], cv2.INTER_LINEAR,
+                       borderMode=cv2.BORDER_CONSTANT, borderValue=(-1, -1, -1))
+    shape = found.shape[0].numpy()
+    edge = cv2.dilate((cv2.morphologyEx(shape, cv2.MORPH_GRADIENT, np.ones((3, 3))) != 0
+                       ).astype(np.uint8), np.ones((9, 9))) > 0
+    near = found.depth[0].numpy() < 8
+    use = ~edge & near & (warped[..., 0] >= 0) & (shape != -2)
+    assert use.sum() > 3000
+    error, change = (np.abs(a - new).mean(-1)[use] for a in (warped, old))
+    assert np.median(error) < 0.25 * np.median(change)
+    assert error.mean() < 0.4 * change.mean()
+
+
+def test_a_box_grows_as_its_looming_says():
+    box = Thing(BOX, (0.0, -0.6, 3.0), (0.4, 0.4, 0.4), texture=WHITE)
+    dark = torch.zeros(1, 3)
+    size = (800, 90)
+    scenes = scene([box], Camera(velocity=(0.0, 0.0, 1.0)), interval_s=0.1, size=size,
+                   ground_tint=dark, sky_top=dark, sky_horizon=dark, sun=torch.zeros(1),
+                   ambient=torch.ones(1))
+    light = (frames(scenes, size)[:, 45, :, 0] / 255.0) ** 2
+    old, new = light.sum(-1) / light[:, 400]
+    looming = float(truth(scenes, plain_bank(), size).looming[0, 45, 400])
+    assert looming == pytest.approx(1 / 2.6, rel=1e-4)
+    # The front was 2.7 m away and is 2.6 m away; edges are exact to a third of a pixel.
+    assert math.log(new / old) == pytest.approx(math.log(2.7 / 2.6), rel=0.06)
+    assert math.log(new / old) / 0.1 == pytest.approx(looming, rel=0.08)
+
+
+def test_a_shape_covers_the_pixels_its_corners_span():
+    box = Thing(BOX, (0.3, -0.7, 3.0), (0.5, 0.3, 0.25))
+    scenes = scene([box], Camera(at=(0.0, -0.7, 0.0)))
+    shape = truth(scenes, plain_bank(), SIZE).shape[0]
+    rows, columns = torch.nonzero(shape == 0, as_tuple=True)
+    fx, _, cx, cy = (float(v) for v in scenes.intrinsics[0])
+    scale = fx / 2.75
+    for found, expected in ((columns.min(), cx - 0.2 * scale), (columns.max(), cx + 0.8 * scale),
+                            (rows.min(), cy - 0.3 * scale), (rows.max(), cy + 0.3 * scale)):
+        assert abs(float(found) - expected) < 1.0
+
+
+def test_narrow_windows_change_nothing():
+    """Drawing shape by shape within rectangles gives what trying all shapes everywhere gives."""
+    for camera in (Camera(pitch=-0.1), Camera(at=(0.0, -0.9, 2.0), yaw=0.6, roll=0.3),
+                   Camera(field=100.0, distortion=(-0.08, 0.01))):
+        scenes = scene(CROWD, camera, shutter=torch.full((1,), 0.4),
+                       shadow=torch.full((1,), 0.9))
+        fast, whole = render(scenes, plain_bank(), SIZE), batch_frames(scenes)
+        gap = (fast.int() - whole.int()).abs().float()
+        assert gap.mean() < 0.6           # bilinear weights of 5 bits, and rounding
+        assert (gap.amax(-1) > 8).float().mean() < 2e-3
+        assert whole.float().std() > 15
+
+
+def test_motion_blur_follows_the_shutter():
+    bar = Thing(BOX, (0.0, -0.6, 3.0), (0.2, 0.6, 0.1), (3.0, 0.0, 0.0), texture=WHITE)
+    dark = torch.zeros(1, 3)
+    sharp, blurred = (frames(scene([bar], ground_tint=dark, sky_top=dark, sky_horizon=dark,
+                                   shutter=torch.full((1,), s)), samples=4)[1, MIDDLE[0], :, 0]
+                      for s in (0.0, 0.5))
+    between = [((line > 10) & (line < 0.9 * line.max())).sum() for line in (sharp, blurred)]
+    assert between[0] <= 2
+    # 3 m/s for half of 0.1 s at 2.9 m are about 6 px, at both edges, in four steps.
+    assert 6 <= between[1] <= 14
+    light = [(line.astype(float) ** 2).sum() for line in (sharp, blurred)]
+    assert light[0] == pytest.approx(light[1], rel=0.05)
+
+
+def test_edges_are_smooth_and_far_textures_do_not_flicker():
+    tilted = Thing(CARD, (0.0, -0.6, 3.0), (0.7, 0.5, 0.001), texture=WHITE)
+    dark = torch.zeros(1, 3)
+    picture = frames(scene([tilted], Camera(roll=0.2), ground_tint=dark, sky_top=dark,
+                           sky_horizon=dark))[1, ..., 0]
+    bright = int(picture.max())
+    assert ((picture > 0.2 * bright) & (picture < 0.8 * bright)).sum() > 60
+    # Fine stripes on the ground turn into even grey far away, however the camera creeps on.
+    stripes = scene([], Camera(velocity=(0.11, 0.0, 0.07)), frames=4,
+                    ground_texture=torch.tensor([STRIPED]), ground_tile_m=torch.full((1,), 1.0))
+    far = frames(stripes)[:, 63:68, :, 0].astype(float)
+    near = frames(stripes)[:, 100:, :, 0].astype(float)
+    assert far.std(0).mean() < 2.0
+    assert far.std() < 4.0 < near.std()
+
+
+def test_textures_keep_their_size_in_metres():
+    wall = Thing(BOX, (0.0, -1.0, 2.5), (4.0, 1.0, 0.5), texture=CHECKED, tile_m=0.8)
+    line = frames(scene([wall], Camera(at=(0.0, -1.0, 0.0))))[1, 57, :, 0].astype(float)
+    changes = np.flatnonzero(np.diff(line > line.mean()))
+    # Eight squares per repeat: 0.1 m each, at 2 m.
+    expected = 0.1 * float(scene().intrinsics[0, 0]) / 2.0
+    assert np.diff(changes).mean() == pytest.approx(expected, rel=0.03)
+
+
+def test_cards_show_their_pictures_upright_and_not_mirrored():
+    image = np.zeros((64, 64, 4), np.uint8)
+    image[..., 3] = 255
+    image[:32, 32:, 0] = 255                                    # red in the upper right
+    bank = replace(plain_bank(), atlas=pack([image, image]))
+    for thing in (Thing(CARD, (0.0, -0.6, 3.0), (0.5, 0.5, 0.001), texture=0),
+                  Thing(BOX, (0.0, -0.6, 3.5), (0.5, 0.5, 0.5), texture=0)):
+        picture = render(scene([thing], ground_texture=torch.tensor([0]),
+                               ambient=torch.ones(1)), bank, SIZE)[0, 1]
+        red = picture[45:75, 65:95, 0].float()
+        assert red[:12, 18:].min() > 200
+        assert red[18:].max() < 60 and red[:, :12].max() < 60
+
+
+# -- light ----------------------------------------------------------------------------------------
+
+def test_a_face_towards_the_sun_is_lighter_and_its_shadow_dark():
+    box = Thing(BOX, (0.0, -0.4, 3.5), (0.4, 0.4, 0.4), texture=WHITE)
+    sun = torch.nn.functional.normalize(torch.tensor([[-0.7, -0.6, -0.2]]), dim=1)
+    camera = Camera(at=(0.0, -1.5, 0.0), pitch=-0.35)
+    scenes = scene([box], camera, sun_direction=sun, shadow=torch.ones(1),
+                   ground_texture=torch.tensor([WHITE]))
+    picture = frames(scenes)[1, ..., 0].astype(float)
+    found = truth(scenes, plain_bank(), SIZE)
+    ground = (found.shape[0] == GROUND).numpy()
+    ray = np.argwhere(ground & (np.abs(found.depth[0].numpy() - 3.6) < 0.3))
+    left = [picture[r, c] for r, c in ray if c < 55]
+    right = [picture[r, c] for r, c in ray if 95 < c < 105]
+    assert np.median(right) < 0.75 * np.median(left)            # the sun is on the left
+    ambient_only = frames(replace(scenes, sun=torch.zeros(1)))[1, ..., 0].astype(float)
+    assert (picture - ambient_only)[ground].max() > 40
+    assert (picture >= ambient_only - 1).all()
+
+
+def test_fog_swallows_what_is_far():
+    walls = (Thing(BOX, (-1.0, -1.0, 3.5), (0.8, 1.0, 0.5)),
+             Thing(BOX, (6.0, -1.0, 30.5), (5.0, 4.0, 0.5)))
+    fog = torch.full((1, 3), 0.7)
+    picture = frames(scene(walls, fog_per_m=torch.full((1,), 0.15), fog_color=fog))[1]
+    clear = frames(scene(walls))[1]
+    shape = truth(scene(walls), plain_bank(), SIZE).shape[0].numpy()
+    near, far = (np.abs(picture[shape == n].astype(float) - 0.7 * 255) for n in (0, 1))
+    assert far.mean() < 4
+    assert near.mean() > 10
+    assert clear[shape == 1].std() > 3 * picture[shape == 1].std()
+
+
+# -- repetition -----------------------------------------------------------------------------------
+
+def noisy(**changes: object) -> Scenes:
+    strong = torch.full((1,), 4.0)
+    return scene(CROWD, Camera(velocity=(0.0, 0.0, 1.0)), frames=3, read_noise=strong,
+                 shot_noise=strong, jpeg=torch.full((1,), 0.5), shutter=torch.full((1,), 0.3),
+                 blur_px=torch.full((1,), 0.6), **changes)
+
+
+def test_the_same_scenes_give_the_same_pictures():
+    first, second = frames(noisy()), frames(noisy())
+    assert np.array_equal(first, second)
+    other = frames(noisy(seed=torch.tensor([8])))
+    assert not np.array_equal(first, other)
+    assert np.abs(first.astype(float) - other).mean() < 8       # only its noise differs
+    assert not np.array_equal(first[0] - first[1], np.zeros_like(first[0]))
+
+
+@pytest.mark.parametrize('draw', [batch_frames, lambda s: render(s, plain_bank(), SIZE)],
+                         ids=['whole', 'single'])
+def test_pictures_do_not_depend_on_the_batch(draw):
+    one, two = noisy(), noisy(seed=torch.tensor([99]), exposure=torch.full((1, 3), 0.7))
+    both, swapped = draw(joined(one, two)), draw(joined(two, one))
+    alone = draw(one)
+    assert (both[0].int() - swapped[1].int()).abs().max() <= 1
+    assert (both[0].int() - alone[0].int()).abs().max() <= 1
+    assert (both[0].int() - both[1].int()).abs().float().mean() > 5
+
+
+def test_some_frames_are_those_of_all_frames():
+    scenes = noisy()
+    whole = frames(scenes)
+    assert np.array_equal(frames(scenes, frames=slice(1, 3)), whole[1:3])
+    assert np.array_equal(frames(scenes, frames=slice(2, None)), whole[2:])
+
+
+def test_a_texture_may_change_from_frame_to_frame():
+    wall = Thing(BOX, (0.0, -1.0, 2.5), (4.0, 1.5, 0.5), texture=WHITE)
+    scenes = scene([wall])
+    changing = replace(scenes, texture=torch.tensor([[[WHITE], [CHECKED]]]))
+    picture = frames(changing)
+    assert picture[0][40:80].std() < 3 < picture[1][40:80].std()
+
+
+def test_shapes_without_any_size_do_no_harm():
+    flat = (Thing(CARD, (0.0, -0.6, 3.0), (0.5, 0.5, 0.0), texture=CHECKED),
+            Thing(CARD, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), alive=False),
+            Thing(BOX, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), alive=False),
+            Thing(ELLIPSOID, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), alive=False))
+    scenes = scene(flat)
+    for picture in (render(scenes, plain_bank(), SIZE), batch_frames(scenes)):
+        seen = picture[0, 1, 50:70, 70:90, 0]
+        assert seen.min() < 30 and seen.max() > 150         # the checks of the card
+    assert set(truth(scenes, plain_bank(), SIZE).shape.unique().tolist()) == {-2, -1, 0}
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(ValueError, match='samples must be one of'):
+        render(scene(), plain_bank(), SIZE, samples=3)
+
+
+@pytest.mark.skipif(shutil.which('g++') is None and shutil.which('clang++') is None,
+                    reason='torch.compile needs a C++ compiler on the CPU')
+def test_a_compiled_frame_is_the_same():
+    things = (Thing(BOX, (-0.6, -0.4, 3.0), (0.3, 0.4, 0.3), yaw=0.5),
+              Thing(ELLIPSOID, (0.4, -0.4, 2.5), (0.2, 0.3, 0.2)),
+              Thing(CYLINDER, (0.9, -0.5, 3.5), (0.2, 0.5, 0.2), texture=NOISY),
+              Thing(CARD, (0.0, -0.7, 5.0), (0.6, 0.7, 0.001), texture=HOLED))
+    scenes = scene(things, Camera(velocity=(0.0, 0.0, 1.0)))
+    size = (48, 36)
+    scenes = replace(scenes, intrinsics=scenes.intrinsics * 0.3)
+    with torch.inference_mode():
+        plain = module._batch(scenes, plain_bank(), size, slice(None), 1, trace, expose)
+    compiled = render(scenes, plain_bank(), size, samples=1, compile=True)
+    gap = (plain.int() - compiled.int()).abs()
+    assert (gap > 1).float().mean() < 0.01
+    assert plain.float().std() > 15

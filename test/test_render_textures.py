@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Textures: they are painted the same every time, repeat without a seam, and shrink cleanly."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from vjepa_ros.world import bank as module
+from vjepa_ros.world.atlas import Atlas, fetch, opacity, pack
+from vjepa_ros.world.bank import PAINTERS, TextureBank
+from vjepa_ros.world.people import WALK_STEPS, walk
+from vjepa_ros.world.surfaces import MATERIALS
+
+SIZE = 64
+
+
+@pytest.fixture(scope='module')
+def bank() -> TextureBank:
+    return TextureBank.procedural(3, count=30, size=SIZE)
+
+
+def image_of(atlas: Atlas, index: int) -> np.ndarray:
+    """The largest size of a texture, RGBA."""
+    column, row = (int(v) + 1 for v in atlas.origin(torch.tensor(index)))
+    texels = atlas.texels[row:row + atlas.size, column:column + atlas.size].contiguous()
+    return texels.numpy().view(np.uint8).reshape(atlas.size, atlas.size, 4)
+
+
+def at(atlas: Atlas, index: int, u: torch.Tensor, v: torch.Tensor, level_u: float,
+       level_v: float, fast: bool = False) -> torch.Tensor:
+    """Colours at places, (..., 4) in 0..1."""
+    origin = tuple(o.expand(u.shape) for o in atlas.origin(torch.tensor(index)))
+    return fetch(atlas, origin, u, v, torch.full_like(u, level_u), torch.full_like(u, level_v),
+                 fast)
+
+
+@pytest.mark.parametrize('name', PAINTERS)
+def test_every_painter_paints_the_same_from_the_same_seed(name):
+    for painter in set(PAINTERS[name]):
+        first, second, other = (painter(np.random.default_rng(s), SIZE) for s in (1, 1, 2))
+        assert first.shape in ((SIZE, SIZE, 3), (SIZE, SIZE, 4))
+        assert np.isfinite(first).all()
+        assert np.array_equal(first, second)
+        assert not np.array_equal(first, other)
+        # Scenes tint surfaces; black or glaring ones could not be tinted.
+        assert 15 < first[..., :3].mean() < 250
+
+
+@pytest.mark.parametrize('name', MATERIALS)
+def test_surfaces_repeat_without_a_seam(name):
+    for painter in set(MATERIALS[name]):
+        image = painter(np.random.default_rng(4), 128)
+        for axis in (0, 1):
+            steps = np.abs(np.diff(image, axis=axis)).mean((1 - axis, 2))
+            seam = np.abs(np.take(image, 0, axis) - np.take(image, -1, axis)).mean()
+            assert seam <= 1.3 * steps.max() + 1.0, painter.__name__
+
+
+def test_a_bank_has_every_group_and_people_who_walk(bank):
+    assert set(bank.groups) == {*PAINTERS, 'walker'}
+    assert all(len(numbers) >= 1 for numbers in bank.groups.values())
+    assert all(len(pictures) == WALK_STEPS for pictures in bank.walks)
+    assert set(bank.groups['walker']) == {n for w in bank.walks for n in w}
+    for part in (bank.surfaces, bank.grounds, bank.cards_people, bank.cards_vehicles, bank.skies):
+        assert part and max(part) < len(bank)
+    again = TextureBank.procedural(3, count=30, size=SIZE)
+    assert torch.equal(bank.atlas.texels, again.atlas.texels)
+    assert not torch.equal(bank.atlas.texels,
+                           TextureBank.procedural(4, count=30, size=SIZE).atlas.texels)
+
+
+def test_what_stands_on_cards_has_holes_and_a_foot(bank):
+    for name in ('person', 'tree', 'car_rear', 'car_front', 'car_side', 'walker'):
+        for index in bank.groups[name]:
+            solid = image_of(bank.atlas, index)[..., 3] > 127
+            assert 0.1 < solid.mean() < 0.97, name
+            assert solid[-4:].any(), f'{name} does not stand on the ground'
+            assert not solid[:, 0].all() and not solid[0].all()
+
+
+def test_a_walking_cycle_closes():
+    pictures = walk(np.random.default_rng(1), 96)
+    gaps = [np.abs(a[..., 3] - b[..., 3]).mean()
+            for a, b in zip(pictures, [*pictures[1:], pictures[0]], strict=True)]
+    assert max(gaps) < 2.5 * min(gaps)
+
+
+def test_fetching_is_bilinear_wraps_and_squares(bank):
+    index = bank.groups['wall'][0]
+    image = image_of(bank.atlas, index).astype(np.float32) / 255
+    generator = torch.Generator().manual_seed(1)
+    u, v = 6 * torch.rand(2, 40, 50, generator=generator) - 3
+    wide = np.pad(image, ((2, 2), (2, 2), (0, 0)), 'wrap')
+    x, y = ((w - torch.floor(w)).numpy() * SIZE + 1.5 for w in (u, v))
+    expected = cv2.remap(wide, x.astype(np.float32), y.astype(np.float32), cv2.INTER_LINEAR) ** 2
+    for fast in (False, True):
+        found = at(bank.atlas, index, u, v, -3.0, -1.0, fast).numpy()
+        assert np.abs(found - expected).max() < 0.03
+
+
+@pytest.mark.parametrize(('level_u', 'level_v'), [(3.0, 3.0), (2.0, 4.0), (4.0, 1.0)])
+def test_smaller_sizes_are_means(bank, level_u, level_v):
+    index = bank.groups['ground'][0]
+    image = image_of(bank.atlas, index).astype(np.float64)
+    across, down = int(2 ** level_u), int(2 ** level_v)
+    means = image.reshape(SIZE // down, down, SIZE // across, across, 4).mean((1, 3))
+    v, u = torch.meshgrid(*((torch.arange(n) + 0.5) / n for n in means.shape[:2]), indexing='ij')
+    found = 255 * at(bank.atlas, index, u, v, level_u, level_v).sqrt().numpy()
+    assert np.abs(found - means).max() < 1.2
+
+
+def test_both_ways_of_fetching_agree_at_all_sharpnesses(bank):
+    generator = torch.Generator().manual_seed(2)
+    u, v, a, b = torch.rand(4, 60, 60, generator=generator)
+    origin = tuple(o.expand(u.shape) for o in bank.atlas.origin(torch.tensor(5)))
+    levels = 9 * a - 1, 9 * b - 1
+    slow, fast = (fetch(bank.atlas, origin, 4 * u, 4 * v, *levels, f) for f in (False, True))
+    assert (slow - fast).abs().max() < 0.03
+    assert slow.std() > 0.01
+
+
+def test_colours_do_not_bleed_out_of_holes():
+    image = np.zeros((SIZE, SIZE, 4), np.uint8)
+    image[16:48, 16:48] = 255                       # white, solid, in black nothing
+    atlas = pack([image])
+    u = torch.linspace(0.24, 0.76, 30)[None]    # a little over the edge
+    v = torch.full_like(u, 0.5)
+    for level in (0.0, 2.0, 4.0):
+        assert at(atlas, 0, u, v, level, level)[..., :3].min() > 0.98
+    origin = tuple(o.expand(u.shape) for o in atlas.origin(torch.tensor(0)))
+    inside = 0.5 + 0.9 * (u - 0.5)
+    assert opacity(atlas, origin, inside, v, torch.zeros_like(u)).min() > 250
+    assert opacity(atlas, origin, 0.1 * u, v, torch.zeros_like(u)).max() < 5
+
+
+def test_pictures_of_wrong_sizes_are_refused():
+    with pytest.raises(ValueError, match='power of two'):
+        pack([np.zeros((48, 48, 4), np.uint8)])
+    with pytest.raises(ValueError, match='RGBA squares'):
+        pack([np.zeros((64, 64, 3), np.uint8)])
+
+
+def test_photographs_become_textures(tmp_path):
+    rng = np.random.default_rng(1)
+    (tmp_path / 'deep').mkdir()
+    for name, colour in (('a.png', (0, 0, 220)), ('deep/b.jpg', (0, 220, 0))):
+        photo = np.uint8(np.clip(rng.normal(0, 9, (90, 140, 3)) + colour, 0, 255))
+        assert cv2.imwrite(str(tmp_path / name), photo)
+    bank = TextureBank.from_folder([tmp_path], seed=1, crops=6, count=30, size=SIZE)
+    plain = TextureBank.procedural(1, count=30, size=SIZE)
+    assert len(bank) == len(plain) + 6
+    photos = range(len(plain), len(bank))
+    grouped = [n for numbers in bank.groups.values() for n in numbers if n in photos]
+    assert set(grouped) == set(photos) and len(grouped) == 12
+    means = [image_of(bank.atlas, n)[..., :3].mean((0, 1)) for n in photos]
+    assert sum(m[0] > 150 > m[1] for m in means) == 3       # RGB, not BGR
+    assert sum(m[1] > 150 > m[0] for m in means) == 3
+    first = image_of(bank.atlas, photos[0])
+    assert np.array_equal(first, first[:, ::-1]) and np.array_equal(first, first[::-1])
+
+
+def test_a_folder_without_photographs_is_an_error(tmp_path):
+    (tmp_path / 'notes.txt').write_text('nothing')
+    with pytest.raises(ValueError, match='no images in'):
+        TextureBank.from_folder([tmp_path], count=30, size=SIZE)
+    (tmp_path / 'broken.png').write_bytes(b'nothing')
+    with pytest.raises(ValueError, match=r'cannot read the image .*broken\.png'):
+        TextureBank.from_folder([tmp_path], count=30, size=SIZE)
+
+
+def test_groups_share_the_textures_as_the_table_says():
+    assert set(module._SHARES) == set(PAINTERS)
+    assert sum(module._SHARES.values()) == pytest.approx(100, abs=12)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A world that is drawn in a moment: a wall of noise that comes nearer or goes away.
+
+Stands in for `ClipWorld` where a test is about training and not about pictures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vjepa_ros.world.clips import WorldClips
+from vjepa_ros.world.plans import WorldConfig
+from vjepa_ros.world.truth import Truth
+
+
+@dataclass(frozen=True)
+class TinySample:
+    """What is drawn: noise (B, 3, 12, 12), interval [s] and expansion per interval, (B,)."""
+
+    texture: Tensor
+    interval_s: Tensor
+    expansion: Tensor
+
+
+class TinyWorld:
+    """Has the interface of `ClipWorld` that training uses."""
+
+    def __init__(self, size: int = 32, num_frames: int = 4, device: str = 'cpu', bank=None,
+                 config: WorldConfig | None = None, compile: bool = False) -> None:
+        self.size, self.num_frames, self.bank = size, num_frames, bank or 'bank'
+        self.device = torch.device(device)
+        self.config = config or WorldConfig()
+        self.filmed: list[int] = []      # clips of each film, for the tests
+
+    def sample(self, seed: int, count: int) -> TinySample:
+        random = torch.Generator().manual_seed(seed)
+        return TinySample(torch.rand(count, 3, 12, 12, generator=random),
+                          0.05 + 0.45 * torch.rand(count, generator=random),
+                          0.3 * (torch.rand(count, generator=random) - 0.4))
+
+    def film(self, sample: TinySample) -> WorldClips:
+        count, side = len(sample.interval_s), self.size
+        self.filmed.append(count)
+        back = torch.arange(self.num_frames) - (self.num_frames - 1)
+        distance = torch.exp(-sample.expansion[:, None] * back)             # B T
+        line = torch.linspace(-0.6, 0.6, side)
+        x, y = torch.meshgrid(line, line, indexing='xy')
+        grid = torch.stack((x, y), -1) * distance[..., None, None, None]    # B T S S 2
+        texture = sample.texture.repeat_interleave(self.num_frames, 0)
+        drawn = F.grid_sample(texture, grid.flatten(0, 1), padding_mode='reflection',
+                              align_corners=False)
+        frames = (255 * drawn).round().to(torch.uint8).permute(0, 2, 3, 1)
+        rate = (sample.expansion / sample.interval_s)[:, None, None].expand(-1, side, side)
+        contact = torch.where(rate > 0.02, 1 / rate.clamp(min=1e-3), torch.inf)
+        moving = torch.zeros(count, side, side, dtype=torch.bool)
+        moving[:, :, :side // 2] = (sample.texture[:, 0, 0, 0] > 0.5)[:, None, None]
+        truth = Truth(depth=contact, looming=rate, moving=moving, flow=torch.zeros(1),
+                      time_to_contact=contact, enters=contact.isfinite(), enter_time=contact,
+                      clearance=contact, shape=torch.zeros(1))
+        unknown = torch.zeros(count, dtype=torch.long)
+        return WorldClips(frames.unflatten(0, (count, -1)), sample.interval_s, unknown + 1, truth,
+                          None, contact[:, 0, 0], contact[:, 0, 0], unknown, unknown)
+
+    def clips(self, seed: int, count: int) -> WorldClips:
+        return self.film(self.sample(seed, count))

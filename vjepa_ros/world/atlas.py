@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep all textures in one image and fetch from it at the right sharpness.
+
+Every texture has S x S texels and is stored at combinations of S, S/2, S/4 .. 1 columns and
+rows: a floor that is seen at a flat angle shrinks far more in one direction than in the other.
+A cell of the atlas holds one texture; sizes follow one another from left to right and from top
+to bottom, each with a border of one texel that repeats the opposite edge.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+import torch
+from torch import Tensor
+
+_MOST_STRETCH = 3  # sharper at most by 2^3 in one direction than in the other
+_SQUARES = (np.arange(256, dtype=np.float32) / 255) ** 2
+
+
+class Atlas(NamedTuple):
+    """Packed textures.
+
+    ``texels`` (rows, columns) int32, four 8-bit parts red, green, blue, opacity each;
+    ``size`` S; ``per_row`` cells beside one another.
+    """
+
+    texels: Tensor
+    size: int
+    per_row: int
+
+    @property
+    def cell(self) -> int:
+        return cell_size(self.size)
+
+    def origin(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Column and row of the cells of textures, float32."""
+        row = torch.div(index, self.per_row, rounding_mode='floor')
+        return ((index - row * self.per_row).float() * self.cell, row.float() * self.cell)
+
+
+def cell_size(size: int) -> int:
+    return 2 * size - 1 + 2 * (int(math.log2(size)) + 1)
+
+
+def _halved(image: np.ndarray, axis: int) -> np.ndarray:
+    """Means of neighbouring rows (axis 0) or columns (axis 1)."""
+    return (image[::2] + image[1::2]) / 2 if axis == 0 else (image[:, ::2] + image[:, 1::2]) / 2
+
+
+def pack(images: list[np.ndarray]) -> Atlas:
+    """Atlas of square RGBA uint8 images that all have the same power of two as their side."""
+    size = images[0].shape[0]
+    if size & (size - 1) or any(i.shape != (size, size, 4) for i in images):
+        raise ValueError(f'textures must be RGBA squares with a power of two as their side, got '
+                         f'{sorted({i.shape for i in images})}')
+    levels = int(math.log2(size)) + 1
+    cell = cell_size(size)
+    per_row = math.ceil(math.sqrt(len(images)))
+    rows = math.ceil(len(images) / per_row)
+    sheet = np.zeros((rows * cell, per_row * cell, 4), np.uint8)
+    for number, image in enumerate(images):
+        x0, y0 = (number % per_row) * cell, (number // per_row) * cell
+        low = _filled(image)
+        low[..., :3] *= _weight(low)
+        y = y0
+        for down in range(levels):
+            small, x = low, x0
+            for across in range(levels):
+                if abs(across - down) <= _MOST_STRETCH + 1:
+                    _store(sheet[y:, x:], small)
+                x += small.shape[1] + 2
+                small = _halved(small, 1) if across < levels - 1 else small
+            y += low.shape[0] + 2
+            low = _halved(low, 0) if down < levels - 1 else low
+    texels = torch.from_numpy(sheet.view(np.int32)[..., 0])
+    return Atlas(texels, size, per_row)
+
+
+def _weight(image: np.ndarray) -> np.ndarray:
+    """How much colours count in means: by their opacity, so that nothing bleeds out of holes."""
+    return image[..., 3:] * (0.998 / 255) + 0.002
+
+
+def _filled(image: np.ndarray) -> np.ndarray:
+    """RGBA float32 with the colours of the surroundings in holes."""
+    out = image.astype(np.float32)
+    solid = out[..., 3] / 255
+    colours = out[..., :3] * solid[..., None]
+    open_part = solid < 0.02
+    for spread in (1, 4, 16) if open_part.any() and not open_part.all() else ():
+        cover = cv2.GaussianBlur(solid, (0, 0), spread)
+        near = open_part & (cover > 1e-3)
+        out[near, :3] = (cv2.GaussianBlur(colours, (0, 0), spread)[near]
+                         / cover[near][:, None])
+        open_part = open_part & ~near
+    return out
+
+
+def _store(sheet: np.ndarray, image: np.ndarray) -> None:
+    """Write one size of a texture (colours times weight) with its border into ``sheet``."""
+    plain = np.concatenate((image[..., :3] / _weight(image), image[..., 3:]), -1)
+    part = np.clip(plain + 0.5, 0, 255).astype(np.uint8)
+    rows, columns = part.shape[:2]
+    sheet[:rows + 2, :columns + 2] = np.pad(part, ((1, 1), (1, 1), (0, 0)), 'wrap')
+
+
+def _place(share: Tensor, level: Tensor, size: int) -> Tensor:
+    """Coordinate within a cell of a place 0..1 of a texture at an integer level."""
+    width = torch.exp2(-level) * size
+    return (2 * size + 0.5) - 2 * width + 2 * level + share * width
+
+
+def _bilinear(texels: Tensor, x: Tensor, y: Tensor, parts: tuple[int, ...]) -> Tensor:
+    """(..., len(parts)) float 0..255 at places of the atlas; parts 0..3 are red .. opacity."""
+    x0, y0 = torch.floor(x), torch.floor(y)
+    fx, fy = (x - x0)[..., None], (y - y0)[..., None]
+    columns = texels.shape[1]
+    flat = texels.reshape(-1)
+    # Places that are no numbers (bodies without any size) must not stop a device.
+    at = (y0.long() * columns + x0.long()).clamp(0, flat.shape[0] - columns - 2)
+
+    def corner(offset: int) -> Tensor:
+        packed = flat[at + offset]
+        return torch.stack([((packed >> (8 * part)) & 255).float() for part in parts], -1)
+
+    top = torch.lerp(corner(0), corner(1), fx)
+    return torch.lerp(top, torch.lerp(corner(columns), corner(columns + 1), fx), fy)
+
+
+def _remap(texels: Tensor, x: Tensor, y: Tensor) -> np.ndarray:
+    """As ``_bilinear`` for one frame on the CPU, uint8 (rows, columns, 4), many times faster."""
+    sheet = texels.numpy().view(np.uint8).reshape(*texels.shape, 4)
+    return cv2.remap(sheet, *(v.reshape(-1, v.shape[-1]).numpy() for v in (x, y)),
+                     cv2.INTER_LINEAR)
+
+
+def fetch(atlas: Atlas, origin: tuple[Tensor, Tensor], u: Tensor, v: Tensor, level_u: Tensor,
+          level_v: Tensor, fast: bool = False) -> Tensor:
+    """Colours of textures.
+
+    Parameters
+    ----------
+    origin : (Tensor, Tensor)
+        What ``Atlas.origin`` says of the textures.
+    u, v : Tensor
+        Place, one repeat of the texture per 1; v down.
+    level_u, level_v : Tensor
+        Logarithm (base 2) of the texels that one pixel covers, along u and v; any value.
+    fast : bool
+        Use OpenCV (CPU only).
+
+    Returns
+    -------
+    Tensor (..., 4)
+        Red, green, blue, opacity, each squared, in 0..1: colours as light.
+    """
+    last = float(int(math.log2(atlas.size)))
+    level_u, level_v = level_u.clamp(0, last), level_v.clamp(0, last)
+    level_u = torch.maximum(level_u, level_v - _MOST_STRETCH)
+    level_v = torch.maximum(level_v, level_u - _MOST_STRETCH)
+    # The stretch is a whole number of levels, the sharpness goes smoothly between two.
+    stretch = torch.round(level_v - level_u)
+    fine = (level_u + level_v - stretch) / 2
+    base = torch.floor(fine)
+    u, v = u - torch.floor(u), v - torch.floor(v)
+
+    def at(level: Tensor) -> tuple[Tensor, Tensor]:
+        return (origin[0] + _place(u, level.clamp(0, last), atlas.size),
+                origin[1] + _place(v, (level + stretch).clamp(0, last), atlas.size))
+
+    blend = fine - base
+    if fast:
+        share = blend.reshape(-1, blend.shape[-1])
+        mixed = cv2.blendLinear(_remap(atlas.texels, *at(base)),
+                                _remap(atlas.texels, *at(base + 1)),
+                                (1 - share).numpy(), share.numpy())
+        return torch.from_numpy(cv2.LUT(mixed, _SQUARES)).view(*blend.shape, 4)
+    low, high = (_bilinear(atlas.texels, *at(level), (0, 1, 2, 3)) for level in (base, base + 1))
+    return (torch.lerp(low, high, blend[..., None]) * (1 / 255)) ** 2
+
+
+def opacity(atlas: Atlas, origin: tuple[Tensor, Tensor], u: Tensor, v: Tensor,
+            level: Tensor) -> Tensor:
+    """Opacity 0..255 at places u, v in 0..1 at one level (rounded) in both directions."""
+    level = torch.round(level).clamp(0, float(int(math.log2(atlas.size))))
+    x = origin[0] + _place(u.clamp(0, 1), level, atlas.size)
+    y = origin[1] + _place(v.clamp(0, 1), level, atlas.size)
+    return _bilinear(atlas.texels, x, y, (3,))[..., 0]

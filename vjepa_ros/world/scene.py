@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a batch of scenes is made of: the tensors between the sampler and the renderer.
+
+World axes: x right, y down, z ahead; the ground is the plane y = 0 and a point h metres above
+it has y = -h. Camera axes: x right, y down, z along the optical axis. B scenes, T frames (the
+newest last), K shapes. All floating tensors are float32 on one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+BOX, CYLINDER, ELLIPSOID, CARD = 0, 1, 2, 3   # kinds of shapes
+GROUND, SKY = -1, -2                          # what a pixel shows when it is no shape
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """B scenes with their cameras, shapes, light and sensors.
+
+    Attributes
+    ----------
+    interval_s : Tensor
+        (B,) time between frames [s].
+    intrinsics : Tensor
+        (B, 4) fx, fy, cx, cy in pixels of the size that is rendered.
+    distortion : Tensor
+        (B, 2) k1, k2 of the radial (Brown) model on normalised coordinates of the pinhole.
+    camera_position : Tensor
+        (B, T, 3) [m].
+    camera_rotation : Tensor
+        (B, T, 3, 3) world to camera: rows are the camera's right, down and ahead.
+    camera_velocity : Tensor
+        (B, 3) at the newest frame, world axes [m/s].
+    camera_spin : Tensor
+        (B, 3) at the newest frame, right-handed about the camera's axes [rad/s].
+    kinds : tuple of int
+        Kind of each of the K shapes, the same in all scenes: what is computed is then known
+        before anything runs. A box has half sizes along its own x, y, z; a cylinder stands
+        upright with radius ``half[0]`` and half height ``half[1]``; an ellipsoid has half axes;
+        a card is an upright rectangle in its own x-y plane with a texture that may have holes.
+    alive : Tensor
+        (B, K) bool, whether the shape exists.
+    position : Tensor
+        (B, T, K, 3) centre [m].
+    yaw : Tensor
+        (B, T, K) rotation about the vertical [rad]: the own x axis is (cos, 0, -sin) and the
+        own z axis (sin, 0, cos) in the world.
+    half : Tensor
+        (B, K, 3) half sizes [m].
+    velocity, yaw_rate : Tensor
+        (B, K, 3), (B, K) at the newest frame, world axes [m/s], [rad/s].
+    texture : Tensor
+        (B, K) or, where it changes from frame to frame, (B, T, K) int64 index into the texture
+        bank.
+    tile_m : Tensor
+        (B, K) side of one repeat of the texture [m]; 0 stretches it over the face.
+    tint : Tensor
+        (B, K, 3) factor on the texture, 0..2.
+    ground_texture, ground_tile_m, ground_tint : Tensor
+        (B,), (B,), (B, 3).
+    sky_top, sky_horizon : Tensor
+        (B, 3) colours 0..1.
+    sky_texture : Tensor
+        (B,) int64, clouds mixed into the sky; -1 for none.
+    sun_direction : Tensor
+        (B, 3) unit vector towards the light, y negative.
+    sun, ambient : Tensor
+        (B,) strengths; a lit face gets ambient + sun * cos(angle).
+    shadow : Tensor
+        (B,) 0..1 how dark cast shadows on the ground are.
+    fog_per_m, fog_color : Tensor
+        (B,), (B, 3).
+    exposure : Tensor
+        (B, T) factor on all light, frame by frame.
+    white_balance : Tensor
+        (B, 3).
+    gamma : Tensor
+        (B,) exponent on the light in 0..1; light is the square of what a texture shows, so 0.5
+        shows a texture lit with 1 as it is.
+    vignette : Tensor
+        (B,) loss of light in the corners, 0..0.8.
+    blur_px : Tensor
+        (B,) standard deviation of the lens blur [px].
+    shutter : Tensor
+        (B,) part of the interval the shutter is open, 0..0.8: blur by motion.
+    read_noise, shot_noise : Tensor
+        (B,) standard deviation [grey levels] in the dark and at full light in addition.
+    grey : Tensor
+        (B,) bool, camera without colour.
+    jpeg : Tensor
+        (B,) strength of block compression, 0 none .. 1 strong.
+    seed : Tensor
+        (B,) int64, decides the noise.
+    """
+
+    interval_s: Tensor
+    intrinsics: Tensor
+    distortion: Tensor
+    camera_position: Tensor
+    camera_rotation: Tensor
+    camera_velocity: Tensor
+    camera_spin: Tensor
+    kinds: tuple[int, ...]
+    alive: Tensor
+    position: Tensor
+    yaw: Tensor
+    half: Tensor
+    velocity: Tensor
+    yaw_rate: Tensor
+    texture: Tensor
+    tile_m: Tensor
+    tint: Tensor
+    ground_texture: Tensor
+    ground_tile_m: Tensor
+    ground_tint: Tensor
+    sky_top: Tensor
+    sky_horizon: Tensor
+    sky_texture: Tensor
+    sun_direction: Tensor
+    sun: Tensor
+    ambient: Tensor
+    shadow: Tensor
+    fog_per_m: Tensor
+    fog_color: Tensor
+    exposure: Tensor
+    white_balance: Tensor
+    gamma: Tensor
+    vignette: Tensor
+    blur_px: Tensor
+    shutter: Tensor
+    read_noise: Tensor
+    shot_noise: Tensor
+    grey: Tensor
+    jpeg: Tensor
+    seed: Tensor
+
+    def to(self, device: torch.device | str) -> Scenes:
+        """The same scenes on a device."""
+        return self.map(lambda values: values.to(device))
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Scenes:
+        """The scenes with every tensor changed, such as a part of the batch."""
+        return replace(self, **{f.name: change(getattr(self, f.name)) for f in fields(self)
+                                if f.name != 'kinds'})
+
+    def __len__(self) -> int:
+        return self.interval_s.shape[0]
