@@ -24,6 +24,7 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('model_size', '', None, 'Size of the encoder: tiny, small, base, large, huge, giant...'),
     ('num_frames', '', None, 'Frames in a clip'),
     ('weights', '', None, 'Safetensors file with the weights of the encoder'),
+    ('heads', '', None, 'Safetensors file with learned heads for these weights'),
     ('allow_random_weights', '', ['', *SWITCH],
      'Run without trained weights; every output then says so'),
     ('use_sim_time', 'false', SWITCH, 'Take the time from /clock (simulation, ros2 bag --clock)'),
@@ -87,7 +88,7 @@ def start(context: LaunchContext) -> list:
     parameters = {name: on[name] for name in ('use_sim_time', 'autostart')}
     if value['allow_random_weights']:
         parameters['allow_random_weights'] = on['allow_random_weights']
-    for name in ('device', 'model_size', 'weights'):
+    for name in ('device', 'model_size', 'weights', 'heads'):
         if value[name]:
             parameters[name] = ParameterValue(value[name], value_type=str)
     if value['num_frames']:

@@ -38,11 +38,11 @@ from vjepa_ros.ros import convert, read
 
 NODE = 'vjepa_ros.ros.main'
 # Small and quick: results come 0.3 s after the first frame.
-SMALL = {'allow_random_weights': True, 'num_frames': 4, 'image_size': 64, 'clip_fps': 10.0,
-         'device': 'cpu', 'max_rate': 60.0, 'no_frame_timeout': 30.0}
+SMALL = {'weights': 'random', 'allow_random_weights': True, 'num_frames': 4, 'image_size': 64,
+         'clip_fps': 10.0, 'device': 'cpu', 'max_rate': 60.0, 'no_frame_timeout': 30.0}
 KINDS = {'motion_score': Float32, 'obstacle_score': Float32, 'collision_probability': Float32,
          'time_to_contact': Float32, 'assessment': PointCloud2, 'obstacles': PointCloud2,
-         'motion_map': Image, 'looming_map': Image, 'map_info': CameraInfo,
+         'motion_map': Image, 'moving_map': Image, 'looming_map': Image, 'map_info': CameraInfo,
          'features': PointCloud2, 'embedding': PointCloud2, 'overlay': Image,
          'overlay/compressed': CompressedImage}
 TRANSITIONS = {'configure': Transition.TRANSITION_CONFIGURE,

@@ -18,6 +18,7 @@ import torch
 
 from vjepa_ros.ros.main import main
 from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.outputs import Output
 
 log = logging.getLogger('vjepa_ros.slow_node')
 
@@ -33,20 +34,20 @@ def work_until(end: float, how: str) -> None:
 
 def slow_down(encode_s: float, load_s: float, how: str) -> None:
     """Let every forward pass and every load of a model take at least so long."""
-    encode, load = Engine.encode, Engine.load
+    run, load = Engine.run, Engine.load
 
-    def slow_encode(self: Engine, clips: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def slow_run(self: Engine, clips: Sequence[np.ndarray], features: bool = True) -> list[Output]:
         end = time.monotonic() + encode_s
-        features = encode(self, clips)
+        outputs = run(self, clips, features)
         work_until(end, how)
-        return features
+        return outputs
 
     def slow_load(config: EngineConfig) -> Engine:
         log.info('loading begins')
         work_until(time.monotonic() + load_s, how)
         return load(config)
 
-    Engine.encode = slow_encode
+    Engine.run = slow_run
     Engine.load = slow_load
 
 

@@ -13,7 +13,7 @@ from vjepa_ros import Assessment, Level, ObstacleDetector, Quality
 from vjepa_ros.model.checkpoint import WeightsError
 from vjepa_ros.perception.settings import Settings
 
-SMALL = {'img_size': 64, 'num_frames': 4, 'clip_fps': 10.0, 'device': 'cpu'}
+SMALL = {'img_size': 64, 'num_frames': 4, 'clip_fps': 10.0, 'device': 'cpu', 'weights': 'random'}
 
 
 @pytest.fixture(scope='module')

@@ -124,7 +124,7 @@ def test_entities_inside_the_node_do_not_grow(ros):
             assert node.trigger_deactivate() == SUCCESS
             assert node.trigger_cleanup() == SUCCESS
             assert entities(node) == unconfigured
-        assert active['managed'] == unconfigured['managed'] + 13
+        assert active['managed'] == unconfigured['managed'] + 14
         assert active['threads'] == unconfigured['threads'] + 1
     finally:
         node.destroy_node()
@@ -182,7 +182,8 @@ def test_a_failed_activate_is_taken_back(ros, monkeypatch):
 
 FAULTS = {
     'a missing file of weights': (
-        {'weights': '/nowhere/vitl.safetensors'}, {'weights': ''}, r'/nowhere/vitl\.safetensors'),
+        {'weights': '/nowhere/vitl.safetensors'}, {'weights': 'random'},
+        r'/nowhere/vitl\.safetensors'),
     'no weights and not allowed to run without': (
         {'allow_random_weights': False}, {'allow_random_weights': True},
         r'allow_random_weights: true'),
@@ -229,7 +230,7 @@ def test_a_file_that_holds_no_weights_is_refused_by_name(unconfigured, tmp_path)
     assert not node.change('configure')
     node.wait_for_log(r'broken\.safetensors', written)
     assert node.state == 'unconfigured'
-    node.set(weights='')
+    node.set(weights='random')
     node.do('configure', 'cleanup')
 
 

@@ -85,7 +85,7 @@ def test_every_header_is_exactly_that_of_the_newest_frame(everything, topic):
     assert header.frame_id == 'front_optical'
 
 
-@pytest.mark.parametrize('topic', ['motion_map', 'looming_map'])
+@pytest.mark.parametrize('topic', ['motion_map', 'moving_map', 'looming_map'])
 def test_maps_lie_on_the_patch_grid(everything, topic):
     msg = everything[1][topic]
     assert (msg.height, msg.width, msg.step) == (4, 4, 16)
@@ -94,6 +94,8 @@ def test_maps_lie_on_the_patch_grid(everything, topic):
     assert values.shape == (4, 4)
     if topic == 'motion_map':
         assert np.all((values >= 0) & (values <= 1))
+    if topic == 'moving_map':                # there are no heads that could know
+        assert np.isnan(values).all()
 
 
 def test_map_info_is_the_camera_of_the_patch_grid(everything):
@@ -412,7 +414,9 @@ def test_diagnostics_tell_what_one_asks_first(shared):
     assert model['state'] == 'active'
     assert (model['device'], model['model'], model['trained']) == ('cpu', 'tiny', 'False')
     assert (model['num_frames'], model['image_size']) == ('4', '64')
-    assert model['weights_sha256'] == 'none'
+    assert (model['weights_sha256'], model['heads']) == ('none', 'none')
+    assert (camera['heads'], camera['looming_method']) == ('none', 'geometric')
+    assert camera['motion_score'] == 'all change'
     assert float(model['memory_rss_mb']) > 50
     assert float(model['model_memory_mb']) > 5
     assert (model['errors'], model['last_error']) == ('0', 'none')

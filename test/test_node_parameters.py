@@ -59,7 +59,7 @@ def again():
 def restored(shared):
     """The shared node, which gets its values back whatever the test did to them."""
     yield shared
-    shared.set(**SMALL, model_size='tiny', resize_mode='squash', weights='', max_frame_age=1.0)
+    shared.set(**SMALL, model_size='tiny', resize_mode='squash', max_frame_age=1.0)
     shared.wait_for('model', lambda v: (v['model_change'], v['num_frames'], v['image_size'],
                                         v['model']) == ('none', '4', '64', 'tiny'))
 
@@ -175,6 +175,17 @@ def test_a_threshold_acts_on_the_next_result(shared):
         assert {a.level for a in after} == {Level.CLEAR}
 
 
+def test_learned_looming_without_heads_is_geometric_and_the_node_says_so(shared):
+    since = shared.written
+    shared.set(looming__method='learned')
+    assert shared.assess().level is Level.CLEAR
+    shared.wait_for_log('no heads are loaded: geometry is used', since)
+    report = shared.report('model')
+    assert report.level == b'\x01' and 'there are no heads' in report.message
+    shared.set(looming__method='fused')
+    assert 'there are no heads' not in shared.report('model').message
+
+
 @pytest.mark.parametrize(('how', 'height'), [('all', 8), ('mean', 4), ('last', 4)])
 def test_the_reduction_of_features_acts_on_the_next_result(shared, how, height):
     shared.set(features__reduce=how)
@@ -271,7 +282,7 @@ def test_a_failed_change_leaves_the_old_model_serving_and_says_why(restored):
         shared.set(max_frame_age=1.5)
         shared.next(got, 10)
         assert 'keeps serving' not in shared.process.output[since:]
-        shared.set(weights='', max_frame_age=1.0)
+        shared.set(weights='random', max_frame_age=1.0)
         assert shared.ros.spin_until(
             lambda: 'nowhere' not in shared.reports['model'].message, 20.0)
         shared.next(got, 3)

@@ -277,6 +277,11 @@ def test_warnings_are_written_and_cut_to_the_width():
     assert draw.fit('short', 300, 10) == 'short' and draw.fit('short', 1, 10) == ''
 
 
+def test_every_flag_is_written_in_words_of_its_own():
+    footers = [show(result=assessment(flags=flag))[420:].tobytes() for flag in Quality]
+    assert len({show(result=assessment())[420:].tobytes(), *footers}) == len(footers) + 1
+
+
 @pytest.mark.parametrize('color', list(LEVEL_COLORS.values()))
 def test_text_on_level_colours_has_contrast(color):
     weights = np.array([0.114, 0.587, 0.299])

@@ -41,7 +41,8 @@ def test_all_parameters_of_the_interface_exist():
     named = {'device', 'require_device', 'model_size', 'model_version', 'weights',
              'allow_random_weights', 'num_frames', 'image_size', 'precision', 'resize_mode',
              'clip_fps', 'max_rate', 'max_frame_gap', 'max_frame_age', 'collision_horizon', 'roi',
-             'features.reduce', 'cameras', 'autostart', 'calibration.seconds'}
+             'features.reduce', 'heads', 'looming.method', 'cameras', 'autostart',
+             'calibration.seconds'}
     assert named <= ROWS.keys()
     assert any(name.startswith('thresholds.') for name in ROWS)
     assert any(name.startswith('smoothing.') for name in ROWS)
@@ -134,7 +135,8 @@ def test_every_setting_of_perception_comes_from_the_table():
     changed |= {'thresholds.caution_ttc': 9.0, 'thresholds.warning_ttc': 7.0,
                 'thresholds.danger_ttc': 5.0, 'thresholds.motion': 0.5,
                 'thresholds.obstacle': 0.6, 'thresholds.looming': 0.2, 'smoothing.window': 7,
-                'smoothing.method': 'median', 'roi': (0.1, 0.2, 0.8, 0.9)}
+                'smoothing.method': 'median', 'looming.method': 'learned',
+                'roi': (0.1, 0.2, 0.8, 0.9)}
     made, default = make_settings(changed), Settings()
     same = [f.name for f in fields(Settings) if getattr(made, f.name) == getattr(default, f.name)]
     assert same == []

@@ -26,8 +26,8 @@ EVERYTHING = Wants()
 
 @pytest.fixture(scope='module')
 def engine():
-    made = Engine.load(EngineConfig(allow_random_weights=True, num_frames=4, image_size=64,
-                                    device='cpu'))
+    made = Engine.load(EngineConfig(weights='random', allow_random_weights=True, num_frames=4,
+                                    image_size=64, device='cpu'))
     yield made
     made.close()
 
@@ -36,13 +36,13 @@ def engine():
 def spied(engine, monkeypatch):
     """The engine, with the sizes of its batches recorded."""
     batches: list[int] = []
-    encode = engine.encode
+    run_model = engine.run
 
-    def count(clips):
+    def count(clips, features=True):
         batches.append(len(clips))
-        return encode(clips)
+        return run_model(clips, features)
 
-    monkeypatch.setattr(engine, 'encode', count)
+    monkeypatch.setattr(engine, 'run', count)
     return engine, batches
 
 
@@ -149,16 +149,18 @@ def test_cameras_in_one_batch_keep_their_own_results(engine):
 
 def test_all_clips_that_need_features_share_one_forward_pass(engine, picture, monkeypatch):
     passes = []
-    encode = engine.encode
-    monkeypatch.setattr(engine, 'encode', lambda clips: passes.append(len(clips)) or encode(clips))
+    run_model = engine.run
+    monkeypatch.setattr(engine, 'run', lambda clips, features: passes.append(len(clips))
+                        or run_model(clips, features))
     perception = Perception(engine, CONFIG, ['a', 'b', 'geometric'])
     for track in perception.tracks.values():
         fill(track, [picture] * 4)
     samples = perception.pending()
     wants = {'a': EVERYTHING, 'b': EVERYTHING, 'geometric': Wants(features=False)}
-    features, timings = perception.encode(samples, wants)
+    outputs, timings = perception.encode(samples, wants)
     assert passes == [2]
-    assert set(features) == {'a', 'b'}
+    assert set(outputs) == {'a', 'b'}
+    assert all(output.features is not None for output in outputs.values())
     assert 'encode' in timings
     assert perception.pending() == {}
 

@@ -34,7 +34,11 @@ class ObstacleDetector:
     device
         'auto', 'cpu', 'cuda', 'cuda:N' or 'mps'.
     weights
-        Safetensors file of the encoder; empty: none.
+        Safetensors file of the encoder; empty: the one of this package for the size, if it has
+        one; 'random': none.
+    heads
+        Safetensors file of learned heads for these weights; empty: those in the file of the
+        weights, if it has some.
     allow_random_weights
         Must be set to run without weights; every assessment then carries the untrained flag.
     clip_fps
@@ -67,12 +71,13 @@ class ObstacleDetector:
     """
 
     def __init__(self, model_size: str = 'tiny', img_size: int = 192, num_frames: int = 8,
-                 device: str = 'auto', *, weights: str = '', allow_random_weights: bool = False,
-                 clip_fps: float = 4.0, resize_mode: str = 'squash', frame_rate: float = 0.0,
+                 device: str = 'auto', *, weights: str = '', heads: str = '',
+                 allow_random_weights: bool = False, clip_fps: float = 4.0,
+                 resize_mode: str = 'squash', frame_rate: float = 0.0,
                  settings: Settings | None = None, max_frame_gap: float = 1.0,
                  **engine: Any) -> None:
         config = EngineConfig(model_size=model_size, image_size=img_size, num_frames=num_frames,
-                              device=device, weights=weights,
+                              device=device, weights=weights, heads=heads,
                               allow_random_weights=allow_random_weights, **engine)
         track = TrackConfig(num_frames=num_frames, image_size=img_size, clip_fps=clip_fps,
                             resize_mode=resize_mode, max_frame_gap=max_frame_gap)
@@ -143,7 +148,7 @@ class ObstacleDetector:
         return self._result
 
     def detect_obstacles(self) -> tuple[np.ndarray | None, float]:
-        """(features, motion_score) of the newest clip.
+        """(features, motion_score) of the newest clip; for the score see `Assessment`.
 
         Features are float32 (T', Hp, Wp, D); the score is 0..1. Until the frames cover a clip:
         (None, NaN), because nothing is known then.

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from vjepa_ros.perception.learned import LearnedField
 
 
 class Level(IntEnum):
@@ -32,6 +36,8 @@ class Quality(IntFlag):
     ASSUMED_INTRINSICS = 64  # no camera_info: angles come from an assumed field of view
     LOOMING_UNKNOWN = 128    # no time to contact can be given
     DEVICE_FALLBACK = 256    # runs on another device than asked for
+    DISAGREEMENT = 512       # geometry and learned heads contradict each other
+    HEADS_OUT_OF_RANGE = 1024  # there are learned heads, but not for clips like this one
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,12 +89,16 @@ class Assessment:
     camera, stamp_ns, frame_id
         Name of the camera; stamp [ns] and frame id of the newest frame.
     motion_score
-        How much of the view changes beyond the noise floor of the model, 0..1.
+        Where learned heads hold: how much of the view moves by itself, not because the camera
+        moves (mean of the moving map), 0..1. Otherwise: how much of the view changes beyond the
+        noise floor of the model, whatever the reason, 0..1. `Result.learned` tells which.
     obstacle_score
         How much of the view comes nearer within the horizon, on course or not, 0..1.
     collision_probability
-        Probability of contact within ``collision_horizon``, 0..1. A fixed function of the
-        measured time to contact, not yet calibrated on accidents.
+        Probability of contact within ``collision_horizon``, 0..1. Where learned heads hold and
+        are used: calibrated, joined with geometry, as things move now or if the robot went ahead
+        at ``approach_speed`` (`vjepa_ros.perception.fusion`).
+        Otherwise a fixed function of the measured time to contact, not calibrated.
     time_to_contact
         Of the most urgent surface on collision course [s]; inf when the view is known and
         nothing on course comes nearer.
@@ -142,7 +152,7 @@ class Result:
         The summary.
     motion_map, looming_map
         (Hp, Wp) float32 on the patch grid, NaN where unknown or outside the image; None when
-        nobody asked for it. Motion 0..1; looming rate [1/s].
+        nobody asked for it. Change 0..1; looming rate [1/s] of the method in use.
     looming
         The field on its own cell grid over the whole image (`LoomingField`), or None.
     features
@@ -151,6 +161,13 @@ class Result:
         Geometry of the encoder's input (`vjepa_ros.clip.preprocess.View`).
     image
         RGB uint8 (H, W, 3): the newest frame; None when nobody asked for it.
+    learned
+        What the heads say (`vjepa_ros.perception.learned.LearnedField`); None when there are
+        none, they do not hold, or nobody asked for it.
+    method
+        What looming and collision come from: 'geometric', 'learned' or 'fused'.
+    heads_problem
+        Why the heads do not hold for this clip; '' when they do or there are none.
     """
 
     assessment: Assessment
@@ -160,3 +177,19 @@ class Result:
     features: np.ndarray | None
     view: object
     image: np.ndarray | None
+    learned: LearnedField | None = None
+    method: str = 'geometric'
+    heads_problem: str = ''
+
+    @property
+    def moving_map(self) -> np.ndarray | None:
+        """(Hp, Wp) float32 probability that a patch moves by itself, NaN unknown.
+
+        None without heads that hold.
+        """
+        return None if self.learned is None else self.learned.moving
+
+    @property
+    def moves(self) -> np.ndarray | None:
+        """What pictures show as moving: the moving map, else the map of change."""
+        return self.motion_map if self.learned is None else self.learned.moving

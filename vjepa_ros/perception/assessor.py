@@ -71,14 +71,31 @@ class Assessor:
     def reset(self) -> None:
         """Forget the past (new scene, time jump)."""
         self._motion, self._obstacle, self._rate = Smoother(), Smoother(), Smoother()
+        self._probability = Smoother()
         self._direction = (math.nan, math.nan)
         self._level = Level.UNKNOWN
         self._since_ns = 0
         self._results = 0
 
     def update(self, threat: Threat, motion: float, stamp_ns: int, flags: Quality,
-               settings: Settings) -> Scores:
-        """Scores and level for the newest measurements (NaN = unknown)."""
+               settings: Settings, probability: float | None = None) -> Scores:
+        """Scores and level for the newest measurements (NaN = unknown).
+
+        Parameters
+        ----------
+        threat
+            What is on course.
+        motion
+            Motion score.
+        stamp_ns
+            Stamp of the newest frame [ns].
+        flags
+            Flags so far.
+        settings
+            Live settings.
+        probability
+            Probability of contact within the horizon; None when it follows from the threat.
+        """
         self._results += 1
         if self._results <= SETTLE_RESULTS:
             flags |= Quality.WARMING_UP
@@ -100,8 +117,11 @@ class Assessor:
         level = self._next_level(ttc, obstacle, motion, stamp_ns, settings)
         if Quality.STALE in flags:
             level = Level.UNKNOWN
-        return Scores(motion, obstacle, contact_probability(rate, settings.collision_horizon),
-                      ttc, rate, bearing, elevation, level, flags)
+        if probability is None:
+            probability = contact_probability(rate, settings.collision_horizon)
+        else:
+            probability = self._probability.update(probability, stamp_ns, settings)
+        return Scores(motion, obstacle, probability, ttc, rate, bearing, elevation, level, flags)
 
     def _next_level(self, ttc: float, obstacle: float, motion: float, stamp_ns: int,
                     settings: Settings) -> Level:

@@ -85,7 +85,7 @@ UNKNOWN = Threat(math.nan, math.nan, math.nan, math.nan, 0.0, ())
 
 
 def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Optics,
-                 settings: Settings) -> Threat:
+                 settings: Settings, course: np.ndarray | None = None) -> Threat:
     """Regions, looming rate on course and obstacle score of one field.
 
     Parameters
@@ -98,6 +98,8 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
         Intrinsics of the source image.
     settings
         Region of interest, margins and thresholds.
+    course
+        (Hc, Wc) 0..1, how far each cell is on course; None reads it off the flow.
     """
     if field is None:
         return UNKNOWN
@@ -109,7 +111,8 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
     if not usable.any():
         return UNKNOWN
     rate = np.where(usable, field.rate, 0.0)
-    course = _course_weight(field, rate, optics.fx / scale, settings)
+    if course is None:
+        course = course_weight(field, rate, optics.fx / scale, settings)
     course_rate, peak = _peak(rate, course, field.confidence, usable)
     regions = _regions(field, rate, usable, course, scale, size, optics, settings)
     ahead = [r for r in regions if r.on_course]
@@ -149,9 +152,21 @@ def _inside_roi(field: LoomingField, roi: tuple[float, float, float, float]) -> 
     return (x >= roi[0]) & (x <= roi[2]) & (y >= roi[1]) & (y <= roi[3])
 
 
-def _course_weight(field: LoomingField, rate: np.ndarray, focal: float,
-                   settings: Settings) -> np.ndarray:
-    """1 where the camera will meet the cell, falling to 0 with the miss angle; (Hc, Wc)."""
+def course_weight(field: LoomingField, rate: np.ndarray, focal: float,
+                  settings: Settings) -> np.ndarray:
+    """1 where the camera will meet the cell, falling to 0 with the miss angle; (Hc, Wc).
+
+    Parameters
+    ----------
+    field
+        Gives the flow.
+    rate
+        (Hc, Wc) looming rate [1/s] without unknown values.
+    focal
+        Focal length [px of the grey image].
+    settings
+        Gives the margin.
+    """
     speed = np.maximum(rate, 1e-3)[..., None]
     miss = np.abs(np.nan_to_num(field.flow)) / speed          # px by which the camera passes it
     # Meeting any part of a cell is meeting it; its edge is not sharp, its fit reaches further.

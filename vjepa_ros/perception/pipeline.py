@@ -7,13 +7,12 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.perception.assessment import Quality, Result
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import Track, TrackConfig, Wants
 from vjepa_ros.runtime.engine import Engine
+from vjepa_ros.runtime.outputs import Output
 
 
 class Perception:
@@ -41,7 +40,8 @@ class Perception:
                              f'{config.num_frames} frames at {config.image_size} px')
         self.engine = engine
         self.config = config
-        self.tracks = {name: Track(name, config) for name in cameras}
+        self.heads = engine.report.heads.meta if engine.report.heads is not None else None
+        self.tracks = {name: Track(name, config, self.heads) for name in cameras}
         self._done: dict[str, int] = {}
 
     @property
@@ -66,25 +66,50 @@ class Perception:
                 out[name] = sample
         return out
 
-    def encode(self, samples: Mapping[str, Sample], wants: Mapping[str, Wants]
-               ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        """Features of the clips that need them, in one forward pass, and its times [ms]."""
-        names = [name for name in samples if wants[name].features]
+    def encode(self, samples: Mapping[str, Sample], wants: Mapping[str, Wants],
+               settings: Settings | None = None) -> tuple[dict[str, Output], dict[str, float]]:
+        """What the model says of the clips that need it, in one forward pass, and its times.
+
+        Parameters
+        ----------
+        samples
+            Clips by camera, from `pending`.
+        wants
+            What `result` will be asked for.
+        settings
+            Live settings: their looming method decides whether looming needs the model.
+
+        Returns
+        -------
+        dict of str to Output, dict of str to float
+            By camera; and milliseconds by stage. Features are only among the outputs when
+            somebody needs them.
+        """
+        settings = settings or Settings()
         self._done.update({name: sample.newest_ns for name, sample in samples.items()})
+        heads = {name for name, sample in samples.items()
+                 if self.tracks[name].heads_wanted(sample, wants[name], settings)}
+        features = any(wants[name].features and (wants[name].change or name not in heads)
+                       for name in samples)
+        names = [name for name in samples if name in heads or wants[name].features]
         if not names:
             return {}, {}
         start = time.perf_counter()
         clips = [self.tracks[name].clip(samples[name]) for name in names]
         gather_ms = (time.perf_counter() - start) * 1e3
-        features = dict(zip(names, self.engine.encode(clips), strict=True))
-        return features, {'gather': gather_ms, **self.engine.timings}
+        outputs = dict(zip(names, self.engine.run(clips, features=features), strict=True))
+        return outputs, {'gather': gather_ms, **self.engine.timings}
 
-    def result(self, name: str, sample: Sample, features: np.ndarray | None, settings: Settings,
+    def result(self, name: str, sample: Sample, output: Output | None, settings: Settings,
                wants: Wants, age_s: float, timings: Mapping[str, float]) -> Result:
-        """Assess the clip of one camera, with what `encode` gave for it."""
+        """Assess the clip of one camera, with what `encode` gave for it.
+
+        May be called several times for a clip, with other settings: encoder and geometric
+        looming are not computed again. Each call moves on the smoothing (`Track.assessor`).
+        """
         return self.tracks[name].result(
-            sample, features, self.engine.noise_floor, settings, age_s=age_s, flags=self.flags,
-            wants=wants, timings=dict(timings) if features is not None else {})
+            sample, output, self.engine.noise_floor, settings, age_s=age_s, flags=self.flags,
+            wants=wants, timings=dict(timings) if output is not None else {})
 
     def run(self, samples: Mapping[str, Sample], settings: Settings,
             wants: Mapping[str, Wants], age_s: Callable[[int], float]) -> list[Result]:
@@ -101,8 +126,8 @@ class Perception:
         age_s
             Age [s] of a stamp [ns] now.
         """
-        features, timings = self.encode(samples, wants)
-        return [self.result(name, sample, features.get(name), settings, wants[name],
+        outputs, timings = self.encode(samples, wants, settings)
+        return [self.result(name, sample, outputs.get(name), settings, wants[name],
                             age_s(sample.newest_ns), timings)
                 for name, sample in samples.items()]
 

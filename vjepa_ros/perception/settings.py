@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+LOOMING_METHODS = ('geometric', 'learned', 'fused')
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -18,6 +20,9 @@ class Settings:
     ----------
     collision_horizon
         ``collision_probability`` speaks of contact within this time [s].
+    approach_speed
+        Where heads hold, ``collision_probability`` also speaks of contact within the horizon if
+        the robot went ahead at this speed [m/s]; 0 leaves that out.
     caution_ttc, warning_ttc, danger_ttc
         Times to contact at which the levels begin [s]; must fall in this order.
     motion_threshold, obstacle_threshold
@@ -45,9 +50,13 @@ class Settings:
         level is UNKNOWN. Below a quarter the assessment is flagged low_texture in any case.
     max_frame_age
         Older frames give an assessment flagged stale with level UNKNOWN [s].
+    looming_method
+        Where looming and collision come from, as far as there are heads that hold: 'geometric',
+        'learned' or 'fused' (see `vjepa_ros.perception.fusion`).
     """
 
     collision_horizon: float = 2.0
+    approach_speed: float = 1.0
     caution_ttc: float = 4.0
     warning_ttc: float = 2.5
     danger_ttc: float = 1.2
@@ -65,6 +74,7 @@ class Settings:
     min_confidence: float = 0.2
     min_known: float = 0.05
     max_frame_age: float = 1.0
+    looming_method: str = 'fused'
 
     def __post_init__(self) -> None:
         problem = self.problem()
@@ -86,6 +96,10 @@ class Settings:
         if self.smoothing_method not in ('ema', 'median', 'none'):
             return (f"smoothing_method is '{self.smoothing_method}', "
                     'must be ema, median or none')
-        if not all(math.isfinite(v) for v in (self.collision_horizon, self.collision_margin)):
-            return 'collision_horizon and collision_margin must be finite'
+        if self.looming_method not in LOOMING_METHODS:
+            return (f"looming_method is '{self.looming_method}', must be one of "
+                    f'{", ".join(LOOMING_METHODS)}')
+        for name in ('collision_horizon', 'approach_speed', 'collision_margin'):
+            if not math.isfinite(getattr(self, name)):
+                return f'{name} is {getattr(self, name)}, must be finite'
         return ''

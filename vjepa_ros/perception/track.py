@@ -1,78 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follow one camera: frames in, clips out, and results made from clip, features and looming."""
+"""Follow one camera: frames in, clips out, and results made from clip, encoder and looming."""
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import cv2
 import numpy as np
 
-from vjepa_ros.clip.preprocess import MODES, View, sample_to_patches
+from vjepa_ros.clip.preprocess import View, sample_to_patches
 from vjepa_ros.clip.ring import FrameRing, Push, Sample
+from vjepa_ros.model.meta import BundleMeta
 from vjepa_ros.perception.assessment import Assessment, Quality, Result
 from vjepa_ros.perception.assessor import Assessor
-from vjepa_ros.perception.collision import Optics, find_threats
+from vjepa_ros.perception.collision import Optics
+from vjepa_ros.perception.config import TrackConfig, Wants
+from vjepa_ros.perception.fusion import judge
+from vjepa_ros.perception.learned import LearnedField, evened, learned_field, range_problem
 from vjepa_ros.perception.looming import LoomingEstimator, LoomingField, LoomingSettings
 from vjepa_ros.perception.motion import motion_map, motion_score
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.runtime.noise import NoiseFloor
+from vjepa_ros.runtime.outputs import Output
+
+__all__ = ['Track', 'TrackConfig', 'Wants', 'roi_mask', 'with_timings']
+
+log = logging.getLogger(__name__)
 
 NS = 1e9
 MIN_LOOMING_SIDE = 64   # px; optical flow needs a few cells in each direction
-
-
-@dataclass(frozen=True)
-class TrackConfig:
-    """What shapes the frame memory of a camera; a change of it needs a new track.
-
-    Attributes
-    ----------
-    num_frames, image_size
-        Frames in a clip and side of the encoder's input [px].
-    clip_fps
-        Rate at which clips are sampled [Hz].
-    resize_mode
-        How a frame becomes the encoder's input: see `View`.
-    max_frame_gap
-        Longest time between frames before the clip starts anew [s].
-    looming_width
-        Frames are shrunk for the looming estimate to this width if they are 4:3, others to the
-        same number of pixels [px].
-    looming_history
-        Time the looming estimate may look back [s].
-    horizontal_fov
-        Field of view assumed without camera_info [rad].
-    """
-
-    num_frames: int = 8
-    image_size: int = 192
-    clip_fps: float = 4.0
-    resize_mode: str = 'squash'
-    max_frame_gap: float = 1.0
-    looming_width: int = 384
-    looming_history: float = 0.6
-    horizontal_fov: float = math.radians(65.0)
-
-    def __post_init__(self) -> None:
-        if self.resize_mode not in MODES:
-            raise ValueError(f"resize_mode is '{self.resize_mode}', must be one of "
-                             f'{", ".join(MODES)}')
-        for name in ('clip_fps', 'max_frame_gap', 'looming_history', 'horizontal_fov'):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f'{name} is {value}, must be a positive number')
-
-
-@dataclass(frozen=True)
-class Wants:
-    """Which products of a result somebody will use; the others are not computed."""
-
-    features: bool = True      # anything that needs the encoder
-    looming: bool = True       # anything that needs the looming field
-    image: bool = True         # the newest frame itself
 
 
 class Track:
@@ -84,11 +43,14 @@ class Track:
         Name of the camera.
     config
         Shape of the memory.
+    heads
+        What the learned heads of the model say about themselves; None without heads.
     """
 
-    def __init__(self, name: str, config: TrackConfig) -> None:
+    def __init__(self, name: str, config: TrackConfig, heads: BundleMeta | None = None) -> None:
         self.name = name
         self.config = config
+        self.heads = heads
         self.assessor = Assessor()
         self.ring = FrameRing(config.num_frames, config.clip_fps, config.max_frame_gap,
                               history=config.looming_history, name=name)
@@ -100,6 +62,7 @@ class Track:
         self._input = np.empty((0,), np.uint8)
         self._clip: np.ndarray | None = None
         self._last: tuple[int, LoomingField | None] | None = None
+        self._told: set[str] = set()     # kinds of trouble with the heads, logged once each
 
     def push(self, rgb: np.ndarray, stamp_ns: int, frame_id: str = '',
              arrival_ns: int | None = None) -> Push:
@@ -133,7 +96,36 @@ class Track:
 
     def sample(self) -> Sample | None:
         """The newest clip, None until the ring is full."""
-        return self.ring.sample()
+        sample = self.ring.sample()
+        if sample is not None and self.heads is not None:
+            sample = evened(sample, self.config.clip_fps)
+        return sample
+
+    def heads_problem(self, sample: Sample) -> str:
+        """Why the heads do not hold for a clip; '' when they do or there are none."""
+        if self.heads is None:
+            return ''
+        problem = range_problem(self.heads, self.config.num_frames, self.config.image_size,
+                                self.config.resize_mode, sample)
+        if problem:
+            self._tell(problem.partition(' is ')[0], f'the learned heads do not hold, geometry '
+                       f'is used instead: {problem}')
+        return problem
+
+    def heads_wanted(self, sample: Sample, wants: Wants, settings: Settings) -> bool:
+        """Whether the heads hold for a clip and somebody will use what they say."""
+        geometric = settings.looming_method == 'geometric'
+        if settings.looming_method == 'learned' and self.heads is None:
+            self._tell('none', "looming_method is 'learned', but no heads are loaded: geometry is "
+                       'used; give `weights` with heads, or `heads`')
+        if self.heads is None or self.heads_problem(sample):
+            return False
+        return wants.features or wants.moving or (wants.looming and not geometric)
+
+    def _tell(self, kind: str, text: str) -> None:
+        if kind not in self._told:
+            self._told.add(kind)
+            log.warning('%s: %s', self.name, text)
 
     def clip(self, sample: Sample) -> np.ndarray:
         """The encoder's input of a sample: RGB uint8 (num_frames, S, S, 3).
@@ -167,7 +159,7 @@ class Track:
             self._last = (newest, field)
         return self._last[1]
 
-    def result(self, sample: Sample, features: np.ndarray | None, floor: NoiseFloor,
+    def result(self, sample: Sample, output: Output | None, floor: NoiseFloor,
                settings: Settings, *, age_s: float, flags: Quality, wants: Wants,
                timings: dict[str, float]) -> Result:
         """Assess a clip.
@@ -176,8 +168,8 @@ class Track:
         ----------
         sample
             The clip's frames.
-        features
-            (T', Hp, Wp, D) of the encoder for the last `clip`, None when not wanted.
+        output
+            What the model gave for the last `clip`, None when not wanted.
         floor
             Noise floor of the model.
         settings
@@ -193,23 +185,34 @@ class Track:
         """
         timings = dict(timings)
         view, optics = self.view, self.optics()
-        motion, score = None, math.nan
+        problem = self.heads_problem(sample)
         clock = time.perf_counter()
-        if features is not None:
-            valid = view.patch_valid() > 0.5
-            motion = motion_map(features, floor, self._clip, valid)
-            if sample.distinct < 2:
-                # One frame repeated shows no change, whatever moves: unknown, not stillness.
-                motion = np.full_like(motion, np.nan)
-            score = motion_score(motion, mask=valid & roi_mask(view, settings.roi))
+        learned = self._learned(sample, output, problem)
+        motion, score = None, math.nan
+        features = output.features if output is not None and wants.features else None
+        if features is not None and (wants.change or learned is None):
+            motion = self._change(sample, features, floor)
+        if learned is not None or motion is not None:
+            seen = motion if learned is None else learned.moving
+            score = motion_score(seen, mask=(view.patch_valid() > 0.5)
+                                 & roi_mask(view, settings.roi))
             clock = _lap(timings, 'motion', clock)
-        field = self.looming() if wants.looming else None
+        method = settings.looming_method
+        field = None
         if wants.looming:
+            if method != 'learned' or learned is None:
+                field = self.looming()
             clock = _lap(timings, 'looming', clock)
-        threat = find_threats(field, self.ring.size, optics, settings)
+        found = judge(field, learned if wants.looming else None, self.ring.size,
+                      self._gray_size(), optics, settings)
         flags |= self._quality(sample, optics, age_s, settings)
-        scores = self.assessor.update(threat, score, sample.newest_ns, flags, settings)
-        grid = self._looming_map(field, settings) if wants.looming else None
+        if problem:
+            flags |= Quality.HEADS_OUT_OF_RANGE
+        if found.disagrees:
+            flags |= Quality.DISAGREEMENT
+        scores = self.assessor.update(found.threat, score, sample.newest_ns, flags, settings,
+                                      found.probability)
+        grid = self._looming_map(found.field, settings) if wants.looming else None
         _lap(timings, 'assess', clock)
         assessment = Assessment(
             camera=self.name, stamp_ns=sample.newest_ns, frame_id=sample.frame_id,
@@ -217,11 +220,22 @@ class Track:
             collision_probability=scores.collision_probability,
             time_to_contact=scores.time_to_contact, looming_rate=scores.looming_rate,
             bearing=scores.bearing, elevation=scores.elevation, level=scores.level,
-            flags=scores.flags, regions=threat.regions, timings=timings,
+            flags=scores.flags, regions=found.threat.regions, timings=timings,
             clip_span_s=sample.span_s, clip_rate_hz=sample.rate_hz,
-            known_fraction=threat.known_fraction)
-        return Result(assessment, motion, grid, field, features, view,
-                      self.image if wants.image else None)
+            known_fraction=found.threat.known_fraction)
+        return Result(assessment, motion, grid, found.field, features, view,
+                      self.image if wants.image else None, learned, found.method, problem)
+
+    def _learned(self, sample: Sample, output: Output | None,
+                 problem: str) -> LearnedField | None:
+        if output is None or output.heads is None or problem:
+            return None
+        return learned_field(output.heads, sample, self.view, self._clip[-1])
+
+    def _change(self, sample: Sample, features: np.ndarray, floor: NoiseFloor) -> np.ndarray:
+        motion = motion_map(features, floor, self._clip, self.view.patch_valid() > 0.5)
+        # One frame repeated shows no change, whatever moves: unknown, not stillness.
+        return motion if sample.distinct > 1 else np.full_like(motion, np.nan)
 
     def _quality(self, sample: Sample, optics: Optics, age_s: float,
                  settings: Settings) -> Quality:
@@ -242,6 +256,10 @@ class Track:
             return np.full(self.view.patch_valid().shape, np.nan, np.float32)
         rate = np.where(field.confidence >= settings.min_confidence, field.rate, np.nan)
         return sample_to_patches(rate, field.centers, field.gray_size, self.view)
+
+    def _gray_size(self) -> tuple[int, int]:
+        gray = self.ring.newest('gray')
+        return gray.shape[1], gray.shape[0]
 
     def _gray(self, rgb: np.ndarray) -> np.ndarray:
         """Grey picture with as many pixels as a 4:3 image of `looming_width`, or its own."""

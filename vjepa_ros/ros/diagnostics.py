@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import psutil
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 
+from vjepa_ros.model.meta import HeadsReport
 from vjepa_ros.perception.assessment import Quality
 from vjepa_ros.ros.camera_input import CameraInput
 from vjepa_ros.ros.parameters import NodeConfig
@@ -21,7 +22,8 @@ OK, WARN, ERROR, STALE = (DiagnosticStatus.OK, DiagnosticStatus.WARN, Diagnostic
                           DiagnosticStatus.STALE)
 # What Quality flags make a camera's status WARN.
 WORTH_WARNING = (Quality.UNTRAINED | Quality.STALE | Quality.LOW_TEXTURE
-                 | Quality.DEVICE_FALLBACK | Quality.LOOMING_UNKNOWN)
+                 | Quality.DEVICE_FALLBACK | Quality.LOOMING_UNKNOWN
+                 | Quality.HEADS_OUT_OF_RANGE)
 PROCESS = psutil.Process()
 
 
@@ -59,6 +61,7 @@ def _node_status(now: Situation) -> DiagnosticStatus:
         engine = now.worker.perception.engine
         choice, weights = engine.choice, engine.report
         hardware = str(choice.device)
+        method = now.worker.config.settings.looming_method
         values |= {
             'device': choice.device, 'device_reason': choice.reason,
             'precision': choice.precision, 'model': engine.config.model_size,
@@ -67,12 +70,16 @@ def _node_status(now: Situation) -> DiagnosticStatus:
             'clip_fps': now.worker.perception.config.clip_fps,
             'resize_mode': now.worker.perception.config.resize_mode,
             'weights': weights.path or 'random', 'weights_sha256': weights.sha256 or 'none',
-            'trained': weights.trained, 'model_memory_mb': f'{engine.memory_bytes() / 2**20:.0f}',
+            'trained': weights.trained, 'heads': _heads_file(weights.heads),
+            'looming_method': method,
+            'model_memory_mb': f'{engine.memory_bytes() / 2**20:.0f}',
             'errors': now.worker.errors, 'last_error': now.worker.last_error or 'none',
             'model_change': _change(now),
         }
         if not weights.trained:
             problems.append('untrained: random weights')
+        if method == 'learned' and weights.heads is None:
+            problems.append("looming.method is 'learned' but there are no heads: geometry is used")
         if choice.fell_back:
             problems.append(choice.reason)
         if now.worker.errors:
@@ -81,6 +88,10 @@ def _node_status(now: Situation) -> DiagnosticStatus:
             problems.append(f'model not changed: {now.swap_error}')
     return _status(f'{now.node}: model', WARN if problems else OK,
                    '; '.join(problems) or now.state, hardware, values)
+
+
+def _heads_file(heads: HeadsReport | None) -> str:
+    return 'none' if heads is None else f'{heads.path} (sha256 {heads.sha256[:16]})'
 
 
 def _change(now: Situation) -> str:
@@ -102,6 +113,9 @@ def _camera_status(now: Situation, camera: CameraInput, stats: CameraStats) -> D
         'latency_ms_p95': _number(high), 'level': stats.level.name.lower(),
         'flags': ' '.join(stats.flags.names) or 'none',
         'clip_rate_hz': _number(stats.clip_rate_hz),
+        'looming_method': stats.method or 'none yet', 'heads': _heads_state(now, stats),
+        'motion_score': 'what moves by itself' if stats.moving else 'all change',
+        'disagreements': stats.disagreements,
         'dropped.inbox': camera.inbox.dropped, 'dropped.skipped': stats.skipped,
     }
     values |= stats.memory
@@ -117,6 +131,14 @@ def _camera_status(now: Situation, camera: CameraInput, stats: CameraStats) -> D
         level, message = WARN, ' '.join((stats.flags & WORTH_WARNING).names)
     return _status(f'{now.node}: camera {camera.name}', level, message,
                    str(now.worker.perception.engine.choice.device), values)
+
+
+def _heads_state(now: Situation, stats: CameraStats) -> str:
+    if now.worker.perception.heads is None:
+        return 'none'
+    if stats.heads_problem:
+        return f'out of range: {stats.heads_problem}'
+    return 'hold' if stats.moving else 'not used'
 
 
 def _number(value: float) -> str:

@@ -103,7 +103,9 @@ class VjepaNode(LifecycleNode):
                 'output is flagged')
         self.get_logger().info(
             f"configured: model '{config.engine.model_size}' on {engine.choice.device} "
-            f'({engine.choice.reason}), cameras {", ".join(config.cameras)}')
+            f'({engine.choice.reason}), '
+            f'{"no learned heads" if engine.report.heads is None else "with learned heads"}, '
+            f'cameras {", ".join(config.cameras)}')
         return super().on_configure(state)
 
     @transition(undo='undo_activate', on_failure=FAILURE)

@@ -24,13 +24,13 @@ SCALARS = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_c
 TOPICS = {
     **dict.fromkeys(SCALARS, Float32),
     'assessment': PointCloud2, 'obstacles': PointCloud2,
-    'motion_map': Image, 'looming_map': Image, 'map_info': CameraInfo,
+    'motion_map': Image, 'moving_map': Image, 'looming_map': Image, 'map_info': CameraInfo,
     'features': PointCloud2, 'embedding': PointCloud2,
     'overlay': Image, 'overlay/compressed': CompressedImage,
 }
-# Outputs that need the encoder, the looming field and the image.
-NEED_FEATURES = ('motion_score', 'assessment', 'motion_map', 'features', 'embedding', 'overlay',
-                 'overlay/compressed')
+# Outputs that need the motion score or the features, these themselves, and the looming field.
+NEED_CHANGE = ('motion_map', 'features', 'embedding')
+NEED_FEATURES = ('motion_score', 'assessment', 'overlay', 'overlay/compressed', *NEED_CHANGE)
 NEED_LOOMING = ('obstacle_score', 'collision_probability', 'time_to_contact', 'assessment',
                 'obstacles', 'looming_map', 'overlay', 'overlay/compressed')
 OVERLAYS = ('overlay', 'overlay/compressed')
@@ -93,7 +93,8 @@ class Outputs:
         """What must be computed for these outputs."""
         return Wants(features=not wanted.isdisjoint(NEED_FEATURES),
                      looming=not wanted.isdisjoint(NEED_LOOMING),
-                     image=not wanted.isdisjoint(OVERLAYS))
+                     image=not wanted.isdisjoint(OVERLAYS),
+                     change=not wanted.isdisjoint(NEED_CHANGE), moving='moving_map' in wanted)
 
     def publish(self, result: Result, wanted: frozenset[str], how: Publishing) -> None:
         """Publish one result to those who want it; every header is that of the newest frame."""
@@ -104,6 +105,7 @@ class Outputs:
             'assessment': lambda: convert.cloud(header, pack_assessment(a, how.latency_ms)),
             'obstacles': lambda: convert.cloud(header, pack_regions(a.regions)),
             'motion_map': lambda: convert.image(header, result.motion_map, '32FC1'),
+            'moving_map': lambda: convert.image(header, _moving(result), '32FC1'),
             'looming_map': lambda: convert.image(header, result.looming_map, '32FC1'),
             'map_info': lambda: _map_info(header, result, how.optics),
             'features': lambda: convert.feature_cloud(
@@ -131,6 +133,13 @@ def reduce_features(features: np.ndarray, how: str) -> np.ndarray:
     if how == 'mean':
         return features.mean(axis=0)
     return features.reshape(-1, *features.shape[2:])
+
+
+def _moving(result: Result) -> np.ndarray:
+    """The moving map, unknown everywhere without heads that hold."""
+    if result.moving_map is None:
+        return np.full(result.view.patch_valid().shape, np.nan, np.float32)
+    return result.moving_map
 
 
 def _map_info(header: Header, result: Result, optics: Optics) -> CameraInfo:

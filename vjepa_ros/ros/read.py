@@ -52,7 +52,10 @@ def features(msg: Any) -> np.ndarray:
 
 
 def grid(msg: Any) -> np.ndarray:
-    """(Hp, Wp) float32 of ``~/NAME/motion_map`` or ``looming_map`` (a view); NaN = unknown."""
+    """(Hp, Wp) float32 of ``~/NAME/motion_map``, ``moving_map`` or ``looming_map``, as a view.
+
+    NaN is unknown.
+    """
     if msg.encoding != '32FC1':
         raise ValueError(f"image has encoding '{msg.encoding}', maps have '32FC1'")
     return np.frombuffer(msg.data, '<f4').reshape(msg.height, msg.step // 4)[:, :msg.width]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 
-from vjepa_ros.perception.assessment import Assessment, Level, Quality
+from vjepa_ros.perception.assessment import Level, Quality, Result
 from vjepa_ros.perception.track import Track
 from vjepa_ros.ros.rates import Rate, Recent
 
@@ -21,11 +21,19 @@ class CameraStats:
         self.level = Level.UNKNOWN
         self.flags = Quality(0)
         self.clip_rate_hz = float('nan')
+        self.method = ''                # what looming came from
+        self.moving = False             # whether the motion score is what moves by itself
+        self.heads_problem = ''
+        self.disagreements = 0
         self.full = False
         self.memory: dict[str, object] = {'clip_fill': 'empty'}
 
-    def add(self, assessment: Assessment, latency_ms: float) -> None:
+    def add(self, result: Result, latency_ms: float) -> None:
         """Take one published result; latency is now - stamp [ms]."""
+        assessment = result.assessment
+        self.method, self.moving = result.method, result.learned is not None
+        self.heads_problem = result.heads_problem
+        self.disagreements += Quality.DISAGREEMENT in assessment.flags
         self.rate.tick(time.monotonic())
         self.latency.add(latency_ms)
         self.level, self.flags = assessment.level, assessment.flags

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vjepa_ros.model.variants import VARIANTS
-from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.settings import LOOMING_METHODS, Settings
 
 # How a change takes effect while the node runs.
 LIVE = 'live'              # on the next result
@@ -111,8 +111,11 @@ TABLE: tuple[Param, ...] = (
           'the CPU with a warning and the device_fallback flag', BACKGROUND),
     Param('model_size', str, 'tiny', 'Row of the table of variants', BACKGROUND,
           choices=tuple(VARIANTS)),
-    Param('model_version', str, '2.0', 'Generation of V-JEPA', BACKGROUND, choices=('2.0',)),
-    Param('weights', str, '', 'Safetensors file of the encoder; empty: none', BACKGROUND),
+    Param('model_version', str, '2.0', 'Generation of V-JEPA', BACKGROUND, choices=('2.0', '2.1')),
+    Param('weights', str, '', 'Safetensors file of the encoder; empty: the one of this package '
+          'for the model size, if it has one; random: none, run untrained', BACKGROUND),
+    Param('heads', str, '', 'Safetensors file of learned heads for these weights; empty: those '
+          'in the file of the weights, if it has some', BACKGROUND),
     Param('allow_random_weights', bool, False, 'Run untrained when there are no weights; every '
           'output then says so', BACKGROUND),
     Param('num_frames', int, 8, 'Frames in a clip', BACKGROUND, low=4, high=64, multiple=2),
@@ -148,8 +151,14 @@ TABLE: tuple[Param, ...] = (
     Param('no_frame_timeout', float, 2.0, 'Silence of a camera after which the node warns',
           low=0.1, high=3600.0, unit='s'),
     # Perception.
+    Param('looming.method', str, 'fused', 'Where looming and collision come from, as far as there '
+          'are learned heads that hold for the clips; geometric where there are none',
+          choices=LOOMING_METHODS),
     Param('collision_horizon', float, 2.0, 'collision_probability speaks of contact within this '
           'time', low=0.1, high=10.0, unit='s'),
+    Param('approach_speed', float, 1.0, 'With heads, collision_probability also speaks of contact '
+          'within that time if the robot went ahead at this speed; 0 leaves that out', low=0.0,
+          high=10.0, unit='m/s'),
     Param('thresholds.caution_ttc', float, 4.0, 'Time to contact at which caution begins',
           low=0.05, high=60.0, unit='s'),
     Param('thresholds.warning_ttc', float, 2.5, 'Time to contact at which warning begins',
@@ -222,14 +231,15 @@ def check_together(values: Mapping[str, Any]) -> str:
 def make_settings(values: Mapping[str, Any]) -> Settings:
     """The live settings of perception in a set of parameter values (ValueError if illegal)."""
     fields = {key: values[key] for key in (
-        'collision_horizon', 'hysteresis', 'level_hold', 'roi', 'collision_margin',
-        'min_confidence', 'min_known', 'max_frame_age')}
+        'collision_horizon', 'approach_speed', 'hysteresis', 'level_hold', 'roi',
+        'collision_margin', 'min_confidence', 'min_known', 'max_frame_age')}
     for level in ('caution', 'warning', 'danger'):
         fields[f'{level}_ttc'] = values[f'thresholds.{level}_ttc']
     for score in ('motion', 'obstacle', 'looming'):
         fields[f'{score}_threshold'] = values[f'thresholds.{score}']
     for part in ('method', 'rise', 'fall', 'window'):
         fields[f'smoothing_{part}'] = values[f'smoothing.{part}']
+    fields['looming_method'] = values['looming.method']
     return Settings(**fields)
 
 

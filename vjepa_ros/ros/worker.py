@@ -204,11 +204,12 @@ class Worker:
         samples, wait_s = self._choose(wanted)
         if samples:
             wants = {name: self._wants(wanted[name]) for name in samples}
-            features, timings = self.perception.encode(samples, wants)
+            settings = self.config.settings
+            outputs, timings = self.perception.encode(samples, wants, settings)
             for name, sample in samples.items():
                 try:
                     result = self.perception.result(
-                        name, sample, features.get(name), self.config.settings, wants[name],
+                        name, sample, outputs.get(name), settings, wants[name],
                         self._age(sample.newest_ns), timings)
                     self._publish(result, wanted[name], generation)
                 except Exception as error:
@@ -303,7 +304,7 @@ class Worker:
                 return
             self._outputs[a.camera].publish(result, wanted, how)
         result = with_timings(result, publish=(time.perf_counter() - start) * 1e3)
-        stats.add(result.assessment, self._age(a.stamp_ns) * 1e3)
+        stats.add(result, self._age(a.stamp_ns) * 1e3)
         self._warn_of_clock(a.camera, latency_ms / 1e3)
         if self.listener is not None:
             self.listener(result)
@@ -335,7 +336,7 @@ class Worker:
         image = track.image if result is None else result.image
         return draw_overlay(
             image, None if result is None else result.assessment,
-            None if result is None else result.motion_map,
+            None if result is None else result.moves,
             None if result is None else result.looming, track.view, status=status,
             width=self.config.overlay_width,
             min_confidence=self.config.settings.min_confidence)

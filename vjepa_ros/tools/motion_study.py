@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from vjepa_ros.clip.preprocess import View
+from vjepa_ros.evaluation import metrics
 from vjepa_ros.perception.motion import motion_map, motion_score
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.noise import still_clip
@@ -98,8 +99,8 @@ def token_variance(features: np.ndarray) -> float:
 
 def roc_auc(positive: Sequence[float], negative: Sequence[float]) -> float:
     """Chance that a positive scores above a negative; a tie counts half."""
-    p, n = np.asarray(positive)[:, None], np.asarray(negative)[None]
-    return float((p > n).mean() + 0.5 * (p == n).mean())
+    labels = [True] * len(positive) + [False] * len(negative)
+    return metrics.roc_auc([*positive, *negative], labels)
 
 
 def clip_indices(stamps_s: np.ndarray, num_frames: int, clip_fps: float, start_s: float,
@@ -188,7 +189,7 @@ def run(shared: Path, *, settings: Sequence[tuple[str, float]] = (('crop', 4.0),
         variance, the highest still and the lowest moving score; `outcomes`: every clip.
 
     """
-    config = config or EngineConfig(allow_random_weights=True)
+    config = config or EngineConfig(weights='random', allow_random_weights=True)
     rng = np.random.default_rng(0)
     outcomes: list[Outcome] = []
     engine = Engine.load(config)
@@ -258,7 +259,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument('--json', type=Path, help='file for all figures')
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.WARNING)
-    config = EngineConfig(model_size=args.model_size, weights=args.weights,
+    config = EngineConfig(model_size=args.model_size, weights=args.weights or 'random',
                           allow_random_weights=not args.weights)
     result = run(args.shared, config=config, clips=args.clips, sigma=args.sigma,
                  settings=[(mode, fps) for mode in args.mode for fps in args.fps])

@@ -20,7 +20,7 @@ import numpy as np
 from rich.console import Console
 
 from vjepa_ros.detector import ObstacleDetector
-from vjepa_ros.model.checkpoint import WeightsError
+from vjepa_ros.model.files import WeightsError, bundled_file
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.perception.assessment import Result
 from vjepa_ros.perception.overlay import OverlayStatus, draw_overlay
@@ -119,7 +119,7 @@ class Watch:
             focal_px=focal)
         if result is None:
             return draw_overlay(track.image, None, None, None, track.view, status=status)
-        return draw_overlay(result.image, result.assessment, result.motion_map, result.looming,
+        return draw_overlay(result.image, result.assessment, result.moves, result.looming,
                             result.view, status=status)
 
     def _keep(self, stamp_ns: int, overlay: np.ndarray) -> None:
@@ -157,7 +157,8 @@ def watch(args: argparse.Namespace, console: Console, command: str) -> int:
         console.print(f'{source.name}: loading the model', highlight=False, soft_wrap=True)
         with ObstacleDetector(
                 args.model_size, args.image_size, args.num_frames, args.device,
-                weights=args.weights, allow_random_weights=args.allow_random_weights,
+                weights=args.weights, heads=args.heads,
+                allow_random_weights=args.allow_random_weights,
                 clip_fps=args.clip_fps, require_device=args.device != 'auto',
                 max_frame_gap=max(1.0, 2.5 / source.rate_hz) if source.rate_hz > 0 else 1.0
                 ) as detector:
@@ -216,7 +217,11 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='vjepa-ros watch', description=__doc__)
     parser.add_argument('source', metavar='SOURCE', help=SUPPORTED)
     parser.add_argument('--weights', default='', metavar='FILE',
-                        help='safetensors file of the encoder')
+                        help='safetensors file of the encoder (default: the weights of the '
+                        'package, when it has some)')
+    parser.add_argument('--heads', default='', metavar='FILE',
+                        help='safetensors file of learned heads for these weights (default: '
+                        'those in the file of the weights, when it has some)')
     parser.add_argument('--allow-random-weights', action=argparse.BooleanOptionalAction,
                         default=False, help='run untrained when there are no weights')
     parser.add_argument('--model-size', default='tiny', choices=tuple(VARIANTS))
@@ -248,7 +253,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console()
     log_to(console)
     try:
-        if not args.weights and not args.allow_random_weights:
+        known = args.weights or bundled_file(args.model_size)
+        if not known and not args.allow_random_weights:
             raise WeightsError(UNTRAINED)
         if args.max_seconds is not None and not args.max_seconds > 0:
             raise ValueError(f'--max-seconds is {args.max_seconds:g}, must be above 0')

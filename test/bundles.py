@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights files with heads that say the same of every clip, for tests of what is made of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from vjepa_ros.model.bundle import save_bundle
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.files import file_sha256
+from vjepa_ros.model.heads import CLEARANCE_EDGES, CONTACT_EDGES, EXPANSION_UNIT, Heads
+from vjepa_ros.model.meta import BundleMeta
+from vjepa_ros.model.variants import find_variant
+
+
+def log_odds(probability: float) -> float:
+    return math.log(probability / (1 - probability))
+
+
+def constant_heads(*, expansion: float = 0.0, scale: float = 0.002, moving: float = 0.1,
+                   course: float = 0.1, contact: float = math.inf, clearance: float = math.inf,
+                   surely: float = 0.98) -> Heads:
+    """Heads that tell the same of every patch: looming per interval and its scale,
+    probabilities; and of the clip, `surely`, when contact comes [intervals] and how far the
+    way is free [m]."""
+    heads = Heads(find_variant('tiny').dim)
+    heads.init_random(0)
+    with torch.no_grad():
+        heads.dense[-1].bias.copy_(torch.tensor([
+            expansion / EXPANSION_UNIT, math.log(scale), log_odds(moving), log_odds(course)]))
+        for layer, edges, value in ((heads.contact, CONTACT_EDGES, contact),
+                                    (heads.clearance, CLEARANCE_EDGES, clearance)):
+            layer.bias.fill_(math.log((1 - surely) / (len(edges) - 1)))
+            layer.bias[sum(edge <= value for edge in edges[1:])] = math.log(surely)
+    return heads
+
+
+def meta(**changes: object) -> BundleMeta:
+    """Description of heads for short clips of small frames, apart from `changes`."""
+    return replace(BundleMeta('tiny', '2.0', 4, 64, 'squash', (0.03, 0.5),
+                              {'half_width': 0.3, 'height': 0.5}), **changes)
+
+
+def save_constant_bundle(path: Path, seed: int = 0, **heads: float) -> str:
+    """Write an encoder with `constant_heads` (which the keywords go to); its path."""
+    encoder = Encoder(find_variant('tiny'))
+    encoder.init_random(seed)
+    save_bundle(path, meta(), encoder=encoder.state_dict(),
+                heads=constant_heads(**heads).state_dict())
+    return str(path)
+
+
+def save_constant_heads(path: Path, weights: str, **heads: float) -> str:
+    """Write `constant_heads` alone, for the encoder in a file; their path."""
+    save_bundle(path, meta(backbone_sha256=file_sha256(Path(weights))),
+                heads=constant_heads(**heads).state_dict())
+    return str(path)

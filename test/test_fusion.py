@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test how geometry and learned heads are joined, on fields written by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from vjepa_ros.clip.view import ViewGeometry
+from vjepa_ros.perception.collision import UNKNOWN, Optics, contact_probability, find_threats
+from vjepa_ros.perception.fusion import (
+    CourseField,
+    Judgement,
+    collision_probability,
+    fields_disagree,
+    fuse,
+    judge,
+    on_cells,
+    times_disagree,
+)
+from vjepa_ros.perception.learned import Distribution, LearnedField
+from vjepa_ros.perception.looming import LoomingField
+from vjepa_ros.perception.settings import Settings
+
+CELL, WIDTH, HEIGHT = 16, 384, 288
+ROWS, COLS = HEIGHT // CELL, WIDTH // CELL
+SIZE = (WIDTH, HEIGHT)
+OPTICS = Optics(300.0, 300.0, 191.5, 143.5, assumed=False)
+SETTINGS = Settings()
+EDGES = np.geomspace(0.1, 10.0, 21)
+
+
+def geometric(rate: float = 0.0, confidence: float = 1.0, sigma: float = 0.02) -> LoomingField:
+    """A geometric field of still cells, in the middle of which a patch comes nearer at a rate."""
+    xs, ys = np.meshgrid(*((np.arange(n) + 0.5) * CELL - 0.5 for n in (COLS, ROWS)))
+    field = LoomingField(
+        rate=np.zeros((ROWS, COLS), np.float32),
+        confidence=np.full((ROWS, COLS), confidence, np.float32),
+        sigma=np.full((ROWS, COLS), sigma, np.float32), direction=None,
+        flow=np.zeros((ROWS, COLS, 2), np.float32),
+        centers=np.stack((xs, ys), -1).astype(np.float32),
+        rotation=np.zeros(3, np.float32), dt_s=0.1, cell_px=float(CELL), gray_size=SIZE)
+    rows, cols = slice(7, 11), slice(9, 15)
+    centers = field.centers[rows, cols]
+    field.rate[rows, cols] = rate
+    field.flow[rows, cols] = rate * (centers - centers.reshape(-1, 2).mean(0))
+    return field
+
+
+def learned(rate: float = 0.0, confidence: float = 1.0, sigma: float = 0.02, *,
+            course: float = 0.9, contact_s: float = math.inf, surely: float = 1.0,
+            clearance_m: float = math.inf, mode: str = 'squash') -> LearnedField:
+    """Heads that see the same patch coming nearer, contact at a time, and a wall ahead."""
+    view = ViewGeometry(mode, SIZE, 192)
+    maps = {name: np.full((12, 12), value, np.float32) for name, value in (
+        ('rate', 0.0), ('confidence', confidence), ('sigma', sigma), ('course', 0.0),
+        ('moving', 0.1))}
+    maps['rate'][5:7, 5:7] = rate
+    maps['course'][5:7, 5:7] = course
+    until = surely * (contact_s <= EDGES)
+    return LearnedField(**maps, contact=Distribution(EDGES, until), view=view,
+                        clearance=Distribution(EDGES, 1.0 * (clearance_m <= EDGES)))
+
+
+def judged(geometry: LoomingField | None, heads: LearnedField | None, method: str = 'fused',
+           **changes) -> Judgement:
+    return judge(geometry, heads, SIZE, SIZE, OPTICS,
+                 replace(SETTINGS, looming_method=method, **changes))
+
+
+def cells(rate: float, sigma: float = 0.05, confidence: float = 1.0,
+          course: float = 0.0) -> CourseField:
+    """Two by two equal cells."""
+    full = [np.full((2, 2), v, np.float32) for v in (rate, confidence, sigma)]
+    return CourseField(*full, np.zeros((2, 2, 2), np.float32),
+                       np.full((2, 2, 2), 8.0, np.float32), np.zeros(3, np.float32), None, 0.1,
+                       16.0, (32, 32), np.full((2, 2), course, np.float32))
+
+
+def at(field: LoomingField, name: str) -> float:
+    values = getattr(field, name)
+    assert np.unique(values).size == 1 or np.isnan(values).all()
+    return float(values.flat[0])
+
+
+# -- cell by cell ---------------------------------------------------------------------------------
+
+def test_two_that_know_are_weighted_by_their_errors():
+    both = fuse(cells(0.2, 0.1, course=0.2), cells(0.8, 0.2, course=0.6), 0.2)
+    assert at(both, 'rate') == pytest.approx((0.2 * 4 + 0.8 * 1) / 5)
+    assert at(both, 'sigma') == pytest.approx(1 / math.sqrt(1 / 0.1 ** 2 + 1 / 0.2 ** 2))
+    assert at(both, 'course') == pytest.approx(0.4)
+
+
+def test_no_source_counts_as_perfect():
+    both = fuse(cells(0.0, 1e-6), cells(0.1, 1e-6), 0.2)
+    weights = 1 / 0.01 ** 2, 1 / 0.015 ** 2
+    assert at(both, 'rate') == pytest.approx(0.1 * weights[1] / sum(weights))
+    assert at(both, 'sigma') >= 0.008
+
+
+@pytest.mark.parametrize('unknown', [
+    cells(0.9, 0.001, confidence=0.1, course=1.0), cells(math.nan, confidence=1.0, course=1.0)])
+def test_where_one_knows_it_counts_alone(unknown):
+    known = cells(0.3, 0.2, course=0.4)
+    for both in (fuse(known, unknown, 0.2), fuse(unknown, known, 0.2)):
+        assert at(both, 'rate') == pytest.approx(0.3)
+        assert at(both, 'sigma') == pytest.approx(0.2)
+        assert at(both, 'course') == pytest.approx(0.4)
+
+
+def test_where_none_knows_nothing_becomes_known():
+    both = fuse(cells(0.9, confidence=0.15), cells(0.2, confidence=0.1), 0.2)
+    assert at(both, 'confidence') == pytest.approx(0.15)
+    assert at(both, 'rate') == pytest.approx(0.9)
+    nothing = fuse(cells(math.nan, math.inf, 0.0), cells(math.nan, math.inf, 0.0), 0.2)
+    assert math.isnan(at(nothing, 'rate'))
+
+
+# -- from patches to cells ------------------------------------------------------------------------
+
+def test_each_cell_takes_the_patch_it_lies_in():
+    heads = learned()
+    heads.rate[:] = np.arange(144).reshape(12, 12)
+    field = on_cells(heads, geometric(), SIZE, SIZE)
+    # 24 x 18 cells of 16 px over 12 x 12 patches of 32 x 24 px.
+    assert field.rate.shape == (ROWS, COLS)
+    assert field.rate[0, :5].tolist() == [0, 0, 1, 1, 2]
+    assert field.rate[:5, 0].tolist() == [0, 12, 12, 24, 36]
+    assert field.rate[-1, -1] == 143
+
+
+def test_what_the_encoder_does_not_see_is_unknown():
+    field = on_cells(learned(mode='crop'), geometric(), SIZE, SIZE)
+    known = np.isfinite(field.rate)
+    assert known.mean() == pytest.approx(0.75)
+    assert not known[:, :3].any() and not known[:, -3:].any()
+    assert (field.confidence[~known] == 0).all()
+
+
+@pytest.mark.parametrize('gray', [(384, 288), (200, 100), (20, 9), (1, 1)])
+def test_without_geometry_the_cells_cover_the_image(gray):
+    size = (2 * gray[0], 2 * gray[1])
+    heads = replace(learned(), view=ViewGeometry('squash', size, 192))
+    field = on_cells(heads, None, size, gray)
+    assert field.gray_size == gray
+    assert np.isfinite(field.rate).all()
+    assert judge(None, heads, size, gray, OPTICS, SETTINGS).threat.known_fraction == 1.0
+
+
+# -- threats with a given course ------------------------------------------------------------------
+
+def test_a_given_course_counts_as_one_read_off_the_flow():
+    field = geometric(0.8)
+    by_flow = find_threats(field, SIZE, OPTICS, SETTINGS)
+    course = np.where(field.rate > 0, np.float32(1), np.float32(0))
+    given = find_threats(field, SIZE, OPTICS, SETTINGS, course)
+    assert given.course_rate == pytest.approx(by_flow.course_rate, rel=0.01)
+    assert (given.bearing, given.elevation) == (by_flow.bearing, by_flow.elevation)
+    assert given.regions == by_flow.regions
+    aside = find_threats(field, SIZE, OPTICS, SETTINGS, np.zeros_like(course))
+    assert aside.course_rate == 0.0
+    assert not aside.regions[0].on_course
+
+
+# -- methods --------------------------------------------------------------------------------------
+
+def test_geometry_alone_is_what_it_is_without_heads():
+    field = geometric(0.8)
+    plain = judged(field, None)
+    assert plain.method == 'geometric' and plain.probability is None and not plain.disagrees
+    assert plain.field is field
+    assert plain.threat == find_threats(field, SIZE, OPTICS, SETTINGS)
+    with_heads = judged(field, learned(2.0, contact_s=0.3), 'geometric')
+    assert with_heads.field is field and with_heads == plain
+
+
+def test_heads_alone_do_not_look_at_geometry():
+    alone = judged(geometric(2.0), learned(0.5), 'learned')
+    assert alone.method == 'learned' and not alone.disagrees
+    assert alone.threat.course_rate == pytest.approx(0.5, rel=0.01)
+    assert alone.threat == judged(None, learned(0.5), 'learned').threat
+    assert alone.probability == 0.0
+
+
+def test_what_both_see_alike_is_their_mean():
+    both = judged(geometric(0.50), learned(0.60))
+    assert both.method == 'fused' and not both.disagrees
+    assert 0.50 < both.threat.course_rate < 0.60
+    assert both.threat.regions[0].on_course
+    assert abs(both.threat.bearing) < 0.06
+    assert both.threat.known_fraction == 1.0
+
+
+def test_heads_fill_in_where_geometry_knows_nothing():
+    for blind in (None, geometric(confidence=0.0)):
+        both = judged(blind, learned(0.5, contact_s=1.5))
+        assert both.threat.course_rate == pytest.approx(0.5, rel=0.02)
+        assert both.probability == pytest.approx(1.0, abs=0.01)
+        assert not both.disagrees
+
+
+def test_geometry_fills_in_where_the_heads_know_nothing():
+    both = judged(geometric(0.5), learned(2.0, confidence=0.0, contact_s=0.2))
+    assert both.threat.course_rate == pytest.approx(0.5, rel=0.02)
+    assert both.probability == pytest.approx(contact_probability(0.5, 2.0), abs=0.05)
+    assert not both.disagrees
+
+
+@pytest.mark.parametrize('method', ['learned', 'fused'])
+def test_unknown_to_all_is_unknown(method):
+    both = judged(geometric(confidence=0.0), learned(confidence=0.0, contact_s=0.2), method)
+    for value in (both.threat.course_rate, both.threat.obstacle_score, both.probability):
+        assert math.isnan(value)
+    assert not both.disagrees
+
+
+# -- disagreement ---------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(('first', 'second', 'apart'), [
+    (0.5, 0.9, False), (0.4, 0.9, True), (0.9, 0.4, True), (0.0, 0.3, True),
+    (0.0, 0.24, False),                    # 4.2 s: not yet caution
+    (0.1, 0.24, False), (math.nan, 2.0, False), (2.0, math.nan, False)])
+def test_times_disagree_by_more_than_a_factor_when_one_is_short(first, second, apart):
+    threats = [replace(UNKNOWN, course_rate=rate) for rate in (first, second)]
+    assert times_disagree(*threats, SETTINGS) is apart
+
+
+@pytest.mark.parametrize(('changes', 'apart'), [
+    ({}, True),
+    ({'sigma': 0.2}, False),               # 0.6 apart is three sigma
+    ({'confidence': 0.4}, False),          # not sure
+    ({'rate': 0.05}, False)])              # slower than what counts as approaching
+def test_fields_disagree_where_both_are_sure(changes, apart):
+    other = {'rate': 0.6, 'sigma': 0.1, 'confidence': 0.9} | changes
+    still, heads = geometric(sigma=0.01), learned(**other)
+    heads.rate[:, 6:] = other['rate']
+    first = CourseField(**vars(still), course=still.rate)
+    second = on_cells(heads, still, SIZE, SIZE)
+    assert fields_disagree(first, second, SETTINGS) is apart
+    if apart:
+        assert not fields_disagree(first, second, replace(SETTINGS, roi=(0.0, 0.0, 0.4, 1.0)))
+
+
+def test_a_small_part_of_the_view_may_differ():
+    still, heads = geometric(sigma=0.01), learned(0.9)     # 2 of 144 patches
+    first = CourseField(**vars(still), course=still.rate)
+    assert not fields_disagree(first, on_cells(heads, still, SIZE, SIZE), SETTINGS)
+
+
+@pytest.mark.parametrize(('geometry', 'heads'), [(1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (0.3, 1.0)])
+def test_when_they_disagree_the_more_urgent_one_decides(geometry, heads):
+    both = judged(geometric(geometry), learned(heads))
+    assert both.disagrees
+    assert both.threat.course_rate == pytest.approx(1.0, rel=0.02)
+    assert both.threat.regions[0].on_course
+    assert math.isfinite(both.threat.bearing)
+
+
+@pytest.mark.parametrize('rate', [0.3, 0.45, 0.9, 2.0])
+@pytest.mark.parametrize('heads', [0.0, 0.1, 0.5, 1.0, 3.0])
+def test_the_heads_lower_geometry_by_less_than_a_factor_of_two(rate, heads):
+    alone = judged(geometric(rate), None).threat.course_rate
+    assert judged(geometric(rate), learned(heads)).threat.course_rate > alone / 2.05
+
+
+def test_agreement_is_not_called_disagreement_when_nothing_comes_nearer():
+    quiet = judged(geometric(), learned())
+    assert not quiet.disagrees
+    assert quiet.threat.course_rate == 0.0
+    assert quiet.probability == pytest.approx(1 / (1 + math.exp(5)), rel=0.01)
+
+
+# -- the clip head --------------------------------------------------------------------------------
+
+@pytest.mark.parametrize('method', ['learned', 'fused'])
+def test_a_likely_contact_that_no_patch_shows_raises_the_threat(method):
+    both = judged(geometric(), learned(course=0.4, contact_s=1.0), method)
+    assert both.threat.course_rate == pytest.approx(1.0, rel=0.15)
+    # It points at what is most probably on course.
+    assert both.threat.bearing == pytest.approx(0.0, abs=0.1)
+    assert both.disagrees is (method == 'fused')
+
+
+def test_an_unlikely_contact_raises_nothing():
+    quiet = judged(geometric(), learned(contact_s=1.0, surely=0.45))
+    assert quiet.threat.course_rate == 0.0
+    assert not quiet.disagrees
+    assert 0.05 < quiet.probability < 0.45
+
+
+@pytest.mark.parametrize('contact_s', [1.2, 3.0, math.inf])
+def test_the_clip_head_never_lowers_what_the_patches_show(contact_s):
+    with_clip = judged(None, learned(0.5, contact_s=contact_s), 'learned')
+    assert with_clip.threat.course_rate == pytest.approx(0.5, rel=0.01)
+
+
+# -- probability ----------------------------------------------------------------------------------
+
+def known(rate: float, fraction: float = 1.0):
+    return replace(UNKNOWN, course_rate=rate, known_fraction=fraction)
+
+
+def probable(hazard: float, by_heads, by_geometry, clearance_m: float = math.inf,
+             **changes) -> float:
+    """The probability where the heads give this hazard and free way ahead."""
+    heads = learned(contact_s=0.0, surely=hazard, clearance_m=clearance_m)
+    return collision_probability(heads, by_heads, by_geometry, replace(SETTINGS, **changes))
+
+
+def test_the_probability_grows_with_both():
+    hazards = [probable(h, known(0.1), known(0.3)) for h in (0.0, 0.1, 0.5, 0.9, 1.0)]
+    rates = [probable(0.3, known(0.1), known(r)) for r in (0.0, 0.2, 0.5, 0.9, 3.0)]
+    for values in (hazards, rates):
+        assert values == sorted(set(values))
+        assert values[0] > 0 and values[-1] < 1
+
+
+def test_two_equal_probabilities_stay_what_they_are():
+    rate = 0.5                       # contact in 2 s, which is the horizon: one half
+    assert contact_probability(rate, 2.0) == pytest.approx(0.5)
+    assert probable(0.5, known(0.1), known(rate)) == pytest.approx(0.5)
+
+
+def test_geometry_weighs_less_where_it_knows_little():
+    whole, little, none = (probable(0.1, known(0.1), known(2.0, part))
+                           for part in (0.5, 0.1, 0.0))
+    assert whole > little > none == pytest.approx(0.1)
+    assert whole == probable(0.1, known(0.1), known(2.0, 1.0))
+
+
+def test_one_that_knows_speaks_alone():
+    assert probable(0.7, UNKNOWN, known(0.5), clearance_m=0.3) == pytest.approx(0.5)
+    assert probable(0.7, known(0.1), UNKNOWN) == 0.7
+    assert math.isnan(probable(0.7, UNKNOWN, UNKNOWN))
+
+
+@pytest.mark.parametrize(('clearance_m', 'changes', 'near'), [
+    (1.0, {}, True), (3.0, {}, False), (3.0, {'approach_speed': 2.0}, True),
+    (3.0, {'collision_horizon': 4.0}, True), (1.0, {'approach_speed': 0.0}, False),
+    (math.inf, {'approach_speed': 10.0}, False)])
+def test_what_stands_in_the_way_counts_as_if_the_robot_went_on(clearance_m, changes, near):
+    p = probable(0.02, known(0.0), known(0.0), clearance_m, **changes)
+    assert (p > 0.9) == near and (p < 0.1) != near
+
+
+@pytest.mark.parametrize('method', ['learned', 'fused'])
+def test_what_stands_in_the_way_raises_no_level(method):
+    wall = judged(geometric(), learned(clearance_m=0.5), method)
+    assert wall.probability > 0.9
+    assert wall.threat.course_rate == 0.0
+    assert judged(geometric(), learned(clearance_m=0.5), 'geometric').probability is None

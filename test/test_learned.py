@@ -1,0 +1,435 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test how outputs of heads become seconds, and when they are not believed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+import pytest
+from bundles import save_constant_bundle
+from scenes import texture
+
+from vjepa_ros import Level, ObstacleDetector, Quality
+from vjepa_ros.clip.preprocess import View
+from vjepa_ros.clip.ring import FrameRing
+from vjepa_ros.clip.sample import Sample
+from vjepa_ros.model.meta import BundleMeta
+from vjepa_ros.perception.assessor import Assessor
+from vjepa_ros.perception.learned import (
+    Distribution,
+    Rhythm,
+    evened,
+    learned_field,
+    range_problem,
+    structure,
+)
+from vjepa_ros.perception.pipeline import Perception
+from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.track import Wants
+from vjepa_ros.runtime.outputs import HeadArrays
+
+NS = 1_000_000_000
+SIZE = (160, 120)
+SMALL = {'img_size': 64, 'num_frames': 4, 'clip_fps': 10.0, 'device': 'cpu'}
+META = BundleMeta('tiny', '2.0', 8, 192, 'squash', (1 / 30, 0.5),
+                  {'half_width': 0.3, 'height': 0.5})
+RAW = Settings(smoothing_method='none')
+STARTS = count(1000, 100)   # no stamp comes twice, whatever a test resets
+
+
+def clip(times_s, size=SIZE) -> Sample:
+    """A clip of frames at these times [s]."""
+    stamps = tuple(round((100 + t) * NS) for t in times_s)
+    distinct = len(set(stamps))
+    slots = tuple(sorted(set(stamps)).index(s) for s in stamps)
+    span = (stamps[-1] - stamps[0]) / NS
+    return Sample(slots, stamps, stamps[-1], 'cam', size, span,
+                  (distinct - 1) / span if span else math.nan, distinct)
+
+
+def even(interval_s: float, hold: int = 1, count: int = 8) -> Sample:
+    return clip([i // hold * hold * interval_s for i in range(count)])
+
+
+def surely_beyond(bins: int) -> np.ndarray:
+    """A distribution that lies beyond all its bins."""
+    return np.append(np.zeros(bins), 1.0).astype(np.float32)
+
+
+def heads(rate: float = 0.0, sigma: float = 0.01, *, interval_s: float = 0.1,
+          contact: np.ndarray | None = None, clearance: np.ndarray | None = None) -> HeadArrays:
+    """Outputs of heads that mean this rate and standard error [1/s] everywhere."""
+    maps = (np.full((4, 4), value, np.float32) for value in (
+        rate * interval_s, sigma * interval_s / math.sqrt(2), 0.1, 0.2))
+    return HeadArrays(*maps, surely_beyond(20) if contact is None else contact,
+                      surely_beyond(12) if clearance is None else clearance)
+
+
+def field(what, sample=None, picture=None, mode='squash'):
+    view = View(mode, SIZE, 64)
+    picture = texture((64, 64)) if picture is None else picture
+    return learned_field(what, sample or even(0.1), view, picture)
+
+
+# -- time -----------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize('interval', [1 / 30, 0.1, 0.5])
+@pytest.mark.parametrize('hold', [1, 2, 4])
+def test_the_rhythm_of_a_clip_is_read_off_its_stamps(interval, hold):
+    rhythm = Rhythm.of(even(interval, hold).stamps_ns)
+    assert rhythm.hold == hold
+    assert rhythm.interval_s == pytest.approx(interval, rel=1e-6)
+    assert rhythm.even
+
+
+@pytest.mark.parametrize(('times', 'is_even'), [
+    ([0, .1, .2, .3], True),
+    ([0, .06, .2, .3], True),            # a camera whose rate does not divide that of the clips
+    ([0, .2, .4, .5], True),
+    ([0, .1, .2, .5], False),            # a frame was lost
+    ([0, .1, .1, .2], False),            # shown twice in between
+    ([0, 0, .1, .2], False),
+])
+def test_uneven_clips_are_told_from_even_ones(times, is_even):
+    assert Rhythm.of(clip(times).stamps_ns).even is is_even
+
+
+def test_one_frame_alone_has_no_rhythm():
+    rhythm = Rhythm.of(clip([1.0] * 4).stamps_ns)
+    assert math.isnan(rhythm.interval_s)
+    assert not rhythm.even
+
+
+@pytest.mark.parametrize('jitter', [0.0, 0.004, -0.004])
+def test_a_camera_at_half_the_rate_shows_each_frame_twice_whatever_its_jitter(jitter):
+    ring = FrameRing(8, 20.0)
+    rng = np.random.default_rng(3)
+    for i in range(30):
+        t = 5 + i / 10 + jitter * rng.uniform(0.2, 1)
+        ring.push(round(t * NS), np.zeros((2, 2, 3), np.uint8))
+    sample = evened(ring.sample(), 20.0)
+    rhythm = Rhythm.of(sample.stamps_ns)
+    assert rhythm.hold == 2
+    assert rhythm.interval_s == pytest.approx(0.05, rel=0.1)
+    assert sample.stamps_ns[-1] == ring.newest_ns
+    assert sample.distinct == 4
+    assert sample.rate_hz == pytest.approx(10, rel=0.1)
+
+
+def test_the_frames_of_an_evened_clip_are_those_of_their_stamps():
+    ring = FrameRing(4, 20.0)
+    for i in range(12):
+        ring.push(round((5 + i / 10) * NS), np.full((2, 2, 3), i, np.uint8))
+    sample = evened(clip([.0, .1, .1, .2]), 20.0)
+    assert sample.slots == (1, 1, 2, 2)
+    made = evened(ring.sample(), 20.0)
+    assert ring.gather(made)[:, 0, 0, 0].tolist() == [10, 10, 11, 11]
+
+
+@pytest.mark.parametrize('sample', [
+    even(0.1),                                    # nothing is repeated
+    clip([.5] * 8),                               # one frame alone
+    clip([0, .1, .2, .3, .4, .5, .6, .6]),        # the camera is as fast as the clips
+    clip([0, 0, 0, .3, .3, .3, .6, .6]),          # 3 does not divide 8
+])
+def test_a_clip_that_is_even_or_can_not_be_made_so_stays_as_it_is(sample):
+    assert evened(sample, 10.0) is sample
+
+
+# -- the trained range ----------------------------------------------------------------------------
+
+@pytest.mark.parametrize('sample', [even(1 / 30), even(0.25), even(0.5), even(0.05, 2),
+                                    clip([.25 * i + .03 * (i % 2) for i in range(8)])])
+def test_heads_hold_where_they_were_trained(sample):
+    assert range_problem(META, 8, 192, 'squash', sample) == ''
+
+
+@pytest.mark.parametrize(('running', 'said'), [
+    ((16, 192, 'squash'), ('num_frames is 16', 'trained on 8', 'set num_frames: 8')),
+    ((8, 256, 'squash'), ('image_size is 256', 'trained on 192', 'set image_size: 192')),
+    ((8, 192, 'crop'), ('resize_mode is crop', 'trained on squash', 'set resize_mode: squash')),
+])
+def test_another_configuration_is_named_with_its_remedy(running, said):
+    problem = range_problem(META, *running, even(0.25))
+    assert all(words in problem for words in said), problem
+
+
+@pytest.mark.parametrize(('sample', 'said'), [
+    (even(0.8), ('interval is 0.800 s', '0.033 to 0.500 s', 'raise clip_fps to 2 or more')),
+    (even(0.02), ('interval is 0.020 s', '0.033 to 0.500 s', 'lower clip_fps to 30 or less')),
+    (even(0.05, 4), ('repetition is 4', 'trained on 1 or 2', 'lower clip_fps to 10 or less')),
+    (clip([0, .1, .2, .3, .4, .5, .6, 1.0]), ('uneven', '0.100 to 0.400 s')),
+    (clip([0.5] * 8), ('one single frame',)),
+])
+def test_another_rhythm_is_named_with_its_remedy(sample, said):
+    problem = range_problem(META, 8, 192, 'squash', sample)
+    assert all(words in problem for words in said), problem
+
+
+# -- distributions --------------------------------------------------------------------------------
+
+def test_a_distribution_over_bins_is_read_at_any_value():
+    bins = Distribution.of([1.0, 2.0, 4.0], np.array([0.2, 0.6, 0.2]), unit=0.5)
+    assert bins.below(0.5) == 0.0
+    assert bins.below(1.0) == pytest.approx(0.2)
+    assert bins.below(math.sqrt(2)) == pytest.approx(0.5)    # half way in its logarithm
+    assert bins.below(2.0) == bins.below(99.0) == pytest.approx(0.8)
+    assert bins.below(0.0) == bins.below(-1.0) == 0.0
+    assert bins.median == pytest.approx(math.sqrt(2))
+
+
+def test_the_median_is_infinite_where_contact_is_less_likely_than_not():
+    assert Distribution.of([1.0, 2.0], np.array([0.49, 0.51])).median == math.inf
+    assert Distribution.of([1.0, 2.0], np.array([0.51, 0.49])).median < 2.0
+
+
+def test_hazard_and_clearance_are_those_of_the_model():
+    rng = np.random.default_rng(0)
+    contact, clearance = (rng.dirichlet(np.ones(n)).astype(np.float32) for n in (21, 13))
+    arrays = heads(contact=contact, clearance=clearance)
+    made = field(arrays, even(0.2))
+    for value in (0.01, 0.3, 1.0, 2.0, 7.0, 23.9, 60.0):
+        assert made.hazard(value) == pytest.approx(
+            float(arrays.contact_within(value / 0.2)), abs=1e-5)
+        assert made.clearance.below(value) == pytest.approx(
+            float(arrays.clearance_within(value)), abs=1e-5)
+    assert made.hazard(made.time_to_contact) == pytest.approx(0.5, abs=1e-6)
+
+
+# -- fields ---------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize('interval', [1 / 30, 0.1, 0.5])
+def test_rates_are_in_seconds_whatever_the_interval(interval):
+    made = field(heads(0.4, 0.05, interval_s=interval), even(interval))
+    np.testing.assert_allclose(made.rate, 0.4, rtol=1e-5)
+    np.testing.assert_allclose(made.sigma, 0.05, rtol=1e-5)
+
+
+def test_seconds_are_those_of_the_clip_and_not_of_single_stamps():
+    held = field(heads(0.4, interval_s=0.1), even(0.1, hold=2))
+    np.testing.assert_allclose(held.rate, 0.4, rtol=1e-5)
+
+
+@pytest.mark.parametrize(('rate', 'sigma', 'known'), [
+    (0.0, 0.12, True), (0.0, 0.13, False),     # two sigma below 1/4 s: surely no caution
+    (1.0, 0.7, True), (1.0, 0.75, False), (-1.0, 0.7, True)])
+def test_a_patch_is_known_when_its_error_leaves_no_doubt(rate, sigma, known):
+    made = field(heads(rate, sigma))
+    assert (made.confidence >= Settings().min_confidence).all() == known
+
+
+def test_a_view_without_structure_is_unknown_whatever_the_heads_say():
+    rng = np.random.default_rng(0)
+    dark = np.clip(rng.normal(6, 2.5, (64, 64, 3)), 0, 255).astype(np.uint8)
+    for picture in (np.full((64, 64, 3), 127, np.uint8), dark):
+        made = field(heads(0.0, 0.001), picture=picture)
+        assert (made.confidence == 0).all()
+        assert np.isnan(made.moving).all()
+
+
+def test_a_plain_patch_is_known_through_what_surrounds_it():
+    picture = texture((192, 192))
+    picture[96:112, 96:112] = 128
+    assert structure(picture, (12, 12))[6, 6] > 5
+    picture[:] = 128
+    picture[:, :16] = texture((16, 192))
+    spread = structure(picture, (12, 12))
+    assert (spread[:, :2] > 5).all() and (spread[:, 2:] == 0).all()
+
+
+def test_bars_of_the_letterbox_are_unknown():
+    made = field(heads(0.3), mode='letterbox', picture=texture((64, 64)))
+    outside = made.view.patch_valid() <= 0.5
+    assert outside.any()
+    assert np.isnan(made.rate[outside]).all() and np.isnan(made.moving[outside]).all()
+    assert (made.confidence[outside] == 0).all() and (made.confidence[~outside] > 0.9).all()
+
+
+# -- from file to assessment ----------------------------------------------------------------------
+
+@pytest.fixture(scope='module')
+def bundle(tmp_path_factory) -> str:
+    """A clip says: closing in at 0.8 /s, on course, contact after 16 intervals, a third moves."""
+    return save_constant_bundle(tmp_path_factory.mktemp('bundle') / 'tiny.safetensors',
+                                expansion=0.08, course=0.9, moving=1 / 3, contact=16.0)
+
+
+@pytest.fixture(scope='module')
+def shared_detector(bundle):
+    with ObstacleDetector(weights=bundle, **SMALL) as made:
+        yield made
+
+
+@pytest.fixture
+def detector(shared_detector):
+    shared_detector.track.reset()
+    shared_detector.settings = RAW
+    return shared_detector
+
+
+def show(detector, frames, rate=10.0):
+    """Add frames that follow those before at a rate [Hz]; the newest result."""
+    newest = detector.track.ring.newest_ns
+    start = next(STARTS) if newest is None else newest / NS + 1 / rate
+    for i, rgb in enumerate(frames):
+        detector.add_frame(rgb, start + i / rate)
+    return detector.result()
+
+
+def test_learned_alone_gives_what_the_heads_say(detector):
+    detector.update_settings(looming_method='learned', collision_horizon=1.5)
+    result = show(detector, [texture(SIZE)] * 5)
+    a = result.assessment
+    assert result.method == 'learned' and result.heads_problem == ''
+    np.testing.assert_allclose(result.looming_map, 0.8, rtol=1e-2)
+    np.testing.assert_allclose(result.moving_map, 1 / 3, rtol=1e-2)
+    assert result.moves is result.moving_map            # pictures show what moves by itself
+    assert a.time_to_contact == pytest.approx(1.25, rel=0.01)
+    assert a.level is Level.WARNING
+    assert a.motion_score == pytest.approx(1 / 3, rel=0.01)
+    assert a.known_fraction == 1.0
+    assert a.regions[0].on_course
+    assert a.collision_probability == pytest.approx(result.learned.hazard(1.5), abs=1e-6)
+    assert not a.flags & (Quality.UNTRAINED | Quality.HEADS_OUT_OF_RANGE)
+
+
+def test_geometry_alone_leaves_looming_alone_but_the_motion_score_is_learned(detector):
+    detector.update_settings(looming_method='geometric')
+    result = show(detector, [texture(SIZE)] * 5)
+    assert result.method == 'geometric'
+    assert result.assessment.time_to_contact == math.inf
+    assert result.assessment.collision_probability == 0.0
+    assert result.assessment.level is Level.CLEAR
+    assert result.assessment.motion_score == pytest.approx(1 / 3, rel=0.01)
+
+
+def test_the_method_changes_between_two_results(detector):
+    seen = [show(detector, [texture(SIZE)] * 5).method]
+    for method in ('learned', 'geometric', 'fused'):
+        detector.update_settings(looming_method=method)
+        seen.append(show(detector, [texture(SIZE)]).method)
+    assert seen == ['fused', 'learned', 'geometric', 'fused']
+
+
+def test_heads_outside_their_range_give_way_to_geometry_and_say_so(bundle, caplog):
+    with ObstacleDetector(weights=bundle, **{**SMALL, 'clip_fps': 1.25},
+                          max_frame_gap=3.0) as slow:
+        slow.update_settings(smoothing_method='none')
+        result = show(slow, [texture(SIZE)] * 8, rate=1.25)
+        show(slow, [texture(SIZE)], rate=1.25)
+    a = result.assessment
+    assert result.method == 'geometric' and result.learned is None
+    assert 'frame interval is 0.800 s' in result.heads_problem
+    assert Quality.HEADS_OUT_OF_RANGE in a.flags
+    assert a.level is Level.CLEAR and a.time_to_contact == math.inf
+    assert a.motion_score < 0.05 and result.moving_map is None   # no change, as without heads
+    told = [r.message for r in caplog.records if 'do not hold' in r.message]
+    assert len([text for text in told if 'interval is 0.8' in text]) == 1, told
+
+
+def test_another_size_than_in_training_is_no_error(bundle):
+    with ObstacleDetector(weights=bundle, **{**SMALL, 'img_size': 96}) as other:
+        result = show(other, [texture(SIZE)] * 5)
+    assert Quality.HEADS_OUT_OF_RANGE in result.assessment.flags
+    assert result.heads_problem.startswith('image_size is 96')
+
+
+@pytest.fixture(scope='module')
+def plain():
+    """A detector without heads."""
+    with ObstacleDetector(weights='random', allow_random_weights=True, **SMALL) as made:
+        yield made
+
+
+def test_learned_without_heads_is_geometry_with_one_warning(plain, caplog):
+    plain.settings = replace(RAW, looming_method='learned')
+    for result in (show(plain, [texture(SIZE)] * 5), show(plain, [texture(SIZE)])):
+        assert result.method == 'geometric' and result.moving_map is None
+        assert result.moves is result.motion_map
+        assert not result.assessment.flags & (Quality.HEADS_OUT_OF_RANGE | Quality.DISAGREEMENT)
+        assert result.assessment.level is Level.CLEAR
+    assert sum('no heads are loaded' in r.message for r in caplog.records) == 1
+
+
+def test_without_heads_nothing_differs_between_the_methods(plain):
+    seen = {}
+    frames = [np.roll(texture(SIZE), i, axis=1) for i in range(6)]
+    for method in ('geometric', 'fused', 'learned'):
+        plain.track.reset()
+        plain.settings = replace(RAW, looming_method=method)
+        seen[method] = replace(show(plain, frames).assessment, timings={}, stamp_ns=0)
+    assert repr(seen['geometric']) == repr(seen['fused']) == repr(seen['learned'])
+
+
+def test_a_covered_lens_is_unknown_and_never_clear_with_heads(detector):
+    for method in ('learned', 'fused'):
+        detector.track.reset()
+        detector.update_settings(looming_method=method)
+        a = show(detector, [np.full((120, 160, 3), 40, np.uint8)] * 5).assessment
+        assert a.level is Level.UNKNOWN
+        assert math.isnan(a.time_to_contact) and math.isnan(a.collision_probability)
+        assert math.isnan(a.motion_score)
+        assert {Quality.LOW_TEXTURE, Quality.LOOMING_UNKNOWN} <= set(a.flags)
+
+
+def test_a_camera_at_half_the_clip_rate_is_within_the_range(detector):
+    a = show(detector, [texture(SIZE)] * 6, rate=5.0).assessment
+    assert Quality.SLOW_CAMERA in a.flags
+    assert Quality.HEADS_OUT_OF_RANGE not in a.flags
+    detector.update_settings(looming_method='learned')
+    a = show(detector, [texture(SIZE)], rate=5.0).assessment
+    assert a.time_to_contact == pytest.approx(1.25, rel=0.02)   # 0.08 per tenth of a second
+
+
+# -- only what is wanted --------------------------------------------------------------------------
+
+@pytest.mark.parametrize(('method', 'wants', 'ran', 'features'), [
+    ('fused', Wants(features=False, moving=False, image=False), True, False),
+    ('learned', Wants(features=False, moving=False, image=False), True, False),
+    ('geometric', Wants(features=False, moving=False, image=False), False, False),
+    ('geometric', Wants(features=False, looming=False, image=False), True, False),
+    ('fused', Wants(change=False), True, False),          # heads tell what moves
+    ('fused', Wants(), True, True),
+    ('fused', Wants(False, False, True, True, False), False, False)])
+def test_the_encoder_runs_for_what_heads_are_asked_and_features_are_rarely_fetched(
+        detector, monkeypatch, method, wants, ran, features):
+    asked = []
+    run = detector.engine.run
+    monkeypatch.setattr(detector.engine, 'run',
+                        lambda clips, features: asked.append(features) or run(clips, features))
+    perception = Perception(detector.engine, detector.track.config, ['cam'])
+    for i in range(5):
+        perception.tracks['cam'].push(texture(SIZE), round((10 + i / 10) * NS))
+    settings = replace(RAW, looming_method=method)
+    (result,) = perception.run(perception.pending(), settings, {'cam': wants}, lambda stamp: 0.0)
+    assert asked == ([features] if ran else [])
+    assert (result.features is not None) == features
+    assert (result.motion_map is not None) == features
+    assert (result.looming_map is not None) == wants.looming
+    assert (result.learned is not None) == ran
+
+
+def test_one_encode_serves_all_methods(detector, monkeypatch):
+    perception = Perception(detector.engine, detector.track.config, ['cam'])
+    track = perception.tracks['cam']
+    for i in range(5):
+        track.push(texture(SIZE), round((10 + i / 10) * NS))
+    estimates = []
+    estimate = track._looming.estimate
+    monkeypatch.setattr(track._looming, 'estimate',
+                        lambda *a, **k: estimates.append(1) or estimate(*a, **k))
+    samples, wants = perception.pending(), {'cam': Wants()}
+    outputs, timings = perception.encode(samples, wants)
+    seen = {}
+    for method in ('geometric', 'learned', 'fused'):
+        track.assessor = Assessor()
+        seen[method] = perception.result(
+            'cam', samples['cam'], outputs['cam'], replace(RAW, looming_method=method),
+            wants['cam'], 0.0, timings)
+    assert [r.method for r in seen.values()] == list(seen)
+    assert [r.assessment.level for r in seen.values()] == [Level.CLEAR, Level.WARNING,
+                                                          Level.WARNING]
+    assert len(estimates) == 1
