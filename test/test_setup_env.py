@@ -280,11 +280,11 @@ def make(tmp_path):
 
 def test_make_alone_lists_the_commands(make):
     text = make()
-    for command in ('env', 'demo', 'test', 'lint', 'bench', 'clean'):
+    for command in ('env', 'demo', 'test', 'lint', 'bench', 'evaluate', 'clean'):
         assert re.search(rf'^  {command} ', text, re.MULTILINE)
 
 
-@pytest.mark.parametrize('command', ['demo', 'test', 'lint', 'bench', 'env'])
+@pytest.mark.parametrize('command', ['demo', 'test', 'lint', 'bench', 'evaluate', 'env'])
 def test_every_command_makes_the_environment_first(make, command):
     first = make('-n', command).splitlines()[0]
     assert first.startswith('python3 requirements/make_env.py .venv --ros kilted')

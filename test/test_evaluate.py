@@ -1,0 +1,488 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test the command that measures accuracy, on small recordings whose truth is known."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from bundles import constant_heads, meta, save_constant_bundle
+
+from vjepa_ros.clip.preprocess import View
+from vjepa_ros.evaluation.clips import ClipOutcome, ClipTruth
+from vjepa_ros.evaluation.sequence import Outcome, Truth
+from vjepa_ros.model.bundle import save_bundle
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.variants import find_variant
+from vjepa_ros.perception.config import TrackConfig
+from vjepa_ros.perception.learned import Rhythm
+from vjepa_ros.perception.settings import Settings
+from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.sources import SourceError, SourceFrame
+from vjepa_ros.tools import (
+    evaluate,
+    evaluate_baselines,
+    evaluate_pictures,
+    evaluate_run,
+    evaluate_world,
+)
+from vjepa_ros.tools.evaluate_goals import goal_grid
+from vjepa_ros.tools.evaluate_input import read_items
+from vjepa_ros.tools.evaluate_run import Played, Setup
+from vjepa_ros.tools.evaluate_world import Film
+from vjepa_ros.tools.motion_study import token_variance
+from vjepa_ros.training.seeds import TRAINING_SEEDS
+
+RATE = 10.0
+SEVEN = {'collision_auc', 'average_precision', 'ttc_median_relative_error', 'looming_mae_per_s',
+         'looming_when_still_per_s', 'false_alarms_per_minute', 'frames'}
+GEOMETRY = ('--method', 'geometric', '--baseline-size', 'none')
+
+
+def texture(seed: int = 0) -> np.ndarray:
+    noise = np.random.default_rng(seed).normal(size=(360, 480)).astype(np.float32)
+    picture = sum(cv2.GaussianBlur(noise, (0, 0), s) * s for s in (2, 5, 12))
+    return np.uint8(np.clip(128 + 90 * picture / np.abs(picture).max() * 1.6, 0, 255))
+
+
+def wall(picture: np.ndarray, distance: float) -> np.ndarray:
+    """A wall at some distance [m], (120, 160, 3): at 4 m its pixels are those of the picture."""
+    zoom = 4.0 / distance
+    shift = np.array([[zoom, 0, 79.5 - zoom * 239.5], [0, zoom, 59.5 - zoom * 179.5]])
+    grey = cv2.warpAffine(picture, shift, (160, 120), flags=cv2.INTER_LINEAR)
+    return np.repeat(grey[..., None], 3, axis=2)
+
+
+def write_recording(folder: Path, distances: np.ndarray, *, speed: float = 0.0,
+                    labels: bool = True) -> Path:
+    """Frames of a wall, and labels: collision within 2 s, and the time to contact."""
+    (folder / 'frames').mkdir(parents=True)
+    picture, rows = texture(), ['frame,stamp_s,collision,time_to_contact_s']
+    for i, distance in enumerate(distances):
+        cv2.imwrite(str(folder / 'frames' / f'{i:03d}.png'), wall(picture, distance))
+        ttc = distance / speed if speed > 0 else math.inf
+        known = f'{int(ttc < 2)},{ttc:g}' if labels else ','
+        rows.append(f'{i:03d}.png,{i / RATE:.3f},{known}')
+    (folder / 'labels.csv').write_text('\n'.join(rows) + '\n')
+    return folder
+
+
+@pytest.fixture(scope='module')
+def recordings(tmp_path_factory) -> Path:
+    """A wall that comes nearer at 1 m/s from 4.2 m, and one that stays."""
+    root = tmp_path_factory.mktemp('recordings')
+    write_recording(root / 'closing', 4.2 - np.arange(36) / RATE, speed=1.0)
+    write_recording(root / 'still', np.full(26, 3.0))
+    return root
+
+
+@pytest.fixture(scope='module')
+def report(recordings, tmp_path_factory) -> dict:
+    """Figures of the geometric method on both, with page and document."""
+    out = tmp_path_factory.mktemp('report')
+    document = out / 'accuracy.md'
+    document.write_text('before\n<!-- accuracy:begin -->\nold\n<!-- accuracy:end -->\nafter\n')
+    (out / 'accuracy').mkdir()
+    (out / 'accuracy' / 'stale.png').write_bytes(b'')
+    done = evaluate.main([str(recordings / 'closing'), str(recordings / 'still'), *GEOMETRY,
+                          '--json', str(out / 'figures.json'), '--html', str(out / 'page.html'),
+                          '--document', str(document)])
+    assert done == 0
+    return {'out': out, 'figures': json.loads((out / 'figures.json').read_text())}
+
+
+def setup_of(*methods: str, engine: Engine | None = None, **track) -> Setup:
+    return Setup(methods or ('geometric',), Settings(), TrackConfig(**track), engine)
+
+
+def ignore() -> None:
+    """A tick that nobody watches."""
+
+
+# -- what is named on the command line ------------------------------------------------------------
+
+def test_marks_are_split_from_paths_and_names_are_unique():
+    items = read_items(['a/motorway.mp4::negative', 'a/himax_2', 'b/himax_2/', 'cup.mp4::dark'])
+    assert [(i.name, i.mark) for i in items] == [
+        ('motorway', 'negative'), ('himax_2', ''), ('himax_2-2', ''), ('cup', 'dark')]
+    assert items[0].path == 'a/motorway.mp4'
+
+
+def test_an_unknown_mark_names_those_there_are():
+    with pytest.raises(SourceError, match=r"'a.mp4::calm'.*::negative.*::still"):
+        read_items(['a.mp4::calm'])
+
+
+@pytest.mark.parametrize(('mark', 'truth', 'expected'), [
+    ('', None, (math.nan, math.nan)),
+    ('', {'collision': True, 'time_to_contact_s': 1.5}, (1.0, 1.5)),
+    ('negative', None, (0.0, math.nan)),
+    ('still', {'collision': None, 'time_to_contact_s': math.nan}, (0.0, math.inf)),
+])
+def test_what_is_true_comes_from_labels_and_marks(mark, truth, expected):
+    item = read_items(['x' + ('::' + mark if mark else '')])[0]
+    frame = SourceFrame(1, np.zeros((2, 2, 3), np.uint8), truth=truth)
+    assert item.truth(frame) == pytest.approx(expected, nan_ok=True)
+
+
+def test_a_mark_may_not_contradict_the_labels():
+    frame = SourceFrame(2_000_000_000, np.zeros((2, 2, 3), np.uint8), truth={'collision': True})
+    with pytest.raises(SourceError, match=r"'x' is given as '::negative'.*2\.000 s"):
+        read_items(['x::negative'])[0].truth(frame)
+
+
+# -- figures --------------------------------------------------------------------------------------
+
+def test_an_approaching_wall_is_seen_and_a_still_one_is_not(report):
+    figures = report['figures']['sequences']
+    assert figures['closing']['collision_auc'] > 0.9
+    assert figures['closing']['ttc_median_relative_error'] < 0.15
+    assert figures['closing']['looming_mae_per_s'] < 0.15
+    assert figures['still']['looming_when_still_per_s'] < 0.01
+    assert figures['still']['false_alarms_per_minute'] == 0.0
+    assert figures['still']['collision_auc'] is None          # one class only
+    assert figures['closing']['looming_when_still_per_s'] is None
+
+
+def test_the_file_has_the_promised_keys(report):
+    figures = report['figures']
+    assert set(figures['sequences']) == {'closing', 'still'}
+    for name in (*figures['sequences'].values(), figures['pooled'],
+                 *figures['baselines'].values()):
+        assert name.keys() >= SEVEN
+    assert figures['baselines'].keys() >= {'variance', 'geometric', 'learned', 'fused',
+                                           'brightness'}
+    assert figures['configuration']['method'] == 'geometric'
+    assert figures['configuration']['command'].startswith('vjepa-ros evaluate ')
+
+
+def test_methods_that_did_not_run_have_no_figures_but_a_reason(report):
+    for name in ('learned', 'fused', 'variance'):
+        whole = report['figures']['baselines'][name]
+        assert all(whole[key] is None for key in SEVEN)
+        assert whole['reason']
+
+
+def test_a_model_without_heads_leaves_geometry_and_says_why(recordings, tmp_path):
+    out = tmp_path / 'figures.json'
+    done = evaluate.main([str(recordings / 'still'), '--model-size', 'gigantic',
+                          '--baseline-size', 'none', '--json', str(out)])
+    assert done == 0
+    figures = json.loads(out.read_text())
+    assert figures['configuration']['methods'] == ['geometric']
+    assert figures['baselines']['geometric']['frames'] == 26
+    for name in ('learned', 'fused'):
+        assert figures['baselines'][name]['frames'] is None
+        assert 'no learned heads' in figures['baselines'][name]['reason']
+
+
+def test_frames_before_the_first_clip_are_told_apart(report):
+    closing = report['figures']['sequences']['closing']
+    assert closing['frames'] == 36
+    assert closing['frames_scored'] == 36 - 17      # seven quarters of a second, to half a frame
+    assert closing['frames_labelled'] == closing['frames_scored']
+
+
+def test_pooled_frames_are_those_of_all_sequences(report):
+    figures = report['figures']
+    each = figures['sequences'].values()
+    for key in ('frames', 'frames_scored', 'frames_labelled', 'frames_positive'):
+        assert figures['pooled'][key] == sum(f[key] for f in each)
+    assert figures['groups']['collision']['sequences'] == ['closing']
+    assert figures['groups']['nothing_imminent']['sequences'] == ['still']
+
+
+def test_brightness_is_ranked_on_the_very_same_frames(report):
+    groups = {name: whole['groups']['collision']
+              for name, whole in report['figures']['baselines'].items()}
+    assert groups['brightness']['frames_labelled'] == 36
+    assert groups['geometric']['frames_labelled'] == 19
+    assert groups['geometric']['collision_auc_common_frames'] == pytest.approx(
+        groups['geometric']['collision_auc'])
+    assert 0 <= groups['brightness']['collision_auc_common_frames'] <= 1
+
+
+def test_scores_of_pictures_are_what_they_say():
+    scores = evaluate_run.PictureScores()
+    for level in (10, 30, 25):
+        scores.take(np.full((4, 4, 3), level, np.uint8))
+    scores.take(np.full((6, 4, 3), 200, np.uint8))      # another size cannot be compared
+    found = scores.outcomes()
+    np.testing.assert_allclose(found['brightness'].score, [10, 30, 25, 200])
+    np.testing.assert_allclose(found['frame_difference'].score, [math.nan, 20, 5, math.nan])
+    assert found['frame_difference'].scored.tolist() == [False, True, True, False]
+
+
+# -- methods side by side -------------------------------------------------------------------------
+
+@pytest.fixture(scope='module')
+def engine(tmp_path_factory):
+    """Heads that are sure of a contact within one second or so, whatever they see."""
+    path = save_constant_bundle(tmp_path_factory.mktemp('weights') / 'heads.safetensors',
+                                contact=3.0, surely=0.9)
+    engine = Engine.load(EngineConfig(weights=path, num_frames=4, image_size=64, device='cpu'))
+    yield engine
+    engine.close()
+
+
+def test_methods_are_assessed_side_by_side_without_touching_each_other(recordings, engine):
+    item = read_items([str(recordings / 'closing')])[0]
+    shape = {'num_frames': 4, 'image_size': 64}
+    alone = evaluate_run.play(item, setup_of('geometric', **shape), ignore)
+    three = evaluate_run.play(
+        item, setup_of('geometric', 'learned', 'fused', engine=engine, **shape), ignore)
+    for column in ('score', 'time_to_contact', 'looming_rate', 'level', 'scored'):
+        np.testing.assert_allclose(getattr(three.outcomes['geometric'], column),
+                                   getattr(alone.outcomes['geometric'], column), rtol=1e-4)
+    learned = three.outcomes['learned']
+    assert np.ptp(learned.score[learned.scored]) < 0.01          # the same of every clip
+    assert np.nanmin(learned.score) > 0.8
+    assert not np.array_equal(three.outcomes['fused'].score, learned.score)
+    assert three.results[30].method == 'fused'                   # the reported one is kept
+    assert three.results[30].features is None and three.results[30].image is None
+
+
+def test_where_heads_do_not_hold_the_report_says_why(recordings, tmp_path):
+    weights, encoder = tmp_path / 'w.safetensors', Encoder(find_variant('tiny'))
+    encoder.init_random(0)
+    save_bundle(weights, meta(interval_s=(0.03, 0.1)), encoder=encoder.state_dict(),
+                heads=constant_heads().state_dict())
+    out = tmp_path / 'figures.json'
+    done = evaluate.main([str(recordings / 'still'), '--weights', str(weights),
+                          '--num-frames', '4', '--image-size', '64', '--device', 'cpu',
+                          '--baseline-size', 'none', '--json', str(out)])
+    assert done == 0
+    still = json.loads(out.read_text())['sequences']['still']
+    assert set(still['methods_used']) == {'geometric'}
+    assert 'interval' in still['heads_problem']
+
+
+def test_a_gap_in_time_leaves_frames_unassessed_until_a_clip_is_full(tmp_path):
+    folder = write_recording(tmp_path / 'gap', np.full(50, 3.0))
+    rows = (folder / 'labels.csv').read_text().splitlines()
+    late = [re.sub(r',(\d+\.\d+),', lambda m: f',{float(m[1]) + 5:.3f},', row)
+            for row in rows[26:]]
+    (folder / 'labels.csv').write_text('\n'.join(rows[:26] + late) + '\n')
+    played = evaluate_run.play(read_items([str(folder)])[0], setup_of(), ignore)
+    scored = played.outcomes['geometric'].scored
+    assert not scored[:17].any() and scored[17:25].all()
+    assert not scored[25:42].any() and scored[42:].all()
+
+
+# -- the variance baseline ------------------------------------------------------------------------
+
+def test_frames_for_the_variance_are_labelled_and_have_a_clip_behind_them():
+    labels = np.array([0.0] * 10 + [math.nan] * 10 + [1.0] * 20)
+    truth = Truth(np.arange(40.0), labels, np.full(40, math.nan))
+    np.testing.assert_array_equal(evaluate_baselines.frames_to_score(truth, 100),
+                                  np.arange(20, 40))
+    few = evaluate_baselines.frames_to_score(truth, 5)
+    assert few.size == 5 and few[0] == 20 and few[-1] == 39
+
+
+def test_the_variance_score_is_that_of_the_last_sixteen_frames(recordings):
+    item = read_items([str(recordings / 'closing')])[0]
+    setup = setup_of()
+    frames = [f.rgb for f in evaluate_run.frames_of(item, setup)]
+    played = Played(item, Truth(np.arange(len(frames)) / RATE, np.zeros(len(frames)),
+                                np.full(len(frames), math.nan)), {})
+    score = evaluate_baselines.VarianceScore('tiny', 'cpu')
+    outcome = score.score(played, setup, [15, 30], ignore)
+    view = View('crop', (160, 120), 256)
+    clip = np.stack([view.apply(f) for f in frames[15:31]])
+    expected = token_variance(score._session.encode([clip])[0])
+    score.close()
+    assert outcome.scored.nonzero()[0].tolist() == [15, 30]
+    assert outcome.score[30] == pytest.approx(expected, rel=1e-5)
+    assert not outcome.is_probability
+
+
+# -- rendered clips -------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(('hold', 'interval'), [(1, 0.05), (1, 0.5), (2, 0.1), (2, 0.4)])
+def test_a_rendered_clip_fills_the_frame_memory_as_it_was_made(hold, interval):
+    frames = np.arange(8, dtype=np.uint8).repeat(hold)[:8]
+    frames = np.ascontiguousarray(np.broadcast_to(
+        frames[:, None, None, None] * 20, (8, 32, 32, 3)))
+    film = Film(frames, interval, hold, (20.0, 40.0, 15.5, 15.5))
+    assert film.size == (64, 32)
+    assert film.optics() == pytest.approx((40.0, 40.0, 31.5, 15.5))
+    reader = evaluate_run.Track('camera', film.track(TrackConfig()))
+    for stamp, picture in film.sent():
+        assert picture.shape == (32, 64, 3)
+        reader.push(picture, stamp)
+    sample = reader.sample()
+    rhythm = Rhythm.of(sample.stamps_ns)
+    assert rhythm.hold == hold
+    assert rhythm.interval_s == pytest.approx(interval, rel=1e-6)
+    np.testing.assert_array_equal(reader.clip(sample), frames)
+
+
+def test_rendered_clips_are_judged_by_every_method_and_come_from_seeds_of_their_own(engine):
+    setup = setup_of('geometric', 'learned', 'fused', engine=engine, num_frames=4, image_size=64)
+    seen = []
+    run = evaluate_world.evaluate(3, setup, 'cpu', lambda: seen.append(1))
+    assert len(seen) == len(run.newest) == run.figures['clips'] == 3
+    assert run.figures['first_seed'] >= TRAINING_SEEDS
+    assert run.truth.looming.shape == (3, 4, 4)
+    assert run.outcomes['learned'].hazard.shape == (3, 5)
+    # These heads are sure of a contact after three intervals, whatever they see.
+    sure = run.truth.interval_s * 3 < 0.4
+    assert (run.outcomes['learned'].hazard[sure, 0] > 0.85).all()
+    assert (np.diff(run.outcomes['learned'].hazard, axis=1) >= 0).all()
+    assert run.outcomes['geometric'].moving is None
+    assert run.figures['methods']['geometric']['moving_auc'] is None
+    assert run.figures['heads_held'] == 1.0
+    shown = cv2.imdecode(np.frombuffer(run.newest[0], np.uint8), cv2.IMREAD_COLOR)
+    assert min(shown.shape[:2]) == 64
+
+
+def test_the_worst_clips_are_shown_first():
+    hazard = np.repeat(np.array([0.9, 0.1, 0.2, 0.8, 0.5])[:, None], 5, axis=1)
+    contact = np.array([math.inf, math.inf, 0.5, 0.9, 2.0])
+    grid = np.zeros((5, 2, 2))
+    run = evaluate_world.WorldRun({}, ClipTruth(contact, np.full(5, 0.1), grid, grid),
+                                  {'fused': ClipOutcome(hazard)}, [b''] * 5)
+    shown = evaluate_pictures.world_failures(run, 'fused')
+    assert [(p.index, p.failure) for p in shown] == [
+        (0, 'false alarm'), (1, 'false alarm'), (2, 'missed'), (3, 'missed')]
+    assert 'contact in 0.5 s' in shown[2].caption
+
+
+# -- goals ----------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(('value', 'verdict'), [
+    (0.0, 'better'), (0.7, 'reached'), (1.0, 'reached'), (3.5, 'missed by 2.5')])
+def test_goals_say_by_how_much_they_are_missed(value, verdict):
+    report = {'configuration': {'method': 'fused'}, 'world': None, 'sequences': {},
+              'groups': {'nothing_imminent': {'sequences': ['a', 'b'],
+                                              'false_alarms_per_minute': value}}}
+    grid = goal_grid(report)
+    assert len(grid.rows) == 1
+    assert grid.rows[0][1] == f'{value:.1f}'
+    assert grid.rows[0][-1] == verdict
+    assert 'a + b' in grid.note
+
+
+@pytest.mark.parametrize(('warned', 'wrong', 'verdict'), [
+    ([1.0, 5.0], [], 'reached'), ([1.0, None], [], 'missed'),
+    ([1.0, 5.0], [{'from_s': 2.0, 'to_s': 3.0}], 'missed')])
+def test_a_thing_that_comes_and_goes_must_be_warned_of_and_nothing_else(warned, wrong, verdict):
+    report = {'configuration': {'method': 'fused'}, 'world': None, 'groups': {}, 'sequences': {
+        'cup': {'approaches': [{'warned_s': w} for w in warned],
+                'alarms_without_approach': wrong}}}
+    assert goal_grid(report).rows[0][-1] == verdict
+
+
+# -- page, document, pictures ---------------------------------------------------------------------
+
+def test_the_page_needs_nothing_but_itself(report):
+    page = (report['out'] / 'page.html').read_text()
+    assert not re.search(r'(?:src|href)="(?!data:)', page)
+    assert page.count('data:image/svg+xml') >= 4        # two timelines, curves, reliability
+    assert page.count('data:image/jpeg') >= 6
+    assert 'closing' in page and 'still' in page
+
+
+def test_the_document_is_rewritten_between_its_marks(report):
+    text = (report['out'] / 'accuracy.md').read_text()
+    assert text.startswith('before\n<!-- accuracy:begin -->\n')
+    assert text.endswith('<!-- accuracy:end -->\nafter\n')
+    assert 'old' not in text.split('accuracy:begin')[1].split('accuracy:end')[0].split('\n')
+    shown = re.findall(r'\]\((accuracy/[\w.]+)\)', text)
+    assert {'accuracy/closing.png', 'accuracy/still.png', 'accuracy/roc.png'} <= set(shown)
+    for name in shown:
+        assert cv2.imread(str(report['out'] / name)) is not None, name
+    there = {f'accuracy/{p.name}' for p in (report['out'] / 'accuracy').iterdir()}
+    assert there == set(shown)                          # nothing is left of an older run
+    known = report['figures']['configuration']
+    assert known['command'] in text and known['date'] in text and known['machine'] in text
+
+
+def test_a_document_without_marks_is_left_as_it_is(recordings, tmp_path, capsys):
+    document = tmp_path / 'plain.md'
+    document.write_text('no marks\n')
+    assert evaluate.main([str(recordings / 'still'), *GEOMETRY, '--document',
+                          str(document)]) == 1
+    assert 'accuracy:begin' in capsys.readouterr().out
+    assert document.read_text() == 'no marks\n'
+
+
+def played_with(level, collision, events=None) -> tuple[Played, dict]:
+    n = len(level)
+    outcome = Outcome(np.ones(n, bool), np.linspace(0.2, 0.9, n), True, np.full(n, math.inf),
+                      np.zeros(n), np.array(level))
+    truth = Truth(np.arange(n) * 0.1, np.array(collision, float), np.full(n, math.nan))
+    return Played(read_items(['x'])[0], truth, {'geometric': outcome}), events or {}
+
+
+def test_failures_are_shown_and_named():
+    level = [0, 2, 2, 0, 0, 255, 3, 0, 0, 0]
+    danger = [0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
+    picks = evaluate_pictures.choose(*_shuffled(played_with(level, danger)))
+    assert picks[2] == 'false alarm'                     # the most certain of its stretch
+    assert picks[4] == 'missed'
+    assert picks[5] == 'unknown in danger'
+    assert picks.get(6, '') == ''                        # right
+    assert 1 not in picks or picks[1] == ''
+
+
+def test_a_faultless_recording_still_has_pictures():
+    picks = evaluate_pictures.choose(*_shuffled(played_with([0] * 10, [0] * 10)))
+    assert len(picks) == evaluate_pictures.USUAL
+    assert set(picks.values()) == {''}
+
+
+def _shuffled(pair):
+    played, events = pair
+    return played, 'geometric', events
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(('words', 'text'), [
+    ([], r'nothing to evaluate.*--world'),
+    (['--world', '-3'], r'--world is -3'),
+    (['nowhere.mp4', *GEOMETRY], r"'nowhere.mp4' does not exist"),
+    (['x', '--baseline-frames', '0'], r'--baseline-frames is 0'),
+    (['x', '--document', 'nowhere.md'], r"'nowhere.md' is not a file"),
+    (['synthetic', '--method', 'learned', '--weights', 'nowhere.safetensors'],
+     r'nowhere\.safetensors'),
+])
+def test_mistakes_are_named_with_their_remedy(words, text, capsys):
+    assert evaluate.main(words) == 1
+    assert re.search(text, ' '.join(capsys.readouterr().out.split()))
+
+
+@pytest.mark.parametrize(('row', 'text'), [
+    ('000.png,0.0,maybe,', r"line 2: collision 'maybe'"),
+    ('000.png,0.0,0,-2', r'time_to_contact_s is -2 at stamp 1\.000 s'),
+    ('000.png,,0,', r"line 2: stamp_s ''"),
+    ('999.png,0.0,0,', r'999\.png'),
+])
+def test_wrong_labels_name_file_line_column_and_value(row, text, tmp_path, capsys):
+    folder = write_recording(tmp_path / 'bad', np.full(3, 3.0))
+    rows = (folder / 'labels.csv').read_text().splitlines()
+    (folder / 'labels.csv').write_text('\n'.join([rows[0], row, *rows[2:]]) + '\n')
+    assert evaluate.main([str(folder), *GEOMETRY]) == 1
+    said = ' '.join(capsys.readouterr().out.split())
+    assert 'bad' in said and re.search(text, said)
+
+
+def test_what_never_ends_is_refused(tmp_path, capsys):
+    picture = tmp_path / 'one.png'
+    cv2.imwrite(str(picture), np.zeros((64, 64, 3), np.uint8))
+    assert evaluate.main([str(picture), *GEOMETRY]) == 1
+    assert re.search(r'one\.png.*has no end', ' '.join(capsys.readouterr().out.split()))
+
+
+def test_a_recording_too_short_for_a_clip_says_so(tmp_path):
+    folder = write_recording(tmp_path / 'short', np.full(5, 3.0))
+    out = tmp_path / 'page.html'
+    assert evaluate.main([str(folder), *GEOMETRY, '--html', str(out)]) == 0
+    assert 'shorter than one clip' in out.read_text()

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Count false alarms, and how long before a contact an alarm comes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+WARNING, UNKNOWN = 2, 255   # levels as published; UNKNOWN is no alarm, it is counted by itself
+LONGEST_STEP = 3.0          # a gap between frames counts as at most so many usual ones
+
+
+def runs(mask: np.ndarray) -> list[tuple[int, int]]:
+    """First and one-past-last index of every unbroken stretch of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], np.asarray(mask, np.int8), [0]))))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def durations(stamps_s: np.ndarray) -> np.ndarray:
+    """Time that each frame stands for [s]: until the next one; the last as long as usual."""
+    stamps_s = np.asarray(stamps_s, float)
+    if stamps_s.size < 2:
+        return np.zeros(stamps_s.size)
+    step = np.diff(stamps_s)
+    usual = float(np.median(step))
+    return np.append(np.clip(step, 0.0, LONGEST_STEP * usual), usual)
+
+
+def is_alarm(level: np.ndarray) -> np.ndarray:
+    """Whether a level is WARNING or above; UNKNOWN is not."""
+    level = np.asarray(level)
+    return (level >= WARNING) & (level != UNKNOWN)
+
+
+def false_alarms(stamps_s: np.ndarray, level: np.ndarray, collision: np.ndarray,
+                 scored: np.ndarray) -> tuple[int, float]:
+    """Alarms where nothing was imminent, and the time they had the chance to come in.
+
+    Parameters
+    ----------
+    stamps_s, level
+        Time [s] and level of each frame.
+    collision
+        1 imminent, 0 not, NaN unknown.
+    scored
+        Whether the frame was assessed at all.
+
+    Returns
+    -------
+    tuple of int and float
+        Number of false alarms and minutes of scored frames labelled 0. An alarm is an unbroken
+        stretch of frames at WARNING or above; it is false when it has a frame labelled 0 and
+        none labelled 1, so one that comes early or lingers is not counted, a new one is.
+    """
+    collision, scored = np.asarray(collision, float), np.asarray(scored, bool)
+    count = sum(bool((collision[a:b] == 0).any() and not (collision[a:b] == 1).any())
+                for a, b in runs(is_alarm(level) & scored))
+    seconds = durations(stamps_s)[(collision == 0) & scored].sum()
+    return count, float(seconds) / 60.0
+
+
+@dataclass(frozen=True)
+class Contact:
+    """One labelled danger.
+
+    Attributes
+    ----------
+    start_s, end_s
+        Stamps of its first and last frame labelled as collision [s].
+    contact_s
+        When contact would be: by the true time to contact of its last frame where that is known,
+        else the last labelled frame itself [s].
+    warned_s
+        Stamp of the first alarm within it, NaN when there was none [s].
+    """
+
+    start_s: float
+    end_s: float
+    contact_s: float
+    warned_s: float
+
+    @property
+    def lead_s(self) -> float:
+        """Time from the first alarm to the contact, 0 when it was missed [s]."""
+        return 0.0 if math.isnan(self.warned_s) else self.contact_s - self.warned_s
+
+
+def contacts(stamps_s: np.ndarray, collision: np.ndarray, time_to_contact: np.ndarray,
+             alarm: np.ndarray) -> list[Contact]:
+    """Every unbroken stretch of frames labelled as collision, with its first alarm.
+
+    An alarm that began before the stretch counts from its first frame, and one that also ended
+    before it does not count: an alarm somewhere in the recording is no merit.
+    """
+    out = []
+    for a, b in runs(np.asarray(collision) == 1):
+        left = float(time_to_contact[b - 1])
+        ahead = left if math.isfinite(left) and left > 0 else 0.0
+        hit = np.flatnonzero(np.asarray(alarm[a:b], bool))
+        out.append(Contact(float(stamps_s[a]), float(stamps_s[b - 1]),
+                           float(stamps_s[b - 1]) + ahead,
+                           float(stamps_s[a + hit[0]]) if hit.size else math.nan))
+    return out

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure how well scores, probabilities and estimates agree with the truth.
+
+All functions take equally long arrays of any shape (read flat). A score of NaN says that nothing
+is known: where scores are ranked it ranks lowest, so that knowing nothing is never rewarded. What
+cannot be computed, such as the area under a curve of one class, is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+MOST_RELATIVE_ERROR = 10.0   # an estimate of infinity against a finite truth counts as this
+
+
+def ranked(scores: ArrayLike, positive: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Scores with NaN as the lowest (-inf), and labels as bool, both flat.
+
+    Raises
+    ------
+    ValueError
+        For different lengths.
+    """
+    score = np.asarray(scores, float).ravel()
+    label = np.asarray(positive).ravel().astype(bool)
+    if score.size != label.size:
+        raise ValueError(f'{score.size} scores for {label.size} labels')
+    return np.where(np.isnan(score), -np.inf, score), label
+
+
+def roc_auc(scores: ArrayLike, positive: ArrayLike) -> float:
+    """Area under the ROC curve: chance that a positive outranks a negative, a tie counts half."""
+    score, label = ranked(scores, positive)
+    n_positive = int(label.sum())
+    n_negative = label.size - n_positive
+    if not n_positive or not n_negative:
+        return math.nan
+    _, inverse, counts = np.unique(score, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    rank = (last - 0.5 * (counts - 1))[inverse]      # mean rank of equal scores, from 1
+    above = rank[label].sum() - n_positive * (n_positive + 1) / 2
+    return float(above / (n_positive * n_negative))
+
+
+def operating_points(scores: ArrayLike, positive: ArrayLike
+                     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Alarms on either class when everything from a threshold on is an alarm.
+
+    Returns
+    -------
+    tuple of ndarray
+        Thresholds (falling, the first above all scores), alarms on negatives and alarms on
+        positives (counts, rising from 0).
+    """
+    score, label = ranked(scores, positive)
+    values, inverse = np.unique(score, return_inverse=True)
+    hits = np.bincount(inverse, label, values.size)[::-1]
+    falls = np.bincount(inverse, ~label, values.size)[::-1]
+    return (np.append(np.inf, values[::-1]), np.append(0.0, np.cumsum(falls)),
+            np.append(0.0, np.cumsum(hits)))
+
+
+def roc_curve(scores: ArrayLike, positive: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """False-alarm rate and detection rate over all thresholds, from (0, 0) to (1, 1)."""
+    _, falls, hits = operating_points(scores, positive)
+    with np.errstate(invalid='ignore'):
+        return falls / falls[-1], hits / hits[-1]
+
+
+def average_precision(scores: ArrayLike, positive: ArrayLike) -> float:
+    """Precision averaged over the steps of recall (no interpolation)."""
+    _, falls, hits = operating_points(scores, positive)
+    if not hits[-1]:
+        return math.nan
+    precision = hits[1:] / (hits[1:] + falls[1:])
+    return float((np.diff(hits) * precision).sum() / hits[-1])
+
+
+def threshold_at(scores: ArrayLike, positive: ArrayLike, false_alarm_rate: float) -> float:
+    """Lowest threshold at which at most this part of the negatives alarms; inf when none is.
+
+    An alarm is a score at or above the threshold. A score of NaN never alarms.
+    """
+    thresholds, falls, _ = operating_points(scores, positive)
+    if not falls[-1]:
+        return math.nan
+    allowed = thresholds[falls <= false_alarm_rate * falls[-1] + 1e-9]
+    allowed = allowed[np.isfinite(allowed)]
+    return float(allowed.min()) if allowed.size else math.inf
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Predicted against observed frequency per bin of probability.
+
+    Attributes
+    ----------
+    predicted, observed
+        Mean probability and part of positives in each bin, NaN in an empty one.
+    count
+        Predictions in each bin.
+    """
+
+    predicted: np.ndarray
+    observed: np.ndarray
+    count: np.ndarray
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error: mean distance between both, weighted by count."""
+        filled = self.count > 0
+        if not filled.any():
+            return math.nan
+        gap = np.abs(self.predicted[filled] - self.observed[filled])
+        return float((self.count[filled] * gap).sum() / self.count.sum())
+
+
+def reliability(probability: ArrayLike, positive: ArrayLike, bins: int = 15) -> Reliability:
+    """Compare probabilities with what happened, in bins of equal width; NaN is left out."""
+    p = np.asarray(probability, float).ravel()
+    label = np.asarray(positive).ravel().astype(bool)
+    if p.size != label.size:
+        raise ValueError(f'{p.size} probabilities for {label.size} labels')
+    known = ~np.isnan(p)
+    p, label = p[known], label[known]
+    if p.size and (p.min() < 0 or p.max() > 1):
+        raise ValueError(f'probabilities reach from {p.min():g} to {p.max():g}, '
+                         'must be within 0 to 1')
+    place = np.minimum((p * bins).astype(int), bins - 1)
+    count = np.bincount(place, minlength=bins).astype(float)
+    with np.errstate(invalid='ignore'):
+        return Reliability(np.bincount(place, p, bins) / count,
+                           np.bincount(place, label, bins) / count, count)
+
+
+def expected_calibration_error(probability: ArrayLike, positive: ArrayLike,
+                               bins: int = 15) -> float:
+    """Mean distance between probability and observed frequency over bins of equal width."""
+    return reliability(probability, positive, bins).error
+
+
+def r2(estimate: ArrayLike, truth: ArrayLike) -> float:
+    """Part of the variance of the truth that the estimate explains; pairs with NaN are left out.
+
+    1 is perfect, 0 is as good as the mean of the truth, below 0 is worse than that.
+    """
+    estimate, truth = _pairs(estimate, truth)
+    if truth.size < 2:
+        return math.nan
+    spread = float(np.square(truth - truth.mean()).sum())
+    return 1.0 - float(np.square(estimate - truth).sum()) / spread if spread > 0 else math.nan
+
+
+def mean_absolute_error(estimate: ArrayLike, truth: ArrayLike) -> float:
+    """Mean of ``|estimate - truth|``; pairs with NaN are left out."""
+    estimate, truth = _pairs(estimate, truth)
+    return float(np.abs(estimate - truth).mean()) if truth.size else math.nan
+
+
+def median_relative_error(estimate: ArrayLike, truth: ArrayLike) -> float:
+    """Median of ``|estimate - truth| / truth`` over finite positive truths and known estimates.
+
+    Single errors are cut at 10 (1000 %), which is also what an infinite estimate counts as.
+    """
+    estimate = np.asarray(estimate, float).ravel()
+    truth = np.asarray(truth, float).ravel()
+    judged = np.isfinite(truth) & (truth > 0) & ~np.isnan(estimate)
+    if not judged.any():
+        return math.nan
+    error = np.abs(estimate[judged] - truth[judged]) / truth[judged]
+    return float(np.median(np.minimum(error, MOST_RELATIVE_ERROR)))
+
+
+def _pairs(estimate: ArrayLike, truth: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    estimate = np.asarray(estimate, float).ravel()
+    truth = np.asarray(truth, float).ravel()
+    if estimate.size != truth.size:
+        raise ValueError(f'{estimate.size} estimates for {truth.size} truths')
+    known = ~np.isnan(estimate) & ~np.isnan(truth)
+    return estimate[known], truth[known]

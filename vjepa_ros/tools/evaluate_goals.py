@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compare the figures of an evaluation with the goals of the project."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vjepa_ros.tools.evaluate_table import NONE, Grid
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One figure that is to be reached.
+
+    Attributes
+    ----------
+    what
+        In words.
+    reach, better
+        Limits: at least these where more is better, else at most.
+    value
+        The figure in a report; None where it was not measured.
+    more_is_better
+        Direction.
+    shape
+        How the figure is written.
+    """
+
+    what: str
+    reach: float
+    better: float
+    value: Callable[[Mapping[str, Any]], float | None]
+    more_is_better: bool = True
+    shape: str = '{:.3f}'
+
+    def row(self, report: Mapping[str, Any]) -> tuple[str, ...] | None:
+        """What, figure, goal and verdict as text; None where there is no figure."""
+        value = self.value(report)
+        if value is None:
+            return None
+        short = self.reach - value if self.more_is_better else value - self.reach
+        beyond = self.better - value if self.more_is_better else value - self.better
+        verdict = 'better' if beyond <= 0 else 'reached' if short <= 0 else (
+            f'missed by {self.shape.format(short)}')
+        return (self.what, self.shape.format(value), self.shape.format(self.reach),
+                self.shape.format(self.better), verdict)
+
+
+def _world(*keys: str) -> Callable[[Mapping[str, Any]], float | None]:
+    def value(report: Mapping[str, Any]) -> float | None:
+        found = report['world'] and report['world']['methods'][report['configuration']['method']]
+        for key in keys:
+            found = found and found[key]
+        return found
+    return value
+
+
+def _group(group: str, key: str) -> Callable[[Mapping[str, Any]], float | None]:
+    return lambda report: report['groups'].get(group, {}).get(key)
+
+
+GOALS = (
+    Goal('rendered clips: collision AUC within 1 s', 0.985, 0.99, _world('collision_auc', '1')),
+    Goal('rendered clips: collision AUC within 3 s', 0.975, 0.985, _world('collision_auc', '3')),
+    Goal('rendered clips: looming R2 per patch', 0.95, 0.97, _world('looming_r2')),
+    Goal('rendered clips: independent motion AUC', 0.97, 0.98, _world('moving_auc')),
+    Goal('rendered clips: expected calibration error of the hazard', 0.05, 0.02,
+         _world('expected_calibration_error'), False),
+    Goal('real, collisions: AUC of the probability of collision', 0.90, 0.95,
+         _group('collision', 'collision_auc')),
+    Goal('real, closing: median relative error of the time to contact', 0.18, 0.12,
+         _group('closing', 'ttc_median_relative_error'), False),
+    Goal('real, still: looming (1/s)', 0.01, 0.01, _group('still', 'looming_when_still_per_s'),
+         False, '{:.4f}'),
+    Goal('real, nothing imminent: false alarms per minute', 1.0, 0.0,
+         _group('nothing_imminent', 'false_alarms_per_minute'), False, '{:.1f}'),
+)
+
+
+def goal_grid(report: Mapping[str, Any]) -> Grid | None:
+    """One row per goal that was measured, None without any."""
+    rows = [row for goal in GOALS if (row := goal.row(report)) is not None]
+    rows += [_approaches(name, figures) for name, figures in report['sequences'].items()
+             if 'approaches' in figures]
+    if not rows:
+        return None
+    members = '; '.join(f'{group.replace("_", " ")}: {" + ".join(g["sequences"])}'
+                        for group, g in report['groups'].items())
+    return Grid(f'Goals, method {report["configuration"]["method"]}',
+                ('figure', 'here', 'goal', 'better', 'verdict'), tuple(rows),
+                f'Groups of recordings: {members}.' if members else '')
+
+
+def _approaches(name: str, figures: Mapping[str, Any]) -> tuple[str, ...]:
+    """Whether there was a warning before every nearest moment, and none otherwise."""
+    every = figures['approaches']
+    warned = sum(a['warned_s'] is not None for a in every)
+    wrong = len(figures['alarms_without_approach'])
+    good = every and warned == len(every) and not wrong
+    return (f'{name}: warned before nearest; alarms while it does not come nearer',
+            f'{warned} of {len(every)}; {wrong}', f'{len(every)} of {len(every)}; 0', NONE,
+            'reached' if good else 'missed')
