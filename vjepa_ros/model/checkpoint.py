@@ -12,6 +12,7 @@ import torch
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.files import WeightsError, bundled_file, tensors_sha256, under
 from vjepa_ros.model.hashes import files_sha256
+from vjepa_ros.model.hub import located
 from vjepa_ros.model.layouts import (
     AUTO,
     ENCODER,
@@ -96,9 +97,10 @@ def load_encoder(variant: str | Variant, version: str = '2.0', weights: str | Pa
     version : str
         Model generation.
     weights : str, Path or None
-        Checkpoint: a file of Meta (.pt) or of this package (.safetensors), or a folder of
-        Hugging Face. Empty: the file that the package brings for this size, if there is one.
-        'random': random weights, even so.
+        Checkpoint: a file of Meta (.pt) or of this package (.safetensors), a folder of Hugging
+        Face, or its name on the hub, such as 'facebook/vjepa2-vitl-fpc64-256'. Empty: the file
+        that the package brings for this size, if there is one. 'random': random weights, even
+        so.
     allow_random_weights : bool
         Whether an encoder may be built without a file. It is then untrained.
     seed : int
@@ -124,7 +126,7 @@ def load_encoder(variant: str | Variant, version: str = '2.0', weights: str | Pa
     if not weights:
         path = bundled_file(variant.name, version)
     if path:
-        return encoder, _load_file(encoder, Path(path).expanduser(), weights_part)
+        return encoder, _load_file(encoder, located(path, 'weights'), weights_part)
     if not allow_random_weights:
         reason = "`weights` is 'random'" if wanted_random else (
             f"no weights are set for the model size '{variant.name}' and the package brings none "

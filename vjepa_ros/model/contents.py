@@ -11,6 +11,7 @@ from torch import nn
 
 from vjepa_ros.model.files import WeightsError, compare
 from vjepa_ros.model.hashes import files_sha256
+from vjepa_ros.model.hub import located
 from vjepa_ros.model.layouts import (
     ADAPTERS,
     AUTO,
@@ -101,8 +102,8 @@ class Contents:
 
 
 def open_parts(path: str | Path) -> tuple[Opened, list[Part]]:
-    """Open a checkpoint and find its networks; WeightsError as `open_weights` and `parts_of`."""
-    opened = open_weights(Path(path).expanduser(), PARAMETER)
+    """Open a checkpoint and find its networks; WeightsError as from what is called here."""
+    opened = open_weights(located(path, PARAMETER), PARAMETER)
     return opened, parts_of(opened, PARAMETER)
 
 

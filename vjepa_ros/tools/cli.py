@@ -17,6 +17,7 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'survey': ('survey', 'run the node on several recordings and collect figures and pictures'),
     'inspect': ('inspect_weights', 'say what is in a checkpoint, and whether it is complete'),
     'convert': ('convert_weights', 'write a checkpoint in another layout or number format'),
+    'download': ('download_weights', 'fetch published weights'),
     'bench': ('bench', 'measure the speed of every stage on this machine'),
     'motion-study': ('motion_study', 'how well the motion score tells motion from stillness'),
     'looming-study': ('looming_study', 'how exact the time to contact is on known sequences'),
