@@ -22,6 +22,7 @@ from vjepa_ros.model.layouts import parts_of
 from vjepa_ros.model.networks import fits, variant_of, version_of
 from vjepa_ros.model.readers import FLAT, Opened, open_weights, unmap
 from vjepa_ros.model.variants import find_variant
+from vjepa_ros.runtime.engine import Engine, EngineConfig
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
@@ -153,6 +154,21 @@ def test_every_published_network_is_recognised_by_its_names_and_shapes(name):
     else:
         assert part.kind == {'20': 'predictor', '21': 'dense predictor',
                              'ac': 'action predictor', 'pr': 'probe'}[name[:2]]
+
+
+def test_the_engine_serves_any_layout_and_says_which(tmp_path):
+    small = {'num_frames': 4, 'image_size': 64, 'device': 'cpu', 'precision': 'fp32'}
+    clip = np.random.default_rng(0).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)
+    features = []
+    for path, layout in (
+            (checkpoints.meta_ac(tmp_path / 'ac.pt', STATE), 'Meta'),
+            (folder(tmp_path / 'model', prefixed(hugging_face_names(STATE), 'encoder.')),
+             'Hugging Face')):
+        engine = Engine.load(EngineConfig(weights=str(path), **small))
+        features.append(engine.encode([clip])[0])
+        engine.close()
+        assert (engine.report.trained, engine.report.layout) == (True, layout)
+    assert np.array_equal(*features)
 
 
 # -- what does not --------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def located(weights: str | Path, parameter: str) -> Path:
     try:
         return _complete(Path(snapshot_download(name, allow_patterns=list(FILES),
                                                 local_files_only=True)))
-    except (OSError, ValueError):  # not in the cache, or not all of it
+    except (OSError, ValueError, AttributeError):  # not in the cache, or not all of it
         if _offline():
             raise WeightsError(f'{told} and not complete in the cache of the Hugging Face hub, '
                                'and HF_HUB_OFFLINE forbids to fetch it; unset that once, or set '
