@@ -63,6 +63,7 @@ setup(
     install_requires=requirements(os.environ),
     extras_require={
         'bags': ['rosbags>=0.10'],
+        'hub': ['huggingface_hub>=0.23'],  # weights by their name on the Hugging Face hub
         'ros': lines('ros-kilted.txt'),  # real ROS 2 for a machine without one
         'dev': lines('dev.txt'),
     },

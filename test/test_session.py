@@ -287,9 +287,9 @@ def test_version_2_1_is_served_like_version_2_0():
 
 def test_a_model_that_fails_while_warming_does_not_stay_loaded(tmp_path):
     state = load_encoder('tiny', allow_random_weights=True)[0].state_dict()
-    state['norm.bias'][0] = float('nan')
-    save_file(state, tmp_path / 'nan.safetensors')
-    config = EngineConfig(weights=str(tmp_path / 'nan.safetensors'), num_frames=4, image_size=64,
+    state['norm.weight'][:] = 3e38  # a number, but what it multiplies becomes infinite
+    save_file(state, tmp_path / 'huge.safetensors')
+    config = EngineConfig(weights=str(tmp_path / 'huge.safetensors'), num_frames=4, image_size=64,
                           device='cpu')
     with pytest.raises(SessionError, match='not finite') as failure:
         Engine.load(config)

@@ -28,6 +28,7 @@ from vjepa_ros.model.files import (
     under,
 )
 from vjepa_ros.model.heads import Heads
+from vjepa_ros.model.layouts import AUTO
 from vjepa_ros.model.lora import merge_state
 from vjepa_ros.model.meta import KEY, BundleMeta, HeadsReport
 from vjepa_ros.model.variants import Variant
@@ -141,13 +142,16 @@ def load_heads(path: str | Path, encoder: Encoder, report: WeightsReport
 
 def load_model(variant: str | Variant, version: str = '2.0', weights: str | Path | None = None,
                heads: str | Path | None = None, allow_random_weights: bool = False,
-               seed: int = 0) -> tuple[Encoder, Heads | None, WeightsReport]:
+               seed: int = 0, weights_part: str = AUTO
+               ) -> tuple[Encoder, Heads | None, WeightsReport]:
     """Build an encoder as `load_encoder` does, and the heads that belong to it.
 
     Parameters
     ----------
     heads : str, Path or None
         File with heads. Empty: those in the file of the encoder, if it has any.
+    weights_part : str
+        See `load_encoder`.
 
     Raises
     ------
@@ -155,7 +159,8 @@ def load_model(variant: str | Variant, version: str = '2.0', weights: str | Path
         As `load_encoder` and `load_heads`.
 
     """
-    encoder, report = load_encoder(variant, version, weights, allow_random_weights, seed)
+    encoder, report = load_encoder(variant, version, weights, allow_random_weights, seed,
+                                   weights_part)
     if not heads and report.tensors_sha256 and _inspect(Path(report.path))[1]:
         heads = report.path
     if not heads:

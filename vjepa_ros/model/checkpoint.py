@@ -4,31 +4,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.files import (
-    WeightsError,
-    bundled_file,
-    differences,
-    file_sha256,
-    read_file,
-    tensors_sha256,
-    under,
+from vjepa_ros.model.files import WeightsError, bundled_file, tensors_sha256, under
+from vjepa_ros.model.hashes import files_sha256
+from vjepa_ros.model.hub import located
+from vjepa_ros.model.layouts import (
+    AUTO,
+    ENCODER,
+    FLAT,
+    Part,
+    Stored,
+    choose_encoder,
+    parts_of,
 )
 from vjepa_ros.model.meta import KEY, BundleMeta, HeadsReport
-from vjepa_ros.model.variants import VARIANTS, Variant, find_variant
+from vjepa_ros.model.networks import fill
+from vjepa_ros.model.profiles import Profile, profile_of
+from vjepa_ros.model.readers import Opened, open_weights, unmap
+from vjepa_ros.model.variants import Variant, find_variant
 
 log = logging.getLogger(__name__)
 
 RANDOM = 'random'  # asks for random weights where the package brings trained ones
-WRAPPERS = ('module.', 'backbone.', 'encoder.')  # left in front of keys by training code
-UNUSED = ('pos_embed',)  # learned positions that files of 2.0 may carry and RoPE replaces
+OURS = 'vjepa_ros'  # layout of the files that `save_bundle` writes
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,16 @@ class WeightsReport:
         Hash of the tensors of a file that this package wrote, '' for others.
     heads : HeadsReport, optional
         Where the heads come from; None without heads.
+    part : str
+        Which network of the file was taken, such as 'target_encoder'.
+    layout : str
+        Whose names the file has: 'Meta', 'Hugging Face' or 'vjepa_ros'.
+    ignored : tuple of str
+        Parameters of the encoder in the file that it does not need.
+    others : tuple of str
+        What else is in the file and was not read.
+    profile : Profile, optional
+        The clips that the weights were trained on, as far as it is known; None for random ones.
 
     """
 
@@ -65,11 +78,16 @@ class WeightsReport:
     version: str
     tensors_sha256: str = ''
     heads: HeadsReport | None = None
+    part: str = ''
+    layout: str = ''
+    ignored: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    profile: Profile | None = None
 
 
 def load_encoder(variant: str | Variant, version: str = '2.0', weights: str | Path | None = None,
-                 allow_random_weights: bool = False,
-                 seed: int = 0) -> tuple[Encoder, WeightsReport]:
+                 allow_random_weights: bool = False, seed: int = 0,
+                 weights_part: str = AUTO) -> tuple[Encoder, WeightsReport]:
     """Build an encoder on the CPU in float32.
 
     Parameters
@@ -79,12 +97,18 @@ def load_encoder(variant: str | Variant, version: str = '2.0', weights: str | Pa
     version : str
         Model generation.
     weights : str, Path or None
-        Safetensors file. Empty: the file that the package brings for this size, if there is
-        one. 'random': random weights, even so.
+        Checkpoint: a file of Meta (.pt) or of this package (.safetensors), a folder of Hugging
+        Face, or its name on the hub, such as 'facebook/vjepa2-vitl-fpc64-256'. Empty: the file
+        that the package brings for this size, if there is one. 'random': random weights, even
+        so.
     allow_random_weights : bool
         Whether an encoder may be built without a file. It is then untrained.
     seed : int
         Determines random weights completely.
+    weights_part : str
+        Which encoder of a file with several: 'target_encoder', 'ema_encoder' or 'encoder'.
+        'auto' takes the first of these that there is: the published evaluations use the target
+        encoder, a running mean of the encoder, which is 'ema_encoder' in some files of 2.1.
 
     Raises
     ------
@@ -102,12 +126,12 @@ def load_encoder(variant: str | Variant, version: str = '2.0', weights: str | Pa
     if not weights:
         path = bundled_file(variant.name, version)
     if path:
-        return encoder, _load_file(encoder, Path(path).expanduser())
+        return encoder, _load_file(encoder, located(path, 'weights'), weights_part)
     if not allow_random_weights:
         reason = "`weights` is 'random'" if wanted_random else (
             f"no weights are set for the model size '{variant.name}' and the package brings none "
             'of that size')
-        raise WeightsError(f'{reason}; set `weights` to a safetensors file or '
+        raise WeightsError(f'{reason}; set `weights` to a checkpoint or '
                            '`allow_random_weights: true` to run untrained')
     encoder.to_empty(device='cpu').init_random(seed)
     log.warning("model '%s' runs with random weights (seed %d): its features are untrained",
@@ -115,82 +139,64 @@ def load_encoder(variant: str | Variant, version: str = '2.0', weights: str | Pa
     return encoder, WeightsReport('', '', False, 0, 'float32', variant.name, version)
 
 
-def _load_file(encoder: Encoder, path: Path) -> WeightsReport:
-    found, own_hash = _read(path)
-    dtypes = '+'.join(sorted({str(t.dtype).removeprefix('torch.') for t in found.values()}))
-    problem = differences(encoder.state_dict(), found)
-    if problem:
-        raise WeightsError(f"weights file '{path}' does not fit model size "
-                           f"'{encoder.variant.name}' version {encoder.version}: {problem}. "
-                           f'{_advice(found)}')
-    encoder.load_state_dict({k: t.to(torch.float32) for k, t in found.items()}, assign=True)
-    encoder.requires_grad_(False)
-    report = WeightsReport(str(path), file_sha256(path), True, len(found), dtypes,
-                           encoder.variant.name, encoder.version, own_hash)
-    log.info("loaded %d tensors (%s) of model '%s' from '%s', sha256 %s", len(found), dtypes,
-             encoder.variant.name, path, report.sha256[:16])
+def _load_file(encoder: Encoder, path: Path, which: str) -> WeightsReport:
+    name = f"weights file '{path}'"
+    opened = open_weights(path, 'weights', 'set `weights` to a checkpoint or '
+                          '`allow_random_weights: true` to run untrained')
+    own_hash = ''
+    if KEY in opened.metadata:
+        part, own_hash = _of_bundle(opened)
+        parts = [part]
+    else:
+        parts = parts_of(opened, 'weights')
+        refuse_strays(parts, name)
+        part = choose_encoder(parts, which, name)
+    profile = profile_of(opened, parts, part)
+    fill(encoder, part, f"{name} does not fit model size '{encoder.variant.name}' version "
+         f'{encoder.version}', name)
+    others = tuple(one.name for one in parts if one is not part) + opened.others
+    report = WeightsReport(str(path), files_sha256(opened.files), True, len(part.stored),
+                           part.dtype, encoder.variant.name, encoder.version, own_hash,
+                           part=part.name or ENCODER, layout=part.layout, ignored=part.ignored,
+                           others=others, profile=profile)
+    log.info("loaded %d tensors (%s) of model '%s' %s from '%s' in '%s' (%s), sha256 %s; made "
+             'for %s%s', len(part.stored), part.dtype, report.variant, report.version,
+             report.part, path, report.layout, report.sha256[:16], profile,
+             f'; not used: {", ".join(others)}' if others else '')
     return report
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], str]:
-    """Tensors of the encoder in a file; their hash when this package wrote it."""
-    tensors, metadata = read_file(path, 'weights', 'set `weights` to a safetensors file or '
-                                  '`allow_random_weights: true` to run untrained')
-    if KEY in metadata:
-        return _read_bundle(path, tensors, metadata[KEY])
-    renamed = {_bare(key): tensor for key, tensor in tensors.items()}
-    if len(renamed) < len(tensors):
-        raise WeightsError(f"weights file '{path}' holds several encoders; "
-                           'save the wanted one alone')
-    return {key: tensor for key, tensor in renamed.items() if key not in UNUSED}, ''
+def refuse_strays(parts: list[Part], name: str) -> None:
+    """Raise WeightsError for parameters of a file without groups that belong to nothing."""
+    for part in parts:
+        if part.kind or part.name != FLAT:
+            continue
+        keys = f'{len(part.stored)} unexpected parameters ({", ".join([*part.stored][:5])})'
+        if len(parts) == 1:
+            raise WeightsError(f'{name} is not a V-JEPA checkpoint: it has {keys}; set `weights` '
+                               'to one')
+        raise WeightsError(f'{name} has {keys} beside its {parts[0].kind or parts[1].kind}; get '
+                           'the file anew')
 
 
-def _read_bundle(path: Path, tensors: dict[str, Tensor], text: str
-                 ) -> tuple[dict[str, Tensor], str]:
+def _of_bundle(opened: Opened) -> tuple[Part, str]:
+    """The encoder in a file that `save_bundle` wrote, and the hash of its tensors."""
+    path = opened.path
     try:
-        meta = BundleMeta.from_json(text)
+        meta = BundleMeta.from_json(opened.metadata[KEY])
     except ValueError as error:
         raise WeightsError(f"weights file '{path}' cannot be used: {error}; "
                            'set `weights` to another file') from error
     if not meta.has_encoder:
         raise WeightsError(f"weights file '{path}' holds heads without an encoder; set `heads` "
                            'to it, and `weights` to the encoder it was trained on')
-    found = under('encoder.', tensors)
+    found = under('encoder.', opened.groups[FLAT])
     own_hash = tensors_sha256(found)
+    for tensor in found.values():
+        unmap(tensor)
     if own_hash != meta.backbone_sha256:
         raise WeightsError(f"weights file '{path}' is damaged: its tensors have the hash "
                            f'{own_hash[:16]}…, and it says {meta.backbone_sha256[:16]}…; '
                            'get it anew')
-    return found, own_hash
-
-
-def _bare(key: str) -> str:
-    while key.startswith(WRAPPERS):
-        key = key.split('.', 1)[1]
-    return key
-
-
-def _advice(found: dict[str, Tensor]) -> str:
-    """Say which network the tensors belong to."""
-    version = '2.1' if any(key.startswith('norms_block.') for key in found) else '2.0'
-    fitting = [v.name for v in VARIANTS.values() if _signature_of(v) == _signature(found)]
-    if fitting:
-        return f"The file fits model size '{fitting[0]}' version {version}."
-    return (f'The file looks like version {version} and fits none of the sizes '
-            f'{", ".join(VARIANTS)}.')
-
-
-def _signature_of(variant: Variant) -> tuple[int, int, int]:
-    return variant.dim, variant.depth, variant.mlp
-
-
-def _signature(found: dict[str, Tensor]) -> tuple[int, int, int]:
-    """Width, depth and MLP width of the network that `found` belongs to (0 where unclear)."""
-    def rows(key: str) -> int:
-        return found[key].shape[0] if key in found and found[key].ndim else 0
-
-    return rows('patch_embed.proj.weight'), _depth(found), rows('blocks.0.mlp.fc1.weight')
-
-
-def _depth(keys: Iterable[str]) -> int:
-    return len({key.split('.')[1] for key in keys if key.startswith('blocks.')})
+    return Part(ENCODER, ENCODER, OURS, {key: Stored((one,)) for key, one in found.items()}
+                ), own_hash

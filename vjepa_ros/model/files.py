@@ -6,9 +6,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from vjepa_ros.model.hashes import file_sha256 as file_sha256
 
 # One file of the package per model size that it brings: <size>.safetensors.
 WEIGHTS_FOLDER = Path(__file__).resolve().parents[1] / 'weights'
@@ -61,17 +64,27 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             if key.startswith(prefix)}
 
 
-def differences(want: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
+class Shaped(Protocol):
+    """A parameter, wherever it is."""
+
+    @property
+    def shape(self) -> torch.Size: ...
+
+
+def compare(want: Mapping[str, Shaped], found: Mapping[str, Shaped]
+            ) -> tuple[list[str], list[str], list[str]]:
+    """Names of parameters that are missing, unexpected, and of a wrong shape with both shapes."""
+    return (sorted(want.keys() - found.keys()), sorted(found.keys() - want.keys()),
+            sorted(f'{key} {tuple(found[key].shape)} instead of {tuple(want[key].shape)}'
+                   for key in want.keys() & found.keys() if found[key].shape != want[key].shape))
+
+
+def differences(want: Mapping[str, Shaped], found: Mapping[str, Shaped]) -> str:
     """What keeps `found` from filling `want`, in words; '' when it fits."""
-    missing = sorted(want.keys() - found.keys())
-    unexpected = sorted(found.keys() - want.keys())
-    mismatched = sorted(f'{key} {tuple(found[key].shape)} instead of {tuple(want[key].shape)}'
-                        for key in want.keys() & found.keys()
-                        if found[key].shape != want[key].shape)
-    if not (missing or unexpected or mismatched):
+    problems = compare(want, found)
+    if not any(problems):
         return ''
-    return (f'{_listing("missing", missing)}; {_listing("unexpected", unexpected)}; '
-            f'{_listing("wrong shape", mismatched)}')
+    return '; '.join(map(_listing, ('missing', 'unexpected', 'wrong shape'), problems))
 
 
 def _listing(what: str, items: list[str], limit: int = 5) -> str:
@@ -79,15 +92,6 @@ def _listing(what: str, items: list[str], limit: int = 5) -> str:
     if items:
         text += f' ({", ".join(items[:limit])}{", …" if len(items) > limit else ""})'
     return text
-
-
-def file_sha256(path: Path) -> str:
-    """Hash of a file, read in pieces."""
-    digest = hashlib.sha256()
-    with path.open('rb') as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:

@@ -32,8 +32,8 @@ class EngineConfig:
     model_size, model_version : str
         Row of `VARIANTS` and generation.
     weights : str
-        Safetensors file of the encoder. '' takes the file that the package brings for this
-        size, if it brings one; 'random' takes random weights even so.
+        Checkpoint of the encoder, see `load_encoder`. '' takes the file that the package brings
+        for this size, if it brings one; 'random' takes random weights even so.
     heads : str
         File with heads that were trained on these weights; '' takes those in the file of the
         encoder, if there are any.

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints go from layout to layout bit for bit, and tools say what is in them."""
+
+import json
+
+import checkpoints
+import pytest
+import torch
+from checkpoints import (
+    encoder_state,
+    hugging_face_names,
+    predictor_state,
+    prefixed,
+    probe_state,
+    training_state,
+)
+from golden.cases import fill, noise
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from vjepa_ros.model.checkpoint import WeightsError, load_encoder
+from vjepa_ros.model.classifier import Classifier
+from vjepa_ros.model.collision_head import CollisionHead
+from vjepa_ros.model.contents import examine, load_network
+from vjepa_ros.model.convert import convert
+from vjepa_ros.model.predictor import DensePredictor, Predictor
+from vjepa_ros.tools import cli
+
+pytestmark = pytest.mark.usefixtures('one_thread')
+
+STATE = encoder_state()
+NEW = encoder_state('2.1')
+HEAD = {key: value.detach()
+        for key, value in fill(CollisionHead(192, (24, 24))).state_dict().items()}
+WHOLE = {
+    '2.0': prefixed(STATE, 'encoder.') | prefixed(predictor_state(), 'predictor.')
+    | prefixed(probe_state(), 'probe.'),
+    '2.1': prefixed(NEW, 'encoder.') | prefixed(predictor_state('2.1'), 'predictor.'),
+    'ac': prefixed(STATE, 'encoder.') | prefixed(predictor_state('ac'), 'predictor.'),
+    'collision': prefixed(STATE, 'encoder.') | prefixed(HEAD, 'collision.'),
+    'probe': prefixed(probe_state({'verb': 3, 'noun': 4, 'action': 5}), 'probe.')}
+
+
+def ours(path, kind='2.0'):
+    save_file(WHOLE[kind], path)
+    return path
+
+
+def equal(first, second):
+    return first.keys() == second.keys() and all(
+        first[key].dtype == second[key].dtype and torch.equal(first[key], second[key])
+        for key in first)
+
+
+# -- round trips ----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(('kind', 'layout'), [
+    *((kind, layout) for kind in WHOLE for layout in ('safetensors', 'meta')),
+    ('2.0', 'huggingface')])
+def test_our_weights_come_back_bit_for_bit_from_every_layout(tmp_path, kind, layout):
+    there = convert(ours(tmp_path / 'ours.safetensors', kind), tmp_path / 'there', layout)
+    assert all(part.complete for part in there.parts)
+    convert(tmp_path / 'there', tmp_path / 'back.safetensors')
+    assert equal(load_file(tmp_path / 'back.safetensors'), WHOLE[kind])
+
+
+@pytest.mark.parametrize('make', [checkpoints.meta_20, checkpoints.meta_ac])
+def test_the_state_of_training_and_the_other_encoder_stay_behind(tmp_path, make):
+    path = make(tmp_path / 'vitl.pt')
+    convert(path, tmp_path / 'a.safetensors', encoder_only=True)
+    encoder, before = load_encoder('tiny', weights=path)
+    found = load_file(tmp_path / 'a.safetensors')
+    assert equal(found, prefixed(encoder.state_dict(), 'encoder.'))
+    report = load_encoder('tiny', weights=tmp_path / 'a.safetensors')[1]
+    assert report.profile == before.profile
+    assert (report.others, report.ignored) == ((), ())
+    with safe_open(tmp_path / 'a.safetensors', framework='pt') as file:
+        about = json.loads(file.metadata()['vjepa_ros_checkpoint'])
+    assert about['source_sha256'] == before.sha256
+    assert about['parts'] == {'encoder': before.part}
+    assert (about['variant'], about['version']) == ('tiny', '2.0')
+
+
+def test_the_names_of_hugging_face_are_those_of_the_library(tmp_path):
+    save_file(prefixed(STATE, 'encoder.'), tmp_path / 'a.safetensors')
+    convert(tmp_path / 'a.safetensors', tmp_path / 'model', 'huggingface')
+    expected = prefixed(hugging_face_names(STATE), 'encoder.')
+    assert equal(load_file(tmp_path / 'model' / 'model.safetensors'), expected)
+    config = json.loads((tmp_path / 'model' / 'config.json').read_text())
+    assert config['model_type'] == 'vjepa2'
+    assert int(config['hidden_size'] * config['mlp_ratio']) == 768
+
+
+@pytest.mark.parametrize('dtype', ['float16', 'bfloat16'])
+def test_numbers_are_cast_when_asked_for(tmp_path, dtype):
+    written = convert(ours(tmp_path / 'a.safetensors'), tmp_path / 'b.safetensors', dtype=dtype)
+    assert {part.dtype for part in written.parts} == {dtype}
+    expected = {key: value.to(getattr(torch, dtype)) for key, value in WHOLE['2.0'].items()}
+    assert equal(load_file(tmp_path / 'b.safetensors'), expected)
+
+
+@pytest.mark.parametrize(('change', 'options', 'problem'), [
+    ({'encoder.norm.bias': torch.full((192,), 1e6)}, {'dtype': 'float16'},
+     'too large for float16'),
+    ({'encoder.norm.bias': torch.full((192,), torch.nan)}, {}, 'not finite'),
+    ({'encoder.norm.bias': torch.zeros(3)}, {}, 'encoder that is not complete.*inspect'),
+    ({'stray': torch.zeros(3)}, {}, r'belong to no network \(stray\)'),
+    ({}, {'weights_part': 'ema_encoder'}, "no 'ema_encoder'"),
+    ({'predictor.action_encoder.weight': torch.zeros(64, 7)}, {}, 'not complete')])
+def test_what_cannot_be_converted_is_refused_and_leaves_nothing(tmp_path, change, options,
+                                                                problem):
+    save_file(WHOLE['2.0'] | change, tmp_path / 'a.safetensors')
+    with pytest.raises(WeightsError, match=problem):
+        convert(tmp_path / 'a.safetensors', tmp_path / 'b', **options)
+    assert [path.name for path in tmp_path.iterdir()] == ['a.safetensors']
+
+
+@pytest.mark.parametrize('kind', ['2.1', 'ac', 'collision', 'probe'])
+def test_what_hugging_face_does_not_have_is_refused(tmp_path, kind):
+    path = ours(tmp_path / 'a.safetensors', kind)
+    with pytest.raises(WeightsError, match=r'Hugging Face does not have.*--encoder-only'):
+        convert(path, tmp_path / 'b', 'huggingface')
+    assert not (tmp_path / 'b').exists()
+
+
+def test_nothing_is_overwritten(tmp_path):
+    path = ours(tmp_path / 'a.safetensors')
+    with pytest.raises(WeightsError, match='is there already'):
+        convert(path, path)
+    with pytest.raises(WeightsError, match='does not exist'):
+        convert(path, tmp_path / 'none' / 'b')
+
+
+# -- the other networks ---------------------------------------------------------------------------
+
+def test_predictors_probes_and_collision_heads_are_loaded(tmp_path):
+    checkpoints.meta_20(tmp_path / '20.pt')
+    checkpoints.meta_21(tmp_path / '21.pt')
+    checkpoints.meta_ac(tmp_path / 'ac.pt')
+    torch.save({'classifiers': [prefixed(probe_state(), 'module.')], 'epoch': 3,
+                **training_state({})}, tmp_path / 'ssv2.pt')
+    torch.save({'state_dict': prefixed(
+        prefixed(hugging_face_names(STATE), 'backbone.encoder.') | HEAD, 'model.'),
+        'hyper_parameters': {'model': {'head_num_layers': 3}}}, tmp_path / 'badas.pth')
+    for name, kind, state in (('20.pt', 'predictor', predictor_state()),
+                              ('21.pt', 'predictor', predictor_state('2.1')),
+                              ('ac.pt', 'predictor', predictor_state('ac')),
+                              ('ssv2.pt', 'probe', probe_state()),
+                              ('badas.pth', 'collision head', HEAD)):
+        network = load_network(tmp_path / name, kind)
+        assert equal(network.state_dict(), state), name
+    assert type(load_network(tmp_path / '20.pt', 'predictor')) is Predictor
+    assert type(load_network(tmp_path / '21.pt', 'predictor')) is DensePredictor
+    head = load_network(tmp_path / 'badas.pth', 'collision head')
+    features = noise(2, 3, 4, 4, 192)
+    scores = fill(CollisionHead(192, (24, 24)))(features)
+    assert torch.equal(head(features), scores)
+    assert torch.allclose(head.probability(features), torch.sigmoid(
+        (scores[:, 1] - scores[:, 0]) / 2.0))
+
+
+def test_a_probe_of_several_classifications_keeps_their_order(tmp_path):
+    classes = {'verb': 3, 'noun': 4, 'action': 5}
+    network = load_network(ours(tmp_path / 'a.safetensors', 'probe'), 'probe')
+    features = noise(2, 3, 4, 4, 192)
+    expected = fill(Classifier(192, classes, blocks=2))(features)
+    assert list(expected) == list(network(features))
+    for name, scores in network(features).items():
+        assert torch.equal(scores, expected[name])
+
+
+@pytest.mark.parametrize(('kind', 'which', 'problem'), [
+    ('collision head', '', "holds no collision head.*but 'encoder', 'predictor', 'probe'"),
+    ('encoder', '', 'holds no encoder to load here'),
+    ('probe', 'classifiers.1', "no probe called 'classifiers.1'")])
+def test_a_network_that_is_not_there_is_refused(tmp_path, kind, which, problem):
+    with pytest.raises(WeightsError, match=problem):
+        load_network(ours(tmp_path / 'a.safetensors'), kind, which=which)
+
+
+def test_an_incomplete_network_is_refused_with_what_is_missing(tmp_path):
+    state = dict(WHOLE['2.0'])
+    del state['predictor.predictor_blocks.1.mlp.fc1.bias']
+    save_file(state, tmp_path / 'a.safetensors')
+    with pytest.raises(WeightsError, match=r'predictor that is not complete: 1 missing \(predic'):
+        load_network(tmp_path / 'a.safetensors', 'predictor')
+
+
+# -- the commands ---------------------------------------------------------------------------------
+
+def test_inspect_says_what_is_in_a_checkpoint(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv('COLUMNS', '160')
+    path = checkpoints.meta_20(tmp_path / 'vitl.pt')
+    assert cli.main(['inspect', str(path)]) == 0
+    text = capsys.readouterr().out
+    for words in ('target_encoder (default)', 'tiny', '2.0', 'Meta', 'float32', 'scaler',
+                  'resize mode meta, 256 pixels, frames unknown, 4 Hz',
+                  'encoder: 1 not needed: pos_embed', examine(path).sha256):
+        assert words in text, words
+
+
+def test_inspect_tells_programs_too(tmp_path, capsys):
+    assert cli.main(['inspect', '--json', str(ours(tmp_path / 'a.safetensors', 'ac'))]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [part['kind'] for part in found['parts']] == ['encoder', 'action predictor']
+    assert found['parts'][0]['keys'] == len(STATE)
+    assert found['parts'][0]['parameters'] == sum(value.numel() for value in STATE.values())
+
+
+def test_inspect_names_what_is_missing_and_fails(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv('COLUMNS', '160')
+    state = {key: value for key, value in STATE.items() if key != 'blocks.3.norm1.bias'}
+    torch.save({'encoder': state, 'statistics': {'mean': torch.zeros(3)}}, tmp_path / 'a.pt')
+    assert cli.main(['inspect', str(tmp_path / 'a.pt')]) == 1
+    text = capsys.readouterr().out
+    assert 'encoder: 1 missing: blocks.3.norm1.bias' in text
+    assert 'statistics' in text
+
+
+def test_convert_writes_and_reports(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv('COLUMNS', '160')
+    path = checkpoints.meta_20(tmp_path / 'vitl.pt')
+    words = ['convert', str(path), str(tmp_path / 'b.safetensors'), '--dtype', 'bfloat16',
+             '--weights-part', 'encoder', '--encoder-only']
+    assert cli.main(words) == 0
+    assert 'bfloat16' in capsys.readouterr().out
+    expected = {key: value.bfloat16() for key, value in encoder_state(seed=1).items()}
+    assert equal(load_file(tmp_path / 'b.safetensors'), prefixed(expected, 'encoder.'))
+    assert cli.main(words) == 1
+    assert 'is there already' in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_opened_is_one_line_and_no_traceback(tmp_path, capsys):
+    (tmp_path / 'a.pt').write_bytes(b'hello')
+    assert cli.main(['inspect', str(tmp_path / 'a.pt')]) == 1
+    assert 'is not a checkpoint' in capsys.readouterr().err

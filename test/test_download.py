@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights are found by path without a network, fetched completely, or refused."""
+
+import hashlib
+import http.server
+import json
+import sys
+import threading
+import types
+from pathlib import Path
+
+import pytest
+from checkpoints import encoder_state, hugging_face_names, prefixed
+from safetensors.torch import save_file
+
+from vjepa_ros.model import download as fetching
+from vjepa_ros.model.checkpoint import WeightsError, load_encoder
+from vjepa_ros.model.contents import examine
+from vjepa_ros.model.download import PUBLISHED, download
+from vjepa_ros.model.hub import located
+from vjepa_ros.tools import cli
+
+pytestmark = pytest.mark.usefixtures('one_thread')
+
+CONTENT = bytes(range(256)) * 20000
+NAME = 'facebook/vjepa2-vitl-fpc64-256'
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """Serve CONTENT everywhere but at /none; end early while `cut` is set."""
+
+    protocol_version = 'HTTP/1.1'
+    cut = 0
+    ranges = True
+    tag = '"1"'
+    asked: list[str] = []
+
+    def do_HEAD(self):
+        self.start(200 if 'none' not in self.path else 404, len(CONTENT))
+
+    def do_GET(self):
+        wanted = self.headers.get('Range', '')
+        type(self).asked.append(wanted)
+        first = int(wanted[6:-1]) if wanted and self.ranges else 0
+        rest = CONTENT[first:]
+        self.start(206 if first else 200, len(rest))
+        self.wfile.write(rest[:self.cut or None])
+        self.close_connection = True
+
+    def start(self, status, size):
+        self.send_response(status)
+        self.send_header('Content-Length', str(size))
+        self.send_header('ETag', self.tag)
+        self.end_headers()
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A server on this machine; the attributes of `Server` steer it."""
+    for name, value in (('cut', 0), ('ranges', True), ('tag', '"1"'), ('asked', [])):
+        monkeypatch.setattr(Server, name, value)
+    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), Server) as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+        thread.start()
+        yield f'http://127.0.0.1:{running.server_port}/'
+        running.shutdown()
+        thread.join()
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+# -- published files ------------------------------------------------------------------------------
+
+def test_a_file_is_fetched_completely_with_its_progress(server, tmp_path):
+    seen = []
+    path = download(server + 'evals/a.pt', tmp_path / 'new', lambda *now: seen.append(now))
+    assert path == tmp_path / 'new' / 'a.pt'
+    assert path.read_bytes() == CONTENT
+    assert names(path.parent) == ['a.pt']
+    assert seen[0] == (0, len(CONTENT)) and seen[-1] == (len(CONTENT), len(CONTENT))
+    assert seen == sorted(seen) and len(seen) > 3
+
+
+def test_a_file_that_is_there_is_not_fetched_again(server, tmp_path):
+    (tmp_path / 'a.pt').write_bytes(CONTENT)
+    download(server + 'a.pt', tmp_path, lambda *now: None)
+    assert Server.asked == []
+    (tmp_path / 'a.pt').write_bytes(b'short')
+    with pytest.raises(WeightsError, match='there already with another size'):
+        download(server + 'a.pt', tmp_path, lambda *now: None)
+
+
+@pytest.mark.parametrize('ranges', [True, False])
+def test_an_interrupted_download_goes_on_where_it_stopped(server, tmp_path, ranges, monkeypatch):
+    monkeypatch.setattr(Server, 'cut', 3_000_000)
+    with pytest.raises(WeightsError, match='is kept: run the same command again'):
+        download(server + 'a.pt', tmp_path, lambda *now: None)
+    part, = names(tmp_path)
+    assert part.startswith('a.pt.') and part.endswith('.part')
+    monkeypatch.setattr(Server, 'cut', 0)
+    monkeypatch.setattr(Server, 'ranges', ranges)
+    there = (tmp_path / part).stat().st_size
+    assert there > 0
+    path = download(server + 'a.pt', tmp_path, lambda *now: None)
+    assert Server.asked == ['', f'bytes={there}-']
+    assert path.read_bytes() == CONTENT
+    assert names(tmp_path) == ['a.pt']
+
+
+def test_pieces_of_two_states_of_a_file_are_never_joined(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(Server, 'cut', 3_000_000)
+    with pytest.raises(WeightsError):
+        download(server + 'a.pt', tmp_path, lambda *now: None)
+    monkeypatch.setattr(Server, 'cut', 0)
+    monkeypatch.setattr(Server, 'tag', '"2"')
+    assert download(server + 'a.pt', tmp_path, lambda *now: None).read_bytes() == CONTENT
+    assert Server.asked == ['', '']
+
+
+def test_what_cannot_be_fetched_is_refused_and_leaves_nothing(server, tmp_path, monkeypatch):
+    with pytest.raises(WeightsError, match='answers 404'):
+        download(server + 'none.pt', tmp_path, lambda *now: None)
+    full = types.SimpleNamespace(free=9)
+    monkeypatch.setattr(fetching.shutil, 'disk_usage', lambda folder: full)
+    with pytest.raises(WeightsError, match='choose another folder'):
+        download(server + 'a.pt', tmp_path, lambda *now: None)
+    with pytest.raises(WeightsError, match='refused'):
+        download('http://127.0.0.1:1/a.pt', tmp_path, lambda *now: None)
+    assert names(tmp_path) == []
+
+
+def test_the_command_shows_where_the_file_is_and_its_checksum(server, tmp_path, capsys,
+                                                              monkeypatch):
+    from vjepa_ros.tools import download_weights
+    monkeypatch.setattr(download_weights, 'BASE_URL', server)
+    assert cli.main(['download', 'ssv2-vitl', '--folder', str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert str(tmp_path / 'ssv2-vitl-16x2x3.pt') in text
+    assert hashlib.sha256(CONTENT).hexdigest() in text
+
+
+def test_an_unknown_name_is_refused_with_those_there_are(capsys):
+    assert cli.main(['download', 'vitx']) == 1
+    text = ' '.join(capsys.readouterr().err.split())
+    assert all(name in text for name in PUBLISHED)
+
+
+# -- names of the hub -----------------------------------------------------------------------------
+
+class Hub:
+    """Stands for huggingface_hub: a cache, and a network that works or does not."""
+
+    def __init__(self, monkeypatch, folder, cached=False, error=None):
+        self.calls = []
+        self.folder, self.cached, self.error = folder, cached, error
+        module = types.ModuleType('huggingface_hub')
+        module.snapshot_download = self.snapshot_download
+        monkeypatch.setitem(sys.modules, 'huggingface_hub', module)
+
+    def snapshot_download(self, name, allow_patterns, local_files_only=False):
+        self.calls.append((name, local_files_only))
+        assert 'config.json' in allow_patterns
+        if local_files_only and not self.cached:
+            raise FileNotFoundError('not in the cache')
+        if not local_files_only:
+            if self.error:
+                raise self.error
+            self.fetch()
+        return str(self.folder)
+
+    def fetch(self):
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / 'config.json').write_text(json.dumps({'model_type': 'vjepa2'}))
+        save_file(prefixed(hugging_face_names(encoder_state()), 'encoder.'),
+                  self.folder / 'model.safetensors')
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv('HF_HUB_OFFLINE', raising=False)
+
+
+def test_a_name_of_the_hub_is_fetched_once(tmp_path, monkeypatch):
+    hub = Hub(monkeypatch, tmp_path / 'snapshot')
+    encoder, report = load_encoder('tiny', weights=NAME)
+    assert (encoder.norm.bias == encoder_state()['norm.bias']).all()
+    assert (report.path, report.layout) == (str(hub.folder), 'Hugging Face')
+    hub.cached = True
+    assert examine(NAME).path == str(hub.folder)
+    assert hub.calls == [(NAME, True), (NAME, False), (NAME, True)]
+
+
+def test_offline_only_the_cache_is_used(tmp_path, monkeypatch):
+    monkeypatch.setenv('HF_HUB_OFFLINE', '1')
+    hub = Hub(monkeypatch, tmp_path / 'snapshot')
+    with pytest.raises(WeightsError, match='HF_HUB_OFFLINE forbids'):
+        load_encoder('tiny', weights=NAME, allow_random_weights=True)
+    hub.fetch()
+    hub.cached = True
+    assert load_encoder('tiny', weights=NAME)[1].trained
+    assert hub.calls == [(NAME, True), (NAME, True)]
+
+
+def test_a_cache_that_is_not_complete_is_completed(tmp_path, monkeypatch):
+    hub = Hub(monkeypatch, tmp_path / 'snapshot', cached=True)
+    hub.fetch()
+    (hub.folder / 'model.safetensors').unlink()
+    assert located(NAME, 'weights') == hub.folder
+    assert (hub.folder / 'model.safetensors').is_file()
+
+
+@pytest.mark.parametrize('allow', [False, True])
+def test_a_failed_fetch_is_an_error_and_never_random_weights(tmp_path, monkeypatch, allow):
+    Hub(monkeypatch, tmp_path / 'snapshot', error=RuntimeError('no route to host'))
+    with pytest.raises(WeightsError, match=r"weights 'facebook/.*no route to host.*`weights`"):
+        load_encoder('tiny', weights=NAME, allow_random_weights=allow)
+    assert not (tmp_path / 'snapshot').exists()
+
+
+def test_without_the_library_of_the_hub_the_error_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
+    with pytest.raises(WeightsError, match=r'no file or folder here.*pip install huggingface_hub'):
+        load_encoder('tiny', weights=NAME, allow_random_weights=True)
+
+
+def test_a_path_needs_neither_network_nor_library(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
+    (tmp_path / 'owner' / 'name').mkdir(parents=True)
+    assert located('owner/name', 'weights') == Path('owner/name')
+    for path in ('owner/none.pt', './owner/none', 'a/b/c', str(tmp_path / 'none')):
+        assert located(path, 'weights') == Path(path)

@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of every published layout load bit for bit, or say clearly why they do not."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+
+import checkpoints
+import numpy as np
+import pytest
+import torch
+from checkpoints import encoder_state, hugging_face_names, prefixed, probe_state
+from golden import cases
+from safetensors.torch import save_file
+
+from vjepa_ros.model import files, hashes
+from vjepa_ros.model.checkpoint import WeightsError, load_encoder
+from vjepa_ros.model.layouts import parts_of
+from vjepa_ros.model.networks import fits, variant_of, version_of
+from vjepa_ros.model.readers import FLAT, Opened, open_weights, unmap
+from vjepa_ros.model.variants import find_variant
+from vjepa_ros.runtime.engine import Engine, EngineConfig
+
+pytestmark = pytest.mark.usefixtures('one_thread')
+
+STATE = encoder_state()
+OTHER = encoder_state(seed=2)
+NEW = encoder_state('2.1')
+CONFIG = {'model_type': 'vjepa2', 'architectures': ['VJEPA2Model'], 'crop_size': 256,
+          'frames_per_clip': 64}
+
+
+@pytest.fixture(autouse=True)
+def own_memory(tmp_path, monkeypatch):
+    """Nothing of the package is used, and no hash is remembered outside the test."""
+    monkeypatch.setattr(files, 'WEIGHTS_FOLDER', tmp_path / 'none')
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
+
+
+def same(encoder, state):
+    return all(torch.equal(value, state[key]) for key, value in encoder.state_dict().items())
+
+
+def folder(path, tensors, shards=1, **config):
+    """A folder of Hugging Face."""
+    path.mkdir()
+    (path / 'config.json').write_text(json.dumps(CONFIG | config))
+    names = sorted(tensors)
+    if shards == 1:
+        save_file(tensors, path / 'model.safetensors')
+        return path
+    where = {}
+    for n in range(shards):
+        shard = f'model-{n + 1:05}-of-{shards:05}.safetensors'
+        where |= dict.fromkeys(names[n::shards], shard)
+        save_file({key: tensors[key] for key in names[n::shards]}, path / shard)
+    (path / 'model.safetensors.index.json').write_text(json.dumps({'weight_map': where}))
+    return path
+
+
+def saved(path, content):
+    torch.save(content, path)
+    return path
+
+
+# -- what loads -----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize('wrapper', ['', 'module.', 'module.backbone.'])
+@pytest.mark.parametrize(('asked', 'taken'), [
+    ('auto', 'target_encoder'), ('encoder', 'encoder'), ('target_encoder', 'target_encoder')])
+def test_the_asked_encoder_of_a_training_checkpoint_is_taken(tmp_path, wrapper, asked, taken):
+    path = checkpoints.meta_20(tmp_path / 'vitl.pt', STATE, OTHER, wrapper)
+    encoder, report = load_encoder('tiny', weights=path, weights_part=asked)
+    assert same(encoder, OTHER if taken == 'target_encoder' else STATE)
+    assert (report.part, report.layout, report.keys_loaded) == (taken, 'Meta', len(STATE))
+    assert report.ignored == ('pos_embed',)
+    assert {'predictor', 'opt', 'scaler', 'epoch'} <= set(report.others)
+    assert (report.profile.resize_mode, report.profile.image_size) == ('meta', 256)
+    assert report.profile.clip_fps == 4.0
+
+
+@pytest.mark.parametrize('name', ['ema_encoder', 'target_encoder'])
+def test_files_of_2_1_load_whatever_they_call_their_encoder(tmp_path, name):
+    path = checkpoints.meta_21(tmp_path / 'vjepa2_1_vitb_dist_vitG_384.pt', name, NEW)
+    encoder, report = load_encoder('tiny', '2.1', path)
+    assert same(encoder, NEW)
+    assert (report.part, report.version, report.profile.image_size) == (name, '2.1', 384)
+
+
+def test_the_encoder_of_the_action_conditioned_model_loads(tmp_path):
+    path = checkpoints.meta_ac(tmp_path / 'vjepa2-ac-vitg.pt', STATE)
+    encoder, report = load_encoder('tiny', weights=path)
+    assert same(encoder, STATE)
+    assert (report.part, report.profile.num_frames) == ('encoder', 8)
+
+
+@pytest.mark.parametrize('shards', [1, 3])
+def test_a_folder_of_hugging_face_loads(tmp_path, shards):
+    tensors = prefixed(hugging_face_names(STATE), 'encoder.')
+    path = folder(tmp_path / 'vjepa2-vitl', tensors, shards)
+    encoder, report = load_encoder('tiny', weights=path)
+    assert same(encoder, STATE)
+    assert (report.layout, report.part) == ('Hugging Face', 'encoder')
+    assert vars(report.profile) == {'resize_mode': 'hf', 'image_size': 256, 'num_frames': 64,
+                                    'clip_fps': 4.0}
+    assert len(report.sha256) == 64
+
+
+def test_the_encoder_inside_a_classifier_of_hugging_face_loads(tmp_path):
+    tensors = prefixed(hugging_face_names(STATE), 'vjepa2.encoder.') | {
+        'classifier.weight': torch.zeros(5, 192), 'classifier.bias': torch.zeros(5),
+        'pooler.query_tokens': torch.zeros(1, 1, 192)}
+    path = folder(tmp_path / 'ssv2', tensors, architectures=['VJEPA2ForVideoClassification'])
+    encoder, report = load_encoder('tiny', weights=path / 'model.safetensors')
+    assert same(encoder, STATE)
+    assert report.others == ('probe',)
+    assert report.profile.clip_fps is None  # it was trained on a step of frames
+
+
+def test_the_fine_tuned_encoder_of_a_collision_checkpoint_loads(tmp_path):
+    head = {'temporal_processor.norm.weight': torch.ones(192),
+            'classifier.classifier.0.weight': torch.zeros(8, 192)}
+    tensors = prefixed(prefixed(hugging_face_names(STATE), 'backbone.encoder.') | head, 'model.')
+    path = saved(tmp_path / 'badas_open.pth', {
+        'state_dict': tensors, 'hyper_parameters': {'model': {'num_classes': 2}}, 'epoch': 3})
+    encoder, report = load_encoder('tiny', weights=path)
+    assert same(encoder, STATE)
+    assert report.others == ('collision', 'hyper_parameters', 'epoch')
+    assert (report.profile.resize_mode, report.profile.clip_fps) == ('squash', 8.0)
+
+
+def test_half_precision_is_reported_and_widened(tmp_path):
+    half = {key: value.bfloat16() for key, value in STATE.items()}
+    encoder, report = load_encoder('tiny', weights=saved(tmp_path / 'a.pt', half))
+    assert report.dtype == 'bfloat16'
+    assert same(encoder, {key: value.float() for key, value in half.items()})
+
+
+@pytest.mark.parametrize('name', [
+    name for name in np.load(cases.FOLDER / 'names.npz').files if name != 'source'])
+def test_every_published_network_is_recognised_by_its_names_and_shapes(name):
+    lines = str(np.load(cases.FOLDER / 'names.npz')[name]).splitlines()
+    tensors = {line.split(' ', 1)[0]: torch.empty(
+        [int(n) for n in line.split(' ', 1)[1].strip('()').split(',') if n.strip()],
+        device='meta') for line in lines}
+    part, = parts_of(Opened(cases.FOLDER, (), {'network': tensors}), 'weights')
+    assert fits(part)
+    if name.endswith('encoder'):
+        assert variant_of(part).name == name.split('_')[1]
+        assert version_of(part) == ('2.1' if name.startswith('21') else '2.0')
+    else:
+        assert part.kind == {'20': 'predictor', '21': 'dense predictor',
+                             'ac': 'action predictor', 'pr': 'probe'}[name[:2]]
+
+
+def test_the_engine_serves_any_layout_and_says_which(tmp_path):
+    small = {'num_frames': 4, 'image_size': 64, 'device': 'cpu', 'precision': 'fp32'}
+    clip = np.random.default_rng(0).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)
+    features = []
+    for path, layout in (
+            (checkpoints.meta_ac(tmp_path / 'ac.pt', STATE), 'Meta'),
+            (folder(tmp_path / 'model', prefixed(hugging_face_names(STATE), 'encoder.')),
+             'Hugging Face')):
+        engine = Engine.load(EngineConfig(weights=str(path), **small))
+        features.append(engine.encode([clip])[0])
+        engine.close()
+        assert (engine.report.trained, engine.report.layout) == (True, layout)
+    assert np.array_equal(*features)
+
+
+# -- what does not --------------------------------------------------------------------------------
+
+def without(state, *keys):
+    return {key: value for key, value in state.items() if not key.startswith(keys)}
+
+
+def quantised(state):
+    return state | {'blocks.0.attn.proj.weight': torch.zeros(192, 192, dtype=torch.int8)}
+
+
+def with_nan(state):
+    broken = state['blocks.3.mlp.fc1.weight'].clone()
+    broken[5, 7] = float('nan')
+    return state | {'blocks.3.mlp.fc1.weight': broken}
+
+
+class Harm:
+    """A pickle that runs a command when it is loaded without care."""
+
+    def __reduce__(self):
+        return os.system, ('touch harmed',)
+
+
+@pytest.mark.parametrize(('content', 'problem'), [
+    (lambda: {'encoder': without(STATE, 'blocks.5.')},
+     r"12 missing \(blocks\.5\.attn.*nearest to model size 'tiny'.*not exactly.*get it anew"),
+    (lambda: {'encoder': NEW},
+     r"2 missing.*12 unexpected.*The file fits model size 'tiny' version 2\.1"),
+    (lambda: {'encoder': checkpoints.predictor_state(), 'predictor': STATE},
+     "swapped prefixes: its 'encoder' has the parameters of a predictor"),
+    (lambda: {'encoder': with_nan(STATE)},
+     r'damaged: 1 of its parameters hold NaN.*\(blocks\.3\.mlp\.fc1\.weight\).*anew'),
+    (lambda: {'encoder': quantised(STATE)},
+     r'wrong type \(blocks\.0\.attn\.proj\.weight int8\).*float16'),
+    (lambda: {'encoder': STATE, 'extra': Harm()}, 'would run code.*system.*refused.*`weights`'),
+    (lambda: {'classifiers': [prefixed(probe_state(), 'module.')]},
+     "holds no encoder, but: 'probe'.*`weights`"),
+    (lambda: {'layer1.conv.weight': torch.zeros(3)}, r'not a V-JEPA checkpoint.*layer1\.conv'),
+    (lambda: {'epoch': 3}, 'holds no tensors by name'),
+    (lambda: [torch.zeros(3)], 'holds no tensors by name'),
+    (lambda: {'a': STATE, 'b': OTHER}, "several encoders \\('a', 'b'\\)")])
+def test_each_way_a_checkpoint_can_be_wrong_is_told_apart(tmp_path, content, problem, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(WeightsError, match=rf"weights file '.*a\.pt'.*{problem}"):
+        load_encoder('tiny', weights=saved(tmp_path / 'a.pt', content()))
+    assert not (tmp_path / 'harmed').exists()
+
+
+def test_an_encoder_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+    path = checkpoints.meta_ac(tmp_path / 'ac.pt', STATE)
+    with pytest.raises(WeightsError, match=r"no 'ema_encoder', but: 'encoder'.*`weights_part`"):
+        load_encoder('tiny', weights=path, weights_part='ema_encoder')
+
+
+@pytest.mark.parametrize('kept', [0.3, 0.999])
+@pytest.mark.parametrize('suffix', ['pt', 'safetensors'])
+def test_a_truncated_file_is_refused(tmp_path, suffix, kept):
+    path = tmp_path / f'a.{suffix}'
+    torch.save(STATE, path) if suffix == 'pt' else save_file(STATE, path)
+    path.write_bytes(path.read_bytes()[:int(kept * path.stat().st_size)])
+    with pytest.raises(WeightsError, match=r"weights file '.*truncated.*get the file anew"):
+        load_encoder('tiny', weights=path)
+
+
+def test_other_files_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / 'a.pt'
+    for content, problem in ((pickle.dumps(Harm()), 'bare pickle.*could run any code.*`weights`'),
+                             (b'hello', 'not a checkpoint.*`weights`'),
+                             (b'', 'not a checkpoint')):
+        path.write_bytes(content)
+        with pytest.raises(WeightsError, match=problem):
+            load_encoder('tiny', weights=path)
+    with zipfile.ZipFile(path, 'w') as archive:
+        archive.writestr('notes.txt', 'hello')
+    with pytest.raises(WeightsError, match='an archive, but not a checkpoint'):
+        load_encoder('tiny', weights=path)
+    assert not (tmp_path / 'harmed').exists()
+
+
+@pytest.mark.parametrize(('change', 'problem'), [
+    (lambda path: (path / 'config.json').unlink(), r'no config\.json'),
+    (lambda path: (path / 'config.json').write_text('{"model_type": "vit"}'), "type 'vit'"),
+    (lambda path: (path / 'config.json').write_text('{'), 'not JSON'),
+    (lambda path: (path / 'model-00002-of-00002.safetensors').unlink(),
+     r"lacks 'model-00002-of-00002\.safetensors'"),
+    (lambda path: (path / 'model.safetensors.index.json').write_text(
+        '{"weight_map": {"a": "../a.safetensors"}}'), 'does not list files of the folder')])
+def test_an_incomplete_folder_is_refused(tmp_path, change, problem):
+    path = folder(tmp_path / 'model', prefixed(hugging_face_names(STATE), 'encoder.'), 2)
+    change(path)
+    with pytest.raises(WeightsError, match=problem):
+        load_encoder('tiny', weights=path)
+
+
+def test_a_missing_piece_of_a_fused_layer_is_named_as_in_the_file(tmp_path):
+    tensors = without(hugging_face_names(STATE), 'layer.4.attention.key.bias')
+    path = folder(tmp_path / 'model', prefixed(tensors, 'encoder.'))
+    with pytest.raises(WeightsError, match=r'1 missing \(blocks\.4\.attn\.qkv\.bias\).*absent '
+                                           r'from the file: layer\.4\.attention\.key\.bias'):
+        load_encoder('tiny', weights=path)
+
+
+# -- memory and hashes ----------------------------------------------------------------------------
+
+@pytest.mark.parametrize('suffix', ['pt', 'safetensors'])
+def test_memory_that_was_given_back_is_read_again(tmp_path, suffix):
+    path = tmp_path / f'a.{suffix}'
+    torch.save(STATE, path) if suffix == 'pt' else save_file(STATE, path)
+    tensors = open_weights(path, 'weights').groups[FLAT]
+    for key, value in tensors.items():
+        for _ in range(2):
+            assert torch.equal(value, STATE[key]), key
+            unmap(value)
+
+
+PEAK = """
+import sys
+import torch
+from vjepa_ros.model.checkpoint import load_encoder
+
+def peak(name):
+    with open('/proc/self/status') as status:
+        return next(1024 * int(line.split()[1]) for line in status if line.startswith(name))
+
+torch.set_num_threads(1)
+kept = [load_encoder('tiny', weights='warm.pt')]     # what is not freed is not used again
+for path in sys.argv[1:]:
+    with open('/proc/self/clear_refs', 'w') as file:
+        file.write('5')                              # the peak is counted from here
+    before = peak('VmRSS')
+    kept.append(load_encoder('small', weights=path))
+    own = sum(4 * p.numel() for p in kept[-1][0].parameters())
+    print((peak('VmHWM') - before) / own)
+"""
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='reads peak memory from /proc')
+def test_loading_takes_little_more_memory_than_the_encoder_itself(tmp_path):
+    """Files several times as large as their encoder, as that of the action-conditioned model."""
+    state = encoder_state(variant=find_variant('small'))
+    torch.save(STATE, tmp_path / 'warm.pt')
+    rest = {'predictor_blocks.0.attn.proj.weight': torch.ones(25 * 2**20)}
+    meta = saved(tmp_path / 'ac.pt', {
+        'encoder': prefixed(state, 'module.'), 'predictor': prefixed(rest, 'module.'),
+        'opt': {'state': {0: {'exp_avg': torch.ones(10**7)}}, 'param_groups': []}})
+    theirs = folder(tmp_path / 'model', prefixed(hugging_face_names(state), 'encoder.')
+                    | prefixed(rest, 'predictor.'))
+    done = subprocess.run([sys.executable, '-c', PEAK, str(meta), str(theirs)], cwd=tmp_path,
+                          text=True, capture_output=True, timeout=120,
+                          env=os.environ | {'PYTHONPATH': str(cases.FOLDER.parents[1])})
+    assert done.returncode == 0, done.stderr
+    ratios = [float(line) for line in done.stdout.split()]
+    assert len(ratios) == 2
+    assert all(1.0 < ratio < 1.3 for ratio in ratios)
+
+
+def test_the_hash_of_a_large_file_is_computed_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(hashes, 'REMEMBERED_FROM', 10)
+    monkeypatch.setattr(hashes, 'SETTLED_S', -1.0)
+    path = tmp_path / 'large'
+    path.write_bytes(b'0123456789abcdef')
+    first = hashes.file_sha256(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(hashes, '_hash', lambda path: 'computed again')
+        assert hashes.file_sha256(path) == first
+        path.write_bytes(b'0123456789abcdef+')
+        assert hashes.file_sha256(path) == 'computed again'
+    hashes.memory_file().write_text('damaged')
+    assert hashes.file_sha256(path) != first

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open weights files of any origin without reading their numbers and without running their code.
+
+Tensors stay in the file, mapped into memory: only those that are copied cost anything, and
+`unmap` gives the pages of a tensor back after that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import pickle
+import re
+import sys
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vjepa_ros.model.files import WeightsError
+
+FLAT = ''  # name of a group of tensors that stands at the top of a file
+CONTAINERS = ('state_dict', 'model_state_dict', 'model')  # say nothing about what they hold
+PROBES = 'classifiers'  # a list, in the files of released probes
+ANEW = 'get the file anew'
+OTHER = 'set it to a V-JEPA checkpoint: .safetensors, .pt or a Hugging Face folder'
+MADV_DONTNEED = 4  # of Linux
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Content of a file or folder.
+
+    Attributes
+    ----------
+    path : Path
+        What was opened.
+    files : tuple of Path
+        Files that hold its tensors.
+    groups : dict
+        Tensors by name, by the name of their group; `FLAT` where the file has none.
+    others : tuple of str
+        What else is at the top of the file, such as the state of an optimiser.
+    metadata : dict of str to str
+        Text of a safetensors file.
+    config : dict
+        config.json beside the tensors.
+
+    """
+
+    path: Path
+    files: tuple[Path, ...]
+    groups: dict[str, dict[str, Tensor]]
+    others: tuple[str, ...] = ()
+    metadata: dict[str, str] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+
+
+def open_weights(path: Path, parameter: str, remedy: str = OTHER) -> Opened:
+    """Open a file or folder by what is in it, whatever its name.
+
+    Parameters
+    ----------
+    path : Path
+        safetensors or PyTorch file, or a folder with config.json and safetensors.
+    parameter : str
+        Name of the parameter that asks for it, for the error.
+    remedy : str
+        What to do when there is no such file.
+
+    Raises
+    ------
+    WeightsError
+        When it does not exist, is damaged, is no checkpoint, or would run code.
+
+    """
+    name = f"{parameter} file '{path}'"
+    try:
+        if path.is_dir():
+            return _open_folder(path, parameter)
+        if not path.is_file():
+            raise WeightsError(f'{name} does not exist; {remedy}')
+        with path.open('rb') as file:
+            start = file.read(9)
+        if start.startswith(b'PK\x03\x04'):
+            return _open_zip(path, name, parameter)
+        if path.suffix == '.safetensors' or start[8:] == b'{':
+            tensors, metadata = read_safetensors(path, name)
+            return Opened(path, (path,), {FLAT: tensors}, (), metadata,
+                          _config(path.parent, name, required=False))
+    except OSError as error:
+        raise WeightsError(f'{name} cannot be read: {error}; make `{parameter}` a file that '
+                           'can') from error
+    if start[:1] == b'\x80' and start[1:2] <= b'\x05':
+        raise WeightsError(f'{name} is a bare pickle, which could run any code and is not opened; '
+                           'where you trust it, load it with PyTorch and save its tensors with '
+                           f'torch.save or safetensors, and set `{parameter}` to that')
+    raise WeightsError(f'{name} is not a checkpoint; {_set(parameter)}')
+
+
+def _set(parameter: str) -> str:
+    return OTHER.replace('it', f'`{parameter}`', 1)
+
+
+def read_safetensors(path: Path, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Mapped tensors and text metadata of one file; `name` is what errors call it."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework='pt') as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            return tensors, file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise WeightsError(f'{name} is not a readable safetensors file: {error}; it is truncated '
+                           f'or something else: {ANEW}') from error
+
+
+def _open_zip(path: Path, name: str, parameter: str) -> Opened:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            inside = archive.namelist()
+    except zipfile.BadZipFile as error:
+        raise WeightsError(f'{name} is truncated or damaged: {error}; {ANEW}') from error
+    if not any(entry.endswith('/data.pkl') for entry in inside) or any(
+            '/code/' in entry for entry in inside):
+        raise WeightsError(f'{name} is an archive, but not a checkpoint that torch.save wrote; '
+                           f'{_set(parameter)}')
+    try:
+        found = torch.load(path, map_location='cpu', mmap=True, weights_only=True)
+    except pickle.UnpicklingError as error:
+        code = re.search(r'GLOBAL (\S+)', str(error))
+        if code is None:
+            raise WeightsError(f'{name} is damaged: its list of tensors cannot be read; {ANEW}'
+                               ) from error
+        raise WeightsError(f"{name} would run code ('{code[1]}') when it is opened, and is "
+                           'refused; where you trust it, load it with PyTorch and save its '
+                           f'tensors alone with torch.save, and set `{parameter}` to that'
+                           ) from error
+    except (RuntimeError, EOFError, ValueError) as error:
+        raise WeightsError(f'{name} is truncated or damaged: {str(error).splitlines()[0]}; '
+                           f'{ANEW}') from error
+    groups, others = _groups(found)
+    if not groups:
+        raise WeightsError(f'{name} holds no tensors by name, so it is not a checkpoint of a '
+                           f'model; {_set(parameter)}')
+    return Opened(path, (path,), groups, others)
+
+
+def _groups(found: object) -> tuple[dict[str, dict[str, Tensor]], tuple[str, ...]]:
+    """Groups of tensors in what torch.load returned, and the names of everything else."""
+    groups: dict[str, dict[str, Tensor]] = {}
+    others = []
+    for name, value in (found.items() if isinstance(found, Mapping) else ()):
+        if isinstance(value, Tensor):
+            groups.setdefault(FLAT, {})[str(name)] = value
+        elif _are_tensors(value):
+            groups.setdefault(FLAT if name in CONTAINERS else str(name), {}).update(value)
+        elif name == PROBES and isinstance(value, list) and all(map(_are_tensors, value)):
+            groups |= {f'{PROBES}.{i}': dict(one) for i, one in enumerate(value)}
+        else:
+            others.append(str(name))
+    return groups, tuple(others)
+
+
+def _are_tensors(value: object) -> bool:
+    return isinstance(value, Mapping) and bool(value) and all(
+        isinstance(key, str) and isinstance(one, Tensor) for key, one in value.items())
+
+
+def _open_folder(path: Path, parameter: str) -> Opened:
+    name = f"{parameter} folder '{path}'"
+    config = _config(path, name, required=True)
+    index = path / 'model.safetensors.index.json'
+    shards = ['model.safetensors']
+    if not (path / shards[0]).is_file() and index.is_file():
+        listed = _json(index, name).get('weight_map')
+        if not isinstance(listed, dict) or not all(
+                isinstance(one, str) and Path(one).name == one for one in listed.values()):
+            raise WeightsError(f"{name}: '{index.name}' does not list files of the folder; {ANEW}")
+        shards = sorted(set(listed.values()))
+    tensors: dict[str, Tensor] = {}
+    metadata: dict[str, str] = {}
+    for shard in shards:
+        if not (path / shard).is_file():
+            raise WeightsError(f"{name} lacks '{shard}'; get it complete")
+        some, text = read_safetensors(path / shard, f"{parameter} file '{path / shard}'")
+        tensors |= some
+        metadata |= text
+    return Opened(path, tuple(path / shard for shard in shards), {FLAT: tensors}, (), metadata,
+                  config)
+
+
+def _config(folder: Path, name: str, required: bool) -> dict[str, Any]:
+    path = folder / 'config.json'
+    if not path.is_file():
+        if required:
+            raise WeightsError(f'{name} has no config.json; {ANEW}, complete')
+        return {}
+    config = _json(path, name) if required else _json_or_nothing(path)
+    if config.get('model_type') == 'vjepa2':
+        return config
+    if required:
+        raise WeightsError(f"{name} holds a model of the type '{config.get('model_type')}', not "
+                           "'vjepa2'; set it to a V-JEPA 2 folder")
+    return {}
+
+
+def _json(path: Path, name: str) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding='utf-8'))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise WeightsError(f"{name}: '{path.name}' is not JSON: {error}; {ANEW}") from error
+    if not isinstance(found, dict):
+        raise WeightsError(f"{name}: '{path.name}' is not an object of JSON; {ANEW}")
+    return found
+
+
+def _json_or_nothing(path: Path) -> dict[str, Any]:
+    """A config.json that may belong to something else than the file beside it."""
+    try:
+        return _json(path, str(path))
+    except WeightsError:
+        return {}
+
+
+def unmap(tensor: Tensor) -> None:
+    """Give the memory of a tensor of an `Opened` back; it is read again when it is needed.
+
+    The pages came from the file and were never written to, so nothing is lost. Never call this
+    with any other tensor. Does nothing where that is not known to work.
+    """
+    if sys.platform != 'linux' or not tensor.is_contiguous():
+        return
+    start = tensor.data_ptr()
+    end = start + tensor.numel() * tensor.element_size()
+    start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = end // mmap.PAGESIZE * mmap.PAGESIZE
+    if end > start:
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start),
+                                  MADV_DONTNEED)
