@@ -38,7 +38,7 @@ def test_names_are_unique():
 
 
 def test_all_parameters_of_the_interface_exist():
-    named = {'device', 'require_device', 'model_size', 'model_version', 'weights',
+    named = {'device', 'require_device', 'model_size', 'model_version', 'weights', 'weights_part',
              'allow_random_weights', 'num_frames', 'image_size', 'precision', 'resize_mode',
              'clip_fps', 'max_rate', 'max_frame_gap', 'max_frame_age', 'collision_horizon', 'roi',
              'features.reduce', 'heads', 'looming.method', 'cameras', 'autostart',

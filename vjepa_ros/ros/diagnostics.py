@@ -70,6 +70,8 @@ def _node_status(now: Situation) -> DiagnosticStatus:
             'clip_fps': now.worker.perception.config.clip_fps,
             'resize_mode': now.worker.perception.config.resize_mode,
             'weights': weights.path or 'random', 'weights_sha256': weights.sha256 or 'none',
+            'weights_layout': weights.layout or 'none', 'weights_part': weights.part or 'none',
+            'weights_dtype': weights.dtype, 'weights_made_for': str(weights.profile or 'unknown'),
             'trained': weights.trained, 'heads': _heads_file(weights.heads),
             'looming_method': method,
             'model_memory_mb': f'{engine.memory_bytes() / 2**20:.0f}',

@@ -113,8 +113,8 @@ class Parameters:
         if problem:
             raise ValueError(problem)
         engine = EngineConfig(**{key: value[key] for key in (
-            'model_size', 'model_version', 'weights', 'heads', 'allow_random_weights',
-            'num_frames', 'image_size', 'device', 'require_device', 'precision', 'seed',
+            'model_size', 'model_version', 'weights', 'weights_part', 'heads',
+            'allow_random_weights', 'num_frames', 'image_size', 'device', 'require_device', 'precision', 'seed',
             'cpu_threads')})
         track = TrackConfig(
             num_frames=value['num_frames'], image_size=value['image_size'],

@@ -112,8 +112,12 @@ TABLE: tuple[Param, ...] = (
     Param('model_size', str, 'tiny', 'Row of the table of variants', BACKGROUND,
           choices=tuple(VARIANTS)),
     Param('model_version', str, '2.0', 'Generation of V-JEPA', BACKGROUND, choices=('2.0', '2.1')),
-    Param('weights', str, '', 'Safetensors file of the encoder; empty: the one of this package '
+    Param('weights', str, '', 'Checkpoint of the encoder: file, folder or name on the Hugging '
+          'Face hub; empty: the one of this package '
           'for the model size, if it has one; random: none, run untrained', BACKGROUND),
+    Param('weights_part', str, 'auto', 'Encoder of a file with several; auto: target_encoder, '
+          'else ema_encoder, else encoder', BACKGROUND,
+          choices=('auto', 'target_encoder', 'ema_encoder', 'encoder')),
     Param('heads', str, '', 'Safetensors file of learned heads for these weights; empty: those '
           'in the file of the weights, if it has some', BACKGROUND),
     Param('allow_random_weights', bool, False, 'Run untrained when there are no weights; every '

@@ -34,6 +34,8 @@ class EngineConfig:
     weights : str
         Checkpoint of the encoder, see `load_encoder`. '' takes the file that the package brings
         for this size, if it brings one; 'random' takes random weights even so.
+    weights_part : str
+        Which encoder of a file with several, see `load_encoder`.
     heads : str
         File with heads that were trained on these weights; '' takes those in the file of the
         encoder, if there are any.
@@ -57,6 +59,7 @@ class EngineConfig:
     model_size: str = 'tiny'
     model_version: str = '2.0'
     weights: str = ''
+    weights_part: str = 'auto'
     heads: str = ''
     allow_random_weights: bool = False
     num_frames: int = 8
@@ -118,7 +121,7 @@ class Engine:
             torch.set_num_threads(config.cpu_threads)
         encoder, heads, report = load_model(
             config.model_size, config.model_version, config.weights, config.heads,
-            config.allow_random_weights, config.seed)
+            config.allow_random_weights, config.seed, config.weights_part)
         calibration = UNCALIBRATED if report.heads is None else report.heads.meta.calibration
         session = EncoderSession(encoder, choice, config.num_frames, config.image_size, heads,
                                  calibration)
