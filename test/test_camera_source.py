@@ -100,13 +100,15 @@ def test_a_scene_arrives_as_images_infos_and_truth_with_one_header(ros):
     assert info.k[0] == pytest.approx(125.0) and info.k[2] == pytest.approx(79.5)
     assert [(f.name, f.offset, f.datatype) for f in cloud.fields] == [
         (name, 4 * i, 7) for i, name in enumerate(
-            ('ttc', 'looming_rate', 'distance', 'speed', 'yaw_rate', 'collision'))]
+            ('ttc', 'looming_rate', 'distance', 'speed', 'yaw_rate', 'collision',
+             'clearance'))]
     record, = np.frombuffer(cloud.data, TRUTH)
     assert record['ttc'] == pytest.approx(frame.truth['time_to_contact_s'])
     assert record['distance'] == pytest.approx(frame.truth['distance_m'])
     assert record['looming_rate'] == pytest.approx(1 / record['ttc'])
     assert record['speed'] == pytest.approx(1.2)
     assert record['collision'] == 0.0
+    assert record['clearance'] == record['distance']
 
 
 @pytest.mark.parametrize(('encoding', 'channels'), [('bgr8', 3), ('mono8', 1)])

@@ -9,10 +9,8 @@ import cv2
 import numpy as np
 import pytest
 
-from vjepa_ros.world import alley
 from vjepa_ros.world.approach import LEVELS, ApproachScene, level_of
-from vjepa_ros.world.planes import Camera, Face, Strip
-from vjepa_ros.world.textures import fractal
+from vjepa_ros.world.pinhole import Pinhole
 from vjepa_ros.world.timeline import ADVANCE_M, BRAKE_TTC_S, Timeline, Track
 
 SIZE = (320, 240)
@@ -169,7 +167,7 @@ def test_bearing_and_lateral_position_are_positive_to_the_right(scene):
 def test_a_truth_can_be_had_as_plain_values(scene):
     values = scene.truth(6.0).as_dict()
     assert set(values) == {'phase', 'time_to_contact_s', 'looming_rate', 'distance_m', 'speed',
-                           'yaw_rate', 'collision', 'level', 'box'}
+                           'yaw_rate', 'collision', 'level', 'clearance_m', 'box'}
 
 
 # -- pictures -------------------------------------------------------------------------------------
@@ -212,7 +210,7 @@ def test_the_picture_of_the_obstacle_grows_as_the_truth_says(scene, phase, share
 def test_a_turn_moves_the_picture_as_a_pure_rotation(scene):
     t0, t1 = time_in(scene, 'turn', 0.25), time_in(scene, 'turn', 0.4)
     timeline = Timeline()
-    a, b = (Camera(*SIZE, scene.intrinsics[0], yaw=timeline.at(t).yaw) for t in (t0, t1))
+    a, b = (Pinhole(*SIZE, scene.intrinsics[0], yaw=timeline.at(t).yaw) for t in (t0, t1))
     assert b.yaw - a.yaw > 0.1
     turn = b.matrix() @ b.rotation() @ a.rotation().T @ np.linalg.inv(a.matrix())
     first, second = gray(scene.render(t0)), gray(scene.render(t1))
@@ -279,63 +277,43 @@ def test_values_out_of_range_are_refused_by_name(arguments, word):
         ApproachScene(**arguments)
 
 
-# -- drawing --------------------------------------------------------------------------------------
+# -- truth of every pixel ------------------------------------------------------------------------
 
-def test_a_face_appears_where_the_pinhole_model_puts_it():
-    camera = Camera(200, 100, 80.0, (0.1, -0.5, 1.0))
-    frame = np.zeros((100, 200, 3), np.uint8)
-    Face(np.full((40, 40, 3), 200, np.uint8)).draw(
-        frame, camera, (-0.4, -1.0, 3.0), (1.0, 0, 0), (0, 0.8, 0))
-    fx, fy, cx, cy = camera.intrinsics
-    corners = [(fx * (x - 0.1) / 2.0 + cx, fy * (y + 0.5) / 2.0 + cy)
-               for x, y in ((-0.4, -1.0), (0.6, -0.2))]
-    rows, cols = np.nonzero(frame[..., 0] > 100)
-    assert cols.min() == pytest.approx(corners[0][0], abs=1)
-    assert cols.max() == pytest.approx(corners[1][0], abs=1)
-    assert rows.min() == pytest.approx(corners[0][1], abs=1)
-    assert rows.max() == pytest.approx(corners[1][1], abs=1)
-
-
-def test_what_is_behind_the_camera_is_not_drawn_and_what_is_beside_it_is_cut():
-    camera = Camera(200, 100, 80.0)
-    face = Face(np.full((8, 8, 3), 255, np.uint8))
-    frame = np.zeros((100, 200, 3), np.uint8)
-    face.draw(frame, camera, (-1, -1, -2.0), (2, 0, 0), (0, 2, 0))
-    assert not frame.any()
-    face.draw(frame, camera, (1.0, -1, -2.0), (0, 0, 6.0), (0, 2, 0))  # a wall past the camera
-    assert frame[:, 180:].any()
-    assert not frame[:, :100].any()
+@pytest.mark.parametrize(('phase', 'share'), [('approach', 0.5), ('approach', 0.9),
+                                              ('retreat', 0.5), ('fast_approach', 0.5)])
+def test_the_pixels_of_the_obstacle_have_its_truth(scene, phase, share):
+    t = time_in(scene, phase, share)
+    truth, maps = scene.truth(t), scene.truth_maps(t)
+    assert maps.depth.shape == (1, SIZE[1], SIZE[0])
+    x0, y0, x1, y1 = truth.box
+    column, row = round((x0 + x1) / 2), round(0.3 * y0 + 0.7 * min(y1, SIZE[1]))
+    here = (0, row, column)
+    assert float(maps.depth[here]) == pytest.approx(truth.distance_m, rel=1e-4)
+    assert float(maps.looming[here]) == pytest.approx(truth.looming_rate, rel=1e-3)
+    assert float(maps.enter_time[here]) == pytest.approx(
+        truth.time_to_contact_s if truth.looming_rate > 0 else math.inf, rel=1e-3)
+    assert float(maps.clearance.min()) == pytest.approx(truth.clearance_m, rel=1e-4)
 
 
-def test_a_strip_repeats_without_a_seam_and_moves_with_the_camera():
-    rng = np.random.default_rng(0)
-    texture = rng.integers(0, 255, (400, 80, 3), np.uint8)
-    texture = cv2.GaussianBlur(texture, (9, 9), 2)
-    strip = Strip(texture, (-1, 0, 0), (2, 0, 0), 5.0, 100.0, 0.5, (0.5, 20.0))
-
-    def view(z: float) -> np.ndarray:
-        frame = np.zeros((120, 160, 3), np.uint8)
-        strip.draw(frame, Camera(160, 120, 100.0, (0, -0.5, z)))
-        return frame
-
-    assert np.array_equal(view(1.3), view(6.3))
-    assert not np.array_equal(view(1.3), view(1.6))
-    assert view(4.9)[70:, 70:90].any(axis=-1).all()  # no gap across the end of the texture
+def test_the_person_moves_and_the_houses_do_not(scene):
+    t = time_in(scene, 'crossing', 0.5)
+    person = next(o for o in scene.truth(t).obstacles if o.name == 'person')
+    maps = scene.truth_maps(t)
+    x0, y0, x1, y1 = (round(v) for v in person.box)
+    assert bool(maps.moving[0, (y0 + y1) // 2, (x0 + x1) // 2])
+    assert not bool(maps.moving[0, 20, :20].any())
+    assert 0.003 < float(maps.moving.float().mean()) < 0.1
 
 
-def test_smooth_noise_repeats_along_its_columns():
-    field = fractal(np.random.default_rng(0), (64, 256), 8)
-    assert field.shape == (64, 256)
-    assert field.std() == pytest.approx(1.0, abs=1e-3)
-    jump = np.abs(field[:, 0] - field[:, -1]).mean()
-    assert jump < 3 * np.abs(np.diff(field, axis=1)).mean()
-
-
-def test_the_air_hides_the_end_of_what_is_drawn():
-    assert alley.clearness(0.0) == pytest.approx(1.0)
-    assert alley.clearness(alley.REACH_M) == 0.0
-    depths = np.linspace(0, 50, 100)
-    assert (np.diff(alley.clearness(depths)) <= 0).all()
+def test_clearance_tells_of_what_is_in_the_way_whether_or_not_it_moves(scene):
+    halt = scene.truth(time_in(scene, 'halt'))
+    assert halt.time_to_contact_s == math.inf
+    assert halt.clearance_m == pytest.approx(halt.distance_m)
+    still = scene.truth(time_in(scene, 'still'))   # the trolley waits beside the way
+    assert still.clearance_m > 15
+    turned = time_in(scene, 'turn', 0.5)
+    assert scene.truth(turned).clearance_m == pytest.approx(
+        float(scene.truth_maps(turned).clearance.min()), rel=0.03)
 
 
 def gray(image: np.ndarray) -> np.ndarray:

@@ -8,7 +8,8 @@ synthetic scene. Its parameters are in ``source_table``. It publishes
 - ``NAME/camera_info`` (CameraInfo; k is zero when the source is not calibrated),
 - ``NAME/truth`` (PointCloud2, one point, float32 fields ttc [s, inf = not approaching],
   looming_rate [1/s], distance [m], speed [m/s], yaw_rate [rad/s, positive to the right],
-  collision [0 or 1]; NaN = unknown), when ``truth`` is set,
+  collision [0 or 1], clearance [m, to the nearest thing in the robot's way, moving or not;
+  inf = free]; NaN = unknown), when ``truth`` is set,
 
 all with the same header per frame. It exits 0 at the end of the source, on SIGINT and on
 SIGTERM, and 1 when the source cannot be opened or read.
@@ -249,6 +250,8 @@ class _ToRos(logging.Handler):
 def main(args: list[str] | None = None) -> int:
     """Run until the source ends or a signal comes; the exit code of the process."""
     os.environ.setdefault('FASTDDS_BUILTIN_TRANSPORTS', TRANSPORTS)
+    # Beside the node a camera has one core at most; PyTorch, where a source brings it, asks OMP.
+    os.environ.setdefault('OMP_NUM_THREADS', '1')
     cv2.setNumThreads(1)
     stopping = threading.Event()
     # Own handlers: those of rclpy invalidate the context at once, under the player's hands.

@@ -11,7 +11,7 @@ import numpy as np
 from vjepa_ros.ros.table import NAME, STARTUP, Param
 
 TRUTH = np.dtype([(name, '<f4') for name in (
-    'ttc', 'looming_rate', 'distance', 'speed', 'yaw_rate', 'collision')])
+    'ttc', 'looming_rate', 'distance', 'speed', 'yaw_rate', 'collision', 'clearance')])
 
 
 def _row(name: str, default: Any, text: str, **more: Any) -> Param:
@@ -61,4 +61,5 @@ def truth_record(truth: dict[str, Any] | None) -> np.ndarray:
     collision = known.get('collision')
     values = [known.get(key, math.nan) for key in (
         'time_to_contact_s', 'looming_rate', 'distance_m', 'speed', 'yaw_rate')]
-    return np.array([(*values, math.nan if collision is None else float(collision))], TRUTH)
+    return np.array([(*values, math.nan if collision is None else float(collision),
+                      known.get('clearance_m', math.nan))], TRUTH)

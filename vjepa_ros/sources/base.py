@@ -150,7 +150,7 @@ class Source(ABC):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most sources hold nothing
         """Release files and devices; the source cannot be played any more."""
 
     def skip_before(self, stamp_ns: int) -> None:

@@ -15,7 +15,6 @@ from vjepa_ros.sources.base import (
     SourceError,
     SourceFrame,
 )
-from vjepa_ros.world.approach import ApproachScene
 
 SCENES = ('approach',)
 DEFAULT_RATE_HZ = 15.0
@@ -30,11 +29,14 @@ class SyntheticSource(Source):
     def __init__(self, scene: str, options: PlayOptions):
         if scene not in SCENES:
             raise SourceError(f"synthetic scene '{scene}' is unknown: {', '.join(SCENES)}")
+        # Only who plays this needs the world, which brings PyTorch.
+        from vjepa_ros.world.approach import ApproachScene
         rate = options.rate or DEFAULT_RATE_HZ
         try:
             self._scene = ApproachScene(options.size or (640, 480), options.seed)
         except ValueError as error:
             raise SourceError(f'synthetic scene: {error}') from error
+        self._scene.prepare()   # now: a source that is open plays at once
         self._cycle = round(self._scene.period_s * rate)
         super().__init__(f"synthetic scene '{scene}'", options, self._scene.size, rate,
                          self._cycle, self._scene.intrinsics)

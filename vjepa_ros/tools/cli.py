@@ -18,6 +18,8 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'inspect': ('inspect_weights', 'say what is in a checkpoint, and whether it is complete'),
     'convert': ('convert_weights', 'write a checkpoint in another layout or number format'),
     'download': ('download_weights', 'fetch published weights'),
+    'train': ('train', 'train encoder and heads on rendered scenes and on your recordings'),
+    'evaluate': ('evaluate', 'measure accuracy on recordings and on rendered clips'),
     'bench': ('bench', 'measure the speed of every stage on this machine'),
     'motion-study': ('motion_study', 'how well the motion score tells motion from stillness'),
     'looming-study': ('looming_study', 'how exact the time to contact is on known sequences'),

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test learning from recordings: labels of topics and tables, clips, and training with them."""
+
+from __future__ import annotations
+
+import math
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from tiny_world import TinyWorld
+
+from vjepa_ros.model.bundle import read_meta
+from vjepa_ros.model.variants import VARIANTS, Variant
+from vjepa_ros.sources import SourceError
+from vjepa_ros.tools import train as tool
+from vjepa_ros.training import run
+from vjepa_ros.training.config import TrainConfig
+from vjepa_ros.training.feed import Order, WorldFeed
+from vjepa_ros.training.labels import Flags, Rule, read_flags
+from vjepa_ros.training.mixed import MixedFeed
+from vjepa_ros.training.network import Network
+from vjepa_ros.training.recordings import (
+    Recording,
+    RecordingFeed,
+    load_recording,
+)
+from vjepa_ros.training.state import read_state
+from vjepa_ros.training.targets import HORIZONS_S
+
+S = 1_000_000_000
+CPU = torch.device('cpu')
+CONTACT_AT = 15        # frame of the recordings in which the bumper is pressed, at 10 Hz
+
+
+def config(**changed):
+    return TrainConfig(**{'out': 'unused', 'clips': 8, 'num_frames': 4, 'image_sizes': '32',
+                          **changed})
+
+
+def picture(number, side=40):
+    """A square that grows by the frame."""
+    image = np.full((side, side + 8, 3), 60, np.uint8)
+    half = 2 + number
+    image[max(0, side // 2 - half):side // 2 + half, max(0, side // 2 - half):] = 200
+    return image
+
+
+def folder(path, rows, frames=20):
+    """A recording folder; `rows` gives the labels of a frame as they stand in the table."""
+    (path / 'frames').mkdir(parents=True)
+    lines = ['frame,stamp_s,collision,time_to_contact_s']
+    for number in range(frames):
+        cv2.imwrite(str(path / 'frames' / f'{number:03}.png'), picture(number))
+        lines.append(f'{number:03}.png,{number / 10},{rows(number)}')
+    (path / 'labels.csv').write_text('\n'.join(lines) + '\n')
+    return str(path)
+
+
+def bag(path, label_type, labels, frames=20, extra_types=''):
+    """A rosbag2 with images at 10 Hz from 100 s on and labels (seconds, message fields)."""
+    pytest.importorskip('rosbags')
+    from rosbags.rosbag2 import StoragePlugin, Writer
+    from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+
+    store = get_typestore(Stores.ROS2_HUMBLE)
+    if extra_types:
+        store.register(get_types_from_msg(extra_types, label_type))
+    types = store.types
+    header = types['std_msgs/msg/Header']
+    time = types['builtin_interfaces/msg/Time']
+
+    def stamped(seconds):
+        ns = round(seconds * S)
+        return header(stamp=time(sec=ns // S, nanosec=ns % S), frame_id='eye')
+
+    with Writer(path, version=9, storage_plugin=StoragePlugin.MCAP) as writer:
+        images = writer.add_connection('/eye/image_raw', 'sensor_msgs/msg/Image', typestore=store)
+        touch = writer.add_connection('/bumper', label_type, typestore=store)
+        for number in range(frames):
+            at, pixels = 100 + number / 10, picture(number)
+            message = types['sensor_msgs/msg/Image'](
+                header=stamped(at), height=pixels.shape[0], width=pixels.shape[1],
+                encoding='rgb8', is_bigendian=0, step=3 * pixels.shape[1],
+                data=pixels.reshape(-1))
+            writer.write(images, round(at * S), store.serialize_cdr(message, images.msgtype))
+        for at, fields in labels:
+            given = {'header': stamped(at), **fields} if 'Range' in label_type else fields
+            message = types[label_type](**given)
+            writer.write(touch, round(at * S), store.serialize_cdr(message, label_type))
+    return path
+
+
+def bumper(path):
+    """Pressed from frame 15 on, reported at 20 Hz."""
+    return bag(path, 'std_msgs/msg/Bool',
+               [(100 + n / 20, {'data': n >= 2 * CONTACT_AT}) for n in range(39)])
+
+
+def ranges(path):
+    """A distance that falls to nothing at frame 15."""
+    return bag(path, 'sensor_msgs/msg/Range',
+               [(100 + n / 20, {'radiation_type': 0, 'field_of_view': 0.1, 'min_range': 0.0,
+                                'max_range': 9.0, 'range': max(0.0, 1.5 - n / 20)})
+                for n in range(39)])
+
+
+class TestLabels:
+    def test_the_time_to_the_next_contact_is_known_before_it(self):
+        flags = Flags(np.arange(5) * S, np.array([False, False, True, False, False]))
+        assert flags.contact_s(S // 2) == (1.5, math.inf)
+        assert flags.contact_s(2 * S + 1) == (0.0, math.inf)
+        # Afterwards it is known that nothing comes until the labels end.
+        assert flags.contact_s(3 * S) == (math.inf, 1.0)
+        assert all(map(math.isnan, flags.contact_s(-1) + flags.contact_s(9 * S)))
+
+    def test_a_bumper_is_read(self, tmp_path):
+        flags = read_flags(bumper(tmp_path / 'bag'), 'bumper')
+        assert flags.touching.sum() == 9
+        assert flags.contact_s(100 * S) == (1.5, math.inf)
+
+    @pytest.mark.parametrize(('threshold', 'first'), [('0.3', 1.2), ('<0.3', 1.2), ('>1.2', 0.0)])
+    def test_a_distance_below_the_threshold_is_a_contact(self, tmp_path, threshold, first):
+        flags = read_flags(ranges(tmp_path / 'bag'), '/bumper', threshold=threshold)
+        assert flags.contact_s(100 * S)[0] == pytest.approx(first, abs=0.051)
+
+    def test_a_number_above_the_threshold_is_a_contact(self, tmp_path):
+        path = bag(tmp_path / 'bag', 'std_msgs/msg/Float32',
+                   [(100 + n, {'data': 10.0 * n}) for n in range(3)])
+        assert read_flags(path, '/bumper', threshold='15').touching.tolist() == [
+            False, False, True]
+
+    def test_a_type_of_ones_own_needs_the_name_of_its_field(self, tmp_path):
+        kind = 'my_msgs/msg/Touch'
+        path = bag(tmp_path / 'bag', kind, [(100 + n, {'force': float(n), 'pads': np.array(
+            [1.0] * n)}) for n in range(3)], extra_types='float64 force\nfloat64[] pads\n')
+        with pytest.raises(SourceError, match=r'my_msgs/msg/Touch.*--label-field'):
+            read_flags(path, '/bumper')
+        with pytest.raises(SourceError, match=r"no field 'data'.*force, pads"):
+            read_flags(path, '/bumper', 'data')
+        assert read_flags(path, '/bumper', 'force', '0.5').touching.tolist() == [
+            False, True, True]
+        assert read_flags(path, '/bumper', 'pads').touching.tolist() == [False, True, True]
+
+    @pytest.mark.parametrize(('topic', 'field', 'threshold', 'said'), [
+        ('/horn', '', '', r"no label topic '/horn'.*/bumper \(sensor_msgs/msg/Range\)"),
+        ('/bumper', '', '', 'label-threshold'), ('/bumper', 'header', '', 'neither'),
+        ('/bumper', '', 'near', "'near' is not a number")])
+    def test_what_cannot_be_a_label_is_refused(self, tmp_path, topic, field, threshold, said):
+        path = ranges(tmp_path / 'bag')
+        with pytest.raises(SourceError, match=said):
+            read_flags(path, topic, field, threshold)
+
+    def test_a_bag_that_is_none_is_refused(self, tmp_path):
+        (tmp_path / 'bag.mcap').write_bytes(b'no bag')
+        with pytest.raises(SourceError, match='cannot be read'):
+            read_flags(tmp_path / 'bag.mcap', '/bumper')
+
+    def test_rules_are_written_as_numbers_with_a_direction(self):
+        assert Rule.parse('-2e-1', True) == Rule(True, -0.2)
+        assert Rule.parse('> 3', True) == Rule(False, 3.0)
+        assert Rule(True, 1.0).touching(np.array([0.5, 1.0, 2.0, math.nan])).tolist() == [
+            True, True, False, False]
+
+
+class TestRecordings:
+    def test_a_folder_tells_contacts_and_opinions(self, tmp_path):
+        path = folder(tmp_path / 'r', lambda n: f',{1.5 - n / 10}' if n < 8 else
+                      ',inf' if n < 12 else '1,' if n < 16 else ',')
+        recording = load_recording(path, config())
+        assert recording.frames.shape == (20, 32, 32, 3)
+        assert recording.contact_s[:8] == pytest.approx(1.5 - np.arange(8) / 10)
+        assert np.isinf(recording.contact_s[8:12]).all()
+        assert recording.certain_s[8] == HORIZONS_S[-1]
+        assert recording.danger[12:16].tolist() == [1] * 4
+        assert np.isnan(recording.contact_s[16:]).all()
+        assert np.isnan(recording.danger[16:]).all()
+
+    def test_a_bag_tells_by_its_topic(self, tmp_path):
+        recording = load_recording(str(bumper(tmp_path / 'bag')), config(label_topic='/bumper'))
+        assert recording.contact_s[:15] == pytest.approx(1.5 - np.arange(15) / 10, abs=1e-6)
+        assert (recording.contact_s[15:] == 0).all()
+
+    def test_what_has_no_labels_is_refused(self, tmp_path):
+        path = folder(tmp_path / 'r', lambda n: ',')
+        with pytest.raises(SourceError, match='has no labels'):
+            load_recording(path, config())
+        with pytest.raises(SourceError, match='label topic'):
+            load_recording(str(bumper(tmp_path / 'bag')), config())
+
+    def made(self, contact=math.nan, certain=math.nan, danger=math.nan, count=30, gap_s=0.1,
+             hole=None):
+        stamps = np.arange(count) * gap_s
+        if hole is not None:
+            stamps[hole:] += 5.0
+        frames = np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None, None],
+                                 (count, 32, 32, 3))
+        return Recording('made', frames, (stamps * 1e9).astype(np.int64),
+                         np.full(count, contact), np.full(count, certain),
+                         np.full(count, danger))
+
+    def batch(self, recording, count=200, size=32, frames=4):
+        feed = RecordingFeed([recording], frames, 1.0)
+        return feed.batch(count, size, torch.Generator().manual_seed(0), CPU)
+
+    def test_clips_are_spaced_evenly_and_say_how_far(self):
+        batch = self.batch(self.made(danger=1.0))
+        numbers = batch.frames[:, :, 0, 0, 0].float()
+        steps = numbers.diff(dim=1)
+        held = steps[:, 0] == 0                        # each frame twice
+        assert 0 < held.sum() < len(held) / 2
+        assert (steps[~held] == steps[~held][:, :1]).all()
+        spaced = 0.1 * steps[~held][:, 0]
+        assert torch.allclose(batch.targets.interval_s[~held], spaced, atol=1e-3)
+        assert torch.allclose(batch.targets.interval_s[held], torch.tensor(0.05), atol=1e-3)
+        assert set(spaced.mul(10).round().int().tolist()) == {1, 2, 3, 4}     # up to 0.5 s
+
+    def test_no_clip_spans_a_hole(self):
+        numbers = self.batch(self.made(danger=1.0, hole=15)).frames[:, :, 0, 0, 0]
+        assert ((numbers < 15).all(1) | (numbers >= 15).all(1)).all()
+
+    def test_censored_labels_are_known_as_far_as_they_reach(self):
+        targets = self.batch(self.made(contact=math.inf, certain=1.6)).targets
+        assert targets.hazard.sum() == 0
+        assert targets.hazard_known[0].tolist() == [True, True, True, False, False]
+        assert not targets.contact_known.any()
+        assert not targets.danger_known.any()
+
+    def test_a_contact_is_known_at_all_horizons(self):
+        targets = self.batch(self.made(contact=1.2, certain=math.inf)).targets
+        assert targets.hazard[0].tolist() == [0, 0, 1, 1, 1]
+        assert targets.hazard_known.all()
+        assert targets.contact_known.all()
+
+    def test_an_opinion_is_no_contact_time(self):
+        targets = self.batch(self.made(danger=1.0)).targets
+        assert (targets.danger == 1).all()
+        assert targets.danger_known.all()
+        assert not targets.hazard_known.any()
+        assert not targets.contact_known.any()
+        assert not targets.expansion_known.any()
+
+    def test_pictures_may_be_wanted_smaller(self):
+        assert self.batch(self.made(danger=1.0), size=16).frames.shape == (200, 4, 16, 16, 3)
+
+    def test_half_of_the_clips_are_near_a_contact(self):
+        recording = self.made(contact=50.0, certain=math.inf, count=100)
+        recording.contact_s[90:] = 1.0
+        near = (self.batch(recording).targets.contact_s < 3).float().mean().item()
+        assert 0.4 < near < 0.65
+
+    def test_recordings_that_are_too_slow_are_refused(self):
+        with pytest.raises(SourceError, match='no labelled clip'):
+            self.batch(self.made(danger=1.0, gap_s=2.0))
+
+    @pytest.mark.parametrize('blocks', [False, True])
+    def test_recordings_and_world_share_a_batch(self, blocks):
+        recordings = RecordingFeed([self.made(danger=1.0)], 4, 1.0)
+        with WorldFeed(TinyWorld, 6, 0, 0, CPU, blocks) as world:
+            feed = MixedFeed(world, recordings, 2, 0, 0, CPU, blocks)
+            batch = feed.batch(Order(0, 32, 0.5))
+            again = feed.batch(Order(0, 32, 0.5))
+        assert batch.frames.shape == (8, 4, 32, 32, 3)
+        assert batch.kept.shape == (8, 2)
+        assert (batch.hidden is not None) == blocks
+        assert batch.targets.contact_known.tolist() == [True] * 6 + [False] * 2
+        assert torch.equal(batch.frames, again.frames)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setitem(VARIANTS, 'test', Variant('test', 48, 2, 3, 96))
+    monkeypatch.setattr(run, 'ClipWorld', TinyWorld)
+    monkeypatch.setattr(run._Run, '_paint', lambda self: 'textures')
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def train(out, *words):
+    return tool.main(['--out', str(out), '--model-size', 'test', '--batch', '8', '--num-frames',
+                      '4', '--image-sizes', '32', '--precision', 'fp32', '--validations', '0',
+                      '--calibration-clips', '0', '--held-out-clips', '8', '--progress-s', '0',
+                      *words])
+
+
+def test_a_bumper_of_a_bag_is_learned(tmp_path, tiny):
+    path = bumper(tmp_path / 'bag')
+    assert train(tmp_path / 'out', '--recording', str(path), '--label-topic', '/bumper',
+                 '--recording-share', '1', '--clips', '480', '--lr', '3e-3') == 0
+    history = read_state(tmp_path / 'out').history
+    first, last = history[0]['losses'], history[-1]['losses']
+    assert last['contact'] < 0.8 * first['contact']
+    assert last['hazard'] < 0.5 * first['hazard']
+    assert first['expansion'] == last['expansion'] == 0      # nothing is known about patches
+    assert 'recordings (`bag`)' in (tmp_path / 'out' / 'test.md').read_text()
+
+
+def test_opinions_of_a_table_are_learned_beside_the_world(tmp_path, tiny):
+    path = folder(tmp_path / 'walk', lambda n: f'{int(n >= 12)},', frames=24)
+    assert train(tmp_path / 'out', '--recording', path, '--recording-share', '0.5', '--clips',
+                 '400', '--lr', '3e-3', '--tokens-kept', '0.75') == 0
+    history = read_state(tmp_path / 'out').history
+    assert history[-1]['losses']['danger'] < 0.5 * history[0]['losses']['danger']
+    assert history[-1]['losses']['expansion'] != 0
+    data = read_meta(tmp_path / 'out' / 'test.safetensors').training['data']
+    assert data == ('rendered scenes of `vjepa_ros.world`, 200 painted textures; recordings '
+                    '(`walk`, 50% of each batch)')
+
+
+def test_real_recordings_can_be_learned_from(shared_data):
+    recording = load_recording(str(shared_data / 'himax_2'), config(image_sizes='64'))
+    feed = RecordingFeed([recording], 4, 1.0)
+    batch = feed.batch(16, 64, torch.Generator().manual_seed(0), CPU)
+    assert batch.targets.danger_known.all()
+    assert set(batch.targets.danger.tolist()) == {0.0, 1.0}
+    assert batch.frames.float().std() > 20
+    from vjepa_ros.model.encoder import Encoder
+    from vjepa_ros.model.heads import Heads
+
+    variant = Variant('test', 48, 2, 3, 96)
+    encoder = Encoder(variant)
+    encoder.init_random(0)
+    losses = Network(encoder, Heads.for_variant(variant))(batch)
+    assert losses['danger'].item() == pytest.approx(0.69, abs=0.3)
+    assert losses['expansion'].item() == 0

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test `vjepa-ros train` from its options to its files."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from tiny_world import TinyWorld
+
+from vjepa_ros.model.bundle import load_heads, load_model, read_meta
+from vjepa_ros.model.checkpoint import WeightsError, load_encoder
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.variants import VARIANTS, Variant
+from vjepa_ros.tools import train as tool
+from vjepa_ros.tools.cli import COMMANDS
+from vjepa_ros.training import run
+from vjepa_ros.training.state import read_state
+
+TINY = Variant('test', 48, 2, 3, 96)
+SHORT = ('--model-size', 'test', '--clips', '32', '--batch', '8', '--num-frames', '4',
+         '--image-sizes', '32', '--validation-clips', '8', '--validations', '2',
+         '--calibration-clips', '40', '--held-out-clips', '60', '--progress-s', '0',
+         '--precision', 'fp32')
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch):
+    monkeypatch.setitem(VARIANTS, 'test', TINY)
+    monkeypatch.setattr(run, 'ClipWorld', TinyWorld)
+    monkeypatch.setattr(run._Run, '_paint', lambda self: 'textures')
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def train(folder, *words):
+    return tool.main(['--out', str(folder), *SHORT, *words])
+
+
+def backbone(folder: Path) -> Path:
+    """A weights file of an encoder alone, as another program would bring it."""
+    from safetensors.torch import save_file
+
+    encoder = Encoder(TINY)
+    encoder.init_random(3)
+    path = folder / 'backbone.safetensors'
+    save_file({k: v.contiguous() for k, v in encoder.state_dict().items()}, path)
+    return path
+
+
+def test_the_command_is_listed():
+    assert COMMANDS['train'][0] == 'train'
+
+
+def test_help_explains_every_option(capsys):
+    with pytest.raises(SystemExit) as stop:
+        tool.main(['--help'])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    for action in tool.make_parser()._actions:
+        assert action.option_strings[-1] in text
+        assert action.help
+    assert 'vjepa-ros train --out' in text
+
+
+def test_a_run_leaves_everything_behind(tmp_path, capsys):
+    assert train(tmp_path) == 0
+    told = capsys.readouterr().err
+    assert 'collision' in (tmp_path / 'metrics.json').read_text()
+    assert 'training' in told
+    assert 'after 32 clips' in told
+    assert cv2.imread(str(tmp_path / 'curves.png')).std() > 5
+    encoder, heads, report = load_model('test', weights=tmp_path / 'test.safetensors')
+    assert heads is not None
+    meta = report.heads.meta
+    assert (meta.num_frames, meta.image_size, meta.has_encoder) == (4, 32, True)
+    assert meta.robot.keys() == {'half_width', 'height'}
+    assert meta.calibration.contact_temperature != 1.0
+    metrics = json.loads((tmp_path / 'metrics.json').read_text())
+    assert metrics['held_out']['clips'] == 60 == meta.metrics['held_out']['clips']
+    assert [h['part'] for h in metrics['history'] if h['kind'] == 'validation'] == [1, 2]
+    assert metrics['training']['clips'] == 32
+    # What is saved is the average, which differs from the newest weights.
+    state = read_state(tmp_path)
+    saved = encoder.state_dict()['norm.weight']
+    assert torch.allclose(saved, state.average['encoder.norm.weight'], atol=1e-3)
+    assert not torch.equal(state.average['encoder.norm.weight'],
+                           state.network['encoder.norm.weight'])
+
+
+def test_a_machine_without_matplotlib_can_train(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'matplotlib.figure', None)
+    assert train(tmp_path, '--validations', '0') == 0
+    assert (tmp_path / 'test.safetensors').is_file()
+    assert not (tmp_path / 'curves.png').exists()
+
+
+def test_the_card_tells_what_a_user_must_know(tmp_path):
+    assert train(tmp_path, '--seed', '5') == 0
+    card = (tmp_path / 'test.md').read_text()
+    for words in ('# test.safetensors', 'rendered scenes', '4 frames of 32 x 32 px', 'supervised',
+                  '| seed | 5 |', f'vjepa-ros train --out {tmp_path} --model-size test',
+                  'half width 0.3 m', '## Limits', 'Apache-2.0', 'PyTorch', 'contact within',
+                  'independent motion', '32 in 4 steps'):
+        assert words in card, words
+    metrics = json.loads((tmp_path / 'metrics.json').read_text())['held_out']
+    assert f'| 3 s | {metrics["collision_auc"]["3"]:.3f} |' in card
+
+
+def test_the_same_seed_gives_the_same_weights(tmp_path):
+    for name in ('a', 'b', 'c'):
+        assert train(tmp_path / name, '--seed', str(int(name == 'c'))) == 0
+    files = [(tmp_path / name / 'test.safetensors') for name in 'abc']
+    states = [load_encoder('test', weights=f)[0].state_dict() for f in files]
+    assert all(torch.equal(states[0][k], states[1][k]) for k in states[0])
+    assert not torch.equal(states[0]['norm.weight'], states[2]['norm.weight'])
+
+
+def test_a_stopped_run_is_continued(tmp_path, monkeypatch):
+    stop_after = 2
+
+    class Impatient(TinyWorld):
+        def film(self, sample):
+            if len(self.filmed) == stop_after - 1:
+                os.kill(os.getpid(), __import__('signal').SIGTERM)    # as Ctrl-C
+            return super().film(sample)
+
+    monkeypatch.setattr(run, 'ClipWorld', Impatient)
+    assert train(tmp_path / 'a', '--validations', '0') == 0
+    assert not (tmp_path / 'a' / 'test.safetensors').exists()
+    assert read_state(tmp_path / 'a').step == stop_after
+    unfinished = tmp_path / 'a' / 'unfinished.safetensors'
+    assert load_model('test', weights=unfinished)[1] is not None       # safe, if all else is lost
+    monkeypatch.setattr(run, 'ClipWorld', TinyWorld)
+    assert train(tmp_path / 'a', '--validations', '0') == 2            # not without being asked
+    assert train(tmp_path / 'a', '--validations', '0', '--resume', '--lr', '0.5') == 2
+    assert train(tmp_path / 'a', '--validations', '0', '--resume') == 0
+    assert train(tmp_path / 'b', '--validations', '0', '--resume') == 0  # nothing there: from new
+    assert not unfinished.exists()
+    two = [read_state(tmp_path / name).average for name in 'ab']
+    assert all(torch.equal(two[0][k], two[1][k]) for k in two[0])
+    hardware = read_meta(tmp_path / 'a' / 'test.safetensors').training['hardware']
+    assert len(hardware) == 1
+
+
+@pytest.mark.parametrize(('words', 'said'), [
+    (('--batch', '0'), 'batch'), (('--image-sizes', '30'), 'multiples of 16'),
+    (('--heads-only',), 'weights'), (('--weights', 'missing.safetensors'), 'missing.safetensors'),
+    (('--device', 'cuda:77'), 'cuda:77'), (('--reuse', '3'), 'multiple of reuse'),
+    (('--recording', 'nowhere'), 'nowhere')])
+def test_what_cannot_work_is_said_in_words(tmp_path, capsys, words, said):
+    assert train(tmp_path, *words) == 2
+    assert said in capsys.readouterr().err.replace('\n', '')
+
+
+def test_sizes_and_thinning_may_change_over_the_run(tmp_path):
+    assert train(tmp_path, '--image-sizes', '32:0.5,48:0.5', '--tokens-kept', '0.5:0.5,1:0.5',
+                 '--objective', 'both', '--reuse', '2') == 0
+    history = json.loads((tmp_path / 'metrics.json').read_text())['history']
+    sizes = [(h['size'], h['kept']) for h in history if h['kind'] == 'train']
+    assert sizes == [(32, 0.5), (32, 0.5), (48, 1.0), (48, 1.0)]
+    assert read_meta(tmp_path / 'test.safetensors').image_size == 48
+
+
+def test_the_objectives_are_compared(tmp_path):
+    assert train(tmp_path, '--ablation') == 0
+    results = json.loads((tmp_path / 'ablation.json').read_text())
+    assert results.keys() == {'supervised', 'jepa', 'both'}
+    assert {r['clips'] for r in results.values()} == {32}
+    table = (tmp_path / 'ablation.md').read_text()
+    assert table.count('\n') == 5
+    assert f'{results["both"]["auc_3s"]:.3f}' in table
+    assert (tmp_path / 'jepa' / 'test.safetensors').is_file()
+
+
+class TestHeadsForABackbone:
+    def test_heads_are_saved_alone_and_know_their_encoder(self, tmp_path):
+        weights = backbone(tmp_path)
+        assert train(tmp_path / 'run', '--heads-only', '--weights', str(weights)) == 0
+        path = tmp_path / 'run' / 'test-heads.safetensors'
+        encoder, report = load_encoder('test', weights=weights)
+        heads, heads_report = load_heads(path, encoder, report)
+        assert heads.dim == TINY.dim
+        assert not heads_report.meta.has_encoder
+        assert path.stat().st_size < weights.stat().st_size
+        other, other_report = load_encoder('test', weights='random', allow_random_weights=True)
+        with pytest.raises(WeightsError, match='other weights'):
+            load_heads(path, other, other_report)
+
+    def test_adapters_change_the_encoder_that_heads_are_loaded_for(self, tmp_path):
+        weights = backbone(tmp_path)
+        assert train(tmp_path / 'run', '--heads-only', '--weights', str(weights), '--lora-rank',
+                     '2', '--lr', '0.01') == 0
+        state = read_state(tmp_path / 'run')
+        assert {name.split('.')[0] for name in state.network} == {'encoder', 'heads'}
+        assert all(name.endswith(('.up', '.down')) for name in state.network
+                   if name.startswith('encoder.'))
+        encoder, report = load_encoder('test', weights=weights)
+        before = encoder.blocks[0].attn.qkv.weight.clone()
+        _, heads_report = load_heads(tmp_path / 'run' / 'test-heads.safetensors', encoder, report)
+        assert heads_report.adapted
+        assert not torch.equal(before, encoder.blocks[0].attn.qkv.weight)
+
+    def test_clips_can_be_encoded_once(self, tmp_path, monkeypatch):
+        worlds = []
+
+        class Counted(TinyWorld):
+            def __init__(self, *args, **options):
+                super().__init__(*args, **options)
+                worlds.append(self)
+
+        monkeypatch.setattr(run, 'ClipWorld', Counted)
+        assert train(tmp_path / 'run', '--heads-only', '--weights', str(backbone(tmp_path)),
+                     '--cached-clips', '16', '--clips', '400', '--validations', '0',
+                     '--calibration-clips', '0', '--held-out-clips', '0') == 0
+        assert sum(worlds[0].filmed) == 16
+        card = (tmp_path / 'run' / 'test-heads.md').read_text()
+        assert 'Not measured.' in card
+
+    def test_training_goes_on_from_a_file_with_heads(self, tmp_path):
+        assert train(tmp_path / 'a') == 0
+        first = tmp_path / 'a' / 'test.safetensors'
+        assert train(tmp_path / 'b', '--weights', str(first), '--lr', '1e-8') == 0
+        one, two = (load_model('test', weights=f)[1].state_dict()
+                    for f in (first, tmp_path / 'b' / 'test.safetensors'))
+        assert all(torch.allclose(one[k], two[k], atol=1e-3) for k in one)
+
+    def test_a_backbone_of_another_size_is_refused(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.setitem(VARIANTS, 'wide', Variant('wide', 96, 2, 3, 192))
+        assert train(tmp_path / 'run', '--heads-only', '--weights', str(backbone(tmp_path)),
+                     '--model-size', 'wide') == 2
+        assert "fits model size 'test'" in capsys.readouterr().err.replace('\n', ' ')
+
+
+WORKER = """
+import sys
+sys.path[:0] = {paths!r}
+from tiny_world import TinyWorld
+from vjepa_ros.model.variants import VARIANTS, Variant
+from vjepa_ros.tools.train import main
+from vjepa_ros.training import run
+from vjepa_ros.training.loop import Trainer
+import os, torch
+torch.set_num_threads(1)
+VARIANTS['test'] = Variant('test', 48, 2, 3, 96)
+run.ClipWorld = TinyWorld
+run._Run._paint = lambda self: 'textures'
+train = Trainer.run
+def watched(self, *args):
+    done = train(self, *args)
+    torch.save({{'network': {{n: p.detach() for n, p in self.network.named_parameters()}},
+                'average': self.average.values, 'clips': self.budget.clips_done}},
+               {out!r} + '/rank' + os.environ['RANK'])
+    return done
+Trainer.run = watched
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_two_processes_train_one_network(tmp_path):
+    script = tmp_path / 'worker.py'
+    script.write_text(WORKER.format(paths=[str(ROOT / 'test'), str(ROOT)], out=str(tmp_path)))
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        port = free.getsockname()[1]
+    done = subprocess.run(
+        [sys.executable, '-m', 'torch.distributed.run', '--nproc-per-node', '2',
+         '--master-addr', '127.0.0.1', '--master-port', str(port), str(script),
+         '--out', str(tmp_path / 'run'), *SHORT, '--objective', 'both', '--tokens-kept', '0.5'],
+        capture_output=True, text=True, timeout=170, env={**os.environ, 'OMP_NUM_THREADS': '1'})
+    assert done.returncode == 0, done.stderr[-3000:]
+    one, two = (torch.load(tmp_path / f'rank{rank}', weights_only=True) for rank in (0, 1))
+    for kind in ('network', 'average'):
+        assert one[kind].keys() == two[kind].keys()
+        assert all(torch.equal(one[kind][n], two[kind][n]) for n in one[kind])
+    assert one['clips'] == two['clips'] == 32        # 2 steps of 2 x 8 clips
+    meta = read_meta(tmp_path / 'run' / 'test.safetensors')
+    assert meta.training['steps'] == 2
+    assert meta.training['hardware'][0].startswith('2 x ')
+
+
+def test_the_real_world_is_trained_on(tmp_path, monkeypatch):
+    from vjepa_ros.world.clips import ClipWorld
+
+    worlds = []
+
+    class Watched(ClipWorld):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            worlds.append(self)
+
+    monkeypatch.undo()
+    monkeypatch.setitem(VARIANTS, 'test', TINY)
+    monkeypatch.setattr(run, 'ClipWorld', Watched)
+    photos = Path(tmp_path / 'photos')
+    photos.mkdir()
+    cv2.imwrite(str(photos / 'a.png'), np.random.default_rng(0).integers(
+        0, 255, (64, 64, 3), np.uint8))
+    assert train(tmp_path, '--clips', '8', '--batch', '4', '--validations', '0', '--photos',
+                 str(photos), '--textures', '30', '--calibration-clips', '4',
+                 '--held-out-clips', '4') == 0
+    training, judging = worlds
+    assert not torch.equal(training.bank.atlas.texels[:64], judging.bank.atlas.texels[:64])
+    assert '30 crops of photographs' in (tmp_path / 'test.md').read_text()
+    meta = read_meta(tmp_path / 'test.safetensors')
+    assert meta.interval_s == pytest.approx((1 / 30, 1 / 2))
+    assert meta.metrics['held_out']['looming_r2'] is not None

@@ -1,0 +1,710 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test the parts of training: targets, losses, masks, batches, averages, and learning itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tiny_world import TinyWorld
+
+from vjepa_ros.evaluation.metrics import expected_calibration_error
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.heads import (
+    CLEARANCE_BINS,
+    CLEARANCE_EDGES,
+    CONTACT_BINS,
+    CONTACT_EDGES,
+    HeadOutputs,
+    Heads,
+    contact_cdf,
+)
+from vjepa_ros.model.predictor import Predictor
+from vjepa_ros.model.variants import Variant
+from vjepa_ros.training import loop, losses
+from vjepa_ros.training.average import Average
+from vjepa_ros.training.cache import CachedFeed
+from vjepa_ros.training.calibrate import calibrate
+from vjepa_ros.training.config import TrainConfig, differences
+from vjepa_ros.training.feed import REUSE_GAP, Order, WorldFeed
+from vjepa_ros.training.judge import Answers, answer, figures, headline
+from vjepa_ros.training.masking import (
+    block_places,
+    hidden_places,
+    random_places,
+    tokens_of,
+)
+from vjepa_ros.training.network import Batch, Network, normalised
+from vjepa_ros.training.parallel import Team
+from vjepa_ros.training.schedule import Budget, Phases, momentum, rate_factor
+from vjepa_ros.training.seeds import TRAINING_SEEDS, derive
+from vjepa_ros.training.state import StateError, read_state, write_state
+from vjepa_ros.training.targets import (
+    EXPANSION_LIMIT,
+    HORIZONS_S,
+    Targets,
+    clip_targets,
+    joined,
+    world_targets,
+)
+
+TINY = Variant('test', 48, 2, 3, 96)
+CPU = torch.device('cpu')
+ALONE = Team(0, 1, CPU)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)     # the networks are so small that threads only wait for each other
+    yield
+    torch.set_num_threads(before)
+
+
+def make_truth(looming=0.0, moving=False, enters=False, side=32, count=1):
+    """Truth that is the same everywhere; a callable fills a tensor (count, side, side)."""
+    def field(value, dtype):
+        values = torch.zeros(count, side, side, dtype=dtype)
+        if callable(value):
+            value(values)
+        else:
+            values[:] = value
+        return values
+
+    return SimpleNamespace(looming=field(looming, torch.float32),
+                           moving=field(moving, torch.bool), enters=field(enters, torch.bool))
+
+
+def make_targets(count=4, side=2, contact_s=1.0, interval_s=0.1, **changed):
+    truth = make_truth(side=16 * side, count=count)
+    targets = world_targets(truth, torch.full((count,), interval_s),
+                            torch.full((count,), contact_s), torch.full((count,), 2.0))
+    return replace(targets, **changed)
+
+
+def make_outputs(count=4, side=2, **changed):
+    zero = torch.zeros(count, side, side)
+    outputs = HeadOutputs(zero, zero, zero, zero, torch.zeros(count, CONTACT_BINS + 1),
+                          torch.zeros(count, CLEARANCE_BINS + 1))
+    return replace(outputs, **changed)
+
+
+def make_network(objective='supervised', seed=0):
+    encoder = Encoder(TINY)
+    encoder.init_random(seed)
+    predictor = None
+    if objective != 'supervised':
+        predictor = Predictor(TINY.dim, 24, 1, 2)
+        predictor.init_random(seed)
+    return Network(encoder, Heads.for_variant(TINY, seed), objective, predictor)
+
+
+def make_config(**changed):
+    given = {'out': 'unused', 'clips': 160, 'batch': 8, 'num_frames': 4, 'image_sizes': '32',
+             'precision': 'fp32', 'lr': 2e-3, 'progress_s': 1e9, **changed}
+    return TrainConfig(**given)
+
+
+def make_feed(count=8, seed=0, size=32, **options):
+    return WorldFeed(lambda size: TinyWorld(size), count, seed, 0, CPU, **options)
+
+
+def same(a, b):
+    """Whether two batches are the same."""
+    pairs = [(a.frames, b.frames), (a.kept, b.kept), (a.hidden, b.hidden),
+             *((getattr(a.targets, f.name), getattr(b.targets, f.name)) for f in fields(Targets))]
+    return all(x is y is None or torch.equal(x, y) for x, y in pairs)
+
+
+class TestSeeds:
+    def test_every_stream_step_and_rank_draws_its_own(self):
+        drawn = {derive(7, stream, step, rank) for stream in ('a', 'b') for step in range(50)
+                 for rank in range(3)}
+        assert len(drawn) == 300
+        assert max(drawn) < TRAINING_SEEDS     # what is above belongs to the fixed splits
+
+    def test_a_seed_never_changes(self):
+        # A run of today must be continued tomorrow with the same clips.
+        assert derive(0, 'scenes', 3, 1) == 907075613
+
+
+class TestTargets:
+    def test_expansion_is_the_patch_mean_of_looming_times_interval(self):
+        def fill(values):
+            values[:, :16, :16], values[:, :16, 16:] = 0.5, -1.0
+            values[:, 16:, :8] = 2.0
+        targets = world_targets(make_truth(looming=fill), torch.tensor([0.2]), torch.ones(1),
+                                torch.ones(1))
+        assert torch.allclose(targets.expansion[0], torch.tensor([[0.1, -0.2], [0.2, 0.0]]))
+
+    def test_endless_looming_is_cut(self):
+        targets = world_targets(make_truth(looming=1e6), torch.tensor([0.2]), torch.ones(1),
+                                torch.ones(1))
+        assert (targets.expansion == EXPANSION_LIMIT).all()
+
+    def test_patches_that_move_in_part_are_not_asked(self):
+        def fill(values):
+            values[:, :16, :16] = True            # all of it
+            values[:, :16, 16:20] = True          # a quarter
+            values[:, 16, 0] = True               # a single pixel
+        targets = world_targets(make_truth(moving=fill), torch.tensor([0.2]), torch.ones(1),
+                                torch.ones(1))
+        assert targets.moving_known[0].tolist() == [[True, False], [True, True]]
+        assert targets.moving[0].tolist() == [[1, 0], [0, 0]]
+
+    def test_a_thin_pole_on_course_counts(self):
+        def fill(values):
+            values[:, :16, :5] = True
+        targets = world_targets(make_truth(enters=fill), torch.tensor([0.2]), torch.ones(1),
+                                torch.ones(1))
+        assert targets.course[0, 0, 0] == 1
+        assert targets.course_known[0, 0, 0]
+
+    def test_the_hazard_is_true_from_the_contact_on(self):
+        targets = world_targets(make_truth(count=2), torch.ones(2),
+                                torch.tensor([1.2, math.inf]), torch.ones(2))
+        assert targets.hazard.tolist() == [[float(h >= 1.2) for h in HORIZONS_S], [0.0] * 5]
+
+    def test_places_and_mirrors_take_targets_along(self):
+        targets = make_targets(2, 2, expansion=torch.arange(8.0).view(2, 2, 2))
+        assert targets.at(torch.tensor([[1, 2], [0, 3]])).expansion[..., 0].tolist() == [
+            [1, 2], [4, 7]]
+        flipped = targets.flipped(torch.tensor([True, False])).expansion
+        assert flipped.tolist() == [[[1, 0], [3, 2]], [[4, 5], [6, 7]]]
+
+
+class TestLosses:
+    def test_laplace_is_the_negative_log_likelihood(self):
+        one = torch.ones(1)
+        known = torch.ones(1, dtype=torch.bool)
+        value = losses.laplace(0.3 * one, math.log(0.1) * one, 0.1 * one, known, 0.5)
+        density = torch.distributions.Laplace(0.3, 0.1).log_prob(torch.tensor(0.1))
+        assert value.item() == pytest.approx(-density.item(), rel=1e-5)
+
+    def test_well_known_values_do_not_pull_the_others_away(self):
+        def pulls(evenness):
+            mean = torch.tensor([0.3, 0.3], requires_grad=True)
+            scale = torch.tensor([math.log(0.001), math.log(0.1)], requires_grad=True)
+            losses.laplace(mean, scale, torch.zeros(2), torch.ones(2, dtype=torch.bool),
+                           evenness).backward()
+            return mean.grad
+        rates = [(g[0] / g[1]).item() for g in map(pulls, (0.0, 0.5, 1.0))]
+        assert rates == pytest.approx([100, 10, 1], rel=1e-4)
+
+    def test_even_odds_cost_ln_2_and_ignorance_nothing(self):
+        targets = make_targets(moving_known=torch.zeros(4, 2, 2, dtype=torch.bool))
+        values = losses.head_losses(make_outputs(), targets)
+        assert values['course'].item() == pytest.approx(math.log(2))
+        assert values['moving'].item() == 0
+
+    def test_even_bins_cost_the_log_of_their_number(self):
+        values = losses.head_losses(make_outputs(), make_targets(contact_s=math.inf))
+        assert values['contact'].item() == pytest.approx(math.log(CONTACT_BINS + 1))
+        assert values['clearance'].item() == pytest.approx(math.log(CLEARANCE_BINS + 1))
+
+    @pytest.mark.parametrize(('seconds', 'bin_'), [
+        (0.0, 0), (0.0249, 0), (CONTACT_EDGES[3] * 0.1001, 3), (11.9, CONTACT_BINS - 1),
+        (12.1, CONTACT_BINS), (math.inf, CONTACT_BINS)])
+    def test_the_right_bin_costs_little(self, seconds, bin_):
+        logits = torch.full((4, CONTACT_BINS + 1), -20.0)
+        logits[:, bin_] = 20.0
+        targets = make_targets(contact_s=seconds)
+        assert losses.contact(logits, targets).item() < 1e-6
+
+    def test_the_hazard_asks_for_the_chance_within_each_horizon(self):
+        logits = torch.randn(4, CONTACT_BINS + 1, generator=torch.Generator().manual_seed(1))
+        targets = make_targets(contact_s=1.2)
+        p = contact_cdf(logits, torch.tensor(HORIZONS_S).expand(4, -1) / 0.1)
+        expected = torch.nn.functional.binary_cross_entropy(p, targets.hazard)
+        assert losses.hazard(logits, targets).item() == pytest.approx(expected.item(), rel=1e-5)
+
+    @pytest.mark.parametrize('size', [1e4, -1e4])
+    def test_gradients_are_finite_whatever_the_heads_say(self, size):
+        outputs = make_outputs()
+        leaves = {f.name: torch.full_like(getattr(outputs, f.name), size, requires_grad=True)
+                  for f in fields(outputs)}
+        with torch.no_grad():
+            leaves['contact'][:, ::2] *= -1
+        targets = make_targets(contact_s=0.3, danger=torch.ones(4),
+                               danger_known=torch.ones(4, dtype=torch.bool))
+        total = sum(losses.head_losses(HeadOutputs(**leaves), targets).values())
+        total.backward()
+        assert total.isfinite()
+        assert all(leaf.grad.isfinite().all() for leaf in leaves.values())
+
+    def test_people_call_both_dangerous_what_comes_and_what_blocks_the_way(self):
+        def value(contact_bin, clearance_bin):
+            certain = [torch.full((4, n + 1), -20.0) for n in (CONTACT_BINS, CLEARANCE_BINS)]
+            certain[0][:, contact_bin], certain[1][:, clearance_bin] = 20.0, 20.0
+            outputs = make_outputs(contact=certain[0], clearance=certain[1])
+            known = torch.ones(4, dtype=torch.bool)
+            return losses.danger(outputs, make_targets(danger=torch.ones(4),
+                                                       danger_known=known)).item()
+        assert value(0, CLEARANCE_BINS) < 1e-3            # contact at once, way free
+        assert value(CONTACT_BINS, 0) < 1e-3              # nothing comes, way blocked
+        assert value(CONTACT_BINS, CLEARANCE_BINS) > 10
+
+    def test_what_is_unknown_may_be_anything(self):
+        known = torch.tensor([True, False])
+        assert losses.masked_mean(torch.tensor([2.0, math.nan]), known) == 2
+        assert losses.masked_mean(torch.tensor([math.inf, math.nan]), known & False) == 0
+
+    def test_the_prediction_is_compared_with_normalised_features(self):
+        features = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0))
+        normal = torch.nn.functional.layer_norm(features, (8,))
+        assert losses.prediction(normal, 5 * features + 2).item() == pytest.approx(0, abs=1e-6)
+        assert losses.prediction(normal + 0.5, features).item() == pytest.approx(0.125)
+
+
+class TestSchedule:
+    def test_phases_follow_each_other(self):
+        phases = Phases.parse('128:0.7,192:0.3', 'image_sizes')
+        assert [phases.at(p) for p in (0, 0.69, 0.71, 1.0)] == [128, 128, 192, 192]
+
+    @pytest.mark.parametrize('text', ['', '128:0.7,192', '128:0.7,192:0.4', '128:1.2,192:-0.2',
+                                      'big', '1:2:3,4:5:6'])
+    def test_wrong_phases_are_refused_by_name(self, text):
+        with pytest.raises(ValueError, match='image_sizes'):
+            Phases.parse(text, 'image_sizes')
+
+    def test_the_rate_rises_then_falls_to_almost_nothing(self):
+        values = [rate_factor(p / 100, 0.1) for p in range(101)]
+        assert values.index(max(values)) == 10
+        assert values[10] == pytest.approx(1)
+        assert values[100] == pytest.approx(0.01)
+        assert values[10:] == sorted(values[10:], reverse=True)
+        assert 0 < values[0] < values[5] == pytest.approx(0.5)
+
+    def test_a_budget_counts_clips_or_seconds(self):
+        assert Budget(100, 0, clips_done=50, seconds_done=99).progress == 0.5
+        assert Budget(0, 10, clips_done=50, seconds_done=11).spent
+
+    def test_the_average_is_short_at_first(self):
+        assert momentum(0, 0.999) == pytest.approx(0.1)
+        assert momentum(10**6, 0.999) == 0.999
+
+
+class TestMasks:
+    @pytest.mark.parametrize('choose', [
+        lambda g: random_places(5, 20, 80, g), lambda g: block_places(5, 20, 8, 10, g)])
+    def test_places_are_different_and_in_order(self, choose):
+        kept = choose(torch.Generator().manual_seed(0))
+        assert kept.shape == (5, 20)
+        assert (kept.diff(dim=1) > 0).all()
+        assert kept.min() >= 0
+        assert kept.max() < 80
+        assert not torch.equal(kept[0], kept[1])
+
+    def test_hidden_places_are_all_others(self):
+        kept = block_places(3, 20, 8, 10, torch.Generator().manual_seed(0))
+        hidden = hidden_places(kept, 80)
+        for one, other in zip(kept, hidden, strict=True):
+            assert sorted([*one.tolist(), *other.tolist()]) == list(range(80))
+
+    def test_blocks_hide_neighbours_together(self):
+        def neighbours(kept):
+            """Part of the pairs of neighbours of which both or none are seen."""
+            seen = torch.zeros(len(kept), 144).scatter_(1, kept, 1.0).view(-1, 12, 12)
+            return 1 - (seen[:, 1:] - seen[:, :-1]).abs().mean().item()
+        random = torch.Generator().manual_seed(0)
+        assert neighbours(block_places(50, 72, 12, 12, random)) > 0.75
+        assert neighbours(random_places(50, 72, 144, random)) < 0.55
+
+    def test_tokens_of_a_place_are_those_of_all_its_tubelets(self):
+        assert tokens_of(torch.tensor([[1, 3]]), 3, 4).tolist() == [[1, 3, 5, 7, 9, 11]]
+
+
+class TestNetwork:
+    def batch(self, kept=None, hidden=None):
+        clips = TinyWorld(48).clips(1, 3)
+        targets = clip_targets(clips)
+        return Batch(clips.frames, targets, kept, hidden)
+
+    def test_pixels_are_normalised_as_at_run_time(self):
+        from vjepa_ros.clip.preprocess import normalise
+        frames = self.batch().frames
+        expected = torch.from_numpy(normalise(frames[0].numpy()))
+        assert torch.allclose(normalised(frames)[0], expected, atol=1e-5)
+
+    def test_keeping_all_places_changes_nothing(self):
+        network = make_network()
+        everything = torch.arange(9).expand(3, -1)
+        whole, thinned = network(self.batch()), network(self.batch(everything))
+        assert whole.keys() == {'expansion', 'moving', 'course', 'contact', 'hazard', 'clearance',
+                                'danger'}
+        for name, value in whole.items():
+            assert thinned[name].item() == pytest.approx(value.item(), rel=1e-4)
+
+    def test_targets_of_dropped_places_do_not_count(self):
+        network = make_network()
+        batch = self.batch(torch.tensor([[0, 4]] * 3))
+        wrong = batch.targets.expansion.clone()
+        wrong.view(3, 9)[:, [1, 2, 3, 5, 6, 7, 8]] = 100.0
+        changed = replace(batch, targets=replace(batch.targets, expansion=wrong))
+        assert network(batch)['expansion'] == network(changed)['expansion']
+
+    def jepa_batch(self):
+        kept = torch.tensor([[0, 1, 4]] * 3)
+        return self.batch(kept, hidden_places(kept, 9))
+
+    def test_labels_do_not_reach_the_encoder_under_jepa(self):
+        network = make_network('jepa')
+        batch = self.jepa_batch()
+        target = network.features(batch.all_places()).detach()
+        values = network(batch, target)
+        sum(v for k, v in values.items() if k != 'jepa').backward(retain_graph=True)
+        assert all(p.grad is None for p in network.encoder.parameters())
+        assert any(p.grad.abs().sum() > 0 for p in network.heads.parameters())
+        values['jepa'].backward()
+        assert all(p.grad is not None for p in network.encoder.parameters())
+        assert all(p.grad is not None for p in network.predictor.parameters())
+
+    def test_both_objectives_reach_the_encoder(self):
+        network = make_network('both')
+        batch = self.jepa_batch()
+        values = network(batch, network.features(batch.all_places()).detach())
+        assert values.keys() >= {'jepa', 'expansion'}
+        grads = [torch.autograd.grad(values[k], network.encoder.norm.weight, retain_graph=True)[0]
+                 for k in ('jepa', 'expansion')]
+        assert not torch.equal(*grads)
+
+    def test_with_nothing_hidden_the_predictor_still_takes_part(self):
+        network = make_network('both')
+        batch = self.batch()
+        values = network(batch, network.features(batch).detach())
+        assert values['jepa'].item() == 0
+        sum(values.values()).backward()
+        assert all(p.grad is not None for p in network.parameters())
+
+    def test_wrong_combinations_are_refused(self):
+        with pytest.raises(ValueError, match='unknown'):
+            make_network('guess')
+        with pytest.raises(ValueError, match='needs a predictor'):
+            Network(Encoder(TINY), Heads(TINY.dim), 'jepa')
+
+
+class TestAverage:
+    def test_it_moves_towards_the_parameters_and_can_stand_in_for_them(self):
+        module = torch.nn.Linear(2, 1)
+        start = module.weight.detach().clone()
+        average = Average(module)
+        with torch.no_grad():
+            module.weight.add_(1.0)
+        average.update(0.75)
+        with average.applied():
+            assert torch.allclose(module.weight, start + 0.25)
+            assert torch.allclose(average.values['weight'], start + 1)
+        assert torch.allclose(module.weight, start + 1)
+        assert torch.allclose(average.values['weight'], start + 0.25)
+
+    def test_a_target_encoder_follows_without_a_copy(self):
+        network = make_network('jepa')
+        average = Average(network)
+        target = loop.target_encoder(network, average)
+        before = target.encoder.norm.weight.clone()
+        with torch.no_grad():
+            network.encoder.norm.weight.add_(1.0)
+        average.update(0.5)
+        assert torch.allclose(target.encoder.norm.weight, before + 0.5)
+
+    def test_frozen_parameters_are_left_out(self):
+        network = make_network()
+        network.encoder.requires_grad_(False)
+        assert all(name.startswith('heads.') for name in Average(network).values)
+
+
+class TestFeed:
+    def test_the_same_step_is_the_same_batch(self):
+        order = Order(3, 32, 0.5)
+        with make_feed() as one, make_feed(workers=2) as other:
+            for step in range(3):
+                other.batch(replace(order, step=step))
+            assert same(one.batch(order), other.batch(order))
+            assert not same(one.batch(order), other.batch(replace(order, step=4)))
+
+    def test_another_seed_or_rank_draws_other_clips(self):
+        order = Order(0, 32, 1.0)
+        frames = []
+        for seed, rank in ((0, 0), (1, 0), (0, 1)):
+            with WorldFeed(TinyWorld, 4, seed, rank, CPU) as feed:
+                frames.append(feed.batch(order).frames)
+        assert not torch.equal(frames[0], frames[1])
+        assert not torch.equal(frames[0], frames[2])
+
+    def test_places_are_kept_or_hidden_as_wanted(self):
+        with make_feed() as plain, make_feed(blocks=True) as blocks:
+            assert plain.batch(Order(0, 64, 1.0)).kept is None
+            thinned = plain.batch(Order(0, 64, 0.25))
+            assert thinned.kept.shape == (8, 4)
+            assert thinned.hidden is None
+            assert blocks.batch(Order(0, 64, 0.25)).hidden.shape == (8, 12)
+
+    def test_a_clip_used_again_is_not_drawn_again(self):
+        world = TinyWorld(32)
+        with WorldFeed(lambda size: world, 8, 0, 0, CPU, reuse=2) as feed:
+            for step in range(REUSE_GAP + 4):
+                feed.batch(Order(step, 32, 1.0))
+        assert sum(world.filmed) == 4 * (REUSE_GAP + 4)
+
+    def test_a_batch_with_reuse_does_not_depend_on_the_past(self):
+        order = Order(REUSE_GAP + 1, 32, 0.5)
+        with make_feed(reuse=2) as fresh, make_feed(reuse=2) as running:
+            for step in range(order.step):
+                running.batch(replace(order, step=step))
+            assert same(fresh.batch(order), running.batch(order))
+
+    def test_half_of_the_clips_are_mirrored_with_their_targets(self):
+        world = TinyWorld(32)
+        with WorldFeed(lambda size: world, 64, 0, 0, CPU) as feed:
+            batch = feed.batch(Order(0, 32, 1.0))
+        plain = world.film(world.sample(derive(0, 'scenes', 0, 0), 64))
+        mirrored = (batch.frames == plain.frames.flip(3)).flatten(1).all(1)
+        assert ((batch.frames == plain.frames).flatten(1).all(1) != mirrored).all()
+        assert 16 < mirrored.sum() < 48
+        half = batch.targets.moving[mirrored]
+        assert (half[:, :, 0] == 0).all()          # what moved on the left is on the right now
+        assert half[:, :, 1].any()
+
+    def test_a_batch_that_cannot_be_divided_is_refused(self):
+        with pytest.raises(ValueError, match='multiple of reuse'):
+            make_feed(count=8, reuse=3)
+
+    def test_features_of_a_frozen_encoder_are_kept(self):
+        network = make_network()
+        network.encoder.requires_grad_(False)
+        told = []
+        with make_feed(count=4) as feed:
+            cached = CachedFeed(feed, network, 10, 32, 4, 0, 0, lambda *n: told.append(n))
+            first = feed.batch(Order(0, 32, 1.0))
+        assert len(cached) == 12
+        assert told[-1] == (12, 12)
+        batch = cached.batch(Order(5, 32, 1.0))
+        assert batch.features.shape == (4, 2, 2, 2, TINY.dim)
+        known = network.features(first)
+        match = (cached._features[:4].float() - known).abs().max()
+        assert match < 1e-2
+        assert network(batch)['expansion'].isfinite()
+
+
+class FixedFeed:
+    """The same clips in every step."""
+
+    def __init__(self, count=8):
+        clips = TinyWorld(32).clips(5, count)
+        self._batch = Batch(clips.frames, clip_targets(clips))
+
+    def batch(self, order):
+        return self._batch
+
+
+def run(config, feed, network=None, state=None, steps=None):
+    """Train; the trainer and the losses that were reported."""
+    trainer = loop.Trainer(config, network or make_network(config.objective), ALONE)
+    if state is not None:
+        trainer.restore(state)
+    told = []
+    trainer.run(feed, told.append, lambda: None,
+                lambda: steps is not None and trainer.step >= steps)
+    return trainer, told
+
+
+class TestLearning:
+    def test_eight_clips_are_learned_by_heart(self):
+        config = make_config(clips=8 * 120, progress_s=0.0, lr=3e-3)
+        trainer, told = run(config, FixedFeed())
+        first, last = told[0].losses, told[-1].losses
+        assert trainer.step == 120
+        assert last['contact'] < 0.5 * first['contact']
+        assert last['hazard'] < 0.5 * first['hazard']
+        assert last['moving'] < 0.5 * first['moving']
+        assert last['expansion'] < first['expansion'] - 1.0      # nats
+
+    @pytest.mark.parametrize('objective', ['jepa', 'both'])
+    def test_hidden_features_become_predictable(self, objective):
+        config = make_config(clips=8 * 60, progress_s=0.0, objective=objective, lr=2e-3,
+                             tokens_kept='0.5', image_sizes='48', average=0.99)
+        with make_feed(blocks=True) as feed:
+            trainer, told = run(config, feed)
+        assert told[-1].losses['jepa'] < 0.8 * told[0].losses['jepa']
+        features = trainer.network.features(FixedFeed().batch(None))
+        assert features.std(dim=(0, 1, 2, 3)).mean() > 0.05      # they did not collapse
+
+    @pytest.mark.parametrize('objective', ['supervised', 'both'])
+    def test_a_continued_run_is_the_run_that_went_through(self, tmp_path, objective):
+        config = make_config(clips=48, objective=objective,
+                             tokens_kept='1.0' if objective == 'supervised' else '0.5',
+                             reuse=2)
+        options = {'blocks': objective == 'both', 'reuse': 2}
+        with make_feed(**options) as feed:
+            through, _ = run(config, feed)
+        with make_feed(**options) as feed:
+            half, _ = run(config, feed, steps=3)
+        assert (through.step, half.step) == (6, 3)
+        write_state(tmp_path, half.state([]))
+        with make_feed(**options) as feed:
+            rest, _ = run(config, feed, make_network(objective, seed=9), read_state(tmp_path))
+        for name, parameter in through.network.named_parameters():
+            assert torch.equal(parameter, dict(rest.network.named_parameters())[name]), name
+            assert torch.equal(through.average.values[name], rest.average.values[name]), name
+
+    def test_bf16_learns_too(self):
+        config = make_config(clips=8 * 60, progress_s=0.0, precision='bf16', lr=3e-3)
+        _, told = run(config, FixedFeed())
+        assert told[-1].losses['contact'] < 0.8 * told[0].losses['contact']
+
+    def test_numbers_that_are_none_end_the_run(self):
+        network = make_network()
+        with torch.no_grad():
+            network.heads.contact.bias.fill_(math.nan)
+        with pytest.raises(loop.TrainingError, match=r'contact.*step 1'):
+            run(make_config(progress_s=0.0), FixedFeed(), network)
+
+    def test_a_run_by_time_ends_annealed(self, monkeypatch):
+        now = [0.0]
+
+        def clock():
+            now[0] += 0.1
+            return now[0]
+        monkeypatch.setattr(loop.time, 'monotonic', clock)
+        trainer, told = run(make_config(clips=0, seconds=20.0, progress_s=2.0), FixedFeed())
+        assert trainer.budget.spent
+        assert told[-1].lr < 0.05 * max(t.lr for t in told)
+        assert told[-1].progress == 1
+
+    def test_a_frozen_encoder_stays_as_it_is(self):
+        network = make_network()
+        network.encoder.requires_grad_(False)
+        before = {n: p.clone() for n, p in network.named_parameters()}
+        run(make_config(clips=24), FixedFeed(), network)
+        for name, parameter in network.named_parameters():
+            assert torch.equal(parameter, before[name]) == name.startswith('encoder.'), name
+
+
+class TestJudging:
+    def synthetic(self, sharpness, count=4000):
+        """Answers whose logits are `sharpness` times too bold, about clips 0.1 s per frame."""
+        random = torch.Generator().manual_seed(0)
+        true = torch.randn(count, CONTACT_BINS + 1, generator=random)
+        drawn = torch.distributions.Categorical(logits=true)
+        torch.manual_seed(0)
+        edges = torch.tensor([*CONTACT_EDGES, math.inf])
+        bins = drawn.sample()
+        contact = 0.1 * (edges[bins] * edges[bins + 1]).sqrt()
+        free = torch.randn(count, CLEARANCE_BINS + 1, generator=random)
+        edges = torch.tensor([*CLEARANCE_EDGES, math.inf])
+        bins = torch.distributions.Categorical(logits=free).sample()
+        clearance = (edges[bins] * edges[bins + 1]).sqrt()
+        patches = torch.randn(count, 1, 1, generator=random)
+        labels = (torch.rand(count, 1, 1, generator=random) < patches.sigmoid()).float()
+        error = torch.distributions.Laplace(0.0, 0.02).sample((count, 1, 1))
+        known = torch.ones(count, 1, 1, dtype=torch.bool)
+        every = torch.ones(count, dtype=torch.bool)
+        targets = Targets(torch.full((count,), 0.1), error, labels, labels, known, known, known,
+                          contact, every,
+                          (contact[:, None] <= torch.tensor(HORIZONS_S)).float(),
+                          every[:, None].expand(-1, 5), clearance, every,
+                          torch.zeros(count), torch.ones(count), ~every)
+        outputs = HeadOutputs(torch.zeros(count, 1, 1),
+                              torch.full((count, 1, 1), math.log(0.02 / sharpness)),
+                              sharpness * patches, sharpness * patches + 1, sharpness * true,
+                              sharpness * free)
+        return Answers(outputs, targets)
+
+    def test_calibration_undoes_boldness(self):
+        answers = self.synthetic(3.0)
+        found = calibrate(answers)
+        assert found.contact_temperature == pytest.approx(3.0, rel=0.1)
+        assert found.moving == pytest.approx((1 / 3, 0.0), abs=0.08)
+        assert found.course == pytest.approx((1 / 3, -1 / 3), abs=0.08)
+        assert found.expansion_scale == pytest.approx(3.0, rel=0.1)
+        assert found.clearance_temperature == pytest.approx(3.0, rel=0.1)
+        before = figures(answers)['expected_calibration_error']
+        after = figures(answers, found)['expected_calibration_error']
+        assert after < 0.25 * before
+        assert after < 0.02
+
+    def test_what_is_right_already_is_left_alone(self):
+        found = calibrate(self.synthetic(1.0))
+        assert found.contact_temperature == pytest.approx(1.0, rel=0.05)
+        assert found.expansion_scale == pytest.approx(1.0, rel=0.05)
+
+    def test_what_never_happens_is_not_calibrated(self):
+        outputs, targets = make_outputs(), make_targets(contact_s=math.inf)
+        found = calibrate(Answers(outputs, targets))
+        assert (found.contact_temperature, found.moving) == (1.0, (1.0, 0.0))
+
+    def test_figures_of_the_truth_itself_are_perfect(self):
+        targets = make_targets(4, 2, interval_s=0.1)
+        contact = torch.tensor([0.4, 1.2, 2.6, math.inf])
+        moving = torch.eye(2).expand(4, 2, 2)
+        expansion = torch.linspace(-0.1, 0.2, 16).view(4, 2, 2)
+        targets = replace(targets, contact_s=contact, expansion=expansion, moving=moving,
+                          hazard=(contact[:, None] <= torch.tensor(HORIZONS_S)).float())
+        logits = torch.full((4, CONTACT_BINS + 1), -30.0)
+        logits[torch.arange(4), torch.bucketize(contact / 0.1,
+                                                torch.tensor(CONTACT_EDGES[1:]))] = 30.0
+        outputs = make_outputs(expansion=expansion, moving=20 * moving - 10, contact=logits)
+        values = figures(Answers(outputs, targets))
+        brief = headline(values)
+        assert brief['auc_3s'] == brief['auc_1s'] == brief['moving_auc'] == 1
+        assert brief['looming_r2'] == pytest.approx(1)
+        assert brief['ttc_error'] < 0.2            # half of a bin
+        assert values['clips'] == 4
+
+    def test_answers_come_in_order_and_leave_training_on(self):
+        network = make_network().train()
+        clips = [TinyWorld(32).clips(seed, 3) for seed in (1, 2)]
+        batches = [Batch(c.frames, clip_targets(c))
+                   for c in clips]
+        answers = answer(network, batches)
+        assert len(answers) == 6
+        assert torch.equal(answers.targets.contact_s, joined([b.targets for b in batches])
+                           .contact_s)
+        alone = network.answers(network.features(batches[1]))
+        assert torch.allclose(answers.outputs.contact[3:], alone.contact, atol=1e-5)
+        assert network.training
+
+    def test_the_error_is_that_of_the_evaluation(self):
+        answers = self.synthetic(2.0, 500)
+        p = contact_cdf(answers.outputs.contact, torch.tensor(HORIZONS_S).expand(500, -1) / 0.1)
+        assert figures(answers)['expected_calibration_error'] == pytest.approx(
+            expected_calibration_error(p.numpy(), answers.targets.hazard.numpy()), rel=1e-4)
+
+
+class TestState:
+    def test_no_state_and_damaged_state_are_told_apart(self, tmp_path):
+        with pytest.raises(StateError, match='no run to continue'):
+            read_state(tmp_path)
+        (tmp_path / 'state.pt').write_bytes(b'nothing')
+        with pytest.raises(StateError, match='cannot be read'):
+            read_state(tmp_path)
+        torch.save({'format': 99}, tmp_path / 'state.pt')
+        with pytest.raises(StateError, match='format'):
+            read_state(tmp_path)
+
+    def test_a_state_of_another_network_is_refused(self, tmp_path):
+        trainer, _ = run(make_config(clips=8), FixedFeed())
+        state = trainer.state([])
+        state.network.pop('heads.contact.bias')
+        with pytest.raises(loop.TrainingError, match='another network'):
+            loop.Trainer(make_config(), make_network(), ALONE).restore(state)
+
+    def test_options_that_decide_the_result_may_not_change(self):
+        saved = make_config()
+        assert differences(saved, make_config(device='cpu', stop_after=5.0)) == []
+        assert differences(saved, make_config(lr=0.1)) == ['lr: 0.002 then, 0.1 now']
+
+    @pytest.mark.parametrize(('changed', 'words'), [
+        ({'clips': 0}, 'clips'), ({'seconds': 5.0}, 'seconds'), ({'batch': 0}, 'batch'),
+        ({'num_frames': 5}, 'num_frames'), ({'image_sizes': '40'}, 'multiples of 16'),
+        ({'tokens_kept': '0'}, 'tokens_kept'), ({'objective': 'guess'}, 'objective'),
+        ({'model_size': 'vast'}, 'vast'), ({'lora_rank': 4}, 'heads_only'),
+        ({'heads_only': True}, 'weights'), ({'objective': 'jepa'}, 'tokens_kept'),
+        ({'heads_only': True, 'objective': 'both'}, 'heads_only'),
+        ({'cached_clips': 5}, 'cached_clips')])
+    def test_wrong_options_are_refused_by_name(self, changed, words):
+        with pytest.raises(ValueError, match=words):
+            make_config(**changed)

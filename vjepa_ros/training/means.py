@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a trainer needs besides the network: optimiser, target encoder, precision."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from vjepa_ros.training.average import Average
+from vjepa_ros.training.config import TrainConfig
+from vjepa_ros.training.network import Network
+
+
+def make_optimizer(network: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
+    """AdamW over what is trained; weights of matrices decay, the rest does not."""
+    trained = [p for p in network.parameters() if p.requires_grad]
+    groups = [{'params': [p for p in trained if p.ndim > 1], 'weight_decay': config.weight_decay},
+              {'params': [p for p in trained if p.ndim <= 1], 'weight_decay': 0.0}]
+    return torch.optim.AdamW([g for g in groups if g['params']], lr=config.lr,
+                             betas=(0.9, 0.98), fused=True)
+
+
+def target_encoder(network: Network, average: Average) -> Network:
+    """A network for features alone whose encoder is the average of the trained one."""
+    encoder = type(network.encoder)(network.encoder.variant, network.encoder.version)
+    encoder.load_state_dict(network.encoder.state_dict())
+    average.share(encoder.to(next(network.parameters()).device), 'encoder.')
+    return Network(encoder.eval(), network.heads)
+
+
+def autocast_type(precision: str, device: torch.device) -> torch.dtype:
+    """Type of the matrix products while training.
+
+    `auto` is bf16 where it is fast: on GPUs that have it, and on CPUs with AVX512-BF16 or AMX.
+    """
+    if precision != 'auto':
+        return torch.bfloat16 if precision == 'bf16' else torch.float32
+    if device.type == 'cuda':
+        fast = torch.cuda.get_device_capability(device) >= (8, 0)
+    else:
+        # PyTorch says "supported" also where it only emulates bf16; these ask the processor.
+        fast = any(getattr(torch.cpu, name, bool)()
+                   for name in ('_is_avx512_bf16_supported', '_is_amx_tile_supported'))
+    return torch.bfloat16 if fast else torch.float32
