@@ -1,33 +1,85 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw the alley and what stands in it as a robot's camera sees it."""
+"""Build the alley and what stands in it as a scene of boxes and cards, moment by moment."""
 
 from __future__ import annotations
 
-import cv2
-import numpy as np
+import math
+from dataclasses import dataclass
+from functools import lru_cache
 
-from vjepa_ros.world import props, textures
-from vjepa_ros.world.planes import Camera, Face, Strip
+import numpy as np
+import torch
+from torch import Tensor
+
+from vjepa_ros.world import alley_looks, pedestrian
+from vjepa_ros.world.alley_looks import FRONT_M, PAVING_M
+from vjepa_ros.world.atlas import pack
+from vjepa_ros.world.bank import TextureBank
+from vjepa_ros.world.grain import to_bytes
+from vjepa_ros.world.scene import BOX, CARD, Scenes
+from vjepa_ros.world.scenery import SCENERY
 from vjepa_ros.world.timeline import ADVANCE_M, PERSON_Z_M, Moment
 
 WIDTH_M, ROOF_M, CAMERA_HEIGHT_M = 5.2, 4.4, 0.7
-REACH_M = 44.0
-TROLLEY_SIZE = (1.0, 1.55)  # width and height of what the robot meets, in m
+_FLAT_M = 0.004               # how high flat things lie on the paving
+REACH_M = 44.0               # farther things drown in the haze
+TROLLEY_SIZE = (1.0, 1.55)   # width and height of what the robot meets [m]
 VAN_SIZE = (1.8, 2.1)
 PERSON_SIZE = (0.5, 1.8)
 _TROLLEY_DEPTH_M, _VAN_DEPTH_M = 1.1, 4.2
-_STRIDE_M = 1.5             # walked in one cycle of the walking pictures
-_HAZE = np.array([222.0, 226.0, 226.0])
+_WALL_M, _WALL_HALF_M = 0.4, 117.0    # thickness and half length
+_WHEELS_SEEN_M = 14.0                 # farther wheels are a pixel or two
+_DRAINS_M = 9.0
+# Offset to the right, height, width, height of the crate itself [m], tint.
+_CRATES = ((0.0, 0.3, 0.96, 0.72, (1.0, 1.0, 1.0)), (-0.22, 1.02, 0.5, 0.53, (0.76, 0.72, 0.7)),
+           (0.26, 1.02, 0.38, 0.36, (1.15, 1.22, 1.3)))
+_SUN = (0.42, -0.80, -0.43)           # from the right, over the roofs, from behind the camera
+
+# Names of the textures, in the order of the bank.
+_NAMES = ('left', 'right', 'paving', 'drain', 'crate', 'trolley', 'van', 'tyre', 'clouds')
 
 
-def clearness(depth: np.ndarray | float) -> np.ndarray | float:
-    """Share of its own light that reaches the camera from a surface at a depth in m."""
-    fade = np.clip((REACH_M - depth) / 9.0, 0.0, 1.0)
-    return np.exp(-((np.minimum(depth, 1e3) / 26.0) ** 1.5)) * fade
+@lru_cache(maxsize=3)
+def alley_bank(seed: int, size: int) -> TextureBank:
+    """The textures of the alley, ``size`` texels a side; the walk's pictures come last."""
+    # Where the door of a front is in its repeat, so that the person walks from door to door.
+    door = (PERSON_Z_M + FRONT_M / 2) % FRONT_M
+    painters = (
+        alley_looks.house_front((168, 96, 72), (176, 166, 152), door),
+        alley_looks.house_front((196, 174, 140), (176, 168, 154), FRONT_M - door),
+        alley_looks.paving, alley_looks.drain, alley_looks.crate, alley_looks.trolley,
+        alley_looks.van_rear, alley_looks.tyre, SCENERY['clouds'][0])
+    pictures = [to_bytes(paint(np.random.default_rng((seed, number)), size))
+                for number, paint in enumerate(painters)]
+    people = pedestrian.walk(np.random.default_rng((seed, len(painters))), size)
+    groups = {name: (number,) for number, name in enumerate(_NAMES)}
+    walk = tuple(range(len(pictures), len(pictures) + len(people)))
+    return TextureBank(pack(pictures + [to_bytes(p) for p in people]),
+                       {**groups, 'walker': walk}, (walk,))
+
+
+@dataclass
+class _Shapes:
+    """Shapes as they are put down: kind, centre, half size, texture, repeat, velocity, tint."""
+
+    rows: list[tuple[int, tuple[float, ...], tuple[float, ...], int, float,
+                     tuple[float, ...], tuple[float, ...]]]
+    alive: list[bool]
+
+    def box(self, low: tuple[float, float, float], size: tuple[float, float, float],
+            texture: str, tile_m: float = 0.0, velocity: tuple[float, float] = (0.0, 0.0),
+            alive: bool = True, tint: tuple[float, ...] = (1.0, 1.0, 1.0)) -> None:
+        """A box whose middle of the lower front edge is ``low`` (x, height, z) [m]; ``size`` is
+        its width, height and depth, ``velocity`` along x and z."""
+        half = tuple(v / 2 for v in size)
+        centre = (low[0], -low[1] - half[1], low[2] + half[2])
+        self.rows.append((BOX, centre, half, _NAMES.index(texture), tile_m,
+                          (velocity[0], 0.0, velocity[1]), tint))
+        self.alive.append(alive)
 
 
 class Alley:
-    """All textures of the scene, prepared for one camera.
+    """The scene for one camera.
 
     Parameters
     ----------
@@ -42,81 +94,13 @@ class Alley:
     """
 
     def __init__(self, size: tuple[int, int], focal: float, seed: int, noise: float):
-        rng = np.random.default_rng(seed)
-        self._size, self._focal, self._seed = size, focal, seed
-        half = WIDTH_M / 2
-        # Pixels per m of all textures fit a focal length of 500 px; small images need less.
-        fine = min(1.0, max(0.35, focal / 500))
-        ground = textures.paving(rng, ADVANCE_M / 2, WIDTH_M + 0.2, 250 * fine)
-        self._strips = [Strip(ground, (-half - 0.1, 0, 0), (WIDTH_M + 0.2, 0, 0), ADVANCE_M / 2,
-                              focal, CAMERA_HEIGHT_M, (0.35, REACH_M))]
-        for side, brick, mortar, sunlit in (
-                (-1, (146, 88, 68), (158, 150, 138), True),
-                (1, (170, 148, 116), (150, 142, 130), False)):
-            wall = textures.brick_wall(rng, ADVANCE_M, ROOF_M, 150 * fine, brick, mortar,
-                                       sunlit)
-            wall = np.roll(wall, round((PERSON_Z_M - textures.DOOR_AT_M) * 150 * fine),
-                           axis=1)
-            upright = np.ascontiguousarray(wall[::-1].transpose(1, 0, 2))
-            self._strips.append(Strip(upright, (side * half, 0, 0), (0, -ROOF_M, 0), ADVANCE_M,
-                                      focal, half, (0.7, REACH_M)))
+        # Small images need no fine textures.
+        self.bank = alley_bank(seed, 512 if focal > 300 else 256)
+        self._lens = (focal, focal, (size[0] - 1) / 2, (size[1] - 1) / 2)
+        self._noise = noise
 
-        self._big = Face(props.crate(rng, 0.96, 0.72, 620 * fine))
-        self._small = Face(props.crate(rng, 0.5, 0.5, 620 * fine, (168, 132, 88)))
-        self._flat = Face(props.crate(rng, 0.42, 0.36, 620 * fine, (204, 158, 96)))
-        self._flank = Face(props.crate(rng, 1.1, 0.72, 300 * fine, (126, 98, 64)))
-        self._base = Face(props.trolley(rng, 1.0, 0.3, 480 * fine))
-        self._van = Face(props.van_rear(rng, *VAN_SIZE, 320 * fine))
-        self._walker = [Face(p) for p in props.person(rng, 170 * fine)]
-        self._shadow = Face(props.shadow())
-
-        self._make_air(rng)
-        shape = (size[1] + 96, size[0] + 128, 3)
-        grain = rng.normal(128.0, noise, shape) if noise > 0 else np.full(shape, 128.0)
-        self._noise = np.clip(np.rint(grain), 0, 255).astype(np.uint8)
-        self._straight = self._air(0.0)
-
-    def _make_air(self, rng: np.random.Generator) -> None:
-        """Sky, haze and clearness on a wide plane in front of the camera (seen when it turns)."""
-        # 2.6 times the image on either side covers turns up to about 28 degrees.
-        self._wide = (round(2.6 * self._size[0]), round(2.2 * self._size[1]))
-        tiny = np.float32(1e-6)
-        x, y = self._wide_grid(0.5)
-        sky = textures.sky(rng, np.arctan2(-y, np.hypot(1.0, x)), np.arctan(x))
-        x, y = self._wide_grid(2.0)  # painted larger and averaged down: clean edges of the roofs
-        sky = cv2.resize(sky, x.shape[::-1], interpolation=cv2.INTER_LINEAR)
-        wall = (WIDTH_M / 2) / np.maximum(np.abs(x), tiny)
-        wall = np.where(-y * wall > ROOF_M - CAMERA_HEIGHT_M, np.float32(1e6), wall)
-        depth = np.minimum(wall, CAMERA_HEIGHT_M / np.maximum(y, tiny))
-        clear = clearness(depth).astype(np.float32)[..., None]
-        light = np.where(depth[..., None] > 1e5, sky, np.float32(_HAZE)) * (1 - clear)
-        self._clear, self._light = (
-            cv2.resize(np.rint(a).astype(np.uint8), self._wide, interpolation=cv2.INTER_AREA)
-            for a in (255 * clear[..., 0], light))
-
-    def _wide_grid(self, scale: float) -> tuple[np.ndarray, np.ndarray]:
-        """Directions x / z and y / z of the pixels of the wide plane, drawn at a scale."""
-        cols, rows = (round(scale * n) for n in self._wide)
-        return np.meshgrid(
-            (np.arange(cols, dtype=np.float32) + 0.5 - cols / 2) / (scale * self._focal),
-            (np.arange(rows, dtype=np.float32) + 0.5 - rows / 2) / (scale * self._focal))
-
-    def _air(self, yaw: float) -> tuple[np.ndarray, np.ndarray]:
-        """Clearness (3 equal channels) and light of the air for a turned camera."""
-        camera = Camera(*self._size, self._focal, yaw=yaw)
-        wide = Camera(*self._wide, self._focal)
-        turn = camera.matrix() @ camera.rotation() @ np.linalg.inv(wide.matrix())
-        clear, light = (cv2.warpPerspective(a, turn, self._size, flags=cv2.INTER_LINEAR,
-                                            borderMode=cv2.BORDER_REPLICATE)
-                        for a in (self._clear, self._light))
-        return cv2.merge([clear] * 3), light
-
-    def camera(self, moment: Moment) -> Camera:
-        return Camera(*self._size, self._focal, (0.0, -CAMERA_HEIGHT_M, moment.robot_z),
-                      moment.yaw)
-
-    def draw(self, moment: Moment, exposure: float, grain: int) -> np.ndarray:
-        """Image (H, W, 3) uint8 RGB.
+    def scene(self, moment: Moment, exposure: float, grain: int) -> Scenes:
+        """The scene at a moment, one frame.
 
         Parameters
         ----------
@@ -127,69 +111,93 @@ class Alley:
         grain : int
             Chooses the pattern of the sensor noise.
         """
-        camera = self.camera(moment)
-        frame = np.zeros((self._size[1], self._size[0], 3), np.uint8)
-        for strip in self._strips:
-            strip.draw(frame, camera)
-        clear, light = self._straight if abs(moment.yaw) < 1e-9 else self._air(moment.yaw)
-        cv2.multiply(frame, clear, dst=frame, scale=1 / 255)
-        cv2.add(frame, light, dst=frame)
+        # The alley repeats, so all is told from near the camera, which keeps float32 exact.
+        base = math.floor(moment.robot_z / ADVANCE_M) * ADVANCE_M
+        camera = moment.robot_z - base
+        shapes = _Shapes([], [])
+        self._houses(shapes, camera)
+        for x, z, speed in moment.trolley:
+            self._trolley(shapes, x, z - base, speed, camera)
+        self._van(shapes, moment.van_z - base, moment.van_v, camera)
+        x, z, speed = moment.person
+        self._person(shapes, x, z - base, speed, camera)
+        return self._filmed(shapes, moment, camera, exposure, grain)
 
-        things = [(z, self._draw_trolley, x) for x, z, _ in moment.trolley]
-        things += [(moment.van_z, self._draw_van, 0.0),
-                   (moment.person[1], self._draw_person, moment.person[0])]
-        for z, draw, x in sorted(things, key=lambda thing: -thing[0]):
-            if -_VAN_DEPTH_M < z - moment.robot_z < REACH_M:
-                share = 1 - float(clearness(max(z - moment.robot_z, 0.0)))
-                draw(frame, camera, x, z, (_HAZE, share))
+    def _houses(self, shapes: _Shapes, camera: float) -> None:
+        # Whole repeats of the fronts, so that they do not move with the camera.
+        middle = round((camera + 0.8 * _WALL_HALF_M) / FRONT_M) * FRONT_M
+        begin, length = middle - _WALL_HALF_M, 2 * _WALL_HALF_M
+        for side, front in ((-1, 'left'), (1, 'right')):
+            x = side * (WIDTH_M + _WALL_M) / 2
+            shapes.box((x, 0.0, begin), (_WALL_M, ROOF_M, length), front, FRONT_M)
+        first = math.floor(camera / _DRAINS_M) * _DRAINS_M + 3.4
+        for number in (0, 1):
+            shapes.box((0.55, 0.0, first + number * _DRAINS_M), (0.6, _FLAT_M, 0.6), 'drain')
 
-        rng = np.random.default_rng((self._seed, grain))
-        dx, dy = rng.integers(0, 128), rng.integers(0, 96)
-        pattern = self._noise[dy:dy + self._size[1], dx:dx + self._size[0]]
-        return cv2.addWeighted(frame, exposure, pattern, 1.0, -128.0)
+    def _trolley(self, shapes: _Shapes, x: float, z: float, speed: float, camera: float) -> None:
+        there = camera - z < _TROLLEY_DEPTH_M and z - camera < REACH_M
+        near = there and z - camera < _WHEELS_SEEN_M
+        width, moving = TROLLEY_SIZE[0], (speed, 0.0)
+        for side in (-1, 1):
+            shapes.box((x + side * 0.38, 0.0, z), (0.13, 0.1, _TROLLEY_DEPTH_M), 'tyre',
+                       velocity=moving, alive=near)
+        shapes.box((x, 0.1, z), (width, 0.2, _TROLLEY_DEPTH_M), 'trolley', velocity=moving,
+                   alive=there)
+        for offset, low, wide, high, tint in _CRATES:
+            shapes.box((x + offset, low, z), (wide, high, _TROLLEY_DEPTH_M), 'crate',
+                       velocity=moving, alive=there, tint=tint)
 
-    def _draw_shadow(self, frame: np.ndarray, camera: Camera, x: float, z: float, width: float,
-                     depth: float, air: tuple[np.ndarray, float]) -> None:
-        edge = 0.3 * width
-        self._shadow.draw(frame, camera, (x - width / 2 - edge, 0.0, z + depth + edge),
-                          (width + 2 * edge, 0, 0), (0, 0, -depth - 2 * edge), air)
-
-    def _draw_trolley(self, frame: np.ndarray, camera: Camera, x: float, z: float,
-                      air: tuple[np.ndarray, float]) -> None:
-        self._draw_shadow(frame, camera, x, z, TROLLEY_SIZE[0], _TROLLEY_DEPTH_M, air)
-        boxes = ((self._base, self._base, 0.0, 0.0, 1.0, 0.3),
-                 (self._big, self._flank, 0.0, 0.3, 0.96, 0.72),
-                 (self._small, self._flank, -0.2, 1.02, 0.5, 0.5),
-                 (self._flat, self._flank, 0.26, 1.02, 0.38, 0.34))
-        for _, flank, offset, low, width, height in boxes:
-            left, right = x + offset - width / 2, x + offset + width / 2
-            seen = left if left > 0 else right if right < 0 else None
-            if seen is not None:
-                flank.draw(frame, camera, (seen, -low - height, z), (0, 0, _TROLLEY_DEPTH_M),
-                           (0, height, 0), air)
-        for front, _, offset, low, width, height in boxes:
-            front.draw(frame, camera, (x + offset - width / 2, -low - height, z), (width, 0, 0),
-                       (0, height, 0), air)
-
-    def _draw_van(self, frame: np.ndarray, camera: Camera, x: float, z: float,
-                  air: tuple[np.ndarray, float]) -> None:
+    def _van(self, shapes: _Shapes, z: float, speed: float, camera: float) -> None:
+        there = camera - z < _VAN_DEPTH_M and z - camera < REACH_M
+        near = there and z - camera < _WHEELS_SEEN_M
         width, height = VAN_SIZE
-        self._draw_shadow(frame, camera, x, z, width, _VAN_DEPTH_M, air)
-        self._van.draw(frame, camera, (x - width / 2, -height, z), (width, 0, 0),
-                       (0, height, 0), air)
+        moving, floor = (0.0, speed), 0.34
+        shapes.box((0.0, floor, z), (width, height - floor, _VAN_DEPTH_M), 'van',
+                   velocity=moving, alive=there)
+        for side in (-1, 1):
+            shapes.box((side * 0.73, 0.0, z + 0.55), (0.22, floor, 0.6), 'tyre',
+                       velocity=moving, alive=near)
 
-    def _draw_person(self, frame: np.ndarray, camera: Camera, x: float, z: float,
-                     air: tuple[np.ndarray, float]) -> None:
-        half = WIDTH_M / 2
-        if abs(x) > half + 0.5:
-            return
-        width, height = props.PERSON_SIZE
-        step = round(x / _STRIDE_M * props.WALK_STEPS) % props.WALK_STEPS
-        left, right = max(x - width / 2, -half), min(x + width / 2, half)
-        if left >= right:
-            return
-        if abs(x) < half - 0.4:
-            self._draw_shadow(frame, camera, x, z - 0.15, 0.6, 0.3, air)
-        opening = np.array([(left, -height, z), (right, -height, z), (right, 0, z), (left, 0, z)])
-        self._walker[step].draw(frame, camera, (x - width / 2, -height, z), (width, 0, 0),
-                                (0, height, 0), air, clip=opening)
+    def _person(self, shapes: _Shapes, x: float, z: float, speed: float, camera: float) -> None:
+        width, height = pedestrian.CARD_M
+        step = round(x / pedestrian.STRIDE_M * pedestrian.WALK_STEPS) % pedestrian.WALK_STEPS
+        shapes.rows.append((CARD, (x, -height / 2, z), (width / 2, height / 2, 0.01),
+                            len(_NAMES) + step, 0.0, (speed, 0.0, 0.0), (1.0, 1.0, 1.0)))
+        shapes.alive.append(abs(x) < WIDTH_M / 2 + 0.5 and 0 < z - camera < REACH_M)
+
+    def _filmed(self, shapes: _Shapes, moment: Moment, camera: float, exposure: float,
+                grain: int) -> Scenes:
+        kinds, centre, half, texture, tile, velocity, tint = zip(*shapes.rows, strict=True)
+        count = len(kinds)
+        c, s = math.cos(moment.yaw), math.sin(moment.yaw)
+        haze = (0.87, 0.89, 0.90)
+
+        def row(*values: object) -> Tensor:
+            return torch.tensor([values], dtype=torch.float32)
+
+        def one(value: float) -> Tensor:
+            return torch.tensor([value], dtype=torch.float32)
+
+        def number(name: str) -> Tensor:
+            return torch.tensor([_NAMES.index(name)])
+
+        sun = np.array(_SUN) / np.linalg.norm(_SUN)
+        return Scenes(
+            interval_s=one(1.0), intrinsics=row(*self._lens), distortion=torch.zeros(1, 2),
+            camera_position=row((0.0, -CAMERA_HEIGHT_M, camera)),
+            camera_rotation=row(((c, 0.0, -s), (0.0, 1.0, 0.0), (s, 0.0, c))),
+            camera_velocity=row(0.0, 0.0, moment.robot_v),
+            camera_spin=row(0.0, moment.yaw_rate, 0.0), kinds=kinds,
+            alive=torch.tensor([shapes.alive]), position=row(centre),
+            yaw=torch.zeros(1, 1, count), half=row(*half), velocity=row(*velocity),
+            yaw_rate=torch.zeros(1, count), texture=torch.tensor([texture]), tile_m=row(*tile),
+            tint=row(*tint), ground_texture=number('paving'),
+            ground_tile_m=one(PAVING_M), ground_tint=row(1.0, 0.985, 0.95),
+            sky_top=row(0.25, 0.52, 0.86), sky_horizon=row(*haze),
+            sky_texture=number('clouds'), sun_direction=row(*sun.tolist()), sun=one(1.15),
+            ambient=one(0.42), shadow=one(0.78), fog_per_m=one(0.009), fog_color=row(*haze),
+            exposure=row(exposure), white_balance=row(1.04, 1.0, 0.95), gamma=one(0.5),
+            vignette=one(0.12), blur_px=one(0.0), shutter=one(0.0),
+            read_noise=one(self._noise), shot_noise=one(0.0),
+            grey=torch.zeros(1, dtype=torch.bool), jpeg=one(0.0),
+            seed=torch.tensor([grain]))

@@ -11,14 +11,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from vjepa_ros.world import alley
-from vjepa_ros.world.planes import Camera
+from vjepa_ros.world.bank import TextureBank
+from vjepa_ros.world.pinhole import Pinhole
+from vjepa_ros.world.scene import Scenes
+from vjepa_ros.world.swift import Swift
 from vjepa_ros.world.timeline import Moment, Timeline
+from vjepa_ros.world.truth import Robot
+from vjepa_ros.world.truth import Truth as TruthMaps
+from vjepa_ros.world.truth import truth as pixel_truth
 
-ROBOT_HALF_WIDTH_M = 0.35
+ROBOT_HALF_WIDTH_M, ROBOT_HEIGHT_M, ROBOT_LENGTH_M = 0.35, 0.8, 0.6
 COLLISION_HORIZON_S = 2.0
 LEVELS = (('danger', 1.5), ('warning', 3.0), ('caution', 5.0))  # up to these times to contact
 _FOCAL_PER_WIDTH = 500 / 640
@@ -92,6 +99,9 @@ class Truth:
         Contact within ``COLLISION_HORIZON_S`` at the present velocities.
     level : str
         clear, caution, warning or danger after ``LEVELS``.
+    clearance_m : float
+        Distance to the nearest thing in the robot's corridor, whether or not anything moves; inf
+        when the way is free.
     box : (float, float, float, float) or None
         Image of the obstacle that the first fields speak of.
     obstacles : tuple of Obstacle
@@ -106,6 +116,7 @@ class Truth:
     yaw_rate: float
     collision: bool
     level: str
+    clearance_m: float
     box: tuple[float, float, float, float] | None
     obstacles: tuple[Obstacle, ...]
 
@@ -113,7 +124,7 @@ class Truth:
         """The fields without the list of obstacles."""
         return {name: getattr(self, name) for name in (
             'phase', 'time_to_contact_s', 'looming_rate', 'distance_m', 'speed', 'yaw_rate',
-            'collision', 'level', 'box')}
+            'collision', 'level', 'clearance_m', 'box')}
 
 
 def level_of(time_to_contact_s: float) -> str:
@@ -146,7 +157,26 @@ class ApproachScene:
             raise ValueError(f'noise {noise} is out of range: 0 to 40 grey levels')
         self.size = (int(size[0]), int(size[1]))
         self._timeline = Timeline()
-        self._alley = alley.Alley(self.size, _FOCAL_PER_WIDTH * size[0], seed, noise)
+        self._focal = _FOCAL_PER_WIDTH * size[0]
+        self._seed, self._noise = seed, noise
+
+    @cached_property
+    def _alley(self) -> alley.Alley:
+        # Not before it is needed: who only asks for the truth needs no pictures.
+        return alley.Alley(self.size, self._focal, self._seed, self._noise)
+
+    @cached_property
+    def _swift(self) -> Swift:
+        return Swift(self._alley.bank, self.size, self._seed)
+
+    @property
+    def bank(self) -> TextureBank:
+        """The textures that `scene` speaks of."""
+        return self._alley.bank
+
+    def prepare(self) -> None:
+        """Paint what the first picture would paint, which takes a second or two."""
+        _ = self._swift
 
     @property
     def period_s(self) -> float:
@@ -161,12 +191,21 @@ class ApproachScene:
     @property
     def intrinsics(self) -> tuple[float, float, float, float]:
         """fx, fy, cx, cy in pixels."""
-        return Camera(*self.size, _FOCAL_PER_WIDTH * self.size[0]).intrinsics
+        return self._camera(self._timeline.at(0.0)).intrinsics
 
     def render(self, t: float) -> np.ndarray:
         """Picture (H, W, 3) uint8 RGB at time ``t`` in s, a pure function of ``t``."""
+        return self._swift.draw(self.scene(t))
+
+    def scene(self, t: float) -> Scenes:
+        """The scene at time ``t`` in s as the renderer takes it, one frame."""
         exposure = 1 + _EXPOSURE_SWING * math.sin(2 * math.pi * t / _EXPOSURE_PERIOD_S)
-        return self._alley.draw(self._timeline.at(t), exposure, round(t * 1e6) % 2 ** 63)
+        return self._alley.scene(self._timeline.at(t), exposure, round(t * 1e6) % 2 ** 63)
+
+    def truth_maps(self, t: float) -> TruthMaps:
+        """What is true of every pixel at time ``t`` in s, fields of shape (1, H, W)."""
+        robot = Robot(ROBOT_HALF_WIDTH_M, ROBOT_HEIGHT_M, ROBOT_LENGTH_M)
+        return pixel_truth(self.scene(t), self.bank, self.size, robot)
 
     def truth(self, t: float) -> Truth:
         """What is true at time ``t`` in s."""
@@ -184,7 +223,18 @@ class ApproachScene:
             distance_m=first.distance_m if first else math.inf,
             speed=moment.robot_v, yaw_rate=moment.yaw_rate,
             collision=contact <= COLLISION_HORIZON_S, level=level_of(contact),
+            clearance_m=min(self._free(moment), ahead[0].distance_m if ahead else math.inf),
             box=first.box if first else None, obstacles=tuple(seen))
+
+    def _camera(self, moment: Moment) -> Pinhole:
+        return Pinhole(*self.size, self._focal, (0.0, -alley.CAMERA_HEIGHT_M, moment.robot_z),
+                       moment.yaw)
+
+    def _free(self, moment: Moment) -> float:
+        """Distance to the house that a turned robot heads for [m]."""
+        c, s = math.cos(moment.yaw), abs(math.sin(moment.yaw))
+        room = alley.WIDTH_M / 2 - ROBOT_HALF_WIDTH_M * c
+        return room / s if s > 1e-9 else math.inf
 
     def _obstacles(self, moment: Moment) -> list[Obstacle]:
         things = [('trolley', x, z, vx, 0.0, alley.TROLLEY_SIZE) for x, z, vx in moment.trolley]
@@ -192,11 +242,11 @@ class ApproachScene:
         x, z, vx = moment.person
         if abs(x) < alley.WIDTH_M / 2:  # not behind a wall
             things.append(('person', x, z, vx, 0.0, alley.PERSON_SIZE))
-        camera = self._alley.camera(moment)
+        camera = self._camera(moment)
         found = (self._obstacle(camera, moment, *thing) for thing in things)
         return [o for o in found if o is not None]
 
-    def _obstacle(self, camera: Camera, moment: Moment, name: str, x: float, z: float,
+    def _obstacle(self, camera: Pinhole, moment: Moment, name: str, x: float, z: float,
                   vx: float, vz: float, size: tuple[float, float]) -> Obstacle | None:
         width, height = size
         near = camera.to_camera(np.array([(x, 0.0, z)]))[0]

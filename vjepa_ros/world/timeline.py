@@ -66,7 +66,7 @@ class Moment:
     """Positions (m, alley axes: x right, z along) and speeds (m/s) at one time of the scene.
 
     ``trolley_z``, ``van_z`` and ``person_z`` are the faces turned to the robot; lists hold the
-    things of this cycle and of the next one.
+    things of this cycle and of the next ones.
     """
 
     phase: str
@@ -155,7 +155,8 @@ class Timeline:
             robot_z=base + self._robot.value(u), robot_v=self._robot.rate(u),
             yaw=self._yaw.value(u), yaw_rate=self._yaw.rate(u),
             trolley=((trolley_x, base + START_GAP_M, self._trolley.rate(u)),
-                     (SIDE_X_M, base + ADVANCE_M + START_GAP_M, 0.0)),
+                     *((SIDE_X_M, base + ahead * ADVANCE_M + START_GAP_M, 0.0)
+                       for ahead in (1, 2))),
             van_z=base + self._van_z + self._van.value(u), van_v=self._van.rate(u),
             person=(-_WALK_X_M + self._person.value(u), base + PERSON_Z_M,
                     self._person.rate(u)))
