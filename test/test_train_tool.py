@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -133,7 +134,7 @@ def test_a_stopped_run_is_continued(tmp_path, monkeypatch):
     class Impatient(TinyWorld):
         def film(self, sample):
             if len(self.filmed) == stop_after - 1:
-                os.kill(os.getpid(), __import__('signal').SIGTERM)    # as Ctrl-C
+                os.kill(os.getpid(), signal.SIGTERM)
             return super().film(sample)
 
     monkeypatch.setattr(run, 'ClipWorld', Impatient)
@@ -152,6 +153,17 @@ def test_a_stopped_run_is_continued(tmp_path, monkeypatch):
     assert all(torch.equal(two[0][k], two[1][k]) for k in two[0])
     hardware = read_meta(tmp_path / 'a' / 'test.safetensors').training['hardware']
     assert len(hardware) == 1
+
+
+def test_only_a_second_ctrl_c_ends_at_once():
+    before = signal.getsignal(signal.SIGTERM)
+    with tool.stop_on_signal() as asked:
+        for kind in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), kind)
+        assert asked == [signal.SIGTERM, signal.SIGTERM, signal.SIGINT]
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize(('words', 'said'), [

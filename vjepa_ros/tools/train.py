@@ -247,14 +247,15 @@ class Screen:
 
 
 @contextmanager
-def stop_on_signal() -> Iterator[list[bool]]:
+def stop_on_signal() -> Iterator[list[int]]:
     """A list that fills when the user or the system asks to end (Ctrl-C, SIGTERM)."""
-    asked: list[bool] = []
+    asked: list[int] = []
 
     def handler(number: int, frame: FrameType | None) -> None:
-        if asked:
-            raise KeyboardInterrupt      # the second time at once
-        asked.append(True)
+        # A second Ctrl-C ends at once. SIGTERM may well come twice: torchrun passes it on.
+        if number == signal.SIGINT and number in asked:
+            raise KeyboardInterrupt
+        asked.append(number)
 
     before = {s: signal.signal(s, handler) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
