@@ -302,7 +302,8 @@ def test_each_ros_has_an_environment_of_its_own(make, sourced, distro, venv, ros
     text = make('-n', 'test', *([f'DISTRO={distro}'] if distro else []), ROS_DISTRO=sourced)
     assert f'make_env.py {venv} --ros {ros}' in text
     assert f'{venv}/bin/python -m pytest' in text
-    assert ('-m ros' in text) == bool(distro)
+    assert '-m ros' in text
+    assert ("-m 'not ros'" in text) == (not distro)
 
 
 def test_an_unknown_distro_is_refused_with_the_known_ones(make):
