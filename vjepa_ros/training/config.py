@@ -14,7 +14,7 @@ PRECISIONS = ('auto', 'fp32', 'bf16')
 OPTIMIZERS = ('adamw', 'muon')
 # May differ when a run is continued: they decide how and where it runs, not what it computes.
 FREE = ('out', 'device', 'precision', 'compile', 'compile_world', 'workers', 'stop_after',
-        'checkpoint_s', 'held_out_clips', 'calibration_clips', 'progress_s')
+        'checkpoint_s', 'held_out_clips', 'calibration_clips', 'progress_s', 'reuse')
 
 
 @dataclass(frozen=True)
