@@ -118,7 +118,7 @@ class TestMuon:
             optimizer.step()
             optimizer.zero_grad()
             losses.append(loss.item())
-        assert losses[-1] < 0.1 * losses[0]
+        assert losses[-1] < 0.2 * losses[0]
 
 
 class TestTogether:
