@@ -209,9 +209,13 @@ def _check_backbone(path: Path, meta: BundleMeta, report: WeightsReport) -> None
 
 def _build(path: Path, state: State, variant: Variant) -> Heads:
     first = state.get('dense.1.weight')
-    with torch.device('meta'):
-        heads = Heads(variant.dim, first.shape[0] if first is not None and first.ndim else None)
-    problem = differences(heads.state_dict(), state)
+    width = first.shape[0] if first is not None and first.ndim else None
+    try:
+        with torch.device('meta'):
+            heads = Heads(variant.dim, width)
+        problem = differences(heads.state_dict(), state)
+    except ValueError as error:
+        problem = str(error)
     if problem:
         raise WeightsError(f"heads file '{path}' does not fit model size '{variant.name}': "
                            f'{problem}; train the heads anew')

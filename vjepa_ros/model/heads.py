@@ -160,7 +160,7 @@ class Heads(nn.Module):
         if features.ndim != 5 or features.shape[1] < 2 or features.shape[-1] != self.dim:
             raise ValueError(f'features are {tuple(features.shape)}, but must be '
                              f"(B, T', Hp, Wp, {self.dim}) with at least 2 tubelets")
-        with _full_precision(features.device):
+        with full_precision(features.device):
             x = features.float()
             known = self.dense[:-1](torch.cat((x[:, -1], x[:, -2]), dim=-1))  # B Hp Wp hidden
             expansion, spread, moving, course = self.dense[-1](known).unbind(-1)
@@ -222,7 +222,7 @@ def clearance_cdf(logits: Tensor, metres: Tensor) -> Tensor:
     return CLEARANCE.cumulative(logits.float().softmax(-1), metres)
 
 
-def _full_precision(device: torch.device) -> AbstractContextManager:
+def full_precision(device: torch.device) -> AbstractContextManager:
     """Float32 also where training has switched to half precision."""
     if device.type in ('cpu', 'cuda'):
         return torch.autocast(device.type, enabled=False)

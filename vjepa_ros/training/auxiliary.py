@@ -10,11 +10,10 @@ B clips, Hp x Wp patches.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vjepa_ros.model.heads import CONTACT_BINS, contact_bin
+from vjepa_ros.model.heads import CONTACT_BINS, contact_bin, full_precision
 from vjepa_ros.training.losses import masked_mean
 from vjepa_ros.training.targets import Targets
 
@@ -46,7 +45,7 @@ class Auxiliary(nn.Module):
         targets : Targets
             Their dense fields in the same (B, Hp, Wp).
         """
-        with torch.autocast(known.device.type, enabled=False):
+        with full_precision(known.device):
             said = self.read(known.float())
         bins, (depth, right, down) = said[..., :-3], said[..., -3:].unbind(-1)
         when = contact_bin(targets.enter_s / targets.interval_s[:, None, None])

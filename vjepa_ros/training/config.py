@@ -42,7 +42,7 @@ class TrainConfig:
     image_sizes, tokens_kept : str
         A value, or values with shares of the run, see `Phases.parse`.
     lr, weight_decay, warmup, clip_norm, average : float
-        Of AdamW, the schedule and the moving average of the weights.
+        Of the optimiser, the schedule and the moving average of the weights.
     device, precision : str
         auto, cpu, cuda, cuda:N; auto, fp32, bf16 (of the matrix products while training).
     compile, compile_world : bool
