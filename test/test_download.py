@@ -146,6 +146,20 @@ def test_the_command_shows_where_the_file_is_and_its_checksum(server, tmp_path, 
     assert hashlib.sha256(CONTENT).hexdigest() in text
 
 
+def test_the_sizes_of_all_published_files_are_asked_for(server, capsys, monkeypatch):
+    from vjepa_ros.tools import download_weights
+    monkeypatch.setattr(download_weights, 'BASE_URL', server)
+    monkeypatch.setattr(download_weights, 'PUBLISHED', {'vitl': ('vitl.pt', '2.0 large')})
+    assert cli.main(['download', '--sizes']) == 0
+    assert capsys.readouterr().out == '    0.01 GB  vitl: 2.0 large\n'
+    monkeypatch.setattr(download_weights, 'BASE_URL', 'http://127.0.0.1:1/')
+    assert cli.main(['download', '--sizes']) == 1
+    assert 'check the network' in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(['download'])
+    assert 'NAME' in capsys.readouterr().err
+
+
 def test_an_unknown_name_is_refused_with_those_there_are(capsys):
     assert cli.main(['download', 'vitx']) == 1
     text = ' '.join(capsys.readouterr().err.split())
