@@ -15,7 +15,10 @@ from checkpoints import hugging_face_names
 from golden import cases
 from golden.cases import fill, noise, some_tokens
 
+from vjepa_ros.model.checkpoint import load_encoder
 from vjepa_ros.model.classifier import Classifier
+from vjepa_ros.model.contents import load_network
+from vjepa_ros.model.convert import convert
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.predictor import Predictor
 from vjepa_ros.model.variants import Variant, find_variant
@@ -178,3 +181,35 @@ def test_class_scores_are_the_same_with_their_heads_and_epsilon():
     published = Classifier(128, 7).requires_grad_(False)
     published.load_state_dict(state)
     assert error(published(encoder(clip))['class'], expected) > 1e-3
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+def equal(first, second):
+    return first.keys() == second.keys() and all(
+        torch.equal(value, second[key]) for key, value in first.items())
+
+
+@torch.inference_mode()
+def test_we_read_the_files_of_the_library_and_it_reads_ours(tmp_path):
+    kind = vjepa2.VJEPA2ForVideoClassification
+    tiny = find_variant('tiny')
+    model = fill(built(kind, tiny, 64, 4, num_labels=7))
+    model.save_pretrained(tmp_path / 'theirs')
+    encoder, report = load_encoder('tiny', weights=tmp_path / 'theirs')
+    assert (report.layout, report.profile.image_size, report.profile.num_frames) == (
+        'Hugging Face', 64, 4)
+    clip = clip_of(4, 64)
+    assert error(encoder(clip).flatten(1, 3), features(model.vjepa2.encoder, clip)) < TOLERANCE
+    predictor, _ = load_network(tmp_path / 'theirs', 'predictor')
+    assert predictor.predictor_blocks[0].attn.heads == 3
+    probe, _ = load_network(tmp_path / 'theirs', 'probe', heads=tiny.heads)
+    logits = model(clip.transpose(1, 2)).logits
+    assert error(probe(encoder(clip))['class'], logits) < 1e-3  # but for its epsilon
+
+    convert(tmp_path / 'theirs', tmp_path / 'ours.safetensors')
+    convert(tmp_path / 'ours.safetensors', tmp_path / 'back', 'huggingface')
+    again, found = kind.from_pretrained(tmp_path / 'back', output_loading_info=True)
+    assert not any(found.values()), found
+    assert equal(again.state_dict(), model.state_dict())
+    assert error(again(clip.transpose(1, 2)).logits, logits) < TOLERANCE
