@@ -131,6 +131,13 @@ def test_nothing_is_overwritten(tmp_path):
         convert(path, tmp_path / 'none' / 'b')
 
 
+@pytest.mark.parametrize('option', ['layout', 'dtype'])
+def test_options_that_do_not_exist_are_refused(tmp_path, option):
+    with pytest.raises(WeightsError, match=rf"^{option} is 'magic', but must be one of \w+, \w+"):
+        convert(ours(tmp_path / 'a.safetensors'), tmp_path / 'b', **{option: 'magic'})
+    assert not (tmp_path / 'b').exists()
+
+
 # -- the other networks ---------------------------------------------------------------------------
 
 def test_predictors_probes_and_collision_heads_are_loaded(tmp_path):
@@ -234,7 +241,7 @@ def test_inspect_names_what_is_missing_and_fails(tmp_path, capsys, monkeypatch):
     text = capsys.readouterr().out
     assert 'encoder: 16 missing: blocks.3.attn.proj.bias' in text
     assert all(key in text for key in (*lost, 'statistics'))
-    with pytest.raises(WeightsError, match=r'blocks\.3\.norm2\.weight, …: `vjepa-ros inspect` '):
+    with pytest.raises(WeightsError, match=r'blocks\.3\.norm2\.weight, …\).*`vjepa-ros inspect`'):
         load_encoder('tiny', weights=tmp_path / 'a.pt')
 
 

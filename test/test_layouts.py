@@ -222,6 +222,9 @@ def test_each_way_a_checkpoint_can_be_wrong_is_told_apart(tmp_path, content, pro
 
 
 def test_an_encoder_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+    with pytest.raises(WeightsError, match=r"no 'ema_encoder', but an encoder without a name; set "
+                                           "`weights_part` to 'auto'"):
+        load_encoder('tiny', weights=saved(tmp_path / 'a.pt', STATE), weights_part='ema_encoder')
     path = checkpoints.meta_ac(tmp_path / 'ac.pt', STATE)
     with pytest.raises(WeightsError, match=r"no 'ema_encoder', but: 'encoder'.*`weights_part`"):
         load_encoder('tiny', weights=path, weights_part='ema_encoder')

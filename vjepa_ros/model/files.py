@@ -50,17 +50,19 @@ def compare(want: Mapping[str, Shaped], found: Mapping[str, Shaped]
                    for key in want.keys() & found.keys() if found[key].shape != want[key].shape))
 
 
-def differences(want: Mapping[str, Shaped], found: Mapping[str, Shaped]) -> str:
-    """What keeps `found` from filling `want`, in words; '' when it fits."""
+def differences(want: Mapping[str, Shaped], found: Mapping[str, Shaped], limit: int = LISTED
+                ) -> str:
+    """What keeps `found` from filling `want`, in words with so many names; '' when it fits."""
     problems = compare(want, found)
     if not any(problems):
         return ''
-    return '; '.join(map(_listing, ('missing', 'unexpected', 'wrong shape'), problems))
+    return '; '.join(f'{len(items)} {what}' + _names(items, limit) for what, items
+                     in zip(('missing', 'unexpected', 'wrong shape'), problems, strict=True))
 
 
-def _listing(what: str, items: list[str]) -> str:
-    more = ', …: `vjepa-ros inspect` lists all' if len(items) > LISTED else ''
-    return f'{len(items)} {what}' + (f' ({", ".join(items[:LISTED])}{more})' if items else '')
+def _names(items: list[str], limit: int) -> str:
+    more = ', …' if len(items) > limit else ''
+    return f' ({", ".join(items[:limit])}{more})' if items else ''
 
 
 def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
