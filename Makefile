@@ -37,6 +37,8 @@ endif
 
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready-$(ROS)
+# What only tests need, and only those that do not start nodes.
+TESTED := $(VENV)/.with-test
 
 # What `make evaluate` plays from DATA, with what is known of those that bring no labels.
 RECORDINGS := himax_2 himax_10 kitti_street euroc_still::still motorway.mp4::negative \
@@ -60,10 +62,16 @@ env: $(READY) ## create or update .venv; all other commands do it when needed
 $(READY): setup.py requirements/make_env.py $(wildcard requirements/*.txt)
 	@python3 requirements/make_env.py $(VENV) --ros $(ROS) $(if $(PYTHON),--python $(PYTHON))
 
+$(TESTED): $(READY) requirements/test.txt
+	@echo 'Adding requirements/test.txt to $(VENV)'
+	@$(PY) -m pip install --no-input --disable-pip-version-check -qq -r requirements/test.txt \
+	  $$(! test -f $(VENV)/constraints.txt || echo -c $(VENV)/constraints.txt)
+	@touch $@
+
 demo: $(READY) ## run camera and node together and write demo_output/report.html
 	@$(PY) -m vjepa_ros.tools.cli demo $(if $(SOURCE),--source '$(SOURCE)') $(ARGS)
 
-test: $(READY) ## run the tests; with DISTRO=jazzy the ROS tests on Jazzy
+test: $(READY) $(if $(DISTRO),,$(TESTED)) ## run the tests; with DISTRO=jazzy the ROS tests on Jazzy
 # In parallel but for those that run nodes against the clock; code 5 says that ARGS chose none of a kind.
 	@$(if $(DISTRO),,$(PY) -m pytest -m 'not ros' -n auto --maxprocesses 8 --dist loadfile $(ARGS) || [ $$? = 5 ])
 	@$(PY) -m pytest -m ros $(ARGS) || [ $$? = 5 ]
