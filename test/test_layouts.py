@@ -320,7 +320,7 @@ def test_loading_takes_little_more_memory_than_the_encoder_itself(tmp_path):
     theirs = folder(tmp_path / 'model', prefixed(hugging_face_names(state), 'encoder.')
                     | prefixed(rest, 'predictor.'))
     done = subprocess.run([sys.executable, '-c', PEAK, str(meta), str(theirs)], cwd=tmp_path,
-                          text=True, capture_output=True, timeout=120,
+                          text=True, capture_output=True, timeout=400,
                           env=os.environ | {'PYTHONPATH': str(cases.FOLDER.parents[1])})
     assert done.returncode == 0, done.stderr
     ratios = [float(line) for line in done.stdout.split()]
