@@ -214,10 +214,18 @@ class Node:
             f'{len(got)} of {count} messages in {timeout} s\n{self.process.output}')
         return got
 
-    def assess(self, camera: str = 'camera', timeout: float = ANSWER_S) -> Assessment:
-        """The next assessment of a camera."""
+    def assess(self, camera: str = 'camera', since_ns: int | None = None) -> Assessment:
+        """An assessment of a clip that was taken as a whole after this call (or that stamp)."""
+        since = now_ns() if since_ns is None else since_ns
+
+        def newest() -> Assessment | None:
+            seen = read.assessment(got[-1], camera) if got else None
+            return seen if seen and seen.stamp_ns - seen.clip_span_s * NS > since else None
+
         with self.listen('assessment', camera) as got:
-            return read.assessment(self.next(got, timeout=timeout)[-1], camera)
+            found = self.ros.spin_until(newest, ANSWER_S)
+        assert found, f'{len(got)} results\n{self.process.output}'
+        return found
 
     # -- diagnostics -----------------------------------------------------------------------
 

@@ -79,6 +79,7 @@ def test_the_demo_plays_the_scene_over_dds_and_writes_everything(tmp_path):
     assert 'Traceback' not in text
 
 
+@pytest.mark.any_distro
 def test_the_demo_takes_the_truth_of_a_recording_from_its_labels(tmp_path):
     from vjepa_ros.world.approach import ApproachScene
 
@@ -99,6 +100,7 @@ def test_the_demo_takes_the_truth_of_a_recording_from_its_labels(tmp_path):
     assert summary['ttc_judged'] >= 3
 
 
+@pytest.mark.any_distro
 def test_weights_that_do_not_exist_end_the_demo_with_the_reason(tmp_path):
     out, log = tmp_path / 'out', tmp_path / 'log'
     demo = start_demo(out, '--weights', 'nowhere.safetensors')
@@ -109,6 +111,7 @@ def test_weights_that_do_not_exist_end_the_demo_with_the_reason(tmp_path):
     assert not (out / 'summary.json').exists()
 
 
+@pytest.mark.any_distro
 @pytest.mark.parametrize('victim', ['vjepa_ros.ros.main', 'vjepa_ros.ros.recorder'])
 def test_a_killed_child_ends_the_demo_with_its_log_and_nothing_is_left(victim, tmp_path):
     out, log = tmp_path / 'out', tmp_path / 'log'

@@ -128,6 +128,7 @@ def test_an_incompatible_publisher_is_named_once_with_the_remedy(ros, policy, va
 
 # -- transports -----------------------------------------------------------------------------------
 
+@pytest.mark.any_distro
 def test_raw_and_compressed_give_the_same_result(ros):
     topics = {'a/image_raw': Image, 'b/image_raw/compressed': CompressedImage,
               'c/image_raw': Image}
@@ -197,6 +198,7 @@ def test_camera_info_replaces_the_assumed_intrinsics(again):
         assert scaled.k[2] == pytest.approx(80.0 / 40 - 0.5, abs=0.02)
 
 
+@pytest.mark.any_distro
 @pytest.mark.parametrize('k', [[0.0] * 9, [float('nan')] * 9])
 def test_camera_info_of_an_uncalibrated_camera_is_not_used(shared, k):
     info = CameraInfo(width=160, height=120, k=k)
@@ -247,6 +249,7 @@ def test_a_camera_process_that_is_killed_and_started_again_is_read_again(again):
     assert again.state == 'active'
 
 
+@pytest.mark.any_distro
 def test_nothing_is_said_before_the_clip_is_full(again):
     again.begin_anew(num_frames=8, clip_fps=5.0, no_frame_timeout=0.1)
     topics = ('assessment', 'time_to_contact', 'motion_score', 'obstacles', 'looming_map',
@@ -293,6 +296,7 @@ def corrupt(what: str) -> CompressedImage:
     return msg
 
 
+@pytest.mark.any_distro
 def test_malformed_images_are_counted_and_named_once_per_kind_and_the_node_goes_on(again):
     faults = {'short data': 'bad size', 'zero size': 'bad size', 'huge size': 'bad size',
               'small step': 'bad size', 'no data': 'bad size',
@@ -318,6 +322,7 @@ def test_malformed_images_are_counted_and_named_once_per_kind_and_the_node_goes_
         assert node.values('model')['errors'] == '0'
 
 
+@pytest.mark.any_distro
 def test_corrupt_files_are_counted_and_named_once_per_kind_and_the_node_goes_on(again):
     since = again.written
     again.begin_anew(hand__transport='compressed')
@@ -341,6 +346,7 @@ def test_corrupt_files_are_counted_and_named_once_per_kind_and_the_node_goes_on(
         assert node.values('model')['errors'] == '0'
 
 
+@pytest.mark.any_distro
 @pytest.mark.parametrize('size', [(1, 1), (7, 5), (16, 600), (640, 8), (33, 17)])
 def test_an_image_of_any_size_is_served(shared, size):
     rgb = texture((max(size[0], 64), max(size[1], 64)))[:size[1], :size[0]]
@@ -354,6 +360,7 @@ def test_an_image_of_any_size_is_served(shared, size):
 HAND = 'camera hand'
 
 
+@pytest.mark.any_distro
 def test_a_bag_that_loops_starts_a_new_clip_and_is_counted(shared, hand):
     start = now_ns() - 2 * NS
     before = counts(shared, 'resets.time_backwards', HAND)
@@ -367,6 +374,7 @@ def test_a_bag_that_loops_starts_a_new_clip_and_is_counted(shared, hand):
     shared.wait_for(HAND, lambda v: int(v.get('resets.time_backwards', 0)) >= before + 2)
 
 
+@pytest.mark.any_distro
 def test_a_gap_starts_a_new_clip_and_is_counted(shared, hand):
     start = now_ns()
     later = start + 10 * NS
@@ -381,6 +389,7 @@ def test_a_gap_starts_a_new_clip_and_is_counted(shared, hand):
     assert counts(shared, 'resets.gap', HAND) == before + 1
 
 
+@pytest.mark.any_distro
 def test_a_change_of_resolution_or_frame_starts_a_new_clip(shared, hand):
     start = now_ns() + 20 * NS
     large = raw(still((200, 150)))
@@ -399,6 +408,7 @@ def test_a_change_of_resolution_or_frame_starts_a_new_clip(shared, hand):
         assert counts(shared, key, HAND) == count + 1
 
 
+@pytest.mark.any_distro
 def test_images_without_a_stamp_take_their_arrival_and_are_named_once(again):
     since = again.written
     again.begin_anew()
@@ -414,6 +424,7 @@ def test_images_without_a_stamp_take_their_arrival_and_are_named_once(again):
 
 # -- several cameras ------------------------------------------------------------------------------
 
+@pytest.mark.any_distro
 def test_cameras_of_different_size_and_rate_are_all_served(again):
     again.begin_anew(cameras=['front', 'rear/left'])
     ros, node = again.ros, again
@@ -432,6 +443,7 @@ def test_cameras_of_different_size_and_rate_are_all_served(again):
         assert not all(Quality.SLOW_CAMERA in a.flags for a in quick)
 
 
+@pytest.mark.any_distro
 def test_one_silent_camera_does_not_hold_up_the_others(again):
     again.begin_anew(cameras=['alive', 'dead'])
     ros, node = again.ros, again
@@ -441,6 +453,7 @@ def test_one_silent_camera_does_not_hold_up_the_others(again):
         assert not silent
 
 
+@pytest.mark.any_distro
 def test_a_camera_that_sends_only_rubbish_does_not_hold_up_the_others(again):
     again.begin_anew()
     with Camera(again.ros, 'hand/image_raw', make=lambda rgb: bad('short data'), qos=EXACT), \
@@ -464,6 +477,7 @@ def test_inputs_can_be_remapped_and_live_in_a_namespace(ros):
         assert node.report('camera camera').name == 'robot/eyes: camera camera'
 
 
+@pytest.mark.any_distro
 @pytest.mark.parametrize('stamp', [lambda i: i * PERIOD - 10 * NS,
                                    lambda i: (2**31 - 100) * NS + i * PERIOD],
                          ids=['negative', 'in the far future'])
@@ -517,18 +531,19 @@ def test_simulated_time_and_its_jump_back(ros):
 def test_without_a_clock_simulated_time_leaves_the_age_unknown(ros):
     with node_running(ros, autostart=True, use_sim_time=True) as node, \
             Camera(ros, stamp=lambda i: 5 * NS + i * NS // 30):
-        seen = node.assess()
+        seen = node.assess(since_ns=0)
         assert np.isnan(seen.timings['latency'])
         assert Quality.STALE not in seen.flags
         assert node.values('model')['errors'] == '0'
 
 
+@pytest.mark.any_distro
 def test_old_frames_by_the_clock_are_stale_and_the_remedy_is_named(again):
     since = again.written
     again.begin_anew()
     ros, node = again.ros, again
     with Camera(ros, stamp=lambda i: 1_000_000_000 * NS + i * NS // 30):
-        seen = node.assess()
+        seen = node.assess(since_ns=0)
         assert Quality.STALE in seen.flags
         assert seen.level == 255
         log = node.wait_for_log('by this node', since)

@@ -230,6 +230,7 @@ def test_configure_fails_with_reason_and_works_once_the_cause_is_gone(unconfigur
     node.do('cleanup')
 
 
+@pytest.mark.any_distro
 def test_a_file_that_holds_no_weights_is_refused_by_name(unconfigured, tmp_path):
     node = unconfigured
     path = tmp_path / 'broken.safetensors'

@@ -182,6 +182,7 @@ def test_a_threshold_acts_on_the_next_result(shared):
         assert levels_after(0.3) == {Level.CLEAR}
 
 
+@pytest.mark.any_distro
 def test_learned_looming_without_heads_is_geometric_and_the_node_says_so(shared):
     since = shared.written
     shared.set(looming__method='learned')
@@ -193,6 +194,7 @@ def test_learned_looming_without_heads_is_geometric_and_the_node_says_so(shared)
     assert 'there are no heads' not in shared.report('model').message
 
 
+@pytest.mark.any_distro
 @pytest.mark.parametrize(('how', 'height'), [('all', 8), ('mean', 4), ('last', 4)])
 def test_the_reduction_of_features_acts_on_the_next_result(shared, how, height):
     shared.set(features__reduce=how)
@@ -201,6 +203,7 @@ def test_the_reduction_of_features_acts_on_the_next_result(shared, how, height):
         assert read.features(got[-1]).shape == (height, 4, 192)
 
 
+@pytest.mark.any_distro
 def test_the_width_of_the_overlay_acts_on_the_next_result(shared):
     for width in (800, 640):
         shared.set(overlay__width=width)
@@ -262,6 +265,7 @@ class Steady:
         return self.got[before:]
 
 
+@pytest.mark.any_distro
 @pytest.mark.parametrize('change', CHANGES)
 def test_a_structural_change_does_not_interrupt_the_results(again, change):
     again.begin_anew()
@@ -293,6 +297,7 @@ def test_the_old_model_serves_while_the_new_one_loads(again):
         again.wait_for('model', lambda v: v['model'] == 'small')
 
 
+@pytest.mark.any_distro
 def test_many_structural_changes_leave_nothing_behind(restored):
     with restored.listen('assessment') as got:
         threads, memory = [], []
@@ -310,6 +315,7 @@ def test_many_structural_changes_leave_nothing_behind(restored):
     assert memory[-1] - memory[2] < 15.0, memory
 
 
+@pytest.mark.any_distro
 def test_a_failed_change_leaves_the_old_model_serving_and_says_why(again):
     again.begin_anew()
     with Steady(again) as steady:
@@ -332,6 +338,7 @@ def test_a_failed_change_leaves_the_old_model_serving_and_says_why(again):
         steady.results(3)
 
 
+@pytest.mark.any_distro
 def test_a_change_taken_back_while_it_loads_has_no_effect(again):
     again.begin_anew()
     since = again.written
@@ -346,6 +353,7 @@ def test_a_change_taken_back_while_it_loads_has_no_effect(again):
         assert 'now serving' not in again.process.output[since:]
 
 
+@pytest.mark.any_distro
 def test_the_newest_of_many_changes_wins_and_live_ones_load_nothing(again):
     again.begin_anew()
     with Steady(again, 'features') as steady:
@@ -366,6 +374,7 @@ def test_the_newest_of_many_changes_wins_and_live_ones_load_nothing(again):
         assert again.values('model')['model_change'] == 'none'
 
 
+@pytest.mark.any_distro
 def test_a_change_is_adopted_although_one_camera_is_dead(again):
     again.begin_anew(cameras=['alive', 'dying'])
     ros = again.ros
@@ -395,6 +404,7 @@ def test_cameras_can_change_between_two_configures(again):
         assert again.values('camera side')['transport'] == 'raw'
 
 
+@pytest.mark.any_distro
 def test_a_structural_change_while_inactive_is_in_force_when_active_again(again):
     again.begin_anew()
     with Camera(again.ros), again.listen('motion_map') as got:

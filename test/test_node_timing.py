@@ -18,7 +18,7 @@ from ros_harness import ros_session
 from vjepa_ros.perception.assessment import Quality
 from vjepa_ros.ros import read
 
-pytestmark = pytest.mark.ros
+pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
 ENCODE_S = 1.2
 
