@@ -41,22 +41,22 @@ def slow_down(encode_s: float, folder: Path, how: str) -> None:
     """Let forward passes take at least so long, and end neither them nor loads that are held."""
     run, load = Engine.run, Engine.load
 
-    def held(what: str) -> bool:
-        return (folder / what).exists()
+    def hold(what: str, text: str) -> None:
+        if (folder / what).exists():
+            log.info(text)
+            end = time.monotonic() + HOLD_AT_MOST_S
+            work_while(lambda: (folder / what).exists() and time.monotonic() < end, how)
 
     def slow_run(self: Engine, clips: Sequence[np.ndarray], features: bool = True) -> list[Output]:
         start = time.monotonic()
         outputs = run(self, clips, features)
-        if held('encode'):
-            log.info('an inference is held')
-        work_while(lambda: time.monotonic() < start + encode_s or (
-            held('encode') and time.monotonic() < start + HOLD_AT_MOST_S), how)
+        work_while(lambda: time.monotonic() < start + encode_s, how)
+        hold('encode', 'an inference is held')
         return outputs
 
     def slow_load(config: EngineConfig) -> Engine:
         log.info('loading begins')
-        end = time.monotonic() + HOLD_AT_MOST_S
-        work_while(lambda: held('load') and time.monotonic() < end, how)
+        hold('load', 'a load is held')
         return load(config)
 
     Engine.run = slow_run

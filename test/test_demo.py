@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -73,7 +74,10 @@ def test_the_demo_plays_the_scene_over_dds_and_writes_everything(tmp_path):
         capture = cv2.VideoCapture(str(video))
         seconds = capture.get(cv2.CAP_PROP_FRAME_COUNT) / capture.get(cv2.CAP_PROP_FPS)
         capture.release()
-        assert 8 < seconds < 18
+        # As long as it really was, which on a slow machine is longer than what was asked for.
+        played = float(re.search(r'talked over DDS for ([\d.]+) s', page)[1])
+        assert played > 8
+        assert seconds == pytest.approx(played, rel=0.3)
     text = log.read_text()
     assert 'report.html' in text and 'UNTRAINED' in text
     assert 'Traceback' not in text
