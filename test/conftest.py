@@ -14,6 +14,14 @@ SHARED = Path(os.environ.get('VJEPA_ROS_SHARED',
                              Path(__file__).resolve().parents[2] / 'shared' / 'data'))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Pass over modules without ROS tests where only such are asked for: reading takes long."""
+    wanted = config.option.markexpr.startswith('ros')
+    if wanted and collection_path.match('test_*.py'):
+        return 'mark.ros' not in collection_path.read_text(encoding='utf-8') or None
+    return None
+
+
 @pytest.fixture(scope='session')
 def shared_data() -> Path:
     """Folder of the real recordings that live beside the repository (skips when absent)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -37,9 +38,11 @@ from vjepa_ros.perception.assessment import Assessment
 from vjepa_ros.ros import convert, read
 
 NODE = 'vjepa_ros.ros.main'
-# Small and quick: results come 0.3 s after the first frame.
+# Small and quick: results come 0.3 s after the first frame. On a busy machine they may come late
+# without being taken for stale.
 SMALL = {'weights': 'random', 'allow_random_weights': True, 'num_frames': 4, 'image_size': 64,
-         'clip_fps': 10.0, 'device': 'cpu', 'max_rate': 60.0, 'no_frame_timeout': 30.0}
+         'clip_fps': 10.0, 'device': 'cpu', 'max_rate': 60.0, 'no_frame_timeout': 30.0,
+         'max_frame_age': 60.0}
 KINDS = {'motion_score': Float32, 'obstacle_score': Float32, 'collision_probability': Float32,
          'time_to_contact': Float32, 'assessment': PointCloud2, 'obstacles': PointCloud2,
          'motion_map': Image, 'moving_map': Image, 'looming_map': Image, 'map_info': CameraInfo,
@@ -56,15 +59,23 @@ SERVICES = {'change_state': ChangeState, 'get_state': GetState, 'set_parameters'
             'set_parameters_atomically': SetParametersAtomically,
             'get_parameters': GetParameters, 'list_parameters': ListParameters,
             'describe_parameters': DescribeParameters, 'reset': Trigger, 'calibrate': Trigger}
-START_S = 60.0           # a process that imports PyTorch on a busy machine
+# How long to wait for what must come: far longer than it takes anywhere, for only a failure costs
+# this time. A process that imports PyTorch, and an answer or result of one that runs.
+START_S = 180.0
+ANSWER_S = 90.0
 NS = 1_000_000_000
 
 
-def limit(seconds: float) -> float:
-    """A limit promised for a machine with a core to spare, stretched by how overloaded it is."""
-    load = Path('/proc/loadavg').read_text().split()
-    busy = max(float(load[0]), float(load[3].split('/')[0]))
-    return seconds * max(1.0, busy / (os.cpu_count() or 1))
+class Heard(list):
+    """Messages of a topic, and in `sent_ns` when they were published."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent_ns: list[int] = []
+
+    def take(self, msg: Any, info: Mapping[str, int]) -> None:
+        self.sent_ns.append(info['source_timestamp'])
+        self.append(msg)
 
 
 class Node:
@@ -99,7 +110,7 @@ class Node:
 
     # -- services --------------------------------------------------------------------------
 
-    def ask(self, service: str, request: Any = None, timeout: float = 20.0) -> Any:
+    def ask(self, service: str, request: Any = None, timeout: float = ANSWER_S) -> Any:
         """Call a service of the node."""
         if not self._met:
             self._meet()
@@ -116,13 +127,13 @@ class Node:
 
     def _meet(self) -> None:
         """Ask until there is an answer: a server drops answers to clients it has not yet found."""
-        for _ in range(20):
+        for _ in range(round(START_S)):
             if self.ros.spin_until(self._call('get_state').done, 1.0):
                 self._met = True
                 return
         raise AssertionError(f'the node does not answer\n{self.process.output}')
 
-    def change(self, transition: str, timeout: float = 60.0) -> bool:
+    def change(self, transition: str, timeout: float = START_S) -> bool:
         """Request a transition; whether it succeeded."""
         request = ChangeState.Request(transition=Transition(id=TRANSITIONS[transition]))
         return self.ask('change_state', request, timeout).success
@@ -174,76 +185,95 @@ class Node:
     # -- topics ----------------------------------------------------------------------------
 
     @contextmanager
-    def listen(self, topic: str, camera: str = 'camera') -> Iterator[list[Any]]:
+    def listen(self, topic: str, camera: str = 'camera') -> Iterator[Heard]:
         """Subscribe to an output; the list fills with what arrives."""
-        got: list[Any] = []
+        got = Heard()
         subscription = self.ros.node.create_subscription(
-            KINDS[topic], f'{self.name}/{camera}/{topic}', got.append, 50)
+            KINDS[topic], f'{self.name}/{camera}/{topic}', got.take, 50)
         try:
             yield got
         finally:
             self.ros.node.destroy_subscription(subscription)
 
-    def next(self, got: list[Any], count: int = 1, timeout: float = 30.0) -> list[Any]:
+    def wait_until_heard(self, camera: str = 'camera') -> None:
+        """Wait until the node has found all subscriptions; its camera must be silent or send.
+
+        Who subscribes last is found last, and the overlay comes without images, too.
+        """
+        with self.listen('overlay', camera) as pictures:
+            self.some(pictures)
+
+    def next(self, got: list[Any], count: int = 1, timeout: float = ANSWER_S) -> list[Any]:
         """Wait for messages beyond those in the list; the new ones."""
         have = len(got)
         return self.some(got, have + count, timeout)[have:]
 
-    def some(self, got: list[Any], count: int = 1, timeout: float = 30.0) -> list[Any]:
+    def some(self, got: list[Any], count: int = 1, timeout: float = ANSWER_S) -> list[Any]:
         """Wait until a list holds so many messages; all of them."""
         assert self.ros.spin_until(lambda: len(got) >= count, timeout), (
             f'{len(got)} of {count} messages in {timeout} s\n{self.process.output}')
         return got
 
-    def assess(self, camera: str = 'camera', timeout: float = 30.0) -> Assessment:
-        """The next assessment of a camera."""
+    def assess(self, camera: str = 'camera', since_ns: int | None = None) -> Assessment:
+        """An assessment of a clip that was taken as a whole after this call (or that stamp)."""
+        since = now_ns() if since_ns is None else since_ns
+
+        def newest() -> Assessment | None:
+            seen = read.assessment(got[-1], camera) if got else None
+            return seen if seen and seen.stamp_ns - seen.clip_span_s * NS > since else None
+
         with self.listen('assessment', camera) as got:
-            return read.assessment(self.next(got, timeout=timeout)[-1], camera)
+            found = self.ros.spin_until(newest, ANSWER_S)
+        assert found, f'{len(got)} results\n{self.process.output}'
+        return found
 
     # -- diagnostics -----------------------------------------------------------------------
 
-    def report(self, part: str = 'model') -> DiagnosticStatus:
-        """A status that was made after this call."""
+    def wait_for_status(self, part: str, test: Callable[[DiagnosticStatus], Any],
+                        timeout: float = ANSWER_S) -> DiagnosticStatus:
+        """Wait until a status that was made after this call passes a test."""
         before, asked = self.report_count, now_ns()
-        # The second one to come is newer in any case, also when the node has another clock.
-        assert self.ros.spin_until(lambda: self.report_count >= before + 2 or (
-            self.report_count > before and self.report_stamp > asked), 20.0), (
-            f'no diagnostics\n{self.process.output}')
-        return self.reports[part]
 
-    def values(self, part: str = 'camera camera') -> dict[str, str]:
-        """Values of a status that was made after this call."""
-        return {v.key: v.value for v in self.report(part).values}
-
-    def wait_for(self, part: str, test: Callable[[dict[str, str]], Any],
-                 timeout: float = 30.0) -> dict[str, str]:
-        """Wait until the values of a status pass a test."""
-        def passed() -> dict[str, str] | None:
-            if part not in self.reports:
-                return None
-            values = {v.key: v.value for v in self.reports[part].values}
-            return values if test(values) else None
+        def passed() -> DiagnosticStatus | None:
+            if abs(self.report_stamp - asked) < 3600 * NS:
+                new = self.report_stamp > asked
+            else:                # the node has another clock: the second one to come is newer
+                new = self.report_count >= before + 2
+            status = self.reports.get(part)
+            return status if new and status is not None and test(status) else None
 
         found = self.ros.spin_until(passed, timeout)
         assert found, f'{self.reports.get(part)}\n{self.process.output}'
         return found
+
+    def report(self, part: str = 'model') -> DiagnosticStatus:
+        """A status that was made after this call."""
+        return self.wait_for_status(part, lambda status: True)
+
+    def wait_for(self, part: str, test: Callable[[dict[str, str]], Any],
+                 timeout: float = ANSWER_S) -> dict[str, str]:
+        """Wait until the values of a status that was made after this call pass a test."""
+        return values_of(self.wait_for_status(part, lambda s: test(values_of(s)), timeout))
+
+    def values(self, part: str = 'camera camera') -> dict[str, str]:
+        """Values of a status that was made after this call."""
+        return values_of(self.report(part))
+
+    def wait_for_silence(self, camera: str = 'camera') -> None:
+        """Wait until the node reports that a camera sends nothing."""
+        self.wait_for_status(f'camera {camera}', lambda s: s.message == 'no frames')
 
     @property
     def written(self) -> int:
         """How much the process has written; a place to wait from with `wait_for_log`."""
         return len(self.process.output)
 
-    def wait_for_log(self, pattern: str, since: int = 0, timeout: float = 30.0) -> str:
+    def wait_for_log(self, pattern: str, since: int = 0, timeout: float = ANSWER_S) -> str:
         """Wait until the process has written what matches, behind a place; all it wrote there."""
         found = self.ros.spin_until(
             lambda: re.search(pattern, self.process.output[since:], re.S), timeout)
         assert found, f'{pattern!r} was not written, but:\n{self.process.output[since:]}'
         return self.process.output[since:]
-
-    def is_silent(self, camera: str = 'camera') -> bool:
-        """Whether the newest report says that a camera sends nothing."""
-        report = self.reports.get(f'camera {camera}')
-        return report is not None and report.message == 'no frames'
 
     # -- the process -----------------------------------------------------------------------
 
@@ -257,14 +287,18 @@ class Node:
         return pages * os.sysconf('SC_PAGE_SIZE') / 2**20
 
 
+def values_of(status: DiagnosticStatus) -> dict[str, str]:
+    return {v.key: v.value for v in status.values}
+
+
 @contextmanager
 def node_running(ros: Session, module: str = NODE, env: Mapping[str, str] | None = None,
                  remaps: Mapping[str, str] | None = None, name: str = '/vjepa_node',
-                 **params: Any) -> Iterator[Node]:
+                 kind: type[Node] = Node, **params: Any) -> Iterator[Any]:
     """A node process with the small model; ``__`` in a parameter stands for a dot."""
     values = {**SMALL, **{key.replace('__', '.'): v for key, v in params.items()}}
     with ros.spawn(module, values, remaps, env) as process:
-        yield Node(ros, process, name)
+        yield kind(ros, process, name)
 
 
 @contextmanager
@@ -276,15 +310,40 @@ def two_camera_node(ros: Session) -> Iterator[Node]:
         yield node
 
 
+class SlowNode(Node):
+    """A node whose model takes its time, and can be held: see `slow_node`."""
+
+    hold: Path
+
+    @contextmanager
+    def held(self, what: str) -> Iterator[None]:
+        """Neither forward passes ('encode') nor loads ('load') end until the block does."""
+        (self.hold / what).touch()
+        try:
+            yield
+        finally:
+            (self.hold / what).unlink()
+
+    @contextmanager
+    def stuck_inference(self) -> Iterator[None]:
+        """From the beginning to the end of the block an inference runs."""
+        since = self.written
+        with self.held('encode'):
+            self.wait_for_log('an inference is held', since)
+            yield
+
+
 @contextmanager
-def slow_node_running(ros: Session, encode_ms: int, how: str = 'torch', *, load_ms: int = 0,
-                      **params: Any) -> Iterator[Node]:
-    """As `node_running`, with a model that takes at least so long to encode and to load."""
+def slow_node_running(ros: Session, encode_ms: int = 0, how: str = 'torch', **params: Any
+                      ) -> Iterator[SlowNode]:
+    """As `node_running`, with a model that takes at least so long to encode and can be held."""
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-    env = {'SLOW_ENCODE_MS': str(encode_ms), 'SLOW_LOAD_MS': str(load_ms), 'SLOW_HOW': how,
-           'PYTHONPATH': os.pathsep.join([*paths, os.environ.get('PYTHONPATH', '')])}
-    with node_running(ros, 'slow_node', env, **params) as node:
-        yield node
+    with tempfile.TemporaryDirectory() as hold:
+        env = {'SLOW_ENCODE_MS': str(encode_ms), 'SLOW_HOLD': hold, 'SLOW_HOW': how,
+               'PYTHONPATH': os.pathsep.join([*paths, os.environ.get('PYTHONPATH', '')])}
+        with node_running(ros, 'slow_node', env, kind=SlowNode, **params) as node:
+            node.hold = Path(hold)
+            yield node
 
 
 # -- cameras --------------------------------------------------------------------------------------
@@ -316,6 +375,11 @@ EXACT = QoSProfile(depth=50, reliability=ReliabilityPolicy.RELIABLE,
                    durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
 
+def came(stamp_ns: int, *heard: list[Any]) -> bool:
+    """Whether every list holds a message with this stamp."""
+    return all(any(read.stamp_ns(m) == stamp_ns for m in got) for got in heard)
+
+
 class Publisher:
     """Publishes single messages by hand, at the stamps a test chooses.
 
@@ -323,8 +387,10 @@ class Publisher:
     """
 
     def __init__(self, ros: Session, topic: str = 'camera/image_raw', kind: Any = Image,
-                 reliable: bool = True, qos: QoSProfile | None = EXACT) -> None:
+                 reliable: bool = True, qos: QoSProfile | None = EXACT,
+                 frame_id: str = 'optical') -> None:
         self.ros = ros
+        self.frame_id = frame_id
         self._pub = ros.node.create_publisher(kind, topic, qos or QoSProfile(
             depth=1, reliability=ReliabilityPolicy.RELIABLE if reliable
             else ReliabilityPolicy.BEST_EFFORT))
@@ -336,7 +402,7 @@ class Publisher:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def wait_for_reader(self, timeout: float = 60.0) -> None:
+    def wait_for_reader(self, timeout: float = START_S) -> None:
         """Wait until the node has found this publisher."""
         assert self.ros.spin_until(lambda: self._pub.get_subscription_count() > 0, timeout)
 
@@ -344,10 +410,29 @@ class Publisher:
     def readers(self) -> int:
         return self._pub.get_subscription_count()
 
-    def send(self, msg: Any, stamp_ns: int, frame_id: str = 'optical') -> int:
-        """Publish a message with this header; gives the stamp back."""
-        self._pub.publish(stamped(msg, stamp_ns, frame_id))
+    def send(self, msg: Any, stamp_ns: int) -> int:
+        """Publish a message with this stamp, which it gives back."""
+        self._pub.publish(stamped(msg, stamp_ns, self.frame_id))
         return stamp_ns
+
+    def step(self, msg: Any, stamp_ns: int, *heard: list[Any]) -> int:
+        """Publish a message and wait for the results that are due to it, on all these topics."""
+        self.send(msg, stamp_ns)
+        assert self.ros.spin_until(lambda: came(stamp_ns, *heard), ANSWER_S), (
+            f'the frame at {stamp_ns} has no result')
+        return stamp_ns
+
+    def play(self, make: Callable[[int], Any], start_ns: int, period_ns: int, *heard: list[Any]
+             ) -> int:
+        """Publish messages until one has a result on all these topics; its number.
+
+        That is when the clip is full and the node has found who listens.
+        """
+        for i in range(100):
+            stamp = self.send(make(i), start_ns + i * period_ns)
+            if self.ros.spin_until(lambda stamp=stamp: came(stamp, *heard), 0.1 * 1.06**i):
+                return i
+        raise AssertionError(f'no result: {[len(got) for got in heard]} came')
 
     def tick(self, stamp_ns: int) -> None:
         """Publish a time (for a publisher of rosgraph_msgs/Clock)."""
@@ -378,12 +463,11 @@ class Camera(Publisher):
                  size: tuple[int, int] = (160, 120),
                  stamp: Callable[[int], int] | None = None, reliable: bool = True,
                  qos: QoSProfile | None = None) -> None:
-        super().__init__(ros, topic, kind, reliable, qos)
+        super().__init__(ros, topic, kind, reliable, qos, frame_id)
         still = texture(size)
         self._picture = picture or (lambda i: still)
         self._make = make
         self._period = 1.0 / rate
-        self._frame_id = frame_id
         self._stamp = stamp or (lambda i: now_ns())
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -394,7 +478,7 @@ class Camera(Publisher):
         i = 0
         while not self._stop.wait(max(0.0, start + i * self._period - time.monotonic())):
             msg = self._make(self._picture(i))
-            self.stamps.append(self.send(msg, self._stamp(i), self._frame_id))
+            self.stamps.append(self.send(msg, self._stamp(i)))
             # Being late is no reason to send two pictures at once: a camera drops instead.
             i = max(i + 1, round((time.monotonic() - start) / self._period))
 

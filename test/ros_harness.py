@@ -40,6 +40,8 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 _TICK_S = 0.02
+# How long to wait for what must come: long enough for any machine, as only a failure costs it.
+_PATIENCE_S = 90.0
 # Settings for reaching a robot; they would keep the processes here from each other.
 _FOREIGN = ('ROS_LOCALHOST_ONLY', 'ROS_DISCOVERY_SERVER', 'ROS_STATIC_PEERS', 'ROS_SUPER_CLIENT',
             'FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE', 'CYCLONEDDS_URI')
@@ -159,7 +161,7 @@ class NodeProcess:
         if self.alive():
             self.popen.send_signal(number)
 
-    def wait(self, timeout: float = 10.0) -> int:
+    def wait(self, timeout: float = _PATIENCE_S) -> int:
         """Wait for the end and return the exit code; AssertionError with the output if none."""
         try:
             code = self.popen.wait(timeout)
@@ -169,7 +171,7 @@ class NodeProcess:
         self._reader.join(2.0)
         return code
 
-    def wait_for_output(self, text: str, timeout: float = 10.0) -> str:
+    def wait_for_output(self, text: str, timeout: float = _PATIENCE_S) -> str:
         """Wait until the process has written a text; return all output so far."""
         end = time.monotonic() + timeout
         while text not in self.output:
@@ -184,7 +186,7 @@ class NodeProcess:
             time.sleep(_TICK_S)
         return self.output
 
-    def terminate_and_check(self, number: int = signal.SIGINT, timeout: float = 5.0,
+    def terminate_and_check(self, number: int = signal.SIGINT, timeout: float = 30.0,
                             code: int = 0) -> float:
         """End the process by a signal; check its exit code and that it wrote no traceback.
 
@@ -204,7 +206,7 @@ class NodeProcess:
         if self.alive():
             self.send(signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
-                self.popen.wait(2.0)
+                self.popen.wait(10.0)
         self.kill()
 
     def kill(self) -> None:
@@ -277,7 +279,7 @@ def yaml_value(value: Any) -> str:
 
 # -- this process as a peer -----------------------------------------------------------------------
 
-def spin_until(node: Any, predicate: Callable[[], Any], timeout: float = 10.0) -> Any:
+def spin_until(node: Any, predicate: Callable[[], Any], timeout: float = _PATIENCE_S) -> Any:
     """Serve a node until the predicate is true; return its last value (false = timed out)."""
     executor = node.executor
     if executor is None:
@@ -307,7 +309,7 @@ class Session:
         return spawn(module, params, remaps, {**self.env, **(env or {})},
                      domain_id=self.domain_id, **more)
 
-    def spin_until(self, predicate: Callable[[], Any], timeout: float = 10.0) -> Any:
+    def spin_until(self, predicate: Callable[[], Any], timeout: float = _PATIENCE_S) -> Any:
         """As the function `spin_until`, with the node of this session."""
         return spin_until(self.node, predicate, timeout)
 
@@ -315,7 +317,7 @@ class Session:
         """Serve the node of this session for a while."""
         spin_until(self.node, lambda: False, seconds)
 
-    def call(self, service_type: Any, name: str, request: Any = None, timeout: float = 10.0
+    def call(self, service_type: Any, name: str, request: Any = None, timeout: float = _PATIENCE_S
              ) -> Any:
         """Call a service and return its response; AssertionError when none comes in time."""
         client = self.node.create_client(service_type, name)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run the node with a model that takes at least a given time, for tests of its timing.
+"""Run the node with a model that is slow, or held, for tests of its timing.
 
-Environment: SLOW_ENCODE_MS and SLOW_LOAD_MS, the least time of one forward pass and of loading
-a model [ms]; SLOW_HOW, ``torch`` (multiply matrices, as a large model does) or ``wait`` (sleep, as
-for a busy GPU).
+Environment: SLOW_ENCODE_MS, the least time of one forward pass [ms]; SLOW_HOLD, a folder: while
+it holds a file ``encode`` or ``load``, a forward pass or the loading of a model does not end;
+SLOW_HOW, ``torch`` (multiply matrices meanwhile, as a large model does) or ``wait`` (sleep, as for
+a busy GPU).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,30 +23,40 @@ from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.outputs import Output
 
 log = logging.getLogger('vjepa_ros.slow_node')
+HOLD_AT_MOST_S = 300.0   # a test that died does not let go
 
 
-def work_until(end: float, how: str) -> None:
-    """Be busy until a time of the monotonic clock [s]."""
+def work_while(busy: Callable[[], bool], how: str) -> None:
+    """Be busy as long as that is so."""
     matrix = torch.rand(256, 256)
     with torch.inference_mode():
-        while how == 'torch' and time.monotonic() < end:
-            torch.mm(matrix, matrix)
-    time.sleep(max(0.0, end - time.monotonic()))
+        while busy():
+            if how == 'torch':
+                torch.mm(matrix, matrix)
+            else:
+                time.sleep(0.005)
 
 
-def slow_down(encode_s: float, load_s: float, how: str) -> None:
-    """Let every forward pass and every load of a model take at least so long."""
+def slow_down(encode_s: float, folder: Path, how: str) -> None:
+    """Let forward passes take at least so long, and end neither them nor loads that are held."""
     run, load = Engine.run, Engine.load
 
+    def hold(what: str, text: str) -> None:
+        if (folder / what).exists():
+            log.info(text)
+            end = time.monotonic() + HOLD_AT_MOST_S
+            work_while(lambda: (folder / what).exists() and time.monotonic() < end, how)
+
     def slow_run(self: Engine, clips: Sequence[np.ndarray], features: bool = True) -> list[Output]:
-        end = time.monotonic() + encode_s
+        start = time.monotonic()
         outputs = run(self, clips, features)
-        work_until(end, how)
+        work_while(lambda: time.monotonic() < start + encode_s, how)
+        hold('encode', 'an inference is held')
         return outputs
 
     def slow_load(config: EngineConfig) -> Engine:
         log.info('loading begins')
-        work_until(time.monotonic() + load_s, how)
+        hold('load', 'a load is held')
         return load(config)
 
     Engine.run = slow_run
@@ -52,6 +64,6 @@ def slow_down(encode_s: float, load_s: float, how: str) -> None:
 
 
 if __name__ == '__main__':
-    slow_down(float(os.environ['SLOW_ENCODE_MS']) / 1e3, float(os.environ['SLOW_LOAD_MS']) / 1e3,
+    slow_down(float(os.environ['SLOW_ENCODE_MS']) / 1e3, Path(os.environ['SLOW_HOLD']),
               os.environ['SLOW_HOW'])
     main()

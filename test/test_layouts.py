@@ -319,7 +319,7 @@ def peaks(size, *paths):
     folder = paths[0].parent
     torch.save(STATE, folder / 'warm.pt')
     done = subprocess.run([sys.executable, '-c', PEAK, size, *map(str, paths)], cwd=folder,
-                          text=True, capture_output=True, timeout=170,
+                          text=True, capture_output=True, timeout=400,
                           env=os.environ | {'PYTHONPATH': str(cases.FOLDER.parents[1])})
     assert done.returncode == 0, done.stderr
     found = [float(line) for line in done.stdout.split()]

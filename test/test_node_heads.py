@@ -12,13 +12,13 @@ import pytest
 pytest.importorskip('rclpy')
 
 from bundles import save_constant_bundle, save_constant_heads
-from node_fixtures import EXACT, NS, Camera, exact, node_running, now_ns
+from node_fixtures import EXACT, NS, START_S, Camera, exact, node_running, now_ns
 from ros_harness import ros_session
 
 from vjepa_ros.perception.assessment import Level, Quality
 from vjepa_ros.ros import read
 
-pytestmark = pytest.mark.ros
+pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
 CAMERA = 'camera camera'
 
@@ -51,7 +51,7 @@ def node(files):
             Camera(session, rate=10.0, qos=EXACT,
                    stamp=lambda _: start + next(number) * NS // 10) as camera:
         running.camera = camera
-        assert running.ros.spin_until(lambda: running.state == 'active', 60.0)
+        assert running.ros.spin_until(lambda: running.state == 'active', START_S)
         yield running
 
 
@@ -60,7 +60,7 @@ def after(node, **values):
     node.set(**values)
     set_at = node.camera.stamps[-1]
     with node.listen('assessment') as got:
-        assert node.ros.spin_until(lambda: got and read.stamp_ns(got[-1]) > set_at, 30.0)
+        assert node.ros.spin_until(lambda: got and read.stamp_ns(got[-1]) > set_at)
         return read.assessment(got[-1])
 
 
@@ -146,4 +146,4 @@ def test_the_time_to_contact_needs_the_encoder_only_where_heads_have_a_say(node)
         node.set(looming__method='learned')
         node.wait_for(CAMERA, lambda v: 'stage_ms.encode' in v)
         assert node.ros.spin_until(
-            lambda: got[-1].data == pytest.approx(1.25, rel=0.1), 30.0), got[-1].data
+            lambda: got[-1].data == pytest.approx(1.25, rel=0.1)), got[-1].data

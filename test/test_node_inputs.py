@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import ExitStack
 
 import cv2
 import numpy as np
@@ -17,6 +18,7 @@ from node_fixtures import (
     Camera,
     Node,
     Publisher,
+    came,
     exact,
     node_running,
     now_ns,
@@ -75,8 +77,9 @@ def png(rgb: np.ndarray) -> CompressedImage:
 def play(publisher: Publisher, frames, start_ns: int, period_ns: int = PERIOD,
          frame_id: str = 'optical') -> int:
     """Send messages with even stamps; the last of them."""
+    publisher.frame_id = frame_id
     for i, msg in enumerate(frames):
-        stamp = publisher.send(msg, start_ns + i * period_ns, frame_id)
+        stamp = publisher.send(msg, start_ns + i * period_ns)
         publisher.ros.spin_for(0.03)           # lets results come between the frames
     return stamp
 
@@ -111,7 +114,7 @@ def test_an_incompatible_publisher_is_named_once_with_the_remedy(ros, policy, va
     override = {f'qos_overrides./camera/image_raw.subscription.{policy}': value}
     with node_running(ros, autostart=True, **override) as node, \
             Camera(ros, reliable=False) as camera:
-        log = node.wait_for_log('incompatible', timeout=60.0)
+        log = node.wait_for_log('incompatible')
         assert policy.upper() in log.upper()
         assert f'qos_overrides./camera/image_raw.subscription.{policy}' in log
         assert '/camera/image_raw' in log
@@ -125,11 +128,14 @@ def test_an_incompatible_publisher_is_named_once_with_the_remedy(ros, policy, va
 
 # -- transports -----------------------------------------------------------------------------------
 
+@pytest.mark.any_distro
 def test_raw_and_compressed_give_the_same_result(ros):
     topics = {'a/image_raw': Image, 'b/image_raw/compressed': CompressedImage,
               'c/image_raw': Image}
     makers = (raw, png, lambda rgb: raw(rgb, 'bgr8'))
-    params = {'cameras': ['a', 'b', 'c'], 'b.transport': 'compressed'}
+    # Smoothing would remember which clips each camera had a result for.
+    params = {'cameras': ['a', 'b', 'c'], 'b.transport': 'compressed',
+              'smoothing.method': 'none'}
     for topic in topics:
         params |= exact(topic)
     with node_running(ros, autostart=True, **params) as node:
@@ -139,16 +145,20 @@ def test_raw_and_compressed_give_the_same_result(ros):
         with node.listen('features', 'a') as a, node.listen('features', 'b') as b, \
                 node.listen('features', 'c') as c, node.listen('assessment', 'a') as seen_a, \
                 node.listen('assessment', 'b') as seen_b:
-            start = now_ns()
-            for i in range(6):
+            start, got = now_ns(), (a, b, c, seen_a, seen_b)
+
+            def send(i: int) -> int:
                 rgb = texture((160, 120), seed=i)
                 for pub, make in zip(pubs, makers, strict=True):
-                    pub.send(make(rgb), start + i * PERIOD)
-                ros.spin_for(0.1)
-            last = start + 5 * PERIOD
-            assert ros.spin_until(lambda: all(
-                any(read.stamp_ns(m) == last for m in got) for got in (a, b, c, seen_a, seen_b)),
-                30.0), node.process.output
+                    stamp = pub.send(make(rgb), start + i * PERIOD)
+                return stamp
+
+            # Until the clips are full, and the node has found all who listen.
+            for i in range(60):
+                last = send(i)
+                if ros.spin_until(lambda last=last: came(last, *got), 0.1 * 1.1**i):
+                    break
+            assert came(last, *got), node.process.output
         newest = [next(m for m in got if read.stamp_ns(m) == last) for got in (a, b, c)]
         features = [read.features(m) for m in newest]
         np.testing.assert_allclose(features[1], features[0], atol=1e-4)
@@ -165,7 +175,7 @@ def test_transport_auto_reads_what_is_published(shared):
         assert shared.assess().untrained
         assert shared.values()['transport'] == 'compressed'
     with Camera(shared.ros):
-        assert shared.assess(timeout=40.0).untrained
+        assert shared.assess().untrained
         assert shared.values()['transport'] == 'raw'
 
 
@@ -180,7 +190,7 @@ def test_camera_info_replaces_the_assumed_intrinsics(again):
         info = CameraInfo(width=320, height=240, k=k)
         with Camera(ros, 'camera/camera_info', CameraInfo, make=lambda rgb: info):
             assert ros.spin_until(lambda: got and Quality.ASSUMED_INTRINSICS not in
-                                  read.assessment(got[-1]).flags, 30.0), node.process.output
+                                  read.assessment(got[-1]).flags), node.process.output
             scaled = node.next(infos, 2)[-1]
         # 160 source pixels are 4 patches: 40 pixels each.
         assert scaled.k[0] == pytest.approx(100.0 / 40)
@@ -188,6 +198,7 @@ def test_camera_info_replaces_the_assumed_intrinsics(again):
         assert scaled.k[2] == pytest.approx(80.0 / 40 - 0.5, abs=0.02)
 
 
+@pytest.mark.any_distro
 @pytest.mark.parametrize('k', [[0.0] * 9, [float('nan')] * 9])
 def test_camera_info_of_an_uncalibrated_camera_is_not_used(shared, k):
     info = CameraInfo(width=160, height=120, k=k)
@@ -214,7 +225,7 @@ def test_a_missing_camera_is_named_once_with_the_remedy(again):
     assert again.process.output[since:].count('no frame for') == 1
     with Camera(again.ros, 'gone/image_raw'):
         assert again.assess('gone').untrained
-        assert again.report('camera gone').level != b'\x03'
+        again.wait_for_status('camera gone', lambda s: s.level != b'\x03')
 
 
 def test_a_camera_process_that_is_killed_and_started_again_is_read_again(again):
@@ -225,40 +236,35 @@ def test_a_camera_process_that_is_killed_and_started_again_is_read_again(again):
         for _ in range(2):
             got.clear()
             with ros.spawn('vjepa_ros.ros.camera_source', params) as source:
-                assert ros.spin_until(lambda: len(got) > 3, 60.0), (
+                assert ros.spin_until(lambda: len(got) > 3), (
                     source.output + again.process.output)
                 source.send(signal.SIGKILL)
                 source.wait()
-            again.reports.clear()   # the last one may still speak of the silence before
-            assert again.ros.spin_until(again.is_silent, 20.0)
-            got.clear()
+            again.wait_for_silence()
+            silent = now_ns()
             ros.spin_for(0.5)
-            assert not got
+            assert all(sent < silent for sent in got.sent_ns)
     # One long explanation for the camera that was late to start, not one per silence.
     assert again.process.output[since:].count('FASTDDS_BUILTIN_TRANSPORTS') == 1
     assert again.state == 'active'
 
 
+@pytest.mark.any_distro
 def test_nothing_is_said_before_the_clip_is_full(again):
-    again.begin_anew(num_frames=8, clip_fps=5.0)
-    ros, node = again.ros, again
-    with Publisher(ros, 'hand/image_raw') as pub:
-        topics = ('assessment', 'time_to_contact', 'motion_score', 'obstacles', 'looming_map',
-                  'features', 'map_info')
-        got = {}
-        subscriptions = [node.listen(topic, 'hand') for topic in topics]
-        for topic, subscription in zip(topics, subscriptions, strict=True):
-            got[topic] = subscription.__enter__()
+    again.begin_anew(num_frames=8, clip_fps=5.0, no_frame_timeout=0.1)
+    topics = ('assessment', 'time_to_contact', 'motion_score', 'obstacles', 'looming_map',
+              'features', 'map_info')
+    with Publisher(again.ros, 'hand/image_raw') as pub, ExitStack() as stack:
+        got = {topic: stack.enter_context(again.listen(topic, 'hand')) for topic in topics}
+        again.wait_until_heard('hand')
         start = now_ns()
         play(pub, [raw(still())] * 7, start, NS // 5)
-        node.wait_for('camera hand', lambda v: v['clip_fill'] == '7/8')
-        ros.spin_for(0.5)
+        again.wait_for('camera hand', lambda v: v['clip_fill'] == '7/8')
+        again.ros.spin_for(0.5)
         assert not any(got.values())
         last = play(pub, [raw(still())], start + 7 * NS // 5)
-        assert ros.spin_until(lambda: all(got.values()), 20.0), got
+        assert again.ros.spin_until(lambda: all(got.values())), got
         assert read.stamp_ns(got['assessment'][0]) == last
-        for subscription in subscriptions:
-            subscription.__exit__(None, None, None)
 
 
 # -- malformed images -----------------------------------------------------------------------------
@@ -290,6 +296,7 @@ def corrupt(what: str) -> CompressedImage:
     return msg
 
 
+@pytest.mark.any_distro
 def test_malformed_images_are_counted_and_named_once_per_kind_and_the_node_goes_on(again):
     faults = {'short data': 'bad size', 'zero size': 'bad size', 'huge size': 'bad size',
               'small step': 'bad size', 'no data': 'bad size',
@@ -315,6 +322,7 @@ def test_malformed_images_are_counted_and_named_once_per_kind_and_the_node_goes_
         assert node.values('model')['errors'] == '0'
 
 
+@pytest.mark.any_distro
 def test_corrupt_files_are_counted_and_named_once_per_kind_and_the_node_goes_on(again):
     since = again.written
     again.begin_anew(hand__transport='compressed')
@@ -338,6 +346,7 @@ def test_corrupt_files_are_counted_and_named_once_per_kind_and_the_node_goes_on(
         assert node.values('model')['errors'] == '0'
 
 
+@pytest.mark.any_distro
 @pytest.mark.parametrize('size', [(1, 1), (7, 5), (16, 600), (640, 8), (33, 17)])
 def test_an_image_of_any_size_is_served(shared, size):
     rgb = texture((max(size[0], 64), max(size[1], 64)))[:size[1], :size[0]]
@@ -351,6 +360,7 @@ def test_an_image_of_any_size_is_served(shared, size):
 HAND = 'camera hand'
 
 
+@pytest.mark.any_distro
 def test_a_bag_that_loops_starts_a_new_clip_and_is_counted(shared, hand):
     start = now_ns() - 2 * NS
     before = counts(shared, 'resets.time_backwards', HAND)
@@ -358,44 +368,47 @@ def test_a_bag_that_loops_starts_a_new_clip_and_is_counted(shared, hand):
         for _ in range(3):
             got.clear()
             last = play(hand, [raw(still())] * 8, start)
-            assert shared.ros.spin_until(
-                lambda last=last: got and read.stamp_ns(got[-1]) == last, 20.0)
+            assert shared.ros.spin_until(lambda last=last: came(last, got))
             # Every clip of a loop is of this loop alone.
             assert all(read.stamp_ns(m) >= start + 3 * PERIOD for m in got)
     shared.wait_for(HAND, lambda v: int(v.get('resets.time_backwards', 0)) >= before + 2)
 
 
+@pytest.mark.any_distro
 def test_a_gap_starts_a_new_clip_and_is_counted(shared, hand):
     start = now_ns()
     later = start + 10 * NS
-    play(hand, [raw(still())] * 5, start)
-    before = counts(shared, 'resets.gap', HAND)
     with shared.listen('assessment', 'hand') as got:
+        hand.play(lambda i: raw(still()), start, PERIOD, got)
+        before = counts(shared, 'resets.gap', HAND)
         play(hand, [raw(still())] * 3, later)
-        shared.wait_for(HAND, lambda v: v['clip_fill'] == '3/4')
+        shared.wait_for(HAND, lambda v: v['clip_fill'] == '3/4'
+                        and int(v.get('resets.gap', 0)) == before + 1)
         assert not [m for m in got if read.stamp_ns(m) >= later]
-        last = play(hand, [raw(still())], later + 3 * PERIOD)
-        assert shared.ros.spin_until(lambda: got and read.stamp_ns(got[-1]) == last, 20.0)
-    shared.wait_for(HAND, lambda v: int(v.get('resets.gap', 0)) == before + 1)
+        hand.step(raw(still()), later + 3 * PERIOD, got)
+    assert counts(shared, 'resets.gap', HAND) == before + 1
 
 
+@pytest.mark.any_distro
 def test_a_change_of_resolution_or_frame_starts_a_new_clip(shared, hand):
     start = now_ns() + 20 * NS
-    play(hand, [raw(still())] * 5, start)
-    before = {key: counts(shared, key, HAND)
-              for key in ('resets.size_change', 'resets.frame_id_change')}
     large = raw(still((200, 150)))
     with shared.listen('assessment', 'hand') as got:
-        last = play(hand, [large] * 5, start + 5 * PERIOD)
-        assert shared.ros.spin_until(lambda: got and read.stamp_ns(got[-1]) == last, 20.0)
-        assert not [m for m in got if start + 5 * PERIOD <= read.stamp_ns(m) < start + 8 * PERIOD]
-        last = play(hand, [large] * 5, start + 10 * PERIOD, frame_id='other')
-        assert shared.ros.spin_until(lambda: got and read.stamp_ns(got[-1]) == last, 20.0)
+        first = hand.play(lambda i: raw(still()), start, PERIOD, got)
+        before = {key: counts(shared, key, HAND)
+                  for key in ('resets.size_change', 'resets.frame_id_change')}
+        change = start + (first + 1) * PERIOD
+        last = play(hand, [large] * 5, change)
+        assert shared.ros.spin_until(lambda: came(last, got))
+        assert not [m for m in got if change <= read.stamp_ns(m) < change + 3 * PERIOD]
+        last = play(hand, [large] * 5, change + 5 * PERIOD, frame_id='other')
+        assert shared.ros.spin_until(lambda: came(last, got))
         assert got[-1].header.frame_id == 'other'
     for key, count in before.items():
-        shared.wait_for(HAND, lambda v, key=key, count=count: int(v.get(key, 0)) == count + 1)
+        assert counts(shared, key, HAND) == count + 1
 
 
+@pytest.mark.any_distro
 def test_images_without_a_stamp_take_their_arrival_and_are_named_once(again):
     since = again.written
     again.begin_anew()
@@ -411,6 +424,7 @@ def test_images_without_a_stamp_take_their_arrival_and_are_named_once(again):
 
 # -- several cameras ------------------------------------------------------------------------------
 
+@pytest.mark.any_distro
 def test_cameras_of_different_size_and_rate_are_all_served(again):
     again.begin_anew(cameras=['front', 'rear/left'])
     ros, node = again.ros, again
@@ -418,25 +432,28 @@ def test_cameras_of_different_size_and_rate_are_all_served(again):
             Camera(ros, 'rear/left/image_raw', rate=7.0, size=(64, 80), frame_id='r'), \
             node.listen('assessment', 'front') as front, \
             node.listen('assessment', 'rear/left') as rear:
-        assert ros.spin_until(lambda: len(front) >= 20 and len(rear) >= 10, 60.0), (
+        assert ros.spin_until(lambda: len(front) >= 20 and len(rear) >= 10), (
             f'{len(front)} {len(rear)}\n{node.process.output}')
         assert {m.header.frame_id for m in front} == {'f'}
         assert {m.header.frame_id for m in rear} == {'r'}
-        slow = read.assessment(rear[-1])
-        assert Quality.SLOW_CAMERA in slow.flags
-        assert slow.clip_rate_hz == pytest.approx(7.0, rel=0.3)
-        assert Quality.SLOW_CAMERA not in read.assessment(front[-1]).flags
+        quick, slow = ([read.assessment(m) for m in got] for got in (front, rear))
+        assert all(Quality.SLOW_CAMERA in a.flags for a in slow)
+        # A busy machine may lose an image here and there.
+        assert np.median([a.clip_rate_hz for a in slow]) == pytest.approx(7.0, rel=0.4)
+        assert not all(Quality.SLOW_CAMERA in a.flags for a in quick)
 
 
+@pytest.mark.any_distro
 def test_one_silent_camera_does_not_hold_up_the_others(again):
     again.begin_anew(cameras=['alive', 'dead'])
     ros, node = again.ros, again
     with Camera(ros, 'alive/image_raw'), node.listen('assessment', 'alive') as got, \
             node.listen('assessment', 'dead') as silent:
-        node.next(got, 10, timeout=60.0)
+        node.next(got, 10)
         assert not silent
 
 
+@pytest.mark.any_distro
 def test_a_camera_that_sends_only_rubbish_does_not_hold_up_the_others(again):
     again.begin_anew()
     with Camera(again.ros, 'hand/image_raw', make=lambda rgb: bad('short data'), qos=EXACT), \
@@ -460,6 +477,7 @@ def test_inputs_can_be_remapped_and_live_in_a_namespace(ros):
         assert node.report('camera camera').name == 'robot/eyes: camera camera'
 
 
+@pytest.mark.any_distro
 @pytest.mark.parametrize('stamp', [lambda i: i * PERIOD - 10 * NS,
                                    lambda i: (2**31 - 100) * NS + i * PERIOD],
                          ids=['negative', 'in the far future'])
@@ -467,7 +485,9 @@ def test_odd_stamps_are_taken_as_they_are(again, stamp):
     again.begin_anew()
     with Camera(again.ros, rate=20.0, stamp=stamp) as camera, again.listen('assessment') as got:
         again.some(got, 5)
-        assert {read.stamp_ns(m) for m in got} <= set(camera.stamps)
+        # They are noted once they are sent.
+        assert again.ros.spin_until(
+            lambda: {read.stamp_ns(m) for m in got} <= set(camera.stamps), 10.0)
     assert again.values('model')['errors'] == '0'
 
 
@@ -480,21 +500,26 @@ def test_simulated_time_and_its_jump_back(ros):
             for i in range(count):
                 stamp = start_ns + i * PERIOD
                 clock.tick(stamp)
-                ros.spin_for(0.03)
+                if i == count - 1:
+                    # The newest frame comes when the node knows that it is this late.
+                    assert ros.spin_until(lambda stamp=stamp: node.report_stamp == stamp
+                                          or clock.tick(stamp))
+                else:
+                    ros.spin_for(0.03)
                 pub.send(raw(still()), stamp)
                 ros.spin_for(0.03)
             return stamp
 
         with node.listen('assessment') as got:
             last = run(100 * NS, 10)
-            assert ros.spin_until(lambda: got and read.stamp_ns(got[-1]) == last, 30.0)
+            assert ros.spin_until(lambda: came(last, got)), node.process.output
             # By the clock of the simulation the frames are fresh, whatever the wall clock says.
-            seen = read.assessment(got[-1])
+            seen = read.assessment(next(m for m in got if read.stamp_ns(m) == last))
             assert Quality.STALE not in seen.flags
-            assert 0 <= seen.timings['latency'] < 500
+            assert seen.timings['latency'] == pytest.approx(0.0, abs=1.0)
             got.clear()
             last = run(50 * NS, 10)
-            assert ros.spin_until(lambda: got and read.stamp_ns(got[-1]) == last, 30.0)
+            assert ros.spin_until(lambda: came(last, got)), node.process.output
             assert all(read.stamp_ns(m) >= 50 * NS + 3 * PERIOD for m in got
                        if read.stamp_ns(m) < 60 * NS)
         values = node.values()
@@ -506,18 +531,19 @@ def test_simulated_time_and_its_jump_back(ros):
 def test_without_a_clock_simulated_time_leaves_the_age_unknown(ros):
     with node_running(ros, autostart=True, use_sim_time=True) as node, \
             Camera(ros, stamp=lambda i: 5 * NS + i * NS // 30):
-        seen = node.assess()
+        seen = node.assess(since_ns=0)
         assert np.isnan(seen.timings['latency'])
         assert Quality.STALE not in seen.flags
         assert node.values('model')['errors'] == '0'
 
 
+@pytest.mark.any_distro
 def test_old_frames_by_the_clock_are_stale_and_the_remedy_is_named(again):
     since = again.written
     again.begin_anew()
     ros, node = again.ros, again
     with Camera(ros, stamp=lambda i: 1_000_000_000 * NS + i * NS // 30):
-        seen = node.assess()
+        seen = node.assess(since_ns=0)
         assert Quality.STALE in seen.flags
         assert seen.level == 255
         log = node.wait_for_log('by this node', since)

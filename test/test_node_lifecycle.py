@@ -16,11 +16,14 @@ pytest.importorskip('rclpy')
 
 import rclpy
 from node_fixtures import (
+    KINDS,
     NODE,
+    NS,
+    SERVICES,
     SMALL,
+    START_S,
     Camera,
     Node,
-    limit,
     node_running,
     now_ns,
     slow_node_running,
@@ -57,11 +60,13 @@ def graph(node: Node) -> tuple[list, list, list]:
 def settled_graph(node: Node, expected: tuple | None = None) -> tuple[list, list, list]:
     """The graph once it is what is expected, or has not changed for a while."""
     if expected is not None:
-        node.ros.spin_until(lambda: graph(node) == expected, 10.0)
+        node.ros.spin_until(lambda: graph(node) == expected)
         return graph(node)
+    assert node.ros.spin_until(lambda: {f'{node.name}/{s}' for s in SERVICES} <= {
+        name for name, _ in graph(node)[2]})
     while True:
         seen = graph(node)
-        if seen[0] and not node.ros.spin_until(lambda seen=seen: graph(node) != seen, 1.0):
+        if not node.ros.spin_until(lambda seen=seen: graph(node) != seen, 1.0):
             return seen
 
 
@@ -77,6 +82,8 @@ def test_ten_lives_leave_nothing_behind(ros):
         assert node.state == 'unconfigured'
         before = settled_graph(node)
         node.do('configure')
+        outputs = {f'{node.name}/camera/{topic}' for topic in KINDS}
+        assert ros.spin_until(lambda: outputs <= {name for name, _ in graph(node)[0]})
         inactive = settled_graph(node)
         node.do('cleanup')
         for _ in range(lives):
@@ -84,8 +91,10 @@ def test_ten_lives_leave_nothing_behind(ros):
             node.next(got, 3)
             node.do('deactivate', 'cleanup')
             assert settled_graph(node, before) == before
-            if threads:              # threads of PyTorch end a moment after their worker
-                ros.spin_until(lambda: node.threads <= threads[-1], 5.0)
+            if len(threads) >= warm:     # threads of PyTorch end a moment after their worker
+                ros.spin_until(lambda: node.threads <= threads[warm - 1], 30.0)
+            else:
+                ros.spin_for(0.5)
             threads.append(node.threads)
             memory.append(node.memory_mb)
         assert max(threads[warm:]) <= threads[warm - 1], threads
@@ -123,6 +132,8 @@ def test_entities_inside_the_node_do_not_grow(ros):
             assert entities(node) == active
             assert node.trigger_deactivate() == SUCCESS
             assert node.trigger_cleanup() == SUCCESS
+            # On a busy machine the worker's thread may end a moment later.
+            ros.spin_until(lambda: entities(node) == unconfigured, 30.0)
             assert entities(node) == unconfigured
         assert active['managed'] == unconfigured['managed'] + 14
         assert active['threads'] == unconfigured['threads'] + 1
@@ -221,6 +232,7 @@ def test_configure_fails_with_reason_and_works_once_the_cause_is_gone(unconfigur
     node.do('cleanup')
 
 
+@pytest.mark.any_distro
 def test_a_file_that_holds_no_weights_is_refused_by_name(unconfigured, tmp_path):
     node = unconfigured
     path = tmp_path / 'broken.safetensors'
@@ -266,7 +278,7 @@ def test_illegal_values_at_the_start_are_named_and_can_be_corrected(ros):
 
 def test_autostart_configures_and_activates(ros):
     with node_running(ros, autostart=True) as node, Camera(ros):
-        node.process.wait_for_output('active', 60.0)
+        node.process.wait_for_output('active', START_S)
         assert node.state == 'active'
         assert node.assess().untrained
         node.do('deactivate', 'cleanup')
@@ -277,7 +289,7 @@ def test_autostart_configures_and_activates(ros):
 
 def test_a_failed_autostart_says_why_and_leaves_the_node_to_be_corrected(ros):
     with node_running(ros, autostart=True, allow_random_weights=False) as node:
-        node.process.wait_for_output('autostart ended', 60.0)
+        node.process.wait_for_output('autostart ended', START_S)
         assert re.search('configure failed.*allow_random_weights', node.process.output)
         assert node.state == 'unconfigured'
         node.set(allow_random_weights=True)
@@ -297,26 +309,22 @@ def test_a_new_activation_begins_with_a_new_clip(ros):
         got.clear()
         again = now_ns()
         node.do('activate')
-        first = node.next(got)[0]
-        # All frames of its clip, 0.3 s of them, are of this activation.
-        assert read.stamp_ns(first) - again > 0.25e9
+        first = read.assessment(node.next(got)[0])
+        # All frames of its clip are of this activation; one may just have been on its way.
+        assert (first.stamp_ns - again) / NS > first.clip_span_s - 0.1
 
 
 def test_nothing_is_published_once_deactivate_has_returned(ros):
     with node_running(ros) as node, Camera(ros, rate=60.0) as camera, \
-            node.listen('assessment') as got, node.listen('overlay'):
+            node.listen('assessment') as got, node.listen('overlay') as pictures:
         node.do('configure')
         for _ in range(5):
             node.do('activate')
             node.next(got, 2)
             node.do('deactivate')
-            returned = now_ns()
-            ros.spin_for(0.4)
-            count = len(got)
-            assert all(read.stamp_ns(m) <= returned for m in got)
-            ros.spin_for(0.4)
-            assert len(got) == count
-        assert camera.stamps[-1] > returned
+            returned, sent = now_ns(), len(camera.stamps)
+            assert ros.spin_until(lambda sent=sent: len(camera.stamps) > sent + 20)
+            assert all(sent_ns <= returned for sent_ns in got.sent_ns + pictures.sent_ns)
 
 
 def test_shutdown_releases_everything_from_every_state(ros):
@@ -328,6 +336,7 @@ def test_shutdown_releases_everything_from_every_state(ros):
                 assert getattr(node, f'trigger_{transition}')() == SUCCESS
             assert node.trigger_shutdown() == SUCCESS
             assert node.state == 'finalized'
+            ros.spin_until(lambda before=before, node=node: entities(node) == before, 30.0)
             assert entities(node) == before
         finally:
             node.destroy_node()
@@ -338,93 +347,72 @@ def test_a_process_that_was_shut_down_still_answers_and_ends_in_order(ros):
         node.do('configure', 'activate', 'active_shutdown')
         assert node.state == 'finalized'
         assert node.report().values[0].value == 'finalized'
-        node.process.terminate_and_check(signal.SIGINT, timeout=20.0)
+        node.process.terminate_and_check(signal.SIGINT)
 
 
 # -- while an inference runs ----------------------------------------------------------------------
 
-def wait_for_inference(node: Node) -> None:
-    """Return when the encoder has been busy for a moment."""
-    node.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
-    node.ros.spin_for(0.3)
-
-
 @pytest.mark.parametrize('how', ['torch', 'wait'])
-def test_services_answer_while_an_inference_of_half_a_second_runs(ros, how):
-    with slow_node_running(ros, 500, how) as node, Camera(ros), node.listen('assessment') as got:
+def test_services_answer_while_an_inference_runs(ros, how):
+    with slow_node_running(ros, how=how) as node, Camera(ros), node.listen('assessment') as got:
         node.do('configure', 'activate')
         node.next(got, 2)
         times: dict[str, list[float]] = {'state': [], 'list': [], 'set': []}
         calls = {'state': lambda: node.state,
                  'list': lambda: node.ask('list_parameters'),
                  'set': lambda: node.try_set('max_frame_age', 2.0)}
-        end = time.monotonic() + 4.0
-        while time.monotonic() < end:
-            for name, call in calls.items():
-                start = time.monotonic()
-                call()
-                times[name].append(time.monotonic() - start)
+        with node.stuck_inference():
+            before = now_ns()
+            for _ in range(10):
+                for name, call in calls.items():
+                    start = time.monotonic()
+                    call()
+                    times[name].append(time.monotonic() - start)
+            # All of them were answered while one inference ran, and none took its time.
+            assert not any(sent > before for sent in got.sent_ns)
         for name, taken in times.items():
-            assert statistics.median(taken) < limit(0.05), (name, sorted(taken))
-            # None of them waited for an inference to end.
-            assert statistics.quantiles(taken, n=10)[-1] < limit(0.25), (name, sorted(taken))
+            assert statistics.median(taken) < 1.0, (name, sorted(taken))
 
 
 def test_transitions_do_not_wait_for_an_inference(ros):
-    with slow_node_running(ros, 500) as node, Camera(ros), node.listen('assessment') as got:
+    with slow_node_running(ros) as node, Camera(ros), node.listen('assessment') as got:
         node.do('configure')
         before = settled_graph(node)
         for _ in range(3):
             node.do('activate')
             node.next(got)
-            wait_for_inference(node)
-            start = time.monotonic()
-            node.do('deactivate')
-            assert time.monotonic() - start < limit(1.0)
-            returned = now_ns()
-            ros.spin_for(1.0)
-            assert all(read.stamp_ns(m) <= returned for m in got)
-            assert settled_graph(node, before) == before
+            with node.stuck_inference():
+                node.do('deactivate')
+                returned = now_ns()
+                assert settled_graph(node, before) == before
+            ros.spin_for(0.5)          # now its result could come
+            assert all(sent <= returned for sent in got.sent_ns)
         node.do('activate')
         node.next(got)
-        wait_for_inference(node)
-        start = time.monotonic()
-        node.do('deactivate', 'cleanup')
-        assert time.monotonic() - start < limit(1.5)
-        node.do('configure', 'activate')
+        with node.stuck_inference():
+            node.do('deactivate', 'cleanup')
+            node.do('configure', 'activate')
+            assert node.state == 'active'
         node.next(got)
 
 
 def test_a_result_of_an_old_activation_is_not_published_in_a_new_one(ros):
-    with slow_node_running(ros, 1000, 'wait') as node, Camera(ros), \
+    with slow_node_running(ros, how='wait') as node, Camera(ros), \
             node.listen('assessment') as got:
         node.do('configure', 'activate')
         node.next(got)
         for _ in range(3):
-            node.do('deactivate')
-            again = now_ns()
-            node.do('activate')                       # the inference of before still runs
-            assert read.stamp_ns(node.next(got)[0]) > again
-
-
-def test_a_very_long_inference_does_not_block_cleanup_and_a_new_start(ros):
-    with slow_node_running(ros, 6000) as node, Camera(ros):
-        with node.listen('assessment'):
-            node.do('configure', 'activate')
-            wait_for_inference(node)
-            start = time.monotonic()
-            node.do('deactivate', 'cleanup')
-            assert time.monotonic() - start < limit(3.0)
-            node.do('configure', 'activate')
-            assert node.state == 'active'
-        # The thread of before may still be inside the model.
-        node.process.terminate_and_check(signal.SIGINT, timeout=20.0)
+            with node.stuck_inference():
+                node.do('deactivate')
+                again = now_ns()
+                node.do('activate')
+                assert all(sent < again for sent in got.sent_ns)
+                before = len(got)
+            node.next(got, 2)                 # by now the old inference has ended, too
+            assert all(read.stamp_ns(m) > again for m in got[before:])
 
 
 # -- the end of the process -----------------------------------------------------------------------
-
-END_S = 2.0
-
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize('path', [(), ('configure', 'activate')], ids=['unconfigured', 'active'])
@@ -435,37 +423,39 @@ def test_a_signal_ends_the_process_quickly_and_cleanly(ros, path, number):
             node.next(got, 2)
         else:
             assert node.state == 'unconfigured'
-        assert node.process.terminate_and_check(number, timeout=20.0) < limit(END_S)
+        node.process.terminate_and_check(number)
 
 
 @pytest.mark.parametrize('how', ['torch', 'wait'])
 def test_a_signal_during_a_long_inference_ends_the_process_quickly_and_cleanly(ros, how):
-    with slow_node_running(ros, 8000, how) as node, Camera(ros), node.listen('assessment'):
+    with slow_node_running(ros, how=how) as node, Camera(ros), node.listen('assessment') as got:
         node.do('configure', 'activate')
-        wait_for_inference(node)
-        assert node.process.terminate_and_check(signal.SIGINT, timeout=20.0) < limit(END_S)
+        node.next(got)
+        with node.stuck_inference():
+            node.process.terminate_and_check(signal.SIGINT)
 
 
 def test_a_signal_after_cleanup_during_a_long_inference_ends_the_process_cleanly(ros):
-    with slow_node_running(ros, 8000) as node, Camera(ros), node.listen('assessment'):
+    with slow_node_running(ros) as node, Camera(ros), node.listen('assessment') as got:
         node.do('configure', 'activate')
-        wait_for_inference(node)
-        node.do('deactivate', 'cleanup')
-        assert node.process.terminate_and_check(signal.SIGINT, timeout=20.0) < limit(END_S)
+        node.next(got)
+        with node.stuck_inference():
+            node.do('deactivate', 'cleanup')
+            node.process.terminate_and_check(signal.SIGINT)
 
 
 def test_a_signal_while_the_model_loads_ends_the_process_quickly_and_cleanly(ros):
-    with slow_node_running(ros, 0, load_ms=15_000, autostart=True) as node:
-        node.process.wait_for_output('loading begins', 60.0)
-        time.sleep(0.5)
-        assert node.process.terminate_and_check(signal.SIGINT, timeout=30.0) < limit(END_S)
+    # Held in time: the process has to import PyTorch first.
+    with slow_node_running(ros, autostart=True) as node, node.held('load'):
+        node.wait_for_log('a load is held')
+        node.process.terminate_and_check(signal.SIGINT)
 
 
 @pytest.mark.parametrize('library', ['libtorch', 'librcl'])
 def test_a_signal_while_the_process_starts_ends_it_cleanly(ros, library):
     with ros.spawn(NODE, SMALL) as process:
         maps = Path(f'/proc/{process.pid}/maps')
-        end = time.monotonic() + 60.0
+        end = time.monotonic() + START_S
         while library not in maps.read_text() and time.monotonic() < end:
             time.sleep(0.01)
-        process.terminate_and_check(signal.SIGINT, timeout=20.0)
+        process.terminate_and_check(signal.SIGINT)

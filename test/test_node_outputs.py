@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
+from contextlib import ExitStack
 
 import cv2
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 pytest.importorskip('rclpy')
 
 from node_fixtures import (
+    ANSWER_S,
     KINDS,
     NS,
     Camera,
@@ -53,24 +56,25 @@ def again():
 @pytest.fixture(scope='module')
 def everything(shared):
     """All outputs for the same newest frame, by topic."""
-    got = {topic: [] for topic in KINDS}
-    subscriptions = [shared.ros.node.create_subscription(
-        kind, f'/vjepa_node/hand/{topic}', got[topic].append, 10)
-        for topic, kind in KINDS.items()]
     # Stamps that a double or a rounded duration would not keep.
     start = now_ns() // NS * NS + 123_456_789
-    with Publisher(shared.ros, 'hand/image_raw') as camera:
-        for i in range(6):
-            rgb = np.roll(texture(SIZE), 2 * i, axis=1)
-            stamp = camera.send(raw(rgb), start + i * PERIOD, 'front_optical')
-            shared.ros.spin_for(0.1)
-        assert shared.ros.spin_until(lambda: all(
-            any(read.stamp_ns(m) == stamp for m in got[topic]) for topic in STAMPED), 30.0), (
-            {topic: len(messages) for topic, messages in got.items()})
-        shared.ros.spin_until(lambda: all(got.values()), 10.0)
-    for subscription in subscriptions:
-        shared.ros.node.destroy_subscription(subscription)
-    newest = {topic: [m for m in got[topic] if read.stamp_ns(m) == stamp][-1]
+
+    def picture(i: int):
+        return raw(np.roll(texture(SIZE), 2 * i, axis=1))
+
+    with ExitStack() as stack:
+        got = {topic: stack.enter_context(shared.listen(topic, 'hand')) for topic in KINDS}
+        stamped = [got[topic] for topic in STAMPED]
+        camera = stack.enter_context(Publisher(shared.ros, 'hand/image_raw',
+                                               frame_id='front_optical'))
+        i = 1 + camera.play(picture, start, PERIOD, *stamped)
+        # Now everybody is heard: what is unstamped comes with the next result.
+        plain = [messages for topic, messages in got.items() if topic not in STAMPED]
+        for messages in plain:
+            messages.clear()
+        stamp = camera.step(picture(i), start + i * PERIOD, *stamped)
+        assert shared.ros.spin_until(lambda: all(plain), ANSWER_S)
+    newest = {topic: next(m for m in got[topic] if read.stamp_ns(m) == stamp)
               for topic in STAMPED}
     return stamp, {**{topic: messages[-1] for topic, messages in got.items()}, **newest}
 
@@ -165,18 +169,20 @@ def test_untrained_features_are_flagged_in_everything_that_carries_flags(shared,
 
 # -- only what is wanted --------------------------------------------------------------------------
 
+@pytest.mark.any_distro
 def test_without_subscribers_nothing_is_computed(again):
     again.begin_anew()
     with Camera(again.ros) as camera:
         again.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
-        again.ros.spin_for(1.0)
+        sent = len(camera.stamps)
+        assert again.ros.spin_until(lambda: len(camera.stamps) > sent + 20)
         values = again.values()
-        assert len(camera.stamps) > 20
         assert values['assessments_out'] == '0'
         assert not [key for key in values if key in ('stage_ms.encode', 'stage_ms.looming')]
         assert again.report('camera camera').message == 'nobody listens'
 
 
+@pytest.mark.any_distro
 def test_geometry_alone_does_not_run_the_encoder(again):
     again.begin_anew()
     with Camera(again.ros), again.listen('time_to_contact') as got:
@@ -189,6 +195,7 @@ def test_geometry_alone_does_not_run_the_encoder(again):
         again.wait_for('camera camera', lambda v: 'stage_ms.encode' in v)
 
 
+@pytest.mark.any_distro
 def test_features_alone_do_not_run_the_geometry(again):
     again.begin_anew()
     with Camera(again.ros), again.listen('features') as got:
@@ -198,14 +205,15 @@ def test_features_alone_do_not_run_the_geometry(again):
         assert 'stage_ms.looming' not in values
 
 
-def test_a_late_subscriber_gets_the_next_result_without_waiting_for_a_new_clip(shared):
-    with Camera(shared.ros):
-        shared.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
-        asked = now_ns()
-        seen = shared.assess()
-        # Filling a clip anew would take 0.3 s; finding the subscriber takes its time, though.
-        assert seen.stamp_ns > asked - NS
-        assert Quality.SLOW_CAMERA not in seen.flags
+def test_a_late_subscriber_gets_the_newest_clip_without_waiting_for_a_new_one(again):
+    again.begin_anew()
+    with Publisher(again.ros, 'hand/image_raw') as camera:
+        start = now_ns()
+        for i in range(6):
+            last = camera.send(raw(texture(SIZE)), start + i * PERIOD)
+        again.wait_for('camera hand', lambda v: v['frames.accepted'] == '6')
+        with again.listen('assessment', 'hand') as got:
+            assert read.stamp_ns(again.some(got)[0]) == last
 
 
 def test_subscribers_of_both_reliabilities_are_served(shared):
@@ -224,15 +232,16 @@ def test_the_rate_of_results_is_limited(shared):
     with Camera(shared.ros, rate=60.0), shared.listen('assessment') as got:
         shared.some(got, 12)
         stamps = [read.stamp_ns(m) for m in got[3:]]
-        rate = (len(stamps) - 1) / ((stamps[-1] - stamps[0]) / NS)
-        assert rate < 4.5
+        # 8 periods of 0.25 s; the age of the first and of the last frame need not be the same.
+        assert (stamps[-1] - stamps[0]) / NS > 1.2
     shared.set(max_rate=60.0)
 
 
 # -- what is seen ---------------------------------------------------------------------------------
 
+@pytest.mark.any_distro
 def test_an_approach_is_measured_and_reported_over_the_wire(again):
-    again.begin_anew()
+    again.begin_anew(no_frame_timeout=0.1)
     ros, scene = again.ros, Approach((320, 240), contact_s=6.0)
     info = CameraInfo(width=320, height=240,
                       k=[300.0, 0.0, 159.5, 0.0, 300.0, 119.5, 0.0, 0.0, 1.0])
@@ -241,13 +250,11 @@ def test_an_approach_is_measured_and_reported_over_the_wire(again):
             again.listen('assessment', 'hand') as got, \
             again.listen('obstacles', 'hand') as regions:
         infos.wait_for_reader()
+        again.wait_until_heard('hand')
         start = now_ns()
-        for i in range(51):
-            camera.send(raw(scene.frame(i / 10)), start + i * PERIOD)
-            ros.spin_for(0.06)
-        last = start + 50 * PERIOD
-        assert ros.spin_until(lambda: got and read.stamp_ns(got[-1]) == last
-                              and regions and read.stamp_ns(regions[-1]) == last, 30.0)
+        first = camera.play(lambda i: raw(scene.frame(i / 10)), start, PERIOD, got, regions)
+        for i in range(first + 1, 51):
+            camera.step(raw(scene.frame(i / 10)), start + i * PERIOD, got, regions)
     seen = [read.assessment(m) for m in got]
     truth = [scene.truth((a.stamp_ns - start) / NS) for a in seen]
     errors = [abs(a.time_to_contact - t) / t for a, t in zip(seen, truth, strict=True) if t < 5.0]
@@ -264,18 +271,18 @@ def test_an_approach_is_measured_and_reported_over_the_wire(again):
     assert 0 <= wall.x < wall.x + wall.width <= 320
 
 
+@pytest.mark.any_distro
 def test_a_still_view_has_no_obstacles_but_a_cloud_with_fields(shared):
-    with Camera(shared.ros), shared.listen('obstacles') as got, \
-            shared.listen('assessment') as seen:
-        shared.some(got, 3)
-        shared.some(seen, 6)
+    with Camera(shared.ros), shared.listen('obstacles') as got:
+        last = shared.assess()
+        assert shared.ros.spin_until(lambda: got and read.stamp_ns(got[-1]) >= last.stamp_ns)
         assert got[-1].width == 0
         assert [f.name for f in got[-1].fields][:4] == ['x', 'y', 'width', 'height']
-        last = read.assessment(seen[-1])
         assert last.level is Level.CLEAR
         assert last.time_to_contact == math.inf
 
 
+@pytest.mark.any_distro
 def test_a_view_without_texture_is_unknown(shared):
     with Camera(shared.ros, picture=lambda i: np.full((120, 160, 3), 90, np.uint8)):
         seen = shared.assess()
@@ -284,6 +291,7 @@ def test_a_view_without_texture_is_unknown(shared):
         assert Quality.LOW_TEXTURE in seen.flags
 
 
+@pytest.mark.any_distro
 def test_the_part_outside_the_view_of_the_model_is_reported(again):
     again.begin_anew(resize_mode='crop')
     with Camera(again.ros), again.listen('map_info') as infos:
@@ -292,49 +300,45 @@ def test_the_part_outside_the_view_of_the_model_is_reported(again):
         assert (roi.x_offset, roi.y_offset, roi.width, roi.height) == (20, 0, 120, 120)
 
 
+@pytest.mark.any_distro
 def test_the_overlay_shows_that_the_clip_is_filling_and_that_the_camera_fell_silent(again):
     again.begin_anew(num_frames=16, no_frame_timeout=0.5)
     with Publisher(again.ros, 'hand/image_raw') as camera, \
             again.listen('overlay', 'hand') as got, again.listen('assessment', 'hand') as seen:
-        again.ros.spin_for(0.5)                   # the node has found the subscriber by then
-        last = camera.send(raw(texture(SIZE)), now_ns())
-        assert again.ros.spin_until(lambda: [m for m in got if read.stamp_ns(m) == last], 20.0)
+        again.some(got)                       # of the camera that has not sent anything yet
+        last = camera.step(raw(texture(SIZE)), now_ns(), got)
         first = next(m for m in got if read.stamp_ns(m) == last)
-        assert again.ros.spin_until(lambda: again.is_silent('hand'), 20.0)
+        again.wait_for_silence('hand')
         # Not one new image, yet new pictures: they say for how long.
-        stale = again.next(got, 2, timeout=30.0)[-1]
+        stale = again.next(got, 2)[-1]
         assert bytes(stale.data) != bytes(first.data)
         assert not seen
 
 
 # -- services -------------------------------------------------------------------------------------
 
+@pytest.mark.any_distro
 def test_reset_starts_clips_and_levels_anew(shared):
     with Publisher(shared.ros, 'hand/image_raw') as camera, \
             shared.listen('assessment', 'hand') as got:
         start = now_ns() + 30 * NS
-        for i in range(5):
-            camera.send(raw(texture(SIZE)), start + i * PERIOD)
-            shared.ros.spin_for(0.05)
-        shared.some(got)
+        begin = 1 + camera.play(lambda i: raw(texture(SIZE)), start, PERIOD, got)
         answer = shared.ask('reset')
         assert answer.success
         assert 'camera' in answer.message
         assert 'hand' in answer.message
         shared.wait_for('camera hand', lambda v: int(v.get('resets.service', 0)) == 1)
-        got.clear()
-        for i in range(5, 8):
+        for i in range(begin, begin + 3):
             camera.send(raw(texture(SIZE)), start + i * PERIOD)
-            shared.ros.spin_for(0.05)
         shared.wait_for('camera hand', lambda v: v['clip_fill'] == '3/4')
-        assert not got
-        last = camera.send(raw(texture(SIZE)), start + 8 * PERIOD)
-        assert read.stamp_ns(shared.some(got)[0]) == last
-        assert Quality.WARMING_UP in read.assessment(got[0]).flags
+        last = camera.step(raw(texture(SIZE)), start + (begin + 3) * PERIOD, got)
+        new = [m for m in got if read.stamp_ns(m) >= start + begin * PERIOD]
+        assert [read.stamp_ns(m) for m in new] == [last]
+        assert Quality.WARMING_UP in read.assessment(new[0]).flags
 
 
 def test_calibration_sets_thresholds_from_what_it_saw_and_reports_them(again):
-    again.begin_anew(calibration__seconds=1.5, calibration__sigma=2.0)
+    again.begin_anew(calibration__sigma=2.0)
     rng = np.random.default_rng(0)
     base = texture(SIZE)
     named = ('thresholds.motion', 'thresholds.obstacle', 'thresholds.looming')
@@ -346,7 +350,11 @@ def test_calibration_sets_thresholds_from_what_it_saw_and_reports_them(again):
     with Camera(again.ros, picture=noisy):
         again.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
         # Nobody subscribes to anything: the watch must make the results itself.
-        answer = again.ask('calibrate', timeout=30.0)
+        for seconds in (1.5, 6.0, 30.0):
+            again.set(calibration__seconds=seconds)
+            answer = again.ask('calibrate')
+            if 'assessments in' not in answer.message:      # else too few for a slow machine
+                break
     assert answer.success, answer.message
     assert 'k = 2' in answer.message
     found = dict(re.findall(r'(thresholds\.\w+) = ([0-9.]+)', answer.message))
@@ -359,14 +367,10 @@ def test_calibration_sets_thresholds_from_what_it_saw_and_reports_them(again):
 
 
 def test_the_node_goes_on_while_it_calibrates(again):
-    again.begin_anew(calibration__seconds=3.0)
-    named = ('thresholds.motion', 'thresholds.obstacle', 'thresholds.looming')
-    before = {name: again.get(name) for name in named}
+    again.begin_anew(calibration__seconds=600.0)
     with Camera(again.ros), again.listen('assessment') as got:
         again.some(got, 3)
         first = again._call('calibrate')
-        again.ros.spin_for(0.5)
-        assert not first.done()
         second = again.ask('calibrate')
         assert not second.success
         assert 'already' in second.message
@@ -374,10 +378,8 @@ def test_the_node_goes_on_while_it_calibrates(again):
         again.set(max_frame_age=1.5)
         again.next(got, 3)
         assert not first.done()
-        assert again.ros.spin_until(first.done, 20.0)
-        assert first.result().success, first.result().message
-    for name, value in before.items():
-        assert again.try_set(name, value).successful
+        again.do('deactivate')
+        assert again.ros.spin_until(first.done, ANSWER_S)
 
 
 def test_a_calibration_that_can_not_be_made_says_why(again):
@@ -385,12 +387,12 @@ def test_a_calibration_that_can_not_be_made_says_why(again):
     answer = again.ask('calibrate')                   # there is no camera
     assert not answer.success
     assert '0 assessments' in answer.message
-    again.set(calibration__seconds=30.0)
+    again.set(calibration__seconds=600.0)
     before = again.get('thresholds.motion')
     waiting = again._call('calibrate')
-    again.ros.spin_for(0.5)
+    assert 'already' in again.ask('calibrate').message
     again.do('deactivate')
-    assert again.ros.spin_until(waiting.done, 10.0)
+    assert again.ros.spin_until(waiting.done, ANSWER_S)
     assert not waiting.result().success
     assert 'deactivated' in waiting.result().message
     assert again.get('thresholds.motion') == before
@@ -404,9 +406,17 @@ def test_a_calibration_that_can_not_be_made_says_why(again):
 # -- diagnostics ----------------------------------------------------------------------------------
 
 def test_diagnostics_tell_what_one_asks_first(shared):
-    with Camera(shared.ros), shared.listen('assessment') as got:
+    def tells(shown: str, times_ns: Sequence[int]) -> bool:
+        """Whether a rate [Hz] is about that of the last 3 s."""
+        recent = [t for t in list(times_ns) if t > now_ns() - 3 * NS]
+        return len(recent) > 2 and float(shown) == pytest.approx(
+            (len(recent) - 1) / (recent[-1] - recent[0]) * NS, rel=0.4)
+
+    with Camera(shared.ros) as source, shared.listen('assessment') as got:
         shared.some(got, 10)
-        camera = shared.wait_for('camera camera', lambda v: float(v['rate_in_hz']) > 15)
+        # The rates are those at which images really come and results really go.
+        camera = shared.wait_for('camera camera', lambda v: (
+            tells(v['rate_in_hz'], source.stamps) and tells(v['rate_out_hz'], got.sent_ns)))
         model = shared.values('model')
         report = shared.reports['camera camera']
     assert report.name == 'vjepa_node: camera camera'
@@ -420,7 +430,6 @@ def test_diagnostics_tell_what_one_asks_first(shared):
     assert float(model['memory_rss_mb']) > 50
     assert float(model['model_memory_mb']) > 5
     assert (model['errors'], model['last_error']) == ('0', 'none')
-    assert float(camera['rate_out_hz']) > 1
     assert 0 < float(camera['latency_ms_median']) <= float(camera['latency_ms_p95'])
     for stage in ('decode', 'preprocess', 'encode', 'motion', 'looming', 'publish'):
         assert float(camera[f'stage_ms.{stage}']) >= 0
@@ -442,6 +451,7 @@ def test_diagnostics_come_in_every_state_and_never_as_an_error(again):
         assert all(r.level in (b'\x00', b'\x01', b'\x03') for r in again.reports.values())
 
 
+@pytest.mark.any_distro
 def test_a_missing_device_that_is_not_required_is_flagged(again):
     since = again.written
     again.begin_anew(device='cuda:63', require_device=False)

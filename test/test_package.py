@@ -141,7 +141,7 @@ def tool_env(*path: Path) -> dict[str, str]:
 
 def run(command: list[object], cwd: Path, env: dict[str, str]) -> str:
     done = subprocess.run([str(c) for c in command], cwd=cwd, env=env, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=400)
     assert done.returncode == 0, done.stdout
     return done.stdout
 
@@ -238,7 +238,7 @@ def test_the_installed_node_runs_with_the_installed_parameters(colcon_prefix):
                             '--params-file', str(params), '-p', 'autostart:=true',
                             '-p', 'allow_random_weights:=true'], env)
         try:
-            node.wait_for_output(': active', timeout=60)
+            node.wait_for_output(': active', timeout=180)
             node.terminate_and_check()
         finally:
             node.kill()

@@ -302,8 +302,15 @@ def test_each_ros_has_an_environment_of_its_own(make, sourced, distro, venv, ros
     text = make('-n', 'test', *([f'DISTRO={distro}'] if distro else []), ROS_DISTRO=sourced)
     assert f'make_env.py {venv} --ros {ros}' in text
     assert f'{venv}/bin/python -m pytest' in text
-    assert '-m ros' in text
+    # Both halves where no distribution is named, else what depends on it.
     assert ("-m 'not ros'" in text) == (not distro)
+    assert ('-m ros ' in text) == (not distro)
+    assert ("-m 'ros and not any_distro'" in text) == bool(distro)
+
+
+def test_all_ros_tests_can_be_asked_for_on_another_distribution(make):
+    text = make('-n', 'test', 'DISTRO=jazzy', 'ARGS=-m ros')
+    assert re.findall(r"-m ('[^']+'|ros)", text)[-1] == 'ros'     # pytest takes the last one
 
 
 def test_what_only_tests_without_ros_need_is_installed_for_them_alone(make):

@@ -75,7 +75,7 @@ def test_the_package_runs_as_a_module_and_help_loads_no_tool():
             "    print('ended', end.code, loaded)\n")
     root = Path(vjepa_ros.__file__).parents[1]
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True,
-                          env={**os.environ, 'PYTHONPATH': str(root)}, timeout=60)
+                          env={**os.environ, 'PYTHONPATH': str(root)}, timeout=300)
     assert done.stdout.rstrip().endswith('ended 0 []'), done.stdout + done.stderr
 
 
@@ -85,7 +85,7 @@ def test_the_tools_themselves_import_no_ros(module):
             "print([m for m in sys.modules if m.split('.')[0] in ('rclpy', 'sensor_msgs')])")
     root = Path(vjepa_ros.__file__).parents[1]
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True,
-                          env={**os.environ, 'PYTHONPATH': str(root)}, timeout=120)
+                          env={**os.environ, 'PYTHONPATH': str(root)}, timeout=300)
     assert done.stdout.strip() == '[]', done.stderr
 
 
@@ -227,7 +227,9 @@ def test_a_feed_leaves_out_the_oldest_when_too_many_wait():
     feed = Feed(FakeSource([1 + n * 0.001 for n in range(50)]), realtime=True, limit=5)
     groups = iter(feed)
     first = next(groups)
-    time.sleep(0.5)
+    end = time.monotonic() + 60
+    while not feed.dropped and time.monotonic() < end:
+        time.sleep(0.01)
     rest = [frame for group in groups for frame in group]
     assert rest[-1].stamp_ns == round(1.049 * 1e9)
     assert len(first) + len(rest) + feed.dropped == 50

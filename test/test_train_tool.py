@@ -297,7 +297,7 @@ def test_two_processes_train_one_network(tmp_path):
          '--master-addr', '127.0.0.1', '--master-port', str(port), str(script),
          '--out', str(tmp_path / 'run'), *SHORT, '--objective', 'both', '--tokens-kept', '0.5',
          '--auxiliary', '--optimizer', 'muon'],
-        capture_output=True, text=True, timeout=170, env={**os.environ, 'OMP_NUM_THREADS': '1'})
+        capture_output=True, text=True, timeout=500, env={**os.environ, 'OMP_NUM_THREADS': '1'})
     assert done.returncode == 0, done.stderr[-3000:]
     one, two = (torch.load(tmp_path / f'rank{rank}', weights_only=True) for rank in (0, 1))
     for kind in ('network', 'average'):

@@ -40,9 +40,9 @@ from vjepa_ros.tools.terminal import View, log_to
 
 CAMERA, NODE = 'camera', 'vjepa_node'
 LONGEST_S = 60.0          # of a source, unless --seconds says otherwise
-START_LIMIT_S = 60.0      # loading PyTorch from a cold disk takes its time
-FIRST_RESULT_LIMIT_S = 20.0
-STALL_LIMIT_S = 15.0      # without a new frame while playing
+START_LIMIT_S = 120.0     # loading PyTorch from a cold disk takes its time
+FIRST_RESULT_LIMIT_S = 40.0
+STALL_LIMIT_S = 30.0      # without a new frame while playing
 DRAIN_S = 2.5             # for the last results and one more diagnostics message
 TICK_S = 0.1
 BRIEF_FAILURES = (ProcessFailed, SourceError, OSError)

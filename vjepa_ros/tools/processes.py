@@ -232,7 +232,7 @@ class Children:
                 child.wait(0.0)
                 raise child.failure(f'ended with exit code {code}')
 
-    def stop(self, timeout_s: float = 4.0) -> None:
+    def stop(self, timeout_s: float = 15.0) -> None:
         """Interrupt all that run, wait for them, and kill what is left of their groups."""
         for child in self.all.values():
             child.interrupt()
