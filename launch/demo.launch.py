@@ -27,9 +27,10 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('device', '', None, 'Where the model runs: auto, cpu, cuda, cuda:N or mps'),
     ('model_size', '', None, 'Size of the encoder: tiny, small, base, large, huge, giant...'),
     ('num_frames', '', None, 'Frames in a clip'),
-    ('weights', '', None, 'Safetensors file with the weights of the encoder'),
-    ('allow_random_weights', 'true', SWITCH,
-     'Run without trained weights; every output then says so'),
+    ('weights', '', None,
+     'Checkpoint of the encoder; empty: that of the parameter file, else that of the package'),
+    ('allow_random_weights', '', ['', *SWITCH],
+     'Run untrained where there are no weights; every output then says so'),
     ('log_level', 'info', ['debug', 'info', 'warn', 'error', 'fatal'], 'Least severity logged'),
 )
 FORWARDED = ('namespace', 'params_file', 'device', 'model_size', 'num_frames', 'weights',

@@ -61,8 +61,12 @@ def test_the_demo_plays_the_scene_over_dds_and_writes_everything(tmp_path):
     summary = json.loads((out / 'summary.json').read_text())
     assert summary.keys() >= KEYS
     assert summary['latency_ms'].keys() == {'median', 'p95'}
-    assert summary['trained'] is False and summary['device'] == 'cpu'
+    assert summary['trained'] is True and summary['device'] == 'cpu'
     assert summary['model'] == 'tiny'
+    configuration = summary['configuration']
+    assert configuration['weights'].endswith('weights/tiny.safetensors')
+    assert configuration['weights'] in configuration['heads']
+    assert configuration['looming_method'] == 'fused'
     # The camera sends 180 frames, fewer on a slow machine.
     assert summary['frames_in'] > 60
     assert summary['assessments_out'] > 5
@@ -83,7 +87,8 @@ def test_the_demo_plays_the_scene_over_dds_and_writes_everything(tmp_path):
         assert played > 8
         assert 0.7 * played < seconds < took
     text = log.read_text()
-    assert 'report.html' in text and 'UNTRAINED' in text
+    assert 'report.html' in text and 'tiny on cpu (trained)' in text
+    assert 'UNTRAINED' not in text + re.sub('data:[^"]+', '', page)
     assert 'Traceback' not in text
 
 
@@ -109,12 +114,15 @@ def test_the_demo_takes_the_truth_of_a_recording_from_its_labels(tmp_path):
 
 
 @pytest.mark.any_distro
-def test_weights_that_do_not_exist_end_the_demo_with_the_reason(tmp_path):
+@pytest.mark.parametrize('words, said', [
+    (['--weights', 'nowhere.safetensors'], 'nowhere.safetensors'),
+    (['--model-size', 'small'], "no weights are set for the model size 'small'")])
+def test_weights_that_are_missing_end_the_demo_with_the_reason(words, said, tmp_path):
     out, log = tmp_path / 'out', tmp_path / 'log'
-    demo = start_demo(out, '--weights', 'nowhere.safetensors')
+    demo = start_demo(out, *words)
     assert finish(demo) == 1
-    text = log.read_text()
-    assert 'nowhere.safetensors' in text and 'the node process could not start' in text
+    text = ' '.join(log.read_text().split())
+    assert said in text and 'the node process could not start' in text
     assert (out / 'logs' / 'node.log').is_file()
     assert not (out / 'summary.json').exists()
 

@@ -218,7 +218,7 @@ def test_the_demo_starts_camera_and_node_together(recorded):
     assert source['loop'] is False
     assert source['truth'] is True
     assert node['cameras'] == ['front']
-    assert node['allow_random_weights'] is True
+    assert (node['weights'], node['allow_random_weights']) == ('', False)
     assert node['device'] == 'cpu'
     for record in (result['camera_source'], result['vjepa_node']):
         assert any(word in ('__ns:=robot', '__ns:=/robot') for word in record['argv'])
@@ -258,8 +258,9 @@ def launched(tmp_path):
 
 @pytest.mark.ros
 def test_the_node_becomes_active_and_ends_cleanly_on_interrupt(launched):
-    launch = launched('vjepa.launch.py', 'allow_random_weights:=true', 'device:=cpu')
+    launch = launched('vjepa.launch.py', 'device:=cpu')
     launch.wait_for_output(': active', timeout=180)
+    assert 'with learned heads' in launch.output and 'RANDOM' not in launch.output
     launch.send(signal.SIGINT)
     assert launch.wait(60) == 0
     assert 'process has finished cleanly' in launch.output
@@ -268,7 +269,7 @@ def test_the_node_becomes_active_and_ends_cleanly_on_interrupt(launched):
 
 @pytest.mark.ros
 def test_respawn_brings_back_an_active_node(launched):
-    launch = launched('vjepa.launch.py', 'allow_random_weights:=true', 'respawn:=true')
+    launch = launched('vjepa.launch.py', 'respawn:=true')
     launch.wait_for_output(': active', timeout=180)
     pid = launch.output.partition('process started with pid [')[2].partition(']')[0]
     os.kill(int(pid), signal.SIGKILL)

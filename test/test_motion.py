@@ -34,7 +34,7 @@ def one_thread():
 
 @pytest.fixture(scope='module')
 def engine():
-    engine = Engine.load(EngineConfig(allow_random_weights=True, device='cpu'))
+    engine = Engine.load(EngineConfig(weights='random', allow_random_weights=True, device='cpu'))
     yield engine
     engine.close()
 

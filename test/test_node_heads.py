@@ -147,3 +147,23 @@ def test_the_time_to_contact_needs_the_encoder_only_where_heads_have_a_say(node)
         node.wait_for(CAMERA, lambda v: 'stage_ms.encode' in v)
         assert node.ros.spin_until(
             lambda: got[-1].data == pytest.approx(1.25, rel=0.1)), got[-1].data
+
+
+def test_by_default_a_node_runs_the_weights_of_the_package_and_says_so():
+    start, number = now_ns(), count()
+    unset = {'weights': '', 'allow_random_weights': False, 'num_frames': 8, 'image_size': 192}
+    with ros_session() as session, node_running(
+            session, autostart=True, max_frame_age=3600.0, **unset, **exact()) as node, \
+            Camera(session, rate=10.0, qos=EXACT, stamp=lambda _: start + next(number) * NS // 10):
+        seen = node.assess()
+        assert not seen.flags & (Quality.UNTRAINED | Quality.HEADS_OUT_OF_RANGE)
+        model = node.wait_for('model', lambda v: v['trained'] == 'True')
+        assert model['weights'].endswith('vjepa_ros/weights/tiny.safetensors')
+        assert model['weights'] in model['heads']
+        assert 'untrained' not in node.report().message
+        assert node.wait_for(CAMERA, lambda v: v['heads'] == 'hold')['motion_score'] == \
+            'what moves by itself'
+        assert 'RANDOM' not in node.process.output
+        node.set(model_size='small')
+        node.wait_for_log("no weights are set for the model size 'small'.*Hugging Face hub", 0)
+        assert not node.assess().untrained

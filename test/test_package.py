@@ -10,6 +10,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tarfile
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path, PurePath
 
@@ -19,9 +20,13 @@ import yaml
 from ros_harness import NodeProcess, free_domain_id, ros_env
 
 import vjepa_ros
+from vjepa_ros.model.bundle import read_meta
+from vjepa_ros.model.files import bundled_file
 from vjepa_ros.ros.table import ROWS, TABLE, camera_rows, check_together
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+WEIGHTS = REPOSITORY / 'vjepa_ros' / 'weights'
+LARGEST_BYTES = 24_000_000   # of a file of the package: a clone and a wheel carry them all
 CONFIGS = sorted((REPOSITORY / 'config').glob('*.yaml'))
 COMMANDS = {'vjepa_node', 'camera_source', 'vjepa-ros'}
 # Import name -> name in package.xml and on the package index, where they differ.
@@ -113,6 +118,25 @@ def test_bundled_weights_are_part_of_the_package(setup_arguments):
     assert any(PurePath('weights/tiny.safetensors').match(pattern) for pattern in patterns)
 
 
+@pytest.mark.parametrize('file', sorted(WEIGHTS.glob('*.safetensors')), ids=lambda file: file.stem)
+def test_bundled_weights_are_small_and_have_a_card(file):
+    assert file.stat().st_size <= LARGEST_BYTES
+    card = file.with_suffix('.md').read_text()
+    meta = read_meta(file)
+    assert f'# {file.name}' in card
+    assert meta.variant == file.stem and meta.backbone_sha256 in card
+
+
+def test_a_source_distribution_holds_the_bundled_weights(tmp_path):
+    source = copy_of_repository(tmp_path / 'source')
+    code = 'from setuptools import build_meta; build_meta.build_sdist("dist")'
+    run([sys.executable, '-c', code], source, tool_env())
+    with tarfile.open(next((source / 'dist').glob('*.tar.gz'))) as archive:
+        names = {name.partition('/')[2] for name in archive.getnames()}
+    assert {f'vjepa_ros/weights/{file.name}' for file in WEIGHTS.iterdir()} <= names
+    assert {'vjepa_ros/weights/tiny.safetensors', 'vjepa_ros/weights/tiny.md'} <= names
+
+
 def test_a_colcon_build_requires_nothing_of_pip(setup_arguments):
     assert setup_arguments(COLCON='1', ROS_DISTRO='jazzy')['install_requires'] == []
 
@@ -197,6 +221,15 @@ def test_every_file_of_the_package_is_installed(prefix):
     assert files(site_packages(prefix) / 'vjepa_ros') == files(REPOSITORY / 'vjepa_ros')
 
 
+def test_the_bundled_weights_are_found_where_they_are_installed(prefix, tmp_path):
+    code = 'from vjepa_ros.model.files import bundled_file; print(bundled_file("tiny"))'
+    said = run([sys.executable, '-c', code], tmp_path, tool_env(site_packages(prefix)))
+    file = Path(said.splitlines()[-1])
+    assert prefix in file.parents
+    assert file.read_bytes() == (WEIGHTS / 'tiny.safetensors').read_bytes()
+    assert file.with_suffix('.md').is_file()
+
+
 def test_colcon_puts_the_executables_where_ros2_run_looks(colcon_prefix):
     folder = colcon_prefix / 'lib' / 'vjepa_ros'
     assert {p.name for p in folder.iterdir()} == COMMANDS
@@ -225,6 +258,7 @@ def test_a_symlinked_colcon_build_works_too(tmp_path):
         tmp_path, tool_env())
     folder = tmp_path / 'install/vjepa_ros/lib/vjepa_ros'
     assert {p.name for p in folder.iterdir()} == COMMANDS
+    assert (tmp_path / 'build/vjepa_ros/vjepa_ros/weights/tiny.safetensors').is_file()
 
 
 @pytest.mark.ros
@@ -235,10 +269,10 @@ def test_the_installed_node_runs_with_the_installed_parameters(colcon_prefix):
         path = tool_env(site_packages(colcon_prefix))['PYTHONPATH']
         env = ros_env(domain, {'PYTHONPATH': path})
         node = NodeProcess([str(colcon_prefix / 'lib/vjepa_ros/vjepa_node'), '--ros-args',
-                            '--params-file', str(params), '-p', 'autostart:=true',
-                            '-p', 'allow_random_weights:=true'], env)
+                            '--params-file', str(params), '-p', 'autostart:=true'], env)
         try:
-            node.wait_for_output(': active', timeout=180)
+            said = node.wait_for_output(': active', timeout=180)
+            assert str(colcon_prefix) in said and 'with learned heads' in said
             node.terminate_and_check()
         finally:
             node.kill()
@@ -271,6 +305,17 @@ def test_parameter_files_hold_known_parameters_with_legal_values(file):
         assert not problem
         merged[name] = checked
     assert not check_together(merged)
+
+
+@pytest.mark.parametrize('file', CONFIGS, ids=lambda file: file.stem)
+def test_with_every_parameter_file_the_heads_of_the_package_hold(file):
+    values = {**{row.name: row.default for row in TABLE}, **values_in(file)}
+    assert (values['weights'], values['heads'], values['allow_random_weights']) == ('', '', False)
+    meta = read_meta(bundled_file(values['model_size'], values['model_version']))
+    assert {name: values[name] for name in ('num_frames', 'image_size', 'resize_mode')} == {
+        name: getattr(meta, name) for name in ('num_frames', 'image_size', 'resize_mode')}
+    shortest, longest = meta.interval_s
+    assert shortest <= 1 / values['clip_fps'] <= longest
 
 
 @pytest.mark.parametrize('file', CONFIGS, ids=lambda file: file.stem)

@@ -348,7 +348,7 @@ def test_version_2_1_is_served_like_version_2_0():
 
 
 def test_a_model_that_fails_while_warming_does_not_stay_loaded(tmp_path):
-    state = load_encoder('tiny', allow_random_weights=True)[0].state_dict()
+    state = load_encoder('tiny', weights='random', allow_random_weights=True)[0].state_dict()
     state['norm.weight'][:] = 3e38  # a number, but what it multiplies becomes infinite
     save_file(state, tmp_path / 'huge.safetensors')
     config = EngineConfig(weights=str(tmp_path / 'huge.safetensors'), num_frames=4, image_size=64,

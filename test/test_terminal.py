@@ -148,6 +148,7 @@ def test_diagnostics_fill_the_status_and_the_stage_times():
     recording.take(result_line(2_000_000_000))
     assert recording.ready.is_set() and not recording.configure_failed
     assert (recording.frames_sent, recording.played_s) == (31, 2.0)
+    assert [recording.covers(s * 10 ** 9) for s in (0, 1, 3, 4)] == [False, True, True, False]
     assert status.parts['node'] == 'ready' and status.trained is False
     assert (status.frames_in, status.rate_in_hz) == (30, 14.9)
     assert recording.records()[0]['timings'] == {'encode': 41.5}

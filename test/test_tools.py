@@ -23,8 +23,8 @@ from vjepa_ros.tools.feed import Feed
 from vjepa_ros.tools.outputs import MAX_STILL_S, evenly, frame_rate, summary_lines
 from vjepa_ros.world.approach import ApproachScene
 
-SMALL = ['--allow-random-weights', '--num-frames', '4', '--image-size', '64', '--clip-fps', '5',
-         '--no-window']
+SMALL = ['--weights', 'random', '--allow-random-weights', '--num-frames', '4',
+         '--image-size', '64', '--clip-fps', '5', '--no-window']
 MS = 1_000_000
 
 
@@ -159,9 +159,10 @@ def test_watch_in_real_time_takes_as_long_as_the_source(drive, tmp_path):
 
 
 def test_watch_runs_untrained_only_when_told_so(drive, tmp_path, capsys):
-    assert cli.main(['watch', str(drive), '--no-window', '--out', str(tmp_path / 'out')]) == 1
+    assert cli.main(['watch', str(drive), '--model-size', 'small', '--no-window', '--out',
+                     str(tmp_path / 'out')]) == 1
     text = capsys.readouterr().out
-    assert '--allow-random-weights' in text and '--weights' in text
+    assert '--allow-random-weights' in text and '--weights' in text and '--model-size tiny' in text
     assert not (tmp_path / 'out').exists()
 
 

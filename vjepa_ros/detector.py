@@ -64,7 +64,7 @@ class ObstacleDetector:
 
     Examples
     --------
-    >>> detector = ObstacleDetector(allow_random_weights=True)
+    >>> detector = ObstacleDetector()
     >>> for rgb, stamp in frames:                              # doctest: +SKIP
     ...     detector.add_frame(rgb, stamp)
     ...     if (seen := detector.assess()) is not None:

@@ -129,10 +129,11 @@ def load_encoder(variant: str | Variant, version: str = '2.0', weights: str | Pa
         return encoder, _load_file(encoder, located(path, 'weights'), weights_part)
     if not allow_random_weights:
         reason = "`weights` is 'random'" if wanted_random else (
-            f"no weights are set for the model size '{variant.name}' and the package brings none "
-            'of that size')
-        raise WeightsError(f'{reason}; set `weights` to a checkpoint or '
-                           '`allow_random_weights: true` to run untrained')
+            f"no weights are set for the model size '{variant.name}' of version {version} and the "
+            'package brings none for it')
+        raise WeightsError(f'{reason}; set `weights` to a checkpoint (file, folder or name on '
+                           'the Hugging Face hub) or `allow_random_weights: true` to run '
+                           'untrained')
     encoder.to_empty(device='cpu').init_random(seed)
     log.warning("model '%s' runs with random weights (seed %d): its features are untrained",
                 variant.name, seed)

@@ -129,6 +129,9 @@ class Recorder(Node):
 
     def _on_overlay(self, msg: CompressedImage) -> None:
         path = self._pictures / f'{read.stamp_ns(msg):020d}.jpg'
+        # That of a silent camera bears the stamp of its newest frame once more.
+        if path.exists():
+            path = self._pictures / f'{self.get_clock().now().nanoseconds:020d}.jpg'
         path.write_bytes(memoryview(msg.data))
 
     def _on_diagnostics(self, msg: DiagnosticArray) -> None:

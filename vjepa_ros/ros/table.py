@@ -113,8 +113,8 @@ TABLE: tuple[Param, ...] = (
           choices=tuple(VARIANTS)),
     Param('model_version', str, '2.0', 'Generation of V-JEPA', BACKGROUND, choices=('2.0', '2.1')),
     Param('weights', str, '', 'Checkpoint of the encoder: file, folder or name on the Hugging '
-          'Face hub; empty: the one of this package '
-          'for the model size, if it has one; random: none, run untrained', BACKGROUND),
+          'Face hub; empty: the one of this package for the model size, which it has for tiny '
+          '2.0; random: none, run untrained', BACKGROUND),
     Param('weights_part', str, 'auto', 'Encoder of a file with several; auto: target_encoder, '
           'else ema_encoder, else encoder', BACKGROUND,
           choices=('auto', 'target_encoder', 'ema_encoder', 'encoder')),

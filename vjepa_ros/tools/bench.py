@@ -161,7 +161,7 @@ def _image_stages(frames: list[tuple[int, np.ndarray]], runs: int) -> list[Stage
 def _encoder_stages(runs: int) -> list[Stage]:
     stages = []
     for precision in ('fp32', 'bf16'):
-        config = EngineConfig(allow_random_weights=True, device='cpu', precision=precision)
+        config = EngineConfig(device='cpu', precision=precision)
         engine = Engine.load(config)
         side, count = config.image_size, config.num_frames
         clip = np.random.default_rng(0).integers(0, 256, (count, side, side, 3), dtype=np.uint8)
@@ -178,7 +178,7 @@ def _detector_stages(frames: list[tuple[int, np.ndarray]], runs: int) -> list[St
     parts: dict[str, list[float]] = {'motion': [], 'assess': []}
     clock, cpu = [], []
     lap_ns = round(len(frames) / RATE_HZ * NS)
-    with ObstacleDetector(device='cpu', allow_random_weights=True) as detector:
+    with ObstacleDetector(device='cpu') as detector:
         count = 0
         budget = Budget(runs)
         while budget.allows(len(clock)):
@@ -243,7 +243,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.runs < 1:
         parser.error(f'argument --runs: {args.runs} is out of range: at least 1')
     console = Console()
-    logging.getLogger('vjepa_ros').setLevel(logging.ERROR)  # random weights are meant here
+    logging.getLogger('vjepa_ros').setLevel(logging.ERROR)  # the table is what is wanted
     with console.status('measuring, half a minute or so'):
         result = run(args.runs)
     command = 'vjepa-ros bench' + (f' --runs {args.runs}' if args.runs != 40 else '')

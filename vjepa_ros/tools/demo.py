@@ -94,9 +94,8 @@ class Demo:
         self.plan, self.out_dir, self.console, self.command = plan, out_dir, console, command
         self.transport = 'raw' if takes_large_images(os.environ) else 'compressed'
         self._parameters = {
-            'autostart': True, 'allow_random_weights': not parameters.get('weights'),
-            f'{CAMERA}.transport': self.transport, 'max_frame_gap': plan.max_frame_gap,
-            **parameters}
+            'autostart': True, f'{CAMERA}.transport': self.transport,
+            'max_frame_gap': plan.max_frame_gap, **parameters}
         self.status = Status('vjepa-ros demo', plan.name, span_s=plan.seconds,
                              parts=dict.fromkeys(('camera', 'node', 'recorder'), 'starting'))
         self.recording = Recording(self.status)
@@ -210,6 +209,8 @@ class Demo:
         self.status.phase = f'writing {self.out_dir}'
         view.tick()
         pictures = [(int(path.stem), path) for path in sorted((work / 'overlay').glob('*.jpg'))]
+        # Before and after it the node shows that it has no camera, which is not of the run.
+        pictures = [item for item in pictures if self.recording.covers(item[0])]
         result = write_outputs(self.out_dir, self.recording.records(), pictures, self._meta())
         self.status.phase = ''
         return result
@@ -234,7 +235,7 @@ class Demo:
             notes.append(f'The run was interrupted; it was meant to last {self.plan.seconds:.0f} '
                          's.')
         shown = ('model', 'model_version', 'precision', 'num_frames', 'image_size', 'clip_fps',
-                 'resize_mode', 'weights', 'device_reason')
+                 'resize_mode', 'weights', 'heads', 'looming_method', 'device_reason')
         return {
             'title': 'vjepa_ros demo', 'source': self.plan.name, 'command': self.command,
             'date': datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
@@ -257,7 +258,10 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--device', default='auto', help='auto, cpu, cuda, cuda:N or mps')
     parser.add_argument('--model-size', default='tiny', choices=tuple(VARIANTS))
     parser.add_argument('--weights', default='', metavar='FILE',
-                        help='safetensors file; without it the model runs untrained')
+                        help='checkpoint of the encoder (default: that of the package, which '
+                        'has one for tiny)')
+    parser.add_argument('--allow-random-weights', action='store_true',
+                        help='run untrained when there are no weights')
     return parser
 
 
@@ -274,7 +278,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.print('vjepa-ros demo: rclpy is missing: run `make demo` in a checkout (it '
                       'installs wheels), or source your ROS 2', style='red')
         return 1
-    parameters = {'device': args.device, 'model_size': args.model_size, 'weights': args.weights}
+    parameters = {'device': args.device, 'model_size': args.model_size, 'weights': args.weights,
+                  'allow_random_weights': args.allow_random_weights}
     # As Ctrl-C, so that nothing is left running.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(AttributeError):

@@ -67,6 +67,10 @@ class Recording:
         """Time from the first to the newest frame of the camera [s]."""
         return (self._last_ns - self._first_ns) / 1e9
 
+    def covers(self, stamp_ns: int) -> bool:
+        """Whether a time lies between the first and the newest frame of the camera."""
+        return self._first_ns <= stamp_ns <= self._last_ns
+
     @property
     def results(self) -> int:
         """Number of assessments so far."""

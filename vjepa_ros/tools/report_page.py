@@ -21,8 +21,10 @@ PLOTS = {
             f'comes nearer (infinite) or more than {TTC_RANGE[1]:.0f} s.'),
     'looming': ('Looming rate', 'Closing speed over distance; the time to contact is its inverse. '
                 'Rare outliers are cut off at the edge of the plot.'),
-    'scores': ('Scores', 'Motion: how much of the view changes. Obstacle: how much of it comes '
-               'nearer. Collision: how probable a contact is within the horizon.'),
+    'scores': ('Scores', 'Motion: how much of the view moves by itself (without learned heads: '
+               'changes). Obstacle: how much of it comes nearer. Collision: how probable a '
+               'contact is within the horizon, with learned heads also if the robot went ahead, '
+               'so that it can be high where nothing comes nearer.'),
     'latency': ('Latency', 'Where the time goes, stage by stage. The black line is the age of the '
                 'image when its assessment arrived; what lies between is transport and waiting.'),
 }
@@ -185,9 +187,10 @@ def _frames(series: Series, frames: Sequence[tuple[int, np.ndarray]],
     video = meta.get('video')
     link = (f' The whole run: <a href="{escape(str(video), quote=True)}">{escape(str(video))}</a>'
             ' in the same folder.' if video else '')
-    return ('<section><h2>What the camera saw</h2><p class="soft">Blue: moving. Yellow to red: '
-            'coming nearer. Dots: looming unknown. Boxes carry the time to contact; those in the '
-            f'colour of the level are on course.{link}</p>'
+    return ('<section><h2>What the camera saw</h2><p class="soft">Blue: moving by itself (without '
+            'learned heads: all change). Yellow to red: coming nearer. Dots: looming unknown. '
+            'Boxes carry the time to contact; those in the colour of the level are on '
+            f'course.{link}</p>'
             f'<div class="frames">{"".join(figures)}</div></section>')
 
 

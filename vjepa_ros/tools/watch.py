@@ -35,9 +35,10 @@ from vjepa_ros.tools.terminal import View, log_to
 KEEP = 9000              # newest results that report and video hold: ten minutes at 15 Hz
 SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact',
           'looming_rate', 'bearing')
-UNTRAINED = ('no weights are given: name a safetensors file with --weights FILE, or add '
-             '--allow-random-weights to run untrained (time to contact is geometric and holds; '
-             'motion and features are then not learned, and every output says so)')
+UNTRAINED = ('no weights are given and the package brings none of that size: name a checkpoint '
+             'with --weights, take --model-size tiny, or add --allow-random-weights to run '
+             'untrained (time to contact is geometric and holds; motion and features are then '
+             'not learned, and every output says so)')
 
 
 class Watch:
