@@ -225,7 +225,7 @@ def test_random_weights_need_leave_even_when_asked_for(nothing_bundled):
 
 def test_a_size_that_the_package_does_not_bring_needs_a_file(nothing_bundled):
     saved(nothing_bundled / 'test.safetensors')
-    with pytest.raises(WeightsError, match=r"'small' and the package brings none.*`weights`"):
+    with pytest.raises(WeightsError, match=r"'small' of version 2.0.* brings none.*`weights`"):
         load_encoder('small')
 
 
