@@ -147,22 +147,20 @@ def json_safe(value: Any) -> Any:
 
 def pick_frames(records: Sequence[dict[str, Any]], frames: Sequence[tuple[int, np.ndarray]],
                 count: int = 9) -> list[tuple[int, np.ndarray]]:
-    """At most `count` frames in order: spread over the run, the most urgent one among them."""
+    """At most `count` frames in order: the most urgent one of each part of the run."""
     frames = sorted(frames, key=lambda item: item[0])
     if len(frames) <= count:
         return frames
-    places = sorted({round(i) for i in np.linspace(0, len(frames) - 1, count)})
+    parts = np.array_split(np.arange(len(frames)), count)
 
-    def urgency(place: int) -> tuple[int, float]:
+    def urgency(place: int, part: np.ndarray) -> tuple[int, float, float]:
         record = records[frames[place][0]]
         level, ttc = int(record['level']), record.get('time_to_contact')
         ttc = math.inf if ttc is None or math.isnan(ttc) else float(ttc)
-        return (level if level < 255 else -1), -ttc
+        return (level if level < 255 else -1), -ttc, -abs(place - float(part.mean()))
 
-    top = max(range(len(frames)), key=urgency)
-    nearest = min(range(len(places)), key=lambda i: abs(places[i] - top))
-    places[nearest] = top
-    return [frames[place] for place in sorted(places)]
+    return [frames[max(part, key=lambda place, part=part: urgency(place, part))]
+            for part in parts]
 
 
 def write_video(path_base: Path, frames: Iterable[np.ndarray], fps: float) -> Path:

@@ -20,9 +20,9 @@ ESTIMATE, TRUTH = '#0b6bcb', '#111820'
 LEVELS = {0: ('CLEAR', '#4caf50'), 1: ('CAUTION', '#ffd600'), 2: ('WARNING', '#ff8c00'),
           3: ('DANGER', '#e53030'), 255: ('UNKNOWN', '#846ab4')}
 STAGES = ('transport', 'wait', 'decode', 'preprocess', 'gather', 'upload', 'encode', 'download',
-          'motion', 'looming', 'assess', 'overlay', 'publish')
+          'motion', 'heads', 'looming', 'assess', 'overlay', 'publish')
 STAGE_COLORS = ('#9db2c8', '#c9d3de', '#3f7cac', '#5aa9e6', '#7fc8f8', '#2a9d8f', '#0b6bcb',
-                '#8ab17d', '#e9c46a', '#f4a261', '#e76f51', '#b56576', '#6d597a')
+                '#8ab17d', '#e9c46a', '#d9a86c', '#f4a261', '#e76f51', '#b56576', '#6d597a')
 # Width and height in inches of one panel, and the size of its text: for desks and for phones.
 SHAPES = {'wide': (11.0, 2.7, 10.0), 'narrow': (4.2, 2.7, 9.5)}
 
