@@ -40,6 +40,8 @@ READY := $(VENV)/.ready-$(ROS)
 # Tests that run nodes mostly wait: three at once keep two cores busy, each in a DDS domain of its own.
 # In the order of their names, which begins with long ones; pytest-xdist would keep them to the end.
 NODES := -n 3 --dist loadfile --no-loadscope-reorder
+# What only tests need, and only those that do not start nodes.
+TESTED := $(VENV)/.with-test
 
 # What `make evaluate` plays from DATA, with what is known of those that bring no labels.
 RECORDINGS := himax_2 himax_10 kitti_street euroc_still::still motorway.mp4::negative \
@@ -63,10 +65,16 @@ env: $(READY) ## create or update .venv; all other commands do it when needed
 $(READY): setup.py requirements/make_env.py $(wildcard requirements/*.txt)
 	@python3 requirements/make_env.py $(VENV) --ros $(ROS) $(if $(PYTHON),--python $(PYTHON))
 
+$(TESTED): $(READY) requirements/test.txt
+	@echo 'Adding requirements/test.txt to $(VENV)'
+	@$(PY) -m pip install --no-input --disable-pip-version-check -qq -r requirements/test.txt \
+	  $$(! test -f $(VENV)/constraints.txt || echo -c $(VENV)/constraints.txt)
+	@touch $@
+
 demo: $(READY) ## run camera and node together and write demo_output/report.html
 	@$(PY) -m vjepa_ros.tools.cli demo $(if $(SOURCE),--source '$(SOURCE)') $(ARGS)
 
-test: $(READY) ## run the tests; with DISTRO=jazzy the ROS tests that depend on it, on Jazzy
+test: $(READY) $(if $(DISTRO),,$(TESTED)) ## run the tests; with DISTRO=jazzy the ROS tests that depend on it, on Jazzy
 # Code 5 says that ARGS chose none of a kind; ARGS='-m ros' takes all ROS tests on another DISTRO, too.
 	@$(if $(DISTRO),,$(PY) -m pytest -m 'not ros' -n auto --maxprocesses 8 --dist loadfile $(ARGS) || [ $$? = 5 ])
 	@$(PY) -m pytest -m $(if $(DISTRO),'ros and not any_distro',ros) $(NODES) $(ARGS) || [ $$? = 5 ]

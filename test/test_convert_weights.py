@@ -131,6 +131,13 @@ def test_nothing_is_overwritten(tmp_path):
         convert(path, tmp_path / 'none' / 'b')
 
 
+@pytest.mark.parametrize('option', ['layout', 'dtype'])
+def test_options_that_do_not_exist_are_refused(tmp_path, option):
+    with pytest.raises(WeightsError, match=rf"^{option} is 'magic', but must be one of \w+, \w+"):
+        convert(ours(tmp_path / 'a.safetensors'), tmp_path / 'b', **{option: 'magic'})
+    assert not (tmp_path / 'b').exists()
+
+
 # -- the other networks ---------------------------------------------------------------------------
 
 def test_predictors_probes_and_collision_heads_are_loaded(tmp_path):
@@ -147,11 +154,13 @@ def test_predictors_probes_and_collision_heads_are_loaded(tmp_path):
                               ('ac.pt', 'predictor', predictor_state('ac')),
                               ('ssv2.pt', 'probe', probe_state()),
                               ('badas.pth', 'collision head', HEAD)):
-        network = load_network(tmp_path / name, kind)
+        network, report = load_network(tmp_path / name, kind)
         assert equal(network.state_dict(), state), name
-    assert type(load_network(tmp_path / '20.pt', 'predictor')) is Predictor
-    assert type(load_network(tmp_path / '21.pt', 'predictor')) is DensePredictor
-    head = load_network(tmp_path / 'badas.pth', 'collision head')
+        assert (report.path, report.keys_loaded) == (str(tmp_path / name), len(state))
+        assert report.sha256 == examine(tmp_path / name).sha256
+    assert type(load_network(tmp_path / '20.pt', 'predictor')[0]) is Predictor
+    assert type(load_network(tmp_path / '21.pt', 'predictor')[0]) is DensePredictor
+    head, _ = load_network(tmp_path / 'badas.pth', 'collision head')
     features = noise(2, 3, 4, 4, 192)
     scores = fill(CollisionHead(192, (24, 24)))(features)
     assert torch.equal(head(features), scores)
@@ -159,9 +168,25 @@ def test_predictors_probes_and_collision_heads_are_loaded(tmp_path):
         (scores[:, 1] - scores[:, 0]) / 2.0))
 
 
+def test_every_load_returns_and_logs_the_same_report(tmp_path, caplog):
+    caplog.set_level('INFO')
+    path = checkpoints.meta_ac(tmp_path / 'vjepa2-ac-vitg.pt', STATE)
+    _, report = load_network(path, 'predictor')
+    assert (report.part, report.layout, report.dtype, report.variant) == (
+        'predictor', 'Meta', 'float32', '')
+    assert (report.profile.resize_mode, report.profile.clip_fps) == ('meta', 4.0)
+    assert {'encoder', 'opt', 'epoch'} <= set(report.others)
+    load_encoder('tiny', weights=path)
+    for message, what in zip(caplog.messages, ("action predictor from 'predictor'",
+                                               "model 'tiny' 2.0 from 'encoder'"), strict=True):
+        for words in (what, str(path), 'Meta', 'float32', report.sha256[:16],
+                      '256 pixels, 8 frames, 4 Hz', 'not used: '):
+            assert words in message, words
+
+
 def test_a_probe_of_several_classifications_keeps_their_order(tmp_path):
     classes = {'verb': 3, 'noun': 4, 'action': 5}
-    network = load_network(ours(tmp_path / 'a.safetensors', 'probe'), 'probe')
+    network, _ = load_network(ours(tmp_path / 'a.safetensors', 'probe'), 'probe')
     features = noise(2, 3, 4, 4, 192)
     expected = fill(Classifier(192, classes, blocks=2))(features)
     assert list(expected) == list(network(features))
@@ -209,12 +234,15 @@ def test_inspect_tells_programs_too(tmp_path, capsys):
 
 def test_inspect_names_what_is_missing_and_fails(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv('COLUMNS', '160')
-    state = {key: value for key, value in STATE.items() if key != 'blocks.3.norm1.bias'}
+    lost = [key for key in STATE if key.startswith(('blocks.3.', 'blocks.4.norm'))]
+    state = {key: value for key, value in STATE.items() if key not in lost}
     torch.save({'encoder': state, 'statistics': {'mean': torch.zeros(3)}}, tmp_path / 'a.pt')
     assert cli.main(['inspect', str(tmp_path / 'a.pt')]) == 1
     text = capsys.readouterr().out
-    assert 'encoder: 1 missing: blocks.3.norm1.bias' in text
-    assert 'statistics' in text
+    assert 'encoder: 16 missing: blocks.3.attn.proj.bias' in text
+    assert all(key in text for key in (*lost, 'statistics'))
+    with pytest.raises(WeightsError, match=r'blocks\.3\.norm2\.weight, …\).*`vjepa-ros inspect`'):
+        load_encoder('tiny', weights=tmp_path / 'a.pt')
 
 
 def test_convert_writes_and_reports(tmp_path, capsys, monkeypatch):

@@ -161,6 +161,16 @@ def test_a_frame_may_be_reused_by_the_caller(detector, picture):
         np.testing.assert_array_equal(other.result().image, picture)
 
 
+def test_features_of_any_depth_of_the_newest_clip(detector, picture):
+    assert detector.features() is None
+    show(detector, [picture] * 4)
+    last, _ = detector.detect_obstacles()
+    np.testing.assert_array_equal(detector.features(), last)
+    layers = detector.features(layers=(3, 11), per='tubelet')
+    assert layers.shape == (2, 2, 192)
+    np.testing.assert_allclose(layers[1], last.mean((1, 2)), atol=1e-5)
+
+
 @pytest.mark.parametrize('frame', [
     np.zeros((4, 4, 4), np.uint8), np.zeros((4, 4, 3), np.float32), np.zeros((0, 4, 3), np.uint8),
     np.zeros(5, np.uint8)])

@@ -4,6 +4,8 @@
 import hashlib
 import http.server
 import json
+import os
+import subprocess
 import sys
 import threading
 import types
@@ -144,6 +146,20 @@ def test_the_command_shows_where_the_file_is_and_its_checksum(server, tmp_path, 
     assert hashlib.sha256(CONTENT).hexdigest() in text
 
 
+def test_the_sizes_of_all_published_files_are_asked_for(server, capsys, monkeypatch):
+    from vjepa_ros.tools import download_weights
+    monkeypatch.setattr(download_weights, 'BASE_URL', server)
+    monkeypatch.setattr(download_weights, 'PUBLISHED', {'vitl': ('vitl.pt', '2.0 large')})
+    assert cli.main(['download', '--sizes']) == 0
+    assert capsys.readouterr().out == '    0.01 GB  vitl: 2.0 large\n'
+    monkeypatch.setattr(download_weights, 'BASE_URL', 'http://127.0.0.1:1/')
+    assert cli.main(['download', '--sizes']) == 1
+    assert 'check the network' in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(['download'])
+    assert 'NAME' in capsys.readouterr().err
+
+
 def test_an_unknown_name_is_refused_with_those_there_are(capsys):
     assert cli.main(['download', 'vitx']) == 1
     text = ' '.join(capsys.readouterr().err.split())
@@ -235,3 +251,43 @@ def test_a_path_needs_neither_network_nor_library(tmp_path, monkeypatch):
     assert located('owner/name', 'weights') == Path('owner/name')
     for path in ('owner/none.pt', './owner/none', 'a/b/c', str(tmp_path / 'none')):
         assert located(path, 'weights') == Path(path)
+
+
+LOAD = """
+import sys
+from vjepa_ros.model.checkpoint import WeightsError, load_encoder
+try:
+    encoder, report = load_encoder('tiny', weights=sys.argv[1], allow_random_weights=True)
+except WeightsError as error:
+    sys.exit(str(error))
+print(report.path, report.trained, report.layout)
+"""
+
+
+@pytest.mark.parametrize(('cached', 'offline'), [(True, '1'), (True, ''), (False, '1'),
+                                                 (False, '')])
+def test_the_library_of_the_hub_itself_is_used_like_that(tmp_path, cached, offline):
+    """Its network is a closed port of this machine, its cache a folder of the test."""
+    pytest.importorskip('huggingface_hub', reason='requirements/test.txt is not installed')
+    cache = tmp_path / 'cache'
+    model = cache / ('models--' + NAME.replace('/', '--'))
+    snapshot = model / 'snapshots' / ('0' * 40)
+    if cached:
+        snapshot.mkdir(parents=True)
+        (model / 'refs').mkdir()
+        (model / 'refs' / 'main').write_text(snapshot.name)
+        (snapshot / 'config.json').write_text(json.dumps({'model_type': 'vjepa2'}))
+        save_file(prefixed(hugging_face_names(encoder_state()), 'encoder.'),
+                  snapshot / 'model.safetensors')
+    env = {**os.environ, 'HF_HUB_CACHE': str(cache), 'HF_ENDPOINT': 'http://127.0.0.1:9',
+           'PYTHONPATH': str(Path(__file__).resolve().parents[1]), 'HF_HUB_OFFLINE': offline}
+    done = subprocess.run([sys.executable, '-c', LOAD, NAME], cwd=tmp_path, env=env, text=True,
+                          capture_output=True, timeout=120)
+    if cached:
+        assert done.stdout == f'{snapshot} True Hugging Face\n', done.stderr
+        return
+    assert done.returncode == 1
+    assert ('HF_HUB_OFFLINE forbids' if offline else 'cannot be fetched') in done.stderr
+    assert 'Traceback' not in done.stderr
+    assert not [path for path in tmp_path.rglob('*') if path.is_file()
+                and path.suffix in ('.json', '.safetensors', '.incomplete')]

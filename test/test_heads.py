@@ -69,7 +69,7 @@ def test_every_output_has_its_shape():
 
 def test_the_heads_of_tiny_stay_small():
     heads = Heads.for_variant(VARIANTS['tiny'])
-    assert sum(p.numel() for p in heads.parameters()) <= 1.0e6
+    assert sum(p.numel() for p in heads.parameters()) <= 1.4e6
 
 
 @pytest.mark.parametrize('variant', VARIANTS.values(), ids=VARIANTS)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 
 import pytest
 import torch
@@ -240,6 +241,23 @@ def test_scenes_of_a_batch_do_not_touch_one_another():
     for number, single in enumerate((of(one), of(two))):
         for name, values in vars(single).items():
             assert torch.equal(values[0], getattr(both, name)[number]), name
+
+
+@pytest.mark.skipif(shutil.which('g++') is None and shutil.which('clang++') is None,
+                    reason='torch.compile needs a C++ compiler on the CPU')
+def test_compiled_truth_is_the_same():
+    moving = tuple(Thing(t.kind, t.at, t.half, (0.2, 0.1, -0.4), yaw_rate=0.3, texture=t.texture)
+                   for t in SAMPLE)
+    scenes = joined(scene(moving, CAMERAS['turns_about_all_axes']),
+                    scene(moving, CAMERAS['wide_lens']))
+    plain, compiled = of(scenes), truth(scenes, plain_bank(), SIZE, compile=True)
+    alike = plain.shape == compiled.shape        # rounding may tip the ray at an edge
+    assert alike.float().mean() > 0.999 and plain.enters.any() and plain.moving.any()
+    for name, values in vars(plain).items():
+        other = getattr(compiled, name)
+        assert other.dtype == values.dtype and other.shape == values.shape, name
+        close = torch.isclose(values[alike].float(), other[alike].float(), 1e-3, 1e-3)
+        assert close.float().mean() > 0.999, name
 
 
 @pytest.mark.parametrize('distortion', [(0.0, 0.0), (-0.12, 0.02), (0.2, 0.1), (-0.05, 0.0)])

@@ -120,6 +120,66 @@ def test_features_alone_do_not_run_the_heads():
     assert set(runner.timings) == {'upload', 'encode', 'download'}
 
 
+@pytest.fixture(scope='module')
+def deep():
+    """A session of version 2.1, its encoder, and two clips with what they look like to it."""
+    encoder, _ = load_encoder('tiny', '2.1', 'random', allow_random_weights=True)
+    made = EncoderSession(encoder, ON_CPU, 4, 32)
+    clips = [random_clip(seed) for seed in (1, 2)]
+    pixels = np.stack(clips) / 255.0
+    pixels = torch.from_numpy((pixels - IMAGENET_MEAN) / IMAGENET_STD).float()
+    yield made, encoder, clips, pixels.permute(0, 4, 1, 2, 3)
+    made.close()
+
+
+def close(got, expected):
+    return np.allclose(np.stack(got), expected.numpy(), atol=1e-4)
+
+
+@torch.inference_mode()
+def test_features_come_from_the_layers_that_are_asked_for(deep):
+    made, encoder, clips, pixels = deep
+    last = made.features(clips)
+    assert [one.shape for one in last] == [(2, 2, 2, 192)] * 2
+    assert all(np.array_equal(*pair) for pair in zip(last, made.encode(clips), strict=True))
+    some = made.features(clips, layers=(5, 2))
+    assert close(some, torch.stack(encoder.layers(pixels, (5, 2)), dim=1))
+    dense = made.features(clips, levels=3)
+    assert dense[0].shape == (2, 2, 2, 3 * 192)
+    assert close(dense, encoder.dense(pixels, 3))
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(('per', 'axes', 'shape'), [('tubelet', (2, 3), (2, 2, 192)),
+                                                    ('clip', (1, 2, 3), (2, 192))])
+def test_features_are_pooled_for_each_layer(deep, per, axes, shape):
+    made, encoder, clips, pixels = deep
+    got = made.features(clips, layers=(8, 11), per=per)
+    assert got[0].shape == shape
+    assert close(got, torch.stack([one.mean(axes) for one in encoder.layers(pixels, (8, 11))],
+                                  dim=1))
+    assert close(made.features(clips, per=per), encoder(pixels).mean(axes))
+
+
+@pytest.mark.parametrize(('wanted', 'problem'), [
+    ({'layers': (3,)}, 'layer 3.*choose from 2, 5, 8, 11'),
+    ({'layers': ()}, 'choose some layers or levels'),
+    ({'layers': (2,), 'levels': 2}, r'layers \(2,\) and of 2 levels.*choose'),
+    ({'levels': 5}, '5 levels.*1 to 4'),
+    ({'per': 'frame'}, "per 'frame'.*grid, tubelet, clip")])
+def test_features_that_do_not_exist_are_refused(deep, wanted, problem):
+    with pytest.raises(ValueError, match=problem):
+        deep[0].features(deep[2], **wanted)
+
+
+def test_features_of_a_closed_session_are_refused():
+    made = session()
+    assert made.features([]) == []
+    made.close()
+    with pytest.raises(SessionError, match='closed'):
+        made.features([random_clip(0)])
+
+
 def test_calibration_reaches_every_result():
     clip = random_clip(4)
     raw = headed().run([clip])[0].heads
@@ -239,6 +299,8 @@ def test_an_engine_reports_what_it_runs():
         assert engine.memory_bytes() > 20e6
         assert engine.encode([random_clip(1, (4, 64, 64, 3))])[0].shape == (2, 4, 4, 192)
         assert engine.timings['encode'] > 0
+        clip = random_clip(1, (4, 64, 64, 3))
+        assert engine.features([clip], layers=(0, 11), per='clip')[0].shape == (2, 192)
     finally:
         engine.close()
     assert engine.memory_bytes() == 0

@@ -313,6 +313,13 @@ def test_all_ros_tests_can_be_asked_for_on_another_distribution(make):
     assert re.findall(r"-m ('[^']+'|ros)", text)[-1] == 'ros'     # pytest takes the last one
 
 
+def test_what_only_tests_without_ros_need_is_installed_for_them_alone(make):
+    added = 'pip install.*-r requirements/test.txt'
+    assert re.search(added, make('-n', 'test'))
+    for words in (['demo'], ['env'], ['lint'], ['test', 'DISTRO=jazzy']):
+        assert not re.search(added, make('-n', *words)), words
+
+
 def test_an_unknown_distro_is_refused_with_the_known_ones(make):
     assert 'jazzy kilted' in make('test', 'DISTRO=foxy', code=2)
 

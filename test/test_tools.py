@@ -307,6 +307,32 @@ def test_bench_refuses_to_measure_nothing(capsys):
     assert '--runs' in capsys.readouterr().err
 
 
+def test_bench_of_the_world_counts_clips_and_scenes(tmp_path, capsys):
+    out = tmp_path / 'world.json'
+    assert cli.main(['bench-world', '--device', 'cpu', '--size', '24', '--frames', '2', '--batch',
+                     '2', '--seconds', '0.01', '--out', str(out)]) == 0
+    result = json.loads(out.read_text())
+    plain = result['ways']['plain']
+    assert plain['clips_per_s']['runs'] >= 3 and result['ways'].keys() == {'plain'}
+    rate = plain['clips_per_s']
+    assert 0 < rate['p5'] <= rate['median'] <= rate['p95']
+    assert 0 < plain['truth_ms'] < plain['batch_ms']
+    assert result['scenes_sampled_per_s_one_core']['median'] > 0
+    assert {'torch', 'numpy'} <= result['versions'].keys() and result['date']
+    assert '--batch 2' in result['command'] and str(tmp_path) not in out.read_text()
+    assert 'clips/s with truth' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(('option', 'value'), [('--size', '0'), ('--frames', '0'),
+                                               ('--batch', '0'), ('--seconds', 'nan'),
+                                               ('--device', 'abacus')])
+def test_bench_of_the_world_refuses_what_cannot_be_measured(option, value, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(['bench-world', option, value])
+    assert end.value.code == 2
+    assert option in capsys.readouterr().err
+
+
 def test_every_named_tool_has_a_main():
     for module, _ in cli.COMMANDS.values():
         assert callable(importlib.import_module(f'vjepa_ros.tools.{module}').main)

@@ -240,6 +240,7 @@ class TestRecordings:
         assert not targets.hazard_known.any()
         assert not targets.contact_known.any()
         assert not targets.expansion_known.any()
+        assert not targets.scene_known.any()
 
     def test_pictures_may_be_wanted_smaller(self):
         assert self.batch(self.made(danger=1.0), size=16).frames.shape == (200, 4, 16, 16, 3)
@@ -289,12 +290,13 @@ def train(out, *words):
 def test_a_bumper_of_a_bag_is_learned(tmp_path, tiny):
     path = bumper(tmp_path / 'bag')
     assert train(tmp_path / 'out', '--recording', str(path), '--label-topic', '/bumper',
-                 '--recording-share', '1', '--clips', '480', '--lr', '3e-3') == 0
+                 '--recording-share', '1', '--clips', '480', '--lr', '3e-3', '--auxiliary') == 0
     history = read_state(tmp_path / 'out').history
     first, last = history[0]['losses'], history[-1]['losses']
     assert last['contact'] < 0.8 * first['contact']
     assert last['hazard'] < 0.5 * first['hazard']
-    assert first['expansion'] == last['expansion'] == 0      # nothing is known about patches
+    for name in ('expansion', 'large', 'enter', 'depth', 'flow'):
+        assert first[name] == last[name] == 0                # nothing is known about patches
     assert 'recordings (`bag`)' in (tmp_path / 'out' / 'test.md').read_text()
 
 

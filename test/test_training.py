@@ -37,6 +37,7 @@ from vjepa_ros.training.masking import (
     random_places,
     tokens_of,
 )
+from vjepa_ros.training.means import make_optimizer
 from vjepa_ros.training.network import Batch, Network, normalised
 from vjepa_ros.training.parallel import Team
 from vjepa_ros.training.schedule import Budget, Phases, momentum, rate_factor
@@ -64,7 +65,8 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def make_truth(looming=0.0, moving=False, enters=False, side=32, count=1):
+def make_truth(looming=0.0, moving=False, enters=False, enter_time=math.inf, depth=2.0,
+               side=32, count=1):
     """Truth that is the same everywhere; a callable fills a tensor (count, side, side)."""
     def field(value, dtype):
         values = torch.zeros(count, side, side, dtype=dtype)
@@ -75,7 +77,10 @@ def make_truth(looming=0.0, moving=False, enters=False, side=32, count=1):
         return values
 
     return SimpleNamespace(looming=field(looming, torch.float32),
-                           moving=field(moving, torch.bool), enters=field(enters, torch.bool))
+                           moving=field(moving, torch.bool), enters=field(enters, torch.bool),
+                           enter_time=field(enter_time, torch.float32),
+                           depth=field(depth, torch.float32),
+                           flow=torch.zeros(count, side, side, 2))
 
 
 def make_targets(count=4, side=2, contact_s=1.0, interval_s=0.1, **changed):
@@ -92,14 +97,14 @@ def make_outputs(count=4, side=2, **changed):
     return replace(outputs, **changed)
 
 
-def make_network(objective='supervised', seed=0):
+def make_network(objective='supervised', seed=0, auxiliary=False):
     encoder = Encoder(TINY)
     encoder.init_random(seed)
     predictor = None
     if objective != 'supervised':
         predictor = Predictor(TINY.dim, 24, 1, 2)
         predictor.init_random(seed)
-    return Network(encoder, Heads.for_variant(TINY, seed), objective, predictor)
+    return Network(encoder, Heads.for_variant(TINY, seed), objective, predictor, auxiliary)
 
 
 def make_config(**changed):
@@ -333,8 +338,8 @@ class TestNetwork:
         network = make_network()
         everything = torch.arange(9).expand(3, -1)
         whole, thinned = network(self.batch()), network(self.batch(everything))
-        assert whole.keys() == {'expansion', 'moving', 'course', 'contact', 'hazard', 'clearance',
-                                'danger'}
+        assert whole.keys() == {'expansion', 'large', 'moving', 'course', 'contact', 'hazard',
+                                'clearance', 'danger'}
         for name, value in whole.items():
             assert thinned[name].item() == pytest.approx(value.item(), rel=1e-4)
 
@@ -502,7 +507,8 @@ class FixedFeed:
 
 def run(config, feed, network=None, state=None, steps=None):
     """Train; the trainer and the losses that were reported."""
-    trainer = loop.Trainer(config, network or make_network(config.objective), ALONE)
+    network = network or make_network(config.objective, auxiliary=config.auxiliary)
+    trainer = loop.Trainer(config, network, ALONE)
     if state is not None:
         trainer.restore(state)
     told = []
@@ -522,6 +528,35 @@ class TestLearning:
         assert last['moving'] < 0.5 * first['moving']
         assert last['expansion'] < first['expansion'] - 1.0      # nats
 
+    @pytest.mark.parametrize('precision', ['fp32', 'bf16'])
+    def test_muon_learns_and_the_patches_are_asked_more(self, precision):
+        config = make_config(clips=8 * 80, progress_s=0.0, lr=3e-3, optimizer='muon',
+                             auxiliary=True, precision=precision)
+        trainer, told = run(config, FixedFeed())
+        first, last = told[0].losses, told[-1].losses
+        for name in ('contact', 'moving', 'enter', 'flow', 'depth', 'large'):
+            assert last[name] < 0.7 * first[name], name
+        before = make_network(auxiliary=True).state_dict()
+        for name, value in trainer.network.state_dict().items():
+            assert value.isfinite().all(), name
+            if name.endswith('weight') and value.ndim == 2:
+                assert not torch.equal(value, before[name]), name
+
+    @pytest.mark.parametrize('objective', ['supervised', 'both'])
+    def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest(self, objective):
+        network = make_network(objective, auxiliary=True)
+        state = make_optimizer(network, make_config(optimizer='muon')).param_groups
+        inner = {id(p) for g in state if 'momentum' in g for p in g['params']}
+        outer = [id(p) for g in state if 'betas' in g for p in g['params']]
+        assert len(inner) + len(outer) == len(list(network.parameters()))
+        assert inner.isdisjoint(outer)
+        names = {n for n, p in network.named_parameters() if id(p) in inner}
+        assert {n.split('.')[0] for n in names} == (
+            {'encoder'} if objective == 'supervised' else {'encoder', 'predictor'})
+        assert {n.split('.', 3)[3] for n in names} == {
+            'attn.qkv.weight', 'attn.proj.weight', 'mlp.fc1.weight', 'mlp.fc2.weight'}
+        assert all('betas' in g for g in make_optimizer(network, make_config()).param_groups)
+
     @pytest.mark.parametrize('objective', ['jepa', 'both'])
     def test_hidden_features_become_predictable(self, objective):
         config = make_config(clips=8 * 60, progress_s=0.0, objective=objective, lr=2e-3,
@@ -532,9 +567,12 @@ class TestLearning:
         features = trainer.network.features(FixedFeed().batch(None))
         assert features.std(dim=(0, 1, 2, 3)).mean() > 0.05      # they did not collapse
 
-    @pytest.mark.parametrize('objective', ['supervised', 'both'])
-    def test_a_continued_run_is_the_run_that_went_through(self, tmp_path, objective):
-        config = make_config(clips=48, objective=objective,
+    @pytest.mark.parametrize(('objective', 'changed'), [
+        ('supervised', {}), ('both', {}),
+        ('supervised', {'optimizer': 'muon', 'auxiliary': True, 'weight_decay': 0.1}),
+        ('both', {'optimizer': 'muon', 'auxiliary': True})])
+    def test_a_continued_run_is_the_run_that_went_through(self, tmp_path, objective, changed):
+        config = make_config(clips=48, objective=objective, **changed,
                              tokens_kept='1.0' if objective == 'supervised' else '0.5',
                              reuse=2)
         options = {'blocks': objective == 'both', 'reuse': 2}
@@ -545,7 +583,8 @@ class TestLearning:
         assert (through.step, half.step) == (6, 3)
         write_state(tmp_path, half.state([]))
         with make_feed(**options) as feed:
-            rest, _ = run(config, feed, make_network(objective, seed=9), read_state(tmp_path))
+            fresh = make_network(objective, 9, config.auxiliary)
+            rest, _ = run(config, feed, fresh, read_state(tmp_path))
         for name, parameter in through.network.named_parameters():
             assert torch.equal(parameter, dict(rest.network.named_parameters())[name]), name
             assert torch.equal(through.average.values[name], rest.average.values[name]), name
@@ -606,7 +645,8 @@ class TestJudging:
                           contact, every,
                           (contact[:, None] <= torch.tensor(HORIZONS_S)).float(),
                           every[:, None].expand(-1, 5), clearance, every,
-                          torch.zeros(count), torch.ones(count), ~every)
+                          torch.zeros(count), torch.ones(count), ~every,
+                          error, error, error, error, ~known)
         outputs = HeadOutputs(torch.zeros(count, 1, 1),
                               torch.full((count, 1, 1), math.log(0.02 / sharpness)),
                               sharpness * patches, sharpness * patches + 1, sharpness * true,
@@ -704,6 +744,8 @@ class TestState:
         ({'model_size': 'vast'}, 'vast'), ({'lora_rank': 4}, 'heads_only'),
         ({'heads_only': True}, 'weights'), ({'objective': 'jepa'}, 'tokens_kept'),
         ({'heads_only': True, 'objective': 'both'}, 'heads_only'),
+        ({'heads_only': True, 'optimizer': 'muon', 'weights': 'x'}, 'muon.*heads_only'),
+        ({'optimizer': 'sgd'}, 'optimizer'),
         ({'cached_clips': 5}, 'cached_clips')])
     def test_wrong_options_are_refused_by_name(self, changed, words):
         with pytest.raises(ValueError, match=words):

@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The transformers library computes the same from the same weights, where it is right.
 
-Needs `pip install transformers` (written with 5.23); skipped without it. Errors are relative to
-the mean size of the numbers of an output.
+Needs requirements/test.txt, which `make test` installs; skipped without it. Errors are relative
+to the mean size of the numbers of an output.
 """
 
 import re
+from functools import cache
 
+import numpy as np
 import pytest
 import torch
+from checkpoints import hugging_face_names
+from golden import cases
 from golden.cases import fill, noise, some_tokens
 
+from vjepa_ros.model.checkpoint import load_encoder
 from vjepa_ros.model.classifier import Classifier
+from vjepa_ros.model.contents import load_network
+from vjepa_ros.model.convert import convert
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.predictor import Predictor
 from vjepa_ros.model.variants import Variant, find_variant
@@ -70,8 +77,8 @@ def error(got, expected):
     return ((got - expected).abs().max() / expected.square().mean().sqrt()).item()
 
 
-def both_encoders(variant, pixels=256):
-    theirs = fill(built(vjepa2.VJEPA2Model, variant, pixels).encoder)
+def both_encoders(variant):
+    theirs = fill(built(vjepa2.VJEPA2Model, variant, 256).encoder)
     return theirs, same(theirs, variant)
 
 
@@ -87,34 +94,60 @@ def features(theirs, clip):
     return theirs(clip.transpose(1, 2)).last_hidden_state
 
 
+@cache
+def pair(size):
+    """Theirs and ours of the shape of a published encoder, two blocks deep."""
+    full = find_variant(size)
+    return both_encoders(Variant(size, full.dim, 2, full.heads, full.mlp))
+
+
+@pytest.mark.parametrize(('frames', 'pixels'), [(2, 256), (8, 64), (16, 64), (64, 64)])
 @pytest.mark.parametrize('size', ['large', 'huge', 'giant'])
 @torch.inference_mode()
-def test_features_of_every_size_are_the_same(size):
-    full = find_variant(size)
-    variant = Variant(size, full.dim, 1, full.heads, full.mlp)
-    theirs, encoder = both_encoders(variant, 64)
-    clip = clip_of(4, 64, batch=2)
-    assert error(encoder(clip).flatten(1, 3), features(theirs, clip)) < TOLERANCE
-
-
-@pytest.mark.parametrize(('frames', 'pixels'), [(2, 384), (8, 256), (16, 128), (64, 64)])
-@torch.inference_mode()
-def test_features_of_every_length_are_the_same(frames, pixels):
-    theirs, encoder = both_encoders(SMALL, pixels)
+def test_features_of_every_size_and_length_are_the_same(size, frames, pixels):
+    theirs, encoder = pair(size)
+    for module in theirs.modules():
+        if hasattr(module, 'grid_size'):  # all in which networks for two sizes differ
+            module.grid_size = pixels // 16
     clip = clip_of(frames, pixels)
     assert error(encoder(clip).flatten(1, 3), features(theirs, clip)) < TOLERANCE
 
 
-@pytest.mark.parametrize('shape', [(4, 64), (4, 96, 160)])
-@torch.inference_mode()
-def test_off_the_native_size_transformers_deviates_from_the_reference(shape):
-    """It numbers patches as if the clip had its configured size.
+def test_the_published_encoders_have_heads_of_two_widths():
+    assert {find_variant(size).head_dim for size in ('large', 'giant')} == {64}
+    assert find_variant('huge').head_dim == 80
 
-    Those of the reference follow the clip; test_golden.py compares with them at such sizes.
-    """
-    theirs, encoder = both_encoders(SMALL, 256)
-    clip = clip_of(*shape)
-    assert error(encoder(clip).flatten(1, 3), features(theirs, clip)) > 1e-2
+
+# -- at the size that they are told, and at others ------------------------------------------------
+
+GOLDEN = dict(np.load(cases.FOLDER / 'encoders.npz'))
+
+
+def golden_pair(case):
+    """What theirs and ours make of the clip whose features the reference computed."""
+    variant = Variant('test', *case.size)
+    encoder = fill(Encoder(variant))
+    theirs = built(vjepa2.VJEPA2Model, variant, case.native[1]).encoder.eval()
+    theirs.load_state_dict(hugging_face_names(encoder.state_dict()))
+    clip = cases.clip_of(case)
+    return features(theirs, clip), encoder(clip)
+
+
+@pytest.mark.parametrize('name', ['20_native_256', '20_native_384'])
+@torch.inference_mode()
+def test_at_the_native_size_all_three_are_the_same(name):
+    theirs, ours = golden_pair(cases.ENCODERS[name])
+    assert cases.error(theirs, GOLDEN[name]) < TOLERANCE
+    assert cases.error(ours, GOLDEN[name]) < TOLERANCE
+
+
+@pytest.mark.parametrize('name', ['20_portrait', '20_landscape', '20_long'])
+@torch.inference_mode()
+def test_off_the_native_size_transformers_deviates_from_the_reference_and_we_do_not(name):
+    """It numbers patches as if the clip had its configured size; the reference looks at it."""
+    theirs, ours = golden_pair(cases.ENCODERS[name])
+    assert cases.error(theirs, GOLDEN[name]) > 1e-2
+    assert cases.error(ours, GOLDEN[name]) < TOLERANCE
 
 
 @torch.inference_mode()
@@ -148,3 +181,35 @@ def test_class_scores_are_the_same_with_their_heads_and_epsilon():
     published = Classifier(128, 7).requires_grad_(False)
     published.load_state_dict(state)
     assert error(published(encoder(clip))['class'], expected) > 1e-3
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+def equal(first, second):
+    return first.keys() == second.keys() and all(
+        torch.equal(value, second[key]) for key, value in first.items())
+
+
+@torch.inference_mode()
+def test_we_read_the_files_of_the_library_and_it_reads_ours(tmp_path):
+    kind = vjepa2.VJEPA2ForVideoClassification
+    tiny = find_variant('tiny')
+    model = fill(built(kind, tiny, 64, 4, num_labels=7))
+    model.save_pretrained(tmp_path / 'theirs')
+    encoder, report = load_encoder('tiny', weights=tmp_path / 'theirs')
+    assert (report.layout, report.profile.image_size, report.profile.num_frames) == (
+        'Hugging Face', 64, 4)
+    clip = clip_of(4, 64)
+    assert error(encoder(clip).flatten(1, 3), features(model.vjepa2.encoder, clip)) < TOLERANCE
+    predictor, _ = load_network(tmp_path / 'theirs', 'predictor')
+    assert predictor.predictor_blocks[0].attn.heads == 3
+    probe, _ = load_network(tmp_path / 'theirs', 'probe', heads=tiny.heads)
+    logits = model(clip.transpose(1, 2)).logits
+    assert error(probe(encoder(clip))['class'], logits) < 1e-3  # but for its epsilon
+
+    convert(tmp_path / 'theirs', tmp_path / 'ours.safetensors')
+    convert(tmp_path / 'ours.safetensors', tmp_path / 'back', 'huggingface')
+    again, found = kind.from_pretrained(tmp_path / 'back', output_loading_info=True)
+    assert not any(found.values()), found
+    assert equal(again.state_dict(), model.state_dict())
+    assert error(again(clip.transpose(1, 2)).logits, logits) < TOLERANCE

@@ -7,6 +7,7 @@ Stands in for `ClipWorld` where a test is about training and not about pictures.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
@@ -58,12 +59,19 @@ class TinyWorld:
         contact = torch.where(rate > 0.02, 1 / rate.clamp(min=1e-3), torch.inf)
         moving = torch.zeros(count, side, side, dtype=torch.bool)
         moving[:, :, :side // 2] = (sample.texture[:, 0, 0, 0] > 0.5)[:, None, None]
-        truth = Truth(depth=contact, looming=rate, moving=moving, flow=torch.zeros(1),
+        pixel = torch.arange(side) + 0.5 - side / 2
+        across, down = torch.meshgrid(pixel, pixel, indexing='xy')
+        flow = rate[..., None] * torch.stack((across, down), -1)
+        truth = Truth(depth=contact, looming=rate, moving=moving, flow=flow,
                       time_to_contact=contact, enters=contact.isfinite(), enter_time=contact,
-                      clearance=contact, shape=torch.zeros(1))
+                      clearance=contact,
+                      shape=torch.zeros(count, side, side, dtype=torch.int16))
+        # What turns is always visible.
+        scenes = SimpleNamespace(velocity=torch.zeros(count, 1, 3), yaw_rate=torch.ones(count, 1),
+                                 intrinsics=torch.full((count, 4), float(side)))
         unknown = torch.zeros(count, dtype=torch.long)
         return WorldClips(frames.unflatten(0, (count, -1)), sample.interval_s, unknown + 1, truth,
-                          None, contact[:, 0, 0], contact[:, 0, 0], unknown, unknown)
+                          scenes, contact[:, 0, 0], contact[:, 0, 0], unknown, unknown)
 
     def clips(self, seed: int, count: int) -> WorldClips:
         return self.film(self.sample(seed, count))

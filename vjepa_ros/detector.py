@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,8 +35,8 @@ class ObstacleDetector:
     device
         'auto', 'cpu', 'cuda', 'cuda:N' or 'mps'.
     weights
-        Safetensors file of the encoder; empty: the one of this package for the size, if it has
-        one; 'random': none.
+        Checkpoint of the encoder: file, folder or name on the Hugging Face hub; empty: the one
+        of this package for the size, if it has one; 'random': none.
     heads
         Safetensors file of learned heads for these weights; empty: those in the file of the
         weights, if it has some.
@@ -53,8 +54,8 @@ class ObstacleDetector:
     max_frame_gap
         Longest time between frames before a clip starts anew [s].
     **engine
-        Further fields of `EngineConfig`: require_device, precision, model_version, seed,
-        cpu_threads.
+        Further fields of `EngineConfig`: model_version, weights_part, require_device, precision,
+        seed, cpu_threads.
 
     Raises
     ------
@@ -157,6 +158,18 @@ class ObstacleDetector:
         if result is None:
             return None, math.nan
         return result.features, result.assessment.motion_score
+
+    def features(self, layers: Sequence[int] | None = None, levels: int = 0,
+                 per: str = 'grid') -> np.ndarray | None:
+        """Features of the newest clip from any depth, as a grid or pooled.
+
+        Runs the encoder anew. For the arguments and what comes back see
+        `vjepa_ros.runtime.session.EncoderSession.features`; None until the frames cover a clip.
+        """
+        sample = self.track.sample()
+        if sample is None:
+            return None
+        return self.engine.features([self.track.clip(sample)], layers, levels, per)[0]
 
     def analyze_spatial_features(self, features: np.ndarray | None) -> np.ndarray | None:
         """Where the view changes: motion map (Hp, Wp), 0..1, of features (T', Hp, Wp, D).

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import EPS, Block, fill_random
+from vjepa_ros.model.blocks import EPS, Block, fill_random, set_branches
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import TUBELET, Variant
@@ -89,6 +89,12 @@ class ActionPredictor(nn.Module):
             x = block(x, cos, sin, allowed)
         x = x.unflatten(1, (steps, -1))[:, :, len(told):].unflatten(2, (rows, cols))
         return self.predictor_proj(self.predictor_norm(x))
+
+    def set_branch_precision(self, dtype: torch.dtype) -> None:
+        """As `Encoder.set_branch_precision`; embeddings and projection stay float32 too."""
+        set_branches(self.predictor_blocks, dtype)
+        self._positions.kept.clear()
+        self._kept.clear()
 
     def prepare(self, grid: tuple[int, int, int], device: torch.device,
                 extrinsics: bool = False) -> None:

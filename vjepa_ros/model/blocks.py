@@ -8,6 +8,7 @@ D width.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
@@ -75,6 +76,13 @@ class Block(nn.Module):
         # Norms and the residual stream stay float32; the branches run in the type of the tables.
         x = x + self.attn(self.norm1(x).to(cos.dtype), cos, sin, allowed)
         return x + self.mlp(self.norm2(x).to(cos.dtype))
+
+
+def set_branches(blocks: Iterable[nn.Module], dtype: torch.dtype) -> None:
+    """Give attention and MLP of blocks the type `dtype`; their norms stay as they are."""
+    for block in blocks:
+        for linear in (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2):
+            linear.to(dtype)
 
 
 def fill_random(module: nn.Module, blocks: nn.ModuleList, generator: torch.Generator) -> None:

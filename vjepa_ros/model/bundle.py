@@ -19,23 +19,18 @@ from torch import Tensor
 
 from vjepa_ros.model.checkpoint import WeightsReport, load_encoder
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.files import (
-    WeightsError,
-    differences,
-    file_sha256,
-    read_file,
-    tensors_sha256,
-    under,
-)
+from vjepa_ros.model.files import WeightsError, differences, file_sha256, tensors_sha256, under
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.layouts import AUTO
 from vjepa_ros.model.lora import merge_state
 from vjepa_ros.model.meta import KEY, BundleMeta, HeadsReport
+from vjepa_ros.model.readers import FLAT, open_weights
 from vjepa_ros.model.variants import Variant
 
 log = logging.getLogger(__name__)
 
 State = Mapping[str, Tensor]
+INSTEAD = "a file that `vjepa-ros train` wrote, or to '' to run without it"
 
 
 def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = None,
@@ -98,7 +93,8 @@ def read_meta(path: str | Path) -> BundleMeta | None:
         When the file is missing, unreadable, or its description is.
 
     """
-    return _inspect(Path(path))[0]
+    path = Path(path)
+    return _meta(path, open_weights(path, 'weights').metadata, 'weights')
 
 
 def load_heads(path: str | Path, encoder: Encoder, report: WeightsReport
@@ -121,13 +117,12 @@ def load_heads(path: str | Path, encoder: Encoder, report: WeightsReport
 
     """
     path = Path(path).expanduser()
-    tensors, metadata = read_file(path, 'heads', 'set `heads` to a file that `vjepa-ros train` '
-                                  "wrote, or to '' to run without it")
-    meta = _meta(path, metadata, 'heads')
+    opened = open_weights(path, 'heads', f'set `heads` to {INSTEAD}')
+    tensors = opened.groups.get(FLAT, {})
+    meta = _meta(path, opened.metadata, 'heads')
     state = under('heads.', tensors)
     if meta is None or not state:
-        raise WeightsError(f"heads file '{path}' holds no heads; set `heads` to a file that "
-                           "`vjepa-ros train` wrote, or to '' to run without it")
+        raise WeightsError(f"heads file '{path}' holds no heads; set `heads` to {INSTEAD}")
     _check_backbone(path, meta, report)
     heads = _build(path, state, encoder.variant)
     adapters = under('adapters.', tensors)
@@ -161,7 +156,7 @@ def load_model(variant: str | Variant, version: str = '2.0', weights: str | Path
     """
     encoder, report = load_encoder(variant, version, weights, allow_random_weights, seed,
                                    weights_part)
-    if not heads and report.tensors_sha256 and _inspect(Path(report.path))[1]:
+    if not heads and report.tensors_sha256 and _has_heads(Path(report.path)):
         heads = report.path
     if not heads:
         return encoder, None, report
@@ -169,17 +164,8 @@ def load_model(variant: str | Variant, version: str = '2.0', weights: str | Path
     return encoder, loaded, replace(report, heads=heads_report)
 
 
-def _inspect(path: Path) -> tuple[BundleMeta | None, bool]:
-    """Description of a file, and whether it has heads, without reading its tensors."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework='pt') as file:
-            return (_meta(path, file.metadata() or {}, 'weights'),
-                    any(key.startswith('heads.') for key in file.keys()))  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise WeightsError(f"weights file '{path}' is not a readable safetensors file: "
-                           f'{error}') from error
+def _has_heads(path: Path) -> bool:
+    return any(key.startswith('heads.') for key in open_weights(path, 'weights').groups[FLAT])
 
 
 def _meta(path: Path, metadata: Mapping[str, str], parameter: str) -> BundleMeta | None:
@@ -209,9 +195,13 @@ def _check_backbone(path: Path, meta: BundleMeta, report: WeightsReport) -> None
 
 def _build(path: Path, state: State, variant: Variant) -> Heads:
     first = state.get('dense.1.weight')
-    with torch.device('meta'):
-        heads = Heads(variant.dim, first.shape[0] if first is not None and first.ndim else None)
-    problem = differences(heads.state_dict(), state)
+    width = first.shape[0] if first is not None and first.ndim else None
+    try:
+        with torch.device('meta'):
+            heads = Heads(variant.dim, width)
+        problem = differences(heads.state_dict(), state)
+    except ValueError as error:
+        problem = str(error)
     if problem:
         raise WeightsError(f"heads file '{path}' does not fit model size '{variant.name}': "
                            f'{problem}; train the heads anew')

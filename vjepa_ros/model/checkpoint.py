@@ -36,7 +36,7 @@ OURS = 'vjepa_ros'  # layout of the files that `save_bundle` writes
 
 @dataclass(frozen=True)
 class WeightsReport:
-    """Where the weights of an encoder come from.
+    """Where the weights of a network come from.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class WeightsReport:
     dtype : str
         Type of the numbers in the file, such as 'float16'; several are joined by '+'.
     variant, version : str
-        Network the weights were loaded into.
+        Encoder the weights were loaded into; '' for other networks.
     tensors_sha256 : str
         Hash of the tensors of a file that this package wrote, '' for others.
     heads : HeadsReport, optional
@@ -154,15 +154,38 @@ def _load_file(encoder: Encoder, path: Path, which: str) -> WeightsReport:
     profile = profile_of(opened, parts, part)
     fill(encoder, part, f"{name} does not fit model size '{encoder.variant.name}' version "
          f'{encoder.version}', name)
-    others = tuple(one.name for one in parts if one is not part) + opened.others
-    report = WeightsReport(str(path), files_sha256(opened.files), True, len(part.stored),
-                           part.dtype, encoder.variant.name, encoder.version, own_hash,
-                           part=part.name or ENCODER, layout=part.layout, ignored=part.ignored,
-                           others=others, profile=profile)
-    log.info("loaded %d tensors (%s) of model '%s' %s from '%s' in '%s' (%s), sha256 %s; made "
-             'for %s%s', len(part.stored), part.dtype, report.variant, report.version,
-             report.part, path, report.layout, report.sha256[:16], profile,
-             f'; not used: {", ".join(others)}' if others else '')
+    return report_of(opened, parts, part, profile, encoder, own_hash)
+
+
+def report_of(opened: Opened, parts: list[Part], part: Part, profile: Profile,
+              encoder: Encoder | None = None, own_hash: str = '') -> WeightsReport:
+    """The report of a part that was loaded, which is logged as well.
+
+    Parameters
+    ----------
+    opened, parts : Opened, list of Part
+        The checkpoint, and the networks in it.
+    part : Part
+        The one that was loaded.
+    profile : Profile
+        The clips that belong to it.
+    encoder : Encoder, optional
+        Where it was loaded, when it is an encoder.
+    own_hash : str
+        See `WeightsReport.tensors_sha256`.
+
+    """
+    others = (*(one.name or one.kind for one in parts if one is not part), *opened.others)
+    known = ('', '') if encoder is None else (encoder.variant.name, encoder.version)
+    report = WeightsReport(str(opened.path), files_sha256(opened.files), True, len(part.stored),
+                           part.dtype, *known, own_hash, part=part.name or part.kind,
+                           layout=part.layout, ignored=part.ignored,
+                           others=tuple(filter(None, others)), profile=profile)
+    what = part.kind if encoder is None else f"model '{report.variant}' {report.version}"
+    log.info("loaded %d tensors (%s) of %s from '%s' in '%s' (%s), sha256 %s; made for %s%s",
+             len(part.stored), part.dtype, what, report.part, report.path, report.layout,
+             report.sha256[:16], profile,
+             f'; not used: {", ".join(report.others)}' if report.others else '')
     return report
 
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import INIT_STD, Mlp
+from vjepa_ros.model.blocks import INIT_STD, Mlp, set_branches
 from vjepa_ros.model.variants import Variant
 
 EPS = 1e-5
@@ -50,8 +50,10 @@ class ProbeBlock(nn.Module):
         self.mlp = Mlp(probe)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attn(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
+        # Norms and the residual stream stay float32, as in `blocks.Block`.
+        dtype = self.attn.qkv.weight.dtype
+        x = x + self.attn(self.norm1(x).to(dtype))
+        return x + self.mlp(self.norm2(x).to(dtype))
 
 
 class QueryAttention(nn.Module):
@@ -157,6 +159,14 @@ class Classifier(nn.Module):
         pooled = self.pooler(features.flatten(1, -2))
         return {name: self.get_submodule(layer)(pooled[:, number])
                 for number, (name, layer) in enumerate(self.layers.items())}
+
+    def set_branch_precision(self, dtype: torch.dtype) -> None:
+        """Run self-attention and its MLP in `dtype`.
+
+        Norms, residual stream, queries and scores stay float32: they are one vector for each
+        classification, and cost nothing.
+        """
+        set_branches(getattr(self.pooler, 'blocks', ()), dtype)
 
     @torch.no_grad()
     def init_random(self, seed: int) -> None:

@@ -46,6 +46,9 @@ class Layers(nn.Module):
 class CollisionHead(nn.Module):
     """Scores of 'no collision' and 'collision'.
 
+    It has no `set_branch_precision` and runs in float32, as `Heads` do: beside its encoder it
+    costs about a fiftieth, and scores are what thresholds are set on.
+
     Parameters
     ----------
     dim : int

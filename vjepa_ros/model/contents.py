@@ -9,6 +9,7 @@ from pathlib import Path
 
 from torch import nn
 
+from vjepa_ros.model.checkpoint import WeightsReport, report_of
 from vjepa_ros.model.files import WeightsError, compare
 from vjepa_ros.model.hashes import files_sha256
 from vjepa_ros.model.hub import located
@@ -147,10 +148,10 @@ def _report(part: Part) -> PartReport:
 
 
 def load_network(path: str | Path, kind: str, heads: int | None = None, which: str = ''
-                 ) -> nn.Module:
+                 ) -> tuple[nn.Module, WeightsReport]:
     """Load a predictor, probe or collision head of a checkpoint, on the CPU in float32.
 
-    Encoders come from `load_encoder`, which also says where they come from.
+    Encoders come from `load_encoder`. Both return and log a report.
 
     Parameters
     ----------
@@ -186,7 +187,8 @@ def load_network(path: str | Path, kind: str, heads: int | None = None, which: s
     except ValueError as error:
         raise WeightsError(f'{name}: {error}; get the file anew') from error
     fill(network, part, f'{name} has a {part.kind} that is not complete', name)
-    return network
+    encoder = next((one for one in parts if one.kind == ENCODER), None)
+    return network, report_of(opened, parts, part, profile_of(opened, parts, encoder))
 
 
 def is_flat(opened: Opened) -> bool:

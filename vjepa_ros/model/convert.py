@@ -80,6 +80,10 @@ def convert(source: str | Path, target: str | Path, layout: str = SAFETENSORS,
     if not target.parent.is_dir():
         raise WeightsError(f"output '{target}': the folder '{target.parent}' does not exist; "
                            'create it or choose another')
+    if dtype != KEEP and dtype not in DTYPES:
+        raise WeightsError(f"dtype is '{dtype}', but must be one of {', '.join((KEEP, *DTYPES))}")
+    if layout not in LAYOUTS:
+        raise WeightsError(f"layout is '{layout}', but must be one of {', '.join(LAYOUTS)}")
     opened, parts = open_parts(source)
     name = f"checkpoint file '{opened.path}'"
     chosen = None
@@ -99,10 +103,8 @@ def convert(source: str | Path, target: str | Path, layout: str = SAFETENSORS,
                                                         'format': 'pt'})
         elif layout == PYTORCH:
             _write_pytorch(temporary, kept, dtype)
-        elif layout == FOLDER:
-            _write_folder(temporary, kept, dtype, profile, name)
         else:
-            raise WeightsError(f"layout is '{layout}', but must be one of {', '.join(LAYOUTS)}")
+            _write_folder(temporary, kept, dtype, profile, name)
         os.replace(temporary, target)
     finally:
         shutil.rmtree(temporary) if temporary.is_dir() else temporary.unlink(missing_ok=True)

@@ -9,7 +9,8 @@ import os
 import shutil
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from vjepa_ros.model.files import WeightsError
@@ -34,6 +35,7 @@ PUBLISHED = {  # name: (file, what it is)
 }
 PIECE = 1 << 20
 TIMEOUT_S = 30.0
+KEPT = 'what has arrived is kept: run the same command again to go on'
 
 Progress = Callable[[int, int], None]
 
@@ -64,7 +66,7 @@ def download(url: str, folder: str | Path, progress: Progress) -> Path:
     """
     folder = Path(folder).expanduser()
     target = folder / url.rsplit('/', 1)[-1]
-    try:
+    with _told(url, KEPT):
         total, state = _state(url)
         if target.exists():
             if target.stat().st_size == total:
@@ -85,12 +87,25 @@ def download(url: str, folder: str | Path, progress: Progress) -> Path:
             part.unlink()
             raise WeightsError(f'{url}: the server sent more than it announced; try again')
         os.replace(part, target)
-    except urllib.error.HTTPError as error:
-        raise WeightsError(f'{url}: the server answers {error.code} {error.reason}') from error
-    except (OSError, http.client.HTTPException) as error:
-        raise WeightsError(f'{url}: {error}; what has arrived is kept: run the same command again '
-                           'to go on') from error
     return target
+
+
+def size_of(url: str) -> int:
+    """Bytes of a file on a server; WeightsError when it cannot be asked."""
+    with _told(url, 'check the network and try again'):
+        return _state(url)[0]
+
+
+@contextmanager
+def _told(url: str, remedy: str) -> Iterator[None]:
+    """Turn what goes wrong with a server into WeightsError."""
+    try:
+        yield
+    except urllib.error.HTTPError as error:
+        raise WeightsError(f'{url}: the server answers {error.code} {error.reason}; try again '
+                           'later, or get the file elsewhere') from error
+    except (OSError, http.client.HTTPException) as error:
+        raise WeightsError(f'{url}: {error}; {remedy}') from error
 
 
 def _state(url: str) -> tuple[int, str]:

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import EPS, Block, fill_random
+from vjepa_ros.model.blocks import EPS, Block, fill_random, set_branches
 from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import PATCH, TUBELET, Variant
 
@@ -163,9 +163,7 @@ class Encoder(nn.Module):
 
     def set_branch_precision(self, dtype: torch.dtype) -> None:
         """Run attention and MLP in `dtype`; patches, norms and residual stream stay float32."""
-        for block in self.blocks:
-            for linear in (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2):
-                linear.to(dtype)
+        set_branches(self.blocks, dtype)
         self._positions.kept.clear()
 
     def prepare(self, shape: torch.Size | tuple[int, ...], device: torch.device) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read weights files: existence, format, hashes, and whether their tensors fit a network."""
+"""Weights: where the package has its own, their hash, and whether tensors fit a network."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from vjepa_ros.model.hashes import file_sha256 as file_sha256
 # One file of the package per model size that it brings: <size>.safetensors.
 WEIGHTS_FOLDER = Path(__file__).resolve().parents[1] / 'weights'
 
+LISTED = 12  # names in an error: the parameters of one block
+
 
 class WeightsError(ValueError):
     """Weights are missing, unreadable or made for another network."""
@@ -25,37 +27,6 @@ def bundled_file(variant: str, version: str = '2.0') -> Path | None:
     """Weights that the package brings for a model size; None when it brings none."""
     path = WEIGHTS_FOLDER / f'{variant}.safetensors'
     return path if version == '2.0' and path.is_file() else None
-
-
-def read_file(path: Path, parameter: str, remedy: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and text metadata of a safetensors file.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    parameter : str
-        Name of the parameter that asks for it, for the error.
-    remedy : str
-        What to do when there is no such file.
-
-    Raises
-    ------
-    WeightsError
-        When the file does not exist or cannot be read.
-
-    """
-    from safetensors import SafetensorError, safe_open
-
-    if not path.is_file():
-        raise WeightsError(f"{parameter} file '{path}' does not exist; {remedy}")
-    try:
-        with safe_open(path, framework='pt') as file:
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            return tensors, file.metadata() or {}
-    except (SafetensorError, OSError) as error:
-        raise WeightsError(f"{parameter} file '{path}' is not a readable safetensors file: "
-                           f'{error}') from error
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -79,19 +50,19 @@ def compare(want: Mapping[str, Shaped], found: Mapping[str, Shaped]
                    for key in want.keys() & found.keys() if found[key].shape != want[key].shape))
 
 
-def differences(want: Mapping[str, Shaped], found: Mapping[str, Shaped]) -> str:
-    """What keeps `found` from filling `want`, in words; '' when it fits."""
+def differences(want: Mapping[str, Shaped], found: Mapping[str, Shaped], limit: int = LISTED
+                ) -> str:
+    """What keeps `found` from filling `want`, in words with so many names; '' when it fits."""
     problems = compare(want, found)
     if not any(problems):
         return ''
-    return '; '.join(map(_listing, ('missing', 'unexpected', 'wrong shape'), problems))
+    return '; '.join(f'{len(items)} {what}' + _names(items, limit) for what, items
+                     in zip(('missing', 'unexpected', 'wrong shape'), problems, strict=True))
 
 
-def _listing(what: str, items: list[str], limit: int = 5) -> str:
-    text = f'{len(items)} {what}'
-    if items:
-        text += f' ({", ".join(items[:limit])}{", …" if len(items) > limit else ""})'
-    return text
+def _names(items: list[str], limit: int) -> str:
+    more = ', …' if len(items) > limit else ''
+    return f' ({", ".join(items[:limit])}{more})' if items else ''
 
 
 def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Heads that read motion and danger from the features of an encoder.
 
-Dense heads look at each patch of the newest two tubelets; the clip head pools all tokens with
-one learned query, as the attentive probes of V-JEPA 2 do (arXiv 2506.09985). Nothing here knows
+Dense heads look at each patch of the newest two tubelets; the clip heads pool all tokens with
+one learned query, as the attentive probes of V-JEPA 2 do (arXiv 2506.09985), and what the dense
+heads know of the patches with another. Nothing here knows
 how much time lies between two frames: every time is counted in frame intervals, so that a clip
 means the same at any rate, and seconds enter only where results are converted.
 
@@ -119,7 +120,7 @@ class Heads(nn.Module):
     dim : int
         Width of the features, a multiple of 16.
     hidden : int, optional
-        Width of the dense MLP; max(256, dim / 2) when omitted.
+        Width of the dense MLP, a multiple of 16; max(256, dim / 2) when omitted.
 
     """
 
@@ -129,14 +130,18 @@ class Heads(nn.Module):
             raise ValueError(f'the width of the features is {dim}, but must be a multiple of '
                              f'{POOL_HEADS}')
         hidden = hidden or max(256, dim // 2)
-        self.dim = dim
+        if hidden % POOL_HEADS:
+            raise ValueError(f'the width of the dense heads is {hidden}, but must be a multiple '
+                             f'of {POOL_HEADS}')
+        self.dim, self.hidden = dim, hidden
         self.dense = nn.Sequential(
             nn.LayerNorm(2 * dim), nn.Linear(2 * dim, hidden), nn.GELU(),
             nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 4))
-        self.pooler = Pooler(dim)
-        self.norm = nn.LayerNorm(dim)
-        self.contact = nn.Linear(dim, CONTACT_BINS + 1)
-        self.clearance = nn.Linear(dim, CLEARANCE_BINS + 1)
+        self.pooler, self.patch_pooler = Pooler(dim), Pooler(hidden)
+        self.patch_norm = nn.LayerNorm(hidden)
+        self.norm = nn.LayerNorm(dim + hidden)
+        self.contact = nn.Linear(dim + hidden, CONTACT_BINS + 1)
+        self.clearance = nn.Linear(dim + hidden, CLEARANCE_BINS + 1)
 
     @classmethod
     def for_variant(cls, variant: Variant, seed: int = 0) -> Heads:
@@ -148,18 +153,25 @@ class Heads(nn.Module):
 
     def forward(self, features: Tensor) -> HeadOutputs:
         """Read features (B, T', Hp, Wp, D) of any type, T' at least 2."""
+        return self.read(features)[0]
+
+    def read(self, features: Tensor) -> tuple[HeadOutputs, Tensor]:
+        """As `forward`, and what the dense heads know of each patch, (B, Hp, Wp, hidden)."""
         if features.ndim != 5 or features.shape[1] < 2 or features.shape[-1] != self.dim:
             raise ValueError(f'features are {tuple(features.shape)}, but must be '
                              f"(B, T', Hp, Wp, {self.dim}) with at least 2 tubelets")
-        with _full_precision(features.device):
+        with full_precision(features.device):
             x = features.float()
-            dense = self.dense(torch.cat((x[:, -1], x[:, -2]), dim=-1))  # B Hp Wp 4
-            expansion, spread, moving, course = dense.unbind(-1)
+            known = self.dense[:-1](torch.cat((x[:, -1], x[:, -2]), dim=-1))  # B Hp Wp hidden
+            expansion, spread, moving, course = self.dense[-1](known).unbind(-1)
             # exp(spread) + MIN_SCALE, without leaving the logarithm.
             log_scale = torch.logaddexp(spread, spread.new_full((), math.log(MIN_SCALE)))
-            pooled = self.norm(self.pooler(x.flatten(1, 3)))
-            return HeadOutputs(EXPANSION_UNIT * expansion, log_scale, moving, course,
-                               self.contact(pooled), self.clearance(pooled))
+            pooled = self.norm(torch.cat((
+                self.pooler(x.flatten(1, 3)),
+                self.patch_pooler(self.patch_norm(known).flatten(1, 2))), dim=-1))
+            outputs = HeadOutputs(EXPANSION_UNIT * expansion, log_scale, moving, course,
+                                  self.contact(pooled), self.clearance(pooled))
+            return outputs, known
 
     @torch.no_grad()
     def init_random(self, seed: int) -> None:
@@ -178,7 +190,8 @@ class Heads(nn.Module):
             elif isinstance(module, nn.LayerNorm):
                 nn.init.ones_(module.weight)
                 nn.init.zeros_(module.bias)
-        nn.init.trunc_normal_(self.pooler.query_tokens, std=0.02, generator=generator)
+        for pooler in (self.pooler, self.patch_pooler):
+            nn.init.trunc_normal_(pooler.query_tokens, std=0.02, generator=generator)
         for last in (self.dense[-1], self.contact, self.clearance):
             nn.init.zeros_(last.weight)
         self.dense[-1].bias.copy_(torch.tensor([0.0, math.log(EXPANSION_UNIT), RARE, RARE]))
@@ -209,7 +222,7 @@ def clearance_cdf(logits: Tensor, metres: Tensor) -> Tensor:
     return CLEARANCE.cumulative(logits.float().softmax(-1), metres)
 
 
-def _full_precision(device: torch.device) -> AbstractContextManager:
+def full_precision(device: torch.device) -> AbstractContextManager:
     """Float32 also where training has switched to half precision."""
     if device.type in ('cpu', 'cuda'):
         return torch.autocast(device.type, enabled=False)

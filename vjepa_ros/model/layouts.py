@@ -181,8 +181,9 @@ def choose_encoder(parts: Iterable[Part], which: str, name: str) -> Part:
                            'a checkpoint with an encoder')
     if which != AUTO:
         if which not in found:
-            raise WeightsError(f"{name} holds no '{which}'{_list(', but: ', found)}; set "
-                               "`weights_part` to one of these or to 'auto'")
+            there = _list(', but: ', found) or ', but an encoder without a name'
+            raise WeightsError(f"{name} holds no '{which}'{there}; set `weights_part` to "
+                               f"{'one of these or to ' * any(found)}'auto'")
         return found[which]
     named = [one for one in ENCODERS if one in found]
     if len(found) > 1 and len(named) < len(found):

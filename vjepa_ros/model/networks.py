@@ -50,9 +50,10 @@ def advice(part: Part) -> str:
         return (f'The file looks like version {version} and fits none of the sizes '
                 f'{", ".join(VARIANTS)}.')
     if not part.incomplete and fits(part):
-        return f"The file fits model size '{variant.name}' version {version}."
+        return (f"The file fits model size '{variant.name}' version {version}: set `model_size` "
+                'and `model_version` to these, or `weights` to another file.')
     return (f"The file is nearest to model size '{variant.name}' version {version}, but is not "
-            'exactly that; get it anew.')
+            'exactly that (`vjepa-ros inspect` lists all differences); get it anew.')
 
 
 def fits(part: Part) -> bool:
@@ -164,8 +165,11 @@ def fill(network: nn.Module, part: Part, misfit: str, name: str) -> None:
         is then not to be used.
 
     """
-    problem = differences(network.state_dict(), part.stored)
+    want = network.state_dict()
+    problem = differences(want, part.stored)
     if problem:
+        if part.kind == ENCODER and fits(part):  # only another one is wanted: no need of lists
+            problem = differences(want, part.stored, limit=2)
         absent = f'; absent from the file: {", ".join(part.incomplete[:5])}' * bool(
             part.incomplete)
         raise WeightsError(f'{misfit}: {problem}{absent}. '

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import EPS, Block, fill_random
+from vjepa_ros.model.blocks import EPS, Block, fill_random, set_branches
 from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import VARIANTS, Variant
 
@@ -91,6 +91,11 @@ class Predictor(nn.Module):
         for block in self.predictor_blocks:
             x = block(x, cos, sin)
         return x
+
+    def set_branch_precision(self, dtype: torch.dtype) -> None:
+        """As `Encoder.set_branch_precision`; embedding and projection stay float32 too."""
+        set_branches(self.predictor_blocks, dtype)
+        self._positions.kept.clear()
 
     def prepare(self, grid: tuple[int, int, int], device: torch.device) -> None:
         """Make the position tables for a grid, which torch.compile cannot trace."""

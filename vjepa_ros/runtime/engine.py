@@ -150,6 +150,11 @@ class Engine:
         """What the model says about clips, see `EncoderSession.run`."""
         return self._session.run(clips, features)
 
+    def features(self, clips: Sequence[np.ndarray], layers: Sequence[int] | None = None,
+                 levels: int = 0, per: str = 'grid') -> list[np.ndarray]:
+        """Features of clips from any depth, as grids or pooled, see `EncoderSession.features`."""
+        return self._session.features(clips, layers, levels, per)
+
     def memory_bytes(self) -> int:
         """Bytes the model holds: on CUDA all that PyTorch holds there, elsewhere its weights."""
         if self.choice.device.type == 'cuda':

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.model.calibration import Calibration
-from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.encoder import Encoder, pooled
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
 from vjepa_ros.runtime.device import DeviceChoice
@@ -26,6 +26,7 @@ from vjepa_ros.runtime.outputs import Output, pack, unpack
 log = logging.getLogger(__name__)
 
 UNCALIBRATED = Calibration()
+PER = ('grid', 'tubelet', 'clip')  # what one feature vector may stand for
 
 
 class SessionError(RuntimeError):
@@ -52,7 +53,7 @@ class EncoderSession:
     ----------
     timings : dict of str to float
         Milliseconds of the stages upload, encode, download and, where they ran, heads of the
-        last call.
+        last `encode` or `run`.
 
     """
 
@@ -108,21 +109,81 @@ class EncoderSession:
         """
         return self._forward(clips, features, self._heads)
 
-    def _forward(self, clips: Sequence[np.ndarray], bring: bool,
-                 heads: Heads | None) -> list[Output]:
+    def features(self, clips: Sequence[np.ndarray], layers: Sequence[int] | None = None,
+                 levels: int = 0, per: str = 'grid') -> list[np.ndarray]:
+        """Features of clips from any depth, as grids or pooled.
+
+        Parameters
+        ----------
+        clips : sequence of ndarray
+            See `run`.
+        layers : sequence of int, optional
+            Blocks, counted from 0, see `Encoder.layers`. No later block runs.
+        levels : int
+            Instead of `layers`: the dense features of version 2.1 with so many levels side by
+            side, see `Encoder.dense`.
+        per : str
+            'grid': one vector for each tubelet and patch; 'tubelet': their mean over the
+            patches; 'clip': over tubelets too.
+
+        Returns
+        -------
+        list of ndarray
+            For each clip float32 (T', Hp, Wp, D), (T', D) or (D,), of the normalised last layer.
+            With `layers` they stand along a new first axis; with `levels` D is that many times
+            as wide.
+
+        Raises
+        ------
+        ValueError
+            For a clip of another shape or type, for layers or levels that this model does not
+            have, and when both are asked for.
+        SessionError
+            When the session is closed.
+
+        """
+        if layers is not None and (levels or not len(layers)):
+            raise ValueError(f'features of the layers {tuple(layers)} and of {levels} levels are '
+                             'asked for; choose some layers or levels')
+        if per not in PER:
+            raise ValueError(f"features per '{per}' are asked for; choose {', '.join(PER)}")
+        with self._lock, torch.inference_mode():
+            encoder = self._ready(clips)
+            if not clips:
+                return []
+            pixels = self._normalise(self._upload(clips))
+            if layers is not None:
+                found = encoder.layers(pixels, layers)
+            else:
+                found = (encoder.dense(pixels, levels) if levels else encoder(pixels),)
+            if per != 'grid':
+                found = tuple(pooled(one, per == 'tubelet') for one in found)
+            out = found[0] if layers is None else torch.stack(found, dim=1)
+            return list(out.float().cpu().numpy())
+
+    def _ready(self, clips: Sequence[np.ndarray]) -> Encoder:
+        """The encoder, if it is there and can encode these clips."""
         for clip in clips:
             if clip.shape != self.clip_shape or clip.dtype != np.uint8:
                 raise ValueError(f'a clip is {clip.dtype} {clip.shape}, '
                                  f'expected uint8 {self.clip_shape}')
-        if not clips:
-            return []
+        if self._encoder is None:
+            raise SessionError('the encoder session is closed')
+        return self._encoder
+
+    def _upload(self, clips: Sequence[np.ndarray]) -> Tensor:
+        return torch.from_numpy(np.stack(clips)).to(self.choice.device)
+
+    def _forward(self, clips: Sequence[np.ndarray], bring: bool,
+                 heads: Heads | None) -> list[Output]:
         with self._lock, torch.inference_mode():
-            if self._encoder is None:
-                raise SessionError('the encoder session is closed')
+            encoder = self._ready(clips)
+            if not clips:
+                return []
             times = [time.perf_counter()]
-            pixels = torch.from_numpy(np.stack(clips)).to(self.choice.device)
+            pixels = self._upload(clips)
             times.append(self._clock())
-            features = self._encoder(self._normalise(pixels))
+            features = encoder(self._normalise(pixels))
             times.append(self._clock())
             packed = None if heads is None else pack(self._calibration.apply(heads(features)))
             times.append(self._clock())

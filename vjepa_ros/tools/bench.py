@@ -6,20 +6,16 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
-import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
-from importlib import metadata
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
-import psutil
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -30,6 +26,7 @@ from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.perception.looming import LoomingEstimator
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.sources.encodings import decode_compressed
+from vjepa_ros.tools.machine import hardware, versions
 from vjepa_ros.world.approach import ApproachScene
 
 RATE_HZ = 15.0
@@ -208,30 +205,6 @@ def _detector_stages(frames: list[tuple[int, np.ndarray]], runs: int) -> list[St
 def _rounded(stage: dict[str, Any]) -> dict[str, Any]:
     values = {k: round(v, 3) if isinstance(v, float) else v for k, v in stage.items()}
     return {k: v for k, v in values.items() if v == v}
-
-
-def hardware() -> dict[str, Any]:
-    """What this machine is, without its name."""
-    return {'cpu': _cpu_name(), 'architecture': platform.machine(),
-            'cores': psutil.cpu_count(logical=False) or os.cpu_count(),
-            'logical_cores': os.cpu_count(), 'system': platform.system(),
-            'memory_gb': round(psutil.virtual_memory().total / 2**30, 1)}
-
-
-def _cpu_name() -> str:
-    info = Path('/proc/cpuinfo')
-    if info.is_file():
-        for line in info.read_text(encoding='utf-8', errors='replace').splitlines():
-            if line.startswith('model name'):
-                return line.split(':', 1)[1].strip()
-    return platform.processor() or 'unknown'
-
-
-def versions() -> dict[str, str]:
-    """Versions of what the speed depends on."""
-    return {'vjepa_ros': vjepa_ros.__version__, 'python': platform.python_version(),
-            'torch': metadata.version('torch'), 'numpy': np.__version__,
-            'opencv': cv2.__version__}
 
 
 def make_table(result: dict[str, Any]) -> Table:

@@ -7,11 +7,11 @@ import argparse
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.markup import escape
 
 from vjepa_ros.model.convert import DTYPES, KEEP, LAYOUTS, SAFETENSORS, convert
 from vjepa_ros.model.files import WeightsError
 from vjepa_ros.model.layouts import AUTO
+from vjepa_ros.tools.checkpoint_words import WHAT, refuse
 from vjepa_ros.tools.inspect_weights import view
 
 
@@ -24,8 +24,7 @@ def main(argv: Sequence[str]) -> int:
         Words after the name of the command.
     """
     parser = argparse.ArgumentParser(prog='vjepa-ros convert', description=__doc__)
-    parser.add_argument('input', help='checkpoint: .safetensors, .pt or .pth file, or a folder of '
-                        'Hugging Face')
+    parser.add_argument('input', help=WHAT)
     parser.add_argument('output', help='file or folder to write; it must not be there yet')
     parser.add_argument('--layout', choices=LAYOUTS, default=SAFETENSORS,
                         help='safetensors: one file for this package; meta: a .pt file; '
@@ -42,7 +41,6 @@ def main(argv: Sequence[str]) -> int:
         written = convert(args.input, args.output, args.layout, args.dtype, args.weights_part,
                           args.encoder_only)
     except (WeightsError, OSError) as error:
-        Console(stderr=True).print(f'[red]{escape(str(error))}[/red]', soft_wrap=True)
-        return 1
+        return refuse(error)
     Console().print(view(written))
     return 0

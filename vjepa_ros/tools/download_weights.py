@@ -21,9 +21,10 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from vjepa_ros.model.download import BASE_URL, PUBLISHED, download
+from vjepa_ros.model.download import BASE_URL, PUBLISHED, download, size_of
 from vjepa_ros.model.files import WeightsError, file_sha256
 from vjepa_ros.model.hub import located
+from vjepa_ros.tools.checkpoint_words import refuse
 
 
 def main(argv: Sequence[str]) -> int:
@@ -40,21 +41,34 @@ def main(argv: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog='names:\n' + '\n'.join(f'  {name:<{wide}}  {file}: {what}'
                                       for name, (file, what) in PUBLISHED.items()))
-    parser.add_argument('name', help='one of the names below, or one of the Hugging Face hub such '
-                        'as facebook/vjepa2-vitl-fpc64-256, which goes to its cache')
+    parser.add_argument('name', nargs='?', help='one of the names below, or one of the Hugging '
+                        'Face hub such as facebook/vjepa2-vitl-fpc64-256, which goes to its cache')
+    parser.add_argument('--sizes', action='store_true',
+                        help='ask the server for the sizes of all files below instead')
     parser.add_argument('--folder', type=Path, default=Path(), help='where to put it (default: '
                         'the current folder)')
     args = parser.parse_args(argv)
+    if not args.name and not args.sizes:
+        parser.error('give the NAME of what to fetch, or --sizes')
     try:
+        if args.sizes:
+            return _list_sizes()
         path = _get(args.name, args.folder)
     except WeightsError as error:
-        Console(stderr=True).print(f'[red]{escape(str(error))}[/red]', soft_wrap=True)
-        return 1
+        return refuse(error)
     console = Console()
     console.print(f'weights: {escape(str(path))}', soft_wrap=True)
     if path.is_file():
         console.print(f'sha256:  {file_sha256(path)}', soft_wrap=True)
     console.print(f'next:    vjepa-ros inspect {escape(shlex.quote(str(path)))}', soft_wrap=True)
+    return 0
+
+
+def _list_sizes() -> int:
+    console = Console()
+    for name, (file, what) in PUBLISHED.items():
+        console.print(f'{size_of(BASE_URL + file) / 1e9:8.2f} GB  {name}: {what}', soft_wrap=True,
+                      highlight=False)
     return 0
 
 

@@ -26,13 +26,14 @@ from vjepa_ros.perception.settings import Settings
 from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.sources import SourceError
-from vjepa_ros.tools import bench, evaluate_document, evaluate_page, evaluate_table, evaluate_world
 from vjepa_ros.tools import evaluate_baselines as baselines
+from vjepa_ros.tools import evaluate_document, evaluate_page, evaluate_table, evaluate_world
 from vjepa_ros.tools.evaluate_figures import assemble
 from vjepa_ros.tools.evaluate_input import MARKS, Item, read_items
 from vjepa_ros.tools.evaluate_pictures import Picture, pictures_of, world_failures
 from vjepa_ros.tools.evaluate_run import METHODS, Played, Setup, open_item, play
 from vjepa_ros.tools.evaluate_world import WorldRun
+from vjepa_ros.tools.machine import hardware, versions
 from vjepa_ros.tools.report import json_safe
 from vjepa_ros.tools.terminal import log_to
 
@@ -141,9 +142,9 @@ def run_world(args: argparse.Namespace, setup: Setup, progress: Progress) -> Wor
 def configuration(args: argparse.Namespace, setup: Setup, items: Sequence[Item],
                   command: str) -> dict[str, Any]:
     """What was run with what, for everyone who wants to do it again."""
-    machine, choice = bench.hardware(), choose_device(args.device)
+    machine, choice = hardware(), choose_device(args.device)
     on = 'no GPU' if choice.device.type == 'cpu' else device_name(choice.device)
-    versions = bench.versions()
+    installed = versions()
     if setup.engine is None:
         model = 'no encoder: the geometric method needs none'
     else:
@@ -157,7 +158,7 @@ def configuration(args: argparse.Namespace, setup: Setup, items: Sequence[Item],
         'method': setup.methods[-1], 'methods': list(setup.methods), 'version': __version__,
         'date': datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
         'machine': f'{machine["logical_cores"]} cores of {machine["cpu"]}, {on}, Python '
-                   f'{versions["python"]}, PyTorch {versions["torch"]}',
+                   f'{installed["python"]}, PyTorch {installed["torch"]}',
         'command': command, 'model': model, 'num_frames': args.num_frames,
         'image_size': args.image_size, 'variance_baseline': variance,
         'recordings': {i.name: MARKS[i.mark] for i in items},

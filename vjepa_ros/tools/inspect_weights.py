@@ -16,8 +16,9 @@ from rich.table import Table
 
 from vjepa_ros.model.contents import Contents, PartReport, examine
 from vjepa_ros.model.files import WeightsError
+from vjepa_ros.tools.checkpoint_words import WHAT, refuse
 
-SHOWN = 5  # names of parameters of one kind
+SHOWN = 5  # names of parameters that are not needed; those that are wrong are all shown
 
 
 def main(argv: Sequence[str]) -> int:
@@ -29,15 +30,13 @@ def main(argv: Sequence[str]) -> int:
         Words after the name of the command.
     """
     parser = argparse.ArgumentParser(prog='vjepa-ros inspect', description=__doc__)
-    parser.add_argument('checkpoint', help='.safetensors, .pt or .pth file, or a folder of '
-                        'Hugging Face')
+    parser.add_argument('checkpoint', help=WHAT)
     parser.add_argument('--json', action='store_true', help='print the report as JSON')
     args = parser.parse_args(argv)
     try:
         found = examine(args.checkpoint)
     except WeightsError as error:
-        Console(stderr=True).print(f'[red]{escape(str(error))}[/red]', soft_wrap=True)
-        return 1
+        return refuse(error)
     if args.json:
         sys.stdout.write(json.dumps(asdict(found), indent=2) + '\n')
     else:
@@ -68,9 +67,14 @@ def view(found: Contents) -> Group:
 
 
 def _problems(part: PartReport) -> list[str]:
-    lists = [(colour, what, names) for colour, what, names in (
-        ('red', 'missing', part.missing), ('red', 'unexpected', part.unexpected),
-        ('red', 'wrong shape', part.mismatched), ('dim', 'not needed', part.ignored)) if names]
-    texts = [f'[{colour}]{part.name}: {len(names)} {what}: {escape(", ".join(names[:SHOWN]))}'
-             f'{", …" if len(names) > SHOWN else ""}[/{colour}]' for colour, what, names in lists]
-    return [*texts, f'[red]{part.name}: {escape(part.problem)}[/red]'] if part.problem else texts
+    wrong = (('missing', part.missing), ('unexpected', part.unexpected),
+             ('wrong shape', part.mismatched))
+    texts = [f'[red]{part.name}: {len(names)} {what}: {escape(", ".join(names))}[/red]'
+             for what, names in wrong if names]
+    if part.problem:
+        texts.append(f'[red]{part.name}: {escape(part.problem)}[/red]')
+    if part.ignored:
+        texts.append(f'[dim]{part.name}: {len(part.ignored)} not needed: '
+                     f'{escape(", ".join(part.ignored[:SHOWN]))}'
+                     f'{", …" if len(part.ignored) > SHOWN else ""}[/dim]')
+    return texts

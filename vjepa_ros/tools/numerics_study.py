@@ -27,8 +27,8 @@ from vjepa_ros.model.blocks import EPS, Block
 from vjepa_ros.model.encoder import PatchEmbed, token_grid
 from vjepa_ros.model.rope import rope_tables
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, Variant, find_variant
-from vjepa_ros.tools.bench import hardware
 from vjepa_ros.tools.blocks import fill
+from vjepa_ros.tools.machine import hardware
 from vjepa_ros.tools.numerics_table import markdown
 
 MODELS = ('tiny:2.0', 'small:2.0', 'base:2.1', 'large:2.0', 'large:2.1', 'huge:2.0', 'giant:2.0',

@@ -41,7 +41,7 @@ from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.runtime.device import DeviceError
 from vjepa_ros.training.ablation import TOKENS_KEPT, ablate
 from vjepa_ros.training.card import number
-from vjepa_ros.training.config import PRECISIONS, TrainConfig
+from vjepa_ros.training.config import OPTIMIZERS, PRECISIONS, TrainConfig
 from vjepa_ros.training.loop import Report, TrainingError
 from vjepa_ros.training.network import OBJECTIVES
 from vjepa_ros.training.run import train
@@ -101,6 +101,8 @@ def _model(group: argparse._ArgumentGroup) -> None:
     _add(group, '--objective', 'supervised: the labels of the world train encoder and heads. '
          'jepa: the encoder learns to predict hidden parts of a clip, as V-JEPA 2 does, and '
          'only the heads see labels. both: the sum', choices=OBJECTIVES)
+    _add(group, '--auxiliary', 'also ask each patch when it will be in the way, how far it is and '
+         'where it goes; this is thrown away after training')
     _add(group, '--seed', 'decides start weights and data; the same seed gives the same run on '
          'the same machine', metavar='N')
     _add(group, '--weights', 'safetensors file to start from; its heads are taken over when it '
@@ -158,6 +160,8 @@ def _own(group: argparse._ArgumentGroup) -> None:
 
 
 def _means(group: argparse._ArgumentGroup) -> None:
+    _add(group, '--optimizer', 'adamw, or muon: orthogonalised steps for the matrices of the '
+         'blocks, adamw for the rest', choices=OPTIMIZERS)
     _add(group, '--lr', 'highest learning rate', metavar='X')
     _add(group, '--weight-decay', 'of the matrices', metavar='X')
     _add(group, '--warmup', 'part of the run over which the learning rate rises', metavar='SHARE')

@@ -46,7 +46,7 @@ def build(config: TrainConfig) -> tuple[Network, WeightsReport]:
     predictor = None
     if config.objective != 'supervised':
         predictor = _predictor(encoder, derive(config.seed, 'predictor'))
-    return Network(encoder, heads, config.objective, predictor), report
+    return Network(encoder, heads, config.objective, predictor, config.auxiliary), report
 
 
 def _predictor(encoder: Encoder, seed: int) -> Predictor:

@@ -11,9 +11,10 @@ from vjepa_ros.training.network import OBJECTIVES
 from vjepa_ros.training.schedule import Phases
 
 PRECISIONS = ('auto', 'fp32', 'bf16')
+OPTIMIZERS = ('adamw', 'muon')
 # May differ when a run is continued: they decide how and where it runs, not what it computes.
 FREE = ('out', 'device', 'precision', 'compile', 'compile_world', 'workers', 'stop_after',
-        'checkpoint_s', 'held_out_clips', 'calibration_clips', 'progress_s')
+        'checkpoint_s', 'held_out_clips', 'calibration_clips', 'progress_s', 'reuse')
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,17 @@ class TrainConfig:
     image_sizes, tokens_kept : str
         A value, or values with shares of the run, see `Phases.parse`.
     lr, weight_decay, warmup, clip_norm, average : float
-        Of AdamW, the schedule and the moving average of the weights.
+        Of the optimiser, the schedule and the moving average of the weights.
     device, precision : str
         auto, cpu, cuda, cuda:N; auto, fp32, bf16 (of the matrix products while training).
     compile, compile_world : bool
         Use `torch.compile` on the blocks of the encoder, and on the renderer.
     workers : int
         Threads that draw scenes ahead.
+    optimizer : str
+        adamw, or muon for the matrices of the blocks.
+    auxiliary : bool
+        Ask the dense heads more than what they are kept for.
     reuse : int
         Steps that use a rendered clip.
     textures : int
@@ -101,6 +106,8 @@ class TrainConfig:
     compile: bool = False
     compile_world: bool = False
     workers: int = 1
+    optimizer: str = 'adamw'
+    auxiliary: bool = False
     reuse: int = 1
     textures: int = 200
     photos: tuple[str, ...] = ()
@@ -127,6 +134,7 @@ class TrainConfig:
         find_variant(self.model_size)
         _one_of('objective', self.objective, OBJECTIVES)
         _one_of('precision', self.precision, PRECISIONS)
+        _one_of('optimizer', self.optimizer, OPTIMIZERS)
         if (self.clips > 0) == (self.seconds > 0) or min(self.clips, self.seconds) < 0:
             raise ValueError(f'clips is {self.clips} and seconds {self.seconds}: give the length '
                              'of the run as one of them')
@@ -155,6 +163,9 @@ class TrainConfig:
         if self.heads_only and self.objective != 'supervised':
             raise ValueError(f"objective '{self.objective}' trains the encoder, which heads_only "
                              'keeps as it is')
+        if self.heads_only and self.optimizer != 'adamw':
+            raise ValueError(f"optimizer '{self.optimizer}' is for the blocks of the encoder, "
+                             'which heads_only keeps as they are')
         if self.lora_rank and not self.heads_only:
             raise ValueError(f'lora_rank is {self.lora_rank}, but adapters are for a frozen '
                              'encoder: add heads_only')

@@ -25,6 +25,7 @@ from vjepa_ros.training.targets import HORIZONS_S, Targets, constant
 
 LOG_SCALE = (-8.0, 3.0)   # of the Laplace distribution; narrower would let one patch rule a batch
 EVENNESS = 0.5            # of the expansion, see `laplace`
+LARGE_WEIGHT = 10.0       # of the squared error of the expansion, which decides for large ones
 PROBABILITY_FLOOR = 1e-6
 APPROACH_M_S = 1.0        # at which a robot is thought to go on when people call a way blocked
 
@@ -42,6 +43,8 @@ def head_losses(outputs: HeadOutputs, targets: Targets) -> dict[str, Tensor]:
     return {
         'expansion': laplace(outputs.expansion, outputs.log_scale, targets.expansion,
                              targets.expansion_known, EVENNESS),
+        'large': LARGE_WEIGHT * squared(outputs.expansion, targets.expansion,
+                                        targets.expansion_known),
         'moving': binary(outputs.moving, targets.moving, targets.moving_known),
         'course': binary(outputs.course, targets.course, targets.course_known),
         'contact': contact(outputs.contact, targets),
@@ -73,6 +76,15 @@ def laplace(mean: Tensor, log_scale: Tensor, truth: Tensor, known: Tensor,
     pull = (log_scale.detach() - math.log(EXPANSION_UNIT)).mul(evenness).exp()
     # The value stays the likelihood, which can be followed over a run; the gradient is scaled.
     return masked_mean(cost.detach() + pull * (cost - cost.detach()), known)
+
+
+def squared(mean: Tensor, truth: Tensor, known: Tensor) -> Tensor:
+    """Half of the squared error over what is known, beyond an error of 1 linear.
+
+    A Laplace likelihood asks for the median, which lies below the mean where a surface may be
+    near: without this, what looms most is told too small.
+    """
+    return masked_mean(F.smooth_l1_loss(mean.float(), truth, reduction='none'), known)
 
 
 def binary(logit: Tensor, truth: Tensor, known: Tensor) -> Tensor:

@@ -8,16 +8,29 @@ from torch import nn
 
 from vjepa_ros.training.average import Average
 from vjepa_ros.training.config import TrainConfig
+from vjepa_ros.training.muon import Muon, Together
 from vjepa_ros.training.network import Network
 
 
-def make_optimizer(network: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
-    """AdamW over what is trained; weights of matrices decay, the rest does not."""
+def make_optimizer(network: Network, config: TrainConfig) -> torch.optim.AdamW | Together:
+    """AdamW over what is trained, or Muon for the matrices of the blocks and AdamW for the rest.
+
+    Weights of matrices decay, the rest does not.
+    """
     trained = [p for p in network.parameters() if p.requires_grad]
-    groups = [{'params': [p for p in trained if p.ndim > 1], 'weight_decay': config.weight_decay},
-              {'params': [p for p in trained if p.ndim <= 1], 'weight_decay': 0.0}]
-    return torch.optim.AdamW([g for g in groups if g['params']], lr=config.lr,
-                             betas=(0.9, 0.98), fused=True)
+    inner: list[nn.Parameter] = []
+    if config.optimizer == 'muon':
+        inner = [p for name, p in network.named_parameters()
+                 if 'blocks.' in name and p.requires_grad and p.ndim == 2]
+    chosen = {id(p) for p in inner}
+    outer = [p for p in trained if id(p) not in chosen]
+    groups = [{'params': [p for p in outer if p.ndim > 1], 'weight_decay': config.weight_decay},
+              {'params': [p for p in outer if p.ndim <= 1], 'weight_decay': 0.0}]
+    adamw = torch.optim.AdamW([g for g in groups if g['params']], lr=config.lr,
+                              betas=(0.9, 0.98), fused=True)
+    if not inner:
+        return adamw
+    return Together(adamw, Muon(inner, config.lr, weight_decay=config.weight_decay))
 
 
 def target_encoder(network: Network, average: Average) -> Network:

@@ -15,6 +15,7 @@ from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.heads import HeadOutputs, Heads
 from vjepa_ros.model.predictor import Predictor
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH, TUBELET
+from vjepa_ros.training.auxiliary import Auxiliary
 from vjepa_ros.training.losses import head_losses, prediction
 from vjepa_ros.training.masking import tokens_of
 from vjepa_ros.training.targets import Targets, constant
@@ -76,10 +77,12 @@ class Network(nn.Module):
         encoder. ``both``: the sum; the heads see what the encoder sees.
     predictor : Predictor or None
         Needed for ``jepa`` and ``both``.
+    auxiliary : bool
+        Ask the dense heads more than what they are kept for, see `Auxiliary`.
     """
 
     def __init__(self, encoder: Encoder, heads: Heads, objective: str = 'supervised',
-                 predictor: Predictor | None = None):
+                 predictor: Predictor | None = None, auxiliary: bool = False):
         super().__init__()
         if objective not in OBJECTIVES:
             raise ValueError(f"objective '{objective}' is unknown: {', '.join(OBJECTIVES)}")
@@ -89,6 +92,7 @@ class Network(nn.Module):
         self.encoder = encoder
         self.heads = heads
         self.predictor = predictor
+        self.auxiliary = Auxiliary(heads.hidden) if auxiliary else None
         self.objective = objective
         self.frozen = not any(p.requires_grad for p in encoder.parameters())
 
@@ -104,10 +108,14 @@ class Network(nn.Module):
         """
         features = self.features(batch)
         if self.objective == 'jepa':
-            losses = head_losses(self.answers(target), batch.targets)
+            seen, asked = target, batch.targets
         else:
+            seen = features
             asked = batch.targets if batch.kept is None else batch.targets.at(batch.kept)
-            losses = head_losses(self.answers(features), asked)
+        outputs, known = self.heads.read(seen)
+        losses = head_losses(outputs, asked)
+        if self.auxiliary is not None:
+            losses |= self.auxiliary(known, asked)
         if self.predictor is not None:
             losses['jepa'] = self._jepa(batch, features, target)
         return losses

@@ -205,7 +205,7 @@ class RecordingFeed:
             torch.where(contact.isfinite(), contact, never), contact.isfinite(),
             hazard.float(), hazard | (certain[:, None] >= horizons), never, unknown,
             torch.nan_to_num(danger), torch.full((count,), self._horizon_s),
-            ~torch.isnan(danger))
+            ~torch.isnan(danger), dense, dense, dense, dense, dense.bool())
 
 
 def _resized(frames: Tensor, size: int) -> Tensor:

@@ -32,7 +32,8 @@ class RunState:
     config : dict
         Options of the run.
     network, average, optimizer : dict
-        Trained parameters, their moving average, and the state of AdamW.
+        Trained parameters, their moving average, and the state of the
+        optimiser.
     step, clips : int
         Done so far; `clips` over all processes.
     seconds : float

@@ -22,8 +22,13 @@ from vjepa_ros.world.truth import Truth
 HORIZONS_S = (0.5, 1.0, 1.5, 2.0, 3.0)   # at which the hazard is asked for
 EXPANSION_LIMIT = 3.0   # per interval; a surface nearer than a third of an interval is "at once"
 MOVING_YES, MOVING_NO = 0.5, 0.1         # fraction of a patch; between them is not asked
-DENSE = ('expansion', 'moving', 'course', 'expansion_known', 'moving_known', 'course_known')
+DENSE = ('expansion', 'moving', 'course', 'expansion_known', 'moving_known', 'course_known',
+         'enter_s', 'log_depth', 'flow_x', 'flow_y', 'scene_known')
 COURSE_YES, COURSE_NO = 0.25, 0.05       # lower: a thin pole must count
+ENTER_SHARE = 0.05                       # of a patch that must enter for the patch to do so
+DEPTH_M = (0.05, 100.0)                  # the sky is as far as the end of it
+VISIBLE_PX = 0.5                         # own motion over a clip below which it is not asked
+FLOW_UNIT = 0.25                         # of a patch per interval, where asinh begins to bend
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,15 @@ class Targets:
         (B,) time ahead that they speak about [s].
     danger_known : Tensor
         (B,) bool.
+    enter_s : Tensor
+        (B, Hp, Wp) time until `ENTER_SHARE` of the patch has entered the robot's volume [s], inf
+        for never.
+    log_depth : Tensor
+        (B, Hp, Wp) ln of the depth [m], patch mean, depth within `DEPTH_M`.
+    flow_x, flow_y : Tensor
+        (B, Hp, Wp) asinh of the flow in units of `FLOW_UNIT` patches per interval, patch mean.
+    scene_known : Tensor
+        (B, Hp, Wp) bool, for the four before.
     """
 
     interval_s: Tensor
@@ -77,6 +91,11 @@ class Targets:
     danger: Tensor
     danger_s: Tensor
     danger_known: Tensor
+    enter_s: Tensor
+    log_depth: Tensor
+    flow_x: Tensor
+    flow_y: Tensor
+    scene_known: Tensor
 
     def to(self, device: torch.device | str) -> Targets:
         """The same targets on a device."""
@@ -100,7 +119,9 @@ class Targets:
 
     def flipped(self, which: Tensor) -> Targets:
         """Dense targets mirrored left to right where `which` (B,) bool is set."""
-        return replace(self, **{name: mirror(getattr(self, name), which, 2) for name in DENSE})
+        turned = {name: mirror(getattr(self, name), which, 2) for name in DENSE}
+        turned['flow_x'] = torch.where(which[:, None, None], -turned['flow_x'], turned['flow_x'])
+        return replace(self, **turned)
 
 
 def mirror(values: Tensor, which: Tensor, axis: int) -> Tensor:
@@ -116,7 +137,7 @@ def world_targets(truth: Truth, interval_s: Tensor, contact_s: Tensor, clearance
     Parameters
     ----------
     truth : Truth
-        Per pixel of the newest frame; of it `looming`, `moving` and `enters` are read.
+        Per pixel of the newest frame.
     interval_s : Tensor
         (B,) [s].
     contact_s : Tensor
@@ -144,12 +165,46 @@ def world_targets(truth: Truth, interval_s: Tensor, contact_s: Tensor, clearance
         clearance_m=clearance_m.float(),
         clearance_known=torch.ones_like(contact_s, dtype=torch.bool),
         danger=torch.zeros_like(contact_s), danger_s=torch.ones_like(contact_s),
-        danger_known=torch.zeros_like(contact_s, dtype=torch.bool))
+        danger_known=torch.zeros_like(contact_s, dtype=torch.bool),
+        enter_s=_enter_time(truth.enter_time.float()),
+        log_depth=patch_mean(truth.depth.float().clamp(*DEPTH_M).log()),
+        flow_x=_flow(truth.flow[..., 0], interval_s), flow_y=_flow(truth.flow[..., 1], interval_s),
+        scene_known=torch.ones_like(moving, dtype=torch.bool))
+
+
+def _enter_time(values: Tensor) -> Tensor:
+    """Time that the soonest `ENTER_SHARE` of the pixels of each patch keep to."""
+    pixels = values.unflatten(2, (-1, PATCH)).unflatten(1, (-1, PATCH)).transpose(2, 3).flatten(3)
+    count = max(1, round(ENTER_SHARE * PATCH * PATCH))
+    return pixels.topk(count, dim=-1, largest=False).values[..., -1]
+
+
+def _flow(speed: Tensor, interval_s: Tensor) -> Tensor:
+    steps = torch.nan_to_num(speed.float() * interval_s[:, None, None] / (PATCH * FLOW_UNIT))
+    return patch_mean(steps.asinh())
 
 
 def clip_targets(clips: WorldClips) -> Targets:
-    """Targets of rendered clips."""
-    return world_targets(clips.truth, clips.interval_s, clips.contact_time, clips.clearance)
+    """Targets of rendered clips.
+
+    Whether a patch moves is not asked where its own motion is less than `VISIBLE_PX` over the
+    whole clip: nobody could see it.
+    """
+    targets = world_targets(clips.truth, clips.interval_s, clips.contact_time, clips.clearance)
+    seen = patch_mean((clips.truth.moving & ~_visible(clips)).float()) <= MOVING_NO
+    return replace(targets, moving_known=targets.moving_known & seen)
+
+
+def _visible(clips: WorldClips) -> Tensor:
+    """Where surfaces would move by `VISIBLE_PX` if they went across, (B, H, W) bool."""
+    scenes, shape = clips.scenes, clips.truth.shape.long()
+    speed = scenes.velocity.norm(dim=-1)
+    # Ground and sky have negative numbers, and what turns on the spot is visible.
+    own = F.pad(speed, (2, 0)).gather(1, shape.flatten(1) + 2).view(shape.shape)
+    turns = F.pad(scenes.yaw_rate.abs() > 0, (2, 0)).gather(1, shape.flatten(1) + 2)
+    duration = clips.interval_s * (clips.frames.shape[1] - 1)
+    pixels = own / clips.truth.depth * (scenes.intrinsics[:, 0] * duration)[:, None, None]
+    return (pixels >= VISIBLE_PX) | turns.view(shape.shape)
 
 
 @lru_cache(maxsize=16)

@@ -74,6 +74,12 @@ def image_rays(intrinsics: Tensor, distortion: Tensor, size: tuple[int, int],
     if len(intrinsics) == 1 and intrinsics.device.type == 'cpu':
         values = (*intrinsics[0].tolist(), *distortion[0].tolist())
         return _kept_rays(values, size, shift)
+    return all_rays(intrinsics, distortion, size, shift)
+
+
+def all_rays(intrinsics: Tensor, distortion: Tensor, size: tuple[int, int],
+             shift: tuple[float, float] = (0.0, 0.0)) -> Rays:
+    """The same without keeping any: a pure function of tensors."""
     device = intrinsics.device
     columns = torch.arange(size[0], device=device, dtype=torch.float32) + shift[0]
     rows = torch.arange(size[1], device=device, dtype=torch.float32) + shift[1]
@@ -84,9 +90,7 @@ def image_rays(intrinsics: Tensor, distortion: Tensor, size: tuple[int, int],
 def _kept_rays(values: tuple[float, ...], size: tuple[int, int],
                shift: tuple[float, float]) -> Rays:
     lens = torch.tensor([values])
-    columns = torch.arange(size[0], dtype=torch.float32) + shift[0]
-    rows = torch.arange(size[1], dtype=torch.float32) + shift[1]
-    return pixel_rays(lens[:, :4], lens[:, 4:], columns[None], rows[:, None])
+    return all_rays(lens[:, :4], lens[:, 4:], size, shift)
 
 
 def project(points: Tensor, intrinsics: Tensor, distortion: Tensor) -> Tensor:

@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from vjepa_ros.world.atlas import Atlas
 from vjepa_ros.world.bank import TextureBank
-from vjepa_ros.world.lens import image_rays, image_speed
+from vjepa_ros.world.lens import Rays, all_rays, image_rays, image_speed
 from vjepa_ros.world.render import one_thread
 from vjepa_ros.world.scene import GROUND, SKY, Scenes
-from vjepa_ros.world.stage import stage
+from vjepa_ros.world.shapes import Directions
+from vjepa_ros.world.stage import Stage, stage
 from vjepa_ros.world.trace import nearest, world_directions
 from vjepa_ros.world.windows import Extents
 
@@ -156,38 +159,64 @@ def truth(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
     robot : Robot, optional
         Whose volume counts for ``enters``, ``enter_time`` and ``clearance``.
     compile : bool
-        Compile the search for the nearest shape, as in `render`.
+        Compile the search for the nearest shape and what follows from it, as in `render`.
     """
     robot = robot or Robot()
     newest = slice(scenes.camera_position.shape[1] - 1, None)
     with torch.no_grad():
         if compile or scenes.interval_s.device.type != 'cpu':
-            return _truth(scenes, bank, size, robot, newest, _compiled() if compile else nearest)
+            look, follow = _compiled() if compile else (_look, _motion)
+            scene = stage(scenes, bank.atlas, newest)
+            seen = look(scenes.intrinsics, scenes.distortion, size, scene, scenes.kinds,
+                        bank.atlas)
+            return Truth(depth=seen.depth, **follow(scenes, robot, seen))
         with one_thread():
-            parts = [_truth(scenes.map(lambda v, b=b: v[b:b + 1]), bank, size, robot, newest,
-                            None) for b in range(len(scenes))]
+            parts = [_single(scenes.map(lambda v, b=b: v[b:b + 1]), bank, size, robot, newest)
+                     for b in range(len(scenes))]
         return Truth(**{f.name: torch.cat([getattr(p, f.name) for p in parts])
                         for f in fields(Truth)})
 
 
+class _Seen(NamedTuple):
+    """Rays and their directions (B, 1, H, W); depth and number of what they hit (B, H, W)."""
+
+    rays: Rays
+    directions: Directions
+    depth: Tensor
+    index: Tensor
+
+
 @lru_cache(maxsize=1)
-def _compiled() -> Callable[..., tuple[Tensor, Tensor]]:
-    return torch.compile(nearest, dynamic=False)
+def _compiled() -> tuple[Callable[..., _Seen], Callable[..., dict[str, Tensor]]]:
+    return torch.compile(_look, dynamic=False), torch.compile(_motion, dynamic=False)
 
 
-def _truth(scenes: Scenes, bank: TextureBank, size: tuple[int, int], robot: Robot,
-           newest: slice, search: Callable[..., tuple[Tensor, Tensor]] | None) -> Truth:
-    """Truth of a batch by a ``search`` among all shapes everywhere, or (None) of one scene."""
-    kinds = scenes.kinds
-    rays = image_rays(scenes.intrinsics, scenes.distortion, size)
-    scene = stage(scenes, bank.atlas, newest, grouped=search is not None)
+def _look(intrinsics: Tensor, distortion: Tensor, size: tuple[int, int], scene: Stage,
+          kinds: tuple[int, ...], atlas: Atlas) -> _Seen:
+    """What a batch of cameras sees, by a search among all shapes everywhere."""
+    rays = all_rays(intrinsics, distortion, size)
     d = world_directions(rays, scene.poses.rotation)
-    if search is None:
-        found = nearest(scene, d, kinds, bank.atlas, Extents(scene, kinds).windows(rays))
-    else:
-        found = search(scene, d, kinds, bank.atlas, None)
-    depth, index = (v[:, 0] for v in found)
-    is_sky = index == len(kinds) + 1
+    depth, index = nearest(scene, d, kinds, atlas, None)
+    return _Seen(rays, d, depth[:, 0], index[:, 0])
+
+
+def _single(scenes: Scenes, bank: TextureBank, size: tuple[int, int], robot: Robot,
+            newest: slice) -> Truth:
+    """Truth of one scene on the CPU."""
+    rays = image_rays(scenes.intrinsics, scenes.distortion, size)
+    scene = stage(scenes, bank.atlas, newest, grouped=False)
+    d = world_directions(rays, scene.poses.rotation)
+    depth, index = nearest(scene, d, scenes.kinds, bank.atlas,
+                           Extents(scene, scenes.kinds).windows(rays))
+    seen = _Seen(rays, d, depth[:, 0], index[:, 0])
+    return Truth(depth=seen.depth, **_motion(scenes, robot, seen))
+
+
+def _motion(scenes: Scenes, robot: Robot, seen: _Seen) -> dict[str, Tensor]:
+    """All fields of `Truth` but the depth: a pure function of tensors, to compile as a whole."""
+    rays, d, depth, index = seen
+    count = len(scenes.kinds)
+    is_sky = index == count + 1
     t = torch.where(is_sky, 1.0, depth)
     ray = torch.stack([v[:, 0] for v in (d.dx, d.dy, d.dz)], -1)
     point = t[..., None] * ray                                    # relative to the camera
@@ -226,11 +255,11 @@ def _truth(scenes: Scenes, bank: TextureBank, size: tuple[int, int], robot: Robo
                          rotation[:, 2, None, None], robot)
     when, free = (torch.where(is_sky, torch.inf, v) for v in (when, free))
     closing = looming > _STILL
-    count = len(kinds)
     shape = torch.where(index == count, GROUND, torch.where(is_sky, SKY, index))
-    return Truth(
-        depth=depth, looming=looming, moving=own.norm(dim=-1) > MOVING_M_S,
-        flow=torch.stack(flow, -1),
-        time_to_contact=torch.where(closing, 1 / torch.where(closing, looming, 1.0), torch.inf),
-        enters=torch.isfinite(when), enter_time=when, clearance=free,
-        shape=shape.to(torch.int16))
+    return {
+        'looming': looming, 'moving': own.norm(dim=-1) > MOVING_M_S,
+        'flow': torch.stack(flow, -1),
+        'time_to_contact': torch.where(closing, 1 / torch.where(closing, looming, 1.0),
+                                       torch.inf),
+        'enters': torch.isfinite(when), 'enter_time': when, 'clearance': free,
+        'shape': shape.to(torch.int16)}

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test Muon: steps are orthogonal, fused projections are taken apart, states are exact."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from vjepa_ros.training.muon import RMS, Muon, Together, orthogonal
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def stepped(weight, gradient, **options):
+    """A copy of a weight after one step."""
+    parameter = nn.Parameter(weight.clone())
+    parameter.grad = gradient.clone()
+    Muon([parameter], **{'lr': 0.1, 'momentum': 0.0, **options}).step()
+    return parameter.detach()
+
+
+class TestOrthogonal:
+    @pytest.mark.parametrize('shape', [(1, 24, 24), (1, 96, 16), (1, 16, 96), (5, 32, 48)])
+    @pytest.mark.parametrize('scale', [1e-5, 1.0, 1e5])
+    def test_singular_values_become_one(self, shape, scale):
+        values = torch.linalg.svdvals(orthogonal(scale * random(*shape)))
+        assert values.min() > 0.6 and values.max() < 1.3
+
+    def test_directions_stay(self):
+        matrix = random(1, 20, 30)
+        u, _, vh = torch.linalg.svd(matrix[0], full_matrices=False)
+        inside = u.T @ orthogonal(matrix)[0] @ vh.T
+        assert (inside - inside.diag().diag()).abs().max() < 1e-3
+        assert inside.diag().min() > 0.6
+
+    def test_matrices_of_a_batch_do_not_meet(self):
+        matrices = random(3, 12, 40) * torch.tensor([1.0, 1e3, 1e-3])[:, None, None]
+        for one, together in zip(matrices, orthogonal(matrices), strict=True):
+            assert torch.allclose(orthogonal(one[None])[0], together, atol=1e-5)
+
+    def test_nothing_stays_nothing(self):
+        assert not orthogonal(torch.zeros(2, 4, 6)).any()
+
+
+class TestMuon:
+    def test_a_step_has_the_size_of_one_of_adamw(self):
+        for shape in ((64, 64), (256, 64), (64, 256)):
+            change = stepped(torch.zeros(shape), 1e-3 * random(*shape))
+            assert change.square().mean().sqrt() == pytest.approx(0.1 * RMS, rel=0.15)
+
+    def test_steps_go_down_and_weights_decay(self):
+        gradient, weight = random(8, 8), random(8, 8, seed=1)
+        change = stepped(weight, gradient) - weight
+        assert (change * gradient).sum() < 0
+        decayed = stepped(weight, torch.zeros(8, 8), weight_decay=0.5)
+        assert torch.allclose(decayed, weight * (1 - 0.1 * 0.5))
+
+    def test_a_fused_projection_is_three(self):
+        gradient = random(48, 16) * torch.tensor([1.0, 100.0, 0.01]).repeat_interleave(16)[:, None]
+        fused = stepped(torch.zeros(48, 16), gradient)
+        apart = [stepped(torch.zeros(16, 16), part) for part in gradient.split(16)]
+        assert torch.allclose(fused, torch.cat(apart), atol=1e-6)
+        for part in fused.split(16):            # as one, the small part would hardly move
+            assert torch.linalg.svdvals(part).min() > 0.6 * 0.1 * RMS * 4
+
+    def test_matrices_of_many_shapes_are_each_changed_as_if_alone(self):
+        shapes = [(16, 32), (32, 16), (16, 32), (48, 16), (16, 16)]
+        parameters = [nn.Parameter(random(*s, seed=i)) for i, s in enumerate(shapes)]
+        before = [p.detach().clone() for p in parameters]
+        for i, p in enumerate(parameters):
+            p.grad = random(*p.shape, seed=10 + i)
+        Muon(parameters, 0.1, 0.0).step()
+        for p, old in zip(parameters, before, strict=True):
+            assert torch.allclose(p, stepped(old, p.grad), atol=1e-5)
+
+    def test_momentum_looks_ahead(self):
+        parameter = nn.Parameter(torch.zeros(6, 6))
+        optimizer = Muon([parameter], lr=1.0, momentum=0.9)
+        first, second = random(6, 6), random(6, 6, seed=1)
+        for gradient in (first, second):
+            before = parameter.detach().clone()
+            parameter.grad = gradient.clone()
+            optimizer.step()
+        kept = 0.9 * 0.1 * first + 0.1 * second
+        ahead = 0.1 * second + 0.9 * kept
+        expected = -RMS * 6 ** 0.5 * orthogonal(ahead[None])[0]
+        assert torch.allclose(parameter - before, expected, atol=1e-4)
+
+    def test_what_has_no_gradient_is_left_alone(self):
+        still, moved = (nn.Parameter(random(4, 4)) for _ in range(2))
+        moved.grad = random(4, 4, seed=1)
+        Muon([still, moved], 0.1, weight_decay=0.5).step()
+        assert torch.equal(still, random(4, 4))
+        assert not torch.equal(moved, random(4, 4))
+
+    @pytest.mark.parametrize('shape', [(3,), (2, 3, 4), ()])
+    def test_only_matrices_are_taken(self, shape):
+        with pytest.raises(ValueError, match='matrices alone'):
+            Muon([nn.Parameter(torch.zeros(4, 4)), nn.Parameter(torch.zeros(shape))])
+
+    def test_a_tiny_network_learns(self):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Linear(8, 32, bias=False), nn.Tanh(),
+                                nn.Linear(32, 8, bias=False))
+        x = random(64, 8)
+        y = x.roll(1, 1) * x
+        optimizer = Muon(network.parameters(), 0.02)
+        losses = []
+        for step in range(150):
+            optimizer.param_groups[0]['lr'] = 0.05 * (1 - step / 150)
+            loss = (network(x) - y).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        assert losses[-1] < 0.2 * losses[0]
+
+
+class TestTogether:
+    def make(self, seed=0):
+        torch.manual_seed(seed)
+        layer = nn.Linear(6, 6)
+        return layer, Together(torch.optim.AdamW([layer.bias], 0.1), Muon([layer.weight], 0.1))
+
+    def teach(self, layer, optimizer, steps):
+        for step in steps:
+            layer(random(4, 6, seed=step)).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    def test_all_parameters_learn_and_share_a_rate(self):
+        layer, optimizer = self.make()
+        before = copy.deepcopy(layer)
+        for group in optimizer.param_groups:
+            group['lr'] = 0.0
+        self.teach(layer, optimizer, [0])
+        assert torch.equal(layer.weight, before.weight) and torch.equal(layer.bias, before.bias)
+        for group in optimizer.param_groups:
+            group['lr'] = 0.1
+        self.teach(layer, optimizer, [1])
+        assert not torch.equal(layer.weight, before.weight)
+        assert not torch.equal(layer.bias, before.bias)
+        assert layer.weight.grad is None and layer.bias.grad is None
+
+    def test_a_saved_state_goes_on_exactly(self, tmp_path):
+        through, optimizer = self.make()
+        self.teach(through, optimizer, range(3))
+        torch.save(optimizer.state_dict(), tmp_path / 'state')
+        rest, other = self.make(seed=7)
+        rest.load_state_dict(through.state_dict())
+        other.load_state_dict(torch.load(tmp_path / 'state', weights_only=True))
+        for layer, its in ((through, optimizer), (rest, other)):
+            self.teach(layer, its, range(3, 6))
+        assert torch.equal(through.weight, rest.weight) and torch.equal(through.bias, rest.bias)

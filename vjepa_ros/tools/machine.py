@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Say what a measurement ran on, without the machine's name."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+import vjepa_ros
+
+try:
+    import psutil
+except ImportError:  # a bare machine with an accelerator may lack it
+    psutil = None
+
+
+def hardware() -> dict[str, Any]:
+    """What this machine is, without its name."""
+    about = {'cpu': _cpu_name(), 'architecture': platform.machine(),
+             'cores': os.cpu_count(), 'logical_cores': os.cpu_count(),
+             'system': platform.system()}
+    if psutil is not None:
+        about['cores'] = psutil.cpu_count(logical=False) or os.cpu_count()
+        about['memory_gb'] = round(psutil.virtual_memory().total / 2**30, 1)
+    return about
+
+
+def _cpu_name() -> str:
+    info = Path('/proc/cpuinfo')
+    if info.is_file():
+        for line in info.read_text(encoding='utf-8', errors='replace').splitlines():
+            if line.startswith('model name'):
+                return line.split(':', 1)[1].strip()
+    return platform.processor() or 'unknown'
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the speed depends on."""
+    return {'vjepa_ros': vjepa_ros.__version__, 'python': platform.python_version(),
+            'torch': metadata.version('torch'), 'numpy': np.__version__,
+            'opencv': cv2.__version__}
