@@ -183,7 +183,8 @@ def test_heads_alone_do_not_look_at_geometry():
     assert alone.method == 'learned' and not alone.disagrees
     assert alone.threat.course_rate == pytest.approx(0.5, rel=0.01)
     assert alone.threat == judged(None, learned(0.5), 'learned').threat
-    assert alone.probability == 0.0
+    assert alone.probability == pytest.approx(1 / (1 + math.exp(5)))
+    assert alone.believed == pytest.approx(1 / SETTINGS.caution_ttc)     # the clip head says never
 
 
 def test_what_both_see_alike_is_their_mean():
@@ -251,27 +252,50 @@ def test_a_small_part_of_the_view_may_differ():
     assert not fields_disagree(first, on_cells(heads, still, SIZE, SIZE), SETTINGS)
 
 
-@pytest.mark.parametrize(('geometry', 'heads'), [(1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (0.3, 1.0)])
-def test_when_they_disagree_the_more_urgent_one_decides(geometry, heads):
-    both = judged(geometric(geometry), learned(heads))
+def test_an_alarm_that_the_heads_contradict_is_caution():
+    both = judged(geometric(1.0), learned(0.0))
     assert both.disagrees
-    assert both.threat.course_rate == pytest.approx(1.0, rel=0.02)
+    assert both.believed == pytest.approx(1 / SETTINGS.caution_ttc, rel=1e-3)
+    assert 1 / both.believed < SETTINGS.caution_ttc
+    assert 1 / SETTINGS.warning_ttc > both.believed
     assert both.threat.regions[0].on_course
+
+
+def test_an_alarm_of_the_heads_that_geometry_contradicts_needs_a_sure_hazard():
+    doubtful = judged(geometric(0.0), learned(1.0, contact_s=1.0, surely=0.7))
+    sure = judged(geometric(0.0), learned(1.0, contact_s=1.0, surely=0.95))
+    assert doubtful.disagrees and sure.disagrees
+    assert doubtful.believed == pytest.approx(1 / SETTINGS.caution_ttc, rel=1e-3)
+    assert sure.believed == pytest.approx(1.0, rel=0.1)
+
+
+@pytest.mark.parametrize('rate', [0.5, 1.0, 2.0])
+def test_an_alarm_of_both_is_believed(rate):
+    both = judged(geometric(rate), learned(rate, contact_s=1 / rate, surely=0.8))
+    assert both.believed == pytest.approx(rate, rel=0.2)
+    assert both.threat.course_rate == pytest.approx(rate, rel=0.1)
+
+
+def test_geometry_raises_an_alarm_where_the_heads_are_in_doubt():
+    both = judged(geometric(1.0), learned(0.0, contact_s=0.8, surely=0.45))
+    assert 1 / SETTINGS.warning_ttc < both.believed <= 1.0
+    assert both.threat.course_rate >= both.believed
     assert math.isfinite(both.threat.bearing)
 
 
-@pytest.mark.parametrize('rate', [0.3, 0.45, 0.9, 2.0])
-@pytest.mark.parametrize('heads', [0.0, 0.1, 0.5, 1.0, 3.0])
-def test_the_heads_lower_geometry_by_less_than_a_factor_of_two(rate, heads):
-    alone = judged(geometric(rate), None).threat.course_rate
-    assert judged(geometric(rate), learned(heads)).threat.course_rate > alone / 2.05
+@pytest.mark.parametrize('rate', [0.0, 0.3, 0.9, 2.0])
+@pytest.mark.parametrize('heads', [0.0, 0.5, 3.0])
+@pytest.mark.parametrize('surely', [0.0, 0.5, 1.0])
+def test_the_level_is_never_more_urgent_than_the_time_to_contact(rate, heads, surely):
+    both = judged(geometric(rate), learned(heads, contact_s=1.0, surely=surely))
+    assert both.threat.course_rate >= both.believed
 
 
 def test_agreement_is_not_called_disagreement_when_nothing_comes_nearer():
     quiet = judged(geometric(), learned())
     assert not quiet.disagrees
     assert quiet.threat.course_rate == 0.0
-    assert quiet.probability == pytest.approx(1 / (1 + math.exp(5)), rel=0.01)
+    assert quiet.probability == pytest.approx(1 / (1 + math.exp(5 + 0.7 * 2)), rel=0.01)
 
 
 # -- the clip head --------------------------------------------------------------------------------
@@ -313,7 +337,7 @@ def probable(hazard: float, by_heads, by_geometry, clearance_m: float = math.inf
 
 def test_the_probability_grows_with_both():
     hazards = [probable(h, known(0.1), known(0.3)) for h in (0.0, 0.1, 0.5, 0.9, 1.0)]
-    rates = [probable(0.3, known(0.1), known(r)) for r in (0.0, 0.2, 0.5, 0.9, 3.0)]
+    rates = [probable(0.3, known(0.1), known(r)) for r in (0.0, 0.4, 0.5, 0.6, 3.0)]
     for values in (hazards, rates):
         assert values == sorted(set(values))
         assert values[0] > 0 and values[-1] < 1

@@ -71,14 +71,15 @@ class Assessor:
     def reset(self) -> None:
         """Forget the past (new scene, time jump)."""
         self._motion, self._obstacle, self._rate = Smoother(), Smoother(), Smoother()
-        self._probability = Smoother()
+        self._probability, self._believed = Smoother(), Smoother()
         self._direction = (math.nan, math.nan)
         self._level = Level.UNKNOWN
         self._since_ns = 0
         self._results = 0
 
     def update(self, threat: Threat, motion: float, stamp_ns: int, flags: Quality,
-               settings: Settings, probability: float | None = None) -> Scores:
+               settings: Settings, probability: float | None = None,
+               believed: float | None = None) -> Scores:
         """Scores and level for the newest measurements (NaN = unknown).
 
         Parameters
@@ -95,6 +96,8 @@ class Assessor:
             Live settings.
         probability
             Probability of contact within the horizon; None when it follows from the threat.
+        believed
+            Looming rate on course that the level follows [1/s]; None for that of the threat.
         """
         self._results += 1
         if self._results <= SETTLE_RESULTS:
@@ -113,8 +116,11 @@ class Assessor:
         elif not closing:
             self._direction = (math.nan, math.nan)
         bearing, elevation = self._direction if closing else (math.nan, math.nan)
-        ttc = 1.0 / rate if closing else (math.nan if math.isnan(rate) else math.inf)
-        level = self._next_level(ttc, obstacle, motion, stamp_ns, settings)
+        ttc = _time_to_contact(rate, settings)
+        believed = self._believed.update(
+            threat.course_rate if believed is None else believed, stamp_ns, settings)
+        level = self._next_level(_time_to_contact(believed, settings), obstacle, motion,
+                                 stamp_ns, settings)
         if Quality.STALE in flags:
             level = Level.UNKNOWN
         if probability is None:
@@ -156,3 +162,10 @@ class Assessor:
         if ttc < settings.caution_ttc * ease or busy:
             return Level.CAUTION
         return Level.CLEAR
+
+
+def _time_to_contact(rate: float, settings: Settings) -> float:
+    """Time to contact of a looming rate [s]: inf where nothing closes, NaN unknown."""
+    if math.isnan(rate):
+        return math.nan
+    return 1.0 / rate if rate > settings.looming_threshold else math.inf

@@ -211,7 +211,7 @@ class Track:
         if found.disagrees:
             flags |= Quality.DISAGREEMENT
         scores = self.assessor.update(found.threat, score, sample.newest_ns, flags, settings,
-                                      found.probability)
+                                      found.probability, found.believed)
         grid = self._looming_map(found.field, settings) if wants.looming else None
         _lap(timings, 'assess', clock)
         assessment = Assessment(

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hold the figures of docs/accuracy.md: the bundled weights on real recordings, default settings."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from vjepa_ros.tools import evaluate
+
+RECORDINGS = ('himax_2', 'himax_10', 'kitti_street', 'euroc_still::still')
+
+
+@pytest.fixture(scope='module')
+def figures(shared_data, tmp_path_factory):
+    """What `vjepa-ros evaluate` writes for the recordings."""
+    path = tmp_path_factory.mktemp('accuracy') / 'figures.json'
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        assert evaluate.main([*(str(shared_data / name) for name in RECORDINGS),
+                              '--baseline-size', 'none', '--json', str(path)]) == 0
+    finally:
+        torch.set_num_threads(threads)
+    return json.loads(path.read_text(encoding='utf-8'))
+
+
+def test_collisions_ahead_are_ranked_above_free_ways(figures):
+    def auc(method):
+        return figures['baselines'][method]['groups']['collision']['collision_auc']
+
+    assert auc('fused') == figures['groups']['collision']['collision_auc'] >= 0.9
+    assert auc('fused') > auc('geometric') + 0.3
+    assert auc('brightness') < 0.7      # a score that must not work
+
+
+def test_there_is_no_alarm_where_nothing_is_imminent(figures):
+    for name in ('kitti_street', 'euroc_still'):
+        assert figures['sequences'][name]['false_alarms_per_minute'] == 0, name
+        assert figures['sequences'][name]['unknown_fraction'] < 0.05, name
+
+
+def test_nothing_looms_for_a_camera_that_stands_still(figures):
+    assert figures['sequences']['euroc_still']['looming_when_still_per_s'] < 0.01
