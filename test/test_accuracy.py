@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold the figures of docs/accuracy.md: the bundled weights on real recordings, default settings."""
+"""Hold figures of docs/accuracy.md: the bundled weights on real recordings with the defaults."""
 
 from __future__ import annotations
 
