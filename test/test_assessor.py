@@ -118,10 +118,12 @@ def test_time_to_contact_is_one_over_the_looming_rate():
     assert scores.time_to_contact == pytest.approx(2.0)
 
 
-def test_slower_looming_than_the_threshold_is_not_approaching():
-    scores = Film(replace(RAW, looming_threshold=0.1)).show(10.5)
-    assert scores.time_to_contact == math.inf
+@pytest.mark.parametrize(('true_s', 'told_s'), [(10.5, 10.5), (24.0, 24.0), (26.0, math.inf)])
+def test_the_time_to_contact_of_what_is_far_is_told_as_far_as_it_can_be_measured(true_s, told_s):
+    scores = Film(replace(RAW, looming_threshold=0.1)).show(true_s)
+    assert scores.time_to_contact == pytest.approx(told_s)
     assert scores.level is Level.CLEAR
+    assert math.isnan(scores.bearing)       # below the threshold nothing counts as approaching
 
 
 def test_what_goes_away_has_no_time_to_contact_and_no_probability():

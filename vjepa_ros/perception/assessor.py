@@ -13,7 +13,8 @@ from vjepa_ros.perception.settings import Settings
 
 NS = 1e9
 LOW_TEXTURE = 0.25     # known part of the region of interest below which to say so
-SETTLE_RESULTS = 3    # results after a reset that carry the warming-up flag
+TOLD_RATE = 0.04       # looming rate above which the time to contact is told [1/s]
+SETTLE_RESULTS = 3     # results after a reset that carry the warming-up flag
 
 
 class Smoother:
@@ -165,7 +166,11 @@ class Assessor:
 
 
 def _time_to_contact(rate: float, settings: Settings) -> float:
-    """Time to contact of a looming rate [s]: inf where nothing closes, NaN unknown."""
+    """Time to contact of a looming rate [s]: inf where nothing closes, NaN unknown.
+
+    It is told for slower things than those that count as approaching: what is still far off
+    can be measured long before it has to be shown.
+    """
     if math.isnan(rate):
         return math.nan
-    return 1.0 / rate if rate > settings.looming_threshold else math.inf
+    return 1.0 / rate if rate > min(TOLD_RATE, settings.looming_threshold) else math.inf

@@ -28,7 +28,7 @@ class Settings:
     motion_threshold, obstacle_threshold
         Scores above these raise at least CAUTION; 1.0 switches the rule off.
     looming_threshold
-        Looming rates below this count as not approaching [1/s].
+        Looming rates below this count as not approaching: no region and no bearing [1/s].
     smoothing_method
         'ema' (asymmetric exponential), 'median' (of ``smoothing_window`` results) or 'none'.
     smoothing_rise, smoothing_fall
