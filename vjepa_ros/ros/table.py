@@ -173,8 +173,8 @@ TABLE: tuple[Param, ...] = (
           low=0.0, high=1.0),
     Param('thresholds.obstacle', float, 1.0, 'obstacle_score above this raises caution; 1 = off',
           low=0.0, high=1.0),
-    Param('thresholds.looming', float, 0.1, 'Looming rates below this count as not approaching: no region, '
-          'no bearing',
+    Param('thresholds.looming', float, 0.1,
+          'Looming rates below this count as not approaching: no region, no bearing',
           low=0.001, high=10.0, unit='1/s'),
     Param('smoothing.method', str, 'ema', 'Smoothing of the scores',
           choices=('ema', 'median', 'none')),
