@@ -17,6 +17,7 @@ KNOWN_WELL = 0.5              # known part of the region of interest that gives 
 MOST_LOG_ODDS = 5.0           # no source is surer than 0.9933
 MOST_GEOMETRIC = 2.0          # log odds of geometry beside heads: 0.88
 BELIEVED = 0.6                # probability of contact that an alarm needs
+CAUTIOUS = 0.75               # from WARNING, 0, to CAUTION, 1: what is not believed
 STEP = 1.05                   # factor between times that are tried
 
 
@@ -36,8 +37,8 @@ def believed_rate(threats: tuple[Threat, Threat, Threat], learned: LearnedField,
     _, by_geometry, by_heads = threats
     rate = max((t.course_rate for t in threats if not math.isnan(t.course_rate)),
                default=math.nan)
-    # Just within CAUTION, which needs no belief.
-    least = (1.0 + 1e-6) / settings.caution_ttc
+    # Within CAUTION, which needs no belief, by enough to outlast the smoothing.
+    least = 1.0 / (settings.caution_ttc ** CAUTIOUS * settings.warning_ttc ** (1.0 - CAUTIOUS))
     while rate > least and contact_within(1.0 / rate, learned, by_heads, by_geometry) < BELIEVED:
         rate = max(least, rate / STEP)
     return rate
