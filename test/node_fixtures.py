@@ -252,8 +252,17 @@ class Node:
 
     def wait_for(self, part: str, test: Callable[[dict[str, str]], Any],
                  timeout: float = ANSWER_S) -> dict[str, str]:
-        """Wait until the values of a status that was made after this call pass a test."""
-        return values_of(self.wait_for_status(part, lambda s: test(values_of(s)), timeout))
+        """Wait until the values of a status that was made after this call pass a test.
+
+        Some values come with the first frame: until then there is no such key, or no number.
+        """
+        def passes(status: DiagnosticStatus) -> Any:
+            try:
+                return test(values_of(status))
+            except (KeyError, ValueError):
+                return False
+
+        return values_of(self.wait_for_status(part, passes, timeout))
 
     def values(self, part: str = 'camera camera') -> dict[str, str]:
         """Values of a status that was made after this call."""
