@@ -86,7 +86,7 @@ def test_the_method_acts_on_the_next_result(node):
     assert geometric.time_to_contact == math.inf
     assert geometric.level is Level.CLEAR
     fused = after(node, looming__method='fused')
-    assert fused.level is Level.WARNING             # the more urgent one decides
+    assert fused.level is Level.WARNING             # the heads are sure, and so believed
     assert Quality.DISAGREEMENT in fused.flags
 
 

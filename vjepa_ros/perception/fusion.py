@@ -138,7 +138,7 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
         disagrees = (fields_disagree(geometry, heads, settings)
                      or times_disagree(by_geometry, by_heads, settings))
     believed = believed_rate((threat, by_geometry, by_heads), learned, settings)
-    if believed > threat.course_rate:
+    if not math.isnan(believed) and not threat.course_rate >= believed:
         # What is believed of one alone is never told later than the level says.
         threat = _like(threat, next(t for t in (by_geometry, by_heads)
                                     if t.course_rate >= believed), believed)
