@@ -53,13 +53,14 @@ def view(found: Contents) -> Group:
                         ('also there', ', '.join(found.others) or 'nothing')):
         about.add_row(f'[dim]{name}[/dim]', escape(value))
     parts = Table(expand=False)
-    for title in ('part', 'network', 'size', 'version', 'names of', 'tensors', 'numbers', 'type'):
+    # Cells of several words, which break at spaces where the terminal is narrow.
+    for title in ('part', 'network', 'names of', 'holds', 'complete'):
         parts.add_column(title)
-    parts.add_column('complete')
     for part in found.parts:
         name = f'{part.name} (default)' if part.name == found.encoder else part.name
-        parts.add_row(escape(name), part.kind, part.variant or '-', part.version or '-',
-                      part.layout, str(part.keys), f'{part.parameters / 1e6:,.1f} M', part.dtype,
+        network = ' '.join(filter(None, (part.kind, part.variant, part.version)))
+        parts.add_row(escape(name), network, part.layout,
+                      f'{part.keys} tensors, {part.parameters / 1e6:,.1f} M {part.dtype}',
                       '[green]yes[/green]' if part.complete else '[red]no[/red]')
     problems = [text for part in found.parts for text in _problems(part)]
     return Group(Panel(about, title='checkpoint', title_align='left', expand=False), parts,
