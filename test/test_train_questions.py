@@ -323,7 +323,7 @@ def test_the_squared_error_asks_for_the_mean():
     costs = [squared(torch.full((4,), m / 100), truth, known).item() for m in range(81)]
     assert min(range(81), key=costs.__getitem__) == 20
     assert squared(torch.full((4,), 2.0), truth, torch.tensor([False] * 3 + [True])).item() == \
-        pytest.approx(1.2 - 0.5)               # beyond 1 linear
+        pytest.approx(1.2 ** 2 / 2)
     assert squared(torch.full((4,), 0.5), truth, ~known).item() == 0
 
 

@@ -79,12 +79,12 @@ def laplace(mean: Tensor, log_scale: Tensor, truth: Tensor, known: Tensor,
 
 
 def squared(mean: Tensor, truth: Tensor, known: Tensor) -> Tensor:
-    """Half of the squared error over what is known, beyond an error of 1 linear.
+    """Half of the squared error over what is known.
 
     A Laplace likelihood asks for the median, which lies below the mean where a surface may be
     near: without this, what looms most is told too small.
     """
-    return masked_mean(F.smooth_l1_loss(mean.float(), truth, reduction='none'), known)
+    return masked_mean(F.mse_loss(mean.float(), truth, reduction='none') / 2, known)
 
 
 def binary(logit: Tensor, truth: Tensor, known: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.world.bank import TextureBank
-from vjepa_ros.world.lens import Rays, image_rays, pixel_rays
+from vjepa_ros.world.lens import Rays, all_rays, image_rays, pixel_rays
 from vjepa_ros.world.scene import Scenes
 from vjepa_ros.world.sensor import BAND_PIXELS, expose, expose_single, tables
 from vjepa_ros.world.stage import Stage, stage
@@ -49,8 +49,9 @@ def render(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
         Rays per pixel: 1, 2 or 4, spread over the pixel and the open shutter. On the CPU,
         frames without motion blur are drawn with one ray, and three where an edge is.
     compile : bool
-        Compile the two functions that follow a ray per pixel and that make a picture of the
-        light. All calls with one size and number of scenes share them; the first takes minutes.
+        Compile the functions that send a ray through each pixel, follow it, and make a picture
+        of the light. All calls with one size and number of scenes share them; the first takes
+        minutes.
 
     Returns
     -------
@@ -69,7 +70,7 @@ def render(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
                 return torch.cat([
                     torch.cat([_single(_part(scenes, b, 1), bank, size, n, samples)
                                for n in numbers], 1) for b in range(len(scenes))])
-        steps = _compiled() if compile else (trace, expose)
+        steps = _compiled() if compile else (all_rays, trace, expose)
         # Parts of one size: a compiled function is made for each size.
         most = max(1, (_MOST_PIXELS if compile else _MOST_PLAIN)
                    // (size[0] * size[1] * len(numbers)))
@@ -80,8 +81,10 @@ def render(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
 
 
 @lru_cache(maxsize=1)
-def _compiled() -> tuple[Callable[..., list[Tensor]], Callable[..., Tensor]]:
-    return torch.compile(trace, dynamic=False), torch.compile(expose, dynamic=False)
+def _compiled() -> tuple[Callable[..., Rays], Callable[..., list[Tensor]], Callable[..., Tensor]]:
+    # The rays on their own: as a part of the trace they would be worked out for each frame.
+    return (torch.compile(all_rays, dynamic=False), torch.compile(trace, dynamic=False),
+            torch.compile(expose, dynamic=False))
 
 
 @contextmanager
@@ -106,11 +109,11 @@ def _part(scenes: Scenes, first: int, count: int) -> Scenes:
 
 
 def _batch(scenes: Scenes, bank: TextureBank, size: tuple[int, int], frames: slice,
-           samples: int, follow: Callable[..., list[Tensor]],
+           samples: int, send: Callable[..., Rays], follow: Callable[..., list[Tensor]],
            develop: Callable[..., Tensor]) -> Tensor:
     total: list[Tensor] | None = None
     for dx, dy, when in PATTERNS[samples]:
-        rays = image_rays(scenes.intrinsics, scenes.distortion, size, (dx, dy))
+        rays = send(scenes.intrinsics, scenes.distortion, size, (dx, dy))
         scene = stage(scenes, bank.atlas, frames, when * scenes.shutter)
         light = follow(rays, scene, bank.atlas, scenes.kinds)
         total = light if total is None else [a + b for a, b in zip(total, light, strict=True)]
