@@ -38,9 +38,9 @@ def spied(engine, monkeypatch):
     batches: list[int] = []
     run_model = engine.run
 
-    def count(clips, features=True):
+    def count(clips, features=True, keys=None):
         batches.append(len(clips))
-        return run_model(clips, features)
+        return run_model(clips, features, keys)
 
     monkeypatch.setattr(engine, 'run', count)
     return engine, batches
@@ -150,8 +150,8 @@ def test_cameras_in_one_batch_keep_their_own_results(engine):
 def test_all_clips_that_need_features_share_one_forward_pass(engine, picture, monkeypatch):
     passes = []
     run_model = engine.run
-    monkeypatch.setattr(engine, 'run', lambda clips, features: passes.append(len(clips))
-                        or run_model(clips, features))
+    monkeypatch.setattr(engine, 'run', lambda clips, **more: passes.append(len(clips))
+                        or run_model(clips, **more))
     perception = Perception(engine, CONFIG, ['a', 'b', 'geometric'])
     for track in perception.tracks.values():
         fill(track, [picture] * 4)
