@@ -99,12 +99,12 @@ def choose_compile(wanted: str, device: str, fused: bool, tools: Toolchain) -> C
                                'machine does not have; install it, or set `compile: auto`')
         return CompileChoice(True, 'compile is on')
     if device != 'cuda':
-        return CompileChoice(False, f'on {device} it does not pay')
+        return CompileChoice(False, f'torch.compile does not pay on {device}')
     if fused:
-        return CompileChoice(False, 'the kernels of this package are used instead')
+        return CompileChoice(False, 'kernels of this package run instead of compiled ones')
     if lacks:
-        return CompileChoice(False, f'this machine has not {lacks}')
-    return CompileChoice(True, 'all tools for it are here')
+        return CompileChoice(False, f'torch.compile needs {lacks}, which is not here')
+    return CompileChoice(True, 'all that torch.compile needs is here')
 
 
 def compile_blocks(blocks: Sequence[nn.Module], choice: CompileChoice, must: bool,

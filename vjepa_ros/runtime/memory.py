@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Give memory back, and go on with less of it."""
+"""Tell when memory is used up, and give it back."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import logging
 import sys
 import threading
 
 import torch
-
-log = logging.getLogger(__name__)
 
 # A process captures one CUDA graph at a time, and frees no memory meanwhile.
 CAPTURING = threading.RLock()
@@ -31,31 +28,6 @@ def is_out_of_memory(error: BaseException) -> bool:
             return True
         seen = seen.__cause__ or seen.__context__
     return False
-
-
-class BatchLimit:
-    """How many clips one pass may have, learnt from the passes that ran out of memory.
-
-    Attributes
-    ----------
-    most : int, optional
-        Clips of one pass; None until memory has run out once.
-
-    """
-
-    def __init__(self) -> None:
-        self.most: int | None = None
-
-    def of(self, clips: int) -> int:
-        """How many of `clips` the next pass takes."""
-        return clips if self.most is None else min(clips, self.most)
-
-    def lower(self, failed: int) -> bool:
-        """Halve after a pass of `failed` clips did not fit; False when no less is possible."""
-        if failed <= 1:
-            return False
-        self.most = failed // 2
-        return True
 
 
 def clear_workspaces() -> None:

@@ -3,40 +3,32 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from vjepa_ros.model.calibration import Calibration
-from vjepa_ros.model.encoder import Encoder, pooled
+from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import PATCH
 from vjepa_ros.runtime.compilation import Toolchain, choose_compile, compile_blocks
 from vjepa_ros.runtime.cuda import CudaRunner
+from vjepa_ros.runtime.depths import check_wanted, deep_features
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.errors import SessionError
 from vjepa_ros.runtime.flight import Landed, Pending
 from vjepa_ros.runtime.forward import FUSED, PLAIN, Normalise, prepare
+from vjepa_ros.runtime.graphs import MOST_GRAPHS
 from vjepa_ros.runtime.host import HostRunner
-from vjepa_ros.runtime.memory import BatchLimit, is_out_of_memory, release_memory
+from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
 from vjepa_ros.runtime.outputs import Output, reading, unpack
+from vjepa_ros.runtime.parts import SMALLER, Parts
 from vjepa_ros.runtime.staging import Keys
 
 __all__ = ['EncoderSession', 'SessionError']
 
-log = logging.getLogger(__name__)
-
 UNCALIBRATED = Calibration()
-PER = ('grid', 'tubelet', 'clip')  # what one feature vector may stand for
-SMALLER = ('choose a smaller model_size, image_size or num_frames, or half precision '
-           '(precision: fp16 or bf16)')
-
-Part = TypeVar('Part')
 
 
 class EncoderSession:
@@ -80,7 +72,6 @@ class EncoderSession:
         self.clip_shape = (num_frames, image_size, image_size, 3)
         self.timings: dict[str, float] = {}
         self._lock = threading.Lock()
-        self._limit = BatchLimit()
         encoder.set_branch_precision(choice.dtype)
         try:
             self._encoder: Encoder | None = encoder.to(choice.device).eval()
@@ -88,6 +79,9 @@ class EncoderSession:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
+            for part in filter(None, (encoder, heads)):
+                part.cpu()  # what did fit
+            release_memory(choice.device)
             raise SessionError(f'the weights do not fit into the memory of {choice.device}; '
                                f'{SMALLER}') from error
         self._normalise = Normalise(choice.device)
@@ -97,12 +91,12 @@ class EncoderSession:
         self._runner = (CudaRunner(forward, read, choice.device, self.clip_shape)
                         if choice.device.type == 'cuda'
                         else HostRunner(forward, read, choice.device))
-        chosen = choose_compile(compile, choice.device.type, forward.kind == FUSED,
-                                Toolchain.here())
-        grey = [np.full(self.clip_shape, 128, np.uint8)]
-        self._not_compiled = compile_blocks(
-            encoder.blocks, chosen, compile == 'on', lambda: self._in_parts(
-                1, lambda part: self._runner.start(grey[part], None, False, False)))
+        self._parts = Parts(choice, self.clip_shape, self._runner.trim)
+        try:
+            self._not_compiled = self._compile(compile)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def execution(self) -> str:
@@ -123,7 +117,8 @@ class EncoderSession:
         elsewhere one clip alone is run.
         """
         grey = np.random.default_rng(0).integers(0, 256, self.clip_shape, dtype=np.uint8)
-        for count in range(clips if self._runner.captured else 1, 0, -1):
+        least = max(clips - MOST_GRAPHS, 0)
+        for count in range(clips, least, -1) if self._runner.captured else (1,):
             out = self.run([grey] * count)[0]
         arrays = [out.features] if out.heads is None else [out.features, *vars(out.heads).values()]
         if not all(np.isfinite(array).all() for array in arrays):
@@ -210,26 +205,12 @@ class EncoderSession:
             See `run`.
 
         """
-        if layers is not None and (levels or not len(layers)):
-            raise ValueError(f'features of the layers {tuple(layers)} and of {levels} levels are '
-                             'asked for; choose some layers or levels')
-        if per not in PER:
-            raise ValueError(f"features per '{per}' are asked for; choose {', '.join(PER)}")
-
-        def look(pixels: Tensor) -> Tensor:
-            encoder, pixels = self._encoder, self._normalise(pixels)
-            if layers is not None:
-                found = encoder.layers(pixels, layers)
-            else:
-                found = (encoder.dense(pixels, levels) if levels else encoder(pixels),)
-            if per != 'grid':
-                found = tuple(pooled(one, per == 'tubelet') for one in found)
-            return found[0] if layers is None else torch.stack(found, dim=1)
-
+        check_wanted(layers, levels, per)
         with self._lock:
             self._check(clips, None)
-            parts = self._in_parts(len(clips),
-                                   lambda part: self._runner.apply(clips[part], look))
+            look = deep_features(self._encoder, self._normalise, layers, levels, per)
+            parts = self._parts.run(len(clips),
+                                    lambda part: self._runner.apply(clips[part], look))
         return [array for part in parts for array in part]
 
     def memory_bytes(self) -> int:
@@ -251,11 +232,22 @@ class EncoderSession:
             self._runner.close()
         release_memory(self.choice.device)
 
+    def _compile(self, wanted: str) -> str:
+        """Compile the encoder, if so decided; '' or why not."""
+        choice = choose_compile(wanted, self.choice.device.type, self._kind == FUSED,
+                                Toolchain.here())
+        grey = [np.full(self.clip_shape, 128, np.uint8)]
+
+        def trial() -> None:
+            self._parts.run(1, lambda part: self._runner.start(grey[part], None, False, False))
+
+        return compile_blocks(self._encoder.blocks, choice, wanted == 'on', trial)
+
     def _submit(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None, features: bool,
                 heads: bool) -> Pending:
         with self._lock:
             self._check(clips, keys)
-            flights = self._in_parts(len(clips), lambda part: self._runner.start(
+            flights = self._parts.run(len(clips), lambda part: self._runner.start(
                 clips[part], None if keys is None else keys[part], features, heads))
         return Pending(flights, self._outputs, self._report)
 
@@ -270,39 +262,6 @@ class EncoderSession:
                              f'{self.clip_shape[0]} for each of {len(clips)} clips')
         if self._encoder is None:
             raise SessionError('the encoder session is closed')
-
-    def _in_parts(self, clips: int, run: Callable[[slice], Part]) -> list[Part]:
-        """Run clips in as few passes as memory allows."""
-        done, results = 0, []
-        while done < clips:
-            part = slice(done, done + self._limit.of(clips - done))
-            try:
-                results.append(run(part))
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                problem = str(error).partition('\n')[0]
-            else:
-                done = part.stop
-                continue
-            # Not above: the traceback of an error keeps what the failed pass has allocated.
-            self._make_room(part.stop - part.start, problem)
-        return results
-
-    def _make_room(self, clips: int, problem: str) -> None:
-        """Free what can be made again, and take fewer clips from now on."""
-        before = self.memory_bytes()
-        self._runner.trim()
-        release_memory(self.choice.device)
-        frames, side = self.clip_shape[:2]
-        what = f'{clips} clips' if clips > 1 else 'one clip'
-        what += f' of {frames} frames of {side} px'
-        if not self._limit.lower(clips):
-            raise SessionError(f'{self.choice.device} has no memory for {what} in '
-                               f'{self.choice.precision} ({problem}); {SMALLER}')
-        log.warning('out of memory with %s in one pass on %s, where the model holds %.0f MB (%s); '
-                    'at most %d in one pass from now on', what, self.choice.device, before / 2**20,
-                    problem, self._limit.most)
 
     def _outputs(self, landed: Landed) -> list[Output]:
         side = self.clip_shape[1] // PATCH

@@ -52,6 +52,7 @@ class SlotMap:
         # The lowest come first, so that new frames lie side by side.
         self._free = [*range(capacity - 1, self.capacity - 1, -1), *self._free]
         self.capacity = capacity
+        self._gone.clear()  # what left a smaller place says nothing of this one
 
     def find(self, keys: Sequence[Hashable]) -> tuple[list[int], dict[int, int]]:
         """Slots of frames, and those of them that must be filled.
