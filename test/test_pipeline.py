@@ -165,6 +165,31 @@ def test_all_clips_that_need_features_share_one_forward_pass(engine, picture, mo
     assert perception.pending() == {}
 
 
+def test_the_model_is_told_which_frames_it_has_seen_before(engine, monkeypatch):
+    seen, run_model = {}, engine.run
+
+    def look(clips, features, keys):
+        for clip, names in zip(clips, keys, strict=True):
+            for picture, name in zip(clip, names, strict=True):
+                assert np.array_equal(seen.setdefault(name, picture.copy()), picture)
+        return run_model(clips, features, keys)
+
+    monkeypatch.setattr(engine, 'run', look)
+    perception = Perception(engine, CONFIG, ['a', 'b'])
+    for number in range(7):
+        for seed, track in enumerate(perception.tracks.values()):
+            fill(track, [texture((160, 120), 10 * seed + number)], start=10.0 + number / 10)
+        run(perception)
+    assert len(seen) == 2 * 7
+
+
+def test_the_passes_of_all_cameras_are_made_ready(engine, monkeypatch):
+    asked = []
+    monkeypatch.setattr(engine, 'prepare', asked.append)
+    Perception(engine, CONFIG, ['a', 'b', 'c'])
+    assert asked == [3]
+
+
 def test_the_untrained_flag_is_on_every_result(engine, picture):
     assert Quality.UNTRAINED in one(engine, [picture] * 4).assessment.flags
 
