@@ -15,7 +15,7 @@ from vjepa_ros.model.checkpoint import load_encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime.compilation import Toolchain
-from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice, find_devices
+from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.graphs import MOST_GRAPHS, GraphStage
 from vjepa_ros.runtime.session import EncoderSession, SessionError
@@ -49,7 +49,8 @@ def session(precision='fp32', device=DEVICE, heads=True, size=SIZE, shape=SHAPE,
 def precisions():
     if not torch.cuda.is_available():
         return list(BOUNDS)
-    return [name for name in BOUNDS if PRECISIONS[name] in find_devices()['cuda:0']]
+    capability = torch.cuda.get_device_capability(DEVICE)
+    return ['fp32', *['fp16'] * (capability >= (7, 0)), *['bf16'] * (capability >= (8, 0))]
 
 
 def clips_of(count, seed=0, shape=SHAPE):
