@@ -20,6 +20,7 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'download': ('download_weights', 'fetch published weights'),
     'train': ('train', 'train encoder and heads on rendered scenes and on your recordings'),
     'evaluate': ('evaluate', 'measure accuracy on recordings and on rendered clips'),
+    'benchmark': ('benchmark', 'measure the speed of a model against baselines'),
     'bench': ('bench', 'measure the speed of every stage on this machine'),
     'bench-world': ('bench_world', 'measure how fast scenes are rendered, on a GPU or the CPU'),
     'motion-study': ('motion_study', 'how well the motion score tells motion from stillness'),

@@ -11,6 +11,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+import torch
 
 import vjepa_ros
 
@@ -29,6 +30,20 @@ def hardware() -> dict[str, Any]:
         about['cores'] = psutil.cpu_count(logical=False) or os.cpu_count()
         about['memory_gb'] = round(psutil.virtual_memory().total / 2**30, 1)
     return about
+
+
+def accelerator(device: torch.device) -> dict[str, Any]:
+    """What a device is, where it is not the CPU."""
+    if device.type == 'mps':
+        return {'gpu': 'Apple MPS'}
+    if device.type != 'cuda':
+        return {}
+    about = {'gpu': torch.cuda.get_device_name(device),
+             'gpu_memory_gb': round(torch.cuda.get_device_properties(device).total_memory / 2**30,
+                                    1)}
+    # PyTorch calls AMD's devices cuda, too.
+    return {**about, 'rocm' if torch.version.hip else 'cuda': torch.version.hip
+            or torch.version.cuda}
 
 
 def _cpu_name() -> str:

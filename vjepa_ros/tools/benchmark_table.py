@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show the figures of a benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+NAMES = {'hf_eager': 'Hugging Face, eager', 'hf_compiled': 'Hugging Face, compiled',
+         'floor': 'floor: products and attention alone'}
+
+
+def title(result: Mapping[str, Any]) -> str:
+    """What was measured, in a line."""
+    c = result['configuration']
+    parts = [f'{c["model_size"]} {c["model_version"]}',
+             f'{c["num_frames"]} frames of {c["image_size"]} px',
+             f'{c["cameras"]} camera{"s" if c["cameras"] > 1 else ""}', c['device_name'],
+             c['precision'], f'compile {c["compile"]}', f'weights {c["weights"].split()[0]}']
+    return ', '.join(parts)
+
+
+def make_table(result: Mapping[str, Any]) -> Table:
+    """One result as a table for people."""
+    table = Table(title=title(result), title_justify='left')
+    table.add_column('time in ms')
+    for name in ('median', 'p95', 'p99', 'min', 'runs', 'ratio'):
+        table.add_column(name, justify='right')
+    rows = [('encode', 'encode_ms'), ('encode, whole call', 'encode_call_ms'),
+            ('end to end', 'end_to_end_ms'), ('beyond encode', 'beyond_encode_ms')]
+    for label, key in rows:
+        if key in result:
+            table.add_row(label, *_figures(result[key]), '')
+    for name, found in result['baselines'].items():
+        if 'median' in found:
+            ratio = result['ratios'][name]
+            said = f'ours is {ratio:.2f} x' if name == 'floor' else f'{ratio:.2f} x ours'
+            table.add_row(NAMES[name], *_figures(found), said)
+        else:
+            table.add_row(NAMES[name], *[''] * 5, 'failed')
+    memory = result['memory_bytes']
+    table.caption = ', '.join(f'{name.replace("_", " ")} {value / 2**20:.0f} MiB'
+                              for name, value in memory.items())
+    table.caption += f'; loaded in {result["start"]["load_s"]:.1f} s'
+    table.caption_justify = 'left'
+    return table
+
+
+def make_summary(results: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Several results, one row each."""
+    table = Table()
+    table.add_column('row')
+    table.add_column('configuration', overflow='fold')
+    for name in ('encode ms', 'p95', 'end to end ms', 'floor x', 'HF eager x', 'HF compiled x',
+                 'MiB'):
+        table.add_column(name, justify='right')
+    for name, result in results.items():
+        ratios = result['ratios']
+        values: Sequence[float | None] = (
+            result['encode_ms']['median'], result['encode_ms']['p95'],
+            result.get('end_to_end_ms', {}).get('median'), ratios.get('floor'),
+            ratios.get('hf_eager'), ratios.get('hf_compiled'))
+        table.add_row(name, title(result), *('' if v is None else f'{v:.2f}' for v in values),
+                      f'{result["memory_bytes"]["engine"] / 2**20:.0f}')
+    return table
+
+
+def _figures(found: Mapping[str, Any]) -> list[str]:
+    return [*(f'{found[key]:.3f}' for key in ('median', 'p95', 'p99', 'min')), str(found['runs'])]
