@@ -51,8 +51,8 @@ def make_parser() -> argparse.ArgumentParser:
                         help='leave out the way from image to assessment')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures')
     parser.add_argument('--sweep', action='store_true',
-                        help='measure all sizes with their usual frames and image size; with the '
-                        'options device, precision, compile, engine and baseline')
+                        help='measure all sizes, with their usual frames and image size unless '
+                        'others are given, each in a process of its own')
     parser.add_argument('--sizes', default='', metavar='A,B',
                         help='sweep: only these sizes')
     parser.add_argument('--plot', type=Path, metavar='FILE',

@@ -5,10 +5,16 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from safetensors.torch import save_file
+
+from vjepa_ros.model.checkpoint import load_encoder
 from vjepa_ros.model.encoder import VERSIONS
 from vjepa_ros.model.variants import PATCH, TUBELET, VARIANTS, find_variant
 from vjepa_ros.runtime.engine import EngineConfig
@@ -29,6 +35,9 @@ class Case:
         Clips in one forward pass, at least 1.
     compile, engine
         As in `EngineConfig`, where it has them; empty: its default.
+    saved
+        Save random weights to a temporary file and load that, so that the start is that of a
+        model with weights.
     source
         Width and height of the host images [px].
     """
@@ -44,6 +53,7 @@ class Case:
     engine: str = ''
     weights: str = ''
     cpu_threads: int = 0
+    saved: bool = False
     source: tuple[int, int] = (640, 480)
 
     def __post_init__(self) -> None:
@@ -86,7 +96,9 @@ class Case:
         out = []
         for name, option in OPTIONS.items():
             value = getattr(self, name)
-            if value != getattr(Case, name):
+            if value is True:
+                out.append(option)
+            elif value != getattr(Case, name):
                 out += [option, 'x'.join(map(str, value)) if name == 'source' else str(value)]
         return out
 
@@ -95,7 +107,7 @@ OPTIONS = {'model_size': '--model-size', 'model_version': '--model-version',
            'num_frames': '--num-frames', 'image_size': '--image-size', 'cameras': '--cameras',
            'device': '--device', 'precision': '--precision', 'compile': '--compile',
            'engine': '--engine', 'weights': '--weights', 'cpu_threads': '--cpu-threads',
-           'source': '--source'}
+           'saved': '--saved-weights', 'source': '--source'}
 
 
 def add_options(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -> None:
@@ -110,11 +122,16 @@ def add_options(parser: argparse.ArgumentParser, without: Sequence[str] = ()) ->
         'engine': "what runs the model (default: the engine's)",
         'weights': "checkpoint; 'random' for none (default: the package's, else random)",
         'cpu_threads': 'threads of PyTorch on the CPU; 0 leaves them as they are',
+        'saved': 'save random weights to a temporary file and load that: the start is then that '
+                 'of a model with weights',
         'source': 'width and height of the images, such as 1280x720'}
     for name, option in OPTIONS.items():
         if name in without:
             continue
         value = getattr(default, name)
+        if value is False:
+            parser.add_argument(option, dest=name, action='store_true', help=about[name])
+            continue
         kind = _size if name == 'source' else type(value)
         shown = 'x'.join(map(str, value)) if name == 'source' else value
         tail = '' if name in (*OPTIONAL, 'weights') else f' (default: {shown})'
@@ -133,3 +150,17 @@ def _size(text: str) -> tuple[int, int]:
         raise argparse.ArgumentTypeError(f"'{text}' is no width and height such as 1280x720, "
                                          f'each at least {PATCH}')
     return int(match[1]), int(match[2])
+
+
+@contextmanager
+def loadable(case: Case) -> Iterator[Case]:
+    """The case, with its random weights in a file as long as the block lasts when it says so."""
+    if not case.saved:
+        yield case
+        return
+    encoder, _ = load_encoder(case.model_size, case.model_version, 'random', True)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / 'random.safetensors'
+        save_file(encoder.state_dict(), path)
+        del encoder
+        yield replace(case, weights=str(path))

@@ -7,7 +7,6 @@ import math
 import sys
 import time
 from itertools import cycle
-from typing import Any
 
 import cv2
 import numpy as np
@@ -17,7 +16,7 @@ from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.runtime.engine import Engine
+from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.tools.benchmark_case import Case
 from vjepa_ros.world.approach import ApproachScene
 
@@ -41,6 +40,10 @@ class Encode:
         shape = (case.cameras, case.num_frames, case.image_size, case.image_size, 3)
         self._clips = cycle([list(random.integers(0, 256, shape, np.uint8))
                              for _ in range(INPUTS)])
+        self.step()
+
+    def warm(self) -> None:
+        """Run some times that are not counted."""
         for _ in range(WARM_RUNS):
             self.step()
 
@@ -70,7 +73,7 @@ class EndToEnd:
             self._detector = ObstacleDetector(img_size=options.pop('image_size'), **options)
             self.engine = self._detector.engine
         else:
-            self.engine = Engine.load(_config(case))
+            self.engine = Engine.load(EngineConfig(**case.engine_options()))
             names = [f'camera_{n}' for n in range(case.cameras)]
             track = TrackConfig(num_frames=case.num_frames, image_size=case.image_size)
             self._perception = Perception(self.engine, track, names)
@@ -135,8 +138,3 @@ def memory(engine: Engine) -> dict[str, int]:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         found['process_peak'] = peak * (1 if sys.platform == 'darwin' else 1024)
     return found
-
-
-def _config(case: Case) -> Any:
-    from vjepa_ros.runtime.engine import EngineConfig
-    return EngineConfig(**case.engine_options())

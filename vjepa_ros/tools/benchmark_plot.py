@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,9 +24,17 @@ def series(result: Mapping[str, Any]) -> dict[str, float]:
     return {name: value['median'] for name, value in found.items() if 'median' in value}
 
 
+def number(value: float) -> str:
+    """A time with three digits; '' for NaN."""
+    if math.isnan(value):
+        return ''
+    return f'{value:.0f}' if value >= 100 else f'{value:.3g}'
+
+
 def draw(results: Mapping[str, Mapping[str, Any]]) -> bytes:
     """Bars of the medians on a logarithmic axis, as PNG."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
     values = {name: series(result) for name, result in results.items()}
     used = [(name, color) for name, color in SERIES if any(name in v for v in values.values())]
     figure = Figure(figsize=(max(6.0, 1.9 * len(values)), 4.6), layout='constrained')
@@ -35,9 +44,11 @@ def draw(results: Mapping[str, Mapping[str, Any]]) -> bytes:
         places = [n + (index - (len(used) - 1) / 2) * step for n in range(len(values))]
         shown = [v.get(name, float('nan')) for v in values.values()]
         bars = axes.bar(places, shown, step * 0.92, color=color, label=name)
-        axes.bar_label(bars, [f'{v:.3g}' if v == v else '' for v in shown], fontsize=7,
-                       color=INK, padding=1)
+        axes.bar_label(bars, [number(v) for v in shown], fontsize=7, color=INK, padding=1)
     axes.set_yscale('log')
+    least = min(value for each in values.values() for value in each.values())
+    axes.set_ylim(10 ** math.floor(math.log10(least)))      # bars of one decade or more
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f'{value:g}'))
     labels = []
     for name, result in results.items():
         c = result['configuration']

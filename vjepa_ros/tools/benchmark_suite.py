@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import vjepa_ros
 from vjepa_ros.model.variants import VARIANTS
+from vjepa_ros.tools.benchmark_case import Case, case_of
 from vjepa_ros.tools.benchmark_plot import draw
 from vjepa_ros.tools.benchmark_table import make_summary
 
-ROW_LIMIT_S = 300.0
+ROW_LIMIT_S = 240.0
 LARGE = '--model-size large --num-frames 16 --image-size 256 --source 1280x720'
 GIANT = '--model-size giant --num-frames 16 --image-size 256 --source 1280x720'
 GPU = '--device cuda --precision bf16 --seconds 4'
@@ -34,9 +36,11 @@ ALL = '--baseline floor --baseline hf'
 # Name of the row, which is that of its file, and the words of `vjepa-ros benchmark`.
 SUITES: dict[str, dict[str, str]] = {
     'h200': {
-        'large_compile': f'{LARGE} {GPU} --compile on {ALL} --iterations 300',
-        'large_graph': f'{LARGE} {GPU} --compile off {ALL} --iterations 300',
-        'large_cached': f'{LARGE} {GPU} --compile on --encode-only --iterations 50',
+        # First, while the folder of compiled code is empty: its start is a first start.
+        'large_compile': f'{LARGE} {GPU} --compile on {ALL} --iterations 300 --saved-weights',
+        'large_graph': f'{LARGE} {GPU} --compile off {ALL} --iterations 300 --saved-weights',
+        'large_cached': f'{LARGE} {GPU} --compile on --encode-only --iterations 50 '
+                        '--saved-weights',
         'large_cameras4': f'{LARGE} {GPU} --compile on --cameras 4 --baseline floor',
         'large_fp8': f'{LARGE} --device cuda --precision fp8 --seconds 4 --compile on '
                      '--baseline floor',
@@ -104,20 +108,17 @@ def suite_rows(suite: str, only: str) -> dict[str, list[str]]:
 
 def sweep_rows(args: argparse.Namespace) -> dict[str, list[str]]:
     """Words of one row for each size."""
-    rows = {}
+    rows, asked = {}, case_of(args)
     for size in _chosen(args.sizes, VARIANTS, 'size'):
         frames, side = USUAL.get(size, (16, 256))
-        words = ['--model-size', size, '--num-frames', str(frames), '--image-size', str(side),
-                 '--iterations', str(args.iterations), '--seconds', str(args.seconds),
-                 '--device', args.device, '--precision', args.precision,
-                 '--source', 'x'.join(map(str, args.source))]
-        if size == 'gigantic':      # exists in version 2.1 only
-            words += ['--model-version', '2.1']
-        elif args.model_version != '2.0':
-            words += ['--model-version', args.model_version]
-        for name in ('compile', 'engine'):
-            if getattr(args, name):
-                words += [f'--{name}', getattr(args, name)]
+        case = replace(
+            asked, model_size=size,
+            # Exists in version 2.1 only.
+            model_version='2.1' if size == 'gigantic' else asked.model_version,
+            num_frames=frames if asked.num_frames == Case.num_frames else asked.num_frames,
+            image_size=side if asked.image_size == Case.image_size else asked.image_size)
+        words = [*case.words(), '--iterations', str(args.iterations), '--seconds',
+                 str(args.seconds)]
         for name in args.baseline:
             words += ['--baseline', name]
         rows[size] = words + (['--encode-only'] if args.encode_only else [])

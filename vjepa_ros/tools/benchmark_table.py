@@ -49,22 +49,31 @@ def make_table(result: Mapping[str, Any]) -> Table:
 
 
 def make_summary(results: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Several results, one row each."""
-    table = Table()
-    table.add_column('row')
-    table.add_column('configuration', overflow='fold')
-    for name in ('encode ms', 'p95', 'end to end ms', 'floor x', 'HF eager x', 'HF compiled x',
-                 'MiB'):
-        table.add_column(name, justify='right')
+    """Several results, one row each: times in ms, baselines as ratios."""
+    table = Table(caption=', '.join(sorted({r['configuration']['device_name']
+                                            for r in results.values()})), caption_justify='left')
+    table.add_column('row', overflow='fold')
+    table.add_column('input', overflow='fold')
+    for name in ('encode', 'p95', 'end to end', 'floor', 'HF', 'HF comp.', 'MiB'):
+        table.add_column(name, justify='right', no_wrap=name not in ('end to end', 'HF comp.'))
     for name, result in results.items():
         ratios = result['ratios']
         values: Sequence[float | None] = (
             result['encode_ms']['median'], result['encode_ms']['p95'],
             result.get('end_to_end_ms', {}).get('median'), ratios.get('floor'),
             ratios.get('hf_eager'), ratios.get('hf_compiled'))
-        table.add_row(name, title(result), *('' if v is None else f'{v:.2f}' for v in values),
+        table.add_row(name, _input(result), *('' if v is None else _short(v) for v in values),
                       f'{result["memory_bytes"]["engine"] / 2**20:.0f}')
     return table
+
+
+def _input(result: Mapping[str, Any]) -> str:
+    c = result['configuration']
+    return f'{c["cameras"]}x{c["num_frames"]}x{c["image_size"]} px {c["precision"]}'
+
+
+def _short(value: float) -> str:
+    return f'{value:.2f}' if value < 100 else f'{value:.0f}'
 
 
 def _figures(found: Mapping[str, Any]) -> list[str]:
