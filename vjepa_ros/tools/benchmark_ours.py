@@ -78,6 +78,10 @@ class EndToEnd:
             track = TrackConfig(num_frames=case.num_frames, image_size=case.image_size)
             self._perception = Perception(self.engine, track, names)
 
+        prepare = getattr(self.engine, 'prepare', None)     # passes of several clips
+        if prepare is not None:
+            prepare(case.cameras)
+
     def fill(self) -> None:
         """Take frames until they make a clip, and some more; the first results are not counted."""
         results = 0

@@ -144,6 +144,8 @@ def _result(case: Case, engine: Any, samples: Mapping[str, Mapping[str, list[flo
             'compile': _told(engine, 'compile', case.compile),
             'engine': _told(engine, 'engine', case.engine),
             'device': str(choice.device), 'device_name': device_name(choice.device),
+            'execution': str(getattr(engine, 'execution', '')),
+            'execution_reason': str(getattr(engine, 'execution_reason', '')),
             'precision': choice.precision, 'chosen_because': choice.reason,
             'weights': _weights(case, engine)},
         'meaning': MEANING, 'encode_ms': encode,

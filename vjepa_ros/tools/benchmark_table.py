@@ -18,7 +18,7 @@ def title(result: Mapping[str, Any]) -> str:
     parts = [f'{c["model_size"]} {c["model_version"]}',
              f'{c["num_frames"]} frames of {c["image_size"]} px',
              f'{c["cameras"]} camera{"s" if c["cameras"] > 1 else ""}', c['device_name'],
-             c['precision'], f'compile {c["compile"]}', f'weights {c["weights"].split()[0]}']
+             c['precision'], c['execution'] or 'eager', f'weights {c["weights"].split()[0]}']
     return ', '.join(parts)
 
 

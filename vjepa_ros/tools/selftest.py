@@ -13,8 +13,10 @@ import argparse
 import json
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path as FilePath
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -29,6 +31,7 @@ from vjepa_ros.tools.selftest_detector import compare_detectors
 from vjepa_ros.tools.selftest_operators import Operators, coverage, fallback_problem
 from vjepa_ros.tools.selftest_parity import Outcome, as_json, make_reference, try_path
 from vjepa_ros.tools.selftest_paths import FULL, USUAL, find_paths
+from vjepa_ros.tools.selftest_weights import weights_of
 
 
 def run(device: str = 'auto', full: bool = False, compiled: bool = True,
@@ -48,11 +51,13 @@ def run(device: str = 'auto', full: bool = False, compiled: bool = True,
     outcomes: list[Outcome] = []
     for model in models:
         advance(f'{model.name}: reference on the CPU', done, total)
-        reference = make_reference(model)
-        for path in paths:
-            advance(f'{model.name}, {path.name}', done, total)
-            outcomes.append(try_path(model, path, device, reference))
-            done += 1
+        with TemporaryDirectory() as folder:
+            filled = replace(model, weights=weights_of(model, FilePath(folder)))
+            reference = make_reference(filled)
+            for path in paths:
+                advance(f'{model.name}, {path.name}', done, total)
+                outcomes.append(try_path(filled, path, device, reference))
+                done += 1
     advance('operators', done, total)
     operators = {p: coverage(models[0], choice.device, dtype)
                  for p, dtype in _dtypes(paths).items()}
@@ -102,10 +107,14 @@ def make_table(result: dict[str, Any]) -> Table:
         table.add_column(name, justify='right', no_wrap=True)
     for each in result['paths']:
         check = each['checks'].get('features', {})
-        table.add_row(each['model'], each['path'], *map(_number, (
+        table.add_row(each['model'], _ways(each), *map(_number, (
             check.get('error'), check.get('limit'), each['encode_ms'], each['load_s'])),
             '[green]ok' if each['ok'] else '[bold red]FAILED')
     return table
+
+
+def _ways(each: dict[str, Any]) -> str:
+    return each['path'] + (f' ({each["execution"]})' if each['execution'] else '')
 
 
 def _number(value: float | None) -> str:

@@ -32,7 +32,7 @@ def assessments(device: str, precision: str) -> list[Assessment]:
 
 def compare_detectors(device: str) -> Outcome:
     """The default model with the precision of its choice against the CPU in float32."""
-    outcome = Outcome('default model', 'image to assessment', 'auto')
+    outcome = Outcome('default model', 'image to assessment')
     wanted = assessments('cpu', 'fp32')
     try:
         got = assessments(device, 'auto')

@@ -65,7 +65,7 @@ def _to_cpu(value: Any) -> Any:
 @torch.no_grad()
 def coverage(model: Model, device: torch.device, dtype: torch.dtype) -> Operators:
     """Run a network and its heads on a device, operator by operator."""
-    encoder, heads, _ = load_model(model.size, model.version, allow_random_weights=True)
+    encoder, heads, _ = load_model(model.size, model.version, model.weights)
     encoder.set_branch_precision(dtype)
     encoder = encoder.to(device).eval()
     side = model.image_size

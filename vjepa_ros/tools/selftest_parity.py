@@ -44,7 +44,7 @@ class Outcome:
 
     model: str
     path: str
-    precision: str = ''
+    execution: str = ''     # how the engine says that it runs
     encode_ms: float = float('nan')
     load_s: float = float('nan')
     memory_bytes: int = 0
@@ -77,7 +77,7 @@ def clips_of(model: Model) -> list[np.ndarray]:
 @torch.inference_mode()
 def make_reference(model: Model) -> Reference:
     """Run the network itself: no session, no graph, no cache and no low precision."""
-    encoder, heads, report = load_model(model.size, model.version, allow_random_weights=True)
+    encoder, heads, report = load_model(model.size, model.version, model.weights)
     clips = clips_of(model)
     mean, std = np.array(IMAGENET_MEAN), np.array(IMAGENET_STD)
     outputs = []
@@ -95,7 +95,7 @@ def make_reference(model: Model) -> Reference:
 
 def try_path(model: Model, path: Path, device: str, reference: Reference) -> Outcome:
     """Run a path and compare it."""
-    outcome = Outcome(model.name, path.name, path.precision)
+    outcome = Outcome(model.name, path.name)
     start = time.perf_counter()
     try:
         engine = Engine.load(path.config(model, device))
@@ -103,6 +103,7 @@ def try_path(model: Model, path: Path, device: str, reference: Reference) -> Out
         # Whatever keeps a path from running is what a self-test is there to find.
         outcome.problem = f'does not load: {type(error).__name__}: {error}'.strip()
         return outcome
+    outcome.execution = str(getattr(engine, 'execution', ''))
     outcome.load_s = time.perf_counter() - start
     try:
         outcome.checks = compare(engine, reference, limits(path.precision))
@@ -180,7 +181,8 @@ def as_json(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     def plain(value: float) -> float | None:
         return float(f'{value:.4g}') if np.isfinite(value) else None
 
-    return [{'model': o.model, 'path': o.path, 'ok': o.ok, 'problem': o.problem,
+    return [{'model': o.model, 'path': o.path, 'execution': o.execution, 'ok': o.ok,
+             'problem': o.problem,
              'encode_ms': plain(o.encode_ms), 'load_s': plain(o.load_s),
              'memory_bytes': o.memory_bytes,
              'checks': {c.name: {'error': plain(c.value), 'limit': c.limit, 'ok': c.ok}

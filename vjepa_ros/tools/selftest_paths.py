@@ -18,12 +18,13 @@ LIMITS = {'fp32': 1e-4, 'fp16': 4e-3, 'bf16': 0.03, 'int8': 0.03, 'fp8': 0.03}
 
 @dataclass(frozen=True)
 class Model:
-    """A network and the shape of its clips; weights are the package's, else random ones."""
+    """A network, the shape of its clips, and its weights ('' for those of the package)."""
 
     size: str = 'tiny'
     version: str = '2.0'
     num_frames: int = 8
     image_size: int = 192
+    weights: str = ''
 
     @property
     def name(self) -> str:
@@ -56,8 +57,8 @@ class Path:
                     if getattr(self, name)}
         return EngineConfig(
             model_size=model.size, model_version=model.version, num_frames=model.num_frames,
-            image_size=model.image_size, device=device, precision=self.precision,
-            require_device=True, allow_random_weights=True, **optional)
+            image_size=model.image_size, weights=model.weights, device=device,
+            precision=self.precision, require_device=True, **optional)
 
 
 def find_paths(device: str, compiled: bool = True, offered: Sequence[str] | None = None
