@@ -24,7 +24,7 @@ from vjepa_ros.model.checkpoint import WeightsError
 from vjepa_ros.runtime.device import DeviceError
 from vjepa_ros.runtime.session import SessionError
 from vjepa_ros.tools import benchmark_hf, benchmark_run, benchmark_suite
-from vjepa_ros.tools.benchmark_case import add_options, case_of
+from vjepa_ros.tools.benchmark_case import add_options, case_of, command
 from vjepa_ros.tools.benchmark_table import make_table
 
 NAMES = {'ours': 'encode', 'end_to_end': 'end to end', 'floor': 'floor',
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, DeviceError, SessionError, WeightsError) as error:
         console.print(f'cannot measure: {error}', style='red', highlight=False, markup=False)
         return 1
-    result = {'command': command(words), **result}
+    result = {'command': command('benchmark', words), **result}
     console.print(make_table(result))
     if args.json:
         write_json(args.json, result)
@@ -122,19 +122,6 @@ def _measured(args: argparse.Namespace, console: Console) -> dict[str, Any]:
 
         return benchmark_run.run(case_of(args), args.baseline, args.iterations, args.seconds,
                                  not args.encode_only, say, advance)
-
-
-def command(words: Sequence[str]) -> str:
-    """The command for the record; where the file went belongs to one machine only."""
-    kept, skip = [], False
-    for word in words:
-        if skip or word in ('--json', '--out', '--plot', '--weights'):
-            # A path of weights says more about the machine than about the measurement.
-            skip = not skip
-            continue
-        if not word.startswith(('--json=', '--out=', '--plot=', '--weights=')):
-            kept.append(word)
-    return ' '.join(['vjepa-ros benchmark', *kept])
 
 
 def write_json(path: Path, result: Mapping[str, Any]) -> None:

@@ -164,3 +164,16 @@ def loadable(case: Case) -> Iterator[Case]:
         save_file(encoder.state_dict(), path)
         del encoder
         yield replace(case, weights=str(path))
+
+
+def command(tool: str, words: Sequence[str]) -> str:
+    """The command for the record; where the file went belongs to one machine only."""
+    kept, skip = [], False
+    for word in words:
+        if skip or word in ('--json', '--out', '--plot', '--weights'):
+            # A path of weights says more about the machine than about the measurement.
+            skip = not skip
+            continue
+        if not word.startswith(('--json=', '--out=', '--plot=', '--weights=')):
+            kept.append(word)
+    return ' '.join(['vjepa-ros', tool, *kept])

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
+import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,18 @@ def accelerator(device: torch.device) -> dict[str, Any]:
     # PyTorch calls AMD's devices cuda, too.
     return {**about, 'rocm' if torch.version.hip else 'cuda': torch.version.hip
             or torch.version.cuda}
+
+
+def process_age() -> float:
+    """Seconds since this process began; NaN where that is not known."""
+    if psutil is not None:
+        return time.time() - psutil.Process().create_time()
+    stat, uptime = Path('/proc/self/stat'), Path('/proc/uptime')
+    if not (stat.is_file() and uptime.is_file()):
+        return math.nan
+    # The 22nd field: when the process began, in ticks since the machine did.
+    ticks = float(stat.read_text().rpartition(')')[2].split()[19])
+    return float(uptime.read_text().split()[0]) - ticks / os.sysconf('SC_CLK_TCK')
 
 
 def _cpu_name() -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
@@ -26,6 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
+from vjepa_ros.tools.benchmark_case import command
 from vjepa_ros.tools.machine import accelerator, hardware, versions
 from vjepa_ros.tools.selftest_detector import compare_detectors
 from vjepa_ros.tools.selftest_operators import Operators, coverage, fallback_problem
@@ -147,6 +149,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.print(f'SELF-TEST NOT DONE: {error}', style='bold red', highlight=False,
                       markup=False)
         return 1
+    words = sys.argv[2:] if argv is None else argv
+    result = {'command': command('selftest', words), **result}
     console.print(make_table(result))
     for name, why in result['left_out'].items():
         console.print(f'not tested: {name}: {why}', highlight=False, markup=False)
