@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,6 +104,12 @@ def time_layers(case: Case, choice: DeviceChoice, runs: int,
         On CUDA: milliseconds of each part over all blocks when replayed from a graph of its own,
         without gaps between launches; else empty.
     """
+    with torch.cuda.device(choice.device) if choice.device.type == 'cuda' else nullcontext():
+        return _time_layers(case, choice, runs, advance)
+
+
+def _time_layers(case: Case, choice: DeviceChoice, runs: int, advance: Callable[[int], None]
+                 ) -> tuple[list[Layer], dict[str, float]]:
     encoder, _, _ = load_model(case.model_size, case.model_version, case.weights,
                                allow_random_weights=True)
     encoder.set_branch_precision(choice.dtype)
@@ -143,15 +150,13 @@ def totals(layers: list[Layer]) -> dict[str, float]:
 
 
 def _replayed(module: nn.Module, inputs: tuple[Any, ...], device: torch.device) -> float:
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.device(device):
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_RUNS):
-                module(*inputs)
-        torch.cuda.current_stream().wait_stream(side)
-        with torch.cuda.graph(graph):
+    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(WARM_RUNS):
             module(*inputs)
+    torch.cuda.current_stream().wait_stream(side)
+    with torch.cuda.graph(graph):
+        module(*inputs)
     graph.replay()
     return float(np.median([device_ms(device, graph.replay) for _ in range(GRAPH_RUNS)]))

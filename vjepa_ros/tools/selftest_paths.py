@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
@@ -88,10 +90,10 @@ def find_paths(device: str, compiled: bool = True, offered: Sequence[str] | None
     paths = [Path(precision, off) for precision in precisions]
     if not off:
         left_out['compile'] = 'the engine of this version does not compile'
-    elif compiled:
-        paths += [Path(precision, 'on') for precision in _compiled(device, precisions)]
+    elif not compiled or (why := compile_problem(device)):
+        left_out['compile'] = why if compiled else 'left out with --no-compile'
     else:
-        left_out['compile'] = 'left out with --no-compile'
+        paths += [Path(precision, 'on') for precision in _compiled(device, precisions)]
     if 'engine' not in known:
         left_out['onnx'] = 'the engine of this version runs PyTorch alone'
     elif find_spec('onnxruntime') is None:
@@ -101,6 +103,17 @@ def find_paths(device: str, compiled: bool = True, offered: Sequence[str] | None
     else:
         paths.append(Path('fp32', off, 'onnx'))
     return paths, left_out
+
+
+def compile_problem(device: str) -> str:
+    """Why ``torch.compile`` cannot work for a device here; '' when it can."""
+    named = [os.environ[name] for name in ('CXX', 'CC') if os.environ.get(name)]
+    compilers = [*named, 'c++', 'g++', 'clang++', 'gcc', 'cc']
+    if not any(map(shutil.which, compilers)):
+        return 'there is no C compiler'
+    if device.startswith('cuda') and find_spec('triton') is None:
+        return 'Triton is not installed'
+    return 'is not used on MPS' if device == 'mps' else ''
 
 
 def _compiled(device: str, precisions: Sequence[str]) -> list[str]:
