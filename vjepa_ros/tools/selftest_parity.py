@@ -122,16 +122,17 @@ def compare(engine: Engine, reference: Reference, allowed: Mapping[str, float]) 
     a = engine.run([first])[0]
     kept = a.features.copy()
     b = engine.run([second])[0]
+    changed = float(np.abs(a.features - kept).max())    # now, before the first comes again
     again = engine.run([first])[0]
     both = engine.run([first, second])
     alone = engine.encode([first])[0]
-    pairs = [(a.features, reference.outputs[0].features),
+    pairs = [(kept, reference.outputs[0].features),
              (b.features, reference.outputs[1].features), (alone, reference.outputs[0].features)]
     found = {
         'features': max(relative(got, wanted) for got, wanted in pairs),
         'worst token': max(worst_token(got, wanted) for got, wanted in pairs),
         'repeated': relative(again.features, kept),
-        'kept': float(np.abs(a.features - kept).max()),
+        'kept': changed,
         'together': max(relative(each.features, wanted.features)
                         for each, wanted in zip(both, reference.outputs, strict=True))}
     if reference.outputs[0].heads is not None:
