@@ -82,8 +82,10 @@ test: $(READY) $(if $(DISTRO),,$(TESTED)) ## run the tests; with DISTRO=jazzy th
 lint: $(READY) ## check the style of the code
 	@$(PY) -m ruff check $(ARGS) .
 
-bench: $(READY) ## measure the speed of every stage on this machine
+bench: $(READY) $(TESTED) ## measure the speed on the CPU of this machine and write docs/performance.md
 	@$(PY) -m vjepa_ros.tools.cli bench $(ARGS)
+	@$(PY) -m vjepa_ros.tools.cli benchmark --suite cpu --out docs/benchmarks
+	@$(PY) -m vjepa_ros.tools.performance
 
 evaluate: $(READY) ## measure the accuracy and write it into docs/accuracy.md
 	@$(PY) -m vjepa_ros.tools.cli evaluate \

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vjepa_ros.tools.machine import hardware, versions
+from vjepa_ros.tools.machine import accelerator, hardware, versions
 from vjepa_ros.world.clips import ClipWorld, WorldClips
 from vjepa_ros.world.render import one_thread
 from vjepa_ros.world.sampler import Sample
@@ -99,7 +99,8 @@ def run(device: str, size: int = 192, frames: int = 8, batch: int | None = None,
             _truth(way, samples[count % BATCHES])
         count += 1
     result = {
-        'date': date.today().isoformat(), 'device': device, 'hardware': _hardware(device),
+        'date': date.today().isoformat(), 'device': device,
+        'hardware': {**hardware(), **accelerator(torch.device(device))},
         'versions': versions(), 'torch_threads': torch.get_num_threads(), 'size': size,
         'frames': frames, 'batch': batch, 'samples_per_pixel': plain.samples,
         'scenes_sampled_per_s_one_core': sampling,
@@ -166,14 +167,6 @@ def _truth(way: Way, sample: Sample) -> None:
           compile=world.compile)
     _wait(world.device)
     way.truth_s.append(time.perf_counter() - start)
-
-
-def _hardware(device: str) -> dict[str, Any]:
-    about = hardware()
-    if device == 'cuda':
-        about['gpu'] = torch.cuda.get_device_name()
-        about['cuda'] = torch.version.cuda
-    return about
 
 
 def _rates(times: Sequence[float], batch: int) -> dict[str, Any]:

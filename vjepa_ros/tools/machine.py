@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
+import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
+import torch
 
 import vjepa_ros
 
@@ -29,6 +32,32 @@ def hardware() -> dict[str, Any]:
         about['cores'] = psutil.cpu_count(logical=False) or os.cpu_count()
         about['memory_gb'] = round(psutil.virtual_memory().total / 2**30, 1)
     return about
+
+
+def accelerator(device: torch.device) -> dict[str, Any]:
+    """What a device is, where it is not the CPU."""
+    if device.type == 'mps':
+        return {'gpu': 'Apple MPS'}
+    if device.type != 'cuda':
+        return {}
+    about = {'gpu': torch.cuda.get_device_name(device),
+             'gpu_memory_gb': round(torch.cuda.get_device_properties(device).total_memory / 2**30,
+                                    1)}
+    # PyTorch calls AMD's devices cuda, too.
+    return {**about, 'rocm' if torch.version.hip else 'cuda': torch.version.hip
+            or torch.version.cuda}
+
+
+def process_age() -> float:
+    """Seconds since this process began; NaN where that is not known."""
+    if psutil is not None:
+        return time.time() - psutil.Process().create_time()
+    stat, uptime = Path('/proc/self/stat'), Path('/proc/uptime')
+    if not (stat.is_file() and uptime.is_file()):
+        return math.nan
+    # The 22nd field: when the process began, in ticks since the machine did.
+    ticks = float(stat.read_text().rpartition(')')[2].split()[19])
+    return float(uptime.read_text().split()[0]) - ticks / os.sysconf('SC_CLK_TCK')
 
 
 def _cpu_name() -> str:

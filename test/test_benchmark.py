@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark measures what it says, compares in the same run, and fails when a part does."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from vjepa_ros.model.checkpoint import load_encoder
+from vjepa_ros.runtime.engine import EngineConfig
+from vjepa_ros.tools import benchmark_hf, benchmark_ours, benchmark_run, benchmark_suite, cli
+from vjepa_ros.tools.benchmark_case import Case, command
+from vjepa_ros.tools.benchmark_clock import BLOCK, LEAST_RUNS, device_ms, measure, statistics
+from vjepa_ros.tools.benchmark_floor import Floor, floor_dtype
+from vjepa_ros.tools.benchmark_plot import draw, number, series
+
+pytestmark = pytest.mark.usefixtures('one_thread')
+
+CPU = torch.device('cpu')
+SMALL = Case(num_frames=4, image_size=32, device='cpu', source=(160, 120))
+WORDS = SMALL.words()
+
+
+@pytest.fixture(autouse=True)
+def _short_drive(monkeypatch):
+    """A few frames, because rendering them takes longer than the rest."""
+    monkeypatch.setattr(benchmark_ours, 'SCENE_S', 0.2)
+
+
+def test_a_case_becomes_the_words_that_make_it_again(monkeypatch):
+    case = Case('large', '2.1', 16, 256, 4, 'cuda:1', 'bf16', 'on', 'onnx', 'random', 3, True,
+                (1280, 720))
+    words = case.words()
+    seen = []
+    monkeypatch.setattr(benchmark_run, 'run', lambda case, *more: seen.append(case) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(['benchmark', *words])
+    assert seen == [case]
+    assert Case().words() == []
+
+
+def test_a_case_asks_the_engine_only_for_what_it_has(monkeypatch):
+    options = Case(num_frames=4).engine_options()
+    assert EngineConfig(**options).num_frames == 4
+    assert options['require_device'] is True and 'compile' not in options
+    monkeypatch.setattr('vjepa_ros.tools.benchmark_case.fields',
+                        lambda kind: [SimpleNamespace(name='engine')])
+    assert Case(engine='onnx').engine_options()['engine'] == 'onnx'
+    with pytest.raises(ValueError, match=r"compile is 'on'.*--compile"):
+        Case(compile='on').engine_options()
+
+
+def test_the_record_of_a_command_holds_no_path():
+    words = ['--json', 'here/a.json', '--cameras', '2', '--weights=mine.pt', '--out', 'there']
+    assert command('benchmark', words) == 'vjepa-ros benchmark --cameras 2'
+
+
+# -- clock ------------------------------------------------------------------------------------
+
+class Paced:
+    """A contender whose turns are written down."""
+
+    def __init__(self, name, log, seconds=0.0):
+        self.name, self.log, self.seconds = name, log, seconds
+
+    def step(self):
+        self.log.append(self.name)
+        time.sleep(self.seconds)
+        return {'encode': float(len(self.log))}
+
+
+def test_contenders_take_turns_and_all_runs_are_kept():
+    log = []
+    samples = measure({name: Paced(name, log) for name in 'ab'}, 25, 60.0)
+    assert ''.join(log) == 'a' * BLOCK + 'b' * BLOCK + 'a' * BLOCK + 'b' * BLOCK + 'aaaaabbbbb'
+    assert samples['a']['encode'] == [n + 1.0 for n, name in enumerate(log) if name == 'a']
+
+
+def test_a_slow_contender_stops_after_its_time_but_not_at_once():
+    log = []
+    measure({'slow': Paced('s', log, 0.02), 'fast': Paced('f', log)}, 40, 0.01)
+    assert log.count('s') == LEAST_RUNS and log.count('f') == 40
+
+
+def test_statistics_are_of_all_runs():
+    found = statistics([float(n) for n in range(101)])
+    assert found == {'median': 50.0, 'p95': 95.0, 'p99': 99.0, 'min': 0.0, 'runs': 101}
+
+
+def test_the_clock_of_the_cpu_sees_the_work():
+    assert device_ms(CPU, lambda: None) < device_ms(CPU, lambda: torch.randn(400, 400) @ torch.
+                                                    randn(400, 400)) < 1000
+
+
+# -- baselines --------------------------------------------------------------------------------
+
+def test_the_floor_has_the_products_of_the_network_and_nothing_else():
+    """As many multiplications as the encoder: 24 D^2 + 4 N D per token and layer, and patches."""
+    case = Case(num_frames=4, image_size=64, cameras=2)
+    floor = Floor(case, CPU, torch.float32)
+    # The counter does not know the fused attention of the CPU.
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        floor.step()
+    n, dim = case.tokens, 192
+    per_clip = n * (12 * (24 * dim ** 2 + 4 * n * dim) + 2 * 1536 * dim)
+    assert counter.get_total_flops() == 2 * per_clip
+
+
+def test_inputs_of_the_floor_differ_from_run_to_run_and_stay_finite():
+    floor = Floor(SMALL, CPU, torch.float32)
+    seen = []
+    for _ in range(5):
+        floor.step()
+        seen.append([float(x.sum()) for x in floor._static])
+    assert len({tuple(each) for each in seen}) == 4 and seen[0] == seen[4]
+    assert np.isfinite(seen).all()
+
+
+def test_the_floor_is_in_the_type_of_the_run():
+    assert floor_dtype(torch.float32) == torch.float32
+    assert floor_dtype(torch.float16) == torch.float16
+    assert floor_dtype(torch.bfloat16) == floor_dtype(torch.int8) == torch.bfloat16
+
+
+def test_the_baseline_of_transformers_has_the_shape_of_the_case():
+    pytest.importorskip('transformers.models.vjepa2', reason='transformers is not installed')
+    model = benchmark_hf.make_model(SMALL, CPU, torch.float32)
+    theirs = benchmark_hf.HuggingFace(model, SMALL, CPU, torch.float32, compiled=False)
+    assert theirs.step()['encode'] > 0
+    ours, _ = load_encoder('tiny', weights='random', allow_random_weights=True)
+    assert (sum(p.numel() for p in model.encoder.parameters())
+            == sum(p.numel() for p in ours.parameters()))
+
+
+def test_without_transformers_the_remedy_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(benchmark_hf, 'find_spec', lambda name: None)
+    assert cli.main(['benchmark', *WORDS, '--baseline', 'hf']) == 1
+    assert 'pip install transformers' in ' '.join(capsys.readouterr().out.split())
+
+
+# -- a whole run ------------------------------------------------------------------------------
+
+@pytest.mark.parametrize('cameras', [1, 2])
+def test_a_run_tells_all_and_nothing_about_the_host(cameras, tmp_path, capsys):
+    out = tmp_path / 'run.json'
+    words = ['benchmark', *WORDS, '--cameras', str(cameras), '--iterations', '4', '--baseline',
+             'floor', '--json', str(out)]
+    assert cli.main(words) == 0
+    text = out.read_text()
+    run = json.loads(text)
+    for key in ('encode_ms', 'encode_call_ms', 'end_to_end_ms', 'beyond_encode_ms'):
+        assert run[key]['runs'] == 4 and 0 < run[key]['median'] <= run[key]['p95']
+    assert run['encode_ms']['median'] < run['encode_call_ms']['median']
+    assert run['end_to_end_ms']['median'] > run['beyond_encode_ms']['median']
+    floor = run['baselines']['floor']
+    assert run['ratios']['floor'] == pytest.approx(
+        run['encode_ms']['median'] / floor['median'], rel=0.01)
+    assert run['configuration']['cameras'] == cameras
+    assert run['configuration']['device'] == 'cpu' and run['configuration']['tokens'] == 8
+    assert run['throughput_clips_per_s']['encode'] == pytest.approx(
+        1e3 * cameras / run['encode_ms']['median'], rel=0.01)
+    assert run['memory_bytes']['engine'] > 1e6 < run['memory_bytes']['process_peak']
+    start = run['start']
+    assert 0 < start['load_s'] <= start['first_result_s'] < start['ready_s']
+    assert run['date'] and {'torch', 'numpy'} <= run['versions'].keys()
+    assert os.uname().nodename not in text and str(tmp_path) not in text
+    assert 'floor' in capsys.readouterr().out
+
+
+def test_random_weights_are_told_and_can_come_from_a_file(tmp_path):
+    out = tmp_path / 'run.json'
+    words = ['benchmark', *WORDS, '--model-size', 'small', '--iterations', '1', '--encode-only',
+             '--saved-weights', '--json', str(out)]
+    assert cli.main(words) == 0
+    run = json.loads(out.read_text())
+    assert run['configuration']['weights'].startswith('random, read from a file')
+    assert 'end_to_end_ms' not in run and run['baselines'] == {}
+
+
+def test_a_baseline_that_fails_is_told_and_the_rest_is_kept(tmp_path, monkeypatch, capsys):
+    def broken(*more):
+        raise RuntimeError('no room for the floor')
+    monkeypatch.setattr(benchmark_run, 'Floor', broken)
+    out = tmp_path / 'run.json'
+    assert cli.main(['benchmark', *WORDS, '--iterations', '1', '--encode-only', '--baseline',
+                     'floor', '--json', str(out)]) == 1
+    run = json.loads(out.read_text())
+    assert 'no room' in run['baselines']['floor']['error'] and run['encode_ms']['runs'] == 1
+    assert 'floor' not in run['ratios']
+    assert 'NOT MEASURED' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(('words', 'said'), [
+    (['--num-frames', '3'], 'num_frames is 3'), (['--model-size', 'vast'], 'vast'),
+    (['--device', 'cuda:7'], 'cuda:7'), (['--cameras', '0'], 'cameras is 0'),
+    (['--precision', 'fp7'], 'fp7'), (['--weights', 'nowhere.pt'], 'nowhere.pt')])
+def test_what_cannot_be_measured_is_said(words, said, capsys):
+    assert cli.main(['benchmark', *words]) == 1
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('words', [['--iterations', '0'], ['--seconds', 'nan'],
+                                   ['--source', '12'], ['--source', '8x8'],
+                                   ['--suite', 'cpu', '--rows', 'none'],
+                                   ['--sweep', '--sizes', 'vast']])
+def test_words_that_mean_nothing_are_refused(words, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(['benchmark', *words])
+    assert end.value.code == 2
+    assert words[-2].removeprefix('--').removesuffix('s') in capsys.readouterr().err
+
+
+# -- several configurations -------------------------------------------------------------------
+
+def test_rows_run_alone_and_one_that_fails_leaves_the_others(tmp_path, monkeypatch, capsys):
+    rows = {'good': ' '.join([*WORDS, '--iterations', '1', '--encode-only']),
+            'bad': '--device cpu --num-frames 3'}
+    monkeypatch.setitem(benchmark_suite.SUITES, 'cpu', rows)
+    stale = tmp_path / 'cpu_bad.json'
+    stale.write_text('{}')
+    assert cli.main(['benchmark', '--suite', 'cpu', '--out', str(tmp_path)]) == 1
+    assert json.loads((tmp_path / 'cpu_good.json').read_text())['encode_ms']['runs'] == 1
+    assert not stale.exists()
+    text = capsys.readouterr().out
+    assert 'num_frames is 3' in text and 'FAILED: bad' in text and '1 of 2 rows' in text
+
+
+def test_rows_of_every_suite_are_words_of_the_benchmark():
+    from vjepa_ros.tools.benchmark import make_parser
+    for rows in benchmark_suite.SUITES.values():
+        for words in rows.values():
+            make_parser().parse_args(words.split())
+
+
+def test_a_row_that_never_ends_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setitem(benchmark_suite.ROW_LIMIT_S, 'other', 0.2)
+    assert 'not finished' in benchmark_suite.run_row(WORDS, tmp_path / 'a.json', tmp_path)
+
+
+def test_a_sweep_takes_the_usual_shape_of_each_size_unless_one_is_given():
+    from vjepa_ros.tools.benchmark import make_parser
+    parse = make_parser().parse_args
+    rows = benchmark_suite.sweep_rows(parse(['--sweep', '--cameras', '2']))
+    assert list(rows) == ['tiny', 'small', 'base', 'large', 'huge', 'giant', 'gigantic']
+    assert '--num-frames 16' in ' '.join(rows['large'])
+    assert '--model-version 2.1' in ' '.join(rows['gigantic'])
+    assert all('--cameras 2' in ' '.join(words) for words in rows.values())
+    rows = benchmark_suite.sweep_rows(parse(['--sweep', '--sizes', 'large', '--num-frames', '4']))
+    assert rows.keys() == {'large'} and '--num-frames 4' in ' '.join(rows['large'])
+
+
+def result(**more):
+    return {'configuration': {'num_frames': 8, 'image_size': 192, 'cameras': 1, 'tokens': 576,
+                              'precision': 'fp32'},
+            'hardware': {'cpu': 'a processor'}, 'date': '2026-01-01',
+            'encode_ms': {'median': 62.0}, 'end_to_end_ms': {'median': 1234.5},
+            'baselines': {'floor': {'median': 3.14159}, 'hf_eager': {'error': 'none'}}, **more}
+
+
+def test_the_plot_shows_what_was_measured():
+    assert series(result()) == {'encode': 62.0, 'end to end': 1234.5, 'floor': 3.14159}
+    assert [number(v) for v in (3.14159, 1234.5, math.nan)] == ['3.14', '1234', '']
+    picture = cv2.imdecode(np.frombuffer(draw({'tiny': result(), 'small': result()}), np.uint8),
+                           cv2.IMREAD_COLOR)
+    colors = {tuple(c) for c in picture.reshape(-1, 3)[:, ::-1].tolist()}
+    assert (0x0b, 0x6b, 0xcb) in colors and (0x94, 0xa3, 0xb8) in colors
+    assert (0x93, 0x33, 0xea) not in colors          # Hugging Face was not measured
+
+
+def test_the_graph_of_the_floor_replays():
+    if not torch.cuda.is_available():
+        pytest.skip('PyTorch finds no CUDA device here')
+    floor = Floor(Case('tiny'), torch.device('cuda:0'), torch.bfloat16)
+    assert floor.attention in floor.tried_ms and floor.step()['encode'] > 0

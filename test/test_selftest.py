@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The self-test passes where all is right, and fails loudly for each thing that may be wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from vjepa_ros.runtime.device import DeviceChoice
+from vjepa_ros.runtime.engine import Engine
+from vjepa_ros.runtime.outputs import Output
+from vjepa_ros.tools import cli, selftest, selftest_detector, selftest_operators, selftest_parity
+from vjepa_ros.tools.selftest_parity import (
+    Check,
+    Outcome,
+    as_json,
+    compare,
+    make_reference,
+    relative,
+    try_path,
+    worst_token,
+)
+from vjepa_ros.tools.selftest_paths import LIMITS, Model, Path, find_paths, limits
+from vjepa_ros.tools.selftest_weights import lively, weights_of
+
+pytestmark = pytest.mark.usefixtures('one_thread')
+
+TRAINED = Model('tiny', '2.0', 4, 64)
+RANDOM = Model('tiny', '2.1', 4, 32)
+ALL = ('compile', 'engine')
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """A self-test of small clips."""
+    monkeypatch.setattr(selftest, 'USUAL', (TRAINED, RANDOM))
+    monkeypatch.setattr(selftest_parity, 'SPEED_S', 0.01)
+    monkeypatch.setattr(selftest_detector, 'FRAMES', 22)
+    # A second drive with the same device would say nothing.
+    wanted = selftest_detector.assessments('cpu', 'fp32')
+    monkeypatch.setattr(selftest_detector, 'assessments', lambda *more: wanted)
+
+
+@pytest.fixture(scope='module')
+def reference():
+    return make_reference(TRAINED)
+
+
+def run(*words):
+    return cli.main(['selftest', '--device', 'cpu', '--no-compile', *words])
+
+
+def test_a_sound_machine_passes_and_the_file_tells_all(quick, tmp_path, capsys):
+    out = tmp_path / 'selftest.json'
+    assert run('--json', str(out)) == 0
+    text = out.read_text()
+    told = json.loads(text)
+    assert told['ok'] is True and told['problems'] == []
+    assert {(p['model'], p['path'].split(',')[0]) for p in told['paths']} == {
+        (model.name, precision) for model in (TRAINED, RANDOM) for precision in ('fp32', 'bf16')}
+    for path in told['paths']:
+        assert path['ok'] and path['encode_ms'] > 0
+        names = {'features', 'worst token', 'repeated', 'kept', 'together'}
+        assert names <= path['checks'].keys()
+    errors = [p['checks']['features']['error'] for p in told['paths']]
+    assert min(errors) > 0          # a path compared with itself would say nothing
+    assert 'heads' in told['paths'][0]['checks']
+    assert told['operators']['bf16']['ran']['aten.addmm.default'] > 10
+    assert 'fp16' in told['left_out']
+    assert told['command'] == 'vjepa-ros selftest --device cpu --no-compile'
+    assert os.uname().nodename not in text and str(tmp_path) not in text
+    assert 'SELF-TEST PASSED' in capsys.readouterr().out
+
+
+def sabotaged(monkeypatch, spoil, precision='bf16'):
+    """Let `spoil` have every engine of one precision after it is loaded."""
+    load = Engine.load
+
+    def spoiling(config):
+        engine = load(config)
+        if config.precision == precision:
+            spoil(engine)
+        return engine
+    monkeypatch.setattr(selftest_parity.Engine, 'load', spoiling)
+
+
+def wrong_weights(engine):
+    with torch.inference_mode():
+        for values in engine._session._encoder.blocks[5].attn.qkv.parameters():
+            values.mul_(1.5)
+
+
+def test_one_path_with_other_weights_fails_loudly(quick, monkeypatch, tmp_path, capsys):
+    sabotaged(monkeypatch, wrong_weights)
+    out = tmp_path / 'selftest.json'
+    assert run('--json', str(out)) == 1
+    told = json.loads(out.read_text())
+    assert told['ok'] is False
+    assert {p['path'].split(',')[0] for p in told['paths'] if not p['ok']} == {'bf16'}
+    text = capsys.readouterr().out
+    assert 'SELF-TEST FAILED' in text and 'bf16' in text and 'PASSED' not in text
+
+
+def replaced(name):
+    """Spoil the results of an engine."""
+    def spoil(engine):
+        run = engine.run
+        last = {}
+
+        def spoiled(clips, **more):
+            out = run(clips, **more)
+            first = out[0].features
+            if name == 'reused buffer':         # the next result overwrites the last
+                buffer = last.setdefault('buffer', first)
+                buffer[...] = first
+                out = [Output(buffer, out[0].heads), *out[1:]]
+            elif name == 'stale input':         # the clip before is encoded
+                if len(clips) == 1:
+                    out, last['out'] = last.get('out', out), out
+            elif name == 'one token':
+                first[0, 0, 0] = 0.0
+            elif name == 'not finite':
+                first[0, 0, 0, 0] = np.nan
+            elif name == 'mixed clips':
+                out = out[::-1]
+            elif name == 'deaf heads':
+                out = [Output(o.features, None) for o in out]
+            return out
+        engine.run = spoiled
+    return spoil
+
+
+@pytest.mark.parametrize(('name', 'check'), [
+    ('reused buffer', 'kept'), ('stale input', 'features'), ('one token', 'worst token'),
+    ('not finite', 'features'), ('mixed clips', 'together'), ('deaf heads', 'heads')])
+def test_each_fault_is_found_by_its_check(reference, monkeypatch, name, check):
+    sabotaged(monkeypatch, replaced(name))
+    monkeypatch.setattr(selftest_parity, '_speed', lambda *more: 1.0)
+    outcome = try_path(TRAINED, Path('bf16'), 'cpu', reference)
+    assert not outcome.ok and not outcome.problem
+    assert check in {c.name for c in outcome.checks if not c.ok}
+    assert try_path(TRAINED, Path('fp32'), 'cpu', reference).ok
+
+
+def test_a_path_that_does_not_load_or_run_fails(reference, monkeypatch):
+    outcome = try_path(TRAINED, Path('fp7'), 'cpu', reference)
+    assert 'does not load' in outcome.problem and 'fp7' in outcome.problem and not outcome.ok
+
+    def fall(engine):
+        engine.run = lambda clips: torch.ones(2) @ torch.ones(3)
+    sabotaged(monkeypatch, fall)
+    outcome = try_path(TRAINED, Path('bf16'), 'cpu', reference)
+    assert 'does not run' in outcome.problem and not outcome.ok
+
+
+def test_nothing_compared_is_no_success():
+    assert not Outcome('model', 'path').ok
+    assert not Check('features', float('nan'), 1.0).ok
+    assert as_json([Outcome('model', 'path')])[0]['encode_ms'] is None
+
+
+def test_errors_are_relative():
+    wanted = np.full((2, 4), 2.0, np.float32)
+    assert relative(wanted * 1.01, wanted) == pytest.approx(0.01, rel=1e-4)
+    assert np.isnan(relative(wanted[:1], wanted))
+    got = wanted.copy()
+    got[1] = 0.0
+    assert worst_token(got, wanted) == pytest.approx(1.0)
+    assert relative(got, wanted) == pytest.approx(0.5 ** 0.5)
+
+
+def test_under_the_random_weights_a_wrong_rotation_is_far_beyond_the_limit(tmp_path, monkeypatch):
+    """With the start values of training it would be within it: the reason for these weights."""
+    model = Model('tiny', '2.1', 4, 64, weights_of(RANDOM, tmp_path))
+    reference = make_reference(model)
+
+    def turned(engine):
+        for key, (cos, sin) in engine._session._encoder._positions.kept.items():
+            engine._session._encoder._positions.kept[key] = (cos, -sin.roll(1, 0))
+    sabotaged(monkeypatch, turned, 'fp32')
+    outcome = try_path(model, Path('fp32'), 'cpu', reference)
+    found = {c.name: c.value for c in outcome.checks}
+    assert found['features'] > 2 * LIMITS['bf16']
+
+
+def test_random_weights_are_the_same_in_every_run(tmp_path):
+    first, second = (lively(RANDOM).state_dict() for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert weights_of(TRAINED, tmp_path) == '' and not list(tmp_path.iterdir())
+
+
+# -- paths ------------------------------------------------------------------------------------
+
+def test_paths_are_what_the_device_and_the_engine_offer(monkeypatch):
+    from vjepa_ros.tools import selftest_paths
+    offered = {'fp32', 'fp16', 'bf16', 'fp8'}
+
+    def choose(device, require, precision):
+        if precision not in (*offered, 'auto'):
+            raise selftest_paths.DeviceError(f'{precision} is not here')
+        name = 'bf16' if precision == 'auto' else precision
+        return SimpleNamespace(precision=name)
+    monkeypatch.setattr(selftest_paths, 'choose_device', choose)
+    monkeypatch.setattr(selftest_paths, 'compile_problem', lambda device: '')
+    paths, left_out = find_paths('cuda:0', offered=ALL)
+    assert [(p.precision, p.compile) for p in paths] == [
+        *((p, 'off') for p in ('fp32', 'fp16', 'bf16', 'fp8')), ('bf16', 'on'), ('fp8', 'on')]
+    assert left_out.keys() == {'int8', 'onnx'}
+    paths, left_out = find_paths('cuda:0', False, offered=ALL)
+    assert {p.compile for p in paths} == {'off'} and 'compile' in left_out
+    paths, left_out = find_paths('cpu', offered=())
+    assert all(not p.compile and not p.engine for p in paths) and 'onnx' in left_out
+    monkeypatch.setattr(selftest_paths, 'find_spec', lambda name: object())
+    assert find_paths('cpu', offered=ALL)[0][-1] == Path('fp32', 'off', 'onnx')
+
+
+def test_compiling_is_left_out_where_it_cannot_work(monkeypatch):
+    from vjepa_ros.tools import selftest_paths
+    monkeypatch.setattr(selftest_paths.shutil, 'which', lambda name: None)
+    assert 'compiler' in selftest_paths.compile_problem('cuda:0')
+    assert 'compile' in find_paths('cpu', offered=ALL)[1]
+    monkeypatch.setattr(selftest_paths.shutil, 'which', lambda name: name)
+    monkeypatch.setattr(selftest_paths, 'find_spec', lambda name: None)
+    assert 'Triton' in selftest_paths.compile_problem('cuda:0')
+    assert selftest_paths.compile_problem('cpu') == ''
+
+
+def test_limits_follow_the_precision():
+    assert limits('fp16')['features'] < limits('bf16')['features'] <= 0.03
+    assert set(limits('fp32')) == set(limits('fp8'))
+
+
+# -- operators --------------------------------------------------------------------------------
+
+class Lacking(torch.utils._python_dispatch.TorchDispatchMode):
+    """A device, played by the meta device, that has no gelu and no layer norm."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        tensors = [a for a in args if isinstance(a, torch.Tensor)]
+        if any(t.device.type == 'meta' for t in tensors) and (
+                func.overloadpacket.__name__ in ('gelu', 'native_layer_norm')):
+            raise NotImplementedError(f"The operator '{func}' is not currently implemented")
+        return func(*args, **(kwargs or {}))
+
+
+def test_operators_that_a_device_lacks_are_all_named(monkeypatch, tmp_path):
+    def meta_to_cpu(value):
+        return torch.zeros(value.shape, dtype=value.dtype) if isinstance(
+            value, torch.Tensor) else value
+    monkeypatch.setattr(selftest_operators, '_to_cpu', meta_to_cpu)
+    monkeypatch.setattr(torch.Tensor, 'cpu', meta_to_cpu)
+    model = Model('tiny', '2.1', 4, 32, weights_of(RANDOM, tmp_path))
+    with Lacking():
+        found = selftest_operators.coverage(model, torch.device('meta'), torch.float32)
+    assert found.missing.keys() == {'aten.gelu.default', 'aten.native_layer_norm.default'}
+    assert 'not currently implemented' in found.missing['aten.gelu.default']
+    assert found.ran['aten.addmm.default'] > 10
+
+
+def test_a_missing_operator_fails_the_test(quick, monkeypatch, capsys):
+    found = selftest_operators.Operators(missing={'aten.flip.default': 'not implemented'})
+    monkeypatch.setattr(selftest, 'coverage', lambda *more: found)
+    assert run() == 1
+    assert 'aten.flip.default does not run here' in ' '.join(capsys.readouterr().out.split())
+
+
+def test_a_silent_fallback_of_mps_is_a_problem(monkeypatch):
+    mps = torch.device('mps')
+    monkeypatch.delenv(selftest_operators.FALLBACK, raising=False)
+    assert selftest_operators.fallback_problem(mps) == ''
+    monkeypatch.setenv(selftest_operators.FALLBACK, '1')
+    assert 'unset it' in selftest_operators.fallback_problem(mps)
+    assert selftest_operators.fallback_problem(torch.device('cpu')) == ''
+
+
+# -- image to assessment ----------------------------------------------------------------------
+
+def test_other_assessments_fail(monkeypatch):
+    from dataclasses import replace
+    monkeypatch.setattr(selftest_detector, 'FRAMES', 24)
+    good = selftest_detector.assessments('cpu', 'fp32')
+    assert good
+    bad = [replace(a, collision_probability=1.0 - a.collision_probability) for a in good]
+    said = {('cpu', 'fp32'): good, ('cuda:0', 'auto'): bad, ('cuda:1', 'auto'): good[:-1]}
+    monkeypatch.setattr(selftest_detector, 'assessments', lambda *key: said[key])
+    assert not selftest_detector.compare_detectors('cuda:0').ok
+    assert 'gives' in selftest_detector.compare_detectors('cuda:1').problem
+    said['cuda:0', 'auto'] = good
+    assert selftest_detector.compare_detectors('cuda:0').ok
+
+
+def test_a_device_that_is_not_there_is_no_success(capsys):
+    assert cli.main(['selftest', '--device', 'cuda:9']) == 1
+    assert 'SELF-TEST NOT DONE' in capsys.readouterr().out
+
+
+def test_every_path_of_a_gpu():
+    if not torch.cuda.is_available():
+        pytest.skip('PyTorch finds no CUDA device here')
+    assert selftest.run('cuda', compiled=False)['problems'] == []
+
+
+def test_compare_looks_at_what_the_engine_gives(reference):
+    choice = DeviceChoice(torch.device('cpu'), torch.float32, 'test')
+    echo = SimpleNamespace(choice=choice, run=lambda clips: [
+        reference.outputs[[c is k for k in reference.clips].index(True)] for c in clips],
+        encode=lambda clips: [reference.outputs[0].features])
+    assert all(c.value == 0.0 for c in compare(echo, reference, limits('fp32')))

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure the speed of a model, alone and from image to assessment, against baselines.
+
+encode: device time of normalising and encoding clips that are on the device already. call: the
+same on the clock of the host, with upload and download. end to end: host image in, assessment
+out. Sizes without weights run with random ones, on which speed does not depend.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from vjepa_ros.model.checkpoint import WeightsError
+from vjepa_ros.runtime.device import DeviceError
+from vjepa_ros.runtime.session import SessionError
+from vjepa_ros.tools import benchmark_hf, benchmark_run, benchmark_suite
+from vjepa_ros.tools.benchmark_case import add_options, case_of, command
+from vjepa_ros.tools.benchmark_table import make_table
+
+NAMES = {'ours': 'encode', 'end_to_end': 'end to end', 'floor': 'floor',
+         'hf_eager': 'Hugging Face eager', 'hf_compiled': 'Hugging Face compiled'}
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog='vjepa-ros benchmark', description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser)
+    parser.add_argument('--baseline', action='append', default=[],
+                        choices=benchmark_run.BASELINES,
+                        help='measure this too: hf, the transformers library, eager and on CUDA '
+                        'compiled; floor, the matrix products and attention alone; may be given '
+                        'several times')
+    parser.add_argument('--iterations', type=int, default=100, metavar='N',
+                        help='runs of each contender (default: 100)')
+    parser.add_argument('--seconds', type=float, default=10.0, metavar='S',
+                        help='stop each contender after this time, but not before 3 runs '
+                        '(default: 10)')
+    parser.add_argument('--encode-only', action='store_true',
+                        help='leave out the way from image to assessment')
+    parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures')
+    parser.add_argument('--sweep', action='store_true',
+                        help='measure all sizes, with their usual frames and image size unless '
+                        'others are given, each in a process of its own')
+    parser.add_argument('--sizes', default='', metavar='A,B',
+                        help='sweep: only these sizes')
+    parser.add_argument('--plot', type=Path, metavar='FILE',
+                        help='sweep: PNG to write (default: benchmark.png in --out)')
+    parser.add_argument('--suite', choices=tuple(benchmark_suite.SUITES),
+                        help='measure a list of configurations, each in a process of its own')
+    parser.add_argument('--rows', default='', metavar='A,B',
+                        help='suite: only these rows')
+    parser.add_argument('--out', type=Path, default=Path('benchmark_output'), metavar='FOLDER',
+                        help='sweep and suite: folder of the JSON files (default: '
+                        'benchmark_output)')
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line: measure, print the table, write the file; 1 when a part failed."""
+    words = list(sys.argv[2:] if argv is None else argv)
+    parser = make_parser()
+    args = parser.parse_args(words)
+    if args.iterations < 1:
+        parser.error(f'argument --iterations: {args.iterations} is out of range: at least 1')
+    if not 0 < args.seconds < float('inf'):
+        parser.error(f'argument --seconds: {args.seconds} is out of range: more than 0')
+    console = Console()
+    logging.getLogger('vjepa_ros').setLevel(logging.ERROR)  # the table is what is wanted
+    if args.suite or args.sweep:
+        try:
+            return benchmark_suite.main(args, console)
+        except ValueError as error:
+            parser.error(str(error))
+    if 'hf' in args.baseline and benchmark_hf.problem():
+        console.print(benchmark_hf.problem(), style='red', highlight=False)
+        return 1
+    try:
+        result = _measured(args, console)
+    except (ValueError, DeviceError, SessionError, WeightsError) as error:
+        console.print(f'cannot measure: {error}', style='red', highlight=False, markup=False)
+        return 1
+    result = {'command': command('benchmark', words), **result}
+    console.print(make_table(result))
+    if args.json:
+        write_json(args.json, result)
+        console.print(f'written: {args.json}', highlight=False, soft_wrap=True)
+    failed = benchmark_run.failures(result)
+    for line in failed:
+        console.print(f'NOT MEASURED {line}', style='red', highlight=False, markup=False)
+    return 1 if failed else 0
+
+
+def _measured(args: argparse.Namespace, console: Console) -> dict[str, Any]:
+    columns = (TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(),
+               TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        phase = progress.add_task('starting', total=None)
+        tasks: dict[str, Any] = {}
+        before = time.perf_counter()
+
+        def say(text: str) -> None:
+            progress.update(phase, description=text)
+            if not console.is_terminal:
+                console.print(f'{time.perf_counter() - before:6.1f} s  {text}', highlight=False)
+
+        def advance(name: str, done: int) -> None:
+            if name not in tasks:
+                tasks[name] = progress.add_task(NAMES[name], total=args.iterations)
+            progress.update(tasks[name], completed=done)
+
+        return benchmark_run.run(case_of(args), args.baseline, args.iterations, args.seconds,
+                                 not args.encode_only, say, advance)
+
+
+def write_json(path: Path, result: Mapping[str, Any]) -> None:
+    """Write figures, making the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + '\n', encoding='utf-8')

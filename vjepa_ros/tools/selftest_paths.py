@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways in which a model can run on a device, and the models a self-test runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+
+from vjepa_ros.runtime.device import DeviceError, choose_device
+from vjepa_ros.runtime.engine import EngineConfig
+
+CANDIDATES = ('fp32', 'fp16', 'bf16', 'int8', 'fp8')
+# Largest rms error of features, relative to their rms in float32 on the CPU. docs/numerics.md has
+# errors of plain networks: below 0.002 in fp16, 0.016 in bf16.
+LIMITS = {'fp32': 1e-4, 'fp16': 4e-3, 'bf16': 0.03, 'int8': 0.03, 'fp8': 0.03}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network, the shape of its clips, and its weights ('' for those of the package)."""
+
+    size: str = 'tiny'
+    version: str = '2.0'
+    num_frames: int = 8
+    image_size: int = 192
+    weights: str = ''
+
+    @property
+    def name(self) -> str:
+        return f'{self.size} {self.version}, {self.num_frames} x {self.image_size} px'
+
+
+USUAL = (Model(), Model('tiny', '2.1', 4, 96))
+# Another width of heads, a grid that no pretraining had, and the size that robots with a GPU run.
+FULL = (*USUAL, Model('large', '2.0', 16, 256), Model('huge', '2.0', 4, 64),
+        Model('base', '2.1', 4, 224))
+
+
+@dataclass(frozen=True)
+class Path:
+    """One way to run a model: a precision, and the choices that the engine offers."""
+
+    precision: str
+    compile: str = ''
+    engine: str = ''
+
+    @property
+    def name(self) -> str:
+        parts = [self.precision]
+        parts += [f'compile {self.compile}'] if self.compile else []
+        return ', '.join(parts + ([self.engine] if self.engine else []))
+
+    def config(self, model: Model, device: str) -> EngineConfig:
+        """What to load."""
+        optional = {name: getattr(self, name) for name in ('compile', 'engine')
+                    if getattr(self, name)}
+        return EngineConfig(
+            model_size=model.size, model_version=model.version, num_frames=model.num_frames,
+            image_size=model.image_size, weights=model.weights, device=device,
+            precision=self.precision, require_device=True, **optional)
+
+
+def find_paths(device: str, compiled: bool = True, offered: Sequence[str] | None = None
+               ) -> tuple[list[Path], dict[str, str]]:
+    """Paths to test on a device, and why others are left out.
+
+    Parameters
+    ----------
+    device
+        Name for `EngineConfig`.
+    compiled
+        Whether to test ``torch.compile``, which may take minutes.
+    offered
+        Names of the fields of `EngineConfig`; those of this version when omitted.
+    """
+    known = {field.name for field in fields(EngineConfig)} if offered is None else set(offered)
+    left_out: dict[str, str] = {}
+    precisions = []
+    for precision in CANDIDATES:
+        try:
+            choose_device(device, True, precision)
+        except DeviceError as error:
+            left_out[precision] = str(error)
+        else:
+            precisions.append(precision)
+    off = 'off' if 'compile' in known else ''
+    paths = [Path(precision, off) for precision in precisions]
+    if not off:
+        left_out['compile'] = 'the engine of this version does not compile'
+    elif not compiled or (why := compile_problem(device)):
+        left_out['compile'] = why if compiled else 'left out with --no-compile'
+    else:
+        paths += [Path(precision, 'on') for precision in _compiled(device, precisions)]
+    if 'engine' not in known:
+        left_out['onnx'] = 'the engine of this version runs PyTorch alone'
+    elif find_spec('onnxruntime') is None:
+        left_out['onnx'] = 'onnxruntime is not installed'
+    elif device != 'cpu':
+        left_out['onnx'] = 'is for the CPU'
+    else:
+        paths.append(Path('fp32', off, 'onnx'))
+    return paths, left_out
+
+
+def compile_problem(device: str) -> str:
+    """Why ``torch.compile`` cannot work for a device here; '' when it can."""
+    named = [os.environ[name] for name in ('CXX', 'CC') if os.environ.get(name)]
+    compilers = [*named, 'c++', 'g++', 'clang++', 'gcc', 'cc']
+    if not any(map(shutil.which, compilers)):
+        return 'there is no C compiler'
+    if device.startswith('cuda') and find_spec('triton') is None:
+        return 'Triton is not installed'
+    return 'is not used on MPS' if device == 'mps' else ''
+
+
+def _compiled(device: str, precisions: Sequence[str]) -> list[str]:
+    """Precisions to compile for: the one chosen by itself, and the narrow ones."""
+    auto = choose_device(device, True, 'auto').precision
+    return [p for p in precisions if p == auto or p in ('int8', 'fp8')]
+
+
+def limits(precision: str) -> Mapping[str, float]:
+    """Largest errors of a precision by name of the check."""
+    most = LIMITS[precision]
+    return {
+        'features': most,
+        'worst token': 4 * most,        # one wrong token among thousands hardly moves the mean
+        'heads': 4 * most,              # probabilities, absolute, and looming relative to its rms
+        'repeated': 0.1 * most,         # the same clip again, after another
+        'kept': 0.0,                    # a result must not change when the next one is made
+        'together': most}               # two clips in one pass against each alone
