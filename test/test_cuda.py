@@ -101,7 +101,10 @@ def test_every_path_stays_close_to_float32_on_the_cpu(reference, precision, grap
         made._runner._stages.captured = graphs
         for count in (1, 2, 5, 3):
             outputs = made.run(clips_of(5)[:count])
-            assert made.execution == ('graph' if graphs else 'eager'), made.execution_reason
+            assert ('graph' in made.execution) == graphs, made.execution_reason
+            # Kernels of this package serve wherever PyTorch can compile them.
+            assert ('fused' in made.execution) == (
+                precision != 'fp32' and hasattr(torch.cuda, '_compile_kernel'))
             for got, expected in zip(outputs, reference, strict=False):
                 assert error(got.features, expected.features) < BOUNDS[precision]
                 for name, array in vars(got.heads).items():
@@ -255,7 +258,7 @@ def test_a_session_serves_while_another_is_captured():
         stop.set()
         thread.join(60)
     assert failures == []
-    assert [one.execution for one in made] == ['graph'] * 3, made[0].execution_reason
+    assert all('graph' in one.execution for one in made), made[0].execution_reason
     serving.close()
 
 
@@ -276,7 +279,7 @@ def test_a_capture_that_fails_is_said_and_passes_go_on(monkeypatch, caplog):
 
     monkeypatch.setattr(GraphStage, '__init__', broken)
     outputs = made.run(clips)
-    assert made.execution == 'eager'
+    assert 'graph' not in made.execution
     assert 'not permitted' in made.execution_reason
     assert 'kernel by kernel' in caplog.text
     assert error(outputs[0].features, expected[0].features) < 1e-5
@@ -294,7 +297,7 @@ def test_work_that_cannot_be_captured_runs_eagerly():
 
     made._runner._stages._forward = waits
     first = made.run(clips)
-    assert made.execution == 'eager'
+    assert 'graph' not in made.execution
     assert 'capture failed' in made.execution_reason
     same(made.run(clips), first)
     made.close()
@@ -423,7 +426,7 @@ def test_an_engine_serves_several_cameras_and_closes():
         weights='random', allow_random_weights=True, num_frames=FRAMES, image_size=SIDE,
         device='cuda', require_device=True, compile='off'))
     engine.prepare(3)
-    assert engine.execution == 'graph', engine.execution_reason
+    assert 'graph' in engine.execution, engine.execution_reason
     outputs = engine.run(clips_of(3))
     assert outputs[0].features.shape == (2, 4, 4, 192)
     assert engine.timings['encode'] > 0

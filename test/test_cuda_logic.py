@@ -33,7 +33,8 @@ def fake(monkeypatch):
 
 def parts():
     encoder, _ = load_encoder(SIZE, allow_random_weights=True)
-    forward = prepare(encoder.eval(), DeviceChoice(CPU, torch.float32, 'test'), Normalise(CPU))
+    forward = prepare(encoder.eval(), DeviceChoice(CPU, torch.float32, 'test'), Normalise(CPU),
+                      SHAPE)
     heads = Heads.for_variant(SIZE).eval()
     heads.contact.weight.data.normal_(std=0.1, generator=torch.Generator().manual_seed(0))
     return forward, reading(heads, Calibration())

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Protocol
 
 import torch
@@ -14,8 +15,14 @@ from torch import Tensor
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
 from vjepa_ros.runtime.device import DeviceChoice
+from vjepa_ros.runtime.fused import FusedEncoder
+from vjepa_ros.runtime.kernels import KernelsMissing
+
+log = logging.getLogger(__name__)
 
 PLAIN, FUSED = 'plain', 'fused'
+# Relative difference between two ways to compute in a precision that rounding explains.
+CLOSE = {torch.bfloat16: 3e-2, torch.float16: 4e-3}
 
 
 class Forward(Protocol):
@@ -62,9 +69,24 @@ class PlainForward:
         return self._encoder(self._normalise(pixels))
 
 
+class FusedForward:
+    """The encoder with kernels of this package, on CUDA in half precision."""
+
+    kind = FUSED
+
+    def __init__(self, encoder: Encoder, clip_shape: tuple[int, ...]):
+        self._encoder = FusedEncoder(encoder, clip_shape)
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        return self._encoder(pixels)
+
+
 def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
-            fuse: bool = True) -> Forward:
+            clip_shape: tuple[int, ...], fuse: bool = True) -> Forward:
     """The best forward pass there is for an encoder.
+
+    Kernels serve only after their features of a random clip came close to those of the plain
+    path; otherwise the log says why not.
 
     Parameters
     ----------
@@ -74,8 +96,35 @@ def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
         Device and precision.
     normalise : Normalise
         On that device.
+    clip_shape : tuple of int
+        (T, S, S, 3).
     fuse : bool
         Whether kernels of this package may be used where they exist.
 
     """
-    return PlainForward(encoder, normalise)
+    plain = PlainForward(encoder, normalise)
+    bound = CLOSE.get(choice.dtype)
+    if not fuse or choice.device.type != 'cuda' or bound is None:
+        return plain
+    try:
+        fused = FusedForward(encoder, clip_shape)
+    except KernelsMissing as error:
+        log.info('no kernels of this package on %s: %s', choice.device, error)
+        return plain
+    difference = _difference(fused, plain, clip_shape, choice.device)
+    if not difference <= bound:  # also when it is not a number
+        log.warning('the kernels of this package are not used on %s: their features differ by '
+                    '%.2g from those of PyTorch in %s, allowed is %g', choice.device, difference,
+                    choice.precision, bound)
+        return plain
+    return fused
+
+
+def _difference(one: Forward, other: Forward, clip_shape: tuple[int, ...],
+                device: torch.device) -> float:
+    """Relative difference of the features of a random clip."""
+    pixels = torch.randint(0, 256, (1, *clip_shape), dtype=torch.uint8,
+                           generator=torch.Generator().manual_seed(0)).to(device)
+    with torch.inference_mode(), torch.cuda.device(device):
+        a, b = one(pixels), other(pixels)
+        return float((a - b).norm() / b.norm())
