@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -35,15 +36,21 @@ RANDOM = Model('tiny', '2.1', 4, 32)
 ALL = ('compile', 'engine')
 
 
+@pytest.fixture(scope='module')
+def drive():
+    """What the detector says on the CPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selftest_detector, 'FRAMES', 22)
+        return selftest_detector.assessments('cpu', 'fp32')
+
+
 @pytest.fixture
-def quick(monkeypatch):
+def quick(monkeypatch, drive):
     """A self-test of small clips."""
     monkeypatch.setattr(selftest, 'USUAL', (TRAINED, RANDOM))
     monkeypatch.setattr(selftest_parity, 'SPEED_S', 0.01)
-    monkeypatch.setattr(selftest_detector, 'FRAMES', 22)
     # A second drive with the same device would say nothing.
-    wanted = selftest_detector.assessments('cpu', 'fp32')
-    monkeypatch.setattr(selftest_detector, 'assessments', lambda *more: wanted)
+    monkeypatch.setattr(selftest_detector, 'assessments', lambda *more: drive)
 
 
 @pytest.fixture(scope='module')
@@ -280,17 +287,14 @@ def test_a_silent_fallback_of_mps_is_a_problem(monkeypatch):
 
 # -- image to assessment ----------------------------------------------------------------------
 
-def test_other_assessments_fail(monkeypatch):
-    from dataclasses import replace
-    monkeypatch.setattr(selftest_detector, 'FRAMES', 24)
-    good = selftest_detector.assessments('cpu', 'fp32')
-    assert good
-    bad = [replace(a, collision_probability=1.0 - a.collision_probability) for a in good]
-    said = {('cpu', 'fp32'): good, ('cuda:0', 'auto'): bad, ('cuda:1', 'auto'): good[:-1]}
+def test_other_assessments_fail(monkeypatch, drive):
+    assert drive
+    bad = [replace(a, collision_probability=1.0 - a.collision_probability) for a in drive]
+    said = {('cpu', 'fp32'): drive, ('cuda:0', 'auto'): bad, ('cuda:1', 'auto'): drive[:-1]}
     monkeypatch.setattr(selftest_detector, 'assessments', lambda *key: said[key])
     assert not selftest_detector.compare_detectors('cuda:0').ok
     assert 'gives' in selftest_detector.compare_detectors('cuda:1').problem
-    said['cuda:0', 'auto'] = good
+    said['cuda:0', 'auto'] = drive
     assert selftest_detector.compare_detectors('cuda:0').ok
 
 

@@ -42,11 +42,10 @@ SUITES: dict[str, dict[str, str]] = {
         'large_graph': f'{LARGE} {GPU} --compile off {ALL} --iterations 300 --saved-weights',
         'large_cached': f'{LARGE} {GPU} --compile on --encode-only --iterations 50 '
                         '--saved-weights',
-        'large_cameras4': f'{LARGE} {GPU} --compile on --cameras 4 --baseline floor',
-        'large_fp8': f'{LARGE} --device cuda --precision fp8 --seconds 4 --compile on '
-                     '--baseline floor',
-        'giant': f'{GIANT} {GPU} --compile on --baseline floor',
-        'tiny': f'{GPU} --source 1280x720 --compile off --baseline floor'},
+        'large_cameras4': f'{LARGE} {GPU} --cameras 4 --baseline floor',
+        'large_fp8': f'{LARGE} --device cuda --precision fp8 --seconds 4 --baseline floor',
+        'giant': f'{GIANT} {GPU} --baseline floor',
+        'tiny': f'{GPU} --source 1280x720 --baseline floor'},
     'cpu': {
         'tiny': '--device cpu --seconds 15 --iterations 80 --baseline floor --baseline hf',
         'tiny_fp32': '--device cpu --precision fp32 --seconds 10 --iterations 60 '
