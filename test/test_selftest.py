@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from vjepa_ros.runtime import engine as engine_module
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.outputs import Output
@@ -96,14 +97,26 @@ def sabotaged(monkeypatch, spoil, precision='bf16'):
     monkeypatch.setattr(selftest_parity.Engine, 'load', spoiling)
 
 
-def wrong_weights(engine):
-    with torch.inference_mode():
-        for values in engine._session._encoder.blocks[5].attn.qkv.parameters():
-            values.mul_(1.5)
+def misloaded(monkeypatch, spoil, precision='bf16'):
+    """Let `spoil` have the network of every engine of one precision before it is prepared."""
+    load, load_model = Engine.load, engine_module.load_model
+
+    def spoiling(*args):
+        encoder, heads, report = load_model(*args)
+        with torch.inference_mode():
+            spoil(encoder)
+        return encoder, heads, report
+
+    def loading(config):
+        with pytest.MonkeyPatch.context() as patch:
+            if config.precision == precision:
+                patch.setattr(engine_module, 'load_model', spoiling)
+            return load(config)
+    monkeypatch.setattr(selftest_parity.Engine, 'load', loading)
 
 
 def test_one_path_with_other_weights_fails_loudly(quick, monkeypatch, tmp_path, capsys):
-    sabotaged(monkeypatch, wrong_weights)
+    misloaded(monkeypatch, lambda encoder: encoder.blocks[5].attn.qkv.weight.mul_(1.5))
     out = tmp_path / 'selftest.json'
     assert run('--json', str(out)) == 1
     told = json.loads(out.read_text())
@@ -186,10 +199,9 @@ def test_under_the_random_weights_a_wrong_rotation_is_far_beyond_the_limit(tmp_p
     model = Model('tiny', '2.1', 4, 64, weights_of(RANDOM, tmp_path))
     reference = make_reference(model)
 
-    def turned(engine):
-        for key, (cos, sin) in engine._session._encoder._positions.kept.items():
-            engine._session._encoder._positions.kept[key] = (cos, -sin.roll(1, 0))
-    sabotaged(monkeypatch, turned, 'fp32')
+    def turned(encoder):
+        encoder._positions.version = '2.0'      # the other order of the angles
+    misloaded(monkeypatch, turned, 'fp32')
     outcome = try_path(model, Path('fp32'), 'cpu', reference)
     found = {c.name: c.value for c in outcome.checks}
     assert found['features'] > 2 * LIMITS['bf16']
