@@ -41,7 +41,8 @@ ALL = ('compile', 'engine')
 def drive():
     """What the detector says on the CPU."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selftest_detector, 'FRAMES', 22)
+        patch.setattr(selftest_detector, 'RATE_HZ', 4.0)
+        patch.setattr(selftest_detector, 'FRAMES', 11)      # of which 8 make the first clip
         return selftest_detector.assessments('cpu', 'fp32')
 
 
@@ -60,7 +61,7 @@ def reference():
 
 
 def run(*words):
-    return cli.main(['selftest', '--device', 'cpu', '--no-compile', *words])
+    return cli.main(['selftest', '--device', 'cpu', *words])
 
 
 def test_a_sound_machine_passes_and_the_file_tells_all(quick, tmp_path, capsys):
@@ -80,7 +81,7 @@ def test_a_sound_machine_passes_and_the_file_tells_all(quick, tmp_path, capsys):
     assert 'heads' in told['paths'][0]['checks']
     assert told['operators']['bf16']['ran']['aten.addmm.default'] > 10
     assert 'fp16' in told['left_out']
-    assert told['command'] == 'vjepa-ros selftest --device cpu --no-compile'
+    assert told['command'] == 'vjepa-ros selftest --device cpu'
     assert os.uname().nodename not in text and str(tmp_path) not in text
     assert 'SELF-TEST PASSED' in capsys.readouterr().out
 
@@ -230,8 +231,11 @@ def test_paths_are_what_the_device_and_the_engine_offer(monkeypatch):
     assert [(p.precision, p.compile) for p in paths] == [
         *((p, 'off') for p in ('fp32', 'fp16', 'bf16', 'fp8')), ('bf16', 'on'), ('fp8', 'on')]
     assert left_out.keys() == {'int8', 'onnx'}
-    paths, left_out = find_paths('cuda:0', False, offered=ALL)
+    paths, left_out = find_paths('cuda:0', 'off', offered=ALL)
     assert {p.compile for p in paths} == {'off'} and 'compile' in left_out
+    paths, left_out = find_paths('cpu', offered=ALL)
+    assert {p.compile for p in paths} == {'off'} and '--compile on' in left_out['compile']
+    assert 'on' in {p.compile for p in find_paths('cpu', 'on', offered=ALL)[0]}
     paths, left_out = find_paths('cpu', offered=())
     assert all(not p.compile and not p.engine for p in paths) and 'onnx' in left_out
     monkeypatch.setattr(selftest_paths, 'find_spec', lambda name: object())
@@ -242,7 +246,7 @@ def test_compiling_is_left_out_where_it_cannot_work(monkeypatch):
     from vjepa_ros.tools import selftest_paths
     monkeypatch.setattr(selftest_paths.shutil, 'which', lambda name: None)
     assert 'compiler' in selftest_paths.compile_problem('cuda:0')
-    assert 'compile' in find_paths('cpu', offered=ALL)[1]
+    assert 'compiler' in find_paths('cpu', 'on', offered=ALL)[1]['compile']
     monkeypatch.setattr(selftest_paths.shutil, 'which', lambda name: name)
     monkeypatch.setattr(selftest_paths, 'find_spec', lambda name: None)
     assert 'Triton' in selftest_paths.compile_problem('cuda:0')
@@ -300,7 +304,7 @@ def test_a_silent_fallback_of_mps_is_a_problem(monkeypatch):
 # -- image to assessment ----------------------------------------------------------------------
 
 def test_other_assessments_fail(monkeypatch, drive):
-    assert drive
+    assert len(drive) == 4
     bad = [replace(a, collision_probability=1.0 - a.collision_probability) for a in drive]
     said = {('cpu', 'fp32'): drive, ('cuda:0', 'auto'): bad, ('cuda:1', 'auto'): drive[:-1]}
     monkeypatch.setattr(selftest_detector, 'assessments', lambda *key: said[key])
@@ -318,7 +322,7 @@ def test_a_device_that_is_not_there_is_no_success(capsys):
 def test_every_path_of_a_gpu():
     if not torch.cuda.is_available():
         pytest.skip('PyTorch finds no CUDA device here')
-    assert selftest.run('cuda', compiled=False)['problems'] == []
+    assert selftest.run('cuda', compiled='off')['problems'] == []
 
 
 def test_compare_looks_at_what_the_engine_gives(reference):
