@@ -223,7 +223,8 @@ def test_words_that_mean_nothing_are_refused(words, capsys):
 # -- several configurations -------------------------------------------------------------------
 
 def test_rows_run_alone_and_one_that_fails_leaves_the_others(tmp_path, monkeypatch, capsys):
-    rows = {'good': ' '.join([*WORDS, '--iterations', '1', '--encode-only']),
+    rows = {'good': ' '.join([*WORDS, '--cpu-threads', '1', '--iterations', '1',
+                              '--encode-only']),
             'bad': '--device cpu --num-frames 3'}
     monkeypatch.setitem(benchmark_suite.SUITES, 'cpu', rows)
     stale = tmp_path / 'cpu_bad.json'

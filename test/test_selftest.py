@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from vjepa_ros.runtime import engine as engine_module
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.outputs import Output
@@ -35,15 +37,22 @@ RANDOM = Model('tiny', '2.1', 4, 32)
 ALL = ('compile', 'engine')
 
 
+@pytest.fixture(scope='module')
+def drive():
+    """What the detector says on the CPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selftest_detector, 'RATE_HZ', 4.0)
+        patch.setattr(selftest_detector, 'FRAMES', 11)      # of which 8 make the first clip
+        return selftest_detector.assessments('cpu', 'fp32')
+
+
 @pytest.fixture
-def quick(monkeypatch):
+def quick(monkeypatch, drive):
     """A self-test of small clips."""
     monkeypatch.setattr(selftest, 'USUAL', (TRAINED, RANDOM))
     monkeypatch.setattr(selftest_parity, 'SPEED_S', 0.01)
-    monkeypatch.setattr(selftest_detector, 'FRAMES', 22)
     # A second drive with the same device would say nothing.
-    wanted = selftest_detector.assessments('cpu', 'fp32')
-    monkeypatch.setattr(selftest_detector, 'assessments', lambda *more: wanted)
+    monkeypatch.setattr(selftest_detector, 'assessments', lambda *more: drive)
 
 
 @pytest.fixture(scope='module')
@@ -52,7 +61,7 @@ def reference():
 
 
 def run(*words):
-    return cli.main(['selftest', '--device', 'cpu', '--no-compile', *words])
+    return cli.main(['selftest', '--device', 'cpu', *words])
 
 
 def test_a_sound_machine_passes_and_the_file_tells_all(quick, tmp_path, capsys):
@@ -72,7 +81,7 @@ def test_a_sound_machine_passes_and_the_file_tells_all(quick, tmp_path, capsys):
     assert 'heads' in told['paths'][0]['checks']
     assert told['operators']['bf16']['ran']['aten.addmm.default'] > 10
     assert 'fp16' in told['left_out']
-    assert told['command'] == 'vjepa-ros selftest --device cpu --no-compile'
+    assert told['command'] == 'vjepa-ros selftest --device cpu'
     assert os.uname().nodename not in text and str(tmp_path) not in text
     assert 'SELF-TEST PASSED' in capsys.readouterr().out
 
@@ -89,14 +98,26 @@ def sabotaged(monkeypatch, spoil, precision='bf16'):
     monkeypatch.setattr(selftest_parity.Engine, 'load', spoiling)
 
 
-def wrong_weights(engine):
-    with torch.inference_mode():
-        for values in engine._session._encoder.blocks[5].attn.qkv.parameters():
-            values.mul_(1.5)
+def misloaded(monkeypatch, spoil, precision='bf16'):
+    """Let `spoil` have the network of every engine of one precision before it is prepared."""
+    load, load_model = Engine.load, engine_module.load_model
+
+    def spoiling(*args):
+        encoder, heads, report = load_model(*args)
+        with torch.inference_mode():
+            spoil(encoder)
+        return encoder, heads, report
+
+    def loading(config):
+        with pytest.MonkeyPatch.context() as patch:
+            if config.precision == precision:
+                patch.setattr(engine_module, 'load_model', spoiling)
+            return load(config)
+    monkeypatch.setattr(selftest_parity.Engine, 'load', loading)
 
 
 def test_one_path_with_other_weights_fails_loudly(quick, monkeypatch, tmp_path, capsys):
-    sabotaged(monkeypatch, wrong_weights)
+    misloaded(monkeypatch, lambda encoder: encoder.blocks[5].attn.qkv.weight.mul_(1.5))
     out = tmp_path / 'selftest.json'
     assert run('--json', str(out)) == 1
     told = json.loads(out.read_text())
@@ -179,10 +200,9 @@ def test_under_the_random_weights_a_wrong_rotation_is_far_beyond_the_limit(tmp_p
     model = Model('tiny', '2.1', 4, 64, weights_of(RANDOM, tmp_path))
     reference = make_reference(model)
 
-    def turned(engine):
-        for key, (cos, sin) in engine._session._encoder._positions.kept.items():
-            engine._session._encoder._positions.kept[key] = (cos, -sin.roll(1, 0))
-    sabotaged(monkeypatch, turned, 'fp32')
+    def turned(encoder):
+        encoder._positions.version = '2.0'      # the other order of the angles
+    misloaded(monkeypatch, turned, 'fp32')
     outcome = try_path(model, Path('fp32'), 'cpu', reference)
     found = {c.name: c.value for c in outcome.checks}
     assert found['features'] > 2 * LIMITS['bf16']
@@ -211,8 +231,11 @@ def test_paths_are_what_the_device_and_the_engine_offer(monkeypatch):
     assert [(p.precision, p.compile) for p in paths] == [
         *((p, 'off') for p in ('fp32', 'fp16', 'bf16', 'fp8')), ('bf16', 'on'), ('fp8', 'on')]
     assert left_out.keys() == {'int8', 'onnx'}
-    paths, left_out = find_paths('cuda:0', False, offered=ALL)
+    paths, left_out = find_paths('cuda:0', 'off', offered=ALL)
     assert {p.compile for p in paths} == {'off'} and 'compile' in left_out
+    paths, left_out = find_paths('cpu', offered=ALL)
+    assert {p.compile for p in paths} == {'off'} and '--compile on' in left_out['compile']
+    assert 'on' in {p.compile for p in find_paths('cpu', 'on', offered=ALL)[0]}
     paths, left_out = find_paths('cpu', offered=())
     assert all(not p.compile and not p.engine for p in paths) and 'onnx' in left_out
     monkeypatch.setattr(selftest_paths, 'find_spec', lambda name: object())
@@ -223,7 +246,7 @@ def test_compiling_is_left_out_where_it_cannot_work(monkeypatch):
     from vjepa_ros.tools import selftest_paths
     monkeypatch.setattr(selftest_paths.shutil, 'which', lambda name: None)
     assert 'compiler' in selftest_paths.compile_problem('cuda:0')
-    assert 'compile' in find_paths('cpu', offered=ALL)[1]
+    assert 'compiler' in find_paths('cpu', 'on', offered=ALL)[1]['compile']
     monkeypatch.setattr(selftest_paths.shutil, 'which', lambda name: name)
     monkeypatch.setattr(selftest_paths, 'find_spec', lambda name: None)
     assert 'Triton' in selftest_paths.compile_problem('cuda:0')
@@ -280,17 +303,14 @@ def test_a_silent_fallback_of_mps_is_a_problem(monkeypatch):
 
 # -- image to assessment ----------------------------------------------------------------------
 
-def test_other_assessments_fail(monkeypatch):
-    from dataclasses import replace
-    monkeypatch.setattr(selftest_detector, 'FRAMES', 24)
-    good = selftest_detector.assessments('cpu', 'fp32')
-    assert good
-    bad = [replace(a, collision_probability=1.0 - a.collision_probability) for a in good]
-    said = {('cpu', 'fp32'): good, ('cuda:0', 'auto'): bad, ('cuda:1', 'auto'): good[:-1]}
+def test_other_assessments_fail(monkeypatch, drive):
+    assert len(drive) == 4
+    bad = [replace(a, collision_probability=1.0 - a.collision_probability) for a in drive]
+    said = {('cpu', 'fp32'): drive, ('cuda:0', 'auto'): bad, ('cuda:1', 'auto'): drive[:-1]}
     monkeypatch.setattr(selftest_detector, 'assessments', lambda *key: said[key])
     assert not selftest_detector.compare_detectors('cuda:0').ok
     assert 'gives' in selftest_detector.compare_detectors('cuda:1').problem
-    said['cuda:0', 'auto'] = good
+    said['cuda:0', 'auto'] = drive
     assert selftest_detector.compare_detectors('cuda:0').ok
 
 
@@ -302,7 +322,7 @@ def test_a_device_that_is_not_there_is_no_success(capsys):
 def test_every_path_of_a_gpu():
     if not torch.cuda.is_available():
         pytest.skip('PyTorch finds no CUDA device here')
-    assert selftest.run('cuda', compiled=False)['problems'] == []
+    assert selftest.run('cuda', compiled='off')['problems'] == []
 
 
 def test_compare_looks_at_what_the_engine_gives(reference):

@@ -95,8 +95,10 @@ class EndToEnd:
         total = 1e3 * (time.perf_counter() - start)
         if timings is None:
             raise RuntimeError('no assessment came of a frame, though the clip is full')
-        return {'end_to_end': total, 'beyond_encode': total - timings.get('encode', math.nan),
-                **{f'stage:{name}': value for name, value in timings.items()}}
+        found = {'end_to_end': total}
+        if 'encode' in timings:
+            found['beyond_encode'] = total - timings['encode']
+        return {**found, **{f'stage:{name}': value for name, value in timings.items()}}
 
     def close(self) -> None:
         """Release the model."""

@@ -157,7 +157,8 @@ def _result(case: Case, engine: Any, samples: Mapping[str, Mapping[str, list[flo
     if 'end_to_end' in samples:
         times = samples['end_to_end']
         result['end_to_end_ms'] = statistics(times['end_to_end'])
-        result['beyond_encode_ms'] = statistics(times['beyond_encode'])
+        if 'beyond_encode' in times:
+            result['beyond_encode_ms'] = statistics(times['beyond_encode'])
         result['stages_ms'] = {name.removeprefix('stage:'): statistics(values)['median']
                                for name, values in times.items() if name.startswith('stage:')}
     result['throughput_clips_per_s'] = {

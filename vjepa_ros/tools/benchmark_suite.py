@@ -10,11 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,11 +44,10 @@ SUITES: dict[str, dict[str, str]] = {
         'large_graph': f'{LARGE} {GPU} --compile off {ALL} --iterations 300 --saved-weights',
         'large_cached': f'{LARGE} {GPU} --compile on --encode-only --iterations 50 '
                         '--saved-weights',
-        'large_cameras4': f'{LARGE} {GPU} --compile on --cameras 4 --baseline floor',
-        'large_fp8': f'{LARGE} --device cuda --precision fp8 --seconds 4 --compile on '
-                     '--baseline floor',
-        'giant': f'{GIANT} {GPU} --compile on --baseline floor',
-        'tiny': f'{GPU} --source 1280x720 --compile off --baseline floor'},
+        'large_cameras4': f'{LARGE} {GPU} --cameras 4 --baseline floor',
+        'large_fp8': f'{LARGE} --device cuda --precision fp8 --seconds 4 --baseline floor',
+        'giant': f'{GIANT} {GPU} --baseline floor',
+        'tiny': f'{GPU} --source 1280x720 --baseline floor'},
     'cpu': {
         'tiny': '--device cpu --seconds 15 --iterations 80 --baseline floor --baseline hf',
         'tiny_fp32': '--device cpu --precision fp32 --seconds 10 --iterations 60 '
@@ -143,14 +144,30 @@ def run_row(words: Sequence[str], file: Path, kept: Path) -> str:
                'TRITON_CACHE_DIR': str(kept / 'triton')}
     command = [sys.executable, '-m', 'vjepa_ros', 'benchmark', *words, '--json', str(file)]
     limit = ROW_LIMIT_S['cuda' if 'cuda' in words else 'other']
-    try:
-        done = subprocess.run(command, env=environ, capture_output=True, text=True,
-                              timeout=limit)
-    except subprocess.TimeoutExpired:
-        return f'not finished after {limit:.0f} s'
-    if done.returncode == 0:
-        return ''
-    return '\n'.join((done.stdout + done.stderr).strip().splitlines()[-12:])
+    # A file, not a pipe: what compiles in the background may outlive the row and hold a pipe open.
+    with tempfile.TemporaryFile('w+', encoding='utf-8', errors='replace') as said:
+        row = subprocess.Popen(command, env=environ, stdout=said, stderr=said,
+                               start_new_session=True)
+        try:
+            code = row.wait(limit)
+        except subprocess.TimeoutExpired:
+            return f'not finished after {limit:.0f} s'
+        finally:
+            _end(row)
+        if code == 0:
+            return ''
+        said.seek(0)
+        return '\n'.join(said.read().strip().splitlines()[-12:])
+
+
+def _end(row: subprocess.Popen[bytes]) -> None:
+    """End a row and everything that it started."""
+    if hasattr(os, 'killpg'):
+        with suppress(ProcessLookupError, PermissionError):     # all gone already
+            os.killpg(row.pid, signal.SIGKILL)
+    else:
+        row.kill()
+    row.wait()
 
 
 def _short(result: Mapping[str, Any]) -> str:

@@ -97,7 +97,8 @@ def _whole(names: Sequence[str], runs: Results) -> str:
         rows.append([
             f'`{name}`', 'x'.join(map(str, run['configuration']['source'])),
             _ms(whole['median']), f'{_ms(whole["p95"])} / {_ms(whole["p99"])}',
-            _ms(run['encode_call_ms']['median']), _ms(run['beyond_encode_ms']['median']),
+            _ms(run['encode_call_ms']['median']),
+            _ms(run.get('beyond_encode_ms', {}).get('median')),
             ', '.join(f'{stage} {_ms(ms)}' for stage, ms in stages.items())])
     if not rows:
         return f'{NOT}\n'

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Results = Mapping[str, Mapping[str, Any]]
+FP8 = 'ViT-L in fp8: encode'
 LARGE = ('h200_large_compile', 'h200_large_graph')
 
 
@@ -26,7 +27,7 @@ class Goal:
     reach, better
         The goal, and what would be better still; None: none was set.
     unit
-        ' ms', ' s', ' Hz' or ' x'.
+        ' ms', ' s', ' Hz', ' x' or ' %'.
     more
         Whether more is better.
     """
@@ -60,6 +61,18 @@ def ready(result: Mapping[str, Any]) -> float:
     return result['start']['ready_s']
 
 
+def error_of(size: str, precision: str) -> Callable[[Mapping[str, Any]], float]:
+    """Reader of the largest error [%] in a file of the self-test."""
+    def read(result: Mapping[str, Any]) -> float:
+        errors = [100 * path['checks']['features']['error'] for path in result['paths']
+                  if path['model'].startswith(f'{size} ')
+                  and path['path'].split(',')[0] == precision]
+        if not errors:
+            raise KeyError(precision)
+        return max(errors)
+    return read
+
+
 GOALS = (
     Goal('ViT-L, 16 frames of 256 px, bf16: encode', LARGE, median('encode_ms'), 3.6, 3.2),
     Goal('the same over its floor', LARGE, ratio('floor'), 1.27, None, ' x'),
@@ -70,7 +83,9 @@ GOALS = (
          13.5, 12.0),
     Goal('ViT-g, 16 frames of 256 px: encode over its floor', ('h200_giant',), ratio('floor'),
          1.35, 1.25, ' x'),
-    Goal('ViT-L in fp8: encode', ('h200_large_fp8',), median('encode_ms'), float('nan'), 2.6),
+    Goal(FP8, ('h200_large_fp8',), median('encode_ms'), float('nan'), 2.6),
+    Goal('ViT-L in fp8: relative error', ('selftest_h200',), error_of('large', 'fp8'), 3.0, None,
+         ' %'),
     Goal('720p host image to assessment, beyond encode, ViT-L', LARGE,
          median('beyond_encode_ms'), 2.0, 1.0),
     Goal('node over DDS, 720p image stamp to assessment received, beyond the session',
@@ -117,13 +132,13 @@ def standings(results: Results, goals: Sequence[Goal] = GOALS) -> list[Standing]
     """How all goals stand."""
     found = []
     for goal in goals:
-        if goal.what.startswith('ViT-L in fp8'):
+        if goal.what == FP8:
             goal = _against_bf16(goal, results)
         values = {}
         for row in goal.rows:
             try:
                 values[row] = goal.read(results[row])
-            except KeyError:    # no such file, or it does not have this figure
+            except (KeyError, TypeError):   # no such file, or it does not have this figure
                 continue
         if not values:
             found.append(Standing(goal, None))

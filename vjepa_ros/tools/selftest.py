@@ -36,7 +36,7 @@ from vjepa_ros.tools.selftest_paths import FULL, USUAL, find_paths
 from vjepa_ros.tools.selftest_weights import weights_of
 
 
-def run(device: str = 'auto', full: bool = False, compiled: bool = True,
+def run(device: str = 'auto', full: bool = False, compiled: str = 'auto',
         advance: Any = lambda text, done, total: None) -> dict[str, Any]:
     """Test a device; the result is ready for JSON, its `ok` says whether all is right.
 
@@ -132,8 +132,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument('--full', action='store_true',
                         help='also sizes up to huge, with random weights: some minutes, and '
                         'about 8 GB of memory')
-    parser.add_argument('--no-compile', action='store_true',
-                        help='leave out torch.compile, which takes a minute or more')
+    parser.add_argument('--compile', choices=('auto', 'on', 'off'), default='auto',
+                        help='whether to test torch.compile, which takes a minute or more; auto '
+                        'tests it on CUDA (default: auto)')
     parser.add_argument('--json', type=FilePath, metavar='FILE', help='write all figures')
     args = parser.parse_args(argv)
     console = Console()
@@ -143,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with Progress(*columns, console=console, transient=True) as progress:
             task = progress.add_task('')
-            result = run(args.device, args.full, not args.no_compile, lambda text, done, total:
+            result = run(args.device, args.full, args.compile, lambda text, done, total:
                          progress.update(task, description=text, completed=done, total=total))
     except DeviceError as error:
         console.print(f'SELF-TEST NOT DONE: {error}', style='bold red', highlight=False,

@@ -63,7 +63,7 @@ class Path:
             precision=self.precision, require_device=True, **optional)
 
 
-def find_paths(device: str, compiled: bool = True, offered: Sequence[str] | None = None
+def find_paths(device: str, compiled: str = 'auto', offered: Sequence[str] | None = None
                ) -> tuple[list[Path], dict[str, str]]:
     """Paths to test on a device, and why others are left out.
 
@@ -72,7 +72,8 @@ def find_paths(device: str, compiled: bool = True, offered: Sequence[str] | None
     device
         Name for `EngineConfig`.
     compiled
-        Whether to test ``torch.compile``, which may take minutes.
+        Whether to test ``torch.compile``, which may take minutes: 'on', 'off', or 'auto' for
+        where an engine may choose it by itself, which is on CUDA.
     offered
         Names of the fields of `EngineConfig`; those of this version when omitted.
     """
@@ -90,8 +91,13 @@ def find_paths(device: str, compiled: bool = True, offered: Sequence[str] | None
     paths = [Path(precision, off) for precision in precisions]
     if not off:
         left_out['compile'] = 'the engine of this version does not compile'
-    elif not compiled or (why := compile_problem(device)):
-        left_out['compile'] = why if compiled else 'left out with --no-compile'
+    elif compiled == 'off':
+        left_out['compile'] = 'is left out with --compile off'
+    elif compiled == 'auto' and not device.startswith('cuda'):
+        left_out['compile'] = 'runs on this device only where it is asked for; test it with ' \
+                              '--compile on'
+    elif why := compile_problem(device):
+        left_out['compile'] = why
     else:
         paths += [Path(precision, 'on') for precision in _compiled(device, precisions)]
     if 'engine' not in known:
