@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from vjepa_ros.clip.view import ViewGeometry
+from vjepa_ros.perception.belief import RULE
 from vjepa_ros.perception.collision import UNKNOWN, Optics, contact_probability, find_threats
 from vjepa_ros.perception.fusion import (
     CourseField,
@@ -53,7 +54,8 @@ def geometric(rate: float = 0.0, confidence: float = 1.0, sigma: float = 0.02) -
 
 def learned(rate: float = 0.0, confidence: float = 1.0, sigma: float = 0.02, *,
             course: float = 0.9, contact_s: float = math.inf, surely: float = 1.0,
-            clearance_m: float = math.inf, mode: str = 'squash') -> LearnedField:
+            clearance_m: float = math.inf, mode: str = 'squash',
+            shown: bool = True) -> LearnedField:
     """Heads that see the same patch coming nearer, contact at a time, and a wall ahead."""
     view = ViewGeometry(mode, SIZE, 192)
     maps = {name: np.full((12, 12), value, np.float32) for name, value in (
@@ -63,7 +65,8 @@ def learned(rate: float = 0.0, confidence: float = 1.0, sigma: float = 0.02, *,
     maps['course'][5:7, 5:7] = course
     until = surely * (contact_s <= EDGES)
     return LearnedField(**maps, contact=Distribution(EDGES, until), view=view,
-                        clearance=Distribution(EDGES, 1.0 * (clearance_m <= EDGES)))
+                        clearance=Distribution(EDGES, 1.0 * (clearance_m <= EDGES)),
+                        shown=shown)
 
 
 def judged(geometry: LoomingField | None, heads: LearnedField | None, method: str = 'fused',
@@ -206,7 +209,7 @@ def test_heads_fill_in_where_geometry_knows_nothing():
 
 
 def test_geometry_fills_in_where_the_heads_know_nothing():
-    both = judged(geometric(0.5), learned(2.0, confidence=0.0, contact_s=0.2))
+    both = judged(geometric(0.5), learned(2.0, confidence=0.0, contact_s=0.2, shown=False))
     assert both.threat.course_rate == pytest.approx(0.5, rel=0.02)
     assert both.probability == pytest.approx(contact_probability(0.5, 2.0), abs=0.05)
     assert not both.disagrees
@@ -214,10 +217,27 @@ def test_geometry_fills_in_where_the_heads_know_nothing():
 
 @pytest.mark.parametrize('method', ['learned', 'fused'])
 def test_unknown_to_all_is_unknown(method):
-    both = judged(geometric(confidence=0.0), learned(confidence=0.0, contact_s=0.2), method)
+    both = judged(geometric(confidence=0.0),
+                  learned(confidence=0.0, contact_s=0.2, shown=False), method)
     for value in (both.threat.course_rate, both.threat.obstacle_score, both.probability):
         assert math.isnan(value)
     assert not both.disagrees
+
+
+@pytest.mark.parametrize('method', ['learned', 'fused'])
+@pytest.mark.parametrize(('surely', 'shown', 'told'), [
+    (0.9, True, True), (0.51, True, True),
+    (0.45, True, False), (0.0, True, False),     # that nothing comes is never told blindly
+    (0.9, False, False)])                        # a covered lens
+def test_where_no_patch_is_known_only_a_likely_contact_of_a_clip_that_showed_something_is_told(
+        method, surely, shown, told):
+    blind = learned(confidence=0.0, contact_s=0.5, surely=surely, shown=shown)
+    both = judged(geometric(confidence=0.0), blind, method)
+    assert math.isnan(both.threat.course_rate) and math.isnan(both.believed)
+    if told:
+        assert both.probability == pytest.approx(surely)
+    else:
+        assert math.isnan(both.probability)
 
 
 # -- disagreement ---------------------------------------------------------------------------------
@@ -277,7 +297,8 @@ def test_an_alarm_of_both_is_believed(rate):
 
 
 def test_geometry_raises_an_alarm_where_the_heads_are_in_doubt():
-    both = judged(geometric(1.0), learned(0.0, contact_s=0.8, surely=0.45))
+    both = judged(geometric(1.0), learned(0.0, contact_s=0.8, surely=0.55))
+    assert 0.55 < RULE.believed             # not by the heads alone
     assert 1 / SETTINGS.warning_ttc < both.believed <= 1.0
     assert both.threat.course_rate >= both.believed
     assert math.isfinite(both.threat.bearing)
@@ -295,7 +316,8 @@ def test_agreement_is_not_called_disagreement_when_nothing_comes_nearer():
     quiet = judged(geometric(), learned())
     assert not quiet.disagrees
     assert quiet.threat.course_rate == 0.0
-    assert quiet.probability == pytest.approx(1 / (1 + math.exp(5 + 0.7 * 2)), rel=0.01)
+    odds = 5 + RULE.geometry_weight * RULE.most_geometric
+    assert quiet.probability == pytest.approx(1 / (1 + math.exp(odds)), rel=0.01)
 
 
 # -- the clip head --------------------------------------------------------------------------------
@@ -357,9 +379,9 @@ def test_geometry_weighs_less_where_it_knows_little():
 
 
 def test_one_that_knows_speaks_alone():
-    assert probable(0.7, UNKNOWN, known(0.5), clearance_m=0.3) == pytest.approx(0.5)
+    assert probable(0.4, UNKNOWN, known(0.5), clearance_m=0.3) == pytest.approx(0.5)
     assert probable(0.7, known(0.1), UNKNOWN) == 0.7
-    assert math.isnan(probable(0.7, UNKNOWN, UNKNOWN))
+    assert math.isnan(probable(0.4, UNKNOWN, UNKNOWN))
 
 
 @pytest.mark.parametrize(('clearance_m', 'changes', 'near'), [

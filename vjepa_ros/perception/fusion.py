@@ -38,7 +38,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from vjepa_ros.perception.belief import believed_rate, collision_probability
+from vjepa_ros.perception.belief import RULE, Rule, believed_rate, collision_probability
 from vjepa_ros.perception.collision import (
     UNKNOWN,
     Optics,
@@ -56,7 +56,6 @@ SURE = 0.5                    # confidence from which a source can disagree
 APART_SIGMA = 3.0             # combined standard errors between cells that disagree
 APART_AREA, APART_CELLS = 0.1, 6
 APART_TIME = 2.0              # factor between times to contact that disagree
-ON_COURSE = (0.3, 0.6)        # learned probability from which a cell counts, and counts whole
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,8 @@ class Judgement:
 
 
 def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tuple[int, int],
-          gray_size: tuple[int, int], optics: Optics, settings: Settings) -> Judgement:
+          gray_size: tuple[int, int], optics: Optics, settings: Settings,
+          rule: Rule = RULE) -> Judgement:
     """Judge one clip by ``settings.looming_method``, as far as there are heads that hold.
 
     Parameters
@@ -117,11 +117,13 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
         Intrinsics of the source image.
     settings
         Live settings.
+    rule
+        Numbers of the rule.
     """
     if learned is None or settings.looming_method == 'geometric':
         threat = find_threats(geometric, size, optics, settings)
         return Judgement('geometric', geometric, threat)
-    heads = on_cells(learned, geometric, size, gray_size)
+    heads = on_cells(learned, geometric, size, gray_size, rule)
     by_heads = _with_clip(_threat(heads, size, optics, settings), learned, heads, size, optics,
                           settings)
     if settings.looming_method == 'learned' or geometric is None:
@@ -137,18 +139,18 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
             threat = _with_clip(threat, learned, heads, size, optics, settings)
         disagrees = (fields_disagree(geometry, heads, settings)
                      or times_disagree(by_geometry, by_heads, settings))
-    believed = believed_rate((threat, by_geometry, by_heads), learned, settings)
+    believed = believed_rate((threat, by_geometry, by_heads), learned, settings, rule)
     if not math.isnan(believed) and not threat.course_rate >= believed:
         # What is believed of one alone is never told later than the level says.
         threat = _like(threat, next(t for t in (by_geometry, by_heads)
                                     if t.course_rate >= believed), believed)
     return Judgement(settings.looming_method, field, threat,
-                     collision_probability(learned, by_heads, by_geometry, settings), disagrees,
-                     believed)
+                     collision_probability(learned, by_heads, by_geometry, settings, rule),
+                     disagrees, believed)
 
 
 def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
-             gray_size: tuple[int, int]) -> CourseField:
+             gray_size: tuple[int, int], rule: Rule = RULE) -> CourseField:
     """What the heads say, on the cells of a geometric field or of a grid of the same kind.
 
     Each cell takes the patch that its centre lies in; outside the view it is unknown.
@@ -163,7 +165,7 @@ def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, 
     inside = ((place >= 0) & (place < (cols, rows))).all(axis=-1)
     x, y = np.clip(place[..., 0], 0, cols - 1), np.clip(place[..., 1], 0, rows - 1)
     f32 = np.float32
-    low, high = ON_COURSE
+    low, high = rule.on_course
     course = np.clip((learned.course - low) / (high - low), 0.0, 1.0).astype(f32)
     return CourseField(
         np.where(inside, learned.rate[y, x], f32(np.nan)),
