@@ -251,15 +251,16 @@ def test_plain_patches_are_known_where_most_of_the_picture_shows_structure(rows,
     whole = (made.confidence > 0.9).mean()
     assert whole == pytest.approx(known, abs=0.1)
     assert np.array_equal(np.isfinite(made.moving), made.confidence > 0.9)
-    assert made.shown == (rows < 192)
+    assert made.sees == made.saw == (rows < 192)
 
 
 def test_a_clip_has_shown_something_when_one_of_its_frames_did():
     plain = np.full((8, 64, 64, 3), 40, np.uint8)
-    assert not field(heads(0.0, 0.001), picture=plain).shown
+    never = field(heads(0.0, 0.001), picture=plain)
+    assert not never.sees and not never.saw
     plain[2] = texture((64, 64))
     made = field(heads(0.0, 0.001), picture=plain)
-    assert made.shown
+    assert made.saw and not made.sees
     assert (made.confidence == 0).all()           # the newest frame shows nothing
 
 
@@ -269,7 +270,7 @@ def test_the_edge_of_a_letterbox_is_no_structure(size):
     view = View('letterbox', size, 192)
     covered = view.apply(np.full((size[1], size[0], 3), 12, np.uint8))
     made = learned_field(replace_maps(heads(0.0, 0.001), 12), even(0.1), view, covered[None])
-    assert not made.shown and (made.confidence == 0).all()
+    assert not made.saw and (made.confidence == 0).all()
 
 
 def replace_maps(what: HeadArrays, side: int) -> HeadArrays:

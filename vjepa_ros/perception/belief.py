@@ -14,7 +14,7 @@ from vjepa_ros.perception.learned import LearnedField
 from vjepa_ros.perception.settings import Settings
 
 MOST_LOG_ODDS = 5.0           # no source is surer than 0.9933
-LIKELY = 0.5                  # hazard that is told even where no patch is known
+LIKELY = 0.5                  # hazard that is told even when the newest frame shows nothing
 STEP = 1.05                   # factor between times that are tried
 
 
@@ -64,24 +64,24 @@ def believed_rate(threats: tuple[Threat, Threat, Threat], learned: LearnedField,
     rule
         Numbers of the rule.
     """
-    _, by_geometry, by_heads = threats
+    _, by_geometry, _ = threats
     rate = max((t.course_rate for t in threats if not math.isnan(t.course_rate)),
                default=math.nan)
     # Within CAUTION, which needs no belief, by enough to outlast the smoothing.
     least = 1.0 / (settings.caution_ttc ** rule.cautious
                    * settings.warning_ttc ** (1.0 - rule.cautious))
-    while rate > least and (contact_within(1.0 / rate, learned, by_heads, by_geometry, rule)
-                            < rule.believed):
+    while rate > least and contact_within(1.0 / rate, learned, by_geometry,
+                                          rule) < rule.believed:
         rate = max(least, rate / STEP)
     return rate
 
 
-def contact_within(time_s: float, learned: LearnedField, by_heads: Threat,
-                   by_geometry: Threat, rule: Rule = RULE) -> float:
+def contact_within(time_s: float, learned: LearnedField, by_geometry: Threat,
+                   rule: Rule = RULE) -> float:
     """Point 4 of the rule, 0..1; NaN when neither knows."""
     geometric = contact_probability(by_geometry.course_rate, time_s)
     hazard = learned.hazard(time_s)
-    if math.isnan(by_heads.course_rate) and not (learned.shown and hazard >= LIKELY):
+    if not (learned.sees or (learned.saw and hazard >= LIKELY)):
         return geometric
     odds = _log_odds(hazard, MOST_LOG_ODDS)
     if not math.isnan(geometric):
@@ -90,12 +90,12 @@ def contact_within(time_s: float, learned: LearnedField, by_heads: Threat,
     return 1.0 / (1.0 + math.exp(-odds))
 
 
-def collision_probability(learned: LearnedField, by_heads: Threat, by_geometry: Threat,
-                          settings: Settings, rule: Rule = RULE) -> float:
+def collision_probability(learned: LearnedField, by_geometry: Threat, settings: Settings,
+                          rule: Rule = RULE) -> float:
     """Point 7 of the rule; NaN when neither knows."""
     horizon = settings.collision_horizon
-    moving = contact_within(horizon, learned, by_heads, by_geometry, rule)
-    if math.isnan(by_heads.course_rate):
+    moving = contact_within(horizon, learned, by_geometry, rule)
+    if not learned.sees:
         return moving
     return max(moving, learned.clearance.below(settings.approach_speed * horizon))
 

@@ -145,8 +145,8 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
         threat = _like(threat, next(t for t in (by_geometry, by_heads)
                                     if t.course_rate >= believed), believed)
     return Judgement(settings.looming_method, field, threat,
-                     collision_probability(learned, by_heads, by_geometry, settings, rule),
-                     disagrees, believed)
+                     collision_probability(learned, by_geometry, settings, rule), disagrees,
+                     believed)
 
 
 def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],

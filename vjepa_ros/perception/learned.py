@@ -206,8 +206,8 @@ class LearnedField:
         Distribution of the free way ahead of the robot, whether anything moves or not [m].
     view
         Where the patches lie in the source image.
-    shown
-        Whether any frame of the clip showed structure at all.
+    sees, saw
+        Whether the newest frame of the clip shows structure at all; whether any frame does.
     """
 
     rate: np.ndarray
@@ -218,7 +218,8 @@ class LearnedField:
     contact: Distribution
     clearance: Distribution
     view: ViewGeometry
-    shown: bool = True
+    sees: bool = True
+    saw: bool = True
 
     def hazard(self, time_s: float) -> float:
         """Probability of contact within a time [s]."""
@@ -249,19 +250,20 @@ def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
     rate = heads.expansion / interval
     sigma = math.sqrt(2.0) * heads.scale / interval   # of a Laplace distribution
     valid = view.patch_valid()
+    inside = valid > 0.5
     showing = shows(clip[-1], valid)
-    # Told from the newest frame first: the others are looked at where it shows nothing.
-    shown = any(shows(frame, valid)[valid > 0.5].mean() >= HARDLY_SHOWN for frame in clip[::-1])
-    mostly = showing[valid > 0.5].mean() >= MOSTLY_SHOWN
-    seen = (valid > 0.5) & (showing | mostly)
+    part = showing[inside].mean()
+    sees = bool(part >= HARDLY_SHOWN)
+    saw = sees or any(shows(frame, valid)[inside].mean() >= HARDLY_SHOWN for frame in clip[-2::-1])
+    seen = inside & (showing | (part >= MOSTLY_SHOWN))
     doubt = DOUBT_S[0] + DOUBT_S[1] * np.abs(rate)
     confidence = np.where(seen, 1.0 / (1.0 + (sigma / doubt) ** 2), 0.0)
-    rate = np.where(valid > 0.5, rate, np.nan)
+    rate = np.where(inside, rate, np.nan)
     return LearnedField(
         rate.astype(np.float32), sigma.astype(np.float32), confidence.astype(np.float32),
         np.where(seen, heads.moving, np.nan).astype(np.float32), heads.course,
         Distribution.of(CONTACT_EDGES, heads.contact, interval),
-        Distribution.of(CLEARANCE_EDGES, heads.clearance), view, shown)
+        Distribution.of(CLEARANCE_EDGES, heads.clearance), view, sees, saw)
 
 
 def shows(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
