@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import cv2
@@ -400,6 +402,18 @@ def test_the_worst_clips_are_shown_first():
     assert [(p.index, p.failure) for p in shown] == [
         (0, 'false alarm'), (1, 'false alarm'), (2, 'missed'), (3, 'missed')]
     assert 'contact in 0.5 s' in shown[2].caption
+
+
+def test_nothing_of_an_evaluation_needs_ros():
+    code = ('import sys\n'
+            'for name in ("rclpy", "std_msgs", "sensor_msgs", "rosbag2_py"):\n'
+            '    sys.modules[name] = None\n'
+            'from vjepa_ros.tools import evaluate, fusion_study\n'
+            'from vjepa_ros.tools.evaluate_run import open_source\n'
+            'open_source("synthetic").close()\n')
+    done = subprocess.run([sys.executable, '-c', code], cwd=Path(__file__).parents[1],
+                          capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
 
 
 # -- goals ----------------------------------------------------------------------------------------

@@ -13,15 +13,15 @@ import numpy as np
 from vjepa_ros.evaluation.clips import HORIZONS_S, ClipOutcome, ClipTruth, clip_figures
 from vjepa_ros.perception.assessment import Level, Quality
 from vjepa_ros.perception.assessor import Assessor
-from vjepa_ros.perception.belief import Rule
-from vjepa_ros.perception.collision import UNKNOWN
+from vjepa_ros.perception.belief import Rule, contact_within
+from vjepa_ros.perception.collision import UNKNOWN, find_threats
 from vjepa_ros.perception.fusion import judge
 from vjepa_ros.perception.learned import learned_field
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import Track
 from vjepa_ros.tools.evaluate_film import films, shown, truth_of
 from vjepa_ros.tools.evaluate_run import CAMERA, Setup
-from vjepa_ros.tools.evaluate_world import MIDDLE, encoded, world_of
+from vjepa_ros.tools.evaluate_world import encoded, world_of
 
 LEAST_P = 0.0067        # of the logarithmic loss: no source is surer, see MOST_LOG_ODDS
 FAR = 1.5               # times to contact of more than so many thresholds are no danger
@@ -58,13 +58,12 @@ def judged_part(setup: Setup, seed: int, count: int, device: str,
         sample = shown(film, track)
         heads = learned_field(output.heads, sample, track.view, track.clip(sample))
         gray = track.ring.newest('gray').shape
-        seen = (track.looming(), heads, film.size, (gray[1], gray[0]), track.optics())
+        field, optics = track.looming(), track.optics()
+        by_geometry = find_threats(field, film.size, optics, settings)
         for row, rule in zip(rows, rules, strict=True):
-            found = [judge(*seen, replace(settings, collision_horizon=h), rule)
-                     for h in HORIZONS_S]
-            middle = found[MIDDLE]
-            row.append((*(f.probability for f in found), middle.threat.course_rate,
-                        middle.believed))
+            found = judge(field, heads, film.size, (gray[1], gray[0]), optics, settings, rule)
+            row.append((*(contact_within(h, heads, by_geometry, rule) for h in HORIZONS_S),
+                        found.threat.course_rate, found.believed))
     tables = [np.array(row, float) for row in rows]
     return truth, [Said(t[:, :-2], t[:, -2], t[:, -1]) for t in tables]
 
