@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from vjepa_ros.sources import SourceError, SourceFrame
 from vjepa_ros.tools import (
     evaluate,
     evaluate_baselines,
+    evaluate_jobs,
     evaluate_pictures,
     evaluate_run,
     evaluate_world,
@@ -323,6 +325,18 @@ def test_processes_give_what_one_gives(recordings, tmp_path):
     for name in ('variance', 'brightness'):
         assert (found[0]['baselines'][name]['collision_auc']
                 == found[1]['baselines'][name]['collision_auc'])
+
+
+def ending(setup: Setup) -> None:
+    """A task that takes its process with it."""
+    os._exit(1)
+
+
+def test_a_process_that_dies_is_told_with_a_remedy():
+    setup = setup_of()
+    with evaluate_jobs.Workers(2, evaluate_jobs.recipe_of(setup), setup) as workers, \
+            pytest.raises(OSError, match=r'one of 2 processes.*--jobs'):
+        workers.run([(ending,)], lambda made: None)
 
 
 # -- rendered clips -------------------------------------------------------------------------------

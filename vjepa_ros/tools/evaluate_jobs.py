@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
 from types import TracebackType
@@ -85,6 +86,11 @@ class Workers:
             called with the setup before the arguments. They are begun in this order.
         done
             Called after each task with what it gave.
+
+        Raises
+        ------
+        OSError
+            When a process ends before its work is done.
         """
         if self._pool is None:
             out = []
@@ -92,9 +98,13 @@ class Workers:
                 out.append(function(self._here, *arguments))
                 done(out[-1])
             return out
-        futures: list[Future] = [self._pool.submit(_work, *task) for task in tasks]
-        for future in as_completed(futures):
-            done(future.result())
+        try:
+            futures: list[Future] = [self._pool.submit(_work, *task) for task in tasks]
+            for future in as_completed(futures):
+                done(future.result())
+        except BrokenProcessPool as error:
+            raise OSError(f'one of {self.count} processes ended before its work was done, '
+                          'perhaps for want of memory; try fewer with --jobs') from error
         return [future.result() for future in futures]
 
 
