@@ -105,6 +105,7 @@ def study(args: argparse.Namespace, console: Console, command: str) -> dict[str,
     return {'command': command, 'date': f'{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}',
             'machine': f'{hardware()["logical_cores"]} cores of {hardware()["cpu"]}, {on}, '
                        f'PyTorch {versions()["torch"]}', 'clips': args.clips, 'first_seed': first,
+            'weights_sha256': engine.report.sha256,
             'contacts_within_3_s': int((truth.contact_time <= 3).sum()),
             'rule': asdict(RULE), 'rows': rows}
 
@@ -124,9 +125,11 @@ def grids(found: dict[str, Any]) -> list[Grid]:
 
 def document(found: dict[str, Any]) -> str:
     """All tables as Markdown."""
-    parts = [f'`{found["command"]}`: {found["clips"]} clips from seed {found["first_seed"]} on, '
+    parts = ['# What the numbers decide that join heads and geometry\n',
+             f'`{found["command"]}`: {found["clips"]} clips from seed {found["first_seed"]} on, '
              f'{found["contacts_within_3_s"]} with a contact within 3 s; {found["date"]}, '
-             f'{found["machine"]}.\n', f'{LEGEND}\n']
+             f'{found["machine"]}; weights {found["weights_sha256"][:12] or "random"}.\n',
+             __doc__.split('\n\n', 1)[1], f'{LEGEND}\n', '![all of it](fusion.png)\n']
     return '\n'.join(parts + [f'### {grid.title}\n\n{markdown(grid)}' for grid in grids(found)])
 
 
