@@ -21,7 +21,7 @@ def figures(shared_data, tmp_path_factory):
     torch.set_num_threads(1)
     try:
         assert evaluate.main([*(str(shared_data / name) for name in RECORDINGS),
-                              '--baseline-size', 'none', '--json', str(path)]) == 0
+                              '--baseline-size', 'none', '--jobs', '1', '--json', str(path)]) == 0
     finally:
         torch.set_num_threads(threads)
     return json.loads(path.read_text(encoding='utf-8'))

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import cv2
@@ -14,34 +17,41 @@ import pytest
 from bundles import constant_heads, meta, save_constant_bundle
 
 from vjepa_ros.clip.preprocess import View
-from vjepa_ros.evaluation.clips import ClipOutcome, ClipTruth
+from vjepa_ros.evaluation.clips import ClipOutcome, ClipTruth, clip_figures, joined
 from vjepa_ros.evaluation.sequence import Outcome, Truth
-from vjepa_ros.model.bundle import save_bundle
+from vjepa_ros.model.bundle import load_model, save_bundle
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.perception.config import TrackConfig
 from vjepa_ros.perception.learned import Rhythm
 from vjepa_ros.perception.settings import Settings
+from vjepa_ros.runtime.device import choose_device
 from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.session import EncoderSession
 from vjepa_ros.sources import SourceError, SourceFrame
 from vjepa_ros.tools import (
     evaluate,
     evaluate_baselines,
+    evaluate_jobs,
     evaluate_pictures,
     evaluate_run,
     evaluate_world,
 )
+from vjepa_ros.tools.evaluate_film import Film, films, truth_of
 from vjepa_ros.tools.evaluate_goals import goal_grid
 from vjepa_ros.tools.evaluate_input import read_items
 from vjepa_ros.tools.evaluate_run import Played, Setup
-from vjepa_ros.tools.evaluate_world import Film
 from vjepa_ros.tools.motion_study import token_variance
+from vjepa_ros.training import judge
+from vjepa_ros.training.network import Batch, Network
 from vjepa_ros.training.seeds import TRAINING_SEEDS
+from vjepa_ros.training.targets import clip_targets
+from vjepa_ros.world.clips import ClipWorld
 
 RATE = 10.0
 SEVEN = {'collision_auc', 'average_precision', 'ttc_median_relative_error', 'looming_mae_per_s',
          'looming_when_still_per_s', 'false_alarms_per_minute', 'frames'}
-GEOMETRY = ('--method', 'geometric', '--baseline-size', 'none')
+GEOMETRY = ('--method', 'geometric', '--baseline-size', 'none', '--jobs', '1')
 
 
 def texture(seed: int = 0) -> np.ndarray:
@@ -98,10 +108,6 @@ def report(recordings, tmp_path_factory) -> dict:
 
 def setup_of(*methods: str, engine: Engine | None = None, **track) -> Setup:
     return Setup(methods or ('geometric',), Settings(), TrackConfig(**track), engine)
-
-
-def ignore() -> None:
-    """A tick that nobody watches."""
 
 
 # -- what is named on the command line ------------------------------------------------------------
@@ -233,9 +239,9 @@ def engine(tmp_path_factory):
 def test_methods_are_assessed_side_by_side_without_touching_each_other(recordings, engine):
     item = read_items([str(recordings / 'closing')])[0]
     shape = {'num_frames': 4, 'image_size': 64}
-    alone = evaluate_run.play(item, setup_of('geometric', **shape), ignore)
+    alone = evaluate_run.play(setup_of('geometric', **shape), item)
     three = evaluate_run.play(
-        item, setup_of('geometric', 'learned', 'fused', engine=engine, **shape), ignore)
+        setup_of('geometric', 'learned', 'fused', engine=engine, **shape), item)
     for column in ('score', 'time_to_contact', 'looming_rate', 'level', 'scored'):
         np.testing.assert_allclose(getattr(three.outcomes['geometric'], column),
                                    getattr(alone.outcomes['geometric'], column), rtol=1e-4)
@@ -268,7 +274,7 @@ def test_a_gap_in_time_leaves_frames_unassessed_until_a_clip_is_full(tmp_path):
     late = [re.sub(r',(\d+\.\d+),', lambda m: f',{float(m[1]) + 5:.3f},', row)
             for row in rows[26:]]
     (folder / 'labels.csv').write_text('\n'.join(rows[:26] + late) + '\n')
-    played = evaluate_run.play(read_items([str(folder)])[0], setup_of(), ignore)
+    played = evaluate_run.play(setup_of(), read_items([str(folder)])[0])
     scored = played.outcomes['geometric'].scored
     assert not scored[:17].any() and scored[17:25].all()
     assert not scored[25:42].any() and scored[42:].all()
@@ -287,19 +293,50 @@ def test_frames_for_the_variance_are_labelled_and_have_a_clip_behind_them():
 
 def test_the_variance_score_is_that_of_the_last_sixteen_frames(recordings):
     item = read_items([str(recordings / 'closing')])[0]
-    setup = setup_of()
-    frames = [f.rgb for f in evaluate_run.frames_of(item, setup)]
-    played = Played(item, Truth(np.arange(len(frames)) / RATE, np.zeros(len(frames)),
-                                np.full(len(frames), math.nan)), {})
+    frames = [f.rgb for f in evaluate_run.frames_of(item, setup_of())]
     score = evaluate_baselines.VarianceScore('tiny', 'cpu')
-    outcome = score.score(played, setup, [15, 30], ignore)
+    found = score.of_recording(item, setup_of(), [15, 30])
     view = View('crop', (160, 120), 256)
     clip = np.stack([view.apply(f) for f in frames[15:31]])
-    expected = token_variance(score._session.encode([clip])[0])
+    encoder = Encoder(find_variant('tiny'))
+    encoder.init_random(evaluate_baselines.SEED)
+    session = EncoderSession(encoder, choose_device('cpu'), 16, 256)
+    expected = token_variance(session.encode([clip])[0])
+    session.close()
     score.close()
-    assert outcome.scored.nonzero()[0].tolist() == [15, 30]
-    assert outcome.score[30] == pytest.approx(expected, rel=1e-5)
-    assert not outcome.is_probability
+    assert list(found) == [15, 30]
+    assert found[30] == pytest.approx(expected, rel=1e-5)
+
+
+def test_processes_give_what_one_gives(recordings, tmp_path):
+    """Two recordings in two processes, with the slow baseline in them, too."""
+    words = [str(recordings / 'closing'), str(recordings / 'still'), '--method', 'geometric',
+             '--baseline-size', 'tiny', '--baseline-frames', '2', '--device', 'cpu']
+    found = []
+    for jobs in ('1', '2'):
+        path = tmp_path / f'{jobs}.json'
+        assert evaluate.main([*words, '--jobs', jobs, '--json', str(path)]) == 0
+        found.append(json.loads(path.read_text()))
+    assert [f['configuration']['processes'] for f in found] == [1, 2]
+    for name, figures in found[0]['sequences'].items():
+        for key, value in figures.items():      # rounding differs with the number of threads
+            assert found[1]['sequences'][name][key] == pytest.approx(value, rel=1e-5), key
+    assert found[0]['baselines']['variance']['frames_scored'] == 2
+    for name in ('variance', 'brightness'):
+        assert (found[0]['baselines'][name]['collision_auc']
+                == found[1]['baselines'][name]['collision_auc'])
+
+
+def ending(setup: Setup) -> None:
+    """A task that takes its process with it."""
+    os._exit(1)
+
+
+def test_a_process_that_dies_is_told_with_a_remedy():
+    setup = setup_of()
+    with evaluate_jobs.Workers(2, evaluate_jobs.recipe_of(setup), setup) as workers, \
+            pytest.raises(OSError, match=r'one of 2 processes.*--jobs'):
+        workers.run([(ending,)], lambda made: None)
 
 
 # -- rendered clips -------------------------------------------------------------------------------
@@ -325,9 +362,11 @@ def test_a_rendered_clip_fills_the_frame_memory_as_it_was_made(hold, interval):
 
 def test_rendered_clips_are_judged_by_every_method_and_come_from_seeds_of_their_own(engine):
     setup = setup_of('geometric', 'learned', 'fused', engine=engine, num_frames=4, image_size=64)
-    seen = []
-    run = evaluate_world.evaluate(3, setup, 'cpu', lambda: seen.append(1))
-    assert len(seen) == len(run.newest) == run.figures['clips'] == 3
+    function, *task = evaluate_world.tasks(3, 'cpu', 2)[0]
+    part = function(setup, *task)
+    run = evaluate_world.gathered([part])
+    assert len(run.newest) == run.figures['clips'] == 3
+    assert list(part.films) == [0, 2]
     assert run.figures['first_seed'] >= TRAINING_SEEDS
     assert run.truth.looming.shape == (3, 4, 4)
     assert run.outcomes['learned'].hazard.shape == (3, 5)
@@ -340,6 +379,31 @@ def test_rendered_clips_are_judged_by_every_method_and_come_from_seeds_of_their_
     assert run.figures['heads_held'] == 1.0
     shown = cv2.imdecode(np.frombuffer(run.newest[0], np.uint8), cv2.IMREAD_COLOR)
     assert min(shown.shape[:2]) == 64
+    # Baselines: no probabilities, and the slow one only of the clips that it saw.
+    bright = run.figures['methods']['brightness']
+    assert bright['clips'] == 3 and bright['expected_calibration_error'] is None
+    both = evaluate_world.with_scores(run, 'variance', {2: 0.7, 0: 0.5})
+    assert both.figures['methods']['variance']['clips'] == 2
+    assert list(both.figures['methods']) == ['variance', *run.figures['methods']]
+
+
+def test_the_heads_alone_have_the_figures_that_training_gives_them():
+    """On the same clips, with the bundled weights: the two paths may not differ."""
+    config = EngineConfig(device='cpu', precision='fp32')
+    encoder, heads, report = load_model('tiny', weights=config.weights)
+    clips = ClipWorld(device='cpu').clips(77, 12)
+    answers = judge.answer(Network(encoder, heads), [Batch(clips.frames, clip_targets(clips))])
+    expected = judge.figures(answers, report.heads.meta.calibration)
+    engine = Engine.load(config)
+    rendered = list(films(clips))
+    outputs = evaluate_world.encoded(rendered, setup_of('fused', engine=engine))
+    engine.close()
+    said = joined([evaluate_world.heads_outcome(output.heads, film.interval_s)
+                   for film, output in zip(rendered, outputs, strict=True)])
+    found = clip_figures(truth_of(clips), said)
+    assert found['collision_auc']['3'] is not None and found['moving_auc'] is not None
+    for key, value in found.items():
+        assert value == pytest.approx(expected[key], rel=1e-3, abs=1e-4), key
 
 
 def test_the_worst_clips_are_shown_first():
@@ -352,6 +416,18 @@ def test_the_worst_clips_are_shown_first():
     assert [(p.index, p.failure) for p in shown] == [
         (0, 'false alarm'), (1, 'false alarm'), (2, 'missed'), (3, 'missed')]
     assert 'contact in 0.5 s' in shown[2].caption
+
+
+def test_nothing_of_an_evaluation_needs_ros():
+    code = ('import sys\n'
+            'for name in ("rclpy", "std_msgs", "sensor_msgs", "rosbag2_py"):\n'
+            '    sys.modules[name] = None\n'
+            'from vjepa_ros.tools import evaluate, fusion_study\n'
+            'from vjepa_ros.tools.evaluate_run import open_source\n'
+            'open_source("synthetic").close()\n')
+    done = subprocess.run([sys.executable, '-c', code], cwd=Path(__file__).parents[1],
+                          capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
 
 
 # -- goals ----------------------------------------------------------------------------------------
@@ -450,6 +526,7 @@ def _shuffled(pair):
     (['--world', '-3'], r'--world is -3'),
     (['nowhere.mp4', *GEOMETRY], r"'nowhere.mp4' does not exist"),
     (['x', '--baseline-frames', '0'], r'--baseline-frames is 0'),
+    (['x', '--jobs', '-1'], r'--jobs is -1'),
     (['x', '--document', 'nowhere.md'], r"'nowhere.md' is not a file"),
     (['synthetic', '--method', 'learned', '--weights', 'nowhere.safetensors'],
      r'nowhere\.safetensors'),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from vjepa_ros.clip.view import ViewGeometry
+from vjepa_ros.perception.belief import RULE
 from vjepa_ros.perception.collision import UNKNOWN, Optics, contact_probability, find_threats
 from vjepa_ros.perception.fusion import (
     CourseField,
@@ -53,7 +54,8 @@ def geometric(rate: float = 0.0, confidence: float = 1.0, sigma: float = 0.02) -
 
 def learned(rate: float = 0.0, confidence: float = 1.0, sigma: float = 0.02, *,
             course: float = 0.9, contact_s: float = math.inf, surely: float = 1.0,
-            clearance_m: float = math.inf, mode: str = 'squash') -> LearnedField:
+            clearance_m: float = math.inf, mode: str = 'squash',
+            sees: bool = True, saw: bool = True) -> LearnedField:
     """Heads that see the same patch coming nearer, contact at a time, and a wall ahead."""
     view = ViewGeometry(mode, SIZE, 192)
     maps = {name: np.full((12, 12), value, np.float32) for name, value in (
@@ -63,7 +65,8 @@ def learned(rate: float = 0.0, confidence: float = 1.0, sigma: float = 0.02, *,
     maps['course'][5:7, 5:7] = course
     until = surely * (contact_s <= EDGES)
     return LearnedField(**maps, contact=Distribution(EDGES, until), view=view,
-                        clearance=Distribution(EDGES, 1.0 * (clearance_m <= EDGES)))
+                        clearance=Distribution(EDGES, 1.0 * (clearance_m <= EDGES)),
+                        sees=sees, saw=saw)
 
 
 def judged(geometry: LoomingField | None, heads: LearnedField | None, method: str = 'fused',
@@ -206,7 +209,8 @@ def test_heads_fill_in_where_geometry_knows_nothing():
 
 
 def test_geometry_fills_in_where_the_heads_know_nothing():
-    both = judged(geometric(0.5), learned(2.0, confidence=0.0, contact_s=0.2))
+    both = judged(geometric(0.5), learned(2.0, confidence=0.0, contact_s=0.2,
+                                          sees=False, saw=False))
     assert both.threat.course_rate == pytest.approx(0.5, rel=0.02)
     assert both.probability == pytest.approx(contact_probability(0.5, 2.0), abs=0.05)
     assert not both.disagrees
@@ -214,10 +218,34 @@ def test_geometry_fills_in_where_the_heads_know_nothing():
 
 @pytest.mark.parametrize('method', ['learned', 'fused'])
 def test_unknown_to_all_is_unknown(method):
-    both = judged(geometric(confidence=0.0), learned(confidence=0.0, contact_s=0.2), method)
+    both = judged(geometric(confidence=0.0),
+                  learned(confidence=0.0, contact_s=0.2, sees=False, saw=False), method)
     for value in (both.threat.course_rate, both.threat.obstacle_score, both.probability):
         assert math.isnan(value)
     assert not both.disagrees
+
+
+@pytest.mark.parametrize('method', ['learned', 'fused'])
+@pytest.mark.parametrize(('sees', 'saw', 'surely', 'told'), [
+    (True, True, 0.9, True), (True, True, 0.2, True),    # no patch is sure, but there is a picture
+    (False, True, 0.9, True), (False, True, 0.51, True),
+    (False, True, 0.45, False),                  # that nothing comes is never told blindly
+    (False, False, 0.9, False)])                 # a covered lens
+def test_where_no_patch_is_known_the_clip_head_says_what_it_can(method, sees, saw, surely, told):
+    blind = learned(confidence=0.0, contact_s=0.5, surely=surely, clearance_m=0.1, sees=sees,
+                    saw=saw)
+    both = judged(geometric(confidence=0.0), blind, method, approach_speed=0.0)
+    assert math.isnan(both.threat.course_rate) and math.isnan(both.believed)
+    if told:
+        assert both.probability == pytest.approx(surely)
+    else:
+        assert math.isnan(both.probability)
+
+
+def test_a_frame_that_shows_nothing_tells_of_no_free_way_and_of_no_blocked_one():
+    for clearance_m in (0.1, math.inf):
+        blind = learned(confidence=0.0, clearance_m=clearance_m, sees=False)
+        assert math.isnan(judged(geometric(confidence=0.0), blind).probability)
 
 
 # -- disagreement ---------------------------------------------------------------------------------
@@ -277,7 +305,8 @@ def test_an_alarm_of_both_is_believed(rate):
 
 
 def test_geometry_raises_an_alarm_where_the_heads_are_in_doubt():
-    both = judged(geometric(1.0), learned(0.0, contact_s=0.8, surely=0.45))
+    both = judged(geometric(1.0), learned(0.0, contact_s=0.8, surely=0.55))
+    assert RULE.believed > 0.55             # not by the heads alone
     assert 1 / SETTINGS.warning_ttc < both.believed <= 1.0
     assert both.threat.course_rate >= both.believed
     assert math.isfinite(both.threat.bearing)
@@ -295,7 +324,8 @@ def test_agreement_is_not_called_disagreement_when_nothing_comes_nearer():
     quiet = judged(geometric(), learned())
     assert not quiet.disagrees
     assert quiet.threat.course_rate == 0.0
-    assert quiet.probability == pytest.approx(1 / (1 + math.exp(5 + 0.7 * 2)), rel=0.01)
+    odds = 5 + RULE.geometry_weight * RULE.most_geometric
+    assert quiet.probability == pytest.approx(1 / (1 + math.exp(odds)), rel=0.01)
 
 
 # -- the clip head --------------------------------------------------------------------------------
@@ -328,16 +358,16 @@ def known(rate: float, fraction: float = 1.0):
     return replace(UNKNOWN, course_rate=rate, known_fraction=fraction)
 
 
-def probable(hazard: float, by_heads, by_geometry, clearance_m: float = math.inf,
-             **changes) -> float:
+def probable(hazard: float, by_geometry, clearance_m: float = math.inf, *,
+             sees: bool = True, **changes) -> float:
     """The probability where the heads give this hazard and free way ahead."""
-    heads = learned(contact_s=0.0, surely=hazard, clearance_m=clearance_m)
-    return collision_probability(heads, by_heads, by_geometry, replace(SETTINGS, **changes))
+    heads = learned(contact_s=0.0, surely=hazard, clearance_m=clearance_m, sees=sees, saw=sees)
+    return collision_probability(heads, by_geometry, replace(SETTINGS, **changes))
 
 
 def test_the_probability_grows_with_both():
-    hazards = [probable(h, known(0.1), known(0.3)) for h in (0.0, 0.1, 0.5, 0.9, 1.0)]
-    rates = [probable(0.3, known(0.1), known(r)) for r in (0.0, 0.4, 0.5, 0.6, 3.0)]
+    hazards = [probable(h, known(0.3)) for h in (0.0, 0.1, 0.5, 0.9, 1.0)]
+    rates = [probable(0.3, known(r)) for r in (0.0, 0.4, 0.5, 0.6, 3.0)]
     for values in (hazards, rates):
         assert values == sorted(set(values))
         assert values[0] > 0 and values[-1] < 1
@@ -346,20 +376,20 @@ def test_the_probability_grows_with_both():
 def test_two_equal_probabilities_stay_what_they_are():
     rate = 0.5                       # contact in 2 s, which is the horizon: one half
     assert contact_probability(rate, 2.0) == pytest.approx(0.5)
-    assert probable(0.5, known(0.1), known(rate)) == pytest.approx(0.5)
+    assert probable(0.5, known(rate)) == pytest.approx(0.5)
 
 
 def test_geometry_weighs_less_where_it_knows_little():
-    whole, little, none = (probable(0.1, known(0.1), known(2.0, part))
+    whole, little, none = (probable(0.1, known(2.0, part))
                            for part in (0.5, 0.1, 0.0))
     assert whole > little > none == pytest.approx(0.1)
-    assert whole == probable(0.1, known(0.1), known(2.0, 1.0))
+    assert whole == probable(0.1, known(2.0, 1.0))
 
 
 def test_one_that_knows_speaks_alone():
-    assert probable(0.7, UNKNOWN, known(0.5), clearance_m=0.3) == pytest.approx(0.5)
-    assert probable(0.7, known(0.1), UNKNOWN) == 0.7
-    assert math.isnan(probable(0.7, UNKNOWN, UNKNOWN))
+    assert probable(0.7, known(0.5), 0.3, sees=False) == pytest.approx(0.5)
+    assert probable(0.7, UNKNOWN) == 0.7
+    assert math.isnan(probable(0.7, UNKNOWN, sees=False))
 
 
 @pytest.mark.parametrize(('clearance_m', 'changes', 'near'), [
@@ -367,7 +397,7 @@ def test_one_that_knows_speaks_alone():
     (3.0, {'collision_horizon': 4.0}, True), (1.0, {'approach_speed': 0.0}, False),
     (math.inf, {'approach_speed': 10.0}, False)])
 def test_what_stands_in_the_way_counts_as_if_the_robot_went_on(clearance_m, changes, near):
-    p = probable(0.02, known(0.0), known(0.0), clearance_m, **changes)
+    p = probable(0.02, known(0.0), clearance_m, **changes)
     assert (p > 0.9) == near and (p < 0.1) != near
 
 

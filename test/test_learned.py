@@ -71,7 +71,8 @@ def heads(rate: float = 0.0, sigma: float = 0.01, *, interval_s: float = 0.1,
 def field(what, sample=None, picture=None, mode='squash'):
     view = View(mode, SIZE, 64)
     picture = texture((64, 64)) if picture is None else picture
-    return learned_field(what, sample or even(0.1), view, picture)
+    clip = picture[None] if picture.ndim == 3 else picture
+    return learned_field(what, sample or even(0.1), view, clip)
 
 
 # -- time -----------------------------------------------------------------------------------------
@@ -233,11 +234,49 @@ def test_a_view_without_structure_is_unknown_whatever_the_heads_say():
 def test_a_plain_patch_is_known_through_what_surrounds_it():
     picture = texture((192, 192))
     picture[96:112, 96:112] = 128
-    assert structure(picture, (12, 12))[6, 6] > 5
+    assert structure(picture, np.ones((12, 12)))[6, 6] > 5
     picture[:] = 128
     picture[:, :16] = texture((16, 192))
-    spread = structure(picture, (12, 12))
+    spread = structure(picture, np.ones((12, 12)))
     assert (spread[:, :2] > 5).all() and (spread[:, 2:] == 0).all()
+
+
+@pytest.mark.parametrize(('rows', 'known'), [(0, 1.0), (96, 1.0), (128, 0.5), (192, 0.0)])
+def test_plain_patches_are_known_where_most_of_the_picture_shows_structure(rows, known):
+    """The upper rows of a picture are plain, as sky or a wall is, or a thing before the lens."""
+    picture = texture((192, 192))
+    picture[:rows] = 90
+    view = View('squash', SIZE, 192)
+    made = learned_field(replace_maps(heads(0.0, 0.001), 12), even(0.1), view, picture[None])
+    whole = (made.confidence > 0.9).mean()
+    assert whole == pytest.approx(known, abs=0.1)
+    assert np.array_equal(np.isfinite(made.moving), made.confidence > 0.9)
+    assert made.sees == made.saw == (rows < 192)
+
+
+def test_a_clip_has_shown_something_when_one_of_its_frames_did():
+    plain = np.full((8, 64, 64, 3), 40, np.uint8)
+    never = field(heads(0.0, 0.001), picture=plain)
+    assert not never.sees and not never.saw
+    plain[2] = texture((64, 64))
+    made = field(heads(0.0, 0.001), picture=plain)
+    assert made.saw and not made.sees
+    assert (made.confidence == 0).all()           # the newest frame shows nothing
+
+
+@pytest.mark.parametrize('size', [(160, 120), (400, 120), (120, 400)])
+def test_the_edge_of_a_letterbox_is_no_structure(size):
+    """A covered lens stays one, however few rows of the input it fills."""
+    view = View('letterbox', size, 192)
+    covered = view.apply(np.full((size[1], size[0], 3), 12, np.uint8))
+    made = learned_field(replace_maps(heads(0.0, 0.001), 12), even(0.1), view, covered[None])
+    assert not made.saw and (made.confidence == 0).all()
+
+
+def replace_maps(what: HeadArrays, side: int) -> HeadArrays:
+    """The same outputs on a grid of another size."""
+    return replace(what, **{name: np.full((side, side), getattr(what, name).flat[0])
+                            for name in ('expansion', 'scale', 'moving', 'course')})
 
 
 def test_bars_of_the_letterbox_are_unknown():

@@ -16,11 +16,12 @@ def random(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def stepped(weight, gradient, **options):
+def stepped(weight, gradient, parts=1, **options):
     """A copy of a weight after one step."""
     parameter = nn.Parameter(weight.clone())
     parameter.grad = gradient.clone()
-    Muon([parameter], **{'lr': 0.1, 'momentum': 0.0, **options}).step()
+    Muon([{'params': [parameter], 'parts': [parts]}],
+         **{'lr': 0.1, 'momentum': 0.0, **options}).step()
     return parameter.detach()
 
 
@@ -62,21 +63,46 @@ class TestMuon:
 
     def test_a_fused_projection_is_three(self):
         gradient = random(48, 16) * torch.tensor([1.0, 100.0, 0.01]).repeat_interleave(16)[:, None]
-        fused = stepped(torch.zeros(48, 16), gradient)
+        fused = stepped(torch.zeros(48, 16), gradient, parts=3)
         apart = [stepped(torch.zeros(16, 16), part) for part in gradient.split(16)]
         assert torch.allclose(fused, torch.cat(apart), atol=1e-6)
         for part in fused.split(16):            # as one, the small part would hardly move
             assert torch.linalg.svdvals(part).min() > 0.6 * 0.1 * RMS * 4
 
+    def test_a_matrix_of_that_shape_is_one_unless_it_is_said_to_be_three(self):
+        gradient = random(48, 16)
+        plain = nn.Parameter(torch.zeros(48, 16))
+        plain.grad = gradient.clone()
+        Muon([plain], lr=0.1, momentum=0.0).step()
+        expected = -0.1 * RMS * 48 ** 0.5 * orthogonal(gradient[None])[0]
+        assert torch.allclose(plain, expected, atol=1e-6)
+        assert not torch.allclose(plain, stepped(torch.zeros(48, 16), gradient, parts=3))
+
+    @pytest.mark.parametrize(('parts', 'said'), [
+        ([3, 1], '2 numbers of parts for 1'), ([5], '48 rows cannot be 5'), ([0], 'cannot be 0')])
+    def test_parts_must_fit_their_matrices(self, parts, said):
+        with pytest.raises(ValueError, match=said):
+            Muon([{'params': [nn.Parameter(torch.zeros(48, 16))], 'parts': parts}])
+
+    def test_a_state_that_knows_no_parts_is_taken_up(self):
+        optimizer = Muon([{'params': [nn.Parameter(random(48, 16))], 'parts': [3]}], lr=0.1)
+        old = Muon([nn.Parameter(random(48, 16))], lr=0.02).state_dict()
+        for group in old['param_groups']:
+            del group['parts']
+        optimizer.load_state_dict(old)
+        assert optimizer.param_groups[0]['parts'] == [3]
+        assert optimizer.param_groups[0]['lr'] == 0.02
+
     def test_matrices_of_many_shapes_are_each_changed_as_if_alone(self):
-        shapes = [(16, 32), (32, 16), (16, 32), (48, 16), (16, 16)]
+        shapes = [(16, 32), (32, 16), (16, 32), (48, 16), (16, 16), (48, 16)]
+        parts = [1, 1, 1, 3, 1, 1]
         parameters = [nn.Parameter(random(*s, seed=i)) for i, s in enumerate(shapes)]
         before = [p.detach().clone() for p in parameters]
         for i, p in enumerate(parameters):
             p.grad = random(*p.shape, seed=10 + i)
-        Muon(parameters, 0.1, 0.0).step()
-        for p, old in zip(parameters, before, strict=True):
-            assert torch.allclose(p, stepped(old, p.grad), atol=1e-5)
+        Muon([{'params': parameters, 'parts': parts}], 0.1, 0.0).step()
+        for p, old, count in zip(parameters, before, parts, strict=True):
+            assert torch.allclose(p, stepped(old, p.grad, count), atol=1e-5)
 
     def test_momentum_looks_ahead(self):
         parameter = nn.Parameter(torch.zeros(6, 6))

@@ -70,7 +70,7 @@ def test_help_explains_every_option(capsys):
         tool.main(['--help'])
     assert stop.value.code == 0
     text = capsys.readouterr().out
-    for action in tool.make_parser()._actions:
+    for action in tool.make_parser(tool.__doc__)._actions:
         assert action.option_strings[-1] in text
         assert action.help
     assert 'vjepa-ros train --out' in text

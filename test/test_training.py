@@ -555,6 +555,11 @@ class TestLearning:
             {'encoder'} if objective == 'supervised' else {'encoder', 'predictor'})
         assert {n.split('.', 3)[3] for n in names} == {
             'attn.qkv.weight', 'attn.proj.weight', 'mlp.fc1.weight', 'mlp.fc2.weight'}
+        taken = [(p, parts) for g in state if 'momentum' in g
+                 for p, parts in zip(g['params'], g['parts'], strict=True)]
+        fused = {id(p) for n, p in network.named_parameters() if n.endswith('attn.qkv.weight')}
+        assert [parts for _, parts in taken] == [3 if id(p) in fused else 1 for p, _ in taken]
+        assert {parts for _, parts in taken} == {1, 3}
         assert all('betas' in g for g in make_optimizer(network, make_config()).param_groups)
 
     @pytest.mark.parametrize('objective', ['jepa', 'both'])
@@ -641,12 +646,15 @@ class TestJudging:
         error = torch.distributions.Laplace(0.0, 0.02).sample((count, 1, 1))
         known = torch.ones(count, 1, 1, dtype=torch.bool)
         every = torch.ones(count, dtype=torch.bool)
-        targets = Targets(torch.full((count,), 0.1), error, labels, labels, known, known, known,
-                          contact, every,
-                          (contact[:, None] <= torch.tensor(HORIZONS_S)).float(),
-                          every[:, None].expand(-1, 5), clearance, every,
-                          torch.zeros(count), torch.ones(count), ~every,
-                          error, error, error, error, ~known)
+        targets = Targets(
+            interval_s=torch.full((count,), 0.1), expansion=error, moving=labels, course=labels,
+            expansion_known=known, moving_known=known, course_known=known,
+            contact_s=contact, contact_known=every,
+            hazard=(contact[:, None] <= torch.tensor(HORIZONS_S)).float(),
+            hazard_known=every[:, None].expand(-1, 5),
+            clearance_m=clearance, clearance_known=every,
+            danger=torch.zeros(count), danger_s=torch.ones(count), danger_known=~every,
+            enter_s=error, log_depth=error, flow_x=error, flow_y=error, scene_known=~known)
         outputs = HeadOutputs(torch.zeros(count, 1, 1),
                               torch.full((count, 1, 1), math.log(0.02 / sharpness)),
                               sharpness * patches, sharpness * patches + 1, sharpness * true,

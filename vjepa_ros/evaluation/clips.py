@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,8 @@ class ClipOutcome:
     ----------
     hazard
         (N, 5) probability of contact within each of `HORIZONS_S`.
+    is_probability
+        Whether the hazard is one; else any score that is higher where it is more dangerous.
     time_to_contact
         (N,) [s], inf for none.
     looming, moving
@@ -56,14 +58,21 @@ class ClipOutcome:
     time_to_contact: np.ndarray | None = None
     looming: np.ndarray | None = None
     moving: np.ndarray | None = None
+    is_probability: bool = True
 
 
 def joined(parts: list[Any]) -> Any:
-    """Several truths or outcomes as one; empty fields stay empty."""
-    kind = type(parts[0])
-    return kind(*(None if getattr(parts[0], f.name) is None
-                  else np.concatenate([getattr(p, f.name) for p in parts])
-                  for f in fields(kind)))
+    """Several truths or outcomes as one; what is no array is that of the first."""
+    first = parts[0]
+    return replace(first, **{
+        f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(first)
+        if isinstance(getattr(first, f.name), np.ndarray)})
+
+
+def chosen(whole: Any, picks: np.ndarray) -> Any:
+    """A truth or an outcome of some of its clips, by their numbers or a mask."""
+    return replace(whole, **{f.name: getattr(whole, f.name)[picks] for f in fields(whole)
+                             if isinstance(getattr(whole, f.name), np.ndarray)})
 
 
 def clip_figures(truth: ClipTruth, outcome: ClipOutcome) -> dict[str, Any]:
@@ -90,10 +99,9 @@ def clip_figures(truth: ClipTruth, outcome: ClipOutcome) -> dict[str, Any]:
         'clips': int(truth.contact_time.size),
         'collision_auc': {k: _none(metrics.roc_auc(p, y)) for k, p, y in columns},
         'average_precision': {k: _none(metrics.average_precision(p, y)) for k, p, y in columns},
-        'expected_calibration_error': _none(
-            metrics.expected_calibration_error(hazard, happened)),
+        'expected_calibration_error': _calibration(outcome, hazard, happened),
         'expected_calibration_error_by_horizon': {
-            k: _none(metrics.expected_calibration_error(p, y)) for k, p, y in columns},
+            k: _calibration(outcome, p, y) for k, p, y in columns},
         'hazard_known': float((~np.isnan(hazard[:, 0])).mean()),
         **_looming(truth, outcome.looming),
         'moving_auc': None if outcome.moving is None else _moving(truth.moving, outcome.moving),
@@ -105,6 +113,13 @@ def clip_figures(truth: ClipTruth, outcome: ClipOutcome) -> dict[str, Any]:
 def horizon_key(seconds: float) -> str:
     """Name of a horizon in the figures."""
     return f'{seconds:g}'
+
+
+def _calibration(outcome: ClipOutcome, hazard: np.ndarray,
+                 happened: np.ndarray) -> float | None:
+    if not outcome.is_probability:
+        return None
+    return _none(metrics.expected_calibration_error(hazard, happened))
 
 
 def _looming(truth: ClipTruth, looming: np.ndarray | None) -> dict[str, float | None]:

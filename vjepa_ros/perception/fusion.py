@@ -11,14 +11,17 @@ The rule (`looming.method: fused`), cell by cell and then for the whole view:
    hardly on course are no danger together.
 3. The clip head tells by when contact is as likely as not. Where that is less than half the time
    to contact of the learned field, it counts instead. This is the time to contact.
-4. Probability of contact within a time: the log odds of the calibrated hazard, plus 0.7 times
+4. Probability of contact within a time: the log odds of the calibrated hazard, plus 0.4 times
    those of the geometric probability, which are cut at 2 and count less where geometry
-   knows under half of the region of interest; one alone where only one knows. Factor and cut were
-   fitted on rendered clips that neither training nor the held-out figures use.
+   knows under half of the region of interest; geometry alone where the newest frame shows no
+   structure at all (a covered lens, a white-out, a plain wall that fills the view). Only a hazard
+   of 0.5 or more is told even then, if an earlier frame of the clip showed structure: what comes
+   so near that it fills the view has not gone away, but that nothing comes is never told blindly.
 5. Level: the most urgent of geometry, heads and their combination is believed as far as contact
-   is probable: WARNING and DANGER need a probability of 0.6 that contact comes within their
+   is probable: WARNING and DANGER need a probability of 0.67 that contact comes within their
    time. What is not believed is CAUTION, never CLEAR. So neither geometry nor heads alone
    raise an alarm that the other contradicts surely, and none of them is dropped in silence.
+   Where no cell is known, by whatever source, the level is UNKNOWN, whatever the probability.
 6. Geometry and heads disagree when, both being sure (confidence 0.5), they differ by more than
    three combined sigma and by more than ``thresholds.looming`` on a tenth of what both are sure of
    (six cells at least), or when their times to contact differ by more than a factor of two and
@@ -28,7 +31,8 @@ The rule (`looming.method: fused`), cell by cell and then for the whole view:
    ``approach_speed`` counts where it is larger. It never raises a level: a robot that stands
    before a wall is in no danger.
 
-`learned` takes the heads alone, `geometric` the geometry alone.
+`learned` takes the heads alone, `geometric` the geometry alone. The numbers are those of
+`vjepa_ros.perception.belief.Rule`; `vjepa-ros fusion-study` shows what each of them decides.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from vjepa_ros.perception.belief import believed_rate, collision_probability
+from vjepa_ros.perception.belief import RULE, Rule, believed_rate, collision_probability
 from vjepa_ros.perception.collision import (
     UNKNOWN,
     Optics,
@@ -56,7 +60,6 @@ SURE = 0.5                    # confidence from which a source can disagree
 APART_SIGMA = 3.0             # combined standard errors between cells that disagree
 APART_AREA, APART_CELLS = 0.1, 6
 APART_TIME = 2.0              # factor between times to contact that disagree
-ON_COURSE = (0.3, 0.6)        # learned probability from which a cell counts, and counts whole
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,8 @@ class Judgement:
 
 
 def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tuple[int, int],
-          gray_size: tuple[int, int], optics: Optics, settings: Settings) -> Judgement:
+          gray_size: tuple[int, int], optics: Optics, settings: Settings,
+          rule: Rule = RULE) -> Judgement:
     """Judge one clip by ``settings.looming_method``, as far as there are heads that hold.
 
     Parameters
@@ -117,11 +121,13 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
         Intrinsics of the source image.
     settings
         Live settings.
+    rule
+        Numbers of the rule.
     """
     if learned is None or settings.looming_method == 'geometric':
         threat = find_threats(geometric, size, optics, settings)
         return Judgement('geometric', geometric, threat)
-    heads = on_cells(learned, geometric, size, gray_size)
+    heads = on_cells(learned, geometric, size, gray_size, rule)
     by_heads = _with_clip(_threat(heads, size, optics, settings), learned, heads, size, optics,
                           settings)
     if settings.looming_method == 'learned' or geometric is None:
@@ -137,18 +143,18 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
             threat = _with_clip(threat, learned, heads, size, optics, settings)
         disagrees = (fields_disagree(geometry, heads, settings)
                      or times_disagree(by_geometry, by_heads, settings))
-    believed = believed_rate((threat, by_geometry, by_heads), learned, settings)
+    believed = believed_rate((threat, by_geometry, by_heads), learned, settings, rule)
     if not math.isnan(believed) and not threat.course_rate >= believed:
         # What is believed of one alone is never told later than the level says.
         threat = _like(threat, next(t for t in (by_geometry, by_heads)
                                     if t.course_rate >= believed), believed)
     return Judgement(settings.looming_method, field, threat,
-                     collision_probability(learned, by_heads, by_geometry, settings), disagrees,
+                     collision_probability(learned, by_geometry, settings, rule), disagrees,
                      believed)
 
 
 def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
-             gray_size: tuple[int, int]) -> CourseField:
+             gray_size: tuple[int, int], rule: Rule = RULE) -> CourseField:
     """What the heads say, on the cells of a geometric field or of a grid of the same kind.
 
     Each cell takes the patch that its centre lies in; outside the view it is unknown.
@@ -163,7 +169,7 @@ def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, 
     inside = ((place >= 0) & (place < (cols, rows))).all(axis=-1)
     x, y = np.clip(place[..., 0], 0, cols - 1), np.clip(place[..., 1], 0, rows - 1)
     f32 = np.float32
-    low, high = ON_COURSE
+    low, high = rule.on_course
     course = np.clip((learned.course - low) / (high - low), 0.0, 1.0).astype(f32)
     return CourseField(
         np.where(inside, learned.rate[y, x], f32(np.nan)),

@@ -5,8 +5,9 @@ The heads are told nothing of time: they count in intervals of the clip. Seconds
 stamps of the frames that were really used. A patch is known when
 
 - it shows image (not a bar of the letterbox),
-- it or its neighbours show structure: a covered lens or a white-out is unknown, whatever the
-  heads make of it,
+- it or its neighbours show structure, or most of the picture does: heads look at the whole clip,
+  and on rendered clips they are as right about plain patches among others as about those, while a
+  covered lens or a white-out is unknown, whatever they make of it,
 - its own standard error is small: confidence is 1 / (1 + (sigma / doubt)^2) with
   doubt = 0.0625 /s + 0.3 |rate|, so that at the usual least confidence of 0.2 two standard errors
   of a surface that seems still stay below 0.25 /s, the looming at which caution begins.
@@ -33,6 +34,8 @@ TOLERANCE = 0.05         # part by which an interval may leave the trained range
 DOUBT_S = (0.0625, 0.3)  # standard error 1/s, absolute and relative, at which confidence is half
 GRAIN = 4                # px averaged before structure is looked for: noise is no structure
 LEAST_STRUCTURE = 1.5    # standard deviation in grey levels of what shows something
+MOSTLY_SHOWN = 0.5       # part of the patches with structure that makes the plain ones known, too
+HARDLY_SHOWN = 0.05      # part of the patches with structure below which a frame shows nothing
 NS = 1e9
 
 
@@ -203,6 +206,8 @@ class LearnedField:
         Distribution of the free way ahead of the robot, whether anything moves or not [m].
     view
         Where the patches lie in the source image.
+    sees, saw
+        Whether the newest frame of the clip shows structure at all; whether any frame does.
     """
 
     rate: np.ndarray
@@ -213,6 +218,8 @@ class LearnedField:
     contact: Distribution
     clearance: Distribution
     view: ViewGeometry
+    sees: bool = True
+    saw: bool = True
 
     def hazard(self, time_s: float) -> float:
         """Probability of contact within a time [s]."""
@@ -225,7 +232,7 @@ class LearnedField:
 
 
 def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
-                  newest: np.ndarray) -> LearnedField:
+                  clip: np.ndarray) -> LearnedField:
     """Convert the outputs of the heads for a clip in which they hold.
 
     Parameters
@@ -236,44 +243,59 @@ def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
         The clip, for its stamps.
     view
         Where the patches lie.
-    newest
-        (S, S, 3) uint8, the newest frame of the encoder's input.
+    clip
+        (T, S, S, 3) uint8, the encoder's input, the newest frame last.
     """
     interval = Rhythm.of(sample.stamps_ns).interval_s
     rate = heads.expansion / interval
     sigma = math.sqrt(2.0) * heads.scale / interval   # of a Laplace distribution
-    seen = (view.patch_valid() > 0.5) & (structure(newest, view.grid) >= LEAST_STRUCTURE)
+    valid = view.patch_valid()
+    inside = valid > 0.5
+    showing = shows(clip[-1], valid)
+    part = showing[inside].mean()
+    sees = bool(part >= HARDLY_SHOWN)
+    saw = sees or any(shows(frame, valid)[inside].mean() >= HARDLY_SHOWN for frame in clip[-2::-1])
+    seen = inside & (showing | (part >= MOSTLY_SHOWN))
     doubt = DOUBT_S[0] + DOUBT_S[1] * np.abs(rate)
     confidence = np.where(seen, 1.0 / (1.0 + (sigma / doubt) ** 2), 0.0)
-    shown = np.where(view.patch_valid() > 0.5, rate, np.nan)
+    rate = np.where(inside, rate, np.nan)
     return LearnedField(
-        shown.astype(np.float32), sigma.astype(np.float32), confidence.astype(np.float32),
+        rate.astype(np.float32), sigma.astype(np.float32), confidence.astype(np.float32),
         np.where(seen, heads.moving, np.nan).astype(np.float32), heads.course,
         Distribution.of(CONTACT_EDGES, heads.contact, interval),
-        Distribution.of(CLEARANCE_EDGES, heads.clearance), view)
+        Distribution.of(CLEARANCE_EDGES, heads.clearance), view, sees, saw)
 
 
-def structure(rgb: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
+def shows(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Which patches of a picture show structure, (Hp, Wp) bool; see `structure`."""
+    return structure(rgb, valid) >= LEAST_STRUCTURE
+
+
+def structure(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
     """Standard deviation [grey levels] of every patch with its eight neighbours.
 
     Parameters
     ----------
     rgb
         (H, W, 3) uint8; H and W are multiples of `GRAIN` times the grid.
-    grid
-        (rows, columns) of patches.
+    valid
+        (Hp, Wp) part of each patch that shows image, 0..1. Only whole ones are looked at: the
+        edge of a letterbox is no structure.
 
     Returns
     -------
     numpy.ndarray
         (Hp, Wp) float32.
     """
-    rows, cols = grid
+    rows, cols = valid.shape
     height, width = rgb.shape[:2]
     small = cv2.resize(rgb, (width // GRAIN, height // GRAIN), interpolation=cv2.INTER_AREA)
     gray = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float32)
     gray = gray.reshape(rows, gray.shape[0] // rows, cols, gray.shape[1] // cols)
-    mean, square = gray.mean(axis=(1, 3)), np.square(gray).mean(axis=(1, 3))
-    mean, square = (cv2.blur(part, (3, 3), borderType=cv2.BORDER_REPLICATE)
-                    for part in (mean, square))
+    whole = (valid > 0.999).astype(np.float32)
+    count = cv2.boxFilter(whole, -1, (3, 3), normalize=False, borderType=cv2.BORDER_REPLICATE)
+    mean, square = (
+        cv2.boxFilter(part * whole, -1, (3, 3), normalize=False, borderType=cv2.BORDER_REPLICATE)
+        / np.maximum(count, 1.0)
+        for part in (gray.mean(axis=(1, 3)), np.square(gray).mean(axis=(1, 3))))
     return np.sqrt(np.maximum(square - mean * mean, 0.0))

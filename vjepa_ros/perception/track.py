@@ -230,7 +230,7 @@ class Track:
                  problem: str) -> LearnedField | None:
         if output is None or output.heads is None or problem:
             return None
-        return learned_field(output.heads, sample, self.view, self._clip[-1])
+        return learned_field(output.heads, sample, self.view, self._clip)
 
     def _change(self, sample: Sample, features: np.ndarray, floor: NoiseFloor) -> np.ndarray:
         motion = motion_map(features, floor, self._clip, self.view.patch_valid() > 0.5)

@@ -9,18 +9,24 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from vjepa_ros import __version__
+from vjepa_ros.evaluation.sequence import Outcome
 from vjepa_ros.model.checkpoint import WeightsError
-from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.perception.config import TrackConfig
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
@@ -30,9 +36,11 @@ from vjepa_ros.tools import evaluate_baselines as baselines
 from vjepa_ros.tools import evaluate_document, evaluate_page, evaluate_table, evaluate_world
 from vjepa_ros.tools.evaluate_figures import assemble
 from vjepa_ros.tools.evaluate_input import MARKS, Item, read_items
+from vjepa_ros.tools.evaluate_jobs import Workers, recipe_of, usual_jobs
+from vjepa_ros.tools.evaluate_options import check, make_parser
 from vjepa_ros.tools.evaluate_pictures import Picture, pictures_of, world_failures
 from vjepa_ros.tools.evaluate_run import METHODS, Played, Setup, open_item, play
-from vjepa_ros.tools.evaluate_world import WorldRun
+from vjepa_ros.tools.evaluate_world import WorldPart, WorldRun
 from vjepa_ros.tools.machine import hardware, versions
 from vjepa_ros.tools.report import json_safe
 from vjepa_ros.tools.terminal import log_to
@@ -52,22 +60,30 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
         num_frames=args.num_frames, image_size=args.image_size), engine, args.topic)
     with Progress(TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(),
                   TimeRemainingColumn(), console=console) as progress:
-        played = [play_one(item, setup, progress) for item in items]
-        missing |= add_variance(played, setup, args, progress)
-        world = run_world(args, setup, progress)
-        report = assemble(played, methods[-1], missing, world and world.figures,
+        bar = progress.add_task('recordings', total=frame_count(items, setup),
+                                visible=bool(items))
+        setup = replace(setup, tick=lambda: progress.advance(bar))
+        with Workers(process_count(args, items), recipe_of(setup), setup) as workers:
+            played, parts = play_all(items, args, workers, progress, bar)
+            variance, without = add_variance(played, parts, args, workers, progress)
+            processes = workers.count
+        world = evaluate_world.gathered(parts) if parts else None
+        if world is not None and variance:
+            world = evaluate_world.with_scores(world, 'variance', variance)
+        report = assemble(played, methods[-1], missing | without, world and world.figures,
                           configuration(args, setup, items, command)
-                          | {'minutes': round((time.monotonic() - start) / 60, 1)})
+                          | {'processes': processes,
+                             'minutes': round((time.monotonic() - start) / 60, 1)})
         pictures: dict[str, list[Picture]] = {}
         if world is not None:
             pictures['world'] = world_failures(world, methods[-1])
         if args.html or args.document:
-            bar = progress.add_task('pictures', total=len(played))
+            drawn = progress.add_task('pictures', total=len(played))
             for each in played:
                 name = each.item.name
                 pictures[name] = pictures_of(each, setup, methods[-1],
                                              report['sequences'][name])
-                progress.advance(bar)
+                progress.advance(drawn)
     if engine is not None:
         engine.close()
     evaluate_table.show(report, console)
@@ -75,6 +91,13 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
         console.print(reason, style='dim', markup=False, highlight=False, soft_wrap=True)
     write(args, report, played, pictures, world, console)
     return 0
+
+
+def process_count(args: argparse.Namespace, items: Sequence[Item]) -> int:
+    """Processes as asked for, or one for each core that has something to do."""
+    on_gpu = choose_device(args.device).device.type != 'cpu'
+    return args.jobs or usual_jobs(len(items) + len(evaluate_world.tasks(args.world, '', 0)),
+                                   on_gpu)
 
 
 def load_engine(args: argparse.Namespace) -> tuple[Engine | None, dict[str, str]]:
@@ -103,40 +126,64 @@ def load_engine(args: argparse.Namespace) -> tuple[Engine | None, dict[str, str]
     return None, missing | dict.fromkeys(learning, NO_HEADS)
 
 
-def play_one(item: Item, setup: Setup, progress: Progress) -> Played:
-    """Play one recording under a progress bar."""
-    with open_item(item, setup) as source:
-        bar = progress.add_task(item.name, total=source.frame_count)
-    return play(item, setup, lambda: progress.advance(bar))
+def play_all(items: Sequence[Item], args: argparse.Namespace, workers: Workers,
+             progress: Progress, bar: TaskID) -> tuple[list[Played], list[WorldPart]]:
+    """Play the recordings and let every method judge the rendered clips."""
+    clips = progress.add_task('rendered clips', total=args.world) if args.world else None
+    device = str(choose_device(args.device).device)
+    slow = 0 if args.baseline_size == 'none' else args.baseline_clips
+
+    def done(made: Played | WorldPart) -> None:
+        if isinstance(made, WorldPart):
+            progress.advance(clips, made.truth.contact_time.size)
+        elif workers.count > 1:     # else every frame was told of
+            progress.advance(bar, made.truth.stamps_s.size)
+
+    made = workers.run([*((play, item) for item in items),
+                        *evaluate_world.tasks(args.world, device, slow)], done)
+    return made[:len(items)], made[len(items):]
 
 
-def add_variance(played: Sequence[Played], setup: Setup, args: argparse.Namespace,
-                 progress: Progress) -> dict[str, str]:
-    """Add the variance score where it can be judged; why it is missing, if it is."""
+def add_variance(played: Sequence[Played], world: Sequence[WorldPart], args: argparse.Namespace,
+                 workers: Workers, progress: Progress) -> tuple[dict[int, float], dict[str, str]]:
+    """Add the variance score to the recordings where it can be judged.
+
+    Returns
+    -------
+    tuple of dict
+        Its scores of rendered clips by number, and why it has none of recordings, if so.
+    """
     if args.baseline_size == 'none':
-        return {'variance': NOT_ASKED}
-    picks = {p.item.name: baselines.frames_to_score(p.truth, args.baseline_frames)
-             for p in played if baselines.has_both_labels(p.truth)}
-    total = sum(p.size for p in picks.values())
-    if not total:
-        return {'variance': 'no recording has frames labelled with and without collision and '
-                            f'{baselines.NUM_FRAMES} frames before them'}
-    bar = progress.add_task(f'variance baseline ({args.baseline_size})', total=total)
-    with closing(baselines.VarianceScore(args.baseline_size, args.device)) as score:
-        for each in played:
-            if each.item.name in picks:
-                each.outcomes['variance'] = score.score(
-                    each, setup, picks[each.item.name], lambda: progress.advance(bar))
-    return {}
+        return {}, {'variance': NOT_ASKED}
+    able = [p for p in played if baselines.has_both_labels(p.truth)]
+    picks = [baselines.frames_to_score(p.truth, args.baseline_frames) for p in able]
+    films = sorted({n: film for part in world for n, film in part.films.items()}.items())
+    pieces = [dict(films[i::workers.count]) for i in range(workers.count)]
+    bar = progress.add_task(f'variance baseline ({args.baseline_size})',
+                            total=sum(p.size for p in picks) + len(films))
+    how = (args.baseline_size, args.device)
+    made = workers.run(
+        [*((baselines.recording_variance, p.item, pick.tolist(), *how)
+           for p, pick in zip(able, picks, strict=True)),
+         *((baselines.film_variance, piece, *how) for piece in pieces if piece)],
+        lambda scores: progress.advance(bar, len(scores)))
+    for each, scores in zip(able, made[:len(able)], strict=True):
+        values = np.full(each.truth.stamps_s.size, np.nan)
+        values[list(scores)] = list(scores.values())
+        each.outcomes['variance'] = Outcome(~np.isnan(values), values)
+    missing = {} if any(map(len, made[:len(able)])) else {
+        'variance': 'no recording has frames labelled with and without collision and '
+                    f'{baselines.NUM_FRAMES} frames before them'}
+    return {n: v for scores in made[len(able):] for n, v in scores.items()}, missing
 
 
-def run_world(args: argparse.Namespace, setup: Setup, progress: Progress) -> WorldRun | None:
-    """The rendered clips under a progress bar, None when none were asked for."""
-    if not args.world:
-        return None
-    bar = progress.add_task('world', total=args.world)
-    return evaluate_world.evaluate(args.world, setup, str(choose_device(args.device).device),
-                                   lambda: progress.advance(bar))
+def frame_count(items: Sequence[Item], setup: Setup) -> int | None:
+    """Frames of all recordings, None where one does not know; SourceError for what is none."""
+    counts = []
+    for item in items:
+        with open_item(item, setup) as source:
+            counts.append(source.frame_count)
+    return None if None in counts else sum(counts)
 
 
 def configuration(args: argparse.Namespace, setup: Setup, items: Sequence[Item],
@@ -153,7 +200,8 @@ def configuration(args: argparse.Namespace, setup: Setup, items: Sequence[Item],
     variance = 'none' if args.baseline_size == 'none' else (
         f'{args.baseline_size} encoder with random weights (seed {baselines.SEED}), last '
         f'{baselines.NUM_FRAMES} frames at {baselines.IMAGE_SIZE} px, {baselines.MODE}; at most '
-        f'{args.baseline_frames} labelled frames per recording that has both labels')
+        f'{args.baseline_frames} labelled frames per recording that has both labels, and '
+        f'{min(args.baseline_clips, args.world)} rendered clips with the frames they have')
     return {
         'method': setup.methods[-1], 'methods': list(setup.methods), 'version': __version__,
         'date': datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
@@ -194,45 +242,9 @@ def write(args: argparse.Namespace, report: dict[str, Any], played: Sequence[Pla
             console.print(f'wrote {path}', highlight=False, soft_wrap=True)
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Options of the command."""
-    marks = '\n'.join(f'  PATH::{m:<9} {text}' for m, text in MARKS.items() if m)
-    parser = argparse.ArgumentParser(
-        prog='vjepa-ros evaluate', description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog='What is known of a recording without labels can be said behind its path:\n'
-               + marks)
-    parser.add_argument('paths', nargs='*', metavar='PATH[::MARK]', help='recording folder '
-                        '(frames/ and labels.csv), image folder, video, rosbag2')
-    parser.add_argument('--world', type=int, default=0, metavar='N',
-                        help='also evaluate on N held-out rendered clips (2000 in the documents)')
-    parser.add_argument('--method', nargs='+', choices=METHODS,
-                        help='methods to run (default: all that the model allows)')
-    parser.add_argument('--json', type=Path, metavar='FILE', help='write all figures')
-    parser.add_argument('--html', type=Path, metavar='FILE', help='write a page with plots and '
-                        'overlays')
-    parser.add_argument('--document', type=Path, metavar='FILE', help='write tables, plots and '
-                        f'failures between the marks <!-- {evaluate_document.BLOCK}:begin --> and '
-                        f'<!-- {evaluate_document.BLOCK}:end --> of a Markdown file')
-    parser.add_argument('--baseline-size', default='large', choices=(*VARIANTS, 'none'),
-                        help='encoder of the upstream variance score (default: large, as '
-                             'upstream; about 10 s per frame on two CPU cores)')
-    parser.add_argument('--baseline-frames', type=int, default=12, metavar='N', help='labelled '
-                        'frames of a recording it is computed for, evenly spread (default: 12)')
-    parser.add_argument('--model-size', default='tiny', choices=tuple(VARIANTS))
-    parser.add_argument('--weights', default='', metavar='FILE', help='safetensors file of the '
-                        'encoder, with or without heads (default: the one of the package)')
-    parser.add_argument('--heads', default='', metavar='FILE', help='safetensors file of heads')
-    parser.add_argument('--num-frames', type=int, default=8, metavar='N')
-    parser.add_argument('--image-size', type=int, default=192, metavar='PX')
-    parser.add_argument('--device', default='auto', help='auto, cpu, cuda, cuda:N or mps')
-    parser.add_argument('--topic', metavar='TOPIC', help='image topic of bags')
-    return parser
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line; 0 when everything was evaluated and written."""
-    parser = make_parser()
+    parser = make_parser(__doc__)
     args = parser.parse_args(argv)
     console = Console()
     log_to(console)
@@ -244,24 +256,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.print(f'vjepa-ros evaluate: {error}', style='red', markup=False, highlight=False,
                       soft_wrap=True)
         return 1
-
-
-def check(args: argparse.Namespace) -> None:
-    """Refuse what makes no sense before anything is loaded.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, its value and the remedy.
-    """
-    if not args.paths and not args.world:
-        raise ValueError('there is nothing to evaluate; name recordings, or ask for rendered '
-                         'clips with --world N')
-    if args.world < 0:
-        raise ValueError(f'--world is {args.world}, must be 0 or more')
-    if args.baseline_frames < 1:
-        raise ValueError(f'--baseline-frames is {args.baseline_frames}, must be at least 1; '
-                         '--baseline-size none leaves the baseline out')
-    if args.document and not args.document.is_file():
-        raise ValueError(f"--document '{args.document}' is not a file; make it with the two "
-                         f'marks of the block {evaluate_document.BLOCK} in it')

@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from vjepa_ros.clip.preprocess import View
-from vjepa_ros.evaluation.sequence import Outcome, Truth
+from vjepa_ros.evaluation.sequence import Truth
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.runtime.device import choose_device
 from vjepa_ros.runtime.session import EncoderSession
-from vjepa_ros.tools.evaluate_run import Played, Setup, frames_of
+from vjepa_ros.tools.evaluate_film import Film
+from vjepa_ros.tools.evaluate_input import Item
+from vjepa_ros.tools.evaluate_run import Setup, frames_of
 from vjepa_ros.tools.motion_study import token_variance
 
 NUM_FRAMES, IMAGE_SIZE, MODE = 16, 256, 'crop'   # as upstream: the last 16 frames, centre crop
@@ -36,7 +39,7 @@ def frames_to_score(truth: Truth, limit: int) -> np.ndarray:
 
 
 class VarianceScore:
-    """`features.var(dim=1).mean()` of a random encoder over the last 16 frames.
+    """`features.var(dim=1).mean()` of a random encoder over the last frames.
 
     Parameters
     ----------
@@ -47,28 +50,59 @@ class VarianceScore:
     """
 
     def __init__(self, size: str, device: str = 'auto') -> None:
-        encoder = Encoder(find_variant(size))
-        encoder.init_random(SEED)
-        self._session = EncoderSession(encoder, choose_device(device), NUM_FRAMES, IMAGE_SIZE)
+        self._encoder = Encoder(find_variant(size))
+        self._encoder.init_random(SEED)
+        self._choice = choose_device(device)
+        self._sessions: dict[int, EncoderSession] = {}
 
-    def score(self, played: Played, setup: Setup, picks: Sequence[int],
-              tick: Callable[[], None]) -> Outcome:
-        """Score some frames of a recording; `tick` is called after each of them."""
-        wanted = set(map(int, picks))
-        values = np.full(played.truth.stamps_s.size, np.nan)
+    def of(self, frames: np.ndarray) -> float:
+        """Score of the input of the encoder, (T, S, S, 3) uint8."""
+        if len(frames) not in self._sessions:
+            self._sessions[len(frames)] = EncoderSession(self._encoder, self._choice, len(frames),
+                                                         IMAGE_SIZE)
+        return token_variance(self._sessions[len(frames)].encode([frames])[0])
+
+    def of_recording(self, item: Item, setup: Setup, picks: Sequence[int]) -> dict[int, float]:
+        """Scores of some frames of a recording, each with the 15 before it, by index."""
+        wanted, values = set(map(int, picks)), {}
         recent: deque[np.ndarray] = deque(maxlen=NUM_FRAMES)
         view = None
-        for index, frame in enumerate(frames_of(played.item, setup)):
+        for index, frame in enumerate(frames_of(item, setup)):
             size = (frame.rgb.shape[1], frame.rgb.shape[0])
             if view is None or view.source_size != size:
                 view = View(MODE, size, IMAGE_SIZE)
                 recent.clear()
             recent.append(view.apply(frame.rgb))
             if index in wanted and len(recent) == NUM_FRAMES:
-                values[index] = token_variance(self._session.encode([np.stack(recent)])[0])
-                tick()
-        return Outcome(~np.isnan(values), values)
+                values[index] = self.of(np.stack(recent))
+        return values
+
+    def of_film(self, film: Film) -> float:
+        """Score of a rendered clip: of the frames it has, repeated ones included."""
+        view = View(MODE, film.size, IMAGE_SIZE)
+        pictures = [view.apply(picture) for _, picture in film.sent()]
+        return self.of(np.repeat(np.stack(pictures), film.hold, axis=0))
 
     def close(self) -> None:
         """Release the encoder."""
-        self._session.close()
+        for session in self._sessions.values():
+            session.close()
+
+
+@lru_cache(maxsize=1)
+def variance_score(size: str, device: str) -> VarianceScore:
+    """The one of this process: to load it takes longer than to score a frame."""
+    return VarianceScore(size, device)
+
+
+def recording_variance(setup: Setup, item: Item, picks: Sequence[int], size: str,
+                       device: str) -> dict[int, float]:
+    """Scores of some frames of a recording by index; a task of `Workers`."""
+    return variance_score(size, device).of_recording(item, setup, picks)
+
+
+def film_variance(setup: Setup, films: dict[int, Film], size: str,
+                  device: str) -> dict[int, float]:
+    """Scores of rendered clips by number; a task of `Workers`."""
+    score = variance_score(size, device)
+    return {number: score.of_film(film) for number, film in films.items()}

@@ -47,7 +47,7 @@ def world_calibration(run: WorldRun) -> dict[str, Reliability]:
     """Reliability of the hazard of every method over all horizons."""
     happened = run.truth.contact_time[:, None] <= np.array(HORIZONS_S)
     return {name: reliability(outcome.hazard, happened)
-            for name, outcome in run.outcomes.items()}
+            for name, outcome in run.outcomes.items() if outcome.is_probability}
 
 
 def render(report: Mapping[str, Any], played: Sequence[Played],

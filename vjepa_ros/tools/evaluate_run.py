@@ -46,6 +46,8 @@ class Setup:
         The loaded model; None when every method works without.
     topic
         Image topic of bags, None for the first.
+    tick
+        Called after each frame of a recording.
     """
 
     methods: tuple[str, ...]
@@ -53,6 +55,7 @@ class Setup:
     track: TrackConfig
     engine: Engine | None = None
     topic: str | None = None
+    tick: Callable[[], None] | None = None
 
 
 @dataclass
@@ -157,17 +160,15 @@ def open_item(item: Item, setup: Setup) -> Source:
     return source
 
 
-def play(item: Item, setup: Setup, tick: Callable[[], None]) -> Played:
+def play(setup: Setup, item: Item) -> Played:
     """Play a recording from its first to its last frame.
 
     Parameters
     ----------
-    item
-        What to play.
     setup
         What to run.
-    tick
-        Called after each frame.
+    item
+        What to play.
 
     Raises
     ------
@@ -191,7 +192,8 @@ def play(item: Item, setup: Setup, tick: Callable[[], None]) -> Played:
             pictures.take(frame.rgb)
             if item.mark == 'dark':
                 dark.append(dark_share(frame.rgb))
-            tick()
+            if setup.tick is not None:
+                setup.tick()
     if not stamps:
         raise SourceError(f"'{item.path}' has no frames")
     collision, ttc = np.array(truths).T

@@ -107,10 +107,11 @@ def method_grid(report: Mapping[str, Any]) -> Grid:
 
 def world_grid(world: Mapping[str, Any]) -> Grid:
     """Rows of figures, one column per method, of the rendered clips."""
-    methods = [name for name, f in world['methods'].items() if f is not None]
+    methods = list(world['methods'])
     columns = [world['methods'][name] for name in methods]
     keys = [horizon_key(h) for h in HORIZONS_S]
-    rows = [(f'collision AUC within {k} s',
+    rows = [('clips', *(count(f['clips']) for f in columns))]
+    rows += [(f'collision AUC within {k} s',
              *(number(f['collision_auc'][k]) for f in columns)) for k in keys]
     rows += [(label, *(shape(f[key]) for f in columns)) for label, key, shape in (
         ('expected calibration error of the hazard', 'expected_calibration_error', number),
@@ -124,7 +125,11 @@ def world_grid(world: Mapping[str, Any]) -> Grid:
         ('median relative error of time to contact', 'ttc_median_relative_error', percent),
         ('mean time to collision at 5 % false alarms (s)', 'mean_time_to_collision_s',
          lambda v: number(v, 2)))]
-    return Grid(f'World, {world["clips"]} held-out clips', ('figure', *methods), tuple(rows))
+    return Grid(f'World, {world["clips"]} held-out clips',
+                ('figure', *(name.replace('_', ' ') for name in methods)), tuple(rows),
+                'heads: what the heads say, with nothing left out; its time to contact is a mean '
+                'given that there is contact. Unknown counts as a looming of 0, ranks lowest, and '
+                'is left out of the calibration error.')
 
 
 def show(report: Mapping[str, Any], console: Console) -> None:

@@ -1,81 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluate every method on rendered clips that nothing was trained on."""
+"""Evaluate every method on rendered clips that nothing was trained on.
+
+The bare heads are judged from the same clips as the perception: ``heads`` is what the heads say,
+calibrated, with nothing left out, as training judges them. Its time to contact is the mean of its
+logarithm given that there is contact; the perception tells a median, and none where none is
+likely.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
-import cv2
 import numpy as np
+import torch
 
-from vjepa_ros.evaluation.clips import HORIZONS_S, ClipOutcome, ClipTruth, clip_figures, joined
+from vjepa_ros.evaluation.clips import (
+    HORIZONS_S,
+    ClipOutcome,
+    ClipTruth,
+    chosen,
+    clip_figures,
+    joined,
+)
+from vjepa_ros.model.heads import expected_log_contact
 from vjepa_ros.perception.assessment import Quality, Result
 from vjepa_ros.perception.assessor import Assessor
-from vjepa_ros.perception.config import TrackConfig, Wants
+from vjepa_ros.perception.config import Wants
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.track import Track
-from vjepa_ros.tools.evaluate_run import CAMERA, Setup
+from vjepa_ros.runtime.outputs import HeadArrays, Output
+from vjepa_ros.tools.evaluate_film import Film, films, jpeg, shown, truth_of
+from vjepa_ros.tools.evaluate_run import CAMERA, PictureScores, Setup
 from vjepa_ros.training.seeds import HELD_OUT_SEED, SPLIT_BATCH
-from vjepa_ros.training.targets import clip_targets
-from vjepa_ros.world.clips import ClipWorld, WorldClips
+from vjepa_ros.world.clips import ClipWorld
 
-START_NS = 1_000_000_000
+HEADS = 'heads'                   # the method that leaves nothing out
+PICTURE_SCORES = ('brightness', 'frame_difference')
 MIDDLE = HORIZONS_S.index(2.0)    # horizon of the result that maps and times are taken from
+ENCODED = {'cpu': 10, 'cuda': 100}   # clips in one forward pass; 1 elsewhere
 
 
 @dataclass(frozen=True)
-class Film:
-    """One clip as a camera would have sent it.
+class WorldPart:
+    """What every method said of the clips of one seed.
 
     Attributes
     ----------
-    frames
-        (T, S, S, 3) uint8 RGB, the encoder's input, repeated frames included.
-    interval_s
-        Time between those frames [s].
-    hold
-        How often each frame stands in the clip.
-    intrinsics
-        fx, fy, cx, cy [px] of those frames.
+    truth, outcomes
+        Of its clips, and by method.
+    newest
+        The newest frame of each clip as JPEG.
+    held
+        Clips in which the heads held for the reported method.
+    films
+        Clips that a slow baseline shall judge, by their number in the whole.
     """
 
-    frames: np.ndarray
-    interval_s: float
-    hold: int
-    intrinsics: tuple[float, float, float, float]
-
-    def sent(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Stamp [ns] and picture with square pixels of the frames that the camera took."""
-        distinct = self.frames[self.hold - 1::self.hold]
-        for number, frame in enumerate(distinct):
-            stamp = START_NS + round(number * self.hold * self.interval_s * 1e9)
-            yield stamp, cv2.resize(frame, self.size, interpolation=cv2.INTER_LINEAR)
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height at which pixels are square; the clip is squashed from it."""
-        fx, fy, _, _ = self.intrinsics
-        side = self.frames.shape[1]
-        return round(side * max(1.0, fy / fx)), round(side * max(1.0, fx / fy))
-
-    def optics(self) -> tuple[float, float, float, float]:
-        """fx, fy, cx, cy [px] of the pictures that `sent` gives."""
-        fx, fy, cx, cy = self.intrinsics
-        side = self.frames.shape[1]
-        x, y = self.size[0] / side, self.size[1] / side
-        return fx * x, fy * y, (cx + 0.5) * x - 0.5, (cy + 0.5) * y - 0.5
-
-    def track(self, base: TrackConfig) -> TrackConfig:
-        """A frame memory whose clips have exactly these frames."""
-        count = len(self.frames)
-        span = (count // self.hold - 1) * self.hold * self.interval_s
-        # With repeated frames the clip ends one interval early, so its rate is a bit higher.
-        return replace(base, num_frames=count, image_size=self.frames.shape[1],
-                       clip_fps=(count - 1) / span, resize_mode='squash',
-                       max_frame_gap=max(base.max_frame_gap, 1.5 * self.hold * self.interval_s))
+    truth: ClipTruth
+    outcomes: dict[str, ClipOutcome]
+    newest: list[bytes]
+    held: int
+    films: dict[int, Film]
 
 
 @dataclass(frozen=True)
@@ -86,7 +75,8 @@ class WorldRun:
     ----------
     figures
         ``clips``, ``first_seed``, ``clips_per_seed``, ``contact_within_3_s`` and ``heads_held``
-        (parts of the clips) and ``methods`` (figures of `vjepa_ros.evaluation.clips` by name).
+        (parts of the clips) and ``methods`` (figures of `vjepa_ros.evaluation.clips` by name;
+        their ``clips`` are fewer for a slow baseline).
     truth, outcomes
         Of all clips, and by method.
     newest
@@ -99,84 +89,97 @@ class WorldRun:
     newest: list[bytes]
 
 
-def evaluate(count: int, setup: Setup, device: str, tick: Callable[[], None]) -> WorldRun:
-    """Let every method judge held-out clips.
+def tasks(count: int, device: str, slow: int) -> list[tuple[Any, ...]]:
+    """Calls of `evaluate_part` for so many clips, `slow` of them kept for a slow baseline."""
+    kept = set(np.linspace(0, count - 1, min(slow, count)).round().astype(int).tolist())
+    return [(evaluate_part, batch, min(SPLIT_BATCH, count - batch * SPLIT_BATCH), device,
+             sorted(kept & set(range(batch * SPLIT_BATCH, (batch + 1) * SPLIT_BATCH))))
+            for batch in range(math.ceil(count / SPLIT_BATCH))]
+
+
+def evaluate_part(setup: Setup, batch: int, count: int, device: str,
+                  keep: Sequence[int]) -> WorldPart:
+    """Let every method judge the held-out clips of one seed.
 
     Parameters
     ----------
-    count
-        Number of clips; their seeds are those that training keeps away from.
     setup
         Methods, settings and engine. Smoothing is off: a clip is a single moment, and so is
         `approach_speed`: what is true is a contact at the present velocities.
+    batch
+        Number of the seed; all are among those that training keeps away from.
+    count
+        Clips of it.
     device
         Where to render.
-    tick
-        Called after each clip.
+    keep
+        Numbers of the clips in the whole to bring back.
     """
-    world = ClipWorld(size=setup.track.image_size, num_frames=setup.track.num_frames,
-                      device=device)
-    truths: list[ClipTruth] = []
-    outcomes: dict[str, list[ClipOutcome]] = {m: [] for m in setup.methods}
-    newest, held = [], 0
-    for batch in range(math.ceil(count / SPLIT_BATCH)):
-        clips = world.clips(HELD_OUT_SEED + batch,
-                            min(SPLIT_BATCH, count - batch * SPLIT_BATCH))
-        truths.append(truth_of(clips))
-        for film in films(clips):
-            for method, results in judged(film, setup).items():
-                outcomes[method].append(outcome_of(results, method))
-                held += method == setup.methods[-1] and results[MIDDLE].method != 'geometric'
-            newest.append(jpeg(film))
-            tick()
-    truth, said = joined(truths), {m: joined(parts) for m, parts in outcomes.items()}
+    world = world_of(setup.track.image_size, setup.track.num_frames, device)
+    clips = world.clips(HELD_OUT_SEED + batch, count)
+    truth, rendered = truth_of(clips), list(films(clips))
+    del clips
+    if device.startswith('cuda'):
+        torch.cuda.empty_cache()     # for the other processes
+    outputs = encoded(rendered, setup)
+    outcomes: dict[str, list[ClipOutcome]] = {}
+    held = 0
+    for film, output in zip(rendered, outputs, strict=True):
+        results = judged(film, setup, output)
+        said = {method: outcome_of(of, method) for method, of in results.items()}
+        if output is not None:
+            said[HEADS] = heads_outcome(output.heads, film.interval_s)
+        for method, outcome in (said | picture_outcomes(film)).items():
+            outcomes.setdefault(method, []).append(outcome)
+        held += results[setup.methods[-1]][MIDDLE].method != 'geometric'
+    first = batch * SPLIT_BATCH
+    return WorldPart(truth, {m: joined(parts) for m, parts in outcomes.items()},
+                     [jpeg(film) for film in rendered], held,
+                     {number: rendered[number - first] for number in keep})
+
+
+@lru_cache(maxsize=1)
+def world_of(size: int, num_frames: int, device: str) -> ClipWorld:
+    """The world of this process: its textures take seconds to paint."""
+    return ClipWorld(size=size, num_frames=num_frames, device=device)
+
+
+def gathered(parts: Sequence[WorldPart]) -> WorldRun:
+    """All parts with their figures."""
+    truth = joined([p.truth for p in parts])
+    said = {m: joined([p.outcomes[m] for p in parts]) for m in parts[0].outcomes}
+    count = truth.contact_time.size
     return WorldRun(
         {'clips': count, 'first_seed': HELD_OUT_SEED, 'clips_per_seed': SPLIT_BATCH,
          'contact_within_3_s': float((truth.contact_time <= HORIZONS_S[-1]).mean()),
-         'heads_held': held / count,
+         'heads_held': sum(p.held for p in parts) / count,
          'methods': {method: clip_figures(truth, outcome) for method, outcome in said.items()}},
-        truth, said, newest)
+        truth, said, [newest for p in parts for newest in p.newest])
 
 
-def truth_of(clips: WorldClips) -> ClipTruth:
-    """What is true of a batch, on the patch grid."""
-    target = clip_targets(clips).to('cpu')
-    interval = target.interval_s.double().numpy()
-    looming = target.expansion.double().numpy() / interval[:, None, None]
-    return ClipTruth(target.contact_s.double().numpy(), interval,
-                     np.where(target.expansion_known.numpy(), looming, np.nan),
-                     np.where(target.moving_known.numpy(), target.moving.double().numpy(),
-                              np.nan))
+def with_scores(run: WorldRun, name: str, scores: dict[int, float]) -> WorldRun:
+    """The run with a baseline that judged some clips, by number; it stands first."""
+    picks = np.array(sorted(scores))
+    found = clip_figures(chosen(run.truth, picks), scored([scores[i] for i in picks]))
+    return replace(run, figures=run.figures | {
+        'methods': {name: found} | run.figures['methods']})
 
 
-def films(clips: WorldClips) -> Iterator[Film]:
-    """The clips of a batch, one by one, on the CPU."""
-    frames = clips.frames.cpu().numpy()
-    optics = clips.scenes.intrinsics.double().cpu().numpy()
-    for index, (interval, hold) in enumerate(zip(clips.interval_s.tolist(), clips.hold.tolist(),
-                                                 strict=True)):
-        yield Film(frames[index], interval, int(hold), tuple(optics[index].tolist()))
+def encoded(rendered: Sequence[Film], setup: Setup) -> list[Output | None]:
+    """What the heads say of the very pixels that were rendered, not resized twice."""
+    if setup.engine is None:
+        return [None] * len(rendered)
+    step = ENCODED.get(setup.engine.choice.device.type, 1)
+    return [output for first in range(0, len(rendered), step) for output in setup.engine.run(
+        [film.frames for film in rendered[first:first + step]], features=False)]
 
 
-def judged(film: Film, setup: Setup) -> dict[str, list[Result]]:
+def judged(film: Film, setup: Setup, output: Output | None) -> dict[str, list[Result]]:
     """Results of every method at every horizon."""
     config, wants = film.track(setup.track), Wants(features=False, image=False)
-    output, perception = None, None
-    if setup.engine is None:
-        track = Track(CAMERA, config)
-    else:
-        perception = Perception(setup.engine, config, [CAMERA])
-        track = perception.tracks[CAMERA]
-        # The very pixels that were rendered, not those that went through two resizes.
-        output = setup.engine.run([film.frames], features=False)[0]
-    track.intrinsics = film.optics()
-    for stamp, picture in film.sent():
-        track.push(picture, stamp)
-    sample = track.sample()
-    if sample is None:
-        raise RuntimeError(f'a clip of {len(film.frames)} frames every {film.interval_s} s, held '
-                           f'{film.hold} times, does not fill the frame memory')
-    track.clip(sample)
+    perception = None if setup.engine is None else Perception(setup.engine, config, [CAMERA])
+    track = Track(CAMERA, config) if perception is None else perception.tracks[CAMERA]
+    sample = shown(film, track)
     out: dict[str, list[Result]] = {}
     for method in setup.methods:
         out[method] = []
@@ -207,11 +210,25 @@ def outcome_of(results: list[Result], method: str) -> ClipOutcome:
         None if moving is None else moving[None])
 
 
-def jpeg(film: Film) -> bytes:
-    """The newest frame of a clip with square pixels."""
-    picture = cv2.resize(film.frames[-1], film.size, interpolation=cv2.INTER_LINEAR)
-    done, data = cv2.imencode('.jpg', cv2.cvtColor(picture, cv2.COLOR_RGB2BGR),
-                              [cv2.IMWRITE_JPEG_QUALITY, 80])
-    if not done:
-        raise ValueError(f'cannot encode a {picture.shape} {picture.dtype} image as jpeg')
-    return data.tobytes()
+def heads_outcome(heads: HeadArrays, interval_s: float) -> ClipOutcome:
+    """What the heads said of one clip, all of it."""
+    with np.errstate(divide='ignore'):
+        logits = torch.from_numpy(np.log(heads.contact))[None]
+    return ClipOutcome(
+        heads.contact_within(np.array(HORIZONS_S) / interval_s).astype(float)[None],
+        expected_log_contact(logits).exp().numpy().astype(float) * interval_s,
+        heads.expansion[None].astype(float) / interval_s, heads.moving[None].astype(float))
+
+
+def picture_outcomes(film: Film) -> dict[str, ClipOutcome]:
+    """Scores of the newest picture that need no perception."""
+    scores = PictureScores()
+    for _, picture in film.sent():
+        scores.take(picture)
+    return {name: scored(outcome.score[-1:]) for name, outcome in scores.outcomes().items()}
+
+
+def scored(scores: Sequence[float] | np.ndarray) -> ClipOutcome:
+    """A score of clips that speaks of no horizon and is no probability."""
+    hazard = np.repeat(np.asarray(scores, float)[:, None], len(HORIZONS_S), axis=1)
+    return ClipOutcome(hazard, is_probability=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import fields
 
 import torch
 from torch import Tensor
@@ -70,8 +69,7 @@ class CachedFeed:
         """Clips chosen at random."""
         random = generator(self._seed, 'cached', order.step, self._rank)
         chosen = torch.randint(len(self), (self._batch,), generator=random)
-        targets = Targets(*(getattr(self._targets, f.name)[chosen] for f in fields(Targets)))
-        return Batch(torch.empty(0), targets.to(self._device),
+        return Batch(torch.empty(0), self._targets.of(chosen).to(self._device),
                      features=upload(self._features[chosen], self._device).float())
 
 

@@ -11,6 +11,8 @@ from vjepa_ros.training.config import TrainConfig
 from vjepa_ros.training.muon import Muon, Together
 from vjepa_ros.training.network import Network
 
+FUSED = {'attn.qkv.weight': 3}   # end of a name: matrices of one size in one parameter
+
 
 def make_optimizer(network: Network, config: TrainConfig) -> torch.optim.AdamW | Together:
     """AdamW over what is trained, or Muon for the matrices of the blocks and AdamW for the rest.
@@ -18,11 +20,11 @@ def make_optimizer(network: Network, config: TrainConfig) -> torch.optim.AdamW |
     Weights of matrices decay, the rest does not.
     """
     trained = [p for p in network.parameters() if p.requires_grad]
-    inner: list[nn.Parameter] = []
+    inner: dict[str, nn.Parameter] = {}
     if config.optimizer == 'muon':
-        inner = [p for name, p in network.named_parameters()
-                 if 'blocks.' in name and p.requires_grad and p.ndim == 2]
-    chosen = {id(p) for p in inner}
+        inner = {name: p for name, p in network.named_parameters()
+                 if 'blocks.' in name and p.requires_grad and p.ndim == 2}
+    chosen = {id(p) for p in inner.values()}
     outer = [p for p in trained if id(p) not in chosen]
     groups = [{'params': [p for p in outer if p.ndim > 1], 'weight_decay': config.weight_decay},
               {'params': [p for p in outer if p.ndim <= 1], 'weight_decay': 0.0}]
@@ -30,7 +32,13 @@ def make_optimizer(network: Network, config: TrainConfig) -> torch.optim.AdamW |
                               betas=(0.9, 0.98), fused=True)
     if not inner:
         return adamw
-    return Together(adamw, Muon(inner, config.lr, weight_decay=config.weight_decay))
+    matrices = {'params': list(inner.values()), 'parts': list(map(matrices_in, inner))}
+    return Together(adamw, Muon([matrices], config.lr, weight_decay=config.weight_decay))
+
+
+def matrices_in(name: str) -> int:
+    """How many matrices of one size a parameter of this name holds, one below the other."""
+    return next((count for end, count in FUSED.items() if name.endswith(end)), 1)
 
 
 def target_encoder(network: Network, average: Average) -> Network:

@@ -9,7 +9,7 @@ take longer than the rest of the step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -25,9 +25,10 @@ class Muon(torch.optim.Optimizer):
 
     Parameters
     ----------
-    params : iterable of nn.Parameter
-        Matrices. One with three times as many rows as columns is taken for three square ones,
-        as fused projections to query, key and value are.
+    params : iterable of nn.Parameter or of dict
+        Matrices, or groups of them. A group may hold ``parts``: for each matrix how many of the
+        same size stand in it one below the other, such as 3 for the fused projections to query,
+        key and value, each of which is then made orthogonal by itself; without it 1.
     lr : float
         Learning rate.
     momentum : float
@@ -36,24 +37,43 @@ class Muon(torch.optim.Optimizer):
         Per unit of the learning rate.
     """
 
-    def __init__(self, params: Iterable[nn.Parameter], lr: float = 1e-3, momentum: float = 0.95,
-                 weight_decay: float = 0.0):
+    def __init__(self, params: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
+                 lr: float = 1e-3, momentum: float = 0.95, weight_decay: float = 0.0):
         super().__init__(params, {'lr': lr, 'momentum': momentum, 'weight_decay': weight_decay})
-        if any(p.ndim != 2 for group in self.param_groups for p in group['params']):
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add matrices, with their ``parts`` (ValueError where these do not fit)."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        if any(p.ndim != 2 for p in group['params']):
             raise ValueError('Muon is for matrices alone')
+        group['parts'] = list(group.get('parts', [1] * len(group['params'])))
+        if len(group['parts']) != len(group['params']):
+            raise ValueError(f'{len(group["parts"])} numbers of parts for '
+                             f'{len(group["params"])} matrices')
+        for p, parts in zip(group['params'], group['parts'], strict=True):
+            if parts < 1 or p.shape[0] % parts:
+                raise ValueError(f'a matrix of {p.shape[0]} rows cannot be {parts} of one size')
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from `state_dict`; ``parts`` stay those of the network, whatever was saved."""
+        parts = [group['parts'] for group in self.param_groups]
+        super().load_state_dict(dict(state_dict))
+        for group, kept in zip(self.param_groups, parts, strict=True):
+            group['parts'] = kept
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
         """Change all parameters that have a gradient."""
         for group in self.param_groups:
-            shapes: dict[tuple[int, int], list[nn.Parameter]] = {}
-            for p in group['params']:
+            alike: dict[tuple[int, ...], list[nn.Parameter]] = {}
+            for p, parts in zip(group['params'], group['parts'], strict=True):
                 if p.grad is not None:
-                    shapes.setdefault(tuple(p.shape), []).append(p)
-            for params in shapes.values():
-                self._step(params, group)
+                    alike.setdefault((parts, *p.shape), []).append(p)
+            for (parts, *_), params in alike.items():
+                self._step(params, parts, group)
 
-    def _step(self, params: list[nn.Parameter], group: dict[str, Any]) -> None:
+    def _step(self, params: list[nn.Parameter], parts: int, group: dict[str, Any]) -> None:
         for p in params:
             if not self.state[p]:
                 self.state[p]['momentum'] = torch.zeros_like(p)
@@ -62,7 +82,6 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_lerp_(kept, gradients, 1 - group['momentum'])
         ahead = torch._foreach_lerp(gradients, kept, group['momentum'])
         rows, columns = params[0].shape
-        parts = 3 if rows == 3 * columns else 1
         steps = torch.stack(ahead).view(-1, rows // parts, columns)
         steps = orthogonal(steps).view(-1, rows, columns)
         size = RMS * max(rows // parts, columns) ** 0.5

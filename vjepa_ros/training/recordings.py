@@ -200,12 +200,18 @@ class RecordingFeed:
         dense = torch.zeros(count, side, side)
         never, unknown = torch.full((count,), math.inf), torch.zeros(count, dtype=torch.bool)
         return Targets(
-            torch.tensor([interval for _, _, interval in chosen], dtype=torch.float32),
-            dense, dense, dense, dense.bool(), dense.bool(), dense.bool(),
-            torch.where(contact.isfinite(), contact, never), contact.isfinite(),
-            hazard.float(), hazard | (certain[:, None] >= horizons), never, unknown,
-            torch.nan_to_num(danger), torch.full((count,), self._horizon_s),
-            ~torch.isnan(danger), dense, dense, dense, dense, dense.bool())
+            interval_s=torch.tensor([interval for _, _, interval in chosen],
+                                    dtype=torch.float32),
+            expansion=dense, moving=dense, course=dense,
+            expansion_known=dense.bool(), moving_known=dense.bool(), course_known=dense.bool(),
+            contact_s=torch.where(contact.isfinite(), contact, never),
+            contact_known=contact.isfinite(),
+            hazard=hazard.float(), hazard_known=hazard | (certain[:, None] >= horizons),
+            clearance_m=never, clearance_known=unknown,
+            danger=torch.nan_to_num(danger),
+            danger_s=torch.full((count,), self._horizon_s), danger_known=~torch.isnan(danger),
+            enter_s=dense, log_depth=dense, flow_x=dense, flow_y=dense,
+            scene_known=dense.bool())
 
 
 def _resized(frames: Tensor, size: int) -> Tensor:

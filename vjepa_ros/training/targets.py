@@ -31,7 +31,7 @@ VISIBLE_PX = 0.5                         # own motion over a clip below which it
 FLOW_UNIT = 0.25                         # of a patch per interval, where asinh begins to bend
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Targets:
     """What is known about a batch of clips; unknown values are masked, never guessed.
 
@@ -100,6 +100,10 @@ class Targets:
     def to(self, device: torch.device | str) -> Targets:
         """The same targets on a device."""
         return replace(self, **{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+
+    def of(self, chosen: Tensor) -> Targets:
+        """The targets of some clips, by their numbers (n,) int64 or a mask (B,) bool."""
+        return replace(self, **{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
 
     def at(self, places: Tensor) -> Targets:
         """Dense targets at chosen patches.
@@ -220,4 +224,5 @@ def patch_mean(values: Tensor, patch: int = PATCH) -> Tensor:
 
 def joined(parts: Sequence[Targets]) -> Targets:
     """Several batches of targets as one."""
-    return Targets(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Targets)))
+    return Targets(**{f.name: torch.cat([getattr(p, f.name) for p in parts])
+                      for f in fields(Targets)})
