@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
@@ -120,11 +121,15 @@ def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
     return fused
 
 
+def _on(device: torch.device) -> AbstractContextManager:
+    return torch.cuda.device(device) if device.type == 'cuda' else nullcontext()
+
+
 def _difference(one: Forward, other: Forward, clip_shape: tuple[int, ...],
                 device: torch.device) -> float:
     """Relative difference of the features of a random clip."""
     pixels = torch.randint(0, 256, (1, *clip_shape), dtype=torch.uint8,
                            generator=torch.Generator().manual_seed(0)).to(device)
-    with torch.inference_mode(), torch.cuda.device(device):
+    with torch.inference_mode(), _on(device):
         a, b = one(pixels), other(pixels)
         return float((a - b).norm() / b.norm())
