@@ -243,14 +243,16 @@ def test_paths_are_what_the_device_and_the_engine_offer(monkeypatch):
 
 
 def test_compiling_is_left_out_where_it_cannot_work(monkeypatch):
+    from vjepa_ros.runtime.compilation import Toolchain
     from vjepa_ros.tools import selftest_paths
-    monkeypatch.setattr(selftest_paths.shutil, 'which', lambda name: None)
+    tools = {'triton': True, 'compiler': False}
+    monkeypatch.setattr(selftest_paths.Toolchain, 'here', lambda: Toolchain(**tools))
     assert 'compiler' in selftest_paths.compile_problem('cuda:0')
     assert 'compiler' in find_paths('cpu', 'on', offered=ALL)[1]['compile']
-    monkeypatch.setattr(selftest_paths.shutil, 'which', lambda name: name)
-    monkeypatch.setattr(selftest_paths, 'find_spec', lambda name: None)
+    tools.update(triton=False, compiler=True)
     assert 'Triton' in selftest_paths.compile_problem('cuda:0')
     assert selftest_paths.compile_problem('cpu') == ''
+    assert 'MPS' in selftest_paths.compile_problem('mps')
 
 
 def test_limits_follow_the_precision():

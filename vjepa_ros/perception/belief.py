@@ -38,10 +38,10 @@ class Rule:
         Learned probability from which a cell counts as on course, and from which it counts whole.
     """
 
-    geometry_weight: float = 0.4
+    geometry_weight: float = 0.3
     most_geometric: float = 2.0
     known_well: float = 0.5
-    believed: float = 0.67
+    believed: float = 0.6
     cautious: float = 0.75
     on_course: tuple[float, float] = (0.3, 0.6)
 

@@ -11,14 +11,14 @@ The rule (`looming.method: fused`), cell by cell and then for the whole view:
    hardly on course are no danger together.
 3. The clip head tells by when contact is as likely as not. Where that is less than half the time
    to contact of the learned field, it counts instead. This is the time to contact.
-4. Probability of contact within a time: the log odds of the calibrated hazard, plus 0.4 times
+4. Probability of contact within a time: the log odds of the calibrated hazard, plus 0.3 times
    those of the geometric probability, which are cut at 2 and count less where geometry
    knows under half of the region of interest; geometry alone where the newest frame shows no
    structure at all (a covered lens, a white-out, a plain wall that fills the view). Only a hazard
    of 0.5 or more is told even then, if an earlier frame of the clip showed structure: what comes
    so near that it fills the view has not gone away, but that nothing comes is never told blindly.
 5. Level: the most urgent of geometry, heads and their combination is believed as far as contact
-   is probable: WARNING and DANGER need a probability of 0.67 that contact comes within their
+   is probable: WARNING and DANGER need a probability of 0.6 that contact comes within their
    time. What is not believed is CAUTION, never CLEAR. So neither geometry nor heads alone
    raise an alarm that the other contradicts surely, and none of them is dropped in silence.
    Where no cell is known, by whatever source, the level is UNKNOWN, whatever the probability.

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 
+from vjepa_ros.runtime.compilation import Toolchain
 from vjepa_ros.runtime.device import DeviceError, choose_device
 from vjepa_ros.runtime.engine import EngineConfig
 
@@ -113,13 +112,10 @@ def find_paths(device: str, compiled: str = 'auto', offered: Sequence[str] | Non
 
 def compile_problem(device: str) -> str:
     """Why ``torch.compile`` cannot work for a device here; '' when it can."""
-    named = [os.environ[name] for name in ('CXX', 'CC') if os.environ.get(name)]
-    compilers = [*named, 'c++', 'g++', 'clang++', 'gcc', 'cc']
-    if not any(map(shutil.which, compilers)):
-        return 'there is no C compiler'
-    if device.startswith('cuda') and find_spec('triton') is None:
-        return 'Triton is not installed'
-    return 'is not used on MPS' if device == 'mps' else ''
+    if device == 'mps':
+        return 'is not used on MPS'
+    lacks = ' and '.join(Toolchain.here().missing(device.partition(':')[0]))
+    return f'needs {lacks}, which is not here' if lacks else ''
 
 
 def _compiled(device: str, precisions: Sequence[str]) -> list[str]:
