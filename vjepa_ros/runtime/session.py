@@ -20,6 +20,7 @@ from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.encoder import Encoder, pooled
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
+from vjepa_ros.runtime.cpu import speed_up
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.outputs import Output, pack, unpack
 
@@ -65,6 +66,8 @@ class EncoderSession:
         self._lock = threading.Lock()
         encoder.set_branch_precision(choice.dtype)
         self._encoder: Encoder | None = encoder.to(choice.device).eval()
+        if choice.device.type == 'cpu':
+            speed_up(self._encoder)
         self._heads = None if heads is None else heads.to(choice.device).eval()
         self._calibration = calibration
         self._mean = _pixel_row(IMAGENET_MEAN, choice.device) * 255.0
@@ -212,6 +215,8 @@ class EncoderSession:
         release_memory(self.choice.device)
 
     def _normalise(self, pixels: Tensor) -> Tensor:  # B T H W 3 uint8
+        if self.choice.device.type == 'cpu':
+            return pixels.permute(0, 4, 1, 2, 3)  # `speed_up`
         return ((pixels - self._mean) * self._scale).permute(0, 4, 1, 2, 3)  # B 3 T H W
 
     def _clock(self) -> float:
