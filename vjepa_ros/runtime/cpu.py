@@ -21,6 +21,7 @@ from vjepa_ros.model.blocks import Block
 from vjepa_ros.model.encoder import Encoder, PatchEmbed
 from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH
+from vjepa_ros.runtime.hardware import AMX, AVX512_BF16, cpu_features
 
 log = logging.getLogger(__name__)
 
@@ -28,14 +29,15 @@ SCORES = 4 << 20  # scores at a time: 8 MB of bf16, which malloc reuses and does
 
 
 def speed_up(encoder: Encoder) -> None:
-    """Convert an encoder on the CPU, in place; it takes uint8 clips from then on.
+    """Convert an encoder on the CPU, in place; it takes uint8 clips, too, from then on.
 
     Parameters
     ----------
     encoder : Encoder
         In the precision in which it will run, for inference only. Its blocks keep their
         parameters, but queries and keys are stored in another order, so that its state is no
-        checkpoint any more. Clips are (B, 3, T, height, width) uint8 RGB from now on.
+        checkpoint any more. Clips may be (B, 3, T, height, width) uint8 RGB from now on: with
+        those it need not pass over float32 pixels.
 
     """
     variant = encoder.variant
@@ -59,22 +61,27 @@ class PixelEmbed(nn.Module):
         super().__init__()
         self.frames = plain.frames
         weight = plain.proj.weight.detach().double()  # D 3 frames 16 16
-        mean = weight.new_tensor(IMAGENET_MEAN)[:, None, None, None]
-        weight = weight / weight.new_tensor(IMAGENET_STD)[:, None, None, None]
+        colour = (3, 1, 1, 1)
+        std = 255 * weight.new_tensor(IMAGENET_STD).view(colour)
+        mean = 255 * weight.new_tensor(IMAGENET_MEAN).view(colour)
+        weight = weight / std
         self.bias = _fixed(plain.proj.bias - (weight * mean).sum((1, 2, 3, 4)))
         # In the order in which pixels lie in a clip, colours innermost: copied 48 bytes at a time.
-        self.weight = _fixed((weight / 255).permute(0, 2, 3, 4, 1).flatten(1))
+        self.weight = _fixed(weight.permute(0, 2, 3, 4, 1).flatten(1))
+        self.register_buffer('std', std.float(), persistent=False)
+        self.register_buffer('mean', mean.float(), persistent=False)
 
     def forward(self, clip: Tensor, keep: Tensor | None = None) -> Tensor:
-        """(B, 3, T, height, width) uint8 -> (B, N, D) float32."""
-        if clip.dtype != torch.uint8 or keep is not None:
-            raise TypeError('this encoder was made fast for whole uint8 clips, not for '
-                            f'{clip.dtype}{" and chosen tokens" * (keep is not None)}')
+        """(B, 3, T, height, width) -> (B, N, D) float32: uint8 pixels, or normalised ones."""
+        if clip.dtype != torch.uint8:
+            clip = clip.float() * self.std + self.mean
         x = clip.unflatten(4, (-1, PATCH)).unflatten(3, (-1, PATCH))
         x = x.unflatten(2, (-1, self.frames))
         x = x.permute(0, 2, 4, 6, 3, 5, 7, 1)  # B T' Hp Wp frames 16 16 3
-        x = x.to(torch.float32, memory_format=torch.contiguous_format)
-        return linear(x.flatten(4).flatten(1, 3), self.weight, self.bias)
+        x = x.to(torch.float32, memory_format=torch.contiguous_format).flatten(4).flatten(1, 3)
+        if keep is not None:
+            x = x[torch.arange(len(x))[:, None], keep]
+        return linear(x, self.weight, self.bias)
 
 
 class HalfPositions(Positions):
@@ -136,10 +143,10 @@ def rotate_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Tensor:
     """Softmax attention, (B, H, N, C) each, with scores divided by sqrt(C).
 
-    In bf16 the scores are rounded to bf16 before the softmax, which the fused attention of
-    PyTorch does not do; it takes three times as long (see `allowed` in `Block` for that).
+    `allowed` as in `Block`. In bf16 the scores are rounded to bf16 before the softmax, which the
+    fused attention of PyTorch does not do; without AMX that takes three times as long.
     """
-    if q.dtype != torch.bfloat16 or allowed is not None:
+    if q.dtype != torch.bfloat16 or allowed is not None or not products_are_faster():
         return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
     b, h, n, c = q.shape
     q, k, v = (x.flatten(0, 1) for x in (q, k, v))  # B*H N C
@@ -157,6 +164,13 @@ def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Te
             torch.softmax(scores, -1, out=scores)
             torch.bmm(scores, values, out=out[some, row:row + rows])
     return out.unflatten(0, (b, h))
+
+
+@lru_cache
+def products_are_faster() -> bool:
+    """Whether bf16 products are fast on this CPU, but not inside of PyTorch's fused attention."""
+    features = cpu_features()
+    return AVX512_BF16 in features and AMX not in features
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor, gelu: bool = False) -> Tensor:
