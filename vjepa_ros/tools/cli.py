@@ -23,6 +23,7 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'evaluate': ('evaluate', 'measure accuracy on recordings and on rendered clips'),
     'bench': ('bench', 'measure the speed of every stage on this machine'),
     'bench-world': ('bench_world', 'measure how fast scenes are rendered, on a GPU or the CPU'),
+    'cpu-study': ('cpu_study', 'compare ways to run an encoder on this CPU'),
     'motion-study': ('motion_study', 'how well the motion score tells motion from stillness'),
     'looming-study': ('looming_study', 'how exact the time to contact is on known sequences'),
     'numerics-study': ('numerics_study', 'what bf16 and fp16 cost in each part of the encoder'),
