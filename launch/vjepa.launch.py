@@ -41,7 +41,7 @@ RESPAWN_DELAY_S = 2.0
 # PyTorch that wait for each other would do so for milliseconds.
 ENVIRONMENT = {
     'OPENBLAS_NUM_THREADS': '1',
-    'GOMP_SPINCOUNT': '1000',
+    'GOMP_SPINCOUNT': '300',
     'MALLOC_MMAP_THRESHOLD_': str(32 << 20),
     'MALLOC_TRIM_THRESHOLD_': str(128 << 20),
     'FASTDDS_BUILTIN_TRANSPORTS': 'DEFAULT?max_msg_size=64KB&sockets_size=4MB',

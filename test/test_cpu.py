@@ -2,6 +2,7 @@
 """The encoder made fast for the CPU computes what the plain one computes."""
 
 import copy
+import json
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime import cpu
 from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.tools import cli
 from vjepa_ros.world.approach import ApproachScene
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -129,3 +131,16 @@ def test_bf16_hardly_changes_what_the_bundled_heads_say():
                               ('contact', 0.05), ('clearance', 0.05)):
             gap = np.abs(getattr(low.heads, name) - getattr(exact.heads, name)).max()
             assert gap < largest, name
+
+
+def test_the_study_compares_every_way_with_float32(tmp_path, capsys):
+    out = tmp_path / 'study.json'
+    assert cli.main(['cpu-study', '--num-frames', '4', '--image-size', '32', '--runs', '1',
+                     '--json', str(out)]) == 0
+    result = json.loads(out.read_text())
+    errors = {row['name']: row['error'] for row in result['ways']}
+    assert all(row['processor_ms'] > 0 for row in result['ways'])
+    assert errors['PyTorch, fp32'] == 0 < errors['made fast, fp32'] < 1e-5
+    assert errors['made fast, fp32'] < errors['made fast, bf16'] < 0.02
+    assert result['threads'] == 1
+    assert 'made fast, bf16' in capsys.readouterr().out

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
     # Read when PyTorch is loaded: by default a thread that waits for the other one spins for
     # milliseconds. Where anything else runs on its core, that takes the time that it waits for.
-    os.environ.setdefault('GOMP_SPINCOUNT', '1000')
+    os.environ.setdefault('GOMP_SPINCOUNT', '300')
     tool = import_module(f'vjepa_ros.tools.{COMMANDS[command][0]}')
     return tool.main(words[1:])
 

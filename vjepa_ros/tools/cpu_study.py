@@ -164,7 +164,7 @@ class Int8:
             scale = (full.abs().amax(1) / 127).double()
             zero = torch.zeros(len(scale), dtype=torch.long)
             with warnings.catch_warnings():
-                # PyTorch says that it will drop these functions; nothing but this study needs them.
+                # PyTorch will drop these functions, it says; only this study needs them.
                 warnings.simplefilter('ignore', UserWarning)
                 stored = torch.quantize_per_channel(full, scale, zero, 0, torch.qint8)
             self._packed[weight.data_ptr()] = torch.ops.quantized.linear_prepack(
