@@ -47,9 +47,9 @@ def slow_down(encode_s: float, folder: Path, how: str) -> None:
             end = time.monotonic() + HOLD_AT_MOST_S
             work_while(lambda: (folder / what).exists() and time.monotonic() < end, how)
 
-    def slow_run(self: Engine, clips: Sequence[np.ndarray], features: bool = True) -> list[Output]:
+    def slow_run(self: Engine, clips: Sequence[np.ndarray], **more: object) -> list[Output]:
         start = time.monotonic()
-        outputs = run(self, clips, features)
+        outputs = run(self, clips, **more)
         work_while(lambda: time.monotonic() < start + encode_s, how)
         hold('encode', 'an inference is held')
         return outputs

@@ -38,9 +38,9 @@ def spied(engine, monkeypatch):
     batches: list[int] = []
     run_model = engine.run
 
-    def count(clips, features=True):
+    def count(clips, features=True, keys=None):
         batches.append(len(clips))
-        return run_model(clips, features)
+        return run_model(clips, features, keys)
 
     monkeypatch.setattr(engine, 'run', count)
     return engine, batches
@@ -150,8 +150,8 @@ def test_cameras_in_one_batch_keep_their_own_results(engine):
 def test_all_clips_that_need_features_share_one_forward_pass(engine, picture, monkeypatch):
     passes = []
     run_model = engine.run
-    monkeypatch.setattr(engine, 'run', lambda clips, features: passes.append(len(clips))
-                        or run_model(clips, features))
+    monkeypatch.setattr(engine, 'run', lambda clips, **more: passes.append(len(clips))
+                        or run_model(clips, **more))
     perception = Perception(engine, CONFIG, ['a', 'b', 'geometric'])
     for track in perception.tracks.values():
         fill(track, [picture] * 4)
@@ -163,6 +163,31 @@ def test_all_clips_that_need_features_share_one_forward_pass(engine, picture, mo
     assert all(output.features is not None for output in outputs.values())
     assert 'encode' in timings
     assert perception.pending() == {}
+
+
+def test_the_model_is_told_which_frames_it_has_seen_before(engine, monkeypatch):
+    seen, run_model = {}, engine.run
+
+    def look(clips, features, keys):
+        for clip, names in zip(clips, keys, strict=True):
+            for picture, name in zip(clip, names, strict=True):
+                assert np.array_equal(seen.setdefault(name, picture.copy()), picture)
+        return run_model(clips, features, keys)
+
+    monkeypatch.setattr(engine, 'run', look)
+    perception = Perception(engine, CONFIG, ['a', 'b'])
+    for number in range(7):
+        for seed, track in enumerate(perception.tracks.values()):
+            fill(track, [texture((160, 120), 10 * seed + number)], start=10.0 + number / 10)
+        run(perception)
+    assert len(seen) == 2 * 7
+
+
+def test_the_passes_of_all_cameras_are_made_ready(engine, monkeypatch):
+    asked = []
+    monkeypatch.setattr(engine, 'prepare', asked.append)
+    Perception(engine, CONFIG, ['a', 'b', 'c'])
+    assert asked == [3]
 
 
 def test_the_untrained_flag_is_on_every_result(engine, picture):

@@ -140,6 +140,30 @@ def test_planes_of_a_frame_stay_together():
     assert sample.size == (80, 60)
 
 
+def test_frames_have_keys_of_their_own_for_as_long_as_they_are_held():
+    ring, other = FrameRing(4, 4.0), FrameRing(4, 4.0)
+    seen = {}
+    for again in range(3):   # the same stamps each time, with other pictures
+        for at in range(6):
+            for one in (ring, other):
+                one.push(ns(100 + at / 4), frame(50 * again + at + 20 * (one is other)))
+                sample = one.sample()
+                if sample is not None:
+                    for key, shown in zip(one.keys(sample), one.gather(sample), strict=True):
+                        assert seen.setdefault(key, int(shown[0, 0, 0])) == shown[0, 0, 0]
+        ring.reset()
+        other.reset()
+    assert len(seen) == 3 * 2 * 6
+
+
+def test_a_repeated_frame_has_one_key():
+    ring = FrameRing(4, 10.0)
+    feed(ring, 5.0, 4)
+    keys = ring.keys(ring.sample())
+    assert len(keys) == 4
+    assert len(set(keys)) == ring.sample().distinct
+
+
 def test_recent_looks_back_by_time_and_gives_at_least_two():
     ring = FrameRing(4, clip_fps=2.0)
     feed(ring, 10.0, 16)

@@ -55,7 +55,7 @@ class ObstacleDetector:
         Longest time between frames before a clip starts anew [s].
     **engine
         Further fields of `EngineConfig`: model_version, weights_part, require_device, precision,
-        seed, cpu_threads.
+        compile, seed, cpu_threads.
 
     Raises
     ------

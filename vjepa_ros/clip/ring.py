@@ -8,6 +8,7 @@ that decodes, samples and infers), so it needs no lock.
 from __future__ import annotations
 
 import bisect
+import itertools
 import logging
 import math
 from collections import Counter
@@ -22,6 +23,7 @@ __all__ = ['FrameRing', 'Push', 'Sample']
 log = logging.getLogger(__name__)
 
 NS = 1_000_000_000
+SERIALS = itertools.count()   # of the stored frames of all rings
 LONELY_FRAMES = 3      # in a row without a neighbour within max_frame_gap: the camera is too slow
 
 
@@ -77,6 +79,7 @@ class FrameRing:
         self._planes: dict[str, np.ndarray] = {}
         self._stamps: list[int] = []     # ascending
         self._slots: list[int] = []      # parallel to _stamps
+        self._serials: dict[int, int] = {}   # of the frame that was last written to a slot
         self._free: list[int] = []
         self.frame_id = ''
         self.size = (0, 0)
@@ -172,6 +175,7 @@ class FrameRing:
         place = bisect.bisect_left(self._stamps, stamp_ns)   # taking a slot may have removed one
         for key, plane in planes.items():
             np.copyto(self._planes[key][slot], plane)
+        self._serials[slot] = next(SERIALS)
         self._stamps.insert(place, stamp_ns)
         self._slots.insert(place, slot)
         self.counts['accepted'] += 1
@@ -198,6 +202,12 @@ class FrameRing:
         rate = (distinct - 1) / span_s if span_s > 0 else math.nan
         return Sample(tuple(self._slots[i] for i in picks), stamps, newest, self.frame_id,
                       self.size, span_s, rate, distinct)
+
+    def keys(self, sample: Sample) -> tuple[int, ...]:
+        """The identity of what `gather` copies: numbers that no other frame here or in any other
+        ring of the process has.
+        """
+        return tuple(self._serials[slot] for slot in sample.slots)
 
     def gather(self, sample: Sample, plane: str = 'rgb',
                out: np.ndarray | None = None) -> np.ndarray:

@@ -43,6 +43,7 @@ class Perception:
         self.heads = engine.report.heads.meta if engine.report.heads is not None else None
         self.tracks = {name: Track(name, config, self.heads) for name in cameras}
         self._done: dict[str, int] = {}
+        engine.prepare(len(self.tracks))
 
     @property
     def flags(self) -> Quality:
@@ -97,7 +98,9 @@ class Perception:
         start = time.perf_counter()
         clips = [self.tracks[name].clip(samples[name]) for name in names]
         gather_ms = (time.perf_counter() - start) * 1e3
-        outputs = dict(zip(names, self.engine.run(clips, features=features), strict=True))
+        keys = [self.tracks[name].ring.keys(samples[name]) for name in names]
+        outputs = dict(zip(names, self.engine.run(clips, features=features, keys=keys),
+                           strict=True))
         return outputs, {'gather': gather_ms, **self.engine.timings}
 
     def result(self, name: str, sample: Sample, output: Output | None, settings: Settings,

@@ -64,8 +64,9 @@ def _node_status(now: Situation) -> DiagnosticStatus:
         method = now.worker.config.settings.looming_method
         values |= {
             'device': choice.device, 'device_reason': choice.reason,
-            'precision': choice.precision, 'model': engine.config.model_size,
-            'model_version': engine.config.model_version,
+            'precision': choice.precision, 'execution': engine.execution,
+            'execution_reason': engine.execution_reason or 'none',
+            'model': engine.config.model_size, 'model_version': engine.config.model_version,
             'num_frames': engine.config.num_frames, 'image_size': engine.config.image_size,
             'clip_fps': now.worker.perception.config.clip_fps,
             'resize_mode': now.worker.perception.config.resize_mode,

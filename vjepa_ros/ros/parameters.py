@@ -115,7 +115,7 @@ class Parameters:
         engine = EngineConfig(**{key: value[key] for key in (
             'model_size', 'model_version', 'weights', 'weights_part', 'heads',
             'allow_random_weights', 'num_frames', 'image_size', 'device', 'require_device',
-            'precision', 'seed', 'cpu_threads')})
+            'precision', 'compile', 'seed', 'cpu_threads')})
         track = TrackConfig(
             num_frames=value['num_frames'], image_size=value['image_size'],
             clip_fps=value['clip_fps'], resize_mode=value['resize_mode'],

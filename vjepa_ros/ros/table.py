@@ -127,6 +127,10 @@ TABLE: tuple[Param, ...] = (
           multiple=16, unit='px'),
     Param('precision', str, 'auto', 'Number format of the model', BACKGROUND,
           choices=('auto', 'fp32', 'fp16', 'bf16')),
+    Param('compile', str, 'auto', 'Use torch.compile, which needs a C compiler, on CUDA Triton '
+          'too, and a longer start; auto: on CUDA where all that is there and this package has no '
+          'kernels of its own; on: fail when it is not possible', BACKGROUND,
+          choices=('off', 'auto', 'on')),
     Param('resize_mode', str, 'squash', "How a frame becomes the encoder's input; hf and meta "
           'are the exact profiles of the published weights', BACKGROUND,
           choices=('squash', 'crop', 'letterbox', 'hf', 'meta')),

@@ -13,10 +13,13 @@ import torch
 from vjepa_ros.model.bundle import load_model
 from vjepa_ros.model.checkpoint import WeightsReport
 from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
+from vjepa_ros.runtime.compilation import MODES
 from vjepa_ros.runtime.device import DeviceChoice, all_operators_on, choose_device, device_name
+from vjepa_ros.runtime.flight import Pending
 from vjepa_ros.runtime.noise import NoiseFloor, measure_noise_floor
 from vjepa_ros.runtime.outputs import Output
 from vjepa_ros.runtime.session import UNCALIBRATED, EncoderSession
+from vjepa_ros.runtime.staging import Keys
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +52,8 @@ class EngineConfig:
         See `choose_device`.
     require_device : bool
         Fail when the device is missing.
+    compile : str
+        Whether torch.compile is used: 'off', 'auto' or 'on', see `choose_compile`.
     seed : int
         Seed of random weights.
     cpu_threads : int
@@ -67,6 +72,7 @@ class EngineConfig:
     device: str = 'auto'
     require_device: bool = False
     precision: str = 'auto'
+    compile: str = 'auto'
     seed: int = 0
     cpu_threads: int = 0
 
@@ -78,6 +84,9 @@ class EngineConfig:
         if self.image_size < 2 * PATCH or self.image_size % PATCH:
             raise ValueError(f'image_size is {self.image_size}, but must be a multiple of '
                              f'{PATCH} and at least {2 * PATCH}')
+        if self.compile not in MODES:
+            raise ValueError(f"compile is '{self.compile}', but must be one of "
+                             f"{', '.join(MODES)}")
         if self.cpu_threads < 0:
             raise ValueError(f'cpu_threads is {self.cpu_threads}, but must be 0 or more')
 
@@ -127,7 +136,7 @@ class Engine:
             config.allow_random_weights, config.seed, config.weights_part)
         calibration = UNCALIBRATED if report.heads is None else report.heads.meta.calibration
         session = EncoderSession(encoder, choice, config.num_frames, config.image_size, heads,
-                                 calibration)
+                                 calibration, config.compile)
         del encoder, heads
         try:
             with all_operators_on(choice.device):
@@ -136,23 +145,44 @@ class Engine:
         except BaseException:
             session.close()
             raise
-        log.info("model '%s' %s is ready on %s in %s: %d frames of %d pixels", config.model_size,
-                 config.model_version, device_name(choice.device), choice.precision,
-                 config.num_frames, config.image_size)
+        log.info("model '%s' %s is ready on %s in %s (%s): %d frames of %d pixels",
+                 config.model_size, config.model_version, device_name(choice.device),
+                 choice.precision, session.execution, config.num_frames, config.image_size)
         return cls(config, session, report, floor)
 
     @property
     def timings(self) -> dict[str, float]:
-        """Milliseconds of the stages of the last `encode` or `run`."""
+        """Milliseconds of the stages of the last results, see `EncoderSession`."""
         return self._session.timings
+
+    @property
+    def execution(self) -> str:
+        """How the model runs, see `EncoderSession.execution`."""
+        return self._session.execution
+
+    @property
+    def execution_reason(self) -> str:
+        """Why it does not run faster, see `EncoderSession.execution_reason`."""
+        return self._session.execution_reason
+
+    def prepare(self, clips: int) -> None:
+        """Make passes of up to `clips` clips ready where the first of a kind is slow."""
+        if clips > 1 and self.choice.device.type == 'cuda':
+            self._session.warm(clips)
 
     def encode(self, clips: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Features of clips alone, see `EncoderSession.encode`."""
         return self._session.encode(clips)
 
-    def run(self, clips: Sequence[np.ndarray], features: bool = True) -> list[Output]:
+    def run(self, clips: Sequence[np.ndarray], features: bool = True,
+            keys: Sequence[Keys] | None = None) -> list[Output]:
         """What the model says about clips, see `EncoderSession.run`."""
-        return self._session.run(clips, features)
+        return self._session.run(clips, features, keys)
+
+    def submit(self, clips: Sequence[np.ndarray], features: bool = True,
+               keys: Sequence[Keys] | None = None) -> Pending:
+        """Start what `run` does, see `EncoderSession.submit`."""
+        return self._session.submit(clips, features, keys)
 
     def features(self, clips: Sequence[np.ndarray], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid') -> list[np.ndarray]:
@@ -160,9 +190,7 @@ class Engine:
         return self._session.features(clips, layers, levels, per)
 
     def memory_bytes(self) -> int:
-        """Bytes the model holds: on CUDA all that PyTorch holds there, elsewhere its weights."""
-        if self.choice.device.type == 'cuda':
-            return torch.cuda.memory_allocated(self.choice.device)
+        """Bytes the model holds, see `EncoderSession.memory_bytes`."""
         return self._session.memory_bytes()
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.model.bins import LogBins
-from vjepa_ros.model.heads import CLEARANCE, CONTACT, HeadOutputs
+from vjepa_ros.model.calibration import Calibration
+from vjepa_ros.model.heads import CLEARANCE, CONTACT, HeadOutputs, Heads
 
 LARGEST_LOG = 20.0  # a scale beyond exp(20) says no more than that nothing is known
 
@@ -114,6 +115,11 @@ def pack(outputs: HeadOutputs) -> Tensor:
 
     """
     return torch.cat([one.flatten(1) for one in numbers(outputs)], dim=1)
+
+
+def reading(heads: Heads, calibration: Calibration) -> Callable[[Tensor], Tensor]:
+    """Features of clips to what the heads say about them, calibrated and packed."""
+    return lambda features: pack(calibration.apply(heads(features)))
 
 
 def unpack(packed: np.ndarray, rows: int, cols: int) -> list[HeadArrays]:

@@ -3,39 +3,38 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
-import logging
-import sys
 import threading
-import time
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from vjepa_ros.model.calibration import Calibration
-from vjepa_ros.model.encoder import Encoder, pooled
+from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.heads import Heads
-from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
-from vjepa_ros.runtime.cpu import speed_up
+from vjepa_ros.model.variants import PATCH
+from vjepa_ros.runtime.compilation import Toolchain, choose_compile, compile_blocks
+from vjepa_ros.runtime.cuda import CudaRunner
+from vjepa_ros.runtime.depths import check_wanted, deep_features
 from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.outputs import Output, pack, unpack
+from vjepa_ros.runtime.errors import SessionError
+from vjepa_ros.runtime.flight import Landed, Pending
+from vjepa_ros.runtime.forward import FUSED, PLAIN, Normalise, prepare
+from vjepa_ros.runtime.graphs import MOST_GRAPHS
+from vjepa_ros.runtime.host import HostRunner
+from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
+from vjepa_ros.runtime.outputs import Output, reading, unpack
+from vjepa_ros.runtime.parts import SMALLER, Parts
+from vjepa_ros.runtime.staging import Keys
 
-log = logging.getLogger(__name__)
+__all__ = ['EncoderSession', 'SessionError']
 
 UNCALIBRATED = Calibration()
-PER = ('grid', 'tubelet', 'clip')  # what one feature vector may stand for
-
-
-class SessionError(RuntimeError):
-    """The session is closed, or the model computes no usable numbers on this device."""
 
 
 class EncoderSession:
     """An encoder on its device, fed with uint8 clips of one fixed shape.
+
+    All methods may be called from any thread; passes are queued one after the other.
 
     Parameters
     ----------
@@ -49,34 +48,78 @@ class EncoderSession:
         Moved to the device in float32; owned by the session from then on.
     calibration : Calibration
         Of the heads. It is applied here and nowhere else.
+    compile : str
+        Whether torch.compile is used: 'off', 'auto' or 'on', see `choose_compile`.
+
+    Raises
+    ------
+    SessionError
+        When the device has no room for the weights, or `compile` is 'on' and impossible.
 
     Attributes
     ----------
     timings : dict of str to float
         Milliseconds of the stages upload, encode, download and, where they ran, heads of the
-        last `encode` or `run`.
+        last `encode`, `run` or `Pending.result`; on CUDA by events of the device, and with the
+        time in which the host handed the frames over in `upload`.
 
     """
 
     def __init__(self, encoder: Encoder, choice: DeviceChoice, num_frames: int, image_size: int,
-                 heads: Heads | None = None, calibration: Calibration = UNCALIBRATED):
+                 heads: Heads | None = None, calibration: Calibration = UNCALIBRATED,
+                 compile: str = 'off'):
         self.choice = choice
         self.clip_shape = (num_frames, image_size, image_size, 3)
         self.timings: dict[str, float] = {}
         self._lock = threading.Lock()
         encoder.set_branch_precision(choice.dtype)
-        self._encoder: Encoder | None = encoder.to(choice.device).eval()
-        if choice.device.type == 'cpu':
-            speed_up(self._encoder)
-        self._heads = None if heads is None else heads.to(choice.device).eval()
-        self._calibration = calibration
-        self._mean = _pixel_row(IMAGENET_MEAN, choice.device) * 255.0
-        self._scale = 1.0 / (_pixel_row(IMAGENET_STD, choice.device) * 255.0)
+        try:
+            self._encoder: Encoder | None = encoder.to(choice.device).eval()
+            self._heads = None if heads is None else heads.to(choice.device).eval()
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            for part in filter(None, (encoder, heads)):
+                part.cpu()  # what did fit
+            release_memory(choice.device)
+            raise SessionError(f'the weights do not fit into the memory of {choice.device}; '
+                               f'{SMALLER}') from error
+        forward = prepare(self._encoder, choice, Normalise(choice.device), fuse=compile != 'on')
+        self._normalise = forward.normalise
+        self._kind = forward.kind
+        read = None if heads is None else reading(self._heads, calibration)
+        self._runner = (CudaRunner(forward, read, choice.device, self.clip_shape)
+                        if choice.device.type == 'cuda'
+                        else HostRunner(forward, read, choice.device))
+        self._parts = Parts(choice, self.clip_shape, self._runner.trim)
+        try:
+            self._not_compiled = self._compile(compile)
+        except BaseException:
+            self.close()
+            raise
 
-    def warm(self) -> None:
-        """Run once so that the first real clip is not slow; check that numbers are finite."""
+    @property
+    def execution(self) -> str:
+        """How passes run: eager, graph, compiled, compiled graph, fused or fused graph."""
+        kind = self._kind if self._not_compiled else 'compiled'
+        words = ([] if kind == PLAIN else [kind]) + (['graph'] if self._runner.captured else [])
+        return ' '.join(words) or 'eager'
+
+    @property
+    def execution_reason(self) -> str:
+        """Why CUDA graphs or compiled kernels are not used although they might be; or ''."""
+        return '; '.join(filter(None, (self._runner.reason, self._not_compiled)))
+
+    def warm(self, clips: int = 1) -> None:
+        """Run passes of up to `clips` clips, so that none is slow later; check for finite values.
+
+        Where passes are CUDA graphs, every number of clips is captured, the largest first;
+        elsewhere one clip alone is run.
+        """
         grey = np.random.default_rng(0).integers(0, 256, self.clip_shape, dtype=np.uint8)
-        out = self.run([grey])[0]
+        least = max(clips - MOST_GRAPHS, 0)
+        for count in range(clips, least, -1) if self._runner.captured else (1,):
+            out = self.run([grey] * count)[0]
         arrays = [out.features] if out.heads is None else [out.features, *vars(out.heads).values()]
         if not all(np.isfinite(array).all() for array in arrays):
             raise SessionError(f'the model gives values that are not finite on '
@@ -85,9 +128,10 @@ class EncoderSession:
 
     def encode(self, clips: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Features of clips alone, see `run`; the heads do not run."""
-        return [output.features for output in self._forward(clips, True, None)]
+        return [output.features for output in self._submit(clips, None, True, False).result()]
 
-    def run(self, clips: Sequence[np.ndarray], features: bool = True) -> list[Output]:
+    def run(self, clips: Sequence[np.ndarray], features: bool = True,
+            keys: Sequence[Keys] | None = None) -> list[Output]:
         """Features of clips and what the heads say about them, in one forward pass.
 
         Parameters
@@ -96,6 +140,10 @@ class EncoderSession:
             Each (num_frames, image_size, image_size, 3) uint8 RGB, oldest frame first.
         features : bool
             Whether to bring the features from the device.
+        keys : sequence of sequence of hashable, optional
+            For each clip the identity of each of its frames; None for a frame that will not come
+            again. Two frames with one key must be equal. On CUDA a frame that is still on the
+            device is not uploaded again; elsewhere keys change nothing.
 
         Returns
         -------
@@ -105,12 +153,24 @@ class EncoderSession:
         Raises
         ------
         ValueError
-            For a clip of another shape or type.
+            For a clip of another shape or type, or another number of keys than frames.
         SessionError
-            When the session is closed.
+            When the session is closed, or the device has no memory for a single clip. Where it
+            has none for all of them, they run in several passes, and so do later ones.
 
         """
-        return self._forward(clips, features, self._heads)
+        return self.submit(clips, features, keys).result()
+
+    def submit(self, clips: Sequence[np.ndarray], features: bool = True,
+               keys: Sequence[Keys] | None = None) -> Pending:
+        """Start what `run` does, and give a handle on its results.
+
+        On CUDA this returns when the clips are copied and their pass is queued: while one
+        computes, the next is uploaded. With two under way it waits for the older one. Elsewhere
+        the pass is over when this returns. The clips may be changed then. Arguments and errors
+        are those of `run`; what goes wrong on the device later is raised by `Pending.result`.
+        """
+        return self._submit(clips, keys, features, self._heads is not None)
 
     def features(self, clips: Sequence[np.ndarray], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid') -> list[np.ndarray]:
@@ -142,106 +202,74 @@ class EncoderSession:
             For a clip of another shape or type, for layers or levels that this model does not
             have, and when both are asked for.
         SessionError
-            When the session is closed.
+            See `run`.
 
         """
-        if layers is not None and (levels or not len(layers)):
-            raise ValueError(f'features of the layers {tuple(layers)} and of {levels} levels are '
-                             'asked for; choose some layers or levels')
-        if per not in PER:
-            raise ValueError(f"features per '{per}' are asked for; choose {', '.join(PER)}")
-        with self._lock, torch.inference_mode():
-            encoder = self._ready(clips)
-            if not clips:
-                return []
-            pixels = self._normalise(self._upload(clips))
-            if layers is not None:
-                found = encoder.layers(pixels, layers)
-            else:
-                found = (encoder.dense(pixels, levels) if levels else encoder(pixels),)
-            if per != 'grid':
-                found = tuple(pooled(one, per == 'tubelet') for one in found)
-            out = found[0] if layers is None else torch.stack(found, dim=1)
-            return list(out.float().cpu().numpy())
+        check_wanted(layers, levels, per)
+        with self._lock:
+            self._check(clips, None)
+            look = deep_features(self._encoder, self._normalise, layers, levels, per)
+            parts = self._parts.run(len(clips),
+                                    lambda part: self._runner.apply(clips[part], look))
+        return [array for part in parts for array in part]
 
-    def _ready(self, clips: Sequence[np.ndarray]) -> Encoder:
-        """The encoder, if it is there and can encode these clips."""
+    def memory_bytes(self) -> int:
+        """Bytes held by weights, and on CUDA by frames, buffers and graphs (0 when closed)."""
+        # No lock: diagnostics ask while an inference holds it.
+        parts = [part for part in (self._encoder, self._heads) if part is not None]
+        weights = sum(p.numel() * p.element_size() for part in parts for p in part.parameters())
+        return weights + self._runner.nbytes
+
+    def close(self) -> None:
+        """Wait for a running call, then give the memory back. May be called twice.
+
+        Results of clips that were submitted before can still be asked for.
+        """
+        with self._lock:
+            if self._encoder is None:
+                return
+            self._encoder = self._heads = self._normalise = None
+            self._runner.close()
+        release_memory(self.choice.device)
+
+    def _compile(self, wanted: str) -> str:
+        """Compile the encoder, if so decided; '' or why not."""
+        choice = choose_compile(wanted, self.choice.device.type, self._kind == FUSED,
+                                Toolchain.here())
+        grey = [np.full(self.clip_shape, 128, np.uint8)]
+
+        def trial() -> None:
+            self._parts.run(1, lambda part: self._runner.start(grey[part], None, False, False))
+
+        return compile_blocks(self._encoder.blocks, choice, wanted == 'on', trial)
+
+    def _submit(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None, features: bool,
+                heads: bool) -> Pending:
+        with self._lock:
+            self._check(clips, keys)
+            flights = self._parts.run(len(clips), lambda part: self._runner.start(
+                clips[part], None if keys is None else keys[part], features, heads))
+        return Pending(flights, self._outputs, self._report)
+
+    def _check(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None) -> None:
+        """Refuse what cannot be encoded."""
         for clip in clips:
             if clip.shape != self.clip_shape or clip.dtype != np.uint8:
                 raise ValueError(f'a clip is {clip.dtype} {clip.shape}, '
                                  f'expected uint8 {self.clip_shape}')
+        if keys is not None and [len(each) for each in keys] != [self.clip_shape[0]] * len(clips):
+            raise ValueError(f'there are keys for {[len(each) for each in keys]} frames, expected '
+                             f'{self.clip_shape[0]} for each of {len(clips)} clips')
         if self._encoder is None:
             raise SessionError('the encoder session is closed')
-        return self._encoder
 
-    def _upload(self, clips: Sequence[np.ndarray]) -> Tensor:
-        return torch.from_numpy(np.stack(clips)).to(self.choice.device)
+    def _outputs(self, landed: Landed) -> list[Output]:
+        side = self.clip_shape[1] // PATCH
+        features, packed = landed.features, landed.packed
+        nothing = [None] * landed.clips
+        said = nothing if packed is None else unpack(packed, side, side)
+        brought = nothing if features is None else list(features)
+        return [Output(*pair) for pair in zip(brought, said, strict=True)]
 
-    def _forward(self, clips: Sequence[np.ndarray], bring: bool,
-                 heads: Heads | None) -> list[Output]:
-        with self._lock, torch.inference_mode():
-            encoder = self._ready(clips)
-            if not clips:
-                return []
-            times = [time.perf_counter()]
-            pixels = self._upload(clips)
-            times.append(self._clock())
-            features = encoder(self._normalise(pixels))
-            times.append(self._clock())
-            packed = None if heads is None else pack(self._calibration.apply(heads(features)))
-            times.append(self._clock())
-            arrays = list(features.float().cpu().numpy()) if bring else [None] * len(clips)
-            said = [None] * len(clips) if packed is None else unpack(
-                packed.cpu().numpy(), *features.shape[2:4])
-            times.append(time.perf_counter())
-            names = ('upload', 'encode', 'heads', 'download')
-            self.timings = {name: 1e3 * (after - before) for name, (before, after)
-                            in zip(names, pairwise(times), strict=True)
-                            if name != 'heads' or heads is not None}
-        return [Output(*pair) for pair in zip(arrays, said, strict=True)]
-
-    def memory_bytes(self) -> int:
-        """Bytes held by weights and buffers (0 when closed)."""
-        # No lock: diagnostics ask while an inference holds it.
-        parts = [part for part in (self._encoder, self._heads) if part is not None]
-        return sum(p.numel() * p.element_size() for part in parts for p in part.parameters())
-
-    def close(self) -> None:
-        """Wait for a running call, then give the memory back. May be called twice."""
-        with self._lock:
-            if self._encoder is None:
-                return
-            self._encoder = self._heads = None
-        release_memory(self.choice.device)
-
-    def _normalise(self, pixels: Tensor) -> Tensor:  # B T H W 3 uint8
-        if self.choice.device.type == 'cpu':
-            return pixels.permute(0, 4, 1, 2, 3)  # `speed_up`
-        return ((pixels - self._mean) * self._scale).permute(0, 4, 1, 2, 3)  # B 3 T H W
-
-    def _clock(self) -> float:
-        """Time once the device has finished its queue."""
-        if self.choice.device.type == 'cuda':
-            torch.cuda.synchronize(self.choice.device)
-        elif self.choice.device.type == 'mps':
-            torch.mps.synchronize()
-        return time.perf_counter()
-
-
-def _pixel_row(values: Sequence[float], device: torch.device) -> Tensor:
-    return torch.tensor(values, dtype=torch.float32, device=device)
-
-
-def release_memory(device: torch.device) -> None:
-    """Return unused memory to the device and the operating system."""
-    gc.collect()
-    if device.type == 'cuda':
-        with torch.cuda.device(device):
-            torch.cuda.empty_cache()
-    elif device.type == 'mps':
-        torch.mps.empty_cache()
-    if sys.platform == 'linux':
-        # glibc keeps freed blocks for itself; without this a swapped model stays resident.
-        trim = getattr(ctypes.CDLL(None), 'malloc_trim', None)
-        if trim is not None:
-            trim(0)
+    def _report(self, timings: dict[str, float]) -> None:
+        self.timings = timings

@@ -1,0 +1,433 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model on a real CUDA device: right numbers on every path, no memory left behind."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from vjepa_ros.model.checkpoint import load_encoder
+from vjepa_ros.model.heads import Heads
+from vjepa_ros.model.variants import Variant
+from vjepa_ros.runtime.compilation import Toolchain
+from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
+from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.graphs import MOST_GRAPHS, GraphStage
+from vjepa_ros.runtime.session import EncoderSession, SessionError
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
+
+SIZE = Variant('test', 192, 3, 3, 768)
+FRAMES, SIDE = 4, 64
+SHAPE = (FRAMES, SIDE, SIDE, 3)
+DEVICE = torch.device('cuda:0')
+# Of the features, relative to float32 on the CPU. TF32 is off unless somebody turns it on.
+BOUNDS = {'fp32': 1e-4, 'fp16': 5e-3, 'bf16': 3e-2}
+STAGES = {'upload', 'encode', 'heads', 'download'}
+
+
+def lively_heads():
+    """Heads that say as much as after training."""
+    heads = Heads.for_variant(SIZE)
+    generator = torch.Generator().manual_seed(0)
+    for layer in (heads.dense[-1], heads.contact, heads.clearance):
+        layer.weight.data.normal_(std=0.1, generator=generator)
+    return heads
+
+
+def session(precision='fp32', device=DEVICE, heads=True, size=SIZE, shape=SHAPE, **more):
+    choice = DeviceChoice(device, PRECISIONS[precision], 'test')
+    encoder, _ = load_encoder(size, allow_random_weights=True)
+    return EncoderSession(encoder, choice, *shape[:2], lively_heads() if heads else None, **more)
+
+
+def precisions():
+    if not torch.cuda.is_available():
+        return list(BOUNDS)
+    capability = torch.cuda.get_device_capability(DEVICE)
+    return ['fp32', *['fp16'] * (capability >= (7, 0)), *['bf16'] * (capability >= (8, 0))]
+
+
+def clips_of(count, seed=0, shape=SHAPE):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, 256, shape, dtype=np.uint8) for _ in range(count)]
+
+
+def error(got, expected):
+    got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
+    return np.linalg.norm(got - expected) / np.linalg.norm(expected)
+
+
+def same(first, second):
+    """Bit for bit, features and heads."""
+    for one, other in zip(first, second, strict=True):
+        assert (one.features is None) == (other.features is None)
+        if one.features is not None:
+            np.testing.assert_array_equal(one.features, other.features)
+        for name, array in vars(one.heads).items():
+            np.testing.assert_array_equal(array, getattr(other.heads, name), err_msg=name)
+    return True
+
+
+@pytest.fixture(scope='module')
+def reference():
+    """What the model says about some clips on the CPU in float32."""
+    made = session(device=torch.device('cpu'))
+    yield made.run(clips_of(5))
+    made.close()
+
+
+@pytest.fixture(scope='module')
+def runner():
+    """One session for many tests, with graphs."""
+    made = session('fp16' if 'fp16' in precisions() else 'fp32')
+    made.warm(3)
+    yield made
+    made.close()
+
+
+# -- numbers --------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize('precision', precisions())
+@pytest.mark.parametrize('graphs', [True, False], ids=['graph', 'eager'])
+def test_every_path_stays_close_to_float32_on_the_cpu(reference, precision, graphs):
+    made = session(precision)
+    try:
+        made._runner._stages.captured = graphs
+        for count in (1, 2, 5, 3):
+            outputs = made.run(clips_of(5)[:count])
+            assert made.execution == ('graph' if graphs else 'eager'), made.execution_reason
+            for got, expected in zip(outputs, reference, strict=False):
+                assert error(got.features, expected.features) < BOUNDS[precision]
+                for name, array in vars(got.heads).items():
+                    wanted = getattr(expected.heads, name)
+                    assert error(array, wanted) < 5 * BOUNDS[precision], name
+    finally:
+        made.close()
+
+
+def test_a_graph_gives_what_the_same_kernels_give_one_by_one(runner):
+    clips = clips_of(2, 7)
+    plain = session(runner.choice.precision)
+    plain._runner._stages.captured = False
+    same(runner.run(clips), plain.run(clips))
+    plain.close()
+
+
+def test_features_and_heads_alone_are_those_of_a_full_run(runner):
+    clips = clips_of(2, 3)
+    full = runner.run(clips)
+    for got, expected in zip(runner.encode(clips), full, strict=True):
+        np.testing.assert_array_equal(got, expected.features)
+    same([replace(output, features=None) for output in full], runner.run(clips, features=False))
+    assert error(np.stack(runner.features(clips)),
+                 np.stack([output.features for output in full])) < 1e-3
+
+
+def test_results_do_not_change_when_later_clips_run(runner):
+    outputs = runner.run(clips_of(1, 1))
+    before = outputs[0].features.copy(), outputs[0].heads.moving.copy()
+    for seed in range(2, 6):
+        runner.run(clips_of(1, seed))
+    np.testing.assert_array_equal(outputs[0].features, before[0])
+    np.testing.assert_array_equal(outputs[0].heads.moving, before[1])
+
+
+@pytest.mark.skipif(torch.cuda.is_available() and bool(Toolchain.here().missing('cuda')),
+                    reason='torch.compile needs Triton and a C compiler')
+def test_a_compiled_graph_stays_close_to_float32_on_the_cpu(reference):
+    precision = 'bf16' if 'bf16' in precisions() else 'fp16'
+    made = session(precision, compile='on')
+    try:
+        outputs = made.run(clips_of(5)[:2])
+        assert made.execution == 'compiled graph', made.execution_reason
+        for got, expected in zip(outputs, reference, strict=False):
+            assert error(got.features, expected.features) < BOUNDS[precision]
+    finally:
+        made.close()
+
+
+# -- frames by key --------------------------------------------------------------------------------
+
+def windows(count, cameras=1, frames=12, seed=0):
+    """Clips that slide over the frames of cameras, with their keys."""
+    rng = np.random.default_rng(seed)
+    films = rng.integers(0, 256, (cameras, frames, SIDE, SIDE, 3), dtype=np.uint8)
+    for start in range(count):
+        yield ([film[start:start + FRAMES] for film in films],
+               [[(camera, start + i) for i in range(FRAMES)] for camera in range(cameras)])
+
+
+def test_frames_that_are_there_are_not_uploaded_again_and_nothing_changes():
+    keyed, plain = session(), session()
+    for cameras in (1, 2):
+        for clips, keys in windows(8, cameras):
+            before = keyed._runner._frames.uploads
+            same(keyed.run(clips, keys=[[(cameras, k) for k in each] for each in keys]),
+                 plain.run(clips))
+        assert keyed._runner._frames.uploads - before == cameras
+    keyed.close()
+    plain.close()
+
+
+def test_a_repeated_frame_is_uploaded_once(runner):
+    frame = clips_of(1, 5)[0][:1]
+    clip = np.repeat(frame, FRAMES, axis=0)
+    before = runner._runner._frames.uploads
+    outputs = runner.run([clip], keys=[['again'] * FRAMES])
+    assert runner._runner._frames.uploads == before + 1
+    same(outputs, runner.run([clip]))
+
+
+# -- clips under way ------------------------------------------------------------------------------
+
+def test_clips_may_be_submitted_before_the_results_of_others_are_taken(runner):
+    batches = [clips_of(1 + seed % 3, 20 + seed) for seed in range(12)]
+    expected = [runner.run(clips) for clips in batches]
+    pending = []
+    for clips in batches:
+        mine = [clip.copy() for clip in clips]
+        pending.append(runner.submit(mine))
+        for clip in mine:
+            clip[:] = 0  # the session has its own copy
+    for one, outputs in reversed(list(zip(pending, expected, strict=True))):
+        same(one.result(), outputs)
+        assert one.done()
+
+
+def test_threads_get_their_own_results(runner):
+    batches = [clips_of(1 + seed % 2, 40 + seed) for seed in range(4)]
+    expected = [runner.run(clips) for clips in batches]
+    failures = []
+
+    def work(number):
+        try:
+            for _ in range(20):
+                same(runner.run(batches[number]), expected[number])
+        except BaseException as problem:  # of the thread, for the test to raise
+            failures.append(problem)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failures == []
+
+
+def test_results_that_were_submitted_can_be_taken_from_a_closed_session():
+    made = session()
+    expected = made.run(clips_of(1))
+    pending = made.submit(clips_of(1))
+    made.close()
+    same(pending.result(), expected)
+    with pytest.raises(SessionError, match='closed'):
+        made.submit(clips_of(1))
+
+
+def test_a_session_serves_while_another_is_captured():
+    serving = session()
+    clips = clips_of(1)
+    expected = serving.run(clips)
+    made, failures, stop = [], [], threading.Event()
+
+    def serve():
+        try:
+            while not stop.is_set():
+                same(serving.run(clips), expected)
+                serving.features(clips)  # allocates, and multiplies outside of graphs
+        except BaseException as problem:
+            failures.append(problem)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        for _ in range(3):
+            made.append(session())
+            made[-1].warm(3)
+            made[-1].close()
+    finally:
+        stop.set()
+        thread.join(60)
+    assert failures == []
+    assert [one.execution for one in made] == ['graph'] * 3, made[0].execution_reason
+    serving.close()
+
+
+def test_times_of_stages_come_from_the_device(runner):
+    runner.run(clips_of(2))
+    assert set(runner.timings) == STAGES
+    assert all(0 < ms < 1000 for ms in runner.timings.values())
+    runner.encode(clips_of(1))
+    assert set(runner.timings) == STAGES - {'heads'}
+
+
+def test_a_capture_that_fails_is_said_and_passes_go_on(monkeypatch, caplog):
+    made, clips = session(), clips_of(2)
+    expected = made.run(clips[:1])
+
+    def broken(self, *args, **more):
+        raise RuntimeError('operation not permitted when stream is capturing')
+
+    monkeypatch.setattr(GraphStage, '__init__', broken)
+    outputs = made.run(clips)
+    assert made.execution == 'eager'
+    assert 'not permitted' in made.execution_reason
+    assert 'kernel by kernel' in caplog.text
+    assert error(outputs[0].features, expected[0].features) < 1e-5
+    same(made.run(clips), outputs)
+    made.close()
+
+
+def test_work_that_cannot_be_captured_runs_eagerly():
+    made, clips = session(), clips_of(1)
+    forward = made._runner._stages._forward
+
+    def waits(pixels):
+        features = forward(pixels)
+        return features + float(features.sum().item()) * 0  # no capture may wait for the device
+
+    made._runner._stages._forward = waits
+    first = made.run(clips)
+    assert made.execution == 'eager'
+    assert 'capture failed' in made.execution_reason
+    same(made.run(clips), first)
+    made.close()
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+def held():
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+
+
+def test_a_closed_session_gives_all_device_memory_back():
+    session().close()  # what a process allocates once
+    before = held()
+    for keys in (None, [range(FRAMES)] * 2):
+        made = session()
+        made.warm(3)
+        made.run(clips_of(2), keys=keys)
+        made.features(clips_of(2))
+        assert torch.cuda.memory_allocated() > before[0]
+        made.close()
+        made.close()
+        after = held()
+        assert after[0] <= before[0]
+        assert after[1] <= before[1]
+        assert made.memory_bytes() == 0
+
+
+def test_what_a_session_says_it_holds_is_what_pytorch_holds():
+    before = held()
+    made = session('fp32', size=Variant('test', 768, 6, 12, 3072), heads=False)
+    made.warm(2)
+    held_now = held()
+    grown = held_now[1] - before[1]
+    assert made.memory_bytes() == pytest.approx(grown, rel=0.2, abs=8 << 20)
+    made.close()
+
+
+def test_memory_does_not_grow_over_ten_thousand_inferences():
+    made = session('fp32', heads=True, size=Variant('test', 192, 1, 3, 768), shape=(4, 32, 32, 3))
+    clip = clips_of(1, 0, (4, 32, 32, 3))
+    for number in range(300):
+        made.run(clip, keys=[[number + i for i in range(4)]])
+    made.run(clip)
+    before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), made.memory_bytes()
+    pending = []
+    for number in range(10_000):
+        pending.append(made.submit(clip, features=not number % 3,
+                                   keys=[[1000 + number + i for i in range(4)]]))
+        if len(pending) > 2:
+            pending.pop(0).result()
+    pending.clear()
+    after = torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), made.memory_bytes()
+    assert after == before
+    made.close()
+
+
+def test_only_so_many_numbers_of_clips_stay_captured():
+    made = session()
+    for count in range(1, MOST_GRAPHS + 3):
+        made.run(clips_of(count), features=False)
+    assert len(made._runner._stages._kept) == MOST_GRAPHS
+    assert len(made.run(clips_of(1))) == 1
+    made.close()
+
+
+@pytest.fixture
+def little_memory():
+    """A function that leaves this process so many more bytes on the device."""
+    total = torch.cuda.get_device_properties(DEVICE).total_memory
+
+    def leave(more):
+        torch.cuda.set_per_process_memory_fraction((held()[1] + more) / total)
+
+    yield leave
+    torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_clips_that_do_not_fit_run_in_smaller_passes(little_memory, caplog):
+    made = session('fp32', shape=(8, 128, 128, 3))
+    clips = clips_of(12, 0, (8, 128, 128, 3))
+    expected = [made.run([clip])[0] for clip in clips]
+    held()
+    little_memory(48 << 20)
+    outputs = made.run(clips)
+    assert made._parts.most in (1, 2, 3, 6)
+    assert 'at most' in caplog.text
+    for got, want in zip(outputs, expected, strict=True):
+        assert error(got.features, want.features) < 1e-5
+    told = len(caplog.records)
+    assert len(made.run(clips)) == 12
+    assert len(caplog.records) == told
+    assert set(made.timings) == STAGES
+    made.close()
+
+
+def test_one_clip_that_does_not_fit_is_an_error_with_a_remedy_and_no_end(little_memory):
+    shape = (8, 128, 128, 3)
+    made = session('fp32', shape=shape)
+    little_memory(1 << 20)
+    with pytest.raises(SessionError, match=r'no memory for one clip.*smaller model_size'):
+        made.run(clips_of(1, 0, shape))
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    assert len(made.run(clips_of(1, 0, shape))) == 1
+    made.close()
+
+
+def test_weights_that_do_not_fit_are_an_error_with_a_remedy(little_memory):
+    before = held()
+    little_memory(8 << 20)
+    with pytest.raises(SessionError, match=r'weights do not fit.*smaller model_size'):
+        session('fp32', size=Variant('test', 768, 6, 12, 3072), heads=False)
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    assert held()[0] <= before[0]
+
+
+# -- the whole ------------------------------------------------------------------------------------
+
+def test_an_engine_serves_several_cameras_and_closes():
+    session().close()
+    before = held()
+    engine = Engine.load(EngineConfig(
+        weights='random', allow_random_weights=True, num_frames=FRAMES, image_size=SIDE,
+        device='cuda', require_device=True, compile='off'))
+    engine.prepare(3)
+    assert engine.execution == 'graph', engine.execution_reason
+    outputs = engine.run(clips_of(3))
+    assert outputs[0].features.shape == (2, 4, 4, 192)
+    assert engine.timings['encode'] > 0
+    assert engine.memory_bytes() > 10e6
+    engine.close()
+    assert engine.memory_bytes() == 0
+    assert held()[0] <= before[0]

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order of work on CUDA, with stand-ins for the device: see `fake_cuda`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from fake_cuda import install
+
+from vjepa_ros.model.calibration import Calibration
+from vjepa_ros.model.checkpoint import load_encoder
+from vjepa_ros.model.heads import Heads
+from vjepa_ros.model.variants import Variant
+from vjepa_ros.runtime.cuda import CudaRunner
+from vjepa_ros.runtime.device import DeviceChoice
+from vjepa_ros.runtime.forward import Normalise, prepare
+from vjepa_ros.runtime.graphs import MOST_GRAPHS
+from vjepa_ros.runtime.host import HostRunner
+from vjepa_ros.runtime.outputs import reading
+
+SIZE = Variant('test', 48, 2, 1, 96)
+SHAPE = (4, 32, 32, 3)
+CPU = torch.device('cpu')
+
+pytestmark = pytest.mark.usefixtures('one_thread')
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    return install(monkeypatch)
+
+
+def parts():
+    encoder, _ = load_encoder(SIZE, allow_random_weights=True)
+    forward = prepare(encoder.eval(), DeviceChoice(CPU, torch.float32, 'test'), Normalise(CPU))
+    heads = Heads.for_variant(SIZE).eval()
+    heads.contact.weight.data.normal_(std=0.1, generator=torch.Generator().manual_seed(0))
+    return forward, reading(heads, Calibration())
+
+
+def clips_of(count, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, 256, SHAPE, dtype=np.uint8) for _ in range(count)]
+
+
+def both(clips, keys=None, runner=None):
+    """The results of the runner and of plain passes."""
+    host = HostRunner(*parts(), CPU)
+    return (runner.start(clips, keys, True, True).land(),
+            host.start(clips, None, True, True).land())
+
+
+def agree(got, expected):
+    np.testing.assert_allclose(got.features, expected.features, atol=1e-5)
+    np.testing.assert_allclose(got.packed, expected.packed, atol=1e-5)
+    return got.clips == expected.clips
+
+
+def test_captured_passes_give_what_plain_ones_give(fake):
+    runner = CudaRunner(*parts(), CPU, SHAPE)
+    for seed, count in enumerate((1, 2, 1, 3, 2)):
+        got, expected = both(clips_of(count, seed), runner=runner)
+        assert agree(got, expected)
+        assert set(got.timings) == {'upload', 'encode', 'heads', 'download'}
+    assert runner.captured
+    assert fake.captures == 2 * 3  # encoder and heads, for 1, 2 and 3 clips
+    assert runner.start(clips_of(1), None, False, False).land().features is None
+
+
+def test_passes_go_on_when_capturing_fails(fake, caplog):
+    runner = CudaRunner(*parts(), CPU, SHAPE)
+    runner.start(clips_of(1), None, True, True)
+    fake.refuse = 'operation not permitted when stream is capturing'
+    for count in (2, 1, 3):
+        assert agree(*both(clips_of(count), runner=runner))
+    assert not runner.captured
+    assert runner.reason == f'CUDA graph capture failed: RuntimeError: {fake.refuse}'
+    assert caplog.text.count('kernel by kernel') == 1
+    assert fake.captures == 3
+
+
+def test_the_graphs_of_the_least_used_numbers_of_clips_are_dropped(fake):
+    runner = CudaRunner(*parts(), CPU, SHAPE)
+    for count in range(1, MOST_GRAPHS + 2):
+        runner.start(clips_of(count), None, True, False)
+    made = fake.captures
+    runner.start(clips_of(2), None, True, False)
+    assert fake.captures == made
+    runner.start(clips_of(1), None, True, False)
+    assert fake.captures == made + 2
+
+
+def test_frames_with_keys_are_uploaded_once(fake):
+    runner = CudaRunner(*parts(), CPU, SHAPE)
+    film = np.random.default_rng(0).integers(0, 256, (12, 32, 32, 3), dtype=np.uint8)
+    for start in range(9):
+        clip, keys = film[start:start + 4], [range(start, start + 4)]
+        assert agree(*both([clip], keys, runner))
+        assert agree(*both(clips_of(2, start), None, runner))  # others in between
+    frames = 12 + 9 * 2 * 4
+    assert frames <= runner._frames.uploads < frames + 16
+
+
+def test_what_is_trimmed_is_made_again(fake):
+    runner = CudaRunner(*parts(), CPU, SHAPE)
+    keys = [range(4)]
+    assert agree(*both(clips_of(1), keys, runner))
+    assert runner.nbytes > 0
+    runner.trim()
+    assert runner.nbytes == 0
+    assert agree(*both(clips_of(1), keys, runner))
+    runner.close()
+    assert runner.nbytes == 0

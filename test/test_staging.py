@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames are uploaded once, the oldest make room, and no clip ever shows a wrong frame."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from vjepa_ros.runtime.staging import FrameStore, SlotMap
+
+CPU = torch.device('cpu')
+SHAPE = (4, 16, 16, 3)
+FRAME = 16 * 16 * 3
+
+
+def film(frames, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (frames, *SHAPE[1:]), dtype=np.uint8)
+
+
+def gathered(store, clips, keys=None):
+    out = torch.zeros((len(clips), *SHAPE), dtype=torch.uint8)
+    store.gather(store.send(clips, keys), out)
+    return out.numpy()
+
+
+def test_what_is_gathered_is_what_was_sent():
+    store = FrameStore(CPU, SHAPE)
+    frames = film(24)
+    for start in range(0, 16, 4):
+        clips = [frames[start:start + 4], frames[start + 4:start + 8]]
+        np.testing.assert_array_equal(gathered(store, clips), clips)
+    assert store.nbytes == 8 * FRAME  # those of one pass
+    assert store.uploads == 4 * 8
+
+
+def test_a_frame_is_uploaded_once_while_it_is_there():
+    store = FrameStore(CPU, SHAPE)
+    frames = film(12)
+    for start in range(9):
+        clip = frames[start:start + 4]
+        np.testing.assert_array_equal(gathered(store, [clip], [range(start, start + 4)]), [clip])
+    assert store.uploads == 12
+    twice = np.stack([frames[0], frames[0], frames[1], frames[1]])
+    np.testing.assert_array_equal(gathered(store, [twice], [['a', 'a', 'b', 'b']]), [twice])
+    assert store.uploads == 14
+
+
+def test_frames_without_a_key_leave_those_with_one_in_place():
+    store = FrameStore(CPU, SHAPE)
+    frames = film(4)
+    gathered(store, [frames, film(4, 1)], [range(4), [None] * 4])
+    for seed in range(5):
+        gathered(store, [film(4, seed)])
+    uploads = store.uploads
+    np.testing.assert_array_equal(gathered(store, [frames], [range(4)]), [frames])
+    assert store.uploads == uploads
+
+
+def test_random_clips_of_many_frames_are_never_mixed_up():
+    store = FrameStore(CPU, SHAPE, most_bytes=20 * FRAME)
+    frames, random = film(60), np.random.default_rng(1)
+    for _ in range(300):
+        picks = random.integers(0, 60, (random.integers(1, 4), 4))
+        keys = [[None if random.random() < 0.2 else int(i) for i in row] for row in picks]
+        clips = [frames[row] for row in picks]
+        np.testing.assert_array_equal(gathered(store, clips, keys), clips)
+    assert store.nbytes == 20 * FRAME
+
+
+def test_places_grow_only_for_frames_that_come_again():
+    frames = film(32)
+    store = FrameStore(CPU, SHAPE, most_bytes=100 * FRAME)
+    for start in range(28):  # a camera whose frames all follow each other
+        gathered(store, [frames[start:start + 4]], [range(start, start + 4)])
+    assert store.nbytes == 4 * FRAME
+    uploads = []
+    for start in range(27):  # every fourth frame: each is used again four clips later
+        keys = range(100 + start, 100 + start + 4 * 4, 4)
+        before = store.uploads
+        gathered(store, [frames[:4]], [keys])
+        uploads.append(store.uploads - before)
+    assert uploads[-1] == 1
+    assert store.nbytes <= 16 * FRAME
+
+
+def test_a_frame_that_could_not_be_uploaded_is_not_believed_to_be_there(monkeypatch):
+    store = FrameStore(CPU, SHAPE)
+    clip = film(4)
+    gathered(store, [film(4, 1)], [range(10, 14)])
+
+    def full(new):
+        raise torch.cuda.OutOfMemoryError('CUDA out of memory')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, '_fill', full)
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            store.send([clip], [range(4)])
+    np.testing.assert_array_equal(gathered(store, [clip], [range(4)]), [clip])
+
+
+def test_a_store_that_was_reset_starts_anew_and_stays_small():
+    store = FrameStore(CPU, SHAPE)
+    clip = film(4)
+    gathered(store, [clip], [range(4)])
+    store.reset()
+    assert store.nbytes == 0
+    for start in (0, 4, 0, 4):
+        np.testing.assert_array_equal(gathered(store, [clip], [range(start, start + 4)]), [clip])
+    assert store.nbytes == 4 * FRAME
+
+
+def test_the_least_recently_used_frame_leaves_first():
+    slots = SlotMap(most=0)
+    slots.grow(3)
+    slots.find('abc')
+    slots.find('a')
+    found, fill = slots.find('d')
+    assert list(fill) == found
+    assert not slots.find('a')[1]
+    assert slots.find('b')[1]
+    assert len(slots) == 3

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decide whether torch.compile is used, and compile an encoder with it."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from vjepa_ros.runtime.errors import SessionError
+
+log = logging.getLogger(__name__)
+
+MODES = ('off', 'auto', 'on')
+# Each number of clips in a pass and each model since the process started is one entry.
+MOST_SHAPES = 64
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """What of the tools that torch.compile needs is there.
+
+    Attributes
+    ----------
+    triton : bool
+        Whether Triton is installed: it makes kernels for GPUs.
+    compiler : bool
+        Whether there is a C++ compiler: it makes those for the CPU, and what launches the others.
+
+    """
+
+    triton: bool
+    compiler: bool
+
+    @classmethod
+    def here(cls) -> Toolchain:
+        """The tools of this machine."""
+        named = [os.environ[name] for name in ('CXX', 'CC') if os.environ.get(name)]
+        return cls(importlib.util.find_spec('triton') is not None,
+                   any(map(shutil.which, [*named, 'c++', 'g++', 'clang++', 'gcc', 'cc'])))
+
+    def missing(self, device: str) -> list[str]:
+        """What torch.compile lacks on a type of device, in words."""
+        lacks = [] if self.triton or device != 'cuda' else ['Triton']
+        return lacks if self.compiler else [*lacks, 'a C compiler']
+
+
+@dataclass(frozen=True)
+class CompileChoice:
+    """Whether to compile, and why, for logs and diagnostics."""
+
+    compile: bool
+    reason: str
+
+
+def choose_compile(wanted: str, device: str, fused: bool, tools: Toolchain) -> CompileChoice:
+    """Decide on torch.compile.
+
+    'off' never compiles. 'on' always does, and fails where that is impossible. 'auto' compiles
+    on CUDA only, if all tools are there and this package has no kernels of its own for the model
+    and the GPU. On the CPU it saves less than the start-up time that it costs.
+
+    Parameters
+    ----------
+    wanted : str
+        Out of `MODES`.
+    device : str
+        Type of the device: cpu, cuda or mps.
+    fused : bool
+        Whether kernels of this package run instead.
+    tools : Toolchain
+        What this machine has.
+
+    Raises
+    ------
+    SessionError
+        When 'on' is impossible, with the remedy.
+    ValueError
+        For another value of `wanted`.
+
+    """
+    if wanted not in MODES:
+        raise ValueError(f"compile is '{wanted}', but must be one of {', '.join(MODES)}")
+    lacks = ' and '.join(tools.missing(device))
+    if wanted == 'off':
+        return CompileChoice(False, 'compile is off')
+    if wanted == 'on':
+        if device not in ('cpu', 'cuda'):
+            raise SessionError(f"compile is 'on', but torch.compile is not used on {device}; set "
+                               '`compile: auto`')
+        if lacks:
+            raise SessionError(f"compile is 'on', but torch.compile needs {lacks}, which this "
+                               'machine does not have; install it, or set `compile: auto`')
+        return CompileChoice(True, 'compile is on')
+    if device != 'cuda':
+        return CompileChoice(False, f'torch.compile does not pay on {device}')
+    if fused:
+        return CompileChoice(False, 'kernels of this package run instead of compiled ones')
+    if lacks:
+        return CompileChoice(False, f'torch.compile needs {lacks}, which is not here')
+    return CompileChoice(True, 'all that torch.compile needs is here')
+
+
+def compile_blocks(blocks: Sequence[nn.Module], choice: CompileChoice, must: bool,
+                   trial: Callable[[], object]) -> str:
+    """Compile the blocks of an encoder if that was decided.
+
+    Parameters
+    ----------
+    blocks : sequence of nn.Module
+        Of one class.
+    choice : CompileChoice
+        From `choose_compile`.
+    must : bool
+        Whether to fail when compilation does; otherwise that is logged and the blocks stay as
+        they were.
+    trial : callable
+        Runs the encoder once.
+
+    Returns
+    -------
+    str
+        Why the blocks are not compiled; '' when they are.
+
+    Raises
+    ------
+    SessionError
+        When `must` is set and compilation fails.
+
+    """
+    if not choice.compile:
+        return choice.reason
+    # Passes of another number of clips, and models loaded later, count as more of the same code.
+    limit = torch._dynamo.config.cache_size_limit
+    torch._dynamo.config.cache_size_limit = max(limit, MOST_SHAPES)
+    for block in blocks:
+        # Block by block: all blocks share one compilation of a tenth of the time. A part that
+        # cannot be compiled is an error, not a slower path that nobody hears of.
+        block.compile(dynamic=False, fullgraph=True)
+    try:
+        trial()
+    except SessionError:
+        raise
+    except Exception as error:  # of many types, out of several libraries
+        problem = f'torch.compile failed: {type(error).__name__}: {str(error).strip()[:300]}'
+        if must:
+            raise SessionError(f'{problem}; set `compile: off` or `auto`') from error
+    else:
+        return ''
+    for block in blocks:
+        block._compiled_call_impl = None  # PyTorch has no call for it
+    log.warning('%s; the model runs without it, which is slower', problem)
+    return problem

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run passes on a CUDA or ROCm device without waiting for it.
+
+Frames travel on a stream of their own: while one pass computes, those of the next are uploaded.
+The results of a pass follow it on its own stream into pinned memory, and the caller waits once,
+at the end. Events on the device tell how long each stage took.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vjepa_ros.runtime.flight import Flight, Landed
+from vjepa_ros.runtime.forward import Forward
+from vjepa_ros.runtime.graphs import Read, Stages
+from vjepa_ros.runtime.staging import FrameStore, Keys
+
+Span = tuple[str, torch.cuda.Event, torch.cuda.Event]  # stage, begin, end
+
+DEPTH = 2  # passes under way: one that computes and one that is uploaded
+
+
+class CudaFlight:
+    """A pass on the device.
+
+    Parameters
+    ----------
+    clips : int
+        How many it is of.
+    features, packed : Tensor, optional
+        Pinned memory that is being written.
+    spans : list of (str, Event, Event)
+        Stages with begin and end; the last event is the end of the pass.
+    host_ms : float
+        Time that the host took to hand the frames over; it counts as upload.
+
+    """
+
+    def __init__(self, clips: int, features: Tensor | None, packed: Tensor | None,
+                 spans: list[Span], host_ms: float):
+        self._clips = clips
+        self._features = features
+        self._packed = packed
+        self._spans = spans
+        self._host_ms = host_ms
+        self._end = spans[-1][2]
+
+    def done(self) -> bool:
+        """Whether `land` would not wait."""
+        return self._end.query()
+
+    def wait(self) -> None:
+        """Until the results are there."""
+        self._end.synchronize()
+
+    def land(self) -> Landed:
+        """The results, in the pinned memory itself: it is theirs from now on."""
+        self.wait()
+        timings = {'upload': self._host_ms}
+        for name, begin, end in self._spans:
+            timings[name] = timings.get(name, 0.0) + begin.elapsed_time(end)
+        return Landed(self._clips, *(None if tensor is None else tensor.numpy()
+                                     for tensor in (self._features, self._packed)), timings)
+
+
+class CudaRunner:
+    """Passes on one device. `start`, `apply`, `trim` and `close` are called by one thread at once.
+
+    Parameters
+    ----------
+    forward : Forward
+        Pixels to features.
+    read : callable, optional
+        Features to what the heads say, packed.
+    device : torch.device
+        Where they run.
+    clip_shape : tuple of int
+        (T, S, S, 3).
+
+    """
+
+    def __init__(self, forward: Forward, read: Read | None, device: torch.device,
+                 clip_shape: tuple[int, ...]):
+        self._device = device
+        with self._here():
+            self._compute = torch.cuda.Stream(device)
+            self._uploads = torch.cuda.Stream(device)
+            self._frames = FrameStore(device, clip_shape)
+            # Weights may still be on their way.
+            self._compute.wait_stream(torch.cuda.current_stream(device))
+            self._uploaded = self._gathered = _mark(self._compute)
+        self._stages = Stages(forward, read, clip_shape, self._compute)
+        self._clip_shape = clip_shape
+        self._flying: deque[CudaFlight] = deque()
+
+    @property
+    def captured(self) -> bool:
+        """Whether passes are CUDA graphs."""
+        return self._stages.captured
+
+    @property
+    def reason(self) -> str:
+        """Why they are not; ''."""
+        return self._stages.reason
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of frames, inputs, outputs and graphs on the device."""
+        return self._frames.nbytes + self._stages.nbytes
+
+    def start(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None, features: bool,
+              heads: bool) -> Flight:
+        """Upload clips and queue a pass over them.
+
+        Parameters
+        ----------
+        clips : sequence of ndarray
+            (T, S, S, 3) uint8 each; free again when this returns.
+        keys : sequence of sequence of hashable, optional
+            Identity of each frame, see `FrameStore`.
+        features, heads : bool
+            What to bring; the heads run only when wanted.
+
+        """
+        with self._here():
+            while len(self._flying) >= DEPTH:
+                self._flying.popleft().wait()
+            stage = self._stages.get(len(clips))
+            begun = time.perf_counter()
+            slots, spans = self._send(clips, keys)
+            host_ms = 1e3 * (time.perf_counter() - begun)
+            with torch.cuda.stream(self._compute):
+                spans += self._gather(slots, stage.pixels)
+                marks = [spans[-1][2]]
+                found = stage.encode()
+                marks.append(_mark(self._compute))
+                packed = stage.read(found) if heads else None
+                if heads:
+                    marks.append(_mark(self._compute))
+                brought = [_download(found if features else None), _download(packed)]
+                marks.append(_mark(self._compute))
+            names = ('encode', 'heads', 'download') if heads else ('encode', 'download')
+            spans += zip(names, marks, marks[1:], strict=False)
+            flight = CudaFlight(len(clips), *brought, spans, host_ms)
+            self._flying.append(flight)
+            return flight
+
+    def apply(self, clips: Sequence[np.ndarray], function: Callable[[Tensor], Tensor]
+              ) -> np.ndarray:
+        """What a function of the pixels (B, T, S, S, 3) uint8 gives, as float32."""
+        with self._here():
+            slots, _ = self._send(clips, None)
+            with torch.cuda.stream(self._compute):
+                pixels = torch.empty((len(clips), *self._clip_shape), dtype=torch.uint8,
+                                     device=self._device)
+                self._gather(slots, pixels)
+                return function(pixels).float().cpu().numpy()
+
+    def trim(self) -> None:
+        """Give back what can be made again: graphs, buffers and frames."""
+        with self._here():
+            self._settle()
+            self._stages.reset()
+            self._frames.reset()
+
+    def close(self) -> None:
+        """Wait for what runs, then let go of networks, graphs and buffers."""
+        try:
+            with self._here():
+                self._settle()
+        finally:
+            self._stages.close()
+            self._frames.reset()
+
+    def _settle(self) -> None:
+        self._flying.clear()
+        self._compute.synchronize()
+        self._uploads.synchronize()
+
+    @contextlib.contextmanager
+    def _here(self) -> Iterator[None]:
+        # Not inference mode: what PyTorch makes while it captures would be of no use outside.
+        with torch.cuda.device(self._device), torch.inference_mode(False), torch.no_grad():
+            yield
+
+    def _send(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None
+              ) -> tuple[list[int], list[Span]]:
+        """Upload; the slots of the frames, and how long that took if there was any to do."""
+        before = self._frames.uploads
+        with torch.cuda.stream(self._uploads):
+            # Frames of the pass before may be replaced as soon as it has gathered them.
+            self._uploads.wait_event(self._gathered)
+            begin = _mark(self._uploads)
+            slots = self._frames.send(clips, keys)
+            if self._frames.uploads == before:
+                return slots, []
+            self._uploaded = _mark(self._uploads)
+        return slots, [('upload', begin, self._uploaded)]
+
+    def _gather(self, slots: list[int], pixels: Tensor) -> list[Span]:
+        self._compute.wait_event(self._uploaded)
+        begin = _mark(self._compute)
+        self._frames.gather(slots, pixels)
+        self._gathered = _mark(self._compute)
+        return [('upload', begin, self._gathered)]
+
+
+def _mark(stream: torch.cuda.Stream) -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record(stream)
+    return event
+
+
+def _download(values: Tensor | None) -> Tensor | None:
+    """A copy in pinned memory, which is there when the stream has come so far."""
+    if values is None:
+        return None
+    out = torch.empty(values.shape, dtype=torch.float32, pin_memory=True)
+    return out.copy_(values, non_blocking=True)

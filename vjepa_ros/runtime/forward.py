@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the pixels of clips to features: the part of a pass that kernels may speed up.
+
+`prepare` chooses how; a session knows nothing of it but `Forward`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
+from vjepa_ros.runtime.cpu import speed_up
+from vjepa_ros.runtime.device import DeviceChoice
+
+PLAIN, FUSED = 'plain', 'fused'
+
+
+class Forward(Protocol):
+    """uint8 clips (B, T, S, S, 3) on the device to features (B, T', Hp, Wp, D) float32 there.
+
+    A call may be captured into a CUDA graph after a few calls with clips of the same shape: from
+    then on it must neither wait for the device nor copy from the host, and what it reads besides
+    the clips must stay where it is.
+
+    Attributes
+    ----------
+    kind : str
+        `PLAIN`, or `FUSED` where kernels of this package run.
+    normalise : callable
+        uint8 clips (B, T, S, S, 3) to what the encoder takes from now on.
+
+    """
+
+    kind: str
+    normalise: Callable[[Tensor], Tensor]
+
+    def __call__(self, pixels: Tensor) -> Tensor: ...
+
+
+class Normalise:
+    """uint8 clips (B, T, H, W, 3) to the float32 input of the encoder (B, 3, T, H, W)."""
+
+    def __init__(self, device: torch.device):
+        row = {'dtype': torch.float32, 'device': device}
+        self._mean = torch.tensor(IMAGENET_MEAN, **row) * 255.0
+        self._scale = 1.0 / (torch.tensor(IMAGENET_STD, **row) * 255.0)
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        return ((pixels - self._mean) * self._scale).permute(0, 4, 1, 2, 3)
+
+
+class PlainForward:
+    """The encoder as PyTorch runs it, on every device."""
+
+    kind = PLAIN
+
+    def __init__(self, encoder: Encoder, normalise: Normalise):
+        self._encoder = encoder
+        self.normalise = normalise
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        return self._encoder(self.normalise(pixels))
+
+
+class PixelForward:
+    """The encoder made fast for the CPU, with the normalisation in its weights."""
+
+    kind = FUSED
+
+    def __init__(self, encoder: Encoder):
+        speed_up(encoder)
+        self._encoder = encoder
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        return self._encoder(self.normalise(pixels))
+
+    @staticmethod
+    def normalise(pixels: Tensor) -> Tensor:
+        """The same pixels in the order of axes that an encoder takes."""
+        return pixels.permute(0, 4, 1, 2, 3)
+
+
+def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
+            fuse: bool = True) -> Forward:
+    """The best forward pass there is for an encoder.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        On its device, in its precision, in evaluation mode.
+    choice : DeviceChoice
+        Device and precision.
+    normalise : Normalise
+        On that device.
+    fuse : bool
+        Whether kernels of this package may be used where they exist.
+
+    """
+    if fuse and choice.device.type == 'cpu':
+        return PixelForward(encoder)
+    return PlainForward(encoder, normalise)

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The work of one pass on a GPU, as CUDA graphs where they can be captured.
+
+A graph replays hundreds of kernels with one launch. It reads and writes at fixed addresses: for
+each number of clips there is one static input, and static outputs in a pool of memory that
+belongs to the graphs of a session alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from vjepa_ros.runtime.forward import Forward
+from vjepa_ros.runtime.memory import CAPTURING, clear_workspaces, is_out_of_memory
+
+log = logging.getLogger(__name__)
+
+MOST_GRAPHS = 8  # numbers of clips that stay captured
+WARM_PASSES = 3  # kernels are chosen, compiled and loaded in the first
+
+Read = Callable[[Tensor], Tensor]  # features to what the heads say, packed
+
+
+class Stage:
+    """The work for one number of clips, run kernel by kernel.
+
+    Attributes
+    ----------
+    pixels : Tensor
+        (B, T, S, S, 3) uint8, to be filled before `encode`.
+    nbytes : int
+        Bytes that it keeps on the device.
+
+    """
+
+    def __init__(self, forward: Forward, read: Read | None, pixels: Tensor):
+        self._forward = forward
+        self._read = read
+        self.pixels = pixels
+        self.nbytes = pixels.nbytes
+
+    def encode(self) -> Tensor:
+        """Features of the pixels."""
+        return self._forward(self.pixels)
+
+    def read(self, features: Tensor) -> Tensor:
+        """What the heads say about the features that `encode` gave."""
+        return self._read(features)
+
+
+class GraphStage(Stage):
+    """The same, captured. What it returns is overwritten by the next pass of as many clips.
+
+    Made on the current stream, which must not be the default one, after the kernels are warm.
+    """
+
+    def __init__(self, forward: Forward, read: Read | None, pixels: Tensor, pool: tuple[int, int]):
+        super().__init__(forward, read, pixels)
+        how = {'pool': pool, 'stream': torch.cuda.current_stream(pixels.device),
+               # Another session may serve in another thread meanwhile.
+               'capture_error_mode': 'thread_local'}
+        self._encode_graph = torch.cuda.CUDAGraph()
+        self._read_graph: torch.cuda.CUDAGraph | None = None
+        # Without a workspace of before, the graphs get one in their own pool, which nobody frees
+        # while they live; and none of theirs is left behind for work outside of them.
+        clear_workspaces()
+        try:
+            with torch.cuda.graph(self._encode_graph, **how):
+                self._features = forward(pixels)
+            if read is not None:
+                self._read_graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self._read_graph, **how):
+                    self._packed = read(self._features)
+        finally:
+            clear_workspaces()
+
+    def encode(self) -> Tensor:
+        self._encode_graph.replay()
+        return self._features
+
+    def read(self, features: Tensor) -> Tensor:
+        self._read_graph.replay()
+        return self._packed
+
+
+class Stages:
+    """Stages by number of clips; the least recently used of too many is dropped.
+
+    Parameters
+    ----------
+    forward : Forward
+        Pixels to features.
+    read : callable, optional
+        Features to what the heads say.
+    clip_shape : tuple of int
+        (T, S, S, 3).
+    stream : torch.cuda.Stream
+        The one on which all stages are made and run.
+
+    Attributes
+    ----------
+    captured : bool
+        Whether passes are captured; False from the first failure on.
+    reason : str
+        Why they are not; ''.
+
+    """
+
+    def __init__(self, forward: Forward, read: Read | None, clip_shape: tuple[int, ...],
+                 stream: torch.cuda.Stream):
+        self._forward = forward
+        self._read = read
+        self._clip_shape = clip_shape
+        self._stream = stream
+        self._kept: OrderedDict[int, Stage] = OrderedDict()
+        self._pool: tuple[int, int] | None = None
+        self._pool_bytes = 0
+        self.captured = True
+        self.reason = ''
+
+    def get(self, clips: int) -> Stage:
+        """The stage for so many clips, made and warm."""
+        stage = self._kept.get(clips)
+        if stage is None:
+            while len(self._kept) >= MOST_GRAPHS:
+                self._stream.synchronize()
+                self._kept.popitem(last=False)
+            with torch.cuda.stream(self._stream):
+                stage = self._make(clips)
+            self._kept[clips] = stage
+        self._kept.move_to_end(clips)
+        return stage
+
+    def reset(self) -> None:
+        """Drop all stages. Nothing may be running."""
+        self._kept.clear()
+        self._pool = None  # of which the device gets the memory back with the last graph
+        self._pool_bytes = 0
+
+    def close(self) -> None:
+        """Drop all stages and let go of the networks. Nothing may be running."""
+        self.reset()
+        self._forward = self._read = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of inputs, outputs and intermediate results that stay on the device."""
+        # A copy: diagnostics ask while another thread adds one.
+        return self._pool_bytes + sum(stage.nbytes for stage in list(self._kept.values()))
+
+    def _make(self, clips: int) -> Stage:
+        pixels = torch.zeros((clips, *self._clip_shape), dtype=torch.uint8,
+                             device=self._stream.device)
+        stage = Stage(self._forward, self._read, pixels)
+        self._warm(stage)
+        if not self.captured:
+            return stage
+        problem = self._capture(clips, pixels)
+        if isinstance(problem, Stage):
+            return problem
+        self.captured, self.reason = False, f'CUDA graph capture failed: {problem}'
+        log.warning('%s on %s; passes run kernel by kernel instead, which is slower',
+                    self.reason, self._stream.device)
+        # The graphs of before are whole, but their pool is the one in which the capture failed.
+        self._stream.synchronize()
+        self.reset()
+        return stage
+
+    def _warm(self, stage: Stage) -> None:
+        for _ in range(WARM_PASSES):
+            features = stage.encode()
+            if self._read is not None:
+                stage.read(features)
+        self._stream.synchronize()
+
+    def _capture(self, clips: int, pixels: Tensor) -> Stage | str:
+        """The captured stage, or why there is none."""
+        with CAPTURING:
+            if self._pool is None:
+                self._pool = torch.cuda.graph_pool_handle()
+            try:
+                stage = GraphStage(self._forward, self._read, pixels, self._pool)
+            except RuntimeError as error:
+                _abandon(self._pool, self._stream.device)
+                # With fewer clips a pass there may be room for a graph; with one there is not.
+                if is_out_of_memory(error) and clips > 1:
+                    raise
+                first = _first(error)
+                return f'{type(first).__name__}: {first}'
+            self._pool_bytes = _pool_bytes(self._pool)
+            return stage
+
+
+def _abandon(pool: tuple[int, int], device: torch.device) -> None:
+    """Close the pool of a capture that broke, which PyTorch leaves open, with all its memory."""
+    end = getattr(torch._C, '_cuda_endAllocateToPool', None)
+    if end is None:  # before version 2.6; there the memory is lost
+        return
+    try:
+        end(device.index, pool)
+    except RuntimeError:
+        return  # the capture had not begun, or had come to its end
+    torch._C._cuda_releasePool(device.index, pool)
+
+
+def _first(error: BaseException) -> BaseException:
+    """What went wrong; ending the capture that it broke is an error of its own."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
+def _pool_bytes(pool: tuple[int, int]) -> int:
+    return sum(segment['total_size'] for segment in torch.cuda.memory_snapshot()
+               if tuple(segment.get('segment_pool_id', ())) == tuple(pool))

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames on the device: each is uploaded once, however many clips show it."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+MOST_BYTES = 256 << 20  # of frames that are kept because they may be asked for again
+
+# Of a clip: the identity of each frame, None for one that will not come again.
+Keys = Sequence[Hashable]
+
+
+class SlotMap:
+    """Which slot holds which frame; the least recently used is replaced first.
+
+    The number of slots starts at what one pass needs. It doubles, up to `most`, when a frame is
+    asked for that had to leave before: more slots would have saved an upload.
+
+    Parameters
+    ----------
+    most : int
+        Slots to grow to for frames that come again; a single pass gets what it needs.
+
+    """
+
+    def __init__(self, most: int):
+        self.most = most
+        self.capacity = 0
+        self._slots: OrderedDict[Hashable, int] = OrderedDict()  # least recently used first
+        self._free: list[int] = []
+        self._gone: OrderedDict[Hashable, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def wants(self, keys: Sequence[Hashable]) -> int:
+        """How many slots there should be before `find` is asked for `keys`."""
+        distinct = set(keys)
+        again = any(key in self._gone and key not in self._slots for key in distinct)
+        grown = min(2 * self.capacity, self.most) if again else 0
+        return max(len(distinct), grown, self.capacity)
+
+    def grow(self, capacity: int) -> None:
+        """Add slots."""
+        # The lowest come first, so that new frames lie side by side.
+        self._free = [*range(capacity - 1, self.capacity - 1, -1), *self._free]
+        self.capacity = capacity
+        self._gone.clear()  # what left a smaller place says nothing of this one
+
+    def find(self, keys: Sequence[Hashable]) -> tuple[list[int], dict[int, int]]:
+        """Slots of frames, and those of them that must be filled.
+
+        Parameters
+        ----------
+        keys : sequence of hashable
+            Frames of one pass, not more distinct ones than there are slots.
+
+        Returns
+        -------
+        list of int, dict of int to int
+            The slot of each frame; and for each slot to fill the number of its frame in `keys`.
+
+        """
+        for key in keys:
+            if key in self._slots:
+                self._slots.move_to_end(key)
+        found, fill = [], {}
+        for number, key in enumerate(keys):
+            if key not in self._slots:
+                slot = self._free.pop() if self._free else self._evict()
+                self._slots[key] = slot
+                self._gone.pop(key, None)
+                fill[slot] = number
+            found.append(self._slots[key])
+        return found, fill
+
+    def release(self, keys: Sequence[Hashable]) -> None:
+        """Let these frames be replaced before all others."""
+        for key in reversed(keys):
+            self._slots.move_to_end(key, last=False)
+
+    def forget(self, keys: Sequence[Hashable]) -> None:
+        """Take back frames that could not be filled."""
+        for key in keys:
+            if key in self._slots:
+                self._free.append(self._slots.pop(key))
+
+    def _evict(self) -> int:
+        key, slot = self._slots.popitem(last=False)
+        if not isinstance(key, _Once):
+            self._gone[key] = None
+            if len(self._gone) > max(self.most, self.capacity):
+                self._gone.popitem(last=False)
+        return slot
+
+
+class _Once:
+    """The key of a frame that nobody will ask for again."""
+
+
+class FrameStore:
+    """Frames of a session on its device.
+
+    All methods work on the current stream; the caller sees to it that no frame is replaced
+    before it is gathered.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where the frames lie.
+    clip_shape : tuple of int
+        (T, S, S, 3) of a clip, S a multiple of 16.
+    most_bytes : int
+        Bytes of frames to grow to, see `SlotMap`.
+
+    Attributes
+    ----------
+    uploads : int
+        Frames uploaded so far.
+
+    """
+
+    def __init__(self, device: torch.device, clip_shape: tuple[int, ...],
+                 most_bytes: int = MOST_BYTES):
+        self._device = device
+        self._frame = clip_shape[1:]
+        self._bytes = math.prod(self._frame)
+        self._map = SlotMap(most_bytes // self._bytes)
+        self._data = torch.empty((0, *self._frame), dtype=torch.uint8, device=device)
+        self._pin = device.type == 'cuda'
+        self.uploads = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return self._data.nbytes
+
+    def send(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None) -> list[int]:
+        """Upload the frames of clips that are not here yet.
+
+        Parameters
+        ----------
+        clips : sequence of ndarray
+            (T, S, S, 3) uint8 each. They are not needed any more when this returns.
+        keys : sequence of sequence of hashable, optional
+            Identity of each frame of each clip, see `Keys`.
+
+        Returns
+        -------
+        list of int
+            The slot of each frame, clip by clip, for `gather`.
+
+        """
+        frames = [frame for clip in clips for frame in clip]
+        flat = ([None] * len(frames) if keys is None
+                else [key for clip in keys for key in clip])
+        flat = [_Once() if key is None else key for key in flat]
+        capacity = self._map.wants(flat)
+        if capacity > self._map.capacity:
+            self._grow(capacity)
+        slots, fill = self._map.find(flat)
+        try:
+            self._fill({slot: frames[number] for slot, number in fill.items()})
+        except BaseException:
+            self._map.forget([flat[number] for number in fill.values()])
+            raise
+        self._map.release([key for key in flat if isinstance(key, _Once)])
+        return slots
+
+    def gather(self, slots: list[int], out: Tensor) -> None:
+        """Copy frames into a contiguous (B, T, S, S, 3) uint8 tensor."""
+        rows = torch.empty(len(slots), dtype=torch.int64, pin_memory=self._pin)
+        rows.numpy()[:] = slots
+        rows = rows.to(self._device, non_blocking=True)
+        # Eight bytes at a time; a frame has a multiple of 768.
+        torch.index_select(self._words(self._data), 0, rows,
+                           out=self._words(out.view(len(slots), *self._frame)))
+
+    def _words(self, frames: Tensor) -> Tensor:
+        return frames.view(len(frames), self._bytes).view(torch.int64)
+
+    def reset(self) -> None:
+        """Give all memory back and keep no frames any more beyond those of one pass."""
+        self._map = SlotMap(0)
+        self._data = self._data.new_empty((0, *self._frame))
+
+    def _grow(self, capacity: int) -> None:
+        data = self._data.new_empty((capacity, *self._frame))
+        data[:len(self._data)].copy_(self._data)
+        if self._device.type == 'cuda':
+            torch.cuda.synchronize(self._device)  # the old frames may still be read
+        self._data = data
+        self._map.grow(capacity)
+
+    def _fill(self, new: dict[int, np.ndarray]) -> None:
+        """Upload frames into slots, neighbours in one copy."""
+        if not new:
+            return
+        order = sorted(new)
+        # From the cache of PyTorch, which gives pinned memory out again after the last copy.
+        staged = torch.empty((len(order), *self._frame), dtype=torch.uint8, pin_memory=self._pin)
+        view = staged.numpy()
+        for place, slot in enumerate(order):
+            view[place] = new[slot]
+        for first, last in _runs(order):
+            low = order[first]
+            self._data[low:low + last - first].copy_(staged[first:last], non_blocking=True)
+        self.uploads += len(order)
+
+
+def _runs(slots: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Ranges of places at which ascending numbers follow each other without a hole."""
+    first = 0
+    for place in range(1, len(slots) + 1):
+        if place == len(slots) or slots[place] != slots[place - 1] + 1:
+            yield first, place
+            first = place
