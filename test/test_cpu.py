@@ -3,6 +3,7 @@
 
 import copy
 import json
+import os
 
 import numpy as np
 import pytest
@@ -92,6 +93,35 @@ def test_attention_in_parts_is_attention(scores, monkeypatch):
     assert error(cpu.attend(q, k, v), exact) < 0.01
     whole = cpu.attend(q.transpose(1, 2).contiguous().transpose(1, 2), k, v)  # other strides
     assert error(whole, exact) < 0.01
+
+
+@torch.inference_mode()
+def test_what_was_in_the_memory_of_the_scores_does_not_matter(monkeypatch):
+    q, k, v = noise(3, 1, 2, 24, 16).to(torch.bfloat16)
+    monkeypatch.setattr(cpu, 'products_are_faster', lambda: True)
+    expected, empty = cpu.attend(q, k, v), torch.Tensor.new_empty
+    monkeypatch.setattr(torch.Tensor, 'new_empty',
+                        lambda *args: empty(*args).fill_(float('nan')))
+    assert torch.equal(cpu.attend(q, k, v), expected)
+
+
+def test_the_weights_that_were_read_are_not_written_to():
+    encoder = fill(Encoder(SIZE))
+    read = [block.attn.qkv.weight.detach() for block in encoder.blocks]
+    before = [weight.clone() for weight in read]
+    cpu.speed_up(encoder)
+    assert all(map(torch.equal, read, before))
+    assert not torch.equal(encoder.blocks[0].attn.qkv.weight, before[0])
+
+
+@pytest.mark.parametrize('given', [None, '5000'])
+def test_threads_that_wait_sleep_soon_unless_the_user_says_otherwise(given, monkeypatch):
+    monkeypatch.setenv('GOMP_SPINCOUNT', given or '')
+    if given is None:
+        monkeypatch.delenv('GOMP_SPINCOUNT')
+    with pytest.raises(SystemExit):
+        cli.main(['cpu-study', '--runs', '0'])
+    assert os.environ['GOMP_SPINCOUNT'] == (given or '300')
 
 
 @torch.inference_mode()

@@ -115,7 +115,8 @@ class FastBlock(nn.Module):
         # the two of each pair in different halves, exchanging them takes no pass over memory.
         for parameter in (qkv.weight, qkv.bias):
             rows = parameter.detach().unflatten(0, (3, self.attn.heads, -1))  # 3 H C (D)
-            rows[:2] = _halves(rows[:2], dim=2)
+            # A new tensor: the old one may be a file that is mapped into memory.
+            parameter.data = torch.cat((_halves(rows[:2], dim=2), rows[2:])).flatten(0, 2)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None
                 ) -> Tensor:
