@@ -64,6 +64,7 @@ setup(
     extras_require={
         'bags': ['rosbags>=0.10'],
         'hub': ['huggingface_hub>=0.23'],  # weights by their name on the Hugging Face hub
+        'export': ['onnx>=1.16', 'onnxscript>=0.5', 'onnxruntime>=1.18'],
         'ros': lines('ros-kilted.txt'),  # real ROS 2 for a machine without one
         'dev': [*lines('dev.txt'), *lines('test.txt')],
     },

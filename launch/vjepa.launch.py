@@ -37,9 +37,11 @@ ARGUMENTS = (  # name, default, allowed values, description
 RESPAWN_DELAY_S = 2.0
 # Frames of several hundred kilobytes come and go at camera rate. By default glibc maps and unmaps
 # fresh pages for each, and the datagrams of Fast DDS are too small for its fragments to arrive.
-# Idle threads of NumPy's matrix library would spin on the cores that the encoder needs.
+# Idle threads of NumPy's matrix library would spin on the cores that the encoder needs; threads of
+# PyTorch that wait for each other would do so for milliseconds.
 ENVIRONMENT = {
     'OPENBLAS_NUM_THREADS': '1',
+    'GOMP_SPINCOUNT': '300',
     'MALLOC_MMAP_THRESHOLD_': str(32 << 20),
     'MALLOC_TRIM_THRESHOLD_': str(128 << 20),
     'FASTDDS_BUILTIN_TRANSPORTS': 'DEFAULT?max_msg_size=64KB&sockets_size=4MB',

@@ -20,7 +20,7 @@ import torch
 
 from vjepa_ros.ros.main import main
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.runtime.outputs import Output
+from vjepa_ros.runtime.flight import Pending
 
 log = logging.getLogger('vjepa_ros.slow_node')
 HOLD_AT_MOST_S = 300.0   # a test that died does not let go
@@ -39,7 +39,7 @@ def work_while(busy: Callable[[], bool], how: str) -> None:
 
 def slow_down(encode_s: float, folder: Path, how: str) -> None:
     """Let forward passes take at least so long, and end neither them nor loads that are held."""
-    run, load = Engine.run, Engine.load
+    submit, load = Engine.submit, Engine.load
 
     def hold(what: str, text: str) -> None:
         if (folder / what).exists():
@@ -47,9 +47,9 @@ def slow_down(encode_s: float, folder: Path, how: str) -> None:
             end = time.monotonic() + HOLD_AT_MOST_S
             work_while(lambda: (folder / what).exists() and time.monotonic() < end, how)
 
-    def slow_run(self: Engine, clips: Sequence[np.ndarray], **more: object) -> list[Output]:
+    def slow_submit(self: Engine, clips: Sequence[np.ndarray], **more: object) -> Pending:
         start = time.monotonic()
-        outputs = run(self, clips, **more)
+        outputs = submit(self, clips, **more)
         work_while(lambda: time.monotonic() < start + encode_s, how)
         hold('encode', 'an inference is held')
         return outputs
@@ -59,7 +59,7 @@ def slow_down(encode_s: float, folder: Path, how: str) -> None:
         hold('load', 'a load is held')
         return load(config)
 
-    Engine.run = slow_run
+    Engine.submit = slow_submit
     Engine.load = slow_load
 
 

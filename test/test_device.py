@@ -1,48 +1,119 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device and precision are chosen from what is present, never silently."""
+"""Device and precision are chosen from what is present, never silently.
+
+GPUs and CPUs are descriptions here; none of them needs to exist.
+"""
 
 import logging
+import warnings
 
 import pytest
 import torch
 
+from vjepa_ros.runtime import hardware
 from vjepa_ros.runtime.device import (
     PRECISIONS,
     DeviceError,
+    all_operators_on,
     choose_device,
     device_name,
     find_devices,
+    formats,
+)
+from vjepa_ros.runtime.hardware import (
+    AMX,
+    AVX512_BF16,
+    BF16,
+    CPU,
+    CUDA,
+    FALLBACK,
+    MPS,
+    ROCM,
+    Device,
+    unsupported,
 )
 
-ALL = frozenset({torch.float32, torch.float16, torch.bfloat16})
-CPU = {'cpu': frozenset({torch.float32, torch.bfloat16})}
-OLD_GPU = CPU | {'cuda:0': frozenset({torch.float32})}
-GPUS = CPU | {'cuda:0': ALL, 'cuda:1': ALL}
-MAC = CPU | {'mps': frozenset({torch.float32, torch.float16})}
+FP32, FP16, BRAIN = torch.float32, torch.float16, torch.bfloat16
+GB = 2 ** 30
+
+
+def gpu(index=0, capability=(9, 0), **more):
+    return Device(f'cuda:{index}', CUDA, 'NVIDIA Test', capability, **more)
+
+
+def amd(architecture, **more):
+    return Device('cuda:0', ROCM, 'AMD Test', architecture=architecture, **more)
+
+
+def machine(*devices, cpu=frozenset()):
+    return {one.name: one for one in (Device('cpu', CPU, features=frozenset(cpu)), *devices)}
+
+
+def mac(*features):
+    return machine(Device('mps', MPS, 'Apple GPU', features=frozenset(features)))
+
+
+PLAIN = machine()
+ZEN4, SAPPHIRE = machine(cpu={AVX512_BF16}), machine(cpu={AVX512_BF16, AMX})
+GPUS = machine(gpu(0), gpu(1))
+TURING, PASCAL = machine(gpu(capability=(7, 5))), machine(gpu(capability=(6, 1)))
 
 
 @pytest.mark.parametrize(('present', 'wanted', 'precision', 'device', 'dtype'), [
-    (CPU, 'auto', 'auto', 'cpu', torch.float32),
-    (CPU, 'cpu', 'bf16', 'cpu', torch.bfloat16),
-    (GPUS, 'auto', 'auto', 'cuda:0', torch.float16),
-    (GPUS, 'cuda', 'bf16', 'cuda:0', torch.bfloat16),
-    (GPUS, 'cuda:1', 'fp32', 'cuda:1', torch.float32),
-    (GPUS, 'cpu', 'auto', 'cpu', torch.float32),
-    (OLD_GPU, 'auto', 'auto', 'cuda:0', torch.float32),
-    (MAC, 'auto', 'auto', 'mps', torch.float16),
-    (MAC, 'mps', 'fp32', 'mps', torch.float32),
+    (PLAIN, 'auto', 'auto', 'cpu', FP32),
+    (PLAIN, 'cpu', 'bf16', 'cpu', BRAIN),
+    (ZEN4, 'auto', 'auto', 'cpu', BRAIN),
+    (ZEN4, 'cpu', 'fp32', 'cpu', FP32),
+    (SAPPHIRE, 'cpu', 'auto', 'cpu', BRAIN),
+    (GPUS, 'auto', 'auto', 'cuda:0', BRAIN),
+    (GPUS, 'cuda', 'fp16', 'cuda:0', FP16),
+    (GPUS, 'cuda:1', 'fp32', 'cuda:1', FP32),
+    (GPUS, 'cpu', 'auto', 'cpu', FP32),
+    (machine(gpu(capability=(8, 7))), 'auto', 'auto', 'cuda:0', BRAIN),
+    (TURING, 'auto', 'auto', 'cuda:0', FP16),
+    (PASCAL, 'auto', 'auto', 'cuda:0', FP32),
+    (machine(amd('gfx942')), 'auto', 'auto', 'cuda:0', BRAIN),
+    (machine(amd('gfx1100')), 'cuda', 'auto', 'cuda:0', BRAIN),
+    (machine(amd('gfx1030')), 'auto', 'auto', 'cuda:0', FP16),
+    (machine(amd('gfx803')), 'auto', 'auto', 'cuda:0', FP32),
+    (mac(), 'auto', 'auto', 'mps', FP16),
+    (mac(BF16), 'mps', 'bf16', 'mps', BRAIN),
+    (mac(), 'mps', 'fp32', 'mps', FP32),
 ])
 @pytest.mark.parametrize('require', [False, True])
-def test_a_present_device_is_used_as_asked(present, wanted, precision, device, dtype, require):
-    choice = choose_device(wanted, require, precision, present)
+def test_a_present_device_is_used_as_asked(present, wanted, precision, device, dtype, require,
+                                           caplog):
+    with caplog.at_level(logging.INFO):
+        choice = choose_device(wanted, require, precision, present)
     assert (choice.device, choice.dtype) == (torch.device(device), dtype)
     assert not choice.fell_back
     assert PRECISIONS[choice.precision] == dtype
+    assert choice.reason in caplog.text
+
+
+@pytest.mark.parametrize(('device', 'words'), [
+    (SAPPHIRE['cpu'], 'bf16 is fast with its AMX'),
+    (ZEN4['cpu'], 'bf16 is fast with its AVX512-BF16'),
+    (PLAIN['cpu'], 'no instructions for bf16'),
+    (gpu(), 'compute capability 9.0'),
+    (gpu(capability=(7, 0)), 'no bf16'),
+    (gpu(capability=(5, 2)), 'slow with compute capability 5.2'),
+    (amd('gfx90a'), 'bf16 is fast on gfx90a'),
+    (amd('gfx900'), 'not known to be fast on gfx900'),
+    (mac()['mps'], 'Apple'),
+])
+def test_every_automatic_precision_has_its_reason_and_is_one_that_may_be_asked_for(device, words):
+    found = formats(device)
+    assert words in found.why
+    assert found.best in found.able
+    reason = choose_device(device.name, True, 'auto', machine(device)).reason
+    assert found.why in reason
+    assert device.title in reason
 
 
 @pytest.mark.parametrize('wanted', ['cuda', 'cuda:2', 'mps'])
 def test_a_missing_device_that_is_required_is_an_error_naming_what_is_there(wanted):
-    present = CPU if wanted == 'cuda' else GPUS
+    present = PLAIN if wanted == 'cuda' else GPUS
     with pytest.raises(DeviceError) as error:
         choose_device(wanted, True, 'auto', present)
     assert f"'{wanted}' is not available" in str(error.value)
@@ -50,35 +121,131 @@ def test_a_missing_device_that_is_required_is_an_error_naming_what_is_there(want
     assert 'require_device' in str(error.value)
 
 
-@pytest.mark.parametrize('precision', ['auto', 'fp32', 'fp16'])
-def test_a_missing_device_that_is_not_required_falls_back_and_says_so(caplog, precision):
+@pytest.mark.parametrize(('precision', 'present', 'dtype'), [
+    ('auto', PLAIN, FP32), ('fp32', PLAIN, FP32), ('fp16', PLAIN, FP32), ('bf16', PLAIN, BRAIN),
+    ('auto', ZEN4, BRAIN), ('fp16', ZEN4, BRAIN)])
+def test_a_missing_device_that_is_not_required_falls_back_and_says_so(caplog, precision, present,
+                                                                      dtype):
     with caplog.at_level(logging.WARNING):
-        choice = choose_device('cuda:0', False, precision, CPU)
-    assert (choice.device.type, choice.dtype, choice.fell_back) == ('cpu', torch.float32, True)
+        choice = choose_device('cuda:0', False, precision, present)
+    assert (choice.device.type, choice.dtype, choice.fell_back) == ('cpu', dtype, True)
     assert "'cuda:0' is not available" in choice.reason
+    assert choice.reason in caplog.text
+    assert choice.precision in choice.reason
+
+
+# -- devices that are there and cannot be used ----------------------------------------------------
+
+BROKEN = machine(gpu(problem='this PyTorch has no code for it'))
+SMALL = machine(gpu(memory_bytes=1 * GB))
+
+
+@pytest.mark.parametrize('wanted', ['auto', 'cuda', 'cuda:0'])
+@pytest.mark.parametrize(('present', 'words'), [
+    (BROKEN, 'no code for it'), (SMALL, 'needs 2.0 GB and it has 1.0 GB')])
+def test_a_gpu_that_cannot_be_used_is_not_passed_over_in_silence(present, words, wanted, caplog):
+    with pytest.raises(DeviceError, match=words):
+        choose_device(wanted, True, 'auto', present, need_bytes=2 * GB)
+    with caplog.at_level(logging.WARNING):
+        choice = choose_device(wanted, False, 'auto', present, need_bytes=2 * GB)
+    assert (choice.device.type, choice.fell_back) == ('cpu', True)
+    assert words in choice.reason
     assert choice.reason in caplog.text
 
 
-def test_a_precision_the_device_cannot_compute_is_refused_with_the_alternatives():
-    with pytest.raises(DeviceError, match=r"'fp16' is not available on cpu.*one of fp32"):
-        choose_device('cpu', False, 'fp16', CPU)
-    with pytest.raises(DeviceError, match="'bf16' is not available on mps"):
-        choose_device('mps', True, 'bf16', MAC)
+def test_auto_takes_the_first_gpu_that_has_code_and_room():
+    present = machine(gpu(0, problem='too old'), gpu(1, memory_bytes=GB),
+                      gpu(10, memory_bytes=8 * GB), gpu(2, memory_bytes=8 * GB))
+    choice = choose_device('auto', True, 'auto', present, need_bytes=2 * GB)
+    assert (str(choice.device), choice.fell_back) == ('cuda:2', False)
 
 
-@pytest.mark.parametrize('wanted', ['gpu', 'cuda:', 'cuda:x', '', 'CPU', 'cuda:0 '])
+@pytest.mark.parametrize(('capability', 'architectures', 'runs'), [
+    ((9, 0), ['sm_80', 'sm_90'], True), ((8, 6), ['sm_80'], True), ((8, 0), ['sm_86'], False),
+    ((10, 3), ['sm_90', 'sm_100'], True), ((12, 0), ['sm_90', 'compute_90'], True),
+    ((12, 0), ['sm_90'], False), ((6, 1), ['sm_75', 'sm_90'], False),
+    ((9, 0), ['sm_90a'], True), ((7, 5), [], False)])
+def test_a_build_runs_on_gpus_that_it_has_code_for(capability, architectures, runs):
+    problem = unsupported(capability, architectures)
+    assert (problem == '') == runs
+    assert runs or '.'.join(map(str, capability)) in problem
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(('wanted', 'precision', 'present', 'words'), [
+    ('cpu', 'fp16', PLAIN, r"'fp16' is not available on cpu.*one of fp32, bf16"),
+    ('mps', 'bf16', mac(), "'bf16' is not available on mps"),
+    ('auto', 'bf16', TURING, r'not available on cuda:0 \(NVIDIA Test\).*fp32, fp16'),
+    ('cuda', 'fp16', PASCAL, 'one of fp32$')])
+def test_a_precision_the_device_cannot_compute_is_refused_with_the_alternatives(
+        wanted, precision, present, words):
+    with pytest.raises(DeviceError, match=words):
+        choose_device(wanted, False, precision, present)
+
+
+@pytest.mark.parametrize('wanted', ['gpu', 'cuda:', 'cuda:x', '', 'CPU', 'cuda:0 ', 'rocm'])
 def test_an_unknown_device_name_is_refused_even_when_falling_back_is_allowed(wanted):
-    with pytest.raises(DeviceError, match='is not one of auto'):
+    with pytest.raises(DeviceError, match='is not one of auto') as error:
         choose_device(wanted, False, 'auto', GPUS)
+    assert ('AMD GPUs are called cuda' in str(error.value)) == (wanted == 'rocm')
 
 
 def test_an_unknown_precision_is_refused():
-    with pytest.raises(DeviceError, match="'int8' is not one of auto, fp32, fp16, bf16"):
-        choose_device('cpu', False, 'int8', CPU)
+    with pytest.raises(DeviceError, match="'int4' is not one of auto, fp32, fp16, bf16"):
+        choose_device('cpu', False, 'int4', PLAIN)
 
+
+# -- Apple: no operator on the CPU in silence -----------------------------------------------------
+
+def test_the_fallback_of_pytorch_is_refused_where_the_device_is_required(caplog):
+    with pytest.raises(DeviceError, match='PYTORCH_ENABLE_MPS_FALLBACK is set'):
+        choose_device('mps', True, 'auto', mac(FALLBACK))
+    with caplog.at_level(logging.WARNING):
+        choose_device('mps', False, 'auto', mac(FALLBACK))
+    assert 'PYTORCH_ENABLE_MPS_FALLBACK is set' in caplog.text
+    assert choose_device('cpu', True, 'auto', mac(FALLBACK)).device.type == 'cpu'
+
+
+@pytest.mark.parametrize(('value', 'on'), [('1', True), ('0', False), ('', False), (None, False)])
+def test_the_fallback_of_pytorch_is_seen_in_the_environment(value, on):
+    environ = {} if value is None else {'PYTORCH_ENABLE_MPS_FALLBACK': value}
+    assert (FALLBACK in hardware._mps_features(environ)) == on
+
+
+def test_an_operator_that_mps_lacks_is_named():
+    mps = torch.device('mps')
+    with pytest.raises(DeviceError, match=r"mps has no operator 'aten::_fft_r2c'.*device: cpu"), \
+            all_operators_on(mps):
+        raise NotImplementedError("The operator 'aten::_fft_r2c' is not currently implemented for "
+                                  'the MPS device. If you want this op to be added ...')
+    with pytest.raises(DeviceError, match=r"mps has no operator 'aten::erfinv'"), \
+            all_operators_on(mps):
+        warnings.warn("The operator 'aten::erfinv' is not currently supported on the MPS backend "
+                      'and will fall back to run on the CPU. This may have performance '
+                      'implications.', UserWarning, stacklevel=1)
+    with pytest.raises(NotImplementedError, match='unfinished'), all_operators_on(mps):
+        raise NotImplementedError('unfinished')
+    with pytest.warns(UserWarning, match='something else'), all_operators_on(mps):
+        warnings.warn('something else', UserWarning, stacklevel=1)
+
+
+# -- this machine ---------------------------------------------------------------------------------
 
 def test_every_machine_has_a_cpu_that_computes_float32():
     found = find_devices()
-    assert torch.float32 in found['cpu']
+    assert FP32 in formats(found['cpu']).able
     assert choose_device().device.type in {name.split(':')[0] for name in found}
     assert 'threads' in device_name(torch.device('cpu'))
+
+
+def test_the_instructions_of_this_cpu_are_those_that_its_kernel_reports():
+    words = hardware._cpu_words()
+    if not words:
+        pytest.skip('this system has no /proc/cpuinfo with the flags of an x86 CPU')
+    assert hardware.cpu_features() == words & {AVX512_BF16, AMX}
+
+
+def test_amd_gpus_are_called_rocm():
+    assert amd('gfx942').title == 'cuda:0 (AMD Test, ROCm)'
+    assert gpu().title == 'cuda:0 (NVIDIA Test)'

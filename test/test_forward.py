@@ -59,7 +59,7 @@ def like_plain(wrong=0.0):
     class Fused:
         kind = FUSED
 
-        def __init__(self, encoder, clip_shape):
+        def __init__(self, encoder, clip_shape, normalise):
             assert clip_shape == SHAPE
             self.plain = forward.PlainForward(encoder, Normalise(CPU))
 
@@ -82,7 +82,7 @@ def test_kernels_that_disagree_do_not_serve_and_it_is_said(encoder, monkeypatch,
 
 
 def test_kernels_that_cannot_be_made_are_done_without(encoder, monkeypatch, caplog):
-    def missing(encoder, clip_shape):
+    def missing(encoder, clip_shape, normalise):
         raise KernelsMissing('no compiler')
 
     with caplog.at_level(logging.INFO):
@@ -92,7 +92,7 @@ def test_kernels_that_cannot_be_made_are_done_without(encoder, monkeypatch, capl
 
 @pytest.mark.parametrize(('dtype', 'fuse'), [(torch.float32, True), (torch.bfloat16, False)])
 def test_kernels_are_for_half_precision_and_may_be_refused(encoder, monkeypatch, dtype, fuse):
-    def never(encoder, clip_shape):
+    def never(encoder, clip_shape, normalise):
         raise AssertionError('kernels were made')
 
     assert chosen(encoder, monkeypatch, never, dtype, fuse).kind == PLAIN

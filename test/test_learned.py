@@ -436,8 +436,8 @@ def test_a_camera_at_half_the_clip_rate_is_within_the_range(detector):
 def test_the_encoder_runs_for_what_heads_are_asked_and_features_are_rarely_fetched(
         detector, monkeypatch, method, wants, ran, features):
     asked = []
-    run = detector.engine.run
-    monkeypatch.setattr(detector.engine, 'run',
+    run = detector.engine.submit
+    monkeypatch.setattr(detector.engine, 'submit',
                         lambda clips, features, keys: asked.append(features)
                         or run(clips, features, keys))
     perception = Perception(detector.engine, detector.track.config, ['cam'])

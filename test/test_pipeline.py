@@ -36,13 +36,13 @@ def engine():
 def spied(engine, monkeypatch):
     """The engine, with the sizes of its batches recorded."""
     batches: list[int] = []
-    run_model = engine.run
+    run_model = engine.submit
 
     def count(clips, features=True, keys=None):
         batches.append(len(clips))
         return run_model(clips, features, keys)
 
-    monkeypatch.setattr(engine, 'run', count)
+    monkeypatch.setattr(engine, 'submit', count)
     return engine, batches
 
 
@@ -149,8 +149,8 @@ def test_cameras_in_one_batch_keep_their_own_results(engine):
 
 def test_all_clips_that_need_features_share_one_forward_pass(engine, picture, monkeypatch):
     passes = []
-    run_model = engine.run
-    monkeypatch.setattr(engine, 'run', lambda clips, **more: passes.append(len(clips))
+    run_model = engine.submit
+    monkeypatch.setattr(engine, 'submit', lambda clips, **more: passes.append(len(clips))
                         or run_model(clips, **more))
     perception = Perception(engine, CONFIG, ['a', 'b', 'geometric'])
     for track in perception.tracks.values():
@@ -166,7 +166,7 @@ def test_all_clips_that_need_features_share_one_forward_pass(engine, picture, mo
 
 
 def test_the_model_is_told_which_frames_it_has_seen_before(engine, monkeypatch):
-    seen, run_model = {}, engine.run
+    seen, run_model = {}, engine.submit
 
     def look(clips, features, keys):
         for clip, names in zip(clips, keys, strict=True):
@@ -174,13 +174,39 @@ def test_the_model_is_told_which_frames_it_has_seen_before(engine, monkeypatch):
                 assert np.array_equal(seen.setdefault(name, picture.copy()), picture)
         return run_model(clips, features, keys)
 
-    monkeypatch.setattr(engine, 'run', look)
+    monkeypatch.setattr(engine, 'submit', look)
     perception = Perception(engine, CONFIG, ['a', 'b'])
     for number in range(7):
         for seed, track in enumerate(perception.tracks.values()):
             fill(track, [texture((160, 120), 10 * seed + number)], start=10.0 + number / 10)
         run(perception)
     assert len(seen) == 2 * 7
+
+
+@pytest.mark.parametrize(('wants', 'ahead'), [
+    (EVERYTHING, True), (Wants(looming=False), False), (Wants(features=False), False)])
+def test_geometry_is_computed_while_the_model_is_at_work(engine, picture, wants, ahead,
+                                                         monkeypatch):
+    done, submit = [], engine.submit
+    perception = Perception(engine, CONFIG, ['cam'])
+    track = perception.tracks['cam']
+    fill(track, [picture] * 4)
+    estimate = track._looming.estimate
+    monkeypatch.setattr(track._looming, 'estimate',
+                        lambda *args, **more: done.append('looming') or estimate(*args, **more))
+
+    def late(*args, **more):
+        done.append('submit')
+        pending = submit(*args, **more)
+        result = pending.result
+        monkeypatch.setattr(pending, 'result', lambda: done.append('result') or result())
+        return pending
+
+    monkeypatch.setattr(engine, 'submit', late)
+    timings = run(perception, wants)['cam'].assessment.timings
+    whole = {True: ['submit', 'looming', 'result'], False: ['submit', 'result']}[ahead]
+    assert done == (whole if wants.features else ['looming'])
+    assert (timings.get('looming', 0.0) > 0.05) == wants.looming   # the time it really took
 
 
 def test_the_passes_of_all_cameras_are_made_ready(engine, monkeypatch):

@@ -45,6 +45,11 @@ class Variant:
         return self.dim // self.heads
 
     @property
+    def weights(self) -> int:
+        """Number of weights in the matrices of the blocks: nearly all of an encoder."""
+        return self.depth * self.dim * (4 * self.dim + 2 * self.mlp)
+
+    @property
     def taps(self) -> tuple[int, ...]:
         """Blocks, counted from 0, with a norm of their own in version 2.1."""
         if self.depth not in TAPS:

@@ -84,7 +84,7 @@ class Perception:
         -------
         dict of str to Output, dict of str to float
             By camera; and milliseconds by stage. Features are only among the outputs when
-            somebody needs them.
+            somebody needs them. Geometric looming is computed on the way, while a GPU works.
         """
         settings = settings or Settings()
         self._done.update({name: sample.newest_ns for name, sample in samples.items()})
@@ -99,9 +99,13 @@ class Perception:
         clips = [self.tracks[name].clip(samples[name]) for name in names]
         gather_ms = (time.perf_counter() - start) * 1e3
         keys = [self.tracks[name].ring.keys(samples[name]) for name in names]
-        outputs = dict(zip(names, self.engine.run(clips, features=features, keys=keys),
-                           strict=True))
-        return outputs, {'gather': gather_ms, **self.engine.timings}
+        pending = self.engine.submit(clips, features=features, keys=keys)
+        # A GPU is at work now, and the CPU has time for what needs no model.
+        for name in samples:
+            if wants[name].looming and (settings.looming_method != 'learned' or name not in heads):
+                self.tracks[name].look_ahead()
+        outputs = dict(zip(names, pending.result(), strict=True))
+        return outputs, {'gather': gather_ms, **pending.timings}
 
     def result(self, name: str, sample: Sample, output: Output | None, settings: Settings,
                wants: Wants, age_s: float, timings: Mapping[str, float]) -> Result:

@@ -62,6 +62,7 @@ class Track:
         self._input = np.empty((0,), np.uint8)
         self._clip: np.ndarray | None = None
         self._last: tuple[int, LoomingField | None] | None = None
+        self._ahead_s = 0.0     # what `look_ahead` has spent
         self._told: set[str] = set()     # kinds of trouble with the heads, logged once each
 
     def push(self, rgb: np.ndarray, stamp_ns: int, frame_id: str = '',
@@ -159,6 +160,12 @@ class Track:
             self._last = (newest, field)
         return self._last[1]
 
+    def look_ahead(self) -> None:
+        """Compute the looming field before `result` asks for it."""
+        clock = time.perf_counter()
+        self.looming()
+        self._ahead_s = time.perf_counter() - clock
+
     def result(self, sample: Sample, output: Output | None, floor: NoiseFloor,
                settings: Settings, *, age_s: float, flags: Quality, wants: Wants,
                timings: dict[str, float]) -> Result:
@@ -185,8 +192,7 @@ class Track:
         """
         timings = dict(timings)
         view, optics = self.view, self.optics()
-        problem = self.heads_problem(sample)
-        clock = time.perf_counter()
+        problem, clock = self.heads_problem(sample), time.perf_counter()
         learned = self._learned(sample, output, problem)
         motion, score = None, math.nan
         features = output.features if output is not None and wants.features else None
@@ -202,7 +208,7 @@ class Track:
         if wants.looming:
             if method != 'learned' or learned is None:
                 field = self.looming()
-            clock = _lap(timings, 'looming', clock)
+            clock, self._ahead_s = _lap(timings, 'looming', clock - self._ahead_s), 0.0
         found = judge(field, learned if wants.looming else None, self.ring.size,
                       self._gray_size(), optics, settings)
         flags |= self._quality(sample, optics, age_s, settings)

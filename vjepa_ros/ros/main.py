@@ -43,6 +43,9 @@ def main(args: list[str] | None = None) -> None:
     signals = Signals()
     # Idle threads of NumPy's matrix library spin on the cores that the encoder needs.
     os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
+    # Threads of PyTorch wait for each other for microseconds, not milliseconds, before they sleep:
+    # camera drivers and planners run on the same cores.
+    os.environ.setdefault('GOMP_SPINCOUNT', '300')
     try:
         # Imported here because PyTorch takes seconds, in which Ctrl-C must work too.
         from vjepa_ros.ros.node import VjepaNode, rclpy, spin_until

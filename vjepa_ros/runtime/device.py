@@ -1,22 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choose device and precision, and say why."""
+"""Choose device and precision, and say why.
+
+The policy is a function of plain descriptions (`vjepa_ros.runtime.hardware.Device`), so that it
+can be tested for hardware that is not there. It never replaces one device by another silently.
+
+Precision `auto` is
+
+- bf16 on NVIDIA GPUs from compute capability 8.0 on, on AMD GPUs from CDNA 2 and RDNA 3 on, and
+  on CPUs with AVX512-BF16 or AMX. There fp16 is no faster. It is eight times as exact
+  (docs/numerics.md), but ends at 65,504, and the published networks were trained in bf16: that
+  no activation of theirs is larger has not been shown for any input a robot may meet.
+- fp16 on older NVIDIA GPUs with tensor cores, on AMD GPUs with fast fp16, and on Apple GPUs.
+- fp32 on everything else, where half precision is slower.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+
+from vjepa_ros.runtime.hardware import (
+    AMX,
+    AVX512_BF16,
+    BF16,
+    CPU,
+    CUDA,
+    FALLBACK,
+    FALLBACK_VARIABLE,
+    ROCM,
+    Device,
+    build,
+    find_devices,
+)
+
+__all__ = ['PRECISIONS', 'DeviceChoice', 'DeviceError', 'Formats', 'all_operators_on',
+           'choose_device', 'device_name', 'find_devices', 'formats']
 
 log = logging.getLogger(__name__)
 
 PRECISIONS = {'fp32': torch.float32, 'fp16': torch.float16, 'bf16': torch.bfloat16}
 WANTED = re.compile(r'auto|cpu|mps|cuda(:\d+)?')
+FULL, HALF, BRAIN = torch.float32, torch.float16, torch.bfloat16
 
-# Names of usable devices, such as 'cuda:0', and the types each of them may be asked to compute.
-Present = Mapping[str, frozenset[torch.dtype]]
+# AMD GPUs, by the beginning of their architecture, and which half precision is fast.
+ROCM_BF16 = ('gfx90a', 'gfx94', 'gfx95', 'gfx11', 'gfx12')   # CDNA 2 and later, RDNA 3 and later
+ROCM_FP16 = ('gfx906', 'gfx908', 'gfx10')                    # Vega 20, CDNA 1, RDNA 1 and 2
+
+OPERATOR = re.compile(r"operator '?([\w:.]+)'?")
+
+Present = Mapping[str, Device]
 
 
 class DeviceError(RuntimeError):
@@ -34,9 +72,9 @@ class DeviceChoice:
     dtype : torch.dtype
         Type in which attention and MLP are computed.
     reason : str
-        One sentence for logs and diagnostics.
+        Why this device and this type, for logs and diagnostics.
     fell_back : bool
-        True when another device was wanted but is missing.
+        True when another device was wanted but is missing or cannot be used.
 
     """
 
@@ -51,21 +89,70 @@ class DeviceChoice:
         return next(name for name, dtype in PRECISIONS.items() if dtype == self.dtype)
 
 
+@dataclass(frozen=True)
+class Formats:
+    """The number formats that one device may be asked to compute.
+
+    Attributes
+    ----------
+    able : tuple of torch.dtype
+        All of them. Half precision is left out where it is known to be slower than float32.
+    best : torch.dtype
+        What `auto` takes.
+    why : str
+        The reason for that.
+
+    """
+
+    able: tuple[torch.dtype, ...]
+    best: torch.dtype
+    why: str
+
+
+def formats(device: Device) -> Formats:
+    """The policy for number formats, see the description of this module."""
+    if device.kind == CPU:
+        fast = [text for name, text in ((AMX, 'AMX'), (AVX512_BF16, 'AVX512-BF16'))
+                if name in device.features]
+        if fast:
+            return Formats((FULL, BRAIN), BRAIN, f'bf16 is fast with its {fast[0]} instructions')
+        return Formats((FULL, BRAIN), FULL, 'it has no instructions for bf16')
+    if device.kind == CUDA:
+        name = 'compute capability ' + '.'.join(map(str, device.capability))
+        if device.capability >= (8, 0):
+            return Formats((FULL, HALF, BRAIN), BRAIN, f'bf16 is fast with {name}')
+        if device.capability >= (7, 0):
+            return Formats((FULL, HALF), HALF, f'{name} has fast fp16, but no bf16')
+        return Formats((FULL,), FULL, f'half precision is slow with {name}')
+    if device.kind == ROCM:
+        name = device.architecture or 'an unknown architecture'
+        if name.startswith(ROCM_BF16):
+            return Formats((FULL, HALF, BRAIN), BRAIN, f'bf16 is fast on {name}')
+        if name.startswith(ROCM_FP16):
+            return Formats((FULL, HALF), HALF, f'{name} has fast fp16, but no fast bf16')
+        return Formats((FULL,), FULL, f'half precision is not known to be fast on {name}')
+    able = (FULL, HALF, BRAIN) if BF16 in device.features else (FULL, HALF)
+    return Formats(able, HALF, 'fp16 is fast on Apple GPUs of every generation')
+
+
 def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 'auto',
-                  present: Present | None = None) -> DeviceChoice:
-    """Decide on device and precision.
+                  present: Present | None = None, need_bytes: int = 0) -> DeviceChoice:
+    """Decide on device and precision; the reason is logged.
 
     Parameters
     ----------
     wanted : str
-        auto (CUDA, then MPS, then CPU), cpu, cuda, cuda:N or mps.
+        auto (CUDA or ROCm, then MPS, then CPU), cpu, cuda, cuda:N or mps. AMD GPUs are called
+        cuda, as PyTorch does.
     require : bool
-        Raise when `wanted` is missing; otherwise run on the CPU with a warning.
+        Raise when `wanted`, or with auto the accelerator of this machine, cannot be used;
+        otherwise run on the CPU with a warning.
     precision : str
-        auto, fp32, fp16 or bf16. Auto is fp16 on accelerators that compute it fast (it keeps
-        three more bits than bf16) and fp32 elsewhere.
-    present : mapping of str to set of torch.dtype, optional
+        auto, fp32, fp16 or bf16; for auto see `formats`.
+    present : mapping of str to Device, optional
         Devices to choose from; those of this machine when omitted.
+    need_bytes : int
+        Least memory of its own that an accelerator must have.
 
     Raises
     ------
@@ -73,84 +160,126 @@ def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 
         When a value is illegal, or a required device or an explicit precision is missing.
 
     """
+    built = '' if present is not None else f'; this PyTorch is built for {build()}'
     present = find_devices() if present is None else present
     if not WANTED.fullmatch(wanted):
-        raise DeviceError(f"device '{wanted}' is not one of auto, cpu, cuda, cuda:N, mps")
+        hint = '; AMD GPUs are called cuda, too' if wanted.startswith(ROCM) else ''
+        raise DeviceError(f"device '{wanted}' is not one of auto, cpu, cuda, cuda:N, mps{hint}")
     if precision != 'auto' and precision not in PRECISIONS:
         raise DeviceError(f"precision '{precision}' is not one of auto, {', '.join(PRECISIONS)}")
+    problems = {name: problem for name, device in present.items()
+                if (problem := _problem(device, need_bytes))}
+    usable = {name: device for name, device in present.items() if name not in problems}
+    name, trouble = _resolve(wanted, usable, problems)
+    if trouble and require:
+        raise DeviceError(f'{trouble}{built}; set `device` to one of {", ".join(sorted(usable))} '
+                          'or `require_device: false`')
+    device = usable[name]
+    dtype, why = _pick_dtype(device, precision, lenient=bool(trouble))
+    if trouble:
+        reason = (f'{trouble}{built}; running on {name} instead, '
+                  f'{"which is slower, " * (name == CPU)}in {_name(dtype)}: {why}')
+        log.warning('%s', reason)
+    else:
+        picked = 'was asked for' if wanted != 'auto' else 'is the best device here'
+        reason = f'{device.title} {picked}; {_name(dtype)}: {why}'
+        log.info('%s', reason)
+    if FALLBACK in device.features:
+        _warn_of_fallback(require)
+    return DeviceChoice(torch.device(name), dtype, reason, fell_back=bool(trouble))
 
-    name = _resolve(wanted, present)
-    if name in present:
-        dtype = _pick_dtype(name, precision, present[name])
-        reason = f'{name} was asked for' if wanted != 'auto' else f'{name} is the best device here'
-        return DeviceChoice(torch.device(name), dtype, reason)
 
-    missing = f"device '{wanted}' is not available here (found: {', '.join(sorted(present))})"
-    if require:
-        raise DeviceError(f'{missing}; set `device` to one of these or `require_device: false`')
-    dtype = PRECISIONS.get(precision, torch.float32)
-    if dtype not in present['cpu']:
-        dtype = torch.float32
-    reason = f'{missing}; running on the CPU instead, which is slower'
-    log.warning('%s', reason)
-    return DeviceChoice(torch.device('cpu'), dtype, reason, fell_back=True)
+def _problem(device: Device, need_bytes: int) -> str:
+    """Why a device cannot be used for a model; '' when it can."""
+    if not device.problem and 0 < device.memory_bytes < need_bytes:
+        return (f'the model needs {need_bytes / 2**30:.1f} GB and it has '
+                f'{device.memory_bytes / 2**30:.1f} GB')
+    return device.problem
 
 
-def _resolve(wanted: str, present: Present) -> str:
+def _resolve(wanted: str, usable: Present, problems: Mapping[str, str]) -> tuple[str, str]:
+    """The device to use, and what is wrong with the one that was wanted."""
     if wanted == 'auto':
-        return next(n for n in ('cuda:0', 'mps', 'cpu') if n in present)
-    return 'cuda:0' if wanted == 'cuda' else wanted
+        name = next((n for n in sorted(usable, key=_number) if n.startswith('cuda')),
+                    'mps' if 'mps' in usable else CPU)
+        lost = [f'{other} cannot be used: {problem}' for other, problem in problems.items()]
+        return name, '; '.join(lost) if name == CPU else ''
+    name = 'cuda:0' if wanted == 'cuda' else wanted
+    if name in usable:
+        return name, ''
+    if name in problems:
+        return CPU, f"device '{wanted}' cannot be used: {problems[name]}"
+    found = ', '.join(sorted((*usable, *problems)))
+    return CPU, f"device '{wanted}' is not available here (found: {found})"
 
 
-def _pick_dtype(name: str, precision: str, able: frozenset[torch.dtype]) -> torch.dtype:
+def _number(name: str) -> int:
+    return int(name.partition(':')[2] or 0)
+
+
+def _pick_dtype(device: Device, precision: str, lenient: bool) -> tuple[torch.dtype, str]:
+    """The type to compute in, and why; `lenient` where another device was asked for."""
+    known = formats(device)
     if precision == 'auto':
-        fast_half = name != 'cpu' and torch.float16 in able
-        return torch.float16 if fast_half else torch.float32
-    if PRECISIONS[precision] not in able:
-        names = ', '.join(n for n, dtype in PRECISIONS.items() if dtype in able)
-        raise DeviceError(f"precision '{precision}' is not available on {name}; "
-                          f'set `precision` to auto or one of {names}')
-    return PRECISIONS[precision]
+        return known.best, known.why
+    dtype = PRECISIONS[precision]
+    if dtype in known.able:
+        return dtype, f'precision {precision} was asked for'
+    if lenient:
+        return known.best, f'{precision} is not available there, {known.why}'
+    names = ', '.join(n for n, one in PRECISIONS.items() if one in known.able)
+    raise DeviceError(f"precision '{precision}' is not available on {device.title}; "
+                      f'set `precision` to auto or one of {names}')
 
 
-def find_devices() -> dict[str, frozenset[torch.dtype]]:
-    """Devices of this machine and the types each of them may be asked to compute.
+def _name(dtype: torch.dtype) -> str:
+    return next(name for name, one in PRECISIONS.items() if one == dtype)
 
-    Half precision is left out where it is known to be slower than float32. On a CPU bf16 is fast
-    only with AVX512-BF16 or AMX instructions; it is never chosen there unless asked for.
+
+def _warn_of_fallback(require: bool) -> None:
+    text = (f'{FALLBACK_VARIABLE} is set: operators that MPS lacks would run on the CPU without a '
+            'word; unset it')
+    if require:
+        raise DeviceError(f'{text}, or set `require_device: false`')
+    log.warning('%s', text)
+
+
+@contextmanager
+def all_operators_on(device: torch.device) -> Iterator[None]:
+    """Make an operator that MPS lacks an error that names it.
+
+    Without this PyTorch says so in the words of a developer, or, with the variable
+    PYTORCH_ENABLE_MPS_FALLBACK, computes on the CPU after a warning.
+
+    Raises
+    ------
+    DeviceError
+        Naming the operator and the remedy.
+
     """
-    found = {'cpu': frozenset({torch.float32, torch.bfloat16})}
-    if torch.cuda.is_available():
-        for index in range(torch.cuda.device_count()):
-            found[f'cuda:{index}'] = _cuda_dtypes(torch.cuda.get_device_capability(index))
-    if torch.backends.mps.is_available():
-        found['mps'] = _mps_dtypes()
-    return found
-
-
-def _cuda_dtypes(capability: tuple[int, int]) -> frozenset[torch.dtype]:
-    dtypes = {torch.float32}
-    if capability >= (7, 0):  # tensor cores; before them half precision is slower than float32
-        dtypes.add(torch.float16)
-    if capability >= (8, 0):
-        dtypes.add(torch.bfloat16)
-    return frozenset(dtypes)
-
-
-def _mps_dtypes() -> frozenset[torch.dtype]:
-    dtypes = {torch.float32, torch.float16}
-    try:  # bfloat16 depends on the version of macOS, which only a trial shows reliably
-        torch.ones(2, device='mps', dtype=torch.bfloat16).add_(1).cpu()
-        dtypes.add(torch.bfloat16)
-    except (RuntimeError, TypeError) as error:
-        log.info('no bf16 on mps: %s', error)
-    return frozenset(dtypes)
+    if device.type != 'mps':
+        yield
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings('error', r'.*fall back to run on the CPU', UserWarning)
+            yield
+    except (NotImplementedError, UserWarning) as error:
+        text = str(error)
+        name = OPERATOR.search(text)
+        if name is None:
+            raise
+        raise DeviceError(f"{device} has no operator '{name[1]}'; set `device: cpu`, or use a "
+                          'newer PyTorch') from error
 
 
 def device_name(device: torch.device) -> str:
     """Name of a device for people, such as 'cuda:0 (NVIDIA H200)'."""
     if device.type == 'cuda':
-        return f'{device} ({torch.cuda.get_device_name(device)})'
+        index = torch.cuda.current_device() if device.index is None else device.index
+        about = Device(str(device), ROCM if torch.version.hip else CUDA,
+                       torch.cuda.get_device_name(index))
+        return about.title
     if device.type == 'cpu':
         return f'cpu ({torch.get_num_threads()} threads)'
     return str(device)

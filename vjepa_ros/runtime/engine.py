@@ -12,9 +12,9 @@ import torch
 
 from vjepa_ros.model.bundle import load_model
 from vjepa_ros.model.checkpoint import WeightsReport
-from vjepa_ros.model.variants import PATCH, TUBELET
+from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
 from vjepa_ros.runtime.compilation import MODES
-from vjepa_ros.runtime.device import DeviceChoice, choose_device, device_name
+from vjepa_ros.runtime.device import DeviceChoice, all_operators_on, choose_device, device_name
 from vjepa_ros.runtime.flight import Pending
 from vjepa_ros.runtime.noise import NoiseFloor, measure_noise_floor
 from vjepa_ros.runtime.outputs import Output
@@ -125,7 +125,10 @@ class Engine:
             With the parameter, its value and the remedy.
 
         """
-        choice = choose_device(config.device, config.require_device, config.precision)
+        # In half precision; whether there is room for the rest only a pass can show.
+        need = 2 * find_variant(config.model_size).weights
+        choice = choose_device(config.device, config.require_device, config.precision,
+                               need_bytes=need)
         if config.cpu_threads:
             torch.set_num_threads(config.cpu_threads)
         encoder, heads, report = load_model(
@@ -136,7 +139,8 @@ class Engine:
                                  calibration, config.compile)
         del encoder, heads
         try:
-            session.warm()
+            with all_operators_on(choice.device):
+                session.warm()
             floor = measure_noise_floor(session.encode, config.num_frames, config.image_size)
         except BaseException:
             session.close()

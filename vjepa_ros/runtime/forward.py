@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
+from vjepa_ros.runtime.cpu import speed_up
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.fused import FusedEncoder
 from vjepa_ros.runtime.kernels import KernelsMissing
@@ -37,10 +39,13 @@ class Forward(Protocol):
     ----------
     kind : str
         `PLAIN`, or `FUSED` where kernels of this package run.
+    normalise : callable
+        uint8 clips (B, T, S, S, 3) to what the encoder takes from now on.
 
     """
 
     kind: str
+    normalise: Callable[[Tensor], Tensor]
 
     def __call__(self, pixels: Tensor) -> Tensor: ...
 
@@ -64,10 +69,28 @@ class PlainForward:
 
     def __init__(self, encoder: Encoder, normalise: Normalise):
         self._encoder = encoder
-        self._normalise = normalise
+        self.normalise = normalise
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        return self._encoder(self._normalise(pixels))
+        return self._encoder(self.normalise(pixels))
+
+
+class PixelForward:
+    """The encoder made fast for the CPU, with the normalisation in its weights."""
+
+    kind = FUSED
+
+    def __init__(self, encoder: Encoder):
+        speed_up(encoder)
+        self._encoder = encoder
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        return self._encoder(self.normalise(pixels))
+
+    @staticmethod
+    def normalise(pixels: Tensor) -> Tensor:
+        """The same pixels in the order of axes that an encoder takes."""
+        return pixels.permute(0, 4, 1, 2, 3)
 
 
 class FusedForward:
@@ -75,8 +98,9 @@ class FusedForward:
 
     kind = FUSED
 
-    def __init__(self, encoder: Encoder, clip_shape: tuple[int, ...]):
+    def __init__(self, encoder: Encoder, clip_shape: tuple[int, ...], normalise: Normalise):
         self._encoder = FusedEncoder(encoder, clip_shape)
+        self.normalise = normalise
 
     def __call__(self, pixels: Tensor) -> Tensor:
         return self._encoder(pixels)
@@ -86,8 +110,8 @@ def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
             clip_shape: tuple[int, ...], fuse: bool = True) -> Forward:
     """The best forward pass there is for an encoder.
 
-    Kernels serve only after their features of a random clip came close to those of the plain
-    path; otherwise the log says why not.
+    On CUDA kernels serve only after their features of a random clip came close to those of the
+    plain path; otherwise the log says why not.
 
     Parameters
     ----------
@@ -103,12 +127,14 @@ def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
         Whether kernels of this package may be used where they exist.
 
     """
+    if fuse and choice.device.type == 'cpu':
+        return PixelForward(encoder)
     plain = PlainForward(encoder, normalise)
     bound = CLOSE.get(choice.dtype)
     if not fuse or choice.device.type != 'cuda' or bound is None:
         return plain
     try:
-        fused = FusedForward(encoder, clip_shape)
+        fused = FusedForward(encoder, clip_shape, normalise)
     except KernelsMissing as error:
         log.info('no kernels of this package on %s: %s', choice.device, error)
         return plain

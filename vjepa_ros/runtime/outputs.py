@@ -92,6 +92,13 @@ class Output:
     heads: HeadArrays | None = None
 
 
+def numbers(outputs: HeadOutputs) -> tuple[Tensor, ...]:
+    """The fields of `HeadArrays`, in their order, of calibrated outputs (logits, logarithms)."""
+    return (outputs.expansion, outputs.log_scale.clamp(max=LARGEST_LOG).exp(),
+            outputs.moving.sigmoid(), outputs.course.sigmoid(),
+            outputs.contact.softmax(-1), outputs.clearance.softmax(-1))
+
+
 def pack(outputs: HeadOutputs) -> Tensor:
     """Calibrated outputs as numbers to use, in one tensor, so that one download brings all.
 
@@ -107,10 +114,7 @@ def pack(outputs: HeadOutputs) -> Tensor:
         clearance.
 
     """
-    dense = (outputs.expansion, outputs.log_scale.clamp(max=LARGEST_LOG).exp(),
-             outputs.moving.sigmoid(), outputs.course.sigmoid())
-    clip = (outputs.contact.softmax(-1), outputs.clearance.softmax(-1))
-    return torch.cat([*(x.flatten(1) for x in dense), *clip], dim=1)
+    return torch.cat([one.flatten(1) for one in numbers(outputs)], dim=1)
 
 
 def reading(heads: Heads, calibration: Calibration) -> Callable[[Tensor], Tensor]:

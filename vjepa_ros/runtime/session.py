@@ -84,9 +84,9 @@ class EncoderSession:
             release_memory(choice.device)
             raise SessionError(f'the weights do not fit into the memory of {choice.device}; '
                                f'{SMALLER}') from error
-        self._normalise = Normalise(choice.device)
-        forward = prepare(self._encoder, choice, self._normalise, self.clip_shape,
+        forward = prepare(self._encoder, choice, Normalise(choice.device), self.clip_shape,
                           fuse=compile != 'on')
+        self._normalise = forward.normalise
         self._kind = forward.kind
         read = None if heads is None else reading(self._heads, calibration)
         self._runner = (CudaRunner(forward, read, choice.device, self.clip_shape)

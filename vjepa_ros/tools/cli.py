@@ -17,6 +17,7 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'survey': ('survey', 'run the node on several recordings and collect figures and pictures'),
     'inspect': ('inspect_weights', 'say what is in a checkpoint, and whether it is complete'),
     'convert': ('convert_weights', 'write a checkpoint in another layout or number format'),
+    'export': ('export', 'write a model as an ONNX graph for other runtimes'),
     'download': ('download_weights', 'fetch published weights'),
     'train': ('train', 'train encoder and heads on rendered scenes and on your recordings'),
     'evaluate': ('evaluate', 'measure accuracy on recordings and on rendered clips'),
@@ -25,6 +26,7 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'selftest': ('selftest', 'test that this machine computes the right numbers, and how fast'),
     'bench': ('bench', 'measure the speed of every stage on this machine'),
     'bench-world': ('bench_world', 'measure how fast scenes are rendered, on a GPU or the CPU'),
+    'cpu-study': ('cpu_study', 'compare ways to run an encoder on this CPU'),
     'motion-study': ('motion_study', 'how well the motion score tells motion from stillness'),
     'fusion-study': ('fusion_study', 'what the numbers decide that join heads and geometry'),
     'looming-study': ('looming_study', 'how exact the time to contact is on known sequences'),
@@ -47,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Read when NumPy is loaded: the idle threads of its matrix library spin on the cores that the
     # encoder needs, which nearly doubles the time per result on two cores.
     os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
+    # Read when PyTorch is loaded: by default a thread that waits for the other one spins for
+    # milliseconds. Where anything else runs on its core, that takes the time that it waits for.
+    os.environ.setdefault('GOMP_SPINCOUNT', '300')
     tool = import_module(f'vjepa_ros.tools.{COMMANDS[command][0]}')
     return tool.main(words[1:])
 

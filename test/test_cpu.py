@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The encoder made fast for the CPU computes what the plain one computes."""
+
+import copy
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+from golden.cases import fill, noise, some_tokens
+
+from vjepa_ros.clip.preprocess import normalise
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.variants import Variant
+from vjepa_ros.runtime import cpu
+from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.tools import cli
+from vjepa_ros.world.approach import ApproachScene
+
+pytestmark = pytest.mark.usefixtures('one_thread')
+
+SIZE = Variant('test', 96, 12, 2, 384)
+WIDE = Variant('test', 160, 3, 2, 640)   # heads of 80 channels, as in ViT-H
+# rms error relative to float32 of the same network
+LIMITS = {torch.float32: 3e-6, torch.bfloat16: 0.015}
+
+
+def error(got, exact):
+    got, exact = (torch.as_tensor(x).double() for x in (got, exact))
+    return ((got - exact).square().mean() / exact.square().mean()).sqrt().item()
+
+
+def pixels(batch=2, frames=4, height=64, width=96):
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(0, 256, (batch, frames, height, width, 3), dtype=torch.uint8,
+                         generator=generator)
+
+
+def as_input(clips):
+    """What the plain encoder is given for uint8 clips (B, T, H, W, 3)."""
+    return torch.stack([torch.from_numpy(normalise(clip.numpy())) for clip in clips])
+
+
+def made_fast(encoder, dtype):
+    fast = copy.deepcopy(encoder)
+    fast.set_branch_precision(dtype)
+    cpu.speed_up(fast)
+    return fast
+
+
+@pytest.mark.parametrize('dtype', LIMITS)
+@pytest.mark.parametrize(('variant', 'version'), [(SIZE, '2.0'), (SIZE, '2.1'), (WIDE, '2.0')])
+@torch.inference_mode()
+def test_features_are_those_of_the_plain_encoder_in_float32(variant, version, dtype):
+    encoder = fill(Encoder(variant, version))
+    fast, clips = made_fast(encoder, dtype), pixels()
+    exact = encoder(as_input(clips))
+    assert error(fast(clips.permute(0, 4, 1, 2, 3)), exact) < LIMITS[dtype]
+    assert error(fast(as_input(clips)), exact) < LIMITS[dtype]   # normalised pixels do, too
+    layers = (2, 5) if variant is SIZE else (0, 2)
+    for got, wanted in zip(fast.layers(clips.permute(0, 4, 1, 2, 3), layers),
+                           encoder.layers(as_input(clips), layers), strict=True):
+        assert error(got, wanted) < LIMITS[dtype]
+
+
+@pytest.mark.parametrize('dtype', LIMITS)
+@torch.inference_mode()
+def test_chosen_tokens_keep_their_positions(dtype):
+    encoder, clips = fill(Encoder(SIZE)), pixels()
+    keep = some_tokens(2, 48, 20)
+    got = made_fast(encoder, dtype)(clips.permute(0, 4, 1, 2, 3), keep)
+    assert error(got, encoder(as_input(clips), keep)) < LIMITS[dtype]
+
+
+@torch.inference_mode()
+def test_without_onednn_the_numbers_are_the_same(monkeypatch):
+    encoder, clips = fill(Encoder(SIZE)), pixels().permute(0, 4, 1, 2, 3)
+    exact = encoder(as_input(pixels()))
+    monkeypatch.setattr(cpu, 'has_fused_linear', lambda dtype: False)
+    monkeypatch.setattr(cpu, 'products_are_faster', lambda: False)
+    for dtype, limit in LIMITS.items():
+        assert error(made_fast(encoder, dtype)(clips), exact) < limit
+
+
+@pytest.mark.parametrize('scores', [1, 50, 24 * 24, 3 * 24 * 24])
+@torch.inference_mode()
+def test_attention_in_parts_is_attention(scores, monkeypatch):
+    q, k, v = noise(3, 2, 3, 24, 16).to(torch.bfloat16)
+    exact = torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float())
+    monkeypatch.setattr(cpu, 'products_are_faster', lambda: True)
+    monkeypatch.setattr(cpu, 'SCORES', scores)
+    assert error(cpu.attend(q, k, v), exact) < 0.01
+    whole = cpu.attend(q.transpose(1, 2).contiguous().transpose(1, 2), k, v)  # other strides
+    assert error(whole, exact) < 0.01
+
+
+@torch.inference_mode()
+def test_what_was_in_the_memory_of_the_scores_does_not_matter(monkeypatch):
+    q, k, v = noise(3, 1, 2, 24, 16).to(torch.bfloat16)
+    monkeypatch.setattr(cpu, 'products_are_faster', lambda: True)
+    expected, empty = cpu.attend(q, k, v), torch.Tensor.new_empty
+    monkeypatch.setattr(torch.Tensor, 'new_empty',
+                        lambda *args: empty(*args).fill_(float('nan')))
+    assert torch.equal(cpu.attend(q, k, v), expected)
+
+
+def test_the_weights_that_were_read_are_not_written_to():
+    encoder = fill(Encoder(SIZE))
+    read = [block.attn.qkv.weight.detach() for block in encoder.blocks]
+    before = [weight.clone() for weight in read]
+    cpu.speed_up(encoder)
+    assert all(map(torch.equal, read, before))
+    assert not torch.equal(encoder.blocks[0].attn.qkv.weight, before[0])
+
+
+@pytest.mark.parametrize('given', [None, '5000'])
+def test_threads_that_wait_sleep_soon_unless_the_user_says_otherwise(given, monkeypatch):
+    monkeypatch.setenv('GOMP_SPINCOUNT', given or '')
+    if given is None:
+        monkeypatch.delenv('GOMP_SPINCOUNT')
+    with pytest.raises(SystemExit):
+        cli.main(['cpu-study', '--runs', '0'])
+    assert os.environ['GOMP_SPINCOUNT'] == (given or '300')
+
+
+@torch.inference_mode()
+def test_a_mask_is_kept():
+    q, k, v = noise(3, 1, 2, 8, 16).to(torch.bfloat16)
+    allowed = torch.ones(8, 8, dtype=torch.bool).tril()
+    got = cpu.attend(q, k, v, allowed)
+    assert error(got[:, :, 0], v[:, :, 0]) < 0.01   # the first may only look at itself
+
+
+def test_the_fused_linear_layer_is_used_only_if_its_numbers_are_right(monkeypatch, caplog):
+    if not cpu.has_fused_linear(torch.float32):
+        pytest.skip('this PyTorch has no oneDNN for x86')
+    plain = cpu.F.linear
+    cpu.has_fused_linear.cache_clear()
+    monkeypatch.setattr(cpu.F, 'linear', lambda *args: plain(*args) + 0.1)
+    try:
+        assert not cpu.has_fused_linear(torch.float32)
+        assert 'deviate' in caplog.text
+    finally:
+        cpu.has_fused_linear.cache_clear()
+
+
+def test_bf16_hardly_changes_what_the_bundled_heads_say():
+    """Largest difference to float32 over an approach, in the units of each output."""
+    scene = ApproachScene()
+    clips = [np.stack([scene.render(start + n / 4)[::2, ::2][24:216, 64:256] for n in range(8)])
+             for start in (2.0, 4.5)]
+    said = {}
+    for precision in ('fp32', 'bf16'):
+        engine = Engine.load(EngineConfig(device='cpu', precision=precision))
+        said[precision] = [engine.run([clip])[0] for clip in clips]
+        engine.close()
+    for exact, low in zip(said['fp32'], said['bf16'], strict=True):
+        assert 0 < error(low.features, exact.features) < 0.015
+        for name, largest in (('expansion', 0.01), ('moving', 0.03), ('course', 0.05),
+                              ('contact', 0.05), ('clearance', 0.05)):
+            gap = np.abs(getattr(low.heads, name) - getattr(exact.heads, name)).max()
+            assert gap < largest, name
+
+
+def test_the_study_compares_every_way_with_float32(tmp_path, capsys):
+    out = tmp_path / 'study.json'
+    assert cli.main(['cpu-study', '--num-frames', '4', '--image-size', '32', '--runs', '1',
+                     '--json', str(out)]) == 0
+    result = json.loads(out.read_text())
+    errors = {row['name']: row['error'] for row in result['ways']}
+    assert all(row['processor_ms'] > 0 for row in result['ways'])
+    assert errors['PyTorch, fp32'] == 0 < errors['made fast, fp32'] < 1e-5
+    assert errors['made fast, fp32'] < errors['made fast, bf16'] < 0.02
+    assert result['threads'] == 1
+    assert 'made fast, bf16' in capsys.readouterr().out

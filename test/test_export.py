@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exported graph computes what the session computes; without its packages the remedy is told.
+
+Most of it needs onnx, onnxscript and onnxruntime, which `make test` installs.
+"""
+
+import importlib
+
+import numpy as np
+import pytest
+import torch
+from golden.cases import fill
+
+from vjepa_ros.model.calibration import Calibration
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.heads import Heads
+from vjepa_ros.model.variants import Variant
+from vjepa_ros.runtime import onnx
+from vjepa_ros.runtime.device import DeviceChoice
+from vjepa_ros.runtime.session import EncoderSession
+from vjepa_ros.tools import cli
+
+pytestmark = pytest.mark.usefixtures('one_thread')
+
+SIZE = Variant('test', 96, 2, 2, 384)
+CALIBRATION = Calibration(1.3, 0.2, (1.1, 0.1), (0.9, -0.2), 1.2, 0.8, 0.1)
+ON_CPU = DeviceChoice(torch.device('cpu'), torch.float32, 'test')
+
+
+def needed():
+    try:
+        onnx.packages()
+    except onnx.ExportError as error:
+        pytest.skip(str(error))
+
+
+def clips(count=2):
+    return np.random.default_rng(1).integers(0, 256, (count, 4, 32, 32, 3), dtype=np.uint8)
+
+
+def graph(heads=True):
+    return onnx.Graph(fill(Encoder(SIZE)), fill(Heads(96, 64)) if heads else None, CALIBRATION)
+
+
+@torch.inference_mode()
+def test_what_is_exported_is_what_a_session_says():
+    whole = graph()
+    features, *said = whole(torch.from_numpy(clips()))
+    session = EncoderSession(fill(Encoder(SIZE)), ON_CPU, 4, 32, fill(Heads(96, 64)), CALIBRATION)
+    for number, output in enumerate(session.run(list(clips()))):
+        np.testing.assert_allclose(features[number], output.features, rtol=1e-4, atol=1e-4)
+        assert tuple(vars(output.heads)) == onnx.HEADS
+        for got, (name, wanted) in zip(said, vars(output.heads).items(), strict=True):
+            np.testing.assert_allclose(got[number], wanted, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize('heads', [True, False])
+def test_onnxruntime_computes_the_same_from_the_file(heads, tmp_path):
+    needed()
+    from onnxruntime import InferenceSession
+
+    whole = graph(heads)
+    done = onnx.export(whole, tmp_path / 'new' / 'graph.onnx', 4, 32, clips=2)
+    assert done.inputs == {'pixels': (2, 4, 32, 32, 3)}
+    assert done.outputs['features'] == (2, 2, 2, 2, 96)
+    assert len(done.outputs) == (7 if heads else 1)
+    assert [file.name for file in (tmp_path / 'new').iterdir()] == ['graph.onnx']
+    found = InferenceSession(str(done.files[0])).run(None, {'pixels': clips()})
+    with torch.inference_mode():
+        wanted = whole(torch.from_numpy(clips()))
+    for got, exact in zip(found, wanted, strict=True):
+        assert onnx.deviation(got, exact.numpy()) < onnx.TOLERANCE
+
+
+def test_a_graph_that_deviates_is_not_kept(tmp_path, monkeypatch):
+    needed()
+    path = tmp_path / 'graph.onnx'
+    path.write_text('old')
+    monkeypatch.setattr(onnx, 'TOLERANCE', 1e-12)
+    with pytest.raises(onnx.ExportError, match='deviates from PyTorch in features by'):
+        onnx.export(graph(False), path, 4, 32)
+    assert path.read_text() == 'old'
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_not_finite_deviates_without_bound():
+    assert onnx.deviation(np.array([1.0, np.nan]), np.ones(2)) == np.inf
+    with pytest.raises(onnx.ExportError, match='contact by inf'):
+        onnx.check({'features': 0.0, 'contact': np.inf})
+
+
+def test_missing_packages_are_named_with_the_remedy(monkeypatch, tmp_path, capsys):
+    found = importlib.import_module
+
+    def without(name):
+        if name == 'onnxruntime':
+            raise ImportError(name)
+        return found('json')
+
+    monkeypatch.setattr(onnx.importlib, 'import_module', without)
+    assert cli.main(['export', str(tmp_path / 'x.onnx')]) == 1
+    text = capsys.readouterr().err
+    assert text.startswith('onnxruntime cannot be imported')
+    assert 'pip install' in text
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(('words', 'problem'), [
+    (['--num-frames', '3'], 'num_frames is 3'), (['--clips', '0'], '--clips is 0'),
+    (['--model-size', 'small'], 'weights')])
+def test_the_tool_refuses_what_cannot_be_exported(words, problem, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(onnx.importlib, 'import_module', lambda name: None)
+    assert cli.main(['export', str(tmp_path / 'x.onnx'), *words]) == 1
+    assert problem in capsys.readouterr().err
