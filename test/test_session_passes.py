@@ -38,8 +38,9 @@ class Machine:
         self.batches = []
         self.error = torch.cuda.OutOfMemoryError('CUDA out of memory. Tried to allocate 2 GiB')
         encoder, _ = load_encoder(SIZE, allow_random_weights=True)
-        encoder.patch_embed.register_forward_pre_hook(self._count)
         self.session = EncoderSession(encoder, ON_CPU, 4, 32, Heads.for_variant(SIZE))
+        # Now: the session has exchanged the module.
+        encoder.patch_embed.register_forward_pre_hook(self._count)
 
     def _count(self, _, inputs):
         if len(inputs[0]) > self.fits:
