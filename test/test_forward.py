@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which forward pass is chosen; the kernels themselves are tested in test_cuda.py."""
+"""Which forward pass is chosen; the kernels themselves are tested for CUDA in test_cuda.py."""
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import shutil
+import subprocess
 
 import pytest
 import torch
 
 from vjepa_ros.model.checkpoint import load_encoder
 from vjepa_ros.model.variants import Variant
-from vjepa_ros.runtime import forward, kernels
+from vjepa_ros.runtime import forward, kernels, metal
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward import FUSED, PLAIN, Normalise, prepare
 from vjepa_ros.runtime.kernels import KernelsMissing
@@ -20,12 +23,12 @@ SIZE = Variant('test', 64, 1, 1, 128)
 SHAPE = (4, 32, 32, 3)
 
 
-class OnCuda(DeviceChoice):
-    """A choice that says CUDA, for an encoder on the CPU."""
+class Elsewhere(DeviceChoice):
+    """A choice that names another device, for an encoder on the CPU."""
 
     @property
     def device(self):
-        return Named('cuda')
+        return Named(self.__dict__['kind'])
 
     @device.setter
     def device(self, value):
@@ -36,6 +39,22 @@ class Named:
     def __init__(self, kind):
         self.type = kind
 
+    def __str__(self):
+        return self.type
+
+
+def elsewhere(kind, dtype):
+    choice = object.__new__(Elsewhere)
+    object.__setattr__(choice, 'kind', kind)
+    object.__setattr__(choice, 'dtype', dtype)
+    return choice
+
+
+@pytest.fixture(autouse=True)
+def trials_on_the_cpu(monkeypatch):
+    real = forward._trial
+    monkeypatch.setattr(forward, '_trial', lambda one, shape, device: real(one, shape, CPU))
+
 
 @pytest.fixture
 def encoder():
@@ -45,14 +64,9 @@ def encoder():
 
 
 def chosen(encoder, monkeypatch, fused, dtype=torch.bfloat16, fuse=True):
-    """What `prepare` takes where the kernels are replaced by `fused`."""
+    """What `prepare` takes on CUDA where the kernels are replaced by `fused`."""
     monkeypatch.setattr(forward, 'FusedForward', fused)
-    real = forward._difference
-    monkeypatch.setattr(forward, '_difference',
-                        lambda one, other, shape, device: real(one, other, shape, CPU))
-    choice = object.__new__(OnCuda)
-    object.__setattr__(choice, 'dtype', dtype)
-    return prepare(encoder, choice, Normalise(CPU), SHAPE, fuse=fuse)
+    return prepare(encoder, elsewhere('cuda', dtype), Normalise(CPU), SHAPE, fuse=fuse)
 
 
 def like_plain(wrong=0.0):
@@ -81,9 +95,10 @@ def test_kernels_that_disagree_do_not_serve_and_it_is_said(encoder, monkeypatch,
     assert 'kernels of this package are not used' in caplog.text
 
 
-def test_kernels_that_cannot_be_made_are_done_without(encoder, monkeypatch, caplog):
+@pytest.mark.parametrize('error', [KernelsMissing('no compiler'), SyntaxError('no compiler')])
+def test_kernels_that_cannot_be_made_are_done_without(encoder, monkeypatch, caplog, error):
     def missing(encoder, clip_shape, normalise):
-        raise KernelsMissing('no compiler')
+        raise error
 
     with caplog.at_level(logging.INFO):
         assert chosen(encoder, monkeypatch, missing).kind == PLAIN
@@ -122,3 +137,88 @@ def test_a_kernel_that_does_not_compile_is_named(monkeypatch):
     monkeypatch.setattr(kernels, '_compiler', lambda: broken)
     with pytest.raises(KernelsMissing, match='patches: line 3'):
         kernels.build(64, 64, (2, 2, 2), torch.bfloat16, 1e-6)
+
+
+# -- Apple GPUs: the source of the kernel runs here as C++ ----------------------------------------
+
+SHIM = """
+#include <cstdint>
+#define kernel extern "C"
+#define device
+typedef unsigned int uint;
+typedef uint64_t ulong;
+typedef _Float16 half;
+namespace metal {}
+"""
+
+
+class Library:
+    """What `torch.mps.compile_shader` gives, for tensors on the CPU."""
+
+    def __init__(self, source, folder):
+        text = source.replace('#include <metal_stdlib>', SHIM)
+        text = text.replace('[[thread_position_in_grid]]', '')
+        text += """
+extern "C" void all(T* a, const T* b, const T* c, unsigned n) {
+  for (unsigned i = 0; i < n; ++i) rotate(a, b, c, i);
+}
+"""
+        built = folder / f'{abs(hash(source))}.so'
+        file = built.with_suffix('.cpp')
+        file.write_text(text)
+        subprocess.run([shutil.which('c++'), '-O1', '-shared', '-fPIC', '-o', built, file],
+                       check=True, capture_output=True)
+        self.all = ctypes.CDLL(str(built)).all
+
+    def rotate(self, qkv, cosine, sine, threads):
+        assert qkv.is_contiguous() and cosine.is_contiguous() and sine.is_contiguous()
+        assert qkv.dtype == cosine.dtype == sine.dtype
+        self.all(*(ctypes.c_void_p(t.data_ptr()) for t in (qkv, cosine, sine)), threads)
+
+
+@pytest.fixture
+def shaders(monkeypatch, tmp_path):
+    if shutil.which('c++') is None:
+        pytest.skip('no C++ compiler')
+    metal._kernel.cache_clear()
+    made = []
+
+    def compile_shader(source):
+        made.append(Library(source, tmp_path))
+        return made[-1]
+
+    monkeypatch.setattr(torch.mps, 'compile_shader', compile_shader, raising=False)
+    yield made
+    metal._kernel.cache_clear()
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float16])
+def test_the_kernel_for_apple_computes_the_same(shaders, dtype):
+    size = Variant('test', 80, 2, 2, 160)    # heads of 40 channels, 4 of which do not rotate
+    made, _ = load_encoder(size, allow_random_weights=True)
+    made.eval().set_branch_precision(dtype)
+    pixels = torch.randint(0, 256, (2, *SHAPE), dtype=torch.uint8)
+    with torch.inference_mode():
+        expected = forward.PlainForward(made, Normalise(CPU))(pixels)
+        chosen = prepare(made, elsewhere('mps', dtype), Normalise(CPU), SHAPE)
+        assert chosen.kind == FUSED and shaders
+        got = chosen(pixels)
+        assert isinstance(made.blocks[1], metal.MetalBlock)
+    assert (got - expected).norm() / expected.norm() < {torch.float32: 1e-6}.get(dtype, 2e-3)
+
+
+def test_a_wrong_kernel_for_apple_is_given_up(shaders, monkeypatch, caplog, encoder):
+    encoder.set_branch_precision(torch.float32)
+    monkeypatch.setattr(metal, 'SOURCE', metal.SOURCE.replace('sine[at + 1]', 'sine[at]'))
+    with caplog.at_level(logging.INFO):
+        assert prepare(encoder, elsewhere('mps', torch.float32), Normalise(CPU),
+                       SHAPE).kind == PLAIN
+    assert 'no kernels of this package on mps: the rotation differs' in caplog.text
+    assert not any(isinstance(block, metal.MetalBlock) for block in encoder.blocks)
+
+
+def test_without_a_compiler_for_apple_the_encoder_stays(monkeypatch, encoder):
+    monkeypatch.delattr(torch.mps, 'compile_shader', raising=False)
+    blocks = list(encoder.blocks)
+    assert prepare(encoder, elsewhere('mps', torch.bfloat16), Normalise(CPU), SHAPE).kind == PLAIN
+    assert all(a is b for a, b in zip(encoder.blocks, blocks, strict=True))

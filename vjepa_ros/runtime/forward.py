@@ -19,13 +19,13 @@ from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
 from vjepa_ros.runtime.cpu import speed_up
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.fused import FusedEncoder
-from vjepa_ros.runtime.kernels import KernelsMissing
+from vjepa_ros.runtime.metal import use_metal
 
 log = logging.getLogger(__name__)
 
 PLAIN, FUSED = 'plain', 'fused'
 # Relative difference between two ways to compute in a precision that rounding explains.
-CLOSE = {torch.bfloat16: 3e-2, torch.float16: 4e-3}
+CLOSE = {torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float32: 1e-4}
 
 
 class Forward(Protocol):
@@ -106,12 +106,18 @@ class FusedForward:
         return self._encoder(pixels)
 
 
+class MetalForward(PlainForward):
+    """The encoder with its rotation by a kernel of this package, on Apple GPUs."""
+
+    kind = FUSED
+
+
 def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
             clip_shape: tuple[int, ...], fuse: bool = True) -> Forward:
     """The best forward pass there is for an encoder.
 
-    On CUDA kernels serve only after their features of a random clip came close to those of the
-    plain path; otherwise the log says why not.
+    On CUDA and MPS kernels serve only after their features of a random clip came close to those
+    of the plain path; otherwise the log says why not.
 
     Parameters
     ----------
@@ -130,32 +136,51 @@ def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
     if fuse and choice.device.type == 'cpu':
         return PixelForward(encoder)
     plain = PlainForward(encoder, normalise)
-    bound = CLOSE.get(choice.dtype)
-    if not fuse or choice.device.type != 'cuda' or bound is None:
-        return plain
+    half = choice.dtype != torch.float32
+    if fuse and (choice.device.type == 'mps' or (choice.device.type == 'cuda' and half)):
+        return _checked(encoder, plain, choice, clip_shape)
+    return plain
+
+
+def _checked(encoder: Encoder, plain: PlainForward, choice: DeviceChoice,
+             clip_shape: tuple[int, ...]) -> Forward:
+    """The forward pass with kernels, if they compute the same as `plain`, which is it else."""
+    undo: Callable[[], None] = _nothing
     try:
-        fused = FusedForward(encoder, clip_shape, normalise)
-    except KernelsMissing as error:
+        wanted = _trial(plain, clip_shape, choice.device)
+        if choice.device.type == 'mps':
+            undo = use_metal(encoder, clip_shape, CLOSE[choice.dtype])
+            fused: Forward = MetalForward(encoder, plain.normalise)
+        else:
+            fused = FusedForward(encoder, clip_shape, plain.normalise)
+        got = _trial(fused, clip_shape, choice.device)
+    # Also memory that is too small even for this, which the session will say, and what is wrong
+    # with the source of a kernel, which PyTorch tells as either.
+    except (RuntimeError, SyntaxError) as error:
         log.info('no kernels of this package on %s: %s', choice.device, error)
+        undo()
         return plain
-    difference = _difference(fused, plain, clip_shape, choice.device)
-    if not difference <= bound:  # also when it is not a number
-        log.warning('the kernels of this package are not used on %s: their features differ by '
-                    '%.2g from those of PyTorch in %s, allowed is %g', choice.device, difference,
-                    choice.precision, bound)
-        return plain
-    return fused
+    difference, bound = float((got - wanted).norm() / wanted.norm()), CLOSE[choice.dtype]
+    if difference <= bound:
+        return fused
+    log.warning('the kernels of this package are not used on %s: their features differ by %.2g '
+                'from those of PyTorch in %s, allowed is %g', choice.device, difference,
+                choice.precision, bound)
+    undo()
+    return plain
+
+
+def _nothing() -> None:
+    pass
 
 
 def _on(device: torch.device) -> AbstractContextManager:
     return torch.cuda.device(device) if device.type == 'cuda' else nullcontext()
 
 
-def _difference(one: Forward, other: Forward, clip_shape: tuple[int, ...],
-                device: torch.device) -> float:
-    """Relative difference of the features of a random clip."""
+def _trial(forward: Forward, clip_shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """Features of a random clip, on the CPU."""
     pixels = torch.randint(0, 256, (1, *clip_shape), dtype=torch.uint8,
                            generator=torch.Generator().manual_seed(0)).to(device)
     with torch.inference_mode(), _on(device):
-        a, b = one(pixels), other(pixels)
-        return float((a - b).norm() / b.norm())
+        return forward(pixels).cpu()
