@@ -379,7 +379,7 @@ def test_an_engine_runs_the_bundled_model_and_calibrates_once(nothing_bundled):
     saved(nothing_bundled / 'tiny.safetensors', variant=VARIANTS['tiny'])
     encoder, heads, _ = load_model('tiny')
     *expected, within, nearer = expected_arrays(encoder, heads, META.calibration)
-    engine = Engine.load(CONFIG)
+    engine = Engine.load(replace(CONFIG, precision='fp32'))
     try:
         assert engine.report.trained
         assert engine.report.heads.meta.robot == {'half_width': 0.4, 'height': 1.2}

@@ -33,7 +33,7 @@ COMMANDS = {'vjepa_node', 'camera_source', 'vjepa-ros'}
 ROS_PACKAGES = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
                 **{name: f'python3-{name}' for name in ('matplotlib', 'numpy', 'psutil', 'yaml')}}
 WHEELS = {'cv2': 'opencv-python-headless', 'PIL': 'pillow', 'yaml': 'pyyaml'}
-ONLY_FROM_PIP = {'torch', 'safetensors', 'rich', 'rosbags', 'huggingface_hub'}
+ONLY_FROM_PIP = {'torch', 'safetensors', 'rich', 'rosbags', 'huggingface_hub', 'transformers'}
 
 
 def imports_of(*folders: str) -> set[str]:

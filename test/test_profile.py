@@ -34,14 +34,15 @@ def test_a_profile_tells_stages_layers_operators_and_precisions(tmp_path, monkey
     assert 0 < total['attention'] + total['mlp'] <= total['block']
     assert total['qkv'] + total['projection'] < total['attention']
     names = [each['name'] for each in told['operators']]
-    assert 'aten::addmm' in names[:4]
+    products = {'aten::addmm', 'mkldnn::_linear_pointwise'}    # which of them depends on the CPU
+    assert products & set(names[:4])
     times = [each['ms'] for each in told['operators']]
     assert times == sorted(times, reverse=True)
     found = told['precisions']
     assert found['fp32']['error'] == 0.0 < found['bf16']['error'] < 0.03
     assert found['bf16']['memory_bytes'] < found['fp32']['memory_bytes']
     events = json.loads(trace.read_text())['traceEvents']
-    assert any(event.get('name') == 'aten::addmm' for event in events)
+    assert any(event.get('name') in products for event in events)
     assert os.uname().nodename not in text
     assert 'layers of the plain network' in capsys.readouterr().out
 

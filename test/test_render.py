@@ -32,6 +32,7 @@ from render_scenes import (
 
 from vjepa_ros.world import render as module
 from vjepa_ros.world.atlas import pack
+from vjepa_ros.world.lens import all_rays
 from vjepa_ros.world.render import render
 from vjepa_ros.world.scene import GROUND, Scenes
 from vjepa_ros.world.sensor import expose
@@ -51,7 +52,8 @@ def frames(scenes: Scenes, size: tuple[int, int] = SIZE, **options: object) -> n
 def batch_frames(scenes: Scenes, samples: int = 2) -> torch.Tensor:
     """What a GPU would draw, drawn on the CPU."""
     with torch.inference_mode():
-        return module._batch(scenes, plain_bank(), SIZE, slice(None), samples, trace, expose)
+        return module._batch(scenes, plain_bank(), SIZE, slice(None), samples, all_rays,
+                             trace, expose)
 
 
 # -- shapes and motion ----------------------------------------------------------------------------
@@ -279,7 +281,8 @@ def test_a_compiled_frame_is_the_same():
     size = (48, 36)
     scenes = replace(scenes, intrinsics=scenes.intrinsics * 0.3)
     with torch.inference_mode():
-        plain = module._batch(scenes, plain_bank(), size, slice(None), 1, trace, expose)
+        plain = module._batch(scenes, plain_bank(), size, slice(None), 1, all_rays, trace,
+                              expose)
     compiled = render(scenes, plain_bank(), size, samples=1, compile=True)
     gap = (plain.int() - compiled.int()).abs()
     assert (gap > 1).float().mean() < 0.01

@@ -40,9 +40,11 @@ def speed_up(encoder: Encoder) -> None:
         those it need not pass over float32 pixels.
 
     """
-    variant = encoder.variant
+    if isinstance(encoder.patch_embed, PixelEmbed):
+        return  # by a session before
+    plain = encoder._positions
     encoder.patch_embed = PixelEmbed(encoder.patch_embed)
-    encoder._positions = HalfPositions(variant.head_dim, encoder.version)
+    encoder._positions = HalfPositions(plain.head_dim, plain.version, plain.spacing)
     for number, block in enumerate(encoder.blocks):
         encoder.blocks[number] = FastBlock(block)
 
