@@ -40,6 +40,7 @@ def test_nothing_is_made_up():
     found = performance.blocks({}, 'benchmarks')
     assert found['goals'].count('not measured') == 2 * len(GOALS)
     assert 'not measured' in found['stages'] and 'not measured' in found['errors']
+    assert found['node'] == found['whole'] == 'not measured\n'
     assert '[`' not in found['speeds']              # no link to a file that is not there
 
 
@@ -86,6 +87,35 @@ def test_tables_show_figures_ratios_and_what_failed():
     assert '1280x720' in found['whole'] and '5.50' in found['whole']
     assert 'NVIDIA H200, a processor, 16 cores, PyTorch 2.11.0' in found['commands']
     assert 'world_h200' not in ''.join(found.values())
+
+
+@pytest.mark.parametrize(('overhead', 'verdict'), [
+    (7.5, 'better reached'), (11.0, 'reached'), (13.2, '**missed by 10 %**')])
+def test_the_node_over_dds_has_its_row_goal_and_command(overhead, verdict):
+    def times(median):
+        return {'median': median, 'p95': median + 1, 'p99': median + 2}
+
+    node = {
+        'command': 'vjepa-ros benchmark-node --seconds 60', 'date': '2026-01-02',
+        'hardware': {'cpu': 'a processor', 'cores': 2}, 'versions': {'torch': '2.13.0'},
+        'configuration': {'model_size': 'tiny', 'model_version': '2.0', 'num_frames': 8,
+                          'image_size': 192, 'precision': 'bf16', 'device': 'cpu',
+                          'looming_method': 'fused', 'source': [1280, 720], 'transport': 'raw',
+                          'rate_hz': 5.0},
+        'overhead_ms': times(overhead), 'latency_ms': times(overhead + 60),
+        'session_ms': times(60.0), 'beyond_model_ms': times(overhead + 15),
+        'parts_ms': {'transport': times(4.5), 'session': times(60.0), 'back': times(1.5)},
+        'counts': {'frames': 150, 'results': 149}}
+    found = standing({'node_720p': node}, 'node over DDS')
+    assert (found.value, found.verdict, found.row) == (overhead, verdict, 'node_720p')
+    tables = performance.blocks({'node_720p': node, 'node_720p_jpeg': node}, 'benchmarks')
+    row = tables['node'].splitlines()[2]
+    assert '(benchmarks/node_720p.json)' in row and '1280x720 raw, 5 Hz' in row
+    assert f'| {overhead:.2f} | {overhead + 1:.2f} / {overhead + 2:.2f} |' in row
+    assert 'transport 4.50, back 1.50' in row and row.endswith('| 149 |')
+    assert 'node_720p_jpeg' in tables['node']
+    assert tables['commands'].count('`vjepa-ros benchmark-node --seconds 60`') == 2
+    assert 'node_720p' not in tables['speeds']
 
 
 def test_errors_come_from_files_of_the_self_test():

@@ -79,7 +79,8 @@ def test_the_package_runs_as_a_module_and_help_loads_no_tool():
     assert done.stdout.rstrip().endswith('ended 0 []'), done.stdout + done.stderr
 
 
-@pytest.mark.parametrize('module', ['cli', 'watch', 'demo', 'bench', 'terminal', 'recording'])
+@pytest.mark.parametrize('module', ['cli', 'watch', 'demo', 'bench', 'benchmark_node',
+                                    'terminal', 'recording'])
 def test_the_tools_themselves_import_no_ros(module):
     code = (f'import sys, vjepa_ros.tools.{module}\n'
             "print([m for m in sys.modules if m.split('.')[0] in ('rclpy', 'sensor_msgs')])")

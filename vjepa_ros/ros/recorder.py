@@ -3,8 +3,9 @@
 
 Run as ``python -m vjepa_ros.ros.recorder`` with the parameters ``folder`` (takes the overlay
 pictures, named by their stamp in ns), ``camera`` and ``node`` (names of the camera and of the
-perception node). Every message becomes one line of JSON (with NaN and Infinity) on standard
-output and in ``folder/records.jsonl``; ``kind`` says what it is:
+perception node) and ``all_outputs`` (false: of the node's outputs only the assessment is
+subscribed, so that it makes no other). Every message becomes one line of JSON (with NaN and
+Infinity) on standard output and in ``folder/records.jsonl``; ``kind`` says what it is:
 
 - ``ready``: everything is subscribed.
 - ``frames``: count, first_ns and last_ns of the camera_info messages so far.
@@ -55,7 +56,8 @@ class Recorder(Node):
     def __init__(self, out: TextIO) -> None:
         super().__init__('recorder')
         names = {name: self.declare_parameter(name, default).value for name, default in (
-            ('folder', '.'), ('camera', 'camera'), ('node', 'vjepa_node'))}
+            ('folder', '.'), ('camera', 'camera'), ('node', 'vjepa_node'),
+            ('all_outputs', True))}
         self._folder = Path(names['folder'])
         self._pictures = self._folder / 'overlay'
         self._pictures.mkdir(parents=True, exist_ok=True)
@@ -66,13 +68,14 @@ class Recorder(Node):
         # Deep queues: this is the one subscriber that must not miss anything.
         qos = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE)
         outputs = f'{self._node_name}/{self._camera}'
-        for kind, topic, callback in (
-                (CameraInfo, f'{self._camera}/camera_info', self._on_info),
-                (PointCloud2, f'{self._camera}/truth', self._on_truth),
-                (PointCloud2, f'{outputs}/assessment', self._on_assessment),
-                (PointCloud2, f'{outputs}/obstacles', self._on_obstacles),
-                (CompressedImage, f'{outputs}/overlay/compressed', self._on_overlay),
-                (DiagnosticArray, '/diagnostics', self._on_diagnostics)):
+        topics = [(CameraInfo, f'{self._camera}/camera_info', self._on_info),
+                  (PointCloud2, f'{self._camera}/truth', self._on_truth),
+                  (PointCloud2, f'{outputs}/assessment', self._on_assessment),
+                  (DiagnosticArray, '/diagnostics', self._on_diagnostics)]
+        if names['all_outputs']:
+            topics += [(PointCloud2, f'{outputs}/obstacles', self._on_obstacles),
+                       (CompressedImage, f'{outputs}/overlay/compressed', self._on_overlay)]
+        for kind, topic, callback in topics:
             self.create_subscription(kind, topic, callback, qos)
         self.create_timer(FRAMES_PERIOD_S, self._tell_frames)
         self.write('ready')

@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 
-from vjepa_ros.perception.assessment import Level, Quality, Result
+from rclpy.logging import LoggingSeverity
+
+from vjepa_ros.perception.assessment import Assessment, Level, Quality, Result
 from vjepa_ros.perception.track import Track
+from vjepa_ros.ros.inbox import Waiting
 from vjepa_ros.ros.rates import Rate, Recent
+
+OLD_MS = 60_000.0        # a frame of this age or from so far ahead: the clocks differ
 
 
 class CameraStats:
@@ -27,6 +33,14 @@ class CameraStats:
         self.disagreements = 0
         self.full = False
         self.memory: dict[str, object] = {'clip_fill': 'empty'}
+        self.session_ms = float('nan')  # of the last pass, from its clip to its assessment
+        self._newest: dict[str, float] = {}   # stages of the result that is being made
+        self._warned_of_clock = False
+
+    def take(self, item: Waiting, now_ns: int) -> None:
+        """Note when a frame arrived and that the worker begins with it now [ns]."""
+        self.add_stage('transport', (item.arrival_ns - item.stamp_ns) / 1e6)
+        self.add_stage('wait', (now_ns - item.arrival_ns) / 1e6)
 
     def add(self, result: Result, latency_ms: float) -> None:
         """Take one published result; latency is now - stamp [ms]."""
@@ -58,3 +72,28 @@ class CameraStats:
         if stage not in self.stages:
             self.stages = {**self.stages, stage: Recent()}   # replaced: read by another thread
         self.stages[stage].add(ms)
+        self._newest[stage] = ms
+
+    def tell(self, log: object, assessment: Assessment, latency_ms: float) -> None:
+        """Warn once of a clock that differs; at level DEBUG, log where the time of a result went.
+
+        Parameters
+        ----------
+        log
+            The node's logger.
+        assessment
+            What was published.
+        latency_ms
+            Its age when publishing began.
+        """
+        if abs(latency_ms) > OLD_MS and not self._warned_of_clock:
+            self._warned_of_clock = True
+            log.warning(
+                f"camera '{assessment.camera}': frames are {latency_ms / 1e3:.0f} s old by this "
+                "node's clock, so every result is flagged stale and level unknown. For a bag: "
+                'play it with --clock and set use_sim_time; for a camera: synchronise its clock')
+        stages, self._newest = self._newest, {}
+        if log.is_enabled_for(LoggingSeverity.DEBUG):
+            log.debug('result ' + json.dumps(
+                {'camera': assessment.camera, 'stamp_ns': assessment.stamp_ns,
+                 'latency_ms': latency_ms, 'session_ms': self.session_ms, 'stages_ms': stages}))

@@ -70,7 +70,6 @@ class Worker:
         self._active = False
         self._generation = 0             # of activations: an old one must not publish in a new
         self._thread: threading.Thread | None = None
-        self._old_clock: set[str] = set()
 
     # -- called by the executor ------------------------------------------------------------
 
@@ -205,12 +204,14 @@ class Worker:
         if samples:
             wants = {name: self._wants(wanted[name]) for name in samples}
             settings = self.config.settings
+            begin = time.perf_counter()
             outputs, timings = self.perception.encode(samples, wants, settings)
             for name, sample in samples.items():
                 try:
                     result = self.perception.result(
                         name, sample, outputs.get(name), settings, wants[name],
                         self._age(sample.newest_ns), timings)
+                    self.stats[name].session_ms = (time.perf_counter() - begin) * 1e3
                     self._publish(result, wanted[name], generation)
                 except Exception as error:
                     # One camera in trouble must not take its results from the others.
@@ -248,6 +249,7 @@ class Worker:
         stats.skipped += skipped
         fresh = False
         for item in waiting:
+            stats.take(item, self._now_ns())
             start = time.perf_counter()
             try:
                 rgb = decode(item.message)
@@ -305,7 +307,7 @@ class Worker:
             self._outputs[a.camera].publish(result, wanted, how)
         result = with_timings(result, publish=(time.perf_counter() - start) * 1e3)
         stats.add(result, self._age(a.stamp_ns) * 1e3)
-        self._warn_of_clock(a.camera, latency_ms / 1e3)
+        stats.tell(self._log, a, latency_ms)
         if self.listener is not None:
             self.listener(result)
 
@@ -340,11 +342,3 @@ class Worker:
             None if result is None else result.looming, track.view, status=status,
             width=self.config.overlay_width,
             min_confidence=self.config.settings.min_confidence)
-
-    def _warn_of_clock(self, name: str, age_s: float) -> None:
-        if abs(age_s) > 60.0 and name not in self._old_clock:
-            self._old_clock.add(name)
-            self._log.warning(
-                f"camera '{name}': frames are {age_s:.0f} s old by this node's clock, so every "
-                'result is flagged stale and level unknown. For a bag: play it with --clock and '
-                'set use_sim_time; for a camera: synchronise its clock')

@@ -132,7 +132,7 @@ def add_options(parser: argparse.ArgumentParser, without: Sequence[str] = ()) ->
         if value is False:
             parser.add_argument(option, dest=name, action='store_true', help=about[name])
             continue
-        kind = _size if name == 'source' else type(value)
+        kind = image_size if name == 'source' else type(value)
         shown = 'x'.join(map(str, value)) if name == 'source' else value
         tail = '' if name in (*OPTIONAL, 'weights') else f' (default: {shown})'
         parser.add_argument(option, dest=name, type=kind, default=value, metavar='VALUE',
@@ -144,7 +144,8 @@ def case_of(args: argparse.Namespace) -> Case:
     return Case(**{name: getattr(args, name) for name in OPTIONS if hasattr(args, name)})
 
 
-def _size(text: str) -> tuple[int, int]:
+def image_size(text: str) -> tuple[int, int]:
+    """Width and height [px] of a word such as 1280x720, for argparse."""
     match = re.fullmatch(r'(\d+)x(\d+)', text)
     if match is None or min(int(match[1]), int(match[2])) < PATCH:
         raise argparse.ArgumentTypeError(f"'{text}' is no width and height such as 1280x720, "

@@ -42,13 +42,15 @@ def load(folder: Path) -> dict[str, dict[str, Any]]:
 def blocks(results: Results, folder: str) -> dict[str, str]:
     """Contents of the blocks of the document by name; `folder` is where its links lead."""
     runs = {name: r for name, r in results.items() if 'encode_ms' in r and 'baselines' in r}
+    nodes = {name: r for name, r in results.items() if 'overhead_ms' in r}
     expected = [f'{suite}_{row}' for suite, rows in SUITES.items() for row in rows]
     names = [*expected, *(name for name in runs if name not in expected)]
     return {
         'goals': _goals(standings(results)),
         'speeds': _speeds(names, runs, folder),
         'whole': _whole(names, runs),
-        'commands': _commands(names, runs, folder),
+        'node': _node(nodes, folder),
+        'commands': _commands([*names, *nodes], {**runs, **nodes}, folder),
         'stages': _stages(results.get('cpu')),
         'errors': _errors({n: r for n, r in results.items() if 'paths' in r})}
 
@@ -104,6 +106,27 @@ def _whole(names: Sequence[str], runs: Results) -> str:
         return f'{NOT}\n'
     head = ('row', 'images', 'end to end', 'p95 / p99', 'encode call', 'beyond encode', 'stages')
     return _table(head, 'llrrrrl', rows)
+
+
+def _node(nodes: Results, folder: str) -> str:
+    rows = []
+    for name, run in nodes.items():
+        c, over = run['configuration'], run['overhead_ms']
+        parts = [f'{part} {_ms(found["median"])}' for part, found in run['parts_ms'].items()
+                 if part != 'session']
+        rows.append([
+            f'[`{name}`]({folder}/{name}.json)',
+            f'{c["model_size"]} {c["model_version"]}, {c["num_frames"]} x {c["image_size"]} px, '
+            f'{c["precision"]} on {c["device"]}, {c["looming_method"]}',
+            f'{"x".join(map(str, c["source"]))} {c["transport"]}, {c["rate_hz"]:g} Hz',
+            *(_ms(run[f'{key}_ms']['median']) for key in ('latency', 'session', 'overhead')),
+            f'{_ms(over["p95"])} / {_ms(over["p99"])}', ', '.join(parts),
+            _ms(run['beyond_model_ms']['median']), str(run['counts']['results'])])
+    if not rows:
+        return f'{NOT}\n'
+    head = ('row', 'model and input', 'images', 'stamp to received', 'session', 'overhead',
+            'p95 / p99', 'its parts', 'beyond the model alone', 'results')
+    return _table(head, 'lllrrrrlrr', rows)
 
 
 def _commands(names: Sequence[str], runs: Results, folder: str) -> str:

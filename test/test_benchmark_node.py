@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the node costs beyond its model: the arithmetic, and a short run over real DDS."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import cv2
+import pytest
+
+from vjepa_ros.tools import benchmark_node, performance
+from vjepa_ros.tools.node_overhead import PARTS, OverheadError, node_results, split, summarise
+from vjepa_ros.tools.performance_goals import standings
+
+STAGES = {'transport': 3.0, 'wait': 0.5, 'decode': 1.0, 'preprocess': 2.0, 'gather': 0.25,
+          'upload': 0.25, 'encode': 20.0, 'heads': 1.5, 'download': 1.0, 'motion': 2.0,
+          'looming': 12.0, 'assess': 1.0, 'publish': 0.5}
+START_NS, PERIOD_NS = 5_000_000_000, 200_000_000
+
+
+def told(stamp_ns=START_NS, latency_ms=46.0, session_ms=39.0):
+    return {'camera': 'camera', 'stamp_ns': stamp_ns, 'latency_ms': latency_ms,
+            'session_ms': session_ms, 'stages_ms': dict(STAGES)}
+
+
+def run(count=20, latency_ms=lambda number: 48.0, step=1):
+    """Records of the recorder and what the node told of them."""
+    stamps = [START_NS + PERIOD_NS * number * step for number in range(count)]
+    records = [{'stamp_ns': stamp, 'latency_ms': latency_ms(number)}
+               for number, stamp in enumerate(stamps)]
+    return records, {stamp: told(stamp) for stamp in stamps}
+
+
+def test_the_parts_of_a_result_add_up_to_its_latency():
+    times = split({'latency_ms': 48.0}, told())
+    assert sum(times[name] for name in PARTS) == pytest.approx(48.0)
+    assert times['back'] == pytest.approx(2.0)      # what is left after the node began to publish
+    assert times['rest'] == pytest.approx(0.5)      # 46 - (3 + 0.5 + 1 + 2) - 39
+    assert times['overhead'] == pytest.approx(9.0)
+    assert times['model'] == pytest.approx(23.0)
+    assert times['beyond_model'] == pytest.approx(25.0)
+
+
+def test_a_pass_without_a_model_has_none_to_take_off():
+    geometric = told()
+    for name in ('gather', 'upload', 'encode', 'heads', 'download'):
+        del geometric['stages_ms'][name]
+    assert split({'latency_ms': 48.0}, geometric)['beyond_model'] == pytest.approx(48.0)
+
+
+def test_results_are_found_in_the_log_of_the_node():
+    text = json.dumps(told(7))
+    log = ['[INFO] [1.0] [vjepa_node]: active\n', f'[DEBUG] [2.0] [vjepa_node]: result {text}\n',
+           '[WARN] [3.0] [vjepa_node]: a result {of something else}, in words\n']
+    assert node_results(log) == {7: told(7)}
+
+
+def test_figures_are_those_of_each_result_after_the_warm_up():
+    # The first ones are slow, and must not count.
+    figures = summarise(*run(30, lambda number: 48.0 + number % 2 + (50 if number < 5 else 0)),
+                        rate_hz=5.0, warmup_s=1.0, seconds=60.0)
+    assert figures['counts'] == {'frames': 25, 'results': 25}
+    over = figures['overhead_ms']
+    assert (over['min'], over['median'], over['p99']) == (9.0, 10.0, 10.0)
+    assert figures['latency_ms']['median'] - figures['session_ms']['median'] == over['median']
+    assert figures['parts_ms'].keys() == PARTS.keys()
+    assert figures['stages_ms']['looming'] == 12.0
+
+
+def test_only_as_long_as_wanted_is_measured():
+    found = summarise(*run(60), rate_hz=5.0, warmup_s=2.0, seconds=4.0)
+    assert found['counts']['results'] == 21
+
+
+@pytest.mark.parametrize(('records', 'said'), [
+    (([], {}), 'no assessment'),
+    (run(5), '0 assessments were received after'),
+    ((run(20)[0], {}), r'does not tell the times of 15 of 15 results'),
+    (run(20, step=2), r'17 results for 33 frames.*lower --rate'),
+    (run(20, lambda number: 260.0), r'257 ms of the 200 ms.*lower --rate')])
+def test_what_is_no_overhead_is_refused(records, said):
+    with pytest.raises(OverheadError, match=said):
+        summarise(*records, rate_hz=5.0, warmup_s=1.0, seconds=60.0)
+
+
+@pytest.mark.parametrize(('rate', 'wanted'), [(5.0, 5.0), (3.0, 3.0), (1.0, 1.0), (10.0, 5.0),
+                                              (30.0, 3.75)])
+def test_clips_take_a_whole_fraction_of_the_frames(rate, wanted):
+    assert benchmark_node.clip_fps(rate) == pytest.approx(wanted)
+
+
+def test_pictures_are_made_before_and_fit_the_run(tmp_path):
+    args = benchmark_node.make_parser().parse_args(
+        ['--source', '160x96', '--rate', '3', '--seconds', '2', '--warmup', '1'])
+    assert benchmark_node.store_pictures(args, tmp_path / 'pictures') == 9
+    stored = sorted((tmp_path / 'pictures').glob('*.jpg'))
+    assert len(stored) == 9 and cv2.imread(str(stored[0])).shape == (96, 160, 3)
+    assert (tmp_path / 'pictures' / 'calib.txt').read_text().startswith('P: ')
+
+
+@pytest.mark.parametrize(('option', 'value'), [
+    ('--rate', '0.5'), ('--rate', 'nan'), ('--seconds', '0'), ('--warmup', '-1'),
+    ('--source', '720p'), ('--transport', 'theora'), ('--looming-method', 'guess')])
+def test_what_cannot_be_measured_is_refused(option, value, capsys):
+    with pytest.raises(SystemExit) as end:
+        benchmark_node.main([option, value])
+    assert end.value.code == 2
+    assert option in capsys.readouterr().err
+
+
+def test_a_scene_that_is_not_there_is_named(capsys):
+    pytest.importorskip('rclpy')
+    assert benchmark_node.main(['--scene', 'nowhere.mcap']) == 1
+    assert 'nowhere.mcap' in capsys.readouterr().out
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize('transport', ['raw', 'compressed'])
+def test_a_short_run_over_dds(transport, tmp_path, capsys):
+    pytest.importorskip('rclpy')
+    path = tmp_path / 'node.json'
+    words = ['--source', '320x240', '--rate', '3', '--seconds', '2', '--warmup', '0.3',
+             '--device', 'cpu', '--num-frames', '4', '--image-size', '64', '--weights', 'random',
+             '--transport', transport, '--json', str(path)]
+    assert benchmark_node.main(words) == 0, capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert 'overhead' in text and transport in text
+    result = json.loads(path.read_text())
+    assert result['command'].startswith('vjepa-ros benchmark-node --source 320x240 --rate 3')
+    assert str(tmp_path) not in path.read_text()
+    c = result['configuration']
+    assert (c['model_size'], c['num_frames'], c['device']) == ('tiny', 4, 'cpu')
+    assert (c['source'], c['transport'], c['trained']) == ([320, 240], transport, 'False')
+    assert result['counts']['results'] >= 4
+    over, latency, session = (result[f'{key}_ms'] for key in ('overhead', 'latency', 'session'))
+    assert 0 < over['min'] <= over['median'] <= over['p95'] <= over['p99']
+    assert over['median'] < latency['median'] < 334
+    assert 0 < session['min'] < latency['min']
+    assert result['beyond_model_ms']['median'] > over['median']
+    parts = {name: found['min'] for name, found in result['parts_ms'].items()}
+    assert min(parts.values()) > 0, parts
+    assert result['stages_ms'].keys() >= {'encode', 'looming', 'assess', 'publish'}
+    # The document takes the file as it is.
+    results = {'node_720p': result}
+    standing = next(s for s in standings(results) if s.row == 'node_720p')
+    assert standing.value == over['median']
+    assert '320x240' in performance.blocks(results, 'benchmarks')['node']
+
+
+@pytest.mark.ros
+@pytest.mark.any_distro
+def test_a_node_that_cannot_start_is_an_error_with_the_reason(tmp_path, capsys):
+    pytest.importorskip('rclpy')
+    path = tmp_path / 'node.json'
+    assert benchmark_node.main(['--weights', 'nowhere.safetensors', '--source', '320x240',
+                                '--seconds', '1', '--json', str(path)]) == 1
+    text = re.sub(r'\s+', ' ', capsys.readouterr().out)
+    assert 'cannot measure: the node process could not start' in text
+    assert 'nowhere.safetensors' in text
+    assert not path.exists()
