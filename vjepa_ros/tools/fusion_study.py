@@ -139,7 +139,7 @@ def plot(found: dict[str, Any], path: Path) -> None:
     shown = ('log_loss', 'auc_3s', 'ttc_error', 'warned', 'false_warnings')
     names = [name for name in TRIED if name != 'cautious']      # that one decides times alone
     figure = Figure(figsize=(2.6 * len(names), 1.7 * len(shown)), layout='constrained')
-    cells = figure.subplots(len(shown), len(names), sharey='row', squeeze=False)
+    cells = figure.subplots(len(shown), len(names), sharex='col', sharey='row', squeeze=False)
     for column, name in enumerate(names):
         rows = [r for r in found['rows'] if r['number'] == name]
         values = [r['value'][0] if name == 'on_course' else r['value'] for r in rows]
