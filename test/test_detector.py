@@ -203,3 +203,35 @@ def test_the_same_frames_give_the_same_result(detector, picture):
         show(other, [picture] * 4)
         np.testing.assert_array_equal(detector.detect_obstacles()[0],
                                       other.detect_obstacles()[0])
+
+
+def test_other_frames_with_the_stamps_of_before_are_assessed_anew(detector, picture):
+    show(detector, [picture] * 4)
+    first = detector.result()
+    show(detector, [texture((320, 240), seed) for seed in (5, 6, 7, 8)])   # a bag that loops
+    second = detector.result()
+    assert second is not first
+    assert second.assessment.stamp_ns == first.assessment.stamp_ns
+    assert second.assessment.motion_score > 0.5 > first.assessment.motion_score
+
+
+def test_heads_that_are_not_finite_are_not_believed(picture, caplog, monkeypatch):
+    detector = ObstacleDetector(clip_fps=10.0)
+    real = detector.engine.submit
+
+    class Broken:
+        def __init__(self, pending):
+            self.pending, self.timings = pending, pending.timings
+
+        def result(self):
+            outputs = self.pending.result()
+            for output in outputs:
+                output.heads.course[:] = -np.nan
+            return outputs
+
+    monkeypatch.setattr(detector.engine, 'submit', lambda *a, **k: Broken(real(*a, **k)))
+    show(detector, [picture] * 8)
+    seen = detector.result()
+    assert seen.method == 'geometric'
+    assert Quality.HEADS_OUT_OF_RANGE in seen.assessment.flags
+    assert 'not finite' in caplog.text

@@ -24,10 +24,10 @@ from vjepa_ros.perception.learned import (
     evened,
     learned_field,
     range_problem,
-    structure,
 )
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.structure import structure
 from vjepa_ros.perception.track import Wants
 from vjepa_ros.runtime.outputs import HeadArrays
 
@@ -231,6 +231,26 @@ def test_a_view_without_structure_is_unknown_whatever_the_heads_say():
         assert np.isnan(made.moving).all()
 
 
+@pytest.mark.parametrize('light', ['ramp', 'bright ramp', 'spot'])
+def test_a_covered_lens_is_unknown_however_light_falls_through(light):
+    y, x = np.meshgrid(np.linspace(0, 1, 192), np.linspace(0, 1, 192), indexing='ij')
+    gray = {'ramp': 20 + 60 * x, 'bright ramp': 150 * (x + y) / 2,
+            'spot': 90 - 80 * ((x - 0.3) ** 2 + (y - 0.6) ** 2)}[light]
+    noise = np.random.default_rng(0).normal(0, 2.0, (192, 192, 3))
+    picture = np.clip(gray[..., None] + noise, 0, 255).astype(np.uint8)
+    made = learned_field(replace_maps(heads(0.0, 0.001), 12), even(0.1),
+                         View('squash', SIZE, 192), picture[None])
+    assert not made.saw and (made.confidence == 0).all()
+
+
+def test_black_patches_are_unknown_also_beside_much_that_shows():
+    picture = texture((192, 192))
+    picture[:, :96] = 3
+    made = learned_field(replace_maps(heads(0.0, 0.001), 12), even(0.1),
+                         View('squash', SIZE, 192), picture[None])
+    assert (made.confidence[:, :5] == 0).all() and (made.confidence[:, 6:] > 0.9).all()
+
+
 def test_a_plain_patch_is_known_through_what_surrounds_it():
     picture = texture((192, 192))
     picture[96:112, 96:112] = 128
@@ -238,7 +258,7 @@ def test_a_plain_patch_is_known_through_what_surrounds_it():
     picture[:] = 128
     picture[:, :16] = texture((16, 192))
     spread = structure(picture, np.ones((12, 12)))
-    assert (spread[:, :2] > 5).all() and (spread[:, 2:] == 0).all()
+    assert (spread[:, :2] > 5).all() and (spread[:, 2:] == 0).all()  # and no slope is added
 
 
 @pytest.mark.parametrize(('rows', 'known'), [(0, 1.0), (96, 1.0), (128, 0.5), (192, 0.0)])

@@ -107,6 +107,11 @@ class FrameRing:
         return self._stamps[-1] if self._stamps else None
 
     @property
+    def newest_key(self) -> int | None:
+        """Identity of the newest frame, see `keys`; stamps may come again, as in a looped bag."""
+        return self._serials[self._slots[-1]] if self._slots else None
+
+    @property
     def interval_s(self) -> float:
         """Median time between neighbouring frames [s], NaN with fewer than two."""
         if len(self._stamps) < 2:

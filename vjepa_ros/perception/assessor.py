@@ -29,9 +29,11 @@ class Smoother:
         """Take one raw value and give the smoothed one.
 
         Unknown input gives unknown output at once: an old value is never shown as current. The
-        state is kept, so the next known value continues from where it was.
+        exponential one keeps its state, which time makes fade; the window of the median would
+        bring old values back as if they were new, so it starts anew.
         """
         if math.isnan(value):
+            self._recent.clear()
             return value
         if settings.smoothing_method == 'median':
             self._recent.append(value)

@@ -20,20 +20,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-import cv2
 import numpy as np
 
 from vjepa_ros.clip.sample import Sample
 from vjepa_ros.clip.view import ViewGeometry
 from vjepa_ros.model.heads import CLEARANCE_EDGES, CONTACT_EDGES
 from vjepa_ros.model.meta import BundleMeta
+from vjepa_ros.perception.structure import black, shows
 from vjepa_ros.runtime.outputs import HeadArrays
 
 UNEVEN = 0.5             # part of the mean spacing by which a spacing of frames may differ
 TOLERANCE = 0.05         # part by which an interval may leave the trained range
 DOUBT_S = (0.0625, 0.3)  # standard error 1/s, absolute and relative, at which confidence is half
-GRAIN = 4                # px averaged before structure is looked for: noise is no structure
-LEAST_STRUCTURE = 1.5    # standard deviation in grey levels of what shows something
 MOSTLY_SHOWN = 0.5       # part of the patches with structure that makes the plain ones known, too
 HARDLY_SHOWN = 0.05      # part of the patches with structure below which a frame shows nothing
 NS = 1e9
@@ -255,7 +253,8 @@ def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
     part = showing[inside].mean()
     sees = bool(part >= HARDLY_SHOWN)
     saw = sees or any(shows(frame, valid)[inside].mean() >= HARDLY_SHOWN for frame in clip[-2::-1])
-    seen = inside & (showing | (part >= MOSTLY_SHOWN))
+    plain = ~black(clip[-1], valid) if part >= MOSTLY_SHOWN else False
+    seen = inside & (showing | plain)
     doubt = DOUBT_S[0] + DOUBT_S[1] * np.abs(rate)
     confidence = np.where(seen, 1.0 / (1.0 + (sigma / doubt) ** 2), 0.0)
     rate = np.where(inside, rate, np.nan)
@@ -264,38 +263,3 @@ def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
         np.where(seen, heads.moving, np.nan).astype(np.float32), heads.course,
         Distribution.of(CONTACT_EDGES, heads.contact, interval),
         Distribution.of(CLEARANCE_EDGES, heads.clearance), view, sees, saw)
-
-
-def shows(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Which patches of a picture show structure, (Hp, Wp) bool; see `structure`."""
-    return structure(rgb, valid) >= LEAST_STRUCTURE
-
-
-def structure(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Standard deviation [grey levels] of every patch with its eight neighbours.
-
-    Parameters
-    ----------
-    rgb
-        (H, W, 3) uint8; H and W are multiples of `GRAIN` times the grid.
-    valid
-        (Hp, Wp) part of each patch that shows image, 0..1. Only whole ones are looked at: the
-        edge of a letterbox is no structure.
-
-    Returns
-    -------
-    numpy.ndarray
-        (Hp, Wp) float32.
-    """
-    rows, cols = valid.shape
-    height, width = rgb.shape[:2]
-    small = cv2.resize(rgb, (width // GRAIN, height // GRAIN), interpolation=cv2.INTER_AREA)
-    gray = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float32)
-    gray = gray.reshape(rows, gray.shape[0] // rows, cols, gray.shape[1] // cols)
-    whole = (valid > 0.999).astype(np.float32)
-    count = cv2.boxFilter(whole, -1, (3, 3), normalize=False, borderType=cv2.BORDER_REPLICATE)
-    mean, square = (
-        cv2.boxFilter(part * whole, -1, (3, 3), normalize=False, borderType=cv2.BORDER_REPLICATE)
-        / np.maximum(count, 1.0)
-        for part in (gray.mean(axis=(1, 3)), np.square(gray).mean(axis=(1, 3))))
-    return np.sqrt(np.maximum(square - mean * mean, 0.0))

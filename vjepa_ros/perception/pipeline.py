@@ -60,7 +60,7 @@ class Perception:
         out = {}
         for name in self.tracks if names is None else names:
             track = self.tracks[name]
-            if track.ring.newest_ns == self._done.get(name):
+            if track.ring.newest_key == self._done.get(name):
                 continue
             sample = track.sample()
             if sample is not None:
@@ -87,7 +87,8 @@ class Perception:
             somebody needs them. Geometric looming is computed on the way, while a GPU works.
         """
         settings = settings or Settings()
-        self._done.update({name: sample.newest_ns for name, sample in samples.items()})
+        self._done.update({name: self.tracks[name].ring.keys(sample)[-1]
+                           for name, sample in samples.items()})
         heads = {name for name, sample in samples.items()
                  if self.tracks[name].heads_wanted(sample, wants[name], settings)}
         features = any(wants[name].features and (wants[name].change or name not in heads)

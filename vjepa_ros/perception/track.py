@@ -62,6 +62,7 @@ class Track:
         self._input = np.empty((0,), np.uint8)
         self._clip: np.ndarray | None = None
         self._last: tuple[int, LoomingField | None] | None = None
+        self._warned_broken = False
         self._ahead_s = 0.0     # what `look_ahead` has spent
         self._told: set[str] = set()     # kinds of trouble with the heads, logged once each
 
@@ -147,7 +148,7 @@ class Track:
 
     def looming(self) -> LoomingField | None:
         """The looming field at the newest frame (computed once per frame); None = unknown."""
-        newest = self.ring.newest_ns
+        newest = self.ring.newest_key
         if newest is None or min(self.ring.newest('gray').shape) < MIN_LOOMING_SIDE:
             return None
         if self._last is None or self._last[0] != newest:
@@ -192,7 +193,8 @@ class Track:
         """
         timings = dict(timings)
         view, optics = self.view, self.optics()
-        problem, clock = self.heads_problem(sample), time.perf_counter()
+        clock = time.perf_counter()
+        problem = self.heads_problem(sample) or self._broken(output)
         learned = self._learned(sample, output, problem)
         motion, score = None, math.nan
         features = output.features if output is not None and wants.features else None
@@ -237,6 +239,17 @@ class Track:
         if output is None or output.heads is None or problem:
             return None
         return learned_field(output.heads, sample, self.view, self._clip)
+
+    def _broken(self, output: Output | None) -> str:
+        """What is wrong with the numbers of the heads; '' for nothing."""
+        if output is None or output.heads is None or all(
+                np.isfinite(values).all() for values in vars(output.heads).values()):
+            return ''
+        problem = 'the heads give values that are not finite; set `precision: fp32`'
+        if not self._warned_broken:
+            log.warning('%s: %s; geometry is used meanwhile', self.name, problem)
+        self._warned_broken = True
+        return problem
 
     def _change(self, sample: Sample, features: np.ndarray, floor: NoiseFloor) -> np.ndarray:
         motion = motion_map(features, floor, self._clip, self.view.patch_valid() > 0.5)

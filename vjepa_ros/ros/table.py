@@ -195,7 +195,8 @@ TABLE: tuple[Param, ...] = (
           'bottom as fractions of the image', low=0.0, high=1.0),
     Param('collision_margin', float, 0.05, 'A surface is on course when the camera will pass it '
           'within this angle', low=0.0, high=1.0, unit='rad'),
-    Param('min_confidence', float, 0.2, 'Looming below this confidence is unknown', low=0.0,
+    # Never 0: what has no confidence at all is unknown.
+    Param('min_confidence', float, 0.2, 'Looming below this confidence is unknown', low=0.01,
           high=1.0),
     Param('min_known', float, 0.05, 'With less of the region of interest known, and nothing '
           'seen coming, the level is unknown', low=0.0, high=1.0),

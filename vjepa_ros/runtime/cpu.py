@@ -44,6 +44,8 @@ def speed_up(encoder: Encoder) -> None:
         return  # by a session before
     plain = encoder._positions
     encoder.patch_embed = PixelEmbed(encoder.patch_embed)
+    if encoder.version != '2.0':
+        encoder.patch_embed_img = PixelEmbed(encoder.patch_embed_img)
     encoder._positions = HalfPositions(plain.head_dim, plain.version, plain.spacing)
     for number, block in enumerate(encoder.blocks):
         encoder.blocks[number] = FastBlock(block)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find where a picture shows something.
+
+A covered lens shows nothing, however light falls through what covers it: its picture is plain,
+or changes as smoothly as a quadratic function of the place.
+"""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+GRAIN = 4                # px averaged before structure is looked for: noise is no structure
+LEAST_STRUCTURE = 1.5    # standard deviation in grey levels of what shows something
+BLACK = 12.0             # mean grey level below which a plain patch may be a covered one
+
+
+def shows(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Which patches of a picture show structure, (Hp, Wp) bool; see `structure`."""
+    return structure(rgb, valid) >= LEAST_STRUCTURE
+
+
+def black(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Which patches of a picture are almost black on average, (Hp, Wp) bool."""
+    return _coarse(rgb, valid).mean(axis=(1, 3)) < BLACK
+
+
+def structure(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Standard deviation [grey levels] of every patch with its eight neighbours.
+
+    That of the picture, or of what is left of it without its best quadratic function of the
+    place, whichever is less.
+
+    Parameters
+    ----------
+    rgb
+        (H, W, 3) uint8; H and W are multiples of `GRAIN` times the grid.
+    valid
+        (Hp, Wp) part of each patch that shows image, 0..1. Only whole ones are looked at: the
+        edge of a letterbox is no structure.
+
+    Returns
+    -------
+    numpy.ndarray
+        (Hp, Wp) float32.
+    """
+    gray = _coarse(rgb, valid)
+    whole = valid > 0.999
+    return np.minimum(_spread(gray, whole), _spread(_without_slope(gray, whole), whole))
+
+
+def _coarse(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Grey levels (Hp, h, Wp, w) float32 of blocks of `GRAIN` pixels in each patch."""
+    rows, cols = valid.shape
+    height, width = rgb.shape[:2]
+    small = cv2.resize(rgb, (width // GRAIN, height // GRAIN), interpolation=cv2.INTER_AREA)
+    gray = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float32)
+    return gray.reshape(rows, gray.shape[0] // rows, cols, gray.shape[1] // cols)
+
+
+def _without_slope(gray: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    rows, high, cols, wide = gray.shape
+    y, x = np.meshgrid(np.linspace(-1, 1, rows * high, dtype=np.float32),
+                       np.linspace(-1, 1, cols * wide, dtype=np.float32), indexing='ij')
+    shapes = np.stack((np.ones_like(x), x, y, x * x, x * y, y * y), -1).reshape(-1, 6)
+    used = np.repeat(np.repeat(whole, high, 0), wide, 1).ravel()
+    flat = gray.reshape(-1)
+    if used.sum() < 2 * shapes.shape[1]:
+        return gray
+    chosen = shapes[used]
+    fit = np.linalg.lstsq(chosen.T @ chosen, chosen.T @ flat[used], rcond=None)[0]
+    return (flat - shapes @ fit).reshape(gray.shape)
+
+
+def _spread(gray: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    weight = whole.astype(np.float32)
+    count = cv2.boxFilter(weight, -1, (3, 3), normalize=False, borderType=cv2.BORDER_REPLICATE)
+    mean, square = (
+        cv2.boxFilter(part * weight, -1, (3, 3), normalize=False,
+                      borderType=cv2.BORDER_REPLICATE) / np.maximum(count, 1.0)
+        for part in (gray.mean(axis=(1, 3)), np.square(gray).mean(axis=(1, 3))))
+    return np.sqrt(np.maximum(square - mean * mean, 0.0))
