@@ -7,7 +7,9 @@ stamps of the frames that were really used. A patch is known when
 - it shows image (not a bar of the letterbox),
 - it or its neighbours show structure, or most of the picture does: heads look at the whole clip,
   and on rendered clips they are as right about plain patches among others as about those, while a
-  covered lens or a white-out is unknown, whatever they make of it,
+  covered lens or a white-out is unknown, whatever they make of it. What is left of the picture
+  without its slope must show structure, too, for a patch to count as known; probabilities need
+  that of the picture alone, for a plain wall right ahead looks like a covered lens,
 - its own standard error is small: confidence is 1 / (1 + (sigma / doubt)^2) with
   doubt = 0.0625 /s + 0.3 |rate|, so that at the usual least confidence of 0.2 two standard errors
   of a surface that seems still stay below 0.25 /s, the looming at which caution begins.
@@ -26,7 +28,7 @@ from vjepa_ros.clip.sample import Sample
 from vjepa_ros.clip.view import ViewGeometry
 from vjepa_ros.model.heads import CLEARANCE_EDGES, CONTACT_EDGES
 from vjepa_ros.model.meta import BundleMeta
-from vjepa_ros.perception.structure import black, shows
+from vjepa_ros.perception.structure import black, more_than_slope, shows
 from vjepa_ros.runtime.outputs import HeadArrays
 
 UNEVEN = 0.5             # part of the mean spacing by which a spacing of frames may differ
@@ -253,10 +255,13 @@ def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
     part = showing[inside].mean()
     sees = bool(part >= HARDLY_SHOWN)
     saw = sees or any(shows(frame, valid)[inside].mean() >= HARDLY_SHOWN for frame in clip[-2::-1])
-    plain = ~black(clip[-1], valid) if part >= MOSTLY_SHOWN else False
-    seen = inside & (showing | plain)
+    seen = inside & (showing | (part >= MOSTLY_SHOWN))
+    # What can make a view CLEAR needs more than what can tell a danger.
+    sure = more_than_slope(clip[-1], valid)
+    if sure[inside].mean() >= MOSTLY_SHOWN:
+        sure |= ~black(clip[-1], valid)
     doubt = DOUBT_S[0] + DOUBT_S[1] * np.abs(rate)
-    confidence = np.where(seen, 1.0 / (1.0 + (sigma / doubt) ** 2), 0.0)
+    confidence = np.where(seen & sure, 1.0 / (1.0 + (sigma / doubt) ** 2), 0.0)
     rate = np.where(inside, rate, np.nan)
     return LearnedField(
         rate.astype(np.float32), sigma.astype(np.float32), confidence.astype(np.float32),

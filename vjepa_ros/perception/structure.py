@@ -2,7 +2,8 @@
 """Find where a picture shows something.
 
 A covered lens shows nothing, however light falls through what covers it: its picture is plain,
-or changes as smoothly as a quadratic function of the place.
+or changes as smoothly as a quadratic function of the place. So does the picture of a plain wall
+right ahead, so what heads make of such a view counts as a warning, never as all clear.
 """
 
 from __future__ import annotations
@@ -28,9 +29,6 @@ def black(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
 def structure(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
     """Standard deviation [grey levels] of every patch with its eight neighbours.
 
-    That of the picture, or of what is left of it without its best quadratic function of the
-    place, whichever is less.
-
     Parameters
     ----------
     rgb
@@ -44,9 +42,17 @@ def structure(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
     numpy.ndarray
         (Hp, Wp) float32.
     """
-    gray = _coarse(rgb, valid)
-    whole = valid > 0.999
-    return np.minimum(_spread(gray, whole), _spread(_without_slope(gray, whole), whole))
+    return _spread(_coarse(rgb, valid), valid > 0.999)
+
+
+def more_than_slope(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Which patches show structure, also in what is left of the picture without its slope.
+
+    The slope is the best quadratic function of the place. (Hp, Wp) bool; arguments as for
+    `structure`.
+    """
+    left = _spread(_without_slope(_coarse(rgb, valid), valid > 0.999), valid > 0.999)
+    return shows(rgb, valid) & (left >= LEAST_STRUCTURE)
 
 
 def _coarse(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
