@@ -217,6 +217,7 @@ def test_an_operator_that_mps_lacks_is_named():
     mps = torch.device('mps')
     with pytest.raises(DeviceError, match=r"mps has no operator 'aten::_fft_r2c'.*device: cpu"), \
             all_operators_on(mps):
+        # In the words in which PyTorch refuses an operator on MPS.
         raise NotImplementedError("The operator 'aten::_fft_r2c' is not currently implemented for "
                                   'the MPS device. If you want this op to be added ...')
     with pytest.raises(DeviceError, match=r"mps has no operator 'aten::erfinv'"), \
@@ -224,6 +225,7 @@ def test_an_operator_that_mps_lacks_is_named():
         warnings.warn("The operator 'aten::erfinv' is not currently supported on the MPS backend "
                       'and will fall back to run on the CPU. This may have performance '
                       'implications.', UserWarning, stacklevel=1)
+    # An error of another kind is not about operators and must come out unchanged.
     with pytest.raises(NotImplementedError, match='unfinished'), all_operators_on(mps):
         raise NotImplementedError('unfinished')
     with pytest.warns(UserWarning, match='something else'), all_operators_on(mps):

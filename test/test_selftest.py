@@ -269,6 +269,7 @@ class Lacking(torch.utils._python_dispatch.TorchDispatchMode):
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         if any(t.device.type == 'meta' for t in tensors) and (
                 func.overloadpacket.__name__ in ('gelu', 'native_layer_norm')):
+            # Plays a device that lacks an operator, in PyTorch's own words.
             raise NotImplementedError(f"The operator '{func}' is not currently implemented")
         return func(*args, **(kwargs or {}))
 

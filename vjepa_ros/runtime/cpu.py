@@ -198,6 +198,8 @@ def has_fused_linear(dtype: torch.dtype) -> bool:
     try:
         found = torch.ops.mkldnn._linear_pointwise(rows, rows, rows[:, 0].contiguous(), 'gelu', [],
                                                    'none')
+    # A private operator of PyTorch: a build may lack it, or have it with other arguments or types.
+    # The plain layers that run then compute the same, only slower.
     except (AttributeError, RuntimeError, TypeError, NotImplementedError) as error:
         log.info('no fused linear layers in %s: %s', dtype, str(error).partition('\n')[0])
         return False

@@ -264,6 +264,8 @@ def all_operators_on(device: torch.device) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.filterwarnings('error', r'.*fall back to run on the CPU', UserWarning)
             yield
+    # What PyTorch raises for an operator that MPS lacks, and its warning that the CPU takes over;
+    # told again with the remedy, everything else goes on as it is.
     except (NotImplementedError, UserWarning) as error:
         text = str(error)
         name = OPERATOR.search(text)
