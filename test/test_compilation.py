@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import product
 
 import numpy as np
@@ -12,7 +13,13 @@ from torch import nn
 
 from vjepa_ros.model.checkpoint import load_encoder
 from vjepa_ros.model.variants import Variant
-from vjepa_ros.runtime.compilation import CompileChoice, Toolchain, choose_compile, compile_blocks
+from vjepa_ros.runtime.compilation import (
+    MOST_SHAPES,
+    CompileChoice,
+    Toolchain,
+    choose_compile,
+    compile_blocks,
+)
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.engine import EngineConfig
 from vjepa_ros.runtime.session import EncoderSession, SessionError
@@ -106,4 +113,16 @@ def test_a_compiled_model_gives_the_same_numbers():
     assert compiled.execution == 'compiled'
     assert compiled.execution_reason == ''
     np.testing.assert_allclose(compiled.encode(clips)[0], plain.encode(clips)[0], atol=1e-5)
+    # PyTorch keeps the limit by thread; one that only runs passes compiles for other numbers too.
+    limits = []
+
+    def serve():
+        compiled.encode(clips)
+        limits.append(torch._dynamo.config.cache_size_limit)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    thread.join()
+    assert limits[0] >= MOST_SHAPES
     compiled.close()
+

@@ -379,3 +379,21 @@ def test_closed_engines_give_their_memory_back():
     for _ in range(3):
         Engine.load(config).close()
     assert resident_bytes() - before < 30e6
+
+
+def test_threads_are_those_asked_for_in_the_thread_that_computes():
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        torch.rand(256, 256) @ torch.rand(256, 256)       # from now on it keeps its own number
+        loaded = []
+        loader = threading.Thread(target=lambda: loaded.append(
+            Engine.load(EngineConfig(**{**vars(SMALL), 'cpu_threads': 1}))))
+        loader.start()
+        loader.join()
+        size = SMALL.image_size
+        loaded[0].run([np.zeros((SMALL.num_frames, size, size, 3), np.uint8)])
+        assert torch.get_num_threads() == 1
+        loaded[0].close()
+    finally:
+        torch.set_num_threads(before)

@@ -107,6 +107,15 @@ def choose_compile(wanted: str, device: str, fused: bool, tools: Toolchain) -> C
     return CompileChoice(True, 'all that torch.compile needs is here')
 
 
+def allow_shapes() -> None:
+    """Let this thread compile for many numbers of clips; the setting is one of each thread.
+
+    Passes of another number of clips, and models loaded later, count as more of the same code.
+    """
+    limit = torch._dynamo.config.cache_size_limit
+    torch._dynamo.config.cache_size_limit = max(limit, MOST_SHAPES)
+
+
 def compile_blocks(blocks: Sequence[nn.Module], choice: CompileChoice, must: bool,
                    trial: Callable[[], object]) -> str:
     """Compile the blocks of an encoder if that was decided.
@@ -136,9 +145,7 @@ def compile_blocks(blocks: Sequence[nn.Module], choice: CompileChoice, must: boo
     """
     if not choice.compile:
         return choice.reason
-    # Passes of another number of clips, and models loaded later, count as more of the same code.
-    limit = torch._dynamo.config.cache_size_limit
-    torch._dynamo.config.cache_size_limit = max(limit, MOST_SHAPES)
+    allow_shapes()
     for block in blocks:
         # Block by block: all blocks share one compilation of a tenth of the time. A part that
         # cannot be compiled is an error, not a slower path that nobody hears of.

@@ -177,17 +177,28 @@ class Engine:
     def run(self, clips: Sequence[np.ndarray], features: bool = True,
             keys: Sequence[Keys] | None = None) -> list[Output]:
         """What the model says about clips, see `EncoderSession.run`."""
+        self._here()
         return self._session.run(clips, features, keys)
 
     def submit(self, clips: Sequence[np.ndarray], features: bool = True,
                keys: Sequence[Keys] | None = None) -> Pending:
         """Start what `run` does, see `EncoderSession.submit`."""
+        self._here()
         return self._session.submit(clips, features, keys)
 
     def features(self, clips: Sequence[np.ndarray], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid') -> list[np.ndarray]:
         """Features of clips from any depth, as grids or pooled, see `EncoderSession.features`."""
         return self._session.features(clips, layers, levels, per)
+
+    def _here(self) -> None:
+        """Let this thread work with as many as were asked for.
+
+        Each thread that has computed before keeps its own number, whatever the one that loaded
+        the model has set.
+        """
+        if self.config.cpu_threads and torch.get_num_threads() != self.config.cpu_threads:
+            torch.set_num_threads(self.config.cpu_threads)
 
     def memory_bytes(self) -> int:
         """Bytes the model holds, see `EncoderSession.memory_bytes`."""

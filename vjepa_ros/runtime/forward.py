@@ -19,6 +19,7 @@ from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
 from vjepa_ros.runtime.cpu import speed_up
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.fused import FusedEncoder
+from vjepa_ros.runtime.kernels import KernelsMissing
 from vjepa_ros.runtime.metal import use_metal
 
 log = logging.getLogger(__name__)
@@ -157,7 +158,9 @@ def _checked(encoder: Encoder, plain: PlainForward, choice: DeviceChoice,
     # Also memory that is too small even for this, which the session will say, and what is wrong
     # with the source of a kernel, which PyTorch tells as either.
     except (RuntimeError, SyntaxError) as error:
-        log.info('no kernels of this package on %s: %s', choice.device, error)
+        # That they do not exist here is no fault; that they fail is one.
+        level = logging.INFO if isinstance(error, KernelsMissing) else logging.WARNING
+        log.log(level, 'no kernels of this package on %s: %s', choice.device, error)
         undo()
         return plain
     difference, bound = float((got - wanted).norm() / wanted.norm()), CLOSE[choice.dtype]

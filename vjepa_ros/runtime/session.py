@@ -12,7 +12,12 @@ from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import PATCH
-from vjepa_ros.runtime.compilation import Toolchain, choose_compile, compile_blocks
+from vjepa_ros.runtime.compilation import (
+    Toolchain,
+    allow_shapes,
+    choose_compile,
+    compile_blocks,
+)
 from vjepa_ros.runtime.cuda import CudaRunner
 from vjepa_ros.runtime.depths import check_wanted, deep_features
 from vjepa_ros.runtime.device import DeviceChoice
@@ -209,6 +214,8 @@ class EncoderSession:
         check_wanted(layers, levels, per)
         with self._lock:
             self._check(clips, None)
+            if not self._not_compiled:
+                allow_shapes()
             look = deep_features(self._encoder, self._normalise, layers, levels, per)
             parts = self._parts.run(len(clips),
                                     lambda part: self._runner.apply(clips[part], look))
@@ -248,6 +255,8 @@ class EncoderSession:
                 heads: bool) -> Pending:
         with self._lock:
             self._check(clips, keys)
+            if not self._not_compiled:
+                allow_shapes()
             flights = self._parts.run(len(clips), lambda part: self._runner.start(
                 clips[part], None if keys is None else keys[part], features, heads))
         return Pending(flights, self._outputs, self._report)
