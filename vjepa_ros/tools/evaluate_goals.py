@@ -63,6 +63,7 @@ def _group(group: str, key: str) -> Callable[[Mapping[str, Any]], float | None]:
     return lambda report: report['groups'].get(group, {}).get(key)
 
 
+SETTLES_S = 0.5       # of assessments that a warning may need, smoothing included
 IN_WORLD = (
     ('collision AUC within 1 s', 0.985, 0.99, ('collision_auc', '1'), True),
     ('collision AUC within 3 s', 0.975, 0.985, ('collision_auc', '3'), True),
@@ -101,11 +102,16 @@ def goal_grid(report: Mapping[str, Any]) -> Grid | None:
 
 
 def _approaches(name: str, figures: Mapping[str, Any]) -> tuple[str, ...]:
-    """Whether there was a warning before every nearest moment, and none otherwise."""
-    every = figures['approaches']
+    """Whether there was a warning before every nearest moment, and none otherwise.
+
+    What was nearest before a level could settle is counted apart: no method can warn of it.
+    """
+    every = [a for a in figures['approaches'] if a['seen_s'] >= SETTLES_S]
+    unseen = len(figures['approaches']) - len(every)
     warned = sum(a['warned_s'] is not None for a in every)
     wrong = len(figures['alarms_without_approach'])
     good = every and warned == len(every) and not wrong
+    more = f' ({unseen} more nearest within {SETTLES_S:g} s of the first assessment)'
     return (f'{name}: warned before nearest; alarms while it does not come nearer',
-            f'{warned} of {len(every)}; {wrong}', f'{len(every)} of {len(every)}; 0', NONE,
-            'reached' if good else 'missed')
+            f'{warned} of {len(every)}; {wrong}' + (more if unseen else ''),
+            f'{len(every)} of {len(every)}; 0', NONE, 'reached' if good else 'missed')
