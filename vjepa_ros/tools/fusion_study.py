@@ -8,8 +8,8 @@ training nor the figures of `vjepa-ros evaluate` have seen them. The numbers are
 - geometry_weight, most_geometric: the most that costs at most 2 % of the logarithmic loss of the
   heads alone (weight 0). Less would do as well here; but real pictures are not rendered, and
   there the two are to guard each other;
-- believed: of those with which at most 2 % of the clips without danger are warned of, the least
-  without a false alarm on the recordings of docs/accuracy.md;
+- believed: of those with which at most 2 % of the clips without danger are warned of, the one
+  after the least that gives no false alarm on the recordings of docs/accuracy.md;
 - on_course, known_well: hardly matter; what lies in the middle of what does not;
 - cautious: a doubted alarm is CAUTION at once, and a WARNING that is believed no more ends.
 
