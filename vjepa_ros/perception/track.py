@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 import cv2
@@ -59,23 +60,28 @@ class Track:
         self.intrinsics: tuple[float, float, float, float] | None = None
         # Everything with its confidence: what counts as known is a live setting.
         self._looming = LoomingEstimator(LoomingSettings(min_confidence=0.0))
-        self._input = np.empty((0,), np.uint8)
         self._clip: np.ndarray | None = None
         self._last: tuple[int, LoomingField | None] | None = None
         self._warned_broken = False
         self._ahead_s = 0.0     # what `look_ahead` has spent
         self._told: set[str] = set()     # kinds of trouble with the heads, logged once each
 
+    def prepare(self, rgb: np.ndarray) -> dict[str, np.ndarray]:
+        """What `push` keeps of a frame, as new arrays. Any thread may call this."""
+        return {'rgb': self._view_of(rgb).apply(rgb), 'gray': self._gray(rgb)}
+
     def push(self, rgb: np.ndarray, stamp_ns: int, frame_id: str = '',
-             arrival_ns: int | None = None) -> Push:
-        """Take one decoded frame: RGB uint8 (H, W, 3), stamp [ns] (see `FrameRing.push`)."""
+             arrival_ns: int | None = None,
+             planes: Mapping[str, np.ndarray] | None = None) -> Push:
+        """Take one decoded frame: RGB uint8 (H, W, 3), stamp [ns] (see `FrameRing.push`).
+
+        `planes` is what `prepare` has made of it, if that was done before.
+        """
         size = (rgb.shape[1], rgb.shape[0])
-        if self.view is None or self.view.source_size != size:
-            self.view = View(self.config.resize_mode, size, self.config.image_size)
-            side = self.config.image_size
-            self._input = np.empty((side, side, 3), np.uint8)
+        self.view = self._view_of(rgb)
         resets = sum(self.ring.resets.values())
-        planes = {'rgb': self.view.apply(rgb, out=self._input), 'gray': self._gray(rgb)}
+        if planes is None:
+            planes = self.prepare(rgb)
         push = self.ring.push(stamp_ns, planes, frame_id=frame_id, size=size,
                               arrival_ns=arrival_ns)
         if sum(self.ring.resets.values()) != resets:
@@ -279,6 +285,12 @@ class Track:
     def _gray_size(self) -> tuple[int, int]:
         gray = self.ring.newest('gray')
         return gray.shape[1], gray.shape[0]
+
+    def _view_of(self, rgb: np.ndarray) -> View:
+        view, size = self.view, (rgb.shape[1], rgb.shape[0])
+        if view is None or view.source_size != size:
+            view = View(self.config.resize_mode, size, self.config.image_size)
+        return view
 
     def _gray(self, rgb: np.ndarray) -> np.ndarray:
         """Grey picture with as many pixels as a 4:3 image of `looming_width`, or its own."""

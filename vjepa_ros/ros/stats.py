@@ -10,7 +10,7 @@ from rclpy.logging import LoggingSeverity
 
 from vjepa_ros.perception.assessment import Assessment, Level, Quality, Result
 from vjepa_ros.perception.track import Track
-from vjepa_ros.ros.inbox import Waiting
+from vjepa_ros.ros.decoder import Frame
 from vjepa_ros.ros.rates import Rate, Recent
 
 OLD_MS = 60_000.0        # a frame of this age or from so far ahead: the clocks differ
@@ -37,10 +37,13 @@ class CameraStats:
         self._newest: dict[str, float] = {}   # stages of the result that is being made
         self._warned_of_clock = False
 
-    def take(self, item: Waiting, now_ns: int) -> None:
-        """Note when a frame arrived and that the worker begins with it now [ns]."""
-        self.add_stage('transport', (item.arrival_ns - item.stamp_ns) / 1e6)
-        self.add_stage('wait', (now_ns - item.arrival_ns) / 1e6)
+    def take(self, frame: Frame, waited_ms: float, stored_ms: float) -> None:
+        """Note the way of a frame into the memory: how long it waited, and took to store [ms]."""
+        spent = frame.spent_ms
+        self.add_stage('transport', (frame.arrival_ns - frame.stamp_ns) / 1e6)
+        self.add_stage('wait', waited_ms)
+        self.add_stage('decode', spent['decode'])
+        self.add_stage('preprocess', spent['preprocess'] + stored_ms)
 
     def add(self, result: Result, latency_ms: float) -> None:
         """Take one published result; latency is now - stamp [ms]."""

@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test the worker of the node and its decoder in process: real model and messages, fake topics."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip('rclpy')
+
+from scenes import texture
+
+from vjepa_ros.perception.pipeline import Perception
+from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.track import TrackConfig
+from vjepa_ros.ros import convert, decoder
+from vjepa_ros.ros.inbox import Inbox, Waiting
+from vjepa_ros.ros.outputs import make_header
+from vjepa_ros.ros.rates import Rate
+from vjepa_ros.ros.worker import Worker
+from vjepa_ros.runtime.engine import Engine, EngineConfig
+
+pytestmark = [pytest.mark.ros, pytest.mark.usefixtures('one_thread')]
+
+NS = 1_000_000_000
+TRACK = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0)
+CONFIG = SimpleNamespace(settings=Settings(max_frame_age=3600.0), max_rate=1000.0,
+                         features_reduce='none', overlay_width=320)
+PATIENCE_S = 20.0
+PICTURE = texture((96, 64))
+
+
+class Camera:
+    """A camera without a topic."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.inbox = Inbox()
+        self.counts = Counter()
+        self.rate = Rate()
+        self.silent_s = 0.0
+        self.sent = 0
+
+    def refuse(self, error) -> None:
+        self.counts[error.kind] += 1
+
+    def intrinsics_for(self, size):
+        return None
+
+    def send(self, worker: Worker, count: int = 1, *, data: np.ndarray = PICTURE,
+             broken: bool = False) -> None:
+        for _ in range(count):
+            self.sent += 1
+            stamp = 100 * NS + self.sent * NS // 10
+            message = convert.image(make_header(stamp, self.name), data, 'rgb8')
+            if broken:
+                message.step = 1
+            self.inbox.put(Waiting(message, stamp, time.time_ns(), len(message.data)))
+            worker.notify()
+
+
+class Topics:
+    """Outputs with one subscriber."""
+
+    def __init__(self) -> None:
+        self.results = []
+
+    def wanted(self) -> frozenset[str]:
+        return frozenset({'assessment'})
+
+    def publish(self, result, wanted, how) -> None:
+        self.results.append(result)
+
+    @property
+    def stamps(self) -> list[int]:
+        return [round((r.assessment.stamp_ns - 100 * NS) / NS * 10) for r in self.results]
+
+
+class Log:
+    """A logger that keeps errors."""
+
+    def __init__(self) -> None:
+        self.errors = []
+
+    def error(self, text, **more) -> None:
+        self.errors.append(text)
+
+    def info(self, text, **more) -> None:
+        pass
+
+    def is_enabled_for(self, severity) -> bool:
+        return False
+
+    warning = debug = info
+
+
+class Device:
+    """What an accelerator does: passes begin at once and end when the test lets them."""
+
+    def __init__(self, engine: Engine, monkeypatch) -> None:
+        self.begun = threading.Semaphore(0)
+        self.end = threading.Event()
+        submit = engine.submit
+
+        def late(*args, **more):
+            pending = submit(*args, **more)
+            result = pending.result
+
+            def wait():
+                self.begun.release()
+                assert self.end.wait(PATIENCE_S), 'the test does not let the pass end'
+                return result()
+
+            pending.result = wait
+            return pending
+
+        monkeypatch.setattr(engine, 'submit', late)
+
+    def await_pass(self) -> None:
+        assert self.begun.acquire(timeout=PATIENCE_S), 'no pass began'
+
+
+@pytest.fixture(scope='module')
+def loaded():
+    made = Engine.load(EngineConfig(weights='random', allow_random_weights=True, num_frames=4,
+                                    image_size=64, device='cpu'))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def engine(loaded, monkeypatch):
+    """The engine, which its worker does not close, and which says that it is on a GPU."""
+    monkeypatch.setattr(loaded, 'close', lambda: None)
+    monkeypatch.setattr(loaded, 'choice', replace(loaded.choice, device=torch.device('cuda')))
+    return loaded
+
+
+class Bench:
+    """A worker with cameras and outputs."""
+
+    def __init__(self, engine: Engine, *names: str) -> None:
+        self.cameras = {name: Camera(name) for name in names}
+        self.topics = {name: Topics() for name in names}
+        self.log = Log()
+        self.worker = Worker(Perception(engine, TRACK, names), CONFIG, self.cameras, self.topics,
+                             time.time_ns, self.log)
+        self.worker.start()
+        self.worker.resume()
+
+    def until(self, holds) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < end, f'did not come true; log: {self.log.errors}'
+            time.sleep(0.002)
+
+    def tracks(self, name: str):
+        return self.worker.perception.tracks[name]
+
+
+@pytest.fixture
+def bench(engine):
+    made = []
+
+    def make(*names: str) -> Bench:
+        made.append(Bench(engine, *names))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.worker.stop()
+        assert each.worker.join(PATIENCE_S)
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """Names of the threads that decoded an image."""
+    threads, decode = [], decoder.decode
+    monkeypatch.setattr(decoder, 'decode', lambda message: threads.append(
+        threading.current_thread().name) or decode(message))
+    return threads
+
+
+def test_the_next_frames_are_decoded_while_a_pass_computes(bench, engine, decoded, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('cam')
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    before = len(decoded)
+    b.cameras['cam'].send(b.worker, 2)
+    b.until(lambda: len(decoded) == before + 2)
+    assert b.topics['cam'].stamps == []                      # the pass goes on
+    assert decoded[before:] == ['vjepa_decoder'] * 2
+    assert b.tracks('cam').ring.newest_ns == 100 * NS + 4 * NS // 10   # its clip is left alone
+    device.end.set()
+    b.until(lambda: 6 in b.topics['cam'].stamps)
+    assert b.topics['cam'].stamps == [4, 6]                  # the newest wins
+    assert len(decoded) == 6                                 # each was decoded once
+
+
+def test_what_was_decoded_ahead_gives_the_same_result(bench, engine, monkeypatch):
+    pictures = [texture((96, 64), seed) for seed in range(7)]
+    device, b = Device(engine, monkeypatch), bench('cam')
+    camera = b.cameras['cam']
+    for picture in pictures[:4]:
+        camera.send(b.worker, data=picture)
+    device.await_pass()
+    for picture in pictures[4:]:
+        camera.send(b.worker, data=picture)
+    device.end.set()
+    b.until(lambda: 7 in b.topics['cam'].stamps)
+    track = Perception(engine, TRACK, ['cam']).tracks['cam']
+    for number, picture in enumerate(pictures):
+        track.push(picture, 100 * NS + (number + 1) * NS // 10, 'cam')
+    served = b.tracks('cam')
+    for plane in ('rgb', 'gray'):
+        assert np.array_equal(served.ring.gather(served.sample(), plane),
+                              track.ring.gather(track.sample(), plane))
+
+
+def test_on_a_cpu_the_decoder_leaves_the_cores_to_the_model(bench, engine, decoded, monkeypatch):
+    monkeypatch.setattr(engine, 'choice', replace(engine.choice, device=torch.device('cpu')))
+    device, b = Device(engine, monkeypatch), bench('cam')
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    b.cameras['cam'].send(b.worker, 2)
+    device.end.set()
+    b.until(lambda: 6 in b.topics['cam'].stamps)
+    assert set(decoded) == {'vjepa_worker'}
+
+
+def test_frames_that_wait_decoded_are_bounded_and_drops_are_counted(bench, engine, decoded,
+                                                                    monkeypatch):
+    monkeypatch.setattr(decoder, 'Inbox', lambda: Inbox(limit=8))
+    device, b = Device(engine, monkeypatch), bench('cam')
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    before = len(decoded)
+    for _ in range(40):
+        b.cameras['cam'].send(b.worker)
+        b.until(lambda: not len(b.cameras['cam'].inbox))
+    lane = b.worker._decoder._lanes['cam']
+    b.until(lambda: len(decoded) == before + 40)
+    assert len(lane.ready) <= 9
+    device.end.set()
+    b.until(lambda: 44 in b.topics['cam'].stamps)
+    stats, ring = b.worker.stats['cam'], b.tracks('cam').ring
+    b.until(lambda: stats.skipped + ring.counts['accepted'] == 44)
+
+
+@pytest.mark.parametrize('ahead', [False, True])
+def test_a_malformed_image_is_counted_for_its_camera_alone(bench, engine, ahead, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('good', 'bad')
+    if ahead:
+        b.cameras['good'].send(b.worker, 4)
+        device.await_pass()
+    b.cameras['bad'].send(b.worker, broken=True)
+    b.until(lambda: sum(b.cameras['bad'].counts.values()) == 1)
+    device.end.set()
+    b.cameras['good'].send(b.worker, 4)
+    b.cameras['bad'].send(b.worker, 4)
+    b.until(lambda: b.topics['good'].stamps and b.topics['bad'].stamps)
+    assert not b.cameras['good'].counts
+    assert b.worker.errors == 0
+
+
+@pytest.mark.parametrize('ahead', [False, True])
+def test_an_unforeseen_error_of_decoding_costs_one_image_of_one_camera(bench, engine, ahead,
+                                                                       monkeypatch):
+    decode = decoder.decode
+
+    def fail(message):
+        if message.header.frame_id == 'bad':
+            raise MemoryError('no room for the picture')
+        return decode(message)
+
+    monkeypatch.setattr(decoder, 'decode', fail)
+    device, b = Device(engine, monkeypatch), bench('bad', 'good')
+    if ahead:
+        b.cameras['good'].send(b.worker, 4)
+        device.await_pass()
+    b.cameras['bad'].send(b.worker)
+    b.until(lambda: b.worker.errors == 1)
+    device.end.set()
+    assert b.cameras['bad'].counts == {'decode_failed': 1}
+    assert "camera 'bad': decoding" in b.worker.last_error
+    assert 'no room for the picture' in b.log.errors[0]
+    b.cameras['good'].send(b.worker, 4)
+    b.until(lambda: b.topics['good'].stamps)
+    monkeypatch.setattr(decoder, 'decode', decode)
+    b.cameras['bad'].send(b.worker, 4)
+    b.until(lambda: b.topics['bad'].stamps)
+
+
+def test_a_frame_that_cannot_be_stored_costs_no_other_camera(bench, engine, monkeypatch):
+    b = bench('bad', 'good')
+
+    def fail(*args, **more):
+        raise MemoryError('no room for the ring')
+
+    monkeypatch.setattr(b.tracks('bad').ring, 'push', fail)
+    b.cameras['bad'].send(b.worker, 4)
+    b.cameras['good'].send(b.worker, 4)
+    b.until(lambda: b.topics['good'].stamps)
+    b.until(lambda: b.cameras['bad'].counts == {'store_failed': 4})
+    assert "camera 'bad': storing a frame" in b.worker.last_error
+
+
+def test_what_came_before_a_reset_is_in_no_clip_after_it(bench, engine, decoded, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('cam')
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    b.cameras['cam'].send(b.worker, 3)
+    b.until(lambda: len(decoded) == 7)
+    b.worker.request_reset('service')
+    b.cameras['cam'].send(b.worker, 1)
+    device.end.set()
+    b.until(lambda: b.worker.stats['cam'].memory.get('resets.service') == 1)
+    b.until(lambda: len(b.tracks('cam').ring) == 1)
+    assert b.topics['cam'].stamps == [4]      # the clip that was under way
+    b.cameras['cam'].send(b.worker, 3)
+    b.until(lambda: 11 in b.topics['cam'].stamps)
+    b.until(lambda: b.worker.stats['cam'].skipped == 3)
+
+
+def test_an_image_that_is_being_decoded_at_a_reset_is_thrown_away(bench, engine, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('cam')
+    entered, go_on, decode = threading.Event(), threading.Event(), decoder.decode
+
+    def hold(message):
+        entered.set()
+        assert go_on.wait(PATIENCE_S)
+        return decode(message)
+
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    monkeypatch.setattr(decoder, 'decode', hold)
+    b.cameras['cam'].send(b.worker)
+    assert entered.wait(PATIENCE_S)
+    b.worker.request_reset('clock_jump')      # does not wait for the image
+    go_on.set()
+    device.end.set()
+    b.until(lambda: b.worker.stats['cam'].memory.get('resets.clock_jump') == 1)
+    b.until(lambda: b.worker.stats['cam'].skipped == 1)
+    assert len(b.tracks('cam').ring) == 0
+
+
+def test_nothing_of_one_activation_is_seen_in_the_next(bench, engine, decoded, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('cam')
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    b.cameras['cam'].send(b.worker, 3)
+    b.until(lambda: len(decoded) == 7)
+    b.worker.pause()
+    device.end.set()
+    b.worker.resume()
+    b.until(lambda: b.worker.stats['cam'].memory.get('clip_fill') == '0/4')
+    assert b.topics['cam'].stamps == []
+    b.cameras['cam'].send(b.worker, 4)
+    b.until(lambda: b.topics['cam'].stamps == [11])
+
+
+def test_both_threads_end_and_a_stuck_image_does_not_hold_up_the_end(bench, engine, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('cam')
+    entered, go_on = threading.Event(), threading.Event()
+
+    def hold(message):
+        entered.set()
+        assert go_on.wait(PATIENCE_S)
+        raise MemoryError('gave up')
+
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    monkeypatch.setattr(decoder, 'decode', hold)
+    b.cameras['cam'].send(b.worker)
+    assert entered.wait(PATIENCE_S)
+    device.end.set()
+    begin = time.monotonic()
+    b.worker.stop()
+    assert not b.worker.join(0.2)
+    assert time.monotonic() - begin < 5.0
+    go_on.set()
+    assert b.worker.join(PATIENCE_S)
+    left = [t.name for t in threading.enumerate() if t.name.startswith('vjepa_')]
+    assert left == []
+
+
+def test_a_model_that_waits_for_its_clips_gets_the_same_frames(bench, engine, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('cam')
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    other = replace(TRACK, clip_fps=5.0)
+    b.worker.offer(Perception(engine, other, ['cam']))
+    b.cameras['cam'].send(b.worker, 1)
+    device.end.set()
+    for _ in range(9):
+        b.cameras['cam'].send(b.worker)
+        time.sleep(0.01)
+    b.until(lambda: not b.worker.swapping)
+    b.until(lambda: 14 in b.topics['cam'].stamps)
+    assert b.worker.perception.config == other
+    assert b.worker.errors == 0
