@@ -17,6 +17,7 @@ pytest.importorskip('rclpy')
 
 from scenes import texture
 
+from vjepa_ros.perception.assessment import Level, Quality
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import TrackConfig
@@ -288,7 +289,9 @@ def test_an_unforeseen_error_of_decoding_costs_one_image_of_one_camera(bench, en
     b.cameras['bad'].send(b.worker)
     b.until(lambda: b.worker.errors == 1)
     device.end.set()
-    assert b.cameras['bad'].counts == {'decode_failed': 1}
+    stats = b.worker.stats
+    assert (stats['bad'].errors, stats['good'].errors) == (1, 0)
+    assert stats['bad'].trouble == 'decoding: MemoryError: no room for the picture'
     assert "camera 'bad': decoding" in b.worker.last_error
     assert 'no room for the picture' in b.log.errors[0]
     b.cameras['good'].send(b.worker, 4)
@@ -296,6 +299,8 @@ def test_an_unforeseen_error_of_decoding_costs_one_image_of_one_camera(bench, en
     monkeypatch.setattr(decoder, 'decode', decode)
     b.cameras['bad'].send(b.worker, 4)
     b.until(lambda: b.topics['bad'].stamps)
+    assert stats['bad'].trouble == ''          # good again, but not forgotten
+    assert stats['bad'].errors == 1
 
 
 def test_a_frame_that_cannot_be_stored_costs_no_other_camera(bench, engine, monkeypatch):
@@ -308,7 +313,8 @@ def test_a_frame_that_cannot_be_stored_costs_no_other_camera(bench, engine, monk
     b.cameras['bad'].send(b.worker, 4)
     b.cameras['good'].send(b.worker, 4)
     b.until(lambda: b.topics['good'].stamps)
-    b.until(lambda: b.cameras['bad'].counts == {'store_failed': 4})
+    b.until(lambda: b.worker.stats['bad'].errors == 4)
+    assert b.worker.stats['good'].errors == 0
     assert "camera 'bad': storing a frame" in b.worker.last_error
 
 
@@ -406,3 +412,27 @@ def test_a_model_that_waits_for_its_clips_gets_the_same_frames(bench, engine, mo
     b.until(lambda: 14 in b.topics['cam'].stamps)
     assert b.worker.perception.config == other
     assert b.worker.errors == 0
+
+
+def test_an_error_of_the_geometry_of_one_camera_costs_no_camera_its_clip(bench):
+    b = bench('bad', 'good')
+
+    def fail(*args, **more):
+        raise ArithmeticError('the flow of this picture can not be computed')
+
+    estimator = b.tracks('bad')._looming
+    estimate, estimator.estimate = estimator.estimate, fail
+    for camera in b.cameras.values():
+        camera.send(b.worker, 4)
+    b.until(lambda: b.topics['bad'].results and b.topics['good'].results)
+    bad, good = (b.topics[name].results[-1].assessment for name in ('bad', 'good'))
+    assert Quality.GEOMETRY_FAILED | Quality.LOOMING_UNKNOWN in bad.flags
+    assert bad.level is Level.UNKNOWN
+    assert Quality.GEOMETRY_FAILED not in good.flags
+    assert b.worker.errors == b.worker.stats['bad'].errors == 1
+    assert b.worker.stats['good'].errors == 0
+    assert 'geometry: ArithmeticError: the flow' in b.worker.stats['bad'].last_error
+    estimator.estimate = estimate
+    b.cameras['bad'].send(b.worker)
+    b.until(lambda: len(b.topics['bad'].results) == 2)
+    assert Quality.GEOMETRY_FAILED not in b.topics['bad'].results[-1].assessment.flags

@@ -62,6 +62,7 @@ class Track:
         self._looming = LoomingEstimator(LoomingSettings(min_confidence=0.0))
         self._clip: np.ndarray | None = None
         self._last: tuple[int, LoomingField | None] | None = None
+        self._lost: int | None = None    # frame whose looming could not be computed
         self._warned_broken = False
         self._ahead_s = 0.0     # what `look_ahead` has spent
         self._told: set[str] = set()     # kinds of trouble with the heads, logged once each
@@ -173,6 +174,11 @@ class Track:
         self.looming()
         self._ahead_s = time.perf_counter() - clock
 
+    def lose_looming(self) -> None:
+        """Do without the looming field of the newest frame: measuring it has failed."""
+        self._lost = self.ring.newest_key
+        self._last = (self._lost, None)
+
     def result(self, sample: Sample, output: Output | None, floor: NoiseFloor,
                settings: Settings, *, age_s: float, flags: Quality, wants: Wants,
                timings: dict[str, float]) -> Result:
@@ -216,6 +222,8 @@ class Track:
         if wants.looming:
             if method != 'learned' or learned is None:
                 field = self.looming()
+            if field is None and self._lost is not None and self._lost == self.ring.newest_key:
+                flags |= Quality.GEOMETRY_FAILED
             clock, self._ahead_s = _lap(timings, 'looming', clock - self._ahead_s), 0.0
         found = judge(field, learned if wants.looming else None, self.ring.size,
                       self._gray_size(), optics, settings)

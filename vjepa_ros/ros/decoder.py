@@ -22,7 +22,7 @@ from vjepa_ros.ros.camera_input import CameraInput
 from vjepa_ros.ros.convert import ImageError, decode
 from vjepa_ros.ros.inbox import Inbox, Waiting
 
-OnError = Callable[[Exception, str], None]
+OnError = Callable[[str, str, Exception], None]   # camera, what was done, what went wrong
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Decoder:
     cameras
         Where the messages wait.
     on_error
-        Told of what should not happen, and where; a malformed image goes to its camera instead.
+        Told of what should not happen; a malformed image goes to its camera instead.
     """
 
     def __init__(self, cameras: Mapping[str, CameraInput], on_error: OnError) -> None:
@@ -173,8 +173,7 @@ class Decoder:
                     continue
                 except Exception as error:
                     # An image must not end the thread, or cost other cameras theirs.
-                    lane.camera.counts['decode_failed'] += 1
-                    self._on_error(error, f"camera '{lane.camera.name}': decoding")
+                    self._on_error(lane.camera.name, 'decoding', error)
                     continue
                 with lane.state:
                     if lane.epoch == epoch:

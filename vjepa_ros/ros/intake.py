@@ -26,7 +26,7 @@ class Intake:
     now_ns
         The node's clock [ns].
     on_error
-        Told of what should not happen, and where.
+        Told of what should not happen.
     """
 
     def __init__(self, decoder: Decoder, cameras: Mapping[str, CameraInput],
@@ -62,8 +62,7 @@ class Intake:
                     self._push(name, frame, candidate)
             except Exception as error:
                 # Neither other frames nor other cameras have to do with it.
-                self._cameras[name].counts['store_failed'] += 1
-                self._on_error(error, f"camera '{name}': storing a frame")
+                self._on_error(name, 'storing a frame', error)
                 continue
             stats.take(frame, waited_ms, (time.perf_counter() - start) * 1e3)
         stats.observe(track)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 
 from rclpy.logging import LoggingSeverity
@@ -24,6 +25,9 @@ class CameraStats:
         self.latency = Recent()
         self.stages: dict[str, Recent] = {}
         self.skipped = 0
+        self.errors = 0
+        self.last_error = ''
+        self.trouble = ''               # what went wrong since the last result
         self.level = Level.UNKNOWN
         self.flags = Quality(0)
         self.clip_rate_hz = float('nan')
@@ -36,6 +40,7 @@ class CameraStats:
         self.session_ms = float('nan')  # of the last pass, from its clip to its assessment
         self._newest: dict[str, float] = {}   # stages of the result that is being made
         self._warned_of_clock = False
+        self._lock = threading.Lock()
 
     def take(self, frame: Frame, waited_ms: float, stored_ms: float) -> None:
         """Note the way of a frame into the memory: how long it waited, and took to store [ms]."""
@@ -45,9 +50,16 @@ class CameraStats:
         self.add_stage('decode', spent['decode'])
         self.add_stage('preprocess', spent['preprocess'] + stored_ms)
 
+    def fail(self, what: str, error: Exception) -> None:
+        """Count what went wrong with this camera; a result makes it good."""
+        with self._lock:   # decoding and storing may fail at the same time
+            self.errors += 1
+        self.trouble = self.last_error = f'{what}: {type(error).__name__}: {error}'
+
     def add(self, result: Result, latency_ms: float) -> None:
         """Take one published result; latency is now - stamp [ms]."""
         assessment = result.assessment
+        self.trouble = ''
         self.method, self.moving = result.method, result.learned is not None
         self.heads_problem = result.heads_problem
         self.disagreements += Quality.DISAGREEMENT in assessment.flags

@@ -53,9 +53,10 @@ class Worker:
         self._cameras = cameras
         self._log = log
         self._outlet = Outlet(cameras, outputs, now_ns, log)
-        self._decoder = Decoder(cameras, self._count)
+        self._decoder = Decoder(cameras, self._count_for)
         self.stats = self._outlet.stats
-        self._intake = Intake(self._decoder, cameras, self.stats, now_ns, self._count)
+        self._intake = Intake(self._decoder, cameras, self.stats, now_ns,
+                              self._count_for)
         self.errors = 0
         self.last_error = ''
         self.listener: Callable[[Result], None] | None = None
@@ -168,17 +169,22 @@ class Worker:
                 wait_s = self._step()
             except Exception as error:
                 # Whatever happens to one clip must not end the service of the next.
-                self._count(error, 'inference step')
+                self._count('inference step', error)
                 time.sleep(BACKOFF_S)
                 wait_s = IDLE_S
         self._release()
 
-    def _count(self, error: Exception, where: str) -> None:
+    def _count(self, what: str, error: Exception) -> None:
         with self._wake:   # the decoder may have an error at the same time
             self.errors += 1
-            self.last_error = f'{where}: {type(error).__name__}: {error}'
-        self._log.error(f'{where} failed, going on: {traceback.format_exc()}',
+            self.last_error = f'{what}: {type(error).__name__}: {error}'
+        self._log.error(f'{what} failed, going on: '
+                        f'{"".join(traceback.format_exception(error))}',
                         throttle_duration_sec=LOG_EVERY_S)
+
+    def _count_for(self, camera: str, what: str, error: Exception) -> None:
+        self.stats[camera].fail(what, error)
+        self._count(f"camera '{camera}': {what}", error)
 
     def _release(self) -> None:
         self.withdraw().engine.close()
@@ -219,7 +225,8 @@ class Worker:
         wants = {name: self._wants(wanted[name]) for name in samples}
         settings = self.config.settings
         begin = time.perf_counter()
-        outputs, timings = self.perception.encode(samples, wants, settings)
+        outputs, timings = self.perception.encode(
+            samples, wants, settings, lambda name, error: self._count_for(name, 'geometry', error))
         for name, sample in samples.items():
             try:
                 result = self.perception.result(
@@ -233,7 +240,7 @@ class Worker:
                     listener(result)
             except Exception as error:
                 # One camera in trouble must not take its results from the others.
-                self._count(error, f"camera '{name}'")
+                self._count_for(name, 'assessing and publishing', error)
 
     def _wants(self, wanted: frozenset[str]) -> Wants:
         if self.listener is not None:
