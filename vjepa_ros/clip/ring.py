@@ -219,6 +219,11 @@ class FrameRing:
         """Copy the frames of a sample, oldest first: (num_frames, *plane shape)."""
         return np.take(self._planes[plane], sample.slots, axis=0, out=out, mode='clip')
 
+    def frames(self, sample: Sample, plane: str = 'rgb') -> list[np.ndarray]:
+        """The frames of a sample where they lie, oldest first: views valid until the next push."""
+        data = self._planes[plane]
+        return [data[slot] for slot in sample.slots]
+
     def newest(self, plane: str = 'rgb') -> np.ndarray:
         """The newest frame of a plane (a view that the next push may overwrite)."""
         return self._planes[plane][self._slots[-1]]

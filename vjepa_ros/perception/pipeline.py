@@ -102,7 +102,7 @@ class Perception:
         if not names:
             return {}, {}
         start = time.perf_counter()
-        clips = [self.tracks[name].clip(samples[name]) for name in names]
+        clips = [self.tracks[name].frames(samples[name]) for name in names]
         gather_ms = (time.perf_counter() - start) * 1e3
         keys = [self.tracks[name].ring.keys(samples[name]) for name in names]
         pending = self.engine.submit(clips, features=features, keys=keys)

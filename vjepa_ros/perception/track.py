@@ -136,11 +136,15 @@ class Track:
             self._told.add(kind)
             log.warning('%s: %s', self.name, text)
 
-    def clip(self, sample: Sample) -> np.ndarray:
-        """The encoder's input of a sample: RGB uint8 (num_frames, S, S, 3).
+    def frames(self, sample: Sample) -> list[np.ndarray]:
+        """The encoder's input of a sample, without a copy: num_frames times RGB uint8 (S, S, 3).
 
-        The buffer is reused by the next call.
+        They are valid until the next `push`.
         """
+        return self.ring.frames(sample)
+
+    def clip(self, sample: Sample) -> np.ndarray:
+        """A copy of `frames`: RGB uint8 (num_frames, S, S, 3), valid until the next call."""
         side = self.config.image_size
         shape = (self.config.num_frames, side, side, 3)
         if self._clip is None:
@@ -189,7 +193,8 @@ class Track:
         sample
             The clip's frames.
         output
-            What the model gave for the last `clip`, None when not wanted.
+            What the model gave for its frames, None when not wanted. No frame may have been
+            pushed since.
         floor
             Noise floor of the model.
         settings
@@ -252,7 +257,7 @@ class Track:
                  problem: str) -> LearnedField | None:
         if output is None or output.heads is None or problem:
             return None
-        return learned_field(output.heads, sample, self.view, self._clip)
+        return learned_field(output.heads, sample, self.view, self.frames(sample))
 
     def _broken(self, output: Output | None) -> str:
         """What is wrong with the numbers of the heads; '' for nothing."""
@@ -266,7 +271,7 @@ class Track:
         return problem
 
     def _change(self, sample: Sample, features: np.ndarray, floor: NoiseFloor) -> np.ndarray:
-        motion = motion_map(features, floor, self._clip, self.view.patch_valid() > 0.5)
+        motion = motion_map(features, floor, self.clip(sample), self.view.patch_valid() > 0.5)
         # One frame repeated shows no change, whatever moves: unknown, not stillness.
         return motion if sample.distinct > 1 else np.full_like(motion, np.nan)
 
