@@ -95,7 +95,7 @@ class Perception:
         self._done.update({name: self.tracks[name].ring.keys(sample)[-1]
                            for name, sample in samples.items()})
         heads = {name for name, sample in samples.items()
-                 if self.tracks[name].heads_wanted(sample, wants[name], settings)}
+                 if self.tracks[name].heads.wanted(sample, wants[name], settings)}
         features = any(wants[name].features and (wants[name].change or name not in heads)
                        for name in samples)
         names = [name for name in samples if name in heads or wants[name].features]

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Mapping
@@ -20,7 +19,8 @@ from vjepa_ros.perception.assessor import Assessor
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.fusion import judge
-from vjepa_ros.perception.learned import LearnedField, evened, learned_field, range_problem
+from vjepa_ros.perception.heads_use import HeadsUse
+from vjepa_ros.perception.learned import LearnedField, evened, learned_field
 from vjepa_ros.perception.looming import LoomingEstimator, LoomingField, LoomingSettings
 from vjepa_ros.perception.motion import motion_map, motion_score
 from vjepa_ros.perception.settings import Settings
@@ -28,8 +28,6 @@ from vjepa_ros.runtime.noise import NoiseFloor
 from vjepa_ros.runtime.outputs import Output
 
 __all__ = ['Track', 'TrackConfig', 'Wants', 'roi_mask', 'with_timings']
-
-log = logging.getLogger(__name__)
 
 NS = 1e9
 MIN_LOOMING_SIDE = 64   # px; optical flow needs a few cells in each direction
@@ -51,7 +49,7 @@ class Track:
     def __init__(self, name: str, config: TrackConfig, heads: BundleMeta | None = None) -> None:
         self.name = name
         self.config = config
-        self.heads = heads
+        self.heads = HeadsUse(name, heads, config)
         self.assessor = Assessor()
         self.ring = FrameRing(config.num_frames, config.clip_fps, config.max_frame_gap,
                               history=config.looming_history, name=name)
@@ -63,9 +61,7 @@ class Track:
         self._clip: np.ndarray | None = None
         self._last: tuple[int, LoomingField | None] | None = None
         self._lost: int | None = None    # frame whose looming could not be computed
-        self._warned_broken = False
         self._ahead_s = 0.0     # what `look_ahead` has spent
-        self._told: set[str] = set()     # kinds of trouble with the heads, logged once each
 
     def prepare(self, rgb: np.ndarray) -> dict[str, np.ndarray]:
         """What `push` keeps of a frame, as new arrays. Any thread may call this."""
@@ -106,35 +102,9 @@ class Track:
     def sample(self) -> Sample | None:
         """The newest clip, None until the ring is full."""
         sample = self.ring.sample()
-        if sample is not None and self.heads is not None:
+        if sample is not None and self.heads.meta is not None:
             sample = evened(sample, self.config.clip_fps)
         return sample
-
-    def heads_problem(self, sample: Sample) -> str:
-        """Why the heads do not hold for a clip; '' when they do or there are none."""
-        if self.heads is None:
-            return ''
-        problem = range_problem(self.heads, self.config.num_frames, self.config.image_size,
-                                self.config.resize_mode, sample)
-        if problem:
-            self._tell(problem.partition(' is ')[0], f'the learned heads do not hold, geometry '
-                       f'is used instead: {problem}')
-        return problem
-
-    def heads_wanted(self, sample: Sample, wants: Wants, settings: Settings) -> bool:
-        """Whether the heads hold for a clip and somebody will use what they say."""
-        geometric = settings.looming_method == 'geometric'
-        if settings.looming_method == 'learned' and self.heads is None:
-            self._tell('none', "looming_method is 'learned', but no heads are loaded: geometry is "
-                       'used; give `weights` with heads, or `heads`')
-        if self.heads is None or self.heads_problem(sample):
-            return False
-        return wants.features or wants.moving or (wants.looming and not geometric)
-
-    def _tell(self, kind: str, text: str) -> None:
-        if kind not in self._told:
-            self._told.add(kind)
-            log.warning('%s: %s', self.name, text)
 
     def frames(self, sample: Sample) -> list[np.ndarray]:
         """The encoder's input of a sample, without a copy: num_frames times RGB uint8 (S, S, 3).
@@ -211,7 +181,7 @@ class Track:
         timings = dict(timings)
         view, optics = self.view, self.optics()
         clock = time.perf_counter()
-        problem = self.heads_problem(sample) or self._broken(output)
+        problem = self.heads.problem(sample) or self.heads.broken(output)
         learned = self._learned(sample, output, problem)
         motion, score = None, math.nan
         features = output.features if output is not None and wants.features else None
@@ -258,17 +228,6 @@ class Track:
         if output is None or output.heads is None or problem:
             return None
         return learned_field(output.heads, sample, self.view, self.frames(sample))
-
-    def _broken(self, output: Output | None) -> str:
-        """What is wrong with the numbers of the heads; '' for nothing."""
-        if output is None or output.heads is None or all(
-                np.isfinite(values).all() for values in vars(output.heads).values()):
-            return ''
-        problem = 'the heads give values that are not finite; set `precision: fp32`'
-        if not self._warned_broken:
-            log.warning('%s: %s; geometry is used meanwhile', self.name, problem)
-        self._warned_broken = True
-        return problem
 
     def _change(self, sample: Sample, features: np.ndarray, floor: NoiseFloor) -> np.ndarray:
         motion = motion_map(features, floor, self.clip(sample), self.view.patch_valid() > 0.5)
