@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -23,8 +24,10 @@ from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import TrackConfig
 from vjepa_ros.ros import convert, decoder
 from vjepa_ros.ros.inbox import Inbox, Waiting
+from vjepa_ros.ros.logs import forward_logs, stop_forwarding
 from vjepa_ros.ros.outputs import make_header
 from vjepa_ros.ros.rates import Rate
+from vjepa_ros.ros.swapper import Swapper
 from vjepa_ros.ros.worker import Worker
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
@@ -436,3 +439,88 @@ def test_an_error_of_the_geometry_of_one_camera_costs_no_camera_its_clip(bench):
     b.cameras['bad'].send(b.worker)
     b.until(lambda: len(b.topics['bad'].results) == 2)
     assert Quality.GEOMETRY_FAILED not in b.topics['bad'].results[-1].assessment.flags
+
+
+def test_a_worker_that_outlives_its_node_ends_without_an_error(bench, engine, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('cam')
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    b.worker.stop()
+    b.cameras.clear()         # as the node does when it cannot wait any longer
+    b.topics.clear()
+    device.end.set()
+    assert b.worker.join(PATIENCE_S)
+    assert (b.worker.errors, b.log.errors) == (0, [])
+
+
+def test_an_error_of_releasing_the_model_is_told(bench, engine, monkeypatch):
+    b = bench('cam')
+
+    def fail():
+        raise RuntimeError('the device is lost')
+
+    monkeypatch.setattr(engine, 'close', fail)
+    b.worker.stop()
+    assert b.worker.join(PATIENCE_S)
+    assert 'releasing the model' in b.worker.last_error
+    assert 'the device is lost' in b.log.errors[0]
+
+
+def test_a_listener_needs_neither_pictures_nor_subscribers(bench):
+    b, heard = bench('cam'), []
+    b.topics['cam'].wanted = lambda: frozenset()
+    b.worker.listener = heard.append
+    b.cameras['cam'].send(b.worker, 4)
+    b.until(lambda: heard)
+    assert heard[0].image is None and heard[0].motion_map is not None
+    assert np.isfinite(heard[0].assessment.motion_score)
+
+
+def test_simulated_time_that_stands_still_gives_no_negative_wait(bench, engine, monkeypatch):
+    b, slow = bench('cam'), decoder.decode
+    monkeypatch.setattr(decoder, 'decode', lambda message: time.sleep(0.01) or slow(message))
+    monkeypatch.setattr(b.worker._intake, '_now_ns', lambda: 0)
+    camera = b.cameras['cam']
+    message = convert.image(make_header(100 * NS, 'cam'), PICTURE, 'rgb8')
+    camera.inbox.put(Waiting(message, 100 * NS, 0, len(message.data)))
+    b.worker.notify()
+    b.until(lambda: 'wait' in b.worker.stats['cam'].stages)
+    assert b.worker.stats['cam'].stages['wait'].summary()[0] == 0.0
+
+
+def test_a_loader_in_trouble_still_takes_the_next_request(bench, monkeypatch):
+    b = bench('cam')
+    asked = [EngineConfig(seed=seed) for seed in (1, 2)]
+    b.worker.config = SimpleNamespace(**vars(CONFIG), engine=b.worker.perception.engine.config,
+                                      track=TRACK)
+    swapper = Swapper(b.worker, b.log)
+
+    def fail():
+        raise RuntimeError('the old model can not be closed')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(b.worker, 'withdraw', fail)
+        swapper.request(SimpleNamespace(engine=asked[0], track=TRACK))
+        b.until(lambda: 'can not be closed' in swapper.error)
+        assert swapper.join(PATIENCE_S)
+    tried = []
+    monkeypatch.setattr(Engine, 'load', lambda config: tried.append(config) or fail())
+    swapper.request(SimpleNamespace(engine=asked[1], track=TRACK))
+    b.until(lambda: tried == [asked[1]])
+    assert swapper.join(PATIENCE_S)
+
+
+def test_a_forwarded_log_line_keeps_its_traceback_and_a_wrong_one_does_no_harm(monkeypatch):
+    monkeypatch.setattr(logging, 'raiseExceptions', False)
+    log, ours = Log(), logging.getLogger('vjepa_ros.test_worker')
+    handler = forward_logs(log)
+    try:
+        try:
+            raise ArithmeticError('so it went')
+        except ArithmeticError:
+            ours.exception('it went wrong')
+        ours.error('%d frames', 'many')
+    finally:
+        stop_forwarding(handler)
+    assert len(log.errors) == 1
+    assert 'it went wrong' in log.errors[0] and 'ArithmeticError: so it went' in log.errors[0]

@@ -83,19 +83,13 @@ class Decoder:
         self._on_error = on_error
         self._wake = threading.Condition()
         self._news = False
-        self._running = False
+        self._running = True
         self._tracks: Mapping[str, Track] | None = None   # what to decode for; None: rest
         self._spacing_ns = 0
         self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Start the thread (at rest)."""
-        self._running = True
-        self._thread = threading.Thread(target=self._loop, name='vjepa_decoder', daemon=True)
-        self._thread.start()
-
     def stop(self) -> None:
-        """End the thread after the image it may be at."""
+        """End the thread, if there is one, after the image it may be at."""
         with self._wake:
             self._running = False
             self._wake.notify()
@@ -117,6 +111,10 @@ class Decoder:
     def ahead(self, tracks: Mapping[str, Track], spacing_ns: int) -> Iterator[None]:
         """Inside of this block, decode what comes for these tracks at once, see `take`."""
         with self._wake:
+            if self._thread is None and self._running:
+                self._thread = threading.Thread(target=self._loop, name='vjepa_decoder',
+                                                daemon=True)
+                self._thread.start()
             self._tracks, self._spacing_ns, self._news = tracks, spacing_ns, True
             self._wake.notify()
         try:

@@ -55,7 +55,9 @@ class Intake:
         fresh = False
         for frame in frames:
             start = time.perf_counter()
-            waited_ms = (self._now_ns() - frame.arrival_ns) / 1e6 - sum(frame.spent_ms.values())
+            # Simulated time may stand still while a frame is decoded.
+            waited_ms = max(0.0, (self._now_ns() - frame.arrival_ns) / 1e6
+                            - sum(frame.spent_ms.values()))
             try:
                 fresh |= self._push(name, frame, serving) in (Push.ACCEPTED, Push.RESET)
                 if candidate is not None:

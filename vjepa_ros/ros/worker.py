@@ -50,7 +50,9 @@ class Worker:
                  now_ns: Callable[[], int], log: object) -> None:
         self.perception = perception
         self.config = config
-        self._cameras = cameras
+        # Copies: this worker may be in a long inference when the node has let go of them.
+        self._cameras = cameras = dict(cameras)
+        outputs = dict(outputs)
         self._log = log
         self._outlet = Outlet(cameras, outputs, now_ns, log)
         self._decoder = Decoder(cameras, self._count_for)
@@ -74,7 +76,6 @@ class Worker:
     def start(self) -> None:
         """Start the thread (paused)."""
         self._running = True
-        self._decoder.start()
         self._thread = threading.Thread(target=self._loop, name='vjepa_worker', daemon=True)
         self._thread.start()
 
@@ -187,7 +188,11 @@ class Worker:
         self._count(f"camera '{camera}': {what}", error)
 
     def _release(self) -> None:
-        self.withdraw().engine.close()
+        try:
+            self.withdraw().engine.close()
+        except Exception as error:
+            # At the end of the thread nobody else would tell of it.
+            self._count('releasing the model', error)
 
     def _step(self) -> float:
         """Work off what is there; seconds to sleep when nothing new comes."""
@@ -244,7 +249,7 @@ class Worker:
 
     def _wants(self, wanted: frozenset[str]) -> Wants:
         if self.listener is not None:
-            return Wants()
+            wanted |= {'assessment'}
         return Outputs.wants(wanted)
 
     def _choose(self, wanted: Mapping[str, frozenset[str]]) -> tuple[dict[str, Sample], float]:
