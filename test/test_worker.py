@@ -50,7 +50,9 @@ class Camera:
         self.counts = Counter()
         self.rate = Rate()
         self.silent_s = 0.0
+        self._stamp = 100 * NS
         self.sent = 0
+        self.period_ns = NS // 10
 
     def refuse(self, error) -> None:
         self.counts[error.kind] += 1
@@ -62,7 +64,7 @@ class Camera:
              broken: bool = False) -> None:
         for _ in range(count):
             self.sent += 1
-            stamp = 100 * NS + self.sent * NS // 10
+            stamp = self._stamp = self._stamp + self.period_ns
             message = convert.image(make_header(stamp, self.name), data, 'rgb8')
             if broken:
                 message.step = 1
@@ -256,6 +258,27 @@ def test_frames_that_wait_decoded_are_bounded_and_drops_are_counted(bench, engin
     b.until(lambda: 44 in b.topics['cam'].stamps)
     stats, ring = b.worker.stats['cam'], b.tracks('cam').ring
     b.until(lambda: stats.skipped + ring.counts['accepted'] == 44)
+
+
+def test_no_more_is_decoded_ahead_than_a_clip_can_use(bench, engine, monkeypatch):
+    seen, decode = [], decoder.decode
+    monkeypatch.setattr(decoder, 'decode', lambda message: seen.append(
+        message.header.stamp.nanosec) or decode(message))
+    device, b = Device(engine, monkeypatch), bench('cam')
+    camera = b.cameras['cam']
+    camera.send(b.worker, 4)
+    device.await_pass()
+    seen.clear()
+    camera.period_ns = NS // 100         # clips need a frame every 25 ms at most
+    for number in range(10):
+        camera.send(b.worker)
+        if number % 3 == 0:
+            b.until(lambda wanted=number // 3 + 1: len(seen) == wanted)
+    assert seen == [NS * (40 + step) // 100 for step in (1, 4, 7, 10)]
+    camera.send(b.worker)                # the newest is never left out
+    device.end.set()
+    b.until(lambda: 510 in [(r.assessment.stamp_ns - 100 * NS) * 1000 // NS
+                            for r in b.topics['cam'].results])
 
 
 @pytest.mark.parametrize('ahead', [False, True])

@@ -65,6 +65,13 @@ class _Lane:
         self.state = threading.Lock()      # held for moments only, also by the executor
         self.epoch = 0                     # of `clear`: what was taken before is thrown away
         self.skipped = 0
+        self.ahead_ns: int | None = None   # stamp of the last image decoded during this pass
+
+    def enough(self, spacing_ns: int) -> bool:
+        """Whether what waits adds nothing to what was decoded during this pass."""
+        newest = self.camera.inbox.newest_ns
+        return newest is None or (self.ahead_ns is not None
+                                  and 0 < newest - self.ahead_ns < spacing_ns)
 
 
 class Decoder:
@@ -109,8 +116,14 @@ class Decoder:
 
     @contextmanager
     def ahead(self, tracks: Mapping[str, Track], spacing_ns: int) -> Iterator[None]:
-        """Inside of this block, decode what comes for these tracks at once, see `take`."""
+        """Inside of this block, decode what comes for these tracks, see `take`.
+
+        The first image of each camera at once, further ones if they are apart by `spacing_ns`:
+        of a pass so long that many come, no more are decoded than without this.
+        """
         with self._wake:
+            for lane in self._lanes.values():
+                lane.ahead_ns = None
             if self._thread is None and self._running:
                 self._thread = threading.Thread(target=self._loop, name='vjepa_decoder',
                                                 daemon=True)
@@ -154,7 +167,8 @@ class Decoder:
                 self._news = False
                 tracks, spacing_ns = self._tracks, self._spacing_ns
             for name, lane in self._lanes.items():
-                self._decode(lane, tracks[name], spacing_ns)
+                if not lane.enough(spacing_ns):
+                    self._decode(lane, tracks[name], spacing_ns)
 
     def _decode(self, lane: _Lane, track: Track, spacing_ns: int) -> None:
         """Decode what waits at a camera; what goes wrong with one image costs that image."""
@@ -174,6 +188,7 @@ class Decoder:
                     self._on_error(lane.camera.name, 'decoding', error)
                     continue
                 with lane.state:
+                    lane.ahead_ns = frame.stamp_ns
                     if lane.epoch == epoch:
                         lane.ready.put(frame)
                     else:

@@ -53,6 +53,12 @@ class Inbox(Generic[Kind]):
     def __len__(self) -> int:
         return len(self._items)
 
+    @property
+    def newest_ns(self) -> int | None:
+        """Stamp of the newest message [ns], None when nothing waits."""
+        with self._lock:
+            return self._items[-1].stamp_ns if self._items else None
+
     def put(self, item: Kind) -> None:
         """Add a message; when full, every second of the older ones goes (and is counted)."""
         with self._lock:
