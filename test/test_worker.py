@@ -72,6 +72,14 @@ class Camera:
             worker.notify()
 
 
+class Quiet:
+    """A worker that nobody wakes."""
+
+    @staticmethod
+    def notify() -> None:
+        pass
+
+
 class Topics:
     """Outputs with one subscriber."""
 
@@ -465,9 +473,14 @@ def test_an_error_of_the_geometry_of_one_camera_costs_no_camera_its_clip(bench):
 
 
 def test_a_worker_that_outlives_its_node_ends_without_an_error(bench, engine, monkeypatch):
-    device, b = Device(engine, monkeypatch), bench('cam')
-    b.cameras['cam'].send(b.worker, 4)
+    device, b = Device(engine, monkeypatch), bench('cam', 'new')
+    b.topics['new'].wanted = lambda: frozenset({'overlay'})
+    b.cameras['cam'].send(b.worker, 3)
+    b.until(lambda: len(b.tracks('cam').ring) == 3)
+    b.cameras['new'].send(Quiet)              # its state is drawn after the pass
+    b.cameras['cam'].send(b.worker)
     device.await_pass()
+    assert len(b.tracks('new').ring) == 1
     b.worker.stop()
     b.cameras.clear()         # as the node does when it cannot wait any longer
     b.topics.clear()
