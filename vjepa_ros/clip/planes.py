@@ -45,13 +45,16 @@ class PlaneStore:
         """Whether no slot is free."""
         return not self._free
 
+    def room(self, frame_bytes: int) -> int:
+        """Slots there will be for frames of so many bytes."""
+        return max(self._least, min(self._wanted, self._max_bytes // frame_bytes))
+
     def fit(self, planes: Mapping[str, np.ndarray]) -> None:
         """Make slots for frames like this one, if there are none; those of others are lost."""
         shapes = {key: plane.shape for key, plane in planes.items()}
         if self._planes and {k: p.shape[1:] for k, p in self._planes.items()} == shapes:
             return
-        frame_bytes = sum(plane.nbytes for plane in planes.values())
-        self.capacity = max(self._least, min(self._wanted, self._max_bytes // frame_bytes))
+        self.capacity = self.room(sum(plane.nbytes for plane in planes.values()))
         self._planes = {key: np.empty((self.capacity, *plane.shape), plane.dtype)
                         for key, plane in planes.items()}
         self._free = list(range(self.capacity))

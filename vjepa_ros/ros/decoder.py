@@ -116,7 +116,7 @@ class Decoder:
 
     @contextmanager
     def ahead(self, tracks: Mapping[str, Track], spacing_ns: int) -> Iterator[None]:
-        """Inside of this block, decode what comes for these tracks, see `take`.
+        """Inside of this block, decode and resize what comes for these tracks, see `take`.
 
         The first image of each camera at once, further ones if they are apart by `spacing_ns`:
         of a pass so long that many come, no more are decoded than without this.
