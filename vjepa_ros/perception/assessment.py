@@ -38,6 +38,7 @@ class Quality(IntFlag):
     DEVICE_FALLBACK = 256    # runs on another device than asked for
     DISAGREEMENT = 512       # geometry and learned heads contradict each other
     HEADS_OUT_OF_RANGE = 1024  # there are learned heads, but not for clips like this one
+    GEOMETRY_FAILED = 4096   # an error kept geometry from measuring this clip
 
     @property
     def names(self) -> tuple[str, ...]:

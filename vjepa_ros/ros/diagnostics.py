@@ -23,7 +23,7 @@ OK, WARN, ERROR, STALE = (DiagnosticStatus.OK, DiagnosticStatus.WARN, Diagnostic
 # What Quality flags make a camera's status WARN.
 WORTH_WARNING = (Quality.UNTRAINED | Quality.STALE | Quality.LOW_TEXTURE
                  | Quality.DEVICE_FALLBACK | Quality.LOOMING_UNKNOWN
-                 | Quality.HEADS_OUT_OF_RANGE)
+                 | Quality.HEADS_OUT_OF_RANGE | Quality.GEOMETRY_FAILED)
 PROCESS = psutil.Process()
 
 
@@ -119,6 +119,7 @@ def _camera_status(now: Situation, camera: CameraInput, stats: CameraStats) -> D
         'looming_method': stats.method or 'none yet', 'heads': _heads_state(now, stats),
         'motion_score': 'what moves by itself' if stats.moving else 'all change',
         'disagreements': stats.disagreements,
+        'errors': stats.errors, 'last_error': stats.last_error or 'none',
         'dropped.inbox': camera.inbox.dropped, 'dropped.skipped': stats.skipped,
     }
     values |= stats.memory
@@ -128,6 +129,8 @@ def _camera_status(now: Situation, camera: CameraInput, stats: CameraStats) -> D
     level, message = OK, 'running' if active else now.state
     if active and camera.silent:
         level, message = STALE, 'no frames'
+    elif active and stats.trouble:
+        level, message = WARN, stats.trouble
     elif active and not stats.rate.total:
         message = 'nobody listens' if stats.full else 'buffering'
     elif active and stats.flags & WORTH_WARNING:

@@ -29,7 +29,7 @@ from vjepa_ros.runtime.host import HostRunner
 from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
 from vjepa_ros.runtime.outputs import Output, reading, unpack
 from vjepa_ros.runtime.parts import SMALLER, Parts
-from vjepa_ros.runtime.staging import Keys
+from vjepa_ros.runtime.staging import Clip, Keys
 
 __all__ = ['EncoderSession', 'SessionError']
 
@@ -132,18 +132,19 @@ class EncoderSession:
                                f'{self.choice.device} in {self.choice.precision}; '
                                'set `precision: fp32`')
 
-    def encode(self, clips: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def encode(self, clips: Sequence[Clip]) -> list[np.ndarray]:
         """Features of clips alone, see `run`; the heads do not run."""
         return [output.features for output in self._submit(clips, None, True, False).result()]
 
-    def run(self, clips: Sequence[np.ndarray], features: bool = True,
+    def run(self, clips: Sequence[Clip], features: bool = True,
             keys: Sequence[Keys] | None = None) -> list[Output]:
         """Features of clips and what the heads say about them, in one forward pass.
 
         Parameters
         ----------
-        clips : sequence of ndarray
-            Each (num_frames, image_size, image_size, 3) uint8 RGB, oldest frame first.
+        clips : sequence of ndarray, or of sequences of ndarray
+            Each (num_frames, image_size, image_size, 3) uint8 RGB, oldest frame first, as one
+            array or as its frames wherever they lie: only what must go to the device is read.
         features : bool
             Whether to bring the features from the device.
         keys : sequence of sequence of hashable, optional
@@ -167,7 +168,7 @@ class EncoderSession:
         """
         return self.submit(clips, features, keys).result()
 
-    def submit(self, clips: Sequence[np.ndarray], features: bool = True,
+    def submit(self, clips: Sequence[Clip], features: bool = True,
                keys: Sequence[Keys] | None = None) -> Pending:
         """Start what `run` does, and give a handle on its results.
 
@@ -178,7 +179,7 @@ class EncoderSession:
         """
         return self._submit(clips, keys, features, self._heads is not None)
 
-    def features(self, clips: Sequence[np.ndarray], layers: Sequence[int] | None = None,
+    def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid') -> list[np.ndarray]:
         """Features of clips from any depth, as grids or pooled.
 
@@ -251,7 +252,7 @@ class EncoderSession:
 
         return compile_blocks(self._encoder.blocks, choice, wanted == 'on', trial)
 
-    def _submit(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None, features: bool,
+    def _submit(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
                 heads: bool) -> Pending:
         with self._lock:
             self._check(clips, keys)
@@ -261,11 +262,14 @@ class EncoderSession:
                 clips[part], None if keys is None else keys[part], features, heads))
         return Pending(flights, self._outputs, self._report)
 
-    def _check(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None) -> None:
+    def _check(self, clips: Sequence[Clip], keys: Sequence[Keys] | None) -> None:
         """Refuse what cannot be encoded."""
         for clip in clips:
-            if clip.shape != self.clip_shape or clip.dtype != np.uint8:
-                raise ValueError(f'a clip is {clip.dtype} {clip.shape}, '
+            forms = ({(clip.dtype, clip.shape)} if isinstance(clip, np.ndarray)
+                     else {(frame.dtype, (len(clip), *frame.shape)) for frame in clip})
+            if forms != {(np.dtype(np.uint8), self.clip_shape)}:
+                found = ' and '.join(f'{kind} {shape}' for kind, shape in sorted(forms, key=str))
+                raise ValueError(f"a clip is {found or 'empty'}, "
                                  f'expected uint8 {self.clip_shape}')
         if keys is not None and [len(each) for each in keys] != [self.clip_shape[0]] * len(clips):
             raise ValueError(f'there are keys for {[len(each) for each in keys]} frames, expected '
