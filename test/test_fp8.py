@@ -95,7 +95,7 @@ def test_nothing_in_float8_is_the_network_in_bf16(halved):
 @torch.no_grad()
 @pytest.mark.parametrize('part', [QKV, MLP])
 def test_one_part_in_float8_is_off_by_what_four_bits_explain(halved, part):
-    encoder, made = halved
+    _, made = halved
     clips = pictures(SHAPE)
     made.chosen = frozenset()
     exact = made(clips)

@@ -49,8 +49,7 @@ log = logging.getLogger(__name__)
 
 PRECISIONS = {'fp32': torch.float32, 'fp16': torch.float16, 'bf16': torch.bfloat16,
               'fp8': torch.float8_e4m3fn}
-INT8 = ("precision 'int8' is not offered: on the CPU it gains too little for its error "
-        '(docs/performance.md), and on GPUs there is fp8')
+INT8 = "precision 'int8' is not offered, it gains too little for its error (docs/performance.md)"
 WANTED = re.compile(r'auto|cpu|mps|cuda(:\d+)?')
 FULL, HALF, BRAIN, EIGHT = PRECISIONS.values()
 
@@ -179,10 +178,8 @@ def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 
         hint = '; AMD GPUs are called cuda, too' if wanted.startswith(ROCM) else ''
         raise DeviceError(f"device '{wanted}' is not one of auto, cpu, cuda, cuda:N, mps{hint}")
     if precision != 'auto' and precision not in PRECISIONS:
-        if precision == 'int8':
-            raise DeviceError(f'{INT8}; set `precision` to auto or one of '
-                              f'{", ".join(PRECISIONS)}')
-        raise DeviceError(f"precision '{precision}' is not one of auto, {', '.join(PRECISIONS)}")
+        text = INT8 if precision == 'int8' else f"precision '{precision}' is unknown"
+        raise DeviceError(f'{text}; set `precision` to one of auto, {", ".join(PRECISIONS)}')
     problems = {name: problem for name, device in present.items()
                 if (problem := _problem(device, need_bytes))}
     usable = {name: device for name, device in present.items() if name not in problems}
@@ -216,8 +213,9 @@ def _problem(device: Device, need_bytes: int) -> str:
 def _resolve(wanted: str, usable: Present, problems: Mapping[str, str]) -> tuple[str, str]:
     """The device to use, and what is wrong with the one that was wanted."""
     if wanted == 'auto':
-        name = next((n for n in sorted(usable, key=_number) if n.startswith('cuda')),
-                    'mps' if 'mps' in usable else CPU)
+        gpus = (name for name in usable if name.startswith('cuda'))
+        name = min(gpus, key=lambda one: int(one.partition(':')[2] or 0),
+                   default='mps' if 'mps' in usable else CPU)
         lost = [f'{other} cannot be used: {problem}' for other, problem in problems.items()]
         return name, '; '.join(lost) if name == CPU else ''
     name = 'cuda:0' if wanted == 'cuda' else wanted
@@ -227,10 +225,6 @@ def _resolve(wanted: str, usable: Present, problems: Mapping[str, str]) -> tuple
         return CPU, f"device '{wanted}' cannot be used: {problems[name]}"
     found = ', '.join(sorted((*usable, *problems)))
     return CPU, f"device '{wanted}' is not available here (found: {found})"
-
-
-def _number(name: str) -> int:
-    return int(name.partition(':')[2] or 0)
 
 
 def _pick_dtype(device: Device, precision: str, lenient: bool) -> tuple[torch.dtype, str]:

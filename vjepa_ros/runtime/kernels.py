@@ -122,7 +122,7 @@ def build(dim: int, head_dim: int, grid: tuple[int, int, int], dtype: torch.dtyp
     KernelsMissing
         When PyTorch offers no compiler, or it fails.
     """
-    compile_kernel = _compiler()
+    compile_kernel = compiler()
     if dtype not in HALF:
         raise KernelsMissing(f'they are for half precision, not for {dtype}')
     if dim % 64 or head_dim % 8:
@@ -155,7 +155,8 @@ def _norm_threads(dim: int) -> int:
     return min(NORM_THREADS, -(-dim // 128) * 32)
 
 
-def _compiler() -> Callable[..., Any]:
+def compiler() -> Callable[..., Any]:
+    """What PyTorch compiles kernels with; KernelsMissing where it does not."""
     found = getattr(torch.cuda, '_compile_kernel', None)
     if found is None:
         raise KernelsMissing(f'PyTorch {torch.__version__} does not compile kernels at run time; '
