@@ -37,6 +37,8 @@ class Fp8Forward:
 
     Attributes
     ----------
+    encoder : Fp8Encoder
+        What runs.
     note : str
         How much of the encoder is in float8.
     nbytes : int
@@ -45,16 +47,16 @@ class Fp8Forward:
     """
 
     def __init__(self, encoder: Fp8Encoder, normalise: Normalise, kind: str, note: str):
-        self._encoder = encoder
+        self.encoder = encoder
         self.normalise, self.kind, self.note = normalise, kind, note
         self.nbytes = encoder.nbytes
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        return self._encoder(pixels)
+        return self.encoder(pixels)
 
 
 def prepare8(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
-             clip_shape: tuple[int, ...]) -> Fp8Forward:
+             clip_shape: tuple[int, ...], keep: bool = False) -> Fp8Forward:
     """The forward pass in fp8.
 
     Kernels of this package serve when they compute what PyTorch does, and PyTorch's own
@@ -65,6 +67,8 @@ def prepare8(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
     ----------
     encoder, choice, normalise, clip_shape
         As for `vjepa_ros.runtime.forward.prepare`, with the branches in bfloat16.
+    keep : bool
+        Also keep the matrices in float8 that were not chosen.
 
     Raises
     ------
@@ -99,7 +103,8 @@ def prepare8(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
     if not chosen:
         raise SessionError("precision 'fp8' is of no use for these weights: no matrix can be in "
                            f'float8 without an error of the features that is too large; {REMEDY}')
-    made.settle()
+    if not keep:
+        made.settle()
     note = _note(made, error)
     log.info('fp8 on %s: %s', device, note)
     return Fp8Forward(made, normalise, kind, note)
