@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from vjepa_ros.model.checkpoint import WeightsError, load_encoder
+from vjepa_ros.model.checkpoint import WeightsError, bundled_file, load_encoder
 from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice, DeviceError, device_name
 from vjepa_ros.runtime.errors import SessionError
 from vjepa_ros.runtime.forward import Normalise, PlainForward, on_device
@@ -83,7 +83,8 @@ def study(model: Model, device: torch.device, runs: int, invented: bool = False
                          'encode_ms': _median_ms(made, clips[:1], runs),
                          'part': sum(made.parts[p] for p in some) / sum(made.parts.values())})
     return {'model': model.name, 'device': device_name(device), 'execution': ready.kind,
-            'note': ready.note, 'weights': 'of the self-test' if invented else 'as loaded',
+            'note': ready.note, 'weights': 'of the self-test' if invented else
+            'of the package' if bundled_file(model.size, model.version) else 'random',
             'rows': rows}
 
 
