@@ -23,7 +23,7 @@ from vjepa_ros.runtime.depths import check_wanted, deep_features
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.errors import SessionError
 from vjepa_ros.runtime.flight import Landed, Pending
-from vjepa_ros.runtime.forward import FUSED, PLAIN, Normalise, prepare
+from vjepa_ros.runtime.forward import PLAIN, Normalise, prepare
 from vjepa_ros.runtime.graphs import MOST_GRAPHS
 from vjepa_ros.runtime.host import HostRunner
 from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
@@ -59,7 +59,8 @@ class EncoderSession:
     Raises
     ------
     SessionError
-        When the device has no room for the weights, or `compile` is 'on' and impossible.
+        When the device has no room for the weights, `compile` is 'on' and impossible, or fp8
+        does not run here.
 
     Attributes
     ----------
@@ -77,7 +78,7 @@ class EncoderSession:
         self.clip_shape = (num_frames, image_size, image_size, 3)
         self.timings: dict[str, float] = {}
         self._lock = threading.Lock()
-        encoder.set_branch_precision(choice.dtype)
+        encoder.set_branch_precision(choice.branches)
         try:
             self._encoder: Encoder | None = encoder.to(choice.device).eval()
             self._heads = None if heads is None else heads.to(choice.device).eval()
@@ -92,7 +93,7 @@ class EncoderSession:
         forward = prepare(self._encoder, choice, Normalise(choice.device), self.clip_shape,
                           fuse=compile != 'on')
         self._normalise = forward.normalise
-        self._kind = forward.kind
+        self._kind, self._note, self._own_bytes = forward.kind, forward.note, forward.nbytes
         read = None if heads is None else reading(self._heads, calibration)
         self._runner = (CudaRunner(forward, read, choice.device, self.clip_shape)
                         if choice.device.type == 'cuda'
@@ -106,15 +107,15 @@ class EncoderSession:
 
     @property
     def execution(self) -> str:
-        """How passes run: eager, graph, compiled, compiled graph, fused or fused graph."""
+        """How passes run: eager, compiled, fused or steps, and graph."""
         kind = self._kind if self._not_compiled else 'compiled'
         words = ([] if kind == PLAIN else [kind]) + (['graph'] if self._runner.captured else [])
         return ' '.join(words) or 'eager'
 
     @property
     def execution_reason(self) -> str:
-        """Why CUDA graphs or compiled kernels are not used although they might be; or ''."""
-        return '; '.join(filter(None, (self._runner.reason, self._not_compiled)))
+        """Why graphs or compiled kernels are not used, and how much is in float8; or ''."""
+        return '; '.join(filter(None, (self._runner.reason, self._not_compiled, self._note)))
 
     def warm(self, clips: int = 1) -> None:
         """Run passes of up to `clips` clips, so that none is slow later; check for finite values.
@@ -227,7 +228,7 @@ class EncoderSession:
         # No lock: diagnostics ask while an inference holds it.
         parts = [part for part in (self._encoder, self._heads) if part is not None]
         weights = sum(p.numel() * p.element_size() for part in parts for p in part.parameters())
-        return weights + self._runner.nbytes
+        return weights + self._runner.nbytes + (self._own_bytes if parts else 0)
 
     def close(self) -> None:
         """Wait for a running call, then give the memory back. May be called twice.
@@ -243,7 +244,7 @@ class EncoderSession:
 
     def _compile(self, wanted: str) -> str:
         """Compile the encoder, if so decided; '' or why not."""
-        choice = choose_compile(wanted, self.choice.device.type, self._kind == FUSED,
+        choice = choose_compile(wanted, self.choice.device.type, self._kind != PLAIN,
                                 Toolchain.here())
         grey = [np.full(self.clip_shape, 128, np.uint8)]
 
