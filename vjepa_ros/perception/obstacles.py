@@ -41,6 +41,7 @@ from vjepa_ros.perception.obstacles_geometry import Lens, Mount
 from vjepa_ros.perception.settings import Settings
 
 LEAST_CELLS = 4          # a region of fewer cells is taken for noise
+LEAST_ROWS = 2           # one row alone is the smeared horizon
 ROBOT_HALF_WIDTH = 0.3   # m, of the robot whose free way the heads were trained to tell
 
 
@@ -109,17 +110,19 @@ def find_obstacles(result: Result, size: tuple[int, int], lens: Lens, mount: Mou
     if learned is not None and learned.sees and learned.clearance.median <= how.max_range:
         way = learned.clearance.median
     moving = abs(speed) >= SLOWEST
-    standing = standing_cells(cells, mount, speed if moving else math.nan, how)
+    evidence, standing = standing_cells(cells, mount, speed, how)
     watched = cells.drop / cells.ahead >= horizon(mount, how)
     reach = np.full(columns, np.nan)
     sigma, region = np.full(columns, np.nan), np.full(columns, -1)
     slope = np.nan_to_num(np.where(watched[..., None], cells.edges, 0.0).sum(axis=0)
                           / np.maximum(1, watched.sum(axis=0))[:, None])
-    count, labels = cv2.connectedComponents(standing.astype(np.uint8), connectivity=8)
+    count, labels = cv2.connectedComponents(evidence.astype(np.uint8), connectivity=8)
     placed, lost = 0, False
     for label in range(1, count):
-        inside = labels == label
-        if inside.sum() < LEAST_CELLS:
+        whole = labels == label
+        inside = whole & standing
+        if (whole.sum() < LEAST_CELLS or whole.any(axis=1).sum() < LEAST_ROWS
+                or not inside.any()):
             continue
         unplaced = True
         for column in np.flatnonzero(inside.any(axis=0)):

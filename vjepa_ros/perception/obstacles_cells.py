@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+import cv2
 import numpy as np
 
 from vjepa_ros.perception.collision import course_weight
@@ -23,8 +24,11 @@ LEAST_GROUND = 8         # patches of the ground that its speed is told from
 NEAREST = 0.4            # part of the known ground, from the robot on, that is used
 MOST_SPREAD = 0.5        # of that speed among them, relative
 ON_COURSE = 0.5
+APPROACHING = 0.1        # 1/s
+ALIKE = (0.75, 1.33)     # looming of one surface among others
 FOOT = (0.7, 1.1)        # looming of a patch below relative to what it still belongs to
 SURE = 2.0               # standard errors by which a patch must stand above the ground
+BLUR = 1.0               # cells that the window of a cell reaches below its centre
 CORRELATED = 2.0         # neighbouring cells share pixels: their mean is worse than independent
 LEAST_PART = 0.05        # no distance is believed to better than this part
 LEAST_SIGMA = 0.01       # 1/s
@@ -111,10 +115,27 @@ def closing_speed(cells: Cells, mount: Mount, odometry: float,
     return float(speed), error, 'ground'
 
 
-def standing_cells(cells: Cells, mount: Mount, speed: float, how: ObstacleSettings) -> np.ndarray:
-    """Which cells show something that stands above the ground, (Hc, Wc) bool."""
+def standing_cells(cells: Cells, mount: Mount, speed: float,
+                   how: ObstacleSettings) -> tuple[np.ndarray, np.ndarray]:
+    """Which cells show something above the ground, and which of them in the way, (Hc, Wc) bool.
+
+    What is in the way is no higher than the band or the camera with its robot.
+
+    Parameters
+    ----------
+    cells, mount, how
+        As above.
+    speed
+        Of the camera along its axis [m/s]: the ground is told by it. While the camera rests, all
+        that comes nearer stands out; with NaN, only what is on course and what looms like it.
+    """
     if math.isnan(speed):
-        return cells.known & (cells.course >= ON_COURSE) & (cells.rate > 2 * cells.sigma)
+        found = _like_seeds(cells, cells.known & (cells.course >= ON_COURSE)
+                            & (cells.rate > 2 * cells.sigma))
+        return found, found
+    if abs(speed) < SLOWEST:
+        found = cells.known & (cells.rate > np.maximum(2 * cells.sigma, APPROACHING))
+        return found, found
     rate = cells.rate * math.copysign(1.0, speed)
     sure = cells.known & (rate > 2 * cells.sigma)
     depth = abs(speed) / np.maximum(rate, 1e-3)
@@ -123,9 +144,23 @@ def standing_cells(cells: Cells, mount: Mount, speed: float, how: ObstacleSettin
                              cells.ahead * how.pitch_error)
     top = max(how.max_height, mount.height + 0.1)
     near = depth * cells.ahead <= 1.2 * how.max_range
-    above = (height - SURE * error > how.min_height) & (height < top)
-    course = (cells.course >= ON_COURSE) & (height + 2 * error > how.min_height)
-    return sure & near & (above | course)
+    # A cell is measured in a window that reaches into its neighbours, also into nearer ground;
+    # one with little texture, as at the horizon, in a wider window.
+    reach = depth * cells.ahead * cells.pitch
+    above = height - BLUR * reach - SURE * error > how.min_height
+    course = (cells.course >= ON_COURSE) & (height - 2 * BLUR * reach > how.min_height)
+    found = sure & near & (above | course)
+    return found, found & (height < top)
+
+
+def _like_seeds(cells: Cells, seeds: np.ndarray) -> np.ndarray:
+    """Cells connected with seeds that loom about as much."""
+    if not seeds.any():
+        return seeds
+    like = cells.rate / float(np.median(cells.rate[seeds]))
+    count, labels = cv2.connectedComponents(
+        (seeds | (cells.known & (like > ALIKE[0]) & (like < ALIKE[1]))).astype(np.uint8))
+    return np.isin(labels, np.unique(labels[seeds])) if count > 1 else seeds
 
 
 def _foot(cells: Cells, rows: np.ndarray, column: int) -> int:

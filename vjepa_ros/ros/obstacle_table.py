@@ -20,8 +20,9 @@ OBSTACLE_ROWS: tuple[Param, ...] = (
     Param('obstacles.base_frame', str, '', 'Frame of the robot on the ground, such as base_link: '
           'asked of tf for the pose of cameras without NAME.mount.height, and the frame of '
           '~/NAME/scan; empty: tf is not used', CONFIGURE),
-    Param('obstacles.points_frame', str, 'camera', 'Frame of ~/NAME/obstacle_points: that of the '
-          'image, or obstacles.base_frame', CONFIGURE, choices=('camera', 'base')),
+    Param('obstacles.points_frame', str, 'auto', 'Frame of ~/NAME/obstacle_points: camera: that '
+          'of the image; base: obstacles.base_frame; auto: base where that is named', CONFIGURE,
+          choices=('auto', 'camera', 'base')),
     Param('obstacles.scan', bool, False, 'Publish ~/NAME/scan, too; needs obstacles.base_frame',
           CONFIGURE),
     Param('obstacles.odometry', str, '', 'Topic of nav_msgs/Odometry with the speed of the robot; '
@@ -74,6 +75,16 @@ class ObstacleConfig:
     odometry: str
     odometry_timeout: float
     mounts: Mapping[str, Mount | None]
+
+    @property
+    def in_base(self) -> bool:
+        """Whether points are published in the base frame.
+
+        New versions of Nav2 compare the height band with z as it was published, older ones with
+        z in their base frame (`pointcloud.cpp`): only a cloud in the base frame suits both.
+        """
+        return self.points_frame == 'base' or (self.points_frame == 'auto'
+                                               and bool(self.base_frame))
 
 
 def mount_rows(camera: str) -> tuple[Param, ...]:
