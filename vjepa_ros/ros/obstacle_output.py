@@ -36,7 +36,8 @@ from vjepa_ros.ros.obstacle_table import ObstacleConfig
 POINT = np.dtype([('x', '<f4'), ('y', '<f4'), ('z', '<f4')])
 POINTS, SCAN, DETECTIONS = NAMES = ('obstacle_points', 'scan', 'detections')
 PATIENCE_S = 3.0         # from activation until what is missing is told
-REPEAT_S = 30.0          # between lines about results that are withheld
+LASTING = 4              # results withheld in a row, for one reason, until it is told
+REPEAT_S = 30.0          # until it is told again
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ class ObstacleOutput:
         self._active_since = math.nan
         self._told = ''
         self._withheld = ''
+        self._in_a_row = 0
+        self._said: dict[str, float] = {}     # when each reason was told last
         self.counts: Counter[str] = Counter()
         self._vision = vision_messages()
         self.apply(config, settings)
@@ -227,14 +230,16 @@ class ObstacleOutput:
                               config.settings)
 
     def _withhold(self, reason: str) -> None:
-        """Stay silent, and say why when the reason is a new one."""
+        """Stay silent, and say why when that lasts, but not again and again."""
         self.counts['withheld'] += 1
-        kind = reason[:24]               # the numbers in it change from result to result
-        if kind != self._withheld[:24]:
+        kind, now = reason[:24], time.monotonic()     # the numbers in it change all the time
+        self._in_a_row = self._in_a_row + 1 if kind == self._withheld[:24] else 1
+        self._withheld = reason
+        if self._in_a_row == LASTING and now - self._said.get(kind, -math.inf) > REPEAT_S:
+            self._said[kind] = now
             self._node.get_logger().warning(
                 f"camera '{self._camera.name}': obstacle_points are withheld, so that they become "
-                f'stale: {reason}', throttle_duration_sec=REPEAT_S)
-        self._withheld = reason
+                f'stale: {reason}')
 
     def report(self) -> Mapping[str, object]:
         """For diagnostics."""

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from vjepa_ros.perception.assessment import Result
-from vjepa_ros.perception.assessor import SETTLE_RESULTS
+from vjepa_ros.perception.assessor import SETTLE_RESULTS, Assessor
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.config import Wants
 from vjepa_ros.perception.obstacles import ROBOT_HALF_WIDTH, Obstacles, find_obstacles
@@ -30,13 +31,52 @@ FACTOR = 1.5          # between a distance and the truth that it still counts as
 
 
 @dataclass(frozen=True)
+class Way:
+    """One way to place obstacles.
+
+    Attributes
+    ----------
+    how
+        Settings.
+    method
+        Looming method: 'fused' or 'geometric'.
+    odometry
+        Factor on the true speed; NaN for no odometry.
+    tilt
+        By how much the pitch of the camera is taken too low [rad].
+    """
+
+    how: ObstacleSettings = ObstacleSettings()
+    method: str = 'fused'
+    odometry: float = 1.0
+    tilt: float = 0.0
+
+
+@dataclass
+class Tally:
+    """What one way gave on some clips: columns, free ways, and what was withheld."""
+
+    columns: list[tuple[float, ...]] = field(default_factory=list)
+    ways: list[tuple[float, float]] = field(default_factory=list)
+    withheld: Counter[str] = field(default_factory=Counter)
+    clips: int = 0
+
+    def add(self, other: Tally) -> None:
+        """Take in what the same way gave on other clips."""
+        self.columns += other.columns
+        self.ways += other.ways
+        self.withheld += other.withheld
+        self.clips += other.clips
+
+
+@dataclass(frozen=True)
 class Scene:
     """One clip with what the perception and the truth say of it.
 
     Attributes
     ----------
-    result
-        Of the perception, heads and geometry together.
+    results
+        Of the perception, by looming method.
     size, lens, mount
         Of its camera.
     speed
@@ -48,7 +88,7 @@ class Scene:
         (N,) whether that surface moves.
     """
 
-    result: Result
+    results: dict[str, Result]
     size: tuple[int, int]
     lens: Lens
     mount: Mount
@@ -66,13 +106,34 @@ def scenes_of(setup: Setup, seed: int, count: int, device: str) -> Iterator[Scen
     for index, (film, output) in enumerate(zip(rendered, encoded(rendered, setup), strict=True)):
         perception = Perception(setup.engine, film.track(setup.track), [CAMERA])
         sample = shown(film, perception.tracks[CAMERA])
-        for _ in range(SETTLE_RESULTS + 1):     # one moment, told often enough not to be the first
-            result = perception.result(CAMERA, sample, output, setup.settings,
-                                       Wants(features=False, image=False), math.nan, {})
-        yield _scene(clips, index, film, result)
+        results = {}
+        for method in setup.methods:
+            perception.tracks[CAMERA].assessor = Assessor()
+            for _ in range(SETTLE_RESULTS + 1):     # one moment, told so often that it is settled
+                results[method] = perception.result(
+                    CAMERA, sample, output, replace(setup.settings, looming_method=method),
+                    Wants(features=False, image=False), math.nan, {})
+        yield _scene(clips, index, film, results)
 
 
-def _scene(clips: WorldClips, index: int, film: Film, result: Result) -> Scene:
+def judged_part(setup: Setup, seed: int, count: int, device: str,
+                ways: Sequence[Way]) -> list[Tally]:
+    """What each way gives on the clips of one seed; a task of `Workers`."""
+    tallies = [Tally() for _ in ways]
+    for scene in scenes_of(setup, seed, count, device):
+        for way, tally in zip(ways, tallies, strict=True):
+            tally.clips += 1
+            found, rows = judged_columns(scene, setup, way)
+            if found.withheld:
+                tally.withheld[found.withheld[:40]] += 1
+            else:
+                tally.columns += rows
+                tally.ways.append((way_found(found), way_of(scene, way.how)))
+    return tallies
+
+
+def _scene(clips: WorldClips, index: int, film: Film,
+           results: dict[str, Result]) -> Scene:
     scenes, truth = clips.scenes, clips.truth
     turn = scenes.camera_rotation[index, -1].double().cpu().numpy()
     height = -float(scenes.camera_position[index, -1, 1])
@@ -87,21 +148,27 @@ def _scene(clips: WorldClips, index: int, film: Film, result: Result) -> Scene:
     body = (shape != GROUND) & (shape != SKY)
     points = to[body] * truth.depth[index].double().cpu().numpy()[body][:, None]
     sideways = np.cross((0, 0, 1), mount.heading)
-    return Scene(result, film.size, lens, mount,
+    return Scene(results, film.size, lens, mount,
                  float(scenes.camera_velocity[index].double().cpu().numpy() @ turn[2]),
                  points @ mount.heading, points @ sideways, points[:, 2] + height,
                  truth.moving[index].cpu().numpy()[body])
 
 
-def judged_columns(scene: Scene, setup: Setup, how: ObstacleSettings, speed: float
-                   ) -> tuple[Obstacles, list[tuple[float, ...]]]:
+def judged_columns(scene: Scene, setup: Setup,
+                   way: Way) -> tuple[Obstacles, list[tuple[float, ...]]]:
     """What is found, and for each column with an obstacle: distance, error, truth, moves.
 
     The truth is the nearest surface that the column shows between the lower limit of the band
     and the top of what counts as an obstacle; NaN when it shows none.
     """
-    found = find_obstacles(scene.result, scene.size, scene.lens, scene.mount, speed,
-                           setup.settings, how)
+    how, mount = way.how, scene.mount
+    if way.tilt:
+        c, s = math.cos(way.tilt), math.sin(way.tilt)
+        lower = np.array([[1, 0, 0], [0, c, s], [0, -s, c]])     # about the optical x axis
+        mount = Mount(mount.rotation @ lower, mount.position)
+    found = find_obstacles(scene.results[way.method], scene.size, scene.lens, mount,
+                           scene.speed * way.odometry,
+                           replace(setup.settings, looming_method=way.method), how)
     top = max(how.max_height, scene.mount.height + 0.1)
     tall = (scene.height > how.min_height) & (scene.height < top) & (scene.ahead > 0)
     slope = np.where(tall, scene.left / np.where(scene.ahead > 0, scene.ahead, 1.0), np.inf)
@@ -136,23 +203,9 @@ def way_found(found: Obstacles) -> float:
     return min(ways, default=math.inf)
 
 
-def figures(rows: Sequence[tuple[float, ...]], ways: Sequence[tuple[float, float]],
-            withheld: Mapping[str, int], clips: int, how: ObstacleSettings) -> dict[str, object]:
-    """Figures of one way to place obstacles.
-
-    Parameters
-    ----------
-    rows
-        Columns of `judged_columns` of the clips that were published.
-    ways
-        Found and true free way of those clips [m].
-    withheld
-        How many clips were withheld, by reason.
-    clips
-        All of them.
-    how
-        Settings.
-    """
+def figures(tally: Tally, how: ObstacleSettings) -> dict[str, object]:
+    """Figures of one way to place obstacles, with its settings."""
+    rows, ways, withheld, clips = tally.columns, tally.ways, tally.withheld, tally.clips
     table = np.array(rows, float).reshape(-1, 4)
     reach, sigma, true, moves = table.T
     there = np.isfinite(true)
