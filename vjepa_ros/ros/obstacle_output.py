@@ -130,9 +130,13 @@ class ObstacleOutput:
             self._told = missing
             config = self._live[0]
             asked = self._fixed or config.base_frame or config.odometry
-            say = self._node.get_logger().warning if asked else self._node.get_logger().info
-            say(f"camera '{self._camera.name}': no ~/{self._camera.name}/obstacle_points: "
-                f'{missing}')
+            text = (f"camera '{self._camera.name}': no ~/{self._camera.name}/obstacle_points: "
+                    f'{missing}')
+            # Two calls: rclpy refuses another severity from the same line.
+            if asked:
+                self._node.get_logger().warning(text)
+            else:
+                self._node.get_logger().info(text)
 
     def _missing(self) -> str:
         """Which geometry is missing and what to do, '' when there is all of it."""

@@ -46,7 +46,7 @@ class Way:
         By how much the pitch of the camera is taken too low [rad].
     """
 
-    how: ObstacleSettings = ObstacleSettings()
+    how: ObstacleSettings = field(default_factory=ObstacleSettings)
     method: str = 'fused'
     odometry: float = 1.0
     tilt: float = 0.0

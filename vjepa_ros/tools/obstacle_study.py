@@ -55,12 +55,13 @@ COLUMNS = {   # figure: head of the column
     'ways_found': 'blocked found', 'ways_blocked_falsely': 'free blocked'}
 LEGEND = (
     'error: median of the relative error of the distance of a column, of what stands still, '
-    'moves, is nearer than 2 m. bias: median of estimate over truth, minus one. points nearer: part of '
-    'the columns whose points, one standard error nearer, are nearer than the surface. nothing '
-    'there: part of the columns that show no surface in the band. blocked found: part of the '
-    'clips whose way (0.6 m wide) is blocked within 4 m in which it is found blocked within '
+    'moves, is nearer than 2 m. bias: median of estimate over truth, minus one. points nearer: '
+    'part of the columns whose points, one standard error nearer, are nearer than the surface. '
+    'nothing there: part of the columns that show no surface in the band. blocked found: part of '
+    'the clips whose way (0.6 m wide) is blocked within 4 m in which it is found blocked within '
     f'{FACTOR:g} times that distance. free blocked: part of the clips with a free way of more '
-    'than 7.5 m in which anything is put into it within 5 m. published: the others are withheld.')
+    'than 7.5 m in which anything is put into it within 5 m. published: the others are '
+    'withheld.')
 
 
 def study(args: argparse.Namespace, console: Console, command: str) -> dict[str, Any]:
