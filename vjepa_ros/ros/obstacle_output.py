@@ -35,7 +35,7 @@ from vjepa_ros.ros.obstacle_table import ObstacleConfig
 
 POINT = np.dtype([('x', '<f4'), ('y', '<f4'), ('z', '<f4')])
 POINTS, SCAN, DETECTIONS = NAMES = ('obstacle_points', 'scan', 'detections')
-PATIENCE_S = 3.0         # from activation until what is missing is told
+PATIENCE_S = 2.0         # from activation until what is missing is told
 LASTING = 4              # results withheld in a row, for one reason, until it is told
 REPEAT_S = 30.0          # until it is told again
 
