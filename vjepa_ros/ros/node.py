@@ -55,7 +55,6 @@ class VjepaNode(LifecycleNode):
         self.swapper: Swapper | None = None
         self.cameras: dict[str, CameraInput] = {}
         self.outputs: dict[str, Outputs] = {}
-        self.sources: Sources | None = None
         self.params = Parameters(self, self._on_changed, lambda: self.state == 'active')
         steady = rclpy.clock.Clock(clock_type=ClockType.STEADY_TIME)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
@@ -87,12 +86,12 @@ class VjepaNode(LifecycleNode):
         engine = Engine.load(config.engine)
         try:
             perception = Perception(engine, config.track, config.cameras)
-            self.sources = Sources.make(self, config.obstacles)
+            sources = Sources.make(self, config.obstacles)
             for name, transport in zip(config.cameras, config.transports, strict=True):
                 self.outputs[name] = Outputs(self, name)
                 self.cameras[name] = CameraInput(self, name, transport, self._notify)
                 self.outputs[name].obstacles = ObstacleOutput(
-                    self, self.cameras[name], config.obstacles, config.settings, self.sources)
+                    self, self.cameras[name], config.obstacles, config.settings, sources)
             self.worker = Worker(perception, config, self.cameras, self.outputs,
                                  lambda: self.get_clock().now().nanoseconds, self.get_logger())
         except BaseException:
@@ -181,9 +180,7 @@ class VjepaNode(LifecycleNode):
             self.get_logger().warning('a model is still busy; it is released when it returns')
         for outputs in self.outputs.values():
             outputs.close()
-        if self.sources is not None:
-            self.sources.close()
-        self.worker = self.swapper = self.config = self.sources = None
+        self.worker = self.swapper = self.config = None
         self.cameras.clear()
         self.outputs.clear()
 

@@ -59,7 +59,9 @@ class Odometry:
 
     def close(self) -> None:
         """Unsubscribe."""
-        self._node.destroy_subscription(self._subscription)
+        if self._subscription is not None:
+            self._node.destroy_subscription(self._subscription)
+        self._subscription = None
 
     @property
     def came(self) -> bool:

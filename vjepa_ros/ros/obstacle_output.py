@@ -55,7 +55,7 @@ class Sources:
         return cls(odometry, Poses(node, config.base_frame) if asked else None)
 
     def close(self) -> None:
-        """Unsubscribe."""
+        """Unsubscribe; the first camera that is closed does it for all."""
         for source in (self.odometry, self.poses):
             if source is not None:
                 source.close()
@@ -103,7 +103,8 @@ class ObstacleOutput:
         self._live = config, settings
 
     def close(self) -> None:
-        """Destroy the publishers."""
+        """Destroy the publishers, and what feeds all cameras: they are closed together."""
+        self._sources.close()
         pubs, self._pubs = self._pubs, {}
         for pub in pubs.values():
             self._node.destroy_lifecycle_publisher(pub)
