@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psutil
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
@@ -39,6 +39,7 @@ class Situation:
     swap_error: str
     loading: str
     last_failure: str
+    obstacles: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
 def report(now: Situation) -> list[DiagnosticStatus]:
@@ -123,6 +124,7 @@ def _camera_status(now: Situation, camera: CameraInput, stats: CameraStats) -> D
         'dropped.inbox': camera.inbox.dropped, 'dropped.skipped': stats.skipped,
     }
     values |= stats.memory
+    values |= now.obstacles.get(camera.name, {})
     values |= {f'input.{k}': v for k, v in sorted(dict(camera.counts).items())}
     for stage, recent in sorted(stats.stages.items()):
         values[f'stage_ms.{stage}'] = _number(recent.summary()[0])

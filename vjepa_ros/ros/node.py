@@ -20,6 +20,7 @@ from vjepa_ros.ros.calibration import Calibration
 from vjepa_ros.ros.camera_input import CameraInput
 from vjepa_ros.ros.diagnostics import Situation, report
 from vjepa_ros.ros.logs import forward_logs, stop_forwarding
+from vjepa_ros.ros.obstacle_output import ObstacleOutput, Sources
 from vjepa_ros.ros.outputs import Outputs
 from vjepa_ros.ros.parameters import NodeConfig, Parameters
 from vjepa_ros.ros.swapper import Swapper
@@ -84,9 +85,12 @@ class VjepaNode(LifecycleNode):
         engine = Engine.load(config.engine)
         try:
             perception = Perception(engine, config.track, config.cameras)
+            sources = Sources.make(self, config.obstacles)
             for name, transport in zip(config.cameras, config.transports, strict=True):
                 self.outputs[name] = Outputs(self, name)
                 self.cameras[name] = CameraInput(self, name, transport, self._notify)
+                self.outputs[name].obstacles = ObstacleOutput(
+                    self, self.cameras[name], config.obstacles, config.settings, sources)
             self.worker = Worker(perception, config, self.cameras, self.outputs,
                                  lambda: self.get_clock().now().nanoseconds, self.get_logger())
         except BaseException:
@@ -216,6 +220,8 @@ class VjepaNode(LifecycleNode):
             self.get_logger().error(f'parameters not applied: {error}')
             return
         self.config = self.worker.config = config
+        for outputs in self.outputs.values():
+            outputs.obstacles.apply(config.obstacles, config.settings)
         self.swapper.request(config, retry=structural)
 
     def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
@@ -232,7 +238,9 @@ class VjepaNode(LifecycleNode):
             self.worker.request_reset('clock_jump')
 
     def _on_watch(self) -> None:
-        """Look for silent cameras."""
+        """Look for silent cameras, and for what obstacles in metres need."""
+        for outputs in self.outputs.values():
+            outputs.obstacles.watch(self.state == 'active')
         if self.state == 'active':
             for camera in self.cameras.values():
                 camera.watch(self.config.no_frame_timeout)
@@ -246,7 +254,8 @@ class VjepaNode(LifecycleNode):
         array = DiagnosticArray(status=report(Situation(
             self.get_fully_qualified_name().lstrip('/'), self.state, self.worker, self.config,
             self.cameras, self.swapper.error if self.swapper else '',
-            self.swapper.loading if self.swapper else '', self.last_failure)))
+            self.swapper.loading if self.swapper else '', self.last_failure,
+            {name: out.obstacles.report() for name, out in self.outputs.items()})))
         array.header.stamp = self.get_clock().now().to_msg()
         self._diagnostics.publish(array)
 

@@ -20,6 +20,7 @@ from rclpy.parameter import Parameter
 
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import TrackConfig
+from vjepa_ros.ros.obstacle_table import ObstacleConfig, make_obstacle_config
 from vjepa_ros.ros.table import (
     BACKGROUND,
     CONFIGURE,
@@ -50,6 +51,7 @@ class NodeConfig:
     overlay_width: int
     calibration_seconds: float
     calibration_sigma: float
+    obstacles: ObstacleConfig
 
 
 class Parameters:
@@ -126,7 +128,8 @@ class Parameters:
             engine, track, make_settings(value), cameras,
             tuple(value[f'{camera}.transport'] for camera in cameras),
             value['max_rate'], value['no_frame_timeout'], value['features.reduce'],
-            value['overlay.width'], value['calibration.seconds'], value['calibration.sigma'])
+            value['overlay.width'], value['calibration.seconds'], value['calibration.sigma'],
+            make_obstacle_config(value))
 
     def _declare(self, row: Param) -> None:
         descriptor = _descriptor(row)
