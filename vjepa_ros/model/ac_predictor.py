@@ -114,6 +114,13 @@ class ActionPredictor(nn.Module):
         """Make the tables for steps and patches, which torch.compile cannot trace."""
         self._tables(grid, 3 if extrinsics else 2, device)
 
+    def full_tables(self, grid: tuple[int, int, int], device: torch.device
+                    ) -> tuple[Tensor, Tensor]:
+        """Cosines and sines in float32 for the tokens of all steps, without extrinsics."""
+        tokens = _tokens(grid, 2).to(device)
+        cos, sin = self._positions.tables(grid, device, torch.float32)
+        return cos[tokens], sin[tokens]
+
     def _tables(self, grid: tuple[int, int, int], told: int, device: torch.device
                 ) -> tuple[Tensor, Tensor, Tensor]:
         """Cosines, sines, and who may look at whom, for the tokens of all steps."""
@@ -124,9 +131,7 @@ class ActionPredictor(nn.Module):
                 self._kept.pop(next(iter(self._kept)))
             steps, patches = grid[0], grid[1] * grid[2]
             with torch.inference_mode(False):
-                # What is told has a time and no place, like the first patch of its step.
-                inside = torch.cat((torch.zeros(told, dtype=torch.int64), torch.arange(patches)))
-                tokens = (inside + patches * torch.arange(steps)[:, None]).flatten().to(device)
+                tokens = _tokens(grid, told).to(device)
                 cos, sin = self._positions.tables(grid, device, dtype)
                 step = torch.arange(steps, device=device).repeat_interleave(told + patches)
                 self._kept[key] = (cos[tokens], sin[tokens], step[:, None] >= step)
@@ -142,6 +147,14 @@ class ActionPredictor(nn.Module):
     def init_random(self, seed: int) -> None:
         """Fill all parameters as `Encoder.init_random` does."""
         fill_random(self, self.predictor_blocks, torch.Generator().manual_seed(seed))
+
+
+def _tokens(grid: tuple[int, int, int], told: int) -> Tensor:
+    """Which patch of a clip each token of all steps stands at."""
+    steps, patches = grid[0], grid[1] * grid[2]
+    # What is told has a time and no place, like the first patch of its step.
+    inside = torch.cat((torch.zeros(told, dtype=torch.int64), torch.arange(patches)))
+    return (inside + patches * torch.arange(steps)[:, None]).flatten()
 
 
 class Rollout:
