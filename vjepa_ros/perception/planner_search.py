@@ -66,6 +66,9 @@ class SearchConfig:
         return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
+PUBLISHED_SEARCH = SearchConfig()
+
+
 @dataclass(frozen=True)
 class Found:
     """What a search has found.
