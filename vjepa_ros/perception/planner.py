@@ -153,6 +153,11 @@ class Planner:
         self._goal = None if rgb is None else self._view(rgb)
         self._goal_features = None
 
+    def encode_goal(self) -> None:
+        """Encode the goal now, so that the next plan need not."""
+        if self._goal is not None and self._goal_features is None:
+            (self._goal_features,) = self.world.encode([self._goal])
+
     def plan(self, rgb: np.ndarray, state: np.ndarray, *, budget_s: float = math.inf,
              cancel: threading.Event | None = None, seed: int = 0,
              noise: Tensor | None = None) -> Plan:
@@ -197,7 +202,7 @@ class Planner:
             (context,) = self.world.encode([picture])
             if self._goal_features is None:
                 watch.piece('encode')
-                (self._goal_features,) = self.world.encode([self._goal])
+                self.encode_goal()
             watch.end('encode')
         except PlanStopped as stop:
             return self._nothing(_incomplete(stop.reason), stop.reason)

@@ -9,6 +9,7 @@ of the goal. S plans, T steps, N patches, D width of the encoder.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -146,7 +147,9 @@ class WorldModel:
         found: list[Tensor] = []
         done = 0
         while done < len(told):
-            part = slice(done, min(done + self.batch, len(told)))
+            left = len(told) - done
+            passes = math.ceil(left / self.batch)  # of about the same size
+            part = slice(done, done + math.ceil(left / passes))
             problem = ''
             try:
                 found.append(self._pass(context, goal, told[part], states[part], begin))
