@@ -28,7 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 WEIGHTS = REPOSITORY / 'vjepa_ros' / 'weights'
 LARGEST_BYTES = 24_000_000   # of a file of the package: a clone and a wheel carry them all
 CONFIGS = sorted((REPOSITORY / 'config').glob('*.yaml'))
-COMMANDS = {'vjepa_node', 'camera_source', 'vjepa-ros'}
+COMMANDS = {'vjepa_node', 'camera_source', 'action_planner', 'vjepa-ros'}
 # Import name -> name in package.xml and on the package index, where they differ.
 ROS_PACKAGES = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
                 **{name: f'python3-{name}' for name in ('matplotlib', 'numpy', 'psutil', 'yaml')}}

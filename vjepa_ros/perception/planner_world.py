@@ -111,6 +111,7 @@ class WorldModel:
 
     def encode(self, pictures: Sequence[np.ndarray]) -> list[Tensor]:
         """Normalised features (Hp, Wp, D) float32 on the device of pictures (S, S, 3) uint8."""
+        self._here()
         found = []
         for picture in pictures:
             still = np.stack([picture] * TUBELET)  # a tubelet in which nothing moves
@@ -144,6 +145,7 @@ class WorldModel:
             When the model is closed, or there is no memory for a single plan.
 
         """
+        self._here()
         found: list[Tensor] = []
         done = 0
         while done < len(told):
@@ -175,6 +177,11 @@ class WorldModel:
             features = rollout.step(told[:, step], states[:, step])
         # One plan after the other in memory, not all at once: the difference is as large as they.
         return features.sub_(goal.flatten(0, 1)).abs_().mean(dim=(1, 2)).cpu()
+
+    def _here(self) -> None:
+        """Let this thread work with as many as were asked for: each keeps a number of its own."""
+        if self.config.cpu_threads and torch.get_num_threads() != self.config.cpu_threads:
+            torch.set_num_threads(self.config.cpu_threads)
 
     def _settle(self) -> None:
         """Wait until the device is idle, so that times are those of the work."""
