@@ -166,7 +166,8 @@ def test_the_documented_table_has_one_whole_line_per_parameter():
 
 
 def files_of_values() -> list[Path]:
-    return sorted((ROOT / 'config').glob('*.yaml'))
+    return sorted(path for path in (ROOT / 'config').glob('*.yaml')
+                  if path.name != 'action_planner.yaml')  # test_planner_table.py
 
 
 @pytest.mark.parametrize('path', files_of_values(), ids=lambda path: path.name)
