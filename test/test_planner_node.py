@@ -12,6 +12,7 @@ import pytest
 pytestmark = pytest.mark.ros
 pytest.importorskip('rclpy')
 
+from checkpoints import meta_ac  # noqa: E402
 from geometry_msgs.msg import PoseStamped, TwistStamped  # noqa: E402
 from node_fixtures import Node, now_ns, raw, stamped  # noqa: E402
 from ros_harness import ros_session  # noqa: E402
@@ -256,3 +257,25 @@ def test_without_trained_weights_configure_fails_with_the_reason():
         assert 'no trained weights' in planner.report('planner').message
         planner.set(allow_random_weights=True)
         planner.do('configure')
+
+
+def test_weights_of_a_file_also_publish_the_target_pose(tmp_path):
+    path = meta_ac(tmp_path / 'ac.pt')
+    with planner_running(weights=str(path), allow_random_weights=False,
+                         gap__least=0.0) as planner:
+        planner.do('configure', 'activate')
+        planner.ready()
+        answer = planner.plan()
+        assert answer.success, answer.message
+        assert answer.message.startswith('plan found')
+        (cloud,) = planner.some(planner.heard['best_action'])
+        (target,) = planner.some(planner.heard['target_pose'])
+        best = records(cloud)
+        assert best['trained'].all()
+        assert target.pose.position.x == pytest.approx(0.4 + best['dx'][0], abs=1e-6)
+        assert target.pose.position.z == pytest.approx(best['dz'][0], abs=1e-6)
+        assert target.header == cloud.header
+        values = planner.values('planner')
+        assert values['trained'] == 'True'
+        assert float(values['last_plan_total_s']) > 0
+        assert float(values['plan_tflop']) > 0
