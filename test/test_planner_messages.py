@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.ros
+pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 pytest.importorskip('rclpy')
 
 import torch  # noqa: E402

@@ -127,6 +127,7 @@ def test_a_plan_from_nothing_to_the_best_action(node):
     assert not node.heard['target_pose']
 
 
+@pytest.mark.any_distro
 def test_equal_inputs_give_equal_plans_and_another_seed_another(node):
     def best():
         del node.heard['best_action'][:]
@@ -142,6 +143,7 @@ def test_equal_inputs_give_equal_plans_and_another_seed_another(node):
     assert best() != first
 
 
+@pytest.mark.any_distro
 def test_a_gap_that_is_noise_is_refused_and_shows_no_action(node):
     node.begin_anew(gap__pixel_noise=90.0, gap__least=50.0)
     node.ready()
@@ -156,6 +158,7 @@ def test_a_gap_that_is_noise_is_refused_and_shows_no_action(node):
     assert 'do not tell plans apart' in node.report('planner').message
 
 
+@pytest.mark.any_distro
 def test_a_budget_that_is_too_short_is_refused_with_the_remedy(node):
     node.begin_anew(time_budget=0.01, samples=2000)
     node.ready()
@@ -164,6 +167,7 @@ def test_a_budget_that_is_too_short_is_refused_with_the_remedy(node):
     assert 'time budget' in answer.message
 
 
+@pytest.mark.any_distro
 def test_an_old_image_is_refused(node):
     node.begin_anew(max_age=5.0)
     node.send_goal()
@@ -205,6 +209,7 @@ def test_a_plan_under_way_can_be_cancelled_and_blocks_nothing(node):
     assert 'deactivated' in pending.result().message
 
 
+@pytest.mark.any_distro
 def test_twists_and_joints(node):
     node.begin_anew(action_space='twist', state_source='joints', steps=1,
                     state_joints=['x', 'y', '', '', '', 'yaw', ''])
@@ -259,6 +264,7 @@ def test_without_trained_weights_configure_fails_with_the_reason():
         planner.do('configure')
 
 
+@pytest.mark.any_distro
 def test_weights_of_a_file_also_publish_the_target_pose(tmp_path):
     path = meta_ac(tmp_path / 'ac.pt')
     with planner_running(weights=str(path), allow_random_weights=False,
@@ -279,3 +285,11 @@ def test_weights_of_a_file_also_publish_the_target_pose(tmp_path):
         assert values['trained'] == 'True'
         assert float(values['last_plan_total_s']) > 0
         assert float(values['plan_tflop']) > 0
+        # A signal ends the process also in the middle of a plan.
+        planner.set(samples=20000, iterations=1000)
+        planner.ready()
+        client = planner.ros.node.create_client(Trigger, f'{NAME}/plan')
+        assert planner.ros.spin_until(client.service_is_ready, 60.0)
+        client.call_async(Trigger.Request())
+        planner.wait_for('planner', lambda values: values['busy'] == 'True')
+        planner.process.terminate_and_check()

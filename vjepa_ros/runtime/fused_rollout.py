@@ -136,9 +136,13 @@ class FusedRollout:
 
     def step(self, actions: Tensor, states: Tensor) -> Tensor:
         """As `Rollout.step`: (B, 7) and (B, 7) float32 to (B, N, D) float32, normalised."""
-        model, b, n = self._model, len(actions), self._model.tokens
         if self._done >= self._steps:
             raise ValueError(f'this rollout was made for {self._steps} steps; make another one')
+        with torch.cuda.device(self._model.device):  # kernels go to the current one
+            return self._step(actions, states)
+
+    def _step(self, actions: Tensor, states: Tensor) -> Tensor:
+        model, b, n = self._model, len(actions), self._model.tokens
         x = torch.empty(b, n, model.width, device=model.device)
         for place, (encoder, given) in enumerate(zip(model.tell, (actions, states), strict=True)):
             x[:, place] = encoder(given)
