@@ -169,6 +169,24 @@ def test_more_steps_than_the_model_was_made_for_are_refused(world):
         Planner(world, ArmSpace(), SearchConfig(steps=3))
 
 
+def test_warming_runs_the_passes_of_a_plan_on_a_gpu_only(planner, monkeypatch):
+    sizes = []
+    real = WorldModel._pass
+    monkeypatch.setattr(WorldModel, '_pass', lambda self, context, goal, told, *more: (
+        sizes.append(len(told)), real(self, context, goal, told, *more))[1])
+    planner.warm()
+    assert sizes == []
+    gpu = DeviceChoice(torch.device('cuda:0'), torch.float32, 'test')
+    monkeypatch.setattr(planner.world, 'choice', gpu)
+    monkeypatch.setattr(planner_world.WorldModel, 'encode', lambda self, pictures: [
+        torch.zeros(2, 2, 48) for _ in pictures])
+    monkeypatch.setattr(WorldModel, '_pass', lambda self, context, goal, told, *more: (
+        sizes.append(len(told)), torch.full((len(told),), torch.inf))[1])
+    with pytest.raises(SessionError, match='not finite on cuda:0 in fp32'):
+        planner.warm()
+    assert sizes == [16]
+
+
 # -- time -----------------------------------------------------------------------------------------
 
 def test_work_that_would_not_end_in_time_does_not_begin():

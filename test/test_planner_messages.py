@@ -17,7 +17,7 @@ from geometry_msgs.msg import PoseStamped  # noqa: E402
 from sensor_msgs.msg import JointState  # noqa: E402
 from std_msgs.msg import Header  # noqa: E402
 
-from vjepa_ros.perception.planner import Plan  # noqa: E402
+from vjepa_ros.perception.plan import Plan  # noqa: E402
 from vjepa_ros.perception.planner_gap import Gap  # noqa: E402
 from vjepa_ros.perception.planner_space import to_matrix  # noqa: E402
 from vjepa_ros.ros.convert import cloud  # noqa: E402

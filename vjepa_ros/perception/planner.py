@@ -12,7 +12,6 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.clip.preprocess import View
+from vjepa_ros.perception.plan import Plan
 from vjepa_ros.perception.planner_gap import USUAL_GAP, Gap, GapConfig, gap_of, noisy
 from vjepa_ros.perception.planner_search import (
     PUBLISHED_SEARCH,
@@ -31,78 +31,9 @@ from vjepa_ros.perception.planner_search import (
 from vjepa_ros.perception.planner_space import ActionSpace
 from vjepa_ros.perception.planner_watch import BUDGET, CANCELLED, PlanStopped, Watch
 from vjepa_ros.perception.planner_world import WorldModel
+from vjepa_ros.runtime.errors import SessionError
 
 STATE = 7
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What planning has found, or why it found nothing to act on.
-
-    Attributes
-    ----------
-    refusal : str
-        Why `actions` should not be taken; '' when they may.
-    trained : bool
-        False when a network has random weights: nothing here means anything then.
-    names : tuple of str
-        Of the A numbers of an action.
-    actions : ndarray
-        (T, A) the best plan; the first row is to be taken now. None when there is none. It is
-        there also when the gap is noise, for those who want to look.
-    told : ndarray
-        (T, 7) the same as the model was told, and as a pose changes.
-    samples, energies : ndarray
-        (S, T, A) and (S,): the plans of the last iteration that came to its end.
-    history : ndarray
-        (iterations done, S) energies of all of them.
-    iterations, wanted : int
-        Iterations that came to their end, and that were asked for.
-    stopped : str
-        Why there are fewer: 'cancelled', 'budget' or ''.
-    gap : Gap, optional
-        How much better the plan is than random ones; None when it was not measured.
-    flops : int
-        Floating-point operations of what came to its end, see `planner_cost`.
-    seconds : dict of str to float
-        Time of encode, search, gap and total [s].
-
-    """
-
-    refusal: str
-    trained: bool
-    names: tuple[str, ...]
-    actions: np.ndarray | None
-    told: np.ndarray | None
-    samples: np.ndarray
-    energies: np.ndarray
-    history: np.ndarray
-    iterations: int
-    wanted: int
-    stopped: str
-    gap: Gap | None
-    flops: int
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def ranks(self) -> np.ndarray:
-        """(S,) int64: 0 for the sample of least energy."""
-        ranks = np.empty(len(self.energies), np.int64)
-        ranks[np.argsort(self.energies, kind='stable')] = np.arange(len(self.energies))
-        return ranks
-
-    def __str__(self) -> str:
-        text = '' if self.trained else 'UNTRAINED (random weights): '
-        text += f'refused: {self.refusal}' if self.refusal else 'plan found'
-        if self.actions is not None:
-            first = ', '.join(f'{name} {value:.4g}' for name, value in
-                              zip(self.names, self.actions[0], strict=True))
-            text += f'; first action {first}; least energy {self.energies.min():.5g}'
-        if self.gap is not None:
-            text += f'; {self.gap}'
-        stop = f' (stopped: {self.stopped})' if self.stopped else ''
-        return (f'{text}; {self.iterations} of {self.wanted} iterations{stop}, '
-                f'{self.flops / 1e12:.3g} TFLOP in {self.seconds.get("total", math.nan):.3g} s')
 
 
 class Planner:
@@ -142,6 +73,23 @@ class Planner:
         self._clock = clock
         self._goal: np.ndarray | None = None
         self._goal_features: Tensor | None = None
+
+    def warm(self) -> None:
+        """On CUDA run passes as large as those of a plan, so that the first one is not slow.
+
+        Libraries choose and build kernels for each shape there, and memory may turn out to be
+        too small for so many plans at once. Elsewhere there is nothing to gain.
+        """
+        if self.world.choice.device.type != 'cuda':
+            return
+        side = self.world.config.image_size
+        (grey,) = self.world.encode([np.full((side, side, 3), 128, np.uint8)])
+        for plans in (self.config.samples, 1 + self.gap.plans):
+            still = torch.zeros(plans, self.config.steps, STATE)
+            if not torch.isfinite(self.world.energies(grey, grey, still, still)).all():
+                raise SessionError(f'the world model gives values that are not finite on '
+                                   f'{self.world.choice.device} in '
+                                   f'{self.world.choice.precision}; set `precision: fp32`')
 
     @property
     def has_goal(self) -> bool:

@@ -83,6 +83,7 @@ class PlannerNode(LifecycleNode):
         world = WorldModel.load(config.world)
         try:
             planner = Planner(world, config.space, config.search, config.gap, config.resize_mode)
+            planner.warm()
             self.outputs = PlannerOutputs(self, config.action_space)
             self.inputs = PlannerInputs(self, config)
             self.worker = PlannerWorker(planner, self.get_logger())

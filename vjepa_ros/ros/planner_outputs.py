@@ -12,7 +12,7 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 
-from vjepa_ros.perception.planner import Plan
+from vjepa_ros.perception.plan import Plan
 from vjepa_ros.perception.planner_space import next_pose
 from vjepa_ros.ros.convert import cloud
 from vjepa_ros.ros.planner_state import pose_of

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from vjepa_ros.perception.planner import Plan, Planner
+from vjepa_ros.perception.plan import Plan
+from vjepa_ros.perception.planner import Planner
 from vjepa_ros.perception.planner_watch import CANCELLED
 from vjepa_ros.ros.convert import decode
 from vjepa_ros.ros.planner_table import PlannerConfig

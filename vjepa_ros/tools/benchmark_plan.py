@@ -25,7 +25,8 @@ import torch
 from torch.nn.attention import sdpa_kernel
 
 from vjepa_ros.model.variants import VARIANTS
-from vjepa_ros.perception.planner import Plan, Planner
+from vjepa_ros.perception.plan import Plan
+from vjepa_ros.perception.planner import Planner
 from vjepa_ros.perception.planner_gap import USUAL_GAP, GapConfig
 from vjepa_ros.perception.planner_search import SearchConfig
 from vjepa_ros.perception.planner_space import ArmSpace
