@@ -128,6 +128,11 @@ def test_picture_state_and_goal_matter(planner):
     assert not np.allclose(planner.plan(picture(), np.zeros(7)).energies, plan.energies)
 
 
+def test_the_energy_now_is_zero_at_the_goal(planner):
+    assert planner.plan(picture(1), np.zeros(7)).energy_now == pytest.approx(0.0, abs=1e-6)
+    assert planner.plan(picture(), np.zeros(7)).energy_now > 0.1
+
+
 def test_ranks_sort_the_energies(planner):
     plan = planner.plan(picture(), np.zeros(7))
     assert (np.diff(plan.energies[np.argsort(plan.ranks)]) >= 0).all()

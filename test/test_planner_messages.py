@@ -81,7 +81,7 @@ def plan(**more):
         'actions': rng.random((2, 3), np.float32), 'told': np.zeros((2, 7), np.float32),
         'samples': rng.random((5, 2, 3), np.float32), 'energies': rng.random(5, np.float32),
         'history': rng.random((1, 5), np.float32), 'iterations': 1, 'wanted': 1, 'stopped': '',
-        'gap': Gap(0.2, 0.01, 0.4, 3.0), 'flops': 7, **more})
+        'gap': Gap(0.2, 0.01, 0.4, 3.0), 'flops': 7, 'energy_now': 0.9, **more})
 
 
 def test_candidates_survive_their_cloud():
@@ -103,6 +103,7 @@ def test_the_best_action_says_gap_and_energy():
     rows = records(cloud(Header(), pack_best(plan())))
     assert np.array_equal(rows['omega'], plan().actions[:, 2])
     assert rows['step'].tolist() == [0, 1]
+    assert rows['energy_now'][1] == pytest.approx(0.9)
     assert rows['gap'][0] == pytest.approx(0.2)
     assert rows['energy'][0] == pytest.approx(0.4)
     without = records(cloud(Header(), pack_best(plan(gap=None))))

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the planner has found: the plan, and how sure and how dear it is."""
+"""What the planner has found: the plan, and how sure and how dear it is.
+
+T steps, S samples, A numbers of an action.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +43,9 @@ class Plan:
         How much better the plan is than random ones; None when it was not measured.
     flops : int
         Floating-point operations of what came to its end, see `planner_cost`.
+    energy_now : float
+        Energy of the newest picture itself, as it is now; NaN when it was not encoded. It falls
+        while the goal comes nearer.
     seconds : dict of str to float
         Time of encode, search, gap and total [s].
 
@@ -58,6 +64,7 @@ class Plan:
     stopped: str
     gap: Gap | None
     flops: int
+    energy_now: float = math.nan
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -73,7 +80,8 @@ class Plan:
         if self.actions is not None:
             first = ', '.join(f'{name} {value:.4g}' for name, value in
                               zip(self.names, self.actions[0], strict=True))
-            text += f'; first action {first}; least energy {self.energies.min():.5g}'
+            text += f'; first action {first}; least energy '
+            text += f'{self.energies.min():.5g}, now {self.energy_now:.5g}'
         if self.gap is not None:
             text += f'; {self.gap}'
         stop = f' (stopped: {self.stopped})' if self.stopped else ''

@@ -154,6 +154,7 @@ class Planner:
             watch.end('encode')
         except PlanStopped as stop:
             return self._nothing(_incomplete(stop.reason), stop.reason)
+        now = float((context - self._goal_features).abs().mean())
         seconds['encode'] = watch.spent_s
         if noise is None:
             noise = self.config.noise(len(self.space.names), seed)
@@ -181,7 +182,7 @@ class Planner:
         rollouts = found.iterations * self.config.samples + judged
         flops = (pictures * self.world.shapes.encode_flops()
                  + rollouts * self.world.shapes.rollout_flops(self.config.steps))
-        return self._result(refusal, found, given, gap, flops, seconds)
+        return self._result(refusal, found, given, gap, flops, now, seconds)
 
     def _next(self, watch: Watch) -> None:
         """Begin an iteration, if it and the measurement of the gap fit into the time."""
@@ -220,10 +221,10 @@ class Planner:
         empty = np.empty((0, self.config.steps, len(self.space.names)), np.float32)
         return Plan(refusal, self.world.trained, self.space.names, None, None, empty,
                     np.empty(0, np.float32), np.empty((0, self.config.samples), np.float32), 0,
-                    self.config.iterations, stopped, None, 0, {})
+                    self.config.iterations, stopped, None, 0)
 
     def _result(self, refusal: str, found: Found, state: Tensor, gap: Gap | None, flops: int,
-                seconds: dict[str, float]) -> Plan:
+                now: float, seconds: dict[str, float]) -> Plan:
         actions = told = None
         if found.actions is not None:
             actions = found.actions.numpy()
@@ -232,7 +233,7 @@ class Planner:
         last = history[-1] if len(history) else np.empty(0, np.float32)
         return Plan(refusal, self.world.trained, self.space.names, actions, told,
                     found.samples.numpy(), last, history, found.iterations,
-                    self.config.iterations, found.stopped, gap, flops, seconds)
+                    self.config.iterations, found.stopped, gap, flops, now, seconds)
 
 
 def _incomplete(reason: str) -> str:

@@ -91,14 +91,16 @@ def pack_candidates(plan: Plan) -> np.ndarray:
 
 
 def pack_best(plan: Plan) -> np.ndarray:
-    """One record for each step: NAME..., energy, gap, gap_sigma (of all), step, trained."""
+    """One record for each step: NAME..., and energies and gap, which are of the whole plan."""
     gap = plan.gap
     out = np.zeros(len(plan.actions), np.dtype([
-        *((name, '<f4') for name in plan.names), ('energy', '<f4'), ('gap', '<f4'),
-        ('gap_sigma', '<f4'), ('step', '<u2'), ('trained', 'u1'), ('reserved', 'u1')]))
+        *((name, '<f4') for name in plan.names), ('energy', '<f4'),
+        ('energy_now', '<f4'), ('gap', '<f4'), ('gap_sigma', '<f4'),
+        ('step', '<u2'), ('trained', 'u1'), ('reserved', 'u1')]))
     for name, column in zip(plan.names, plan.actions.T, strict=True):
         out[name] = column
     out['energy'] = plan.energies.min() if gap is None else gap.energy
+    out['energy_now'] = plan.energy_now
     out['gap'], out['gap_sigma'] = (np.nan, np.nan) if gap is None else (gap.mean, gap.sigma)
     out['step'], out['trained'] = np.arange(len(out)), plan.trained
     return out

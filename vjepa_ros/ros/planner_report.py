@@ -78,7 +78,8 @@ def _last(worker: PlannerWorker) -> dict[str, object]:
     values: dict[str, object] = {
         'last_plan_tflop': f'{plan.flops / 1e12:.4g}',
         'last_plan_iterations': f'{plan.iterations} of {plan.wanted}',
-        'last_plan_stopped': plan.stopped or 'no'}
+        'last_plan_stopped': plan.stopped or 'no',
+        'last_plan_energy_now': f'{plan.energy_now:.6g}'}
     values |= {f'last_plan_{part}_s': f'{took:.3f}' for part, took in plan.seconds.items()}
     if plan.gap is not None:
         values |= {'last_plan_energy': f'{plan.gap.energy:.6g}',
