@@ -178,6 +178,23 @@ def test_an_old_image_is_refused(node):
     assert 's old, and max_age is 5 s' in answer.message
 
 
+@pytest.mark.any_distro
+def test_a_picture_that_cannot_be_read_fails_one_plan_and_no_more(node):
+    node.begin_anew()
+    node.ready()
+    since = node.written
+    bad = stamped(raw(picture(3)), now_ns())
+    bad.encoding = 'smell8'
+    node.send(node.goal, bad)
+    node.wait_for_log('there is a new goal', since)
+    answer = node.plan()
+    assert not answer.success
+    assert 'smell8' in answer.message
+    assert 'smell8' in node.values('planner')['last_error']
+    node.send_goal()
+    assert node.plan().success
+
+
 def test_a_plan_under_way_can_be_cancelled_and_blocks_nothing(node):
     node.begin_anew(iterations=1000, samples=2000)
     node.ready()

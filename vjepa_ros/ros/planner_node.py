@@ -22,7 +22,6 @@ from vjepa_ros.ros.planner_inputs import PlannerInputs
 from vjepa_ros.ros.planner_outputs import PlannerOutputs
 from vjepa_ros.ros.planner_parameters import PlannerParameters
 from vjepa_ros.ros.planner_report import Situation, report
-from vjepa_ros.ros.planner_state import StateError
 from vjepa_ros.ros.planner_table import PlannerConfig
 from vjepa_ros.ros.planner_worker import Job, PlannerWorker
 from vjepa_ros.ros.transitions import survive_wrong_requests, transition
@@ -183,7 +182,7 @@ class PlannerNode(LifecycleNode):
         """Plan from the newest image; answers when the plan is there or refused."""
         try:
             job = self._job()
-        except (ValueError, StateError) as error:
+        except ValueError as error:
             self.last_refusal = str(error)
             self.get_logger().warning(f'plan refused: {error}')
             return _answer(response, False, f'refused: {error}')
