@@ -17,7 +17,7 @@ import numpy as np
 from vjepa_ros.perception.plan import Plan
 from vjepa_ros.perception.planner import Planner
 from vjepa_ros.perception.planner_watch import CANCELLED
-from vjepa_ros.ros.convert import decode
+from vjepa_ros.ros.convert import ImageError, decode
 from vjepa_ros.ros.planner_table import PlannerConfig
 
 
@@ -176,7 +176,9 @@ class PlannerWorker:
         except (RuntimeError, ValueError, MemoryError, FloatingPointError) as error:
             self.errors += 1
             self.last_error = f'{type(error).__name__}: {error}'
-            self._log.error(f'planning failed: {traceback.format_exc()}')
+            # A picture that cannot be read is no fault of the code.
+            told = error if isinstance(error, ImageError) else traceback.format_exc()
+            self._log.error(f'planning failed: {told}')
             return False, f'refused: planning failed: {self.last_error}'
         with self._gate:
             if self._active and not (job.cancel.is_set() or plan.stopped == CANCELLED):
