@@ -42,49 +42,18 @@ def contact_width(half_height: Tensor) -> Tensor:
     return 0.1 + 0.3 * (2 * half_height).clamp(max=1.0)
 
 
-class Shadow(NamedTuple):
-    """What the shadow of a body needs that is the same for all rays; fields as in `Body`.
+def cast(kind: int, b: Body, gx: Tensor, gz: Tensor, camera_y: Tensor,
+         towards: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Share (0..1) of sunlight and of sky light that a body takes from ground points.
 
-    On a GPU a reciprocal for each ray and shape takes longer than the rest of its shadow.
-
-    ``wx, wz, c, s`` as in `Body`; ``hx, hz`` half sizes of the ground darkened around it.
-    ``x, z`` the sun's direction in the body's axes: per size for ellipsoids and cards, as it is
-    for cylinders, its reciprocal for boxes. ``a, b`` by kind: of boxes and cylinders the
-    nearest and farthest distance at which a sun ray is between bottom and top, of the others
-    the vertical part of the ray's origin times its direction, and its square less one.
-    ``ix, iz`` reciprocal half sizes, of cylinders the square of the half width and the
-    reciprocal of ``flat``; ``flat`` squared length of the sun's direction in units of the body,
-    ``contact`` reciprocal squared width of the darkened ground, ``dark`` the most it takes from
-    the sky, ``alive`` 0 or 1.
-    """
-
-    wx: Tensor
-    wz: Tensor
-    c: Tensor
-    s: Tensor
-    hx: Tensor
-    hz: Tensor
-    x: Tensor
-    z: Tensor
-    a: Tensor
-    b: Tensor
-    ix: Tensor
-    iz: Tensor
-    flat: Tensor
-    inverse_flat: Tensor
-    contact: Tensor
-    dark: Tensor
-    alive: Tensor
-
-
-def shadow_of(kind: int, b: Body, camera_y: Tensor,
-              towards: tuple[Tensor, Tensor, Tensor]) -> Shadow:
-    """The part of `cast` that is the same for all ground points.
-
-    ``towards`` is the sun's direction in world axes.
+    ``gx, gz`` are the points relative to the camera [m], ``towards`` the sun's direction, both
+    in world axes.
     """
     sun_x, sun_y, sun_z = towards
+    # The ground point seen from the body's centre, in its own axes.
+    wx, wz = gx + b.wx, gz + b.wz
     wy = b.wy - camera_y
+    ox, oz = b.c * wx - b.s * wz, b.s * wx + b.c * wz
     lx = b.c * sun_x - b.s * sun_z
     lz = b.s * sun_x + b.c * sun_z
     hx, hz = b.hx, b.hz
@@ -92,62 +61,40 @@ def shadow_of(kind: int, b: Body, camera_y: Tensor,
         hz = hx
     if kind == CARD:
         hx, hz = 0.7 * hx, torch.full_like(hx, 0.12)
-    ix, iz = 1 / hx, 1 / hz
-    if kind in (BOX, CYLINDER):
-        first, second = slab(wy, 1 / (sun_y - 1e-6), b.hy)
-        flat = lx * lx + lz * lz + 1e-6
-        if kind == BOX:
-            lx, lz = 1 / (lx + 1e-6), 1 / (lz + 1e-6)
-        else:
-            ix = hx * hx
-    else:
-        iy = 1 / b.hy
-        lx, ly, lz = lx * ix, sun_y * iy, lz * iz
-        flat = lx * lx + ly * ly + lz * lz
-        up = wy * iy
-        first, second = up * ly, up * up - 1
-    width = contact_width(b.hy)
-    alive = b.alive.float()
-    bottom = -wy_bottom(b, camera_y)
-    lift = (1 - bottom.clamp(min=0) / CONTACT_REACH_M).clamp(min=0)
-    fields = (b.wx, b.wz, b.c, b.s, hx, hz, lx, lz, first, second, ix, iz, flat, 1 / flat,
-              1 / (width * width), alive * lift * _CONTACT, alive)
-    return Shadow(*torch.broadcast_tensors(*fields))
-
-
-def cast(kind: int, b: Shadow, gx: Tensor, gz: Tensor) -> tuple[Tensor, Tensor]:
-    """Share (0..1) of sunlight and of sky light that a body takes from ground points.
-
-    ``gx, gz`` are the points relative to the camera in world axes [m].
-    """
-    # The ground point seen from the body's centre, in its own axes.
-    wx, wz = gx + b.wx, gz + b.wz
-    ox, oz = b.c * wx - b.s * wz, b.s * wx + b.c * wz
     if kind == BOX:
-        x0, x1 = slab(ox, b.x, b.hx)
-        z0, z1 = slab(oz, b.z, b.hz)
-        near = torch.maximum(torch.maximum(x0, b.a), z0).clamp(min=0)
-        chord = torch.minimum(torch.minimum(x1, b.b), z1) - near
+        x0, x1 = slab(ox, 1 / (lx + 1e-6), hx)
+        z0, z1 = slab(oz, 1 / (lz + 1e-6), hz)
+        y0, y1 = slab(wy, 1 / (sun_y - 1e-6), b.hy)
+        near = torch.maximum(torch.maximum(x0, y0), z0).clamp(min=0)
+        chord = torch.minimum(torch.minimum(x1, y1), z1) - near
     elif kind == CYLINDER:
-        beside = ox * b.z - oz * b.x
-        room = b.flat * b.ix - beside * beside
-        reach = torch.sqrt(room.clamp(min=0)) * b.inverse_flat
-        middle = -(ox * b.x + oz * b.z) * b.inverse_flat
-        near = torch.maximum(middle - reach, b.a).clamp(min=0)
-        chord = torch.minimum(middle + reach, b.b) - near
+        flat = lx * lx + lz * lz + 1e-6
+        beside = ox * lz - oz * lx
+        room = flat * (hx * hx) - beside * beside
+        reach = torch.sqrt(room.clamp(min=0)) / flat
+        middle = -(ox * lx + oz * lz) / flat
+        y0, y1 = slab(wy, 1 / (sun_y - 1e-6), b.hy)
+        near = torch.maximum(middle - reach, y0).clamp(min=0)
+        chord = torch.minimum(middle + reach, y1) - near
         chord = torch.where(room > 0, chord, torch.zeros_like(chord))
     else:
-        qx, qz = ox * b.ix, oz * b.iz
-        along = qx * b.x + b.a + qz * b.z
-        room = along * along - b.flat * (qx * qx + b.b + qz * qz)
-        chord = torch.where(along < 0, 2 * torch.sqrt(room.clamp(min=0)) * b.inverse_flat,
+        ix, iy, iz = 1 / hx, 1 / b.hy, 1 / hz
+        ax, ay, az = lx * ix, sun_y * iy, lz * iz
+        qx, qy, qz = ox * ix, wy * iy, oz * iz
+        a = ax * ax + ay * ay + az * az
+        along = qx * ax + qy * ay + qz * az
+        room = along * along - a * (qx * qx + qy * qy + qz * qz - 1)
+        chord = torch.where(along < 0, 2 * torch.sqrt(room.clamp(min=0)) / a,
                             torch.zeros_like(room))
     soft = (chord * (1 / _PENUMBRA_M)).clamp(0, 1)
 
-    beside_x, beside_z = (ox.abs() - b.hx).clamp(min=0), (oz.abs() - b.hz).clamp(min=0)
-    near2 = (beside_x * beside_x + beside_z * beside_z) * b.contact
-    fall = 1 / (1 + 3 * near2)
-    return soft * b.alive, b.dark * (fall * fall)
+    beside_x, beside_z = (ox.abs() - hx).clamp(min=0), (oz.abs() - hz).clamp(min=0)
+    width = contact_width(b.hy)
+    near2 = (beside_x * beside_x + beside_z * beside_z) / (width * width)
+    bottom = -wy_bottom(b, camera_y)
+    lift = (1 - bottom.clamp(min=0) / CONTACT_REACH_M).clamp(min=0)
+    alive = b.alive.float()
+    return soft * alive, alive * lift * _CONTACT / (1 + 3 * near2) ** 2
 
 
 def wy_bottom(b: Body, camera_y: Tensor) -> Tensor:

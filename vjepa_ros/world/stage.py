@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vjepa_ros.world.atlas import Atlas
 from vjepa_ros.world.scene import BOX, CARD, CYLINDER, ELLIPSOID, Scenes
-from vjepa_ros.world.shade import Light, Shadow, shadow_of
+from vjepa_ros.world.shade import Light
 from vjepa_ros.world.shapes import Body
 from vjepa_ros.world.surface import Table
 
@@ -31,30 +31,27 @@ class Poses(NamedTuple):
 class Group(NamedTuple):
     """Shapes of one kind that are tried against a ray together.
 
-    ``numbers`` (G) of the shapes; fields of ``body`` and ``shadow`` and ``cell`` (texture's
-    column and row) (B, T, 1, 1, G).
+    ``numbers`` (G) of the shapes; ``body`` fields and ``cell`` (texture's column and row)
+    (B, T, 1, 1, G).
     """
 
     kind: int
     numbers: Tensor
     body: Body
     cell: tuple[Tensor, Tensor]
-    shadow: Shadow
 
 
 class Stage(NamedTuple):
     """All a frame is made of but its rays.
 
-    ``bodies`` fields (B, T, K); ``groups`` the same by kind, for shapes that are tried together;
-    ``shadows`` fields (B, T, 1, 1) by number, for shapes that are drawn one by one; only one of
-    these two is filled; ``table`` fields (B, T, K + 2); ``camera_y`` (B, T, 1, 1); ``focal``
-    (B, 1, 1, 1, 2); ``sky_cell`` (B, 1, 1, 1) twice.
+    ``bodies`` fields (B, T, K); ``groups`` the same by kind, empty where shapes are drawn one
+    by one; ``table`` fields (B, T, K + 2); ``camera_y`` (B, T, 1, 1); ``focal`` (B, 1, 1, 1, 2);
+    ``sky_cell`` (B, 1, 1, 1) twice.
     """
 
     poses: Poses
     bodies: Body
     groups: tuple[Group, ...]
-    shadows: tuple[Shadow, ...]
     table: Table
     light: Light
     camera_y: Tensor
@@ -182,9 +179,7 @@ def _numbers(kinds: tuple[int, ...], kind: int, device: torch.device) -> Tensor:
     return torch.tensor([n for n, k in enumerate(kinds) if k == kind], device=device)
 
 
-def groups_of(kinds: tuple[int, ...], b: Body, table: Table, camera_y: Tensor,
-              light: Light) -> tuple[Group, ...]:
-    towards = tuple(v[..., None] for v in light[:3])
+def groups_of(kinds: tuple[int, ...], b: Body, table: Table) -> tuple[Group, ...]:
     groups = []
     for kind in sorted(set(kinds)):
         numbers = _numbers(kinds, kind, b.hx.device)
@@ -192,19 +187,9 @@ def groups_of(kinds: tuple[int, ...], b: Body, table: Table, camera_y: Tensor,
         def chosen(field: Tensor, numbers: Tensor = numbers) -> Tensor:
             return field.index_select(2, numbers)[:, :, None, None]
 
-        body = Body(*(chosen(f) for f in b))
-        groups.append(Group(kind, numbers, body, (chosen(table.column), chosen(table.row)),
-                            shadow_of(kind, body, camera_y[..., None], towards)))
+        groups.append(Group(kind, numbers, Body(*(chosen(f) for f in b)),
+                            (chosen(table.column), chosen(table.row))))
     return tuple(groups)
-
-
-def shadows_of(groups: tuple[Group, ...]) -> tuple[Shadow, ...]:
-    """Shape by shape, in the order of their numbers."""
-    single = {}
-    for group in groups:
-        parts = zip(*(field.unbind(-1) for field in group.shadow), strict=True)
-        single.update(zip(group.numbers.tolist(), map(Shadow._make, parts), strict=True))
-    return tuple(single[number] for number in sorted(single))
 
 
 def stage(scenes: Scenes, atlas: Atlas, frames: slice, share: Tensor | None = None,
@@ -214,8 +199,6 @@ def stage(scenes: Scenes, atlas: Atlas, frames: slice, share: Tensor | None = No
     b = bodies_of(p, scenes.half, scenes.alive)
     table = table_of(scenes, p, b, atlas, frames)
     sky = [v.view(-1, 1, 1, 1) for v in atlas.origin(scenes.sky_texture.clamp(min=0))]
-    light, camera_y = light_of(scenes), p.camera[..., 1, None, None]
-    groups = groups_of(scenes.kinds, b, table, camera_y, light)
-    shadows = () if grouped else shadows_of(groups)
-    return Stage(p, b, groups if grouped else (), shadows, table, light, camera_y,
+    return Stage(p, b, groups_of(scenes.kinds, b, table) if grouped else (), table,
+                 light_of(scenes), p.camera[..., 1, None, None],
                  scenes.intrinsics[:, None, None, None, :2], (sky[0], sky[1]))

@@ -86,7 +86,7 @@ def nearest(stage: Stage, d: Directions, kinds: tuple[int, ...], atlas: Atlas,
     if windows is None:
         # A compiled reduction tries shape after shape without storing what each of them gives.
         wide = Directions(*(field[..., None] for field in d))
-        for kind, numbers, body, cell, _ in stage.groups:
+        for kind, numbers, body, cell in stage.groups:
             t, which = _depth(kind, body, cell, wide, focal[..., None], atlas).min(-1)
             index = torch.where(t < depth, numbers[which], index)
             depth = torch.minimum(t, depth)
@@ -106,16 +106,20 @@ def _shadows(stage: Stage, d: Directions, t: Tensor, is_ground: Tensor, kinds: t
     """Sunlight and sky light (0..1) that reach the ground; 1 on everything else."""
     sun, sky = torch.ones_like(t), torch.ones_like(t)
     gx, gz = t * d.dx, t * d.dz
+    towards = stage.light[:3]
     if windows is None:
-        for group in stage.groups:
-            dark, blocked = cast(group.kind, group.shadow, gx[..., None], gz[..., None])
+        wide = tuple(v[..., None] for v in towards)
+        for kind, _, body, _ in stage.groups:
+            dark, blocked = cast(kind, body, gx[..., None], gz[..., None],
+                                 stage.camera_y[..., None], wide)
             sun = torch.minimum(sun, 1 - dark.amax(-1))
             sky = sky * (1 - blocked).prod(-1)
     else:
         for number, (kind, window) in enumerate(zip(kinds, windows.shadows, strict=True)):
             if window is not None:
                 here = (Ellipsis, *window)
-                dark, blocked = cast(kind, stage.shadows[number], gx[here], gz[here])
+                dark, blocked = cast(kind, stage.one(number)[0], gx[here], gz[here],
+                                     stage.camera_y, towards)
                 torch.minimum(sun[here], 1 - dark, out=sun[here])
                 sky[here] *= 1 - blocked
     sun = 1 - stage.light.shadow * (1 - sun)
