@@ -298,7 +298,7 @@ def test_bench_measures_every_stage_and_tells_nothing_about_the_host(tmp_path, m
     assert result['command'] == 'vjepa-ros bench --runs 1'
     assert result['ratios']['farneback_over_looming'] > 0
     detector = result['stages'][-1]
-    assert result['detector_hz'] == pytest.approx(1e3 / detector['median_ms'], rel=0.01)
+    assert result['detector_hz'] == pytest.approx(1e3 / detector['median_ms'], abs=0.06)
     assert detector['what'].endswith((', tiny, fp32', ', tiny, bf16'))
     assert {'torch', 'opencv', 'numpy', 'python'} <= result['versions'].keys()
     assert os.uname().nodename not in text and str(tmp_path) not in text
