@@ -8,7 +8,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.ros
-pytest.importorskip('rclpy')
+rclpy = pytest.importorskip('rclpy')
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus  # noqa: E402
 from geometry_msgs.msg import Twist, TwistStamped  # noqa: E402
 from node_fixtures import Node, now_ns, values_of  # noqa: E402
 from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
+from rclpy.signals import SignalHandlerOptions  # noqa: E402
 from ros_harness import NodeProcess, Session, ros_session  # noqa: E402
 from sensor_msgs.msg import LaserScan, PointCloud2, Range  # noqa: E402
 from std_srvs.srv import SetBool  # noqa: E402
@@ -39,7 +40,7 @@ CLEAR = Assessment('camera', 0, 'optical', 0.0, 0.0, 0.0, math.inf, 0.0, math.na
 # Quick to release, so that tests need not wait.
 QUICK = {'release.hold': 0.1, 'release.acceleration': 50.0, 'release.speed': 2.0,
          'unseen_speed': 2.0, 'min_time_to_contact': 1.5, 'autostart': True}
-WORST_TICK_S = 0.05
+SLACK_S = 0.1            # a machine on which other tests run wakes processes late
 
 
 def cloud(seen: Assessment) -> PointCloud2:
@@ -78,7 +79,7 @@ class Rig:
         qos = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
         self.camera = node.create_publisher(PointCloud2, 'vjepa_node/camera/assessment', 10)
         self.controller = node.create_publisher(self.kind, 'cmd_vel_in', qos)
-        self.out: list[tuple[float, Any]] = []        # (steady time of receipt, Twist)
+        self.out: list[tuple[int, Any]] = []          # (when it was published [ns], Twist)
         self.states: list[DiagnosticArray] = []
         self.seen = CLEAR
         self.stamp: Callable[[], int] = now_ns
@@ -86,8 +87,15 @@ class Rig:
         node.create_subscription(self.kind, 'cmd_vel_out', self._on_out, 100)
         node.create_subscription(DiagnosticArray, f'{name}/state', self.states.append, 10)
 
-    def _on_out(self, msg: Any) -> None:
-        self.out.append((time.monotonic(), msg.twist if self.kind is TwistStamped else msg))
+    def _on_out(self, msg: Any, info: Mapping[str, int]) -> None:
+        twist = msg.twist if self.kind is TwistStamped else msg
+        self.out.append((info['source_timestamp'], twist))
+
+    def stop_s(self, since_ns: int) -> float:
+        """Time from a moment until the guard published a stop [s]."""
+        self.wait(lambda: any(when > since_ns and not twist.linear.x for when, twist in self.out))
+        return next(when - since_ns for when, twist in self.out
+                    if when > since_ns and not twist.linear.x) / NS
 
     def look(self) -> None:
         """Publish one assessment."""
@@ -207,12 +215,9 @@ def test_the_end_of_commands_is_one_zero(rig):
 def test_a_perception_that_falls_silent_stops_within_its_timeout(rig):
     with rig.driving():
         rig.wait_for_speed(1.0)
-        rig.looking = False
-        since = time.monotonic()
-        rig.wait(lambda: rig.speed == 0)
-    stopped = next(when for when, twist in rig.out if when > since and twist.linear.x == 0)
-    assert stopped - since < 0.5 + 0.05 + WORST_TICK_S    # the harness has its own delay
-    rig.wait_for_state('timeout')
+        since, rig.looking = now_ns(), False
+        assert rig.stop_s(since) < 0.5 + 0.05 + SLACK_S
+        rig.wait_for_state('timeout')
 
 
 @pytest.mark.parametrize(('change', 'text'), [
@@ -237,9 +242,8 @@ def test_a_stamp_from_the_future_stops(rig):
         rig.stamp = lambda: now_ns() + 3 * NS
         rig.wait_for_state('ahead of the clock')
         rig.wait_for_speed(0.0)
-    rig.stamp = now_ns
-    # Reports of the past are older than that one: the next test needs newer ones.
-    rig.ros.spin_for(3.2)
+        rig.stamp = now_ns
+        rig.wait_for_speed(1.0)
 
 
 @pytest.mark.parametrize('bad', [math.nan, math.inf, -math.inf])
@@ -315,11 +319,16 @@ def test_two_guards_on_one_topic_are_told(rig):
 
 
 def test_a_controller_of_another_type_is_told(rig):
-    wrong = rig.ros.node.create_publisher(TwistStamped, 'cmd_vel_in', 1)
+    context = rclpy.Context()    # in one process DDS allows one type to a topic
+    rclpy.init(context=context, domain_id=rig.ros.domain_id,
+               signal_handler_options=SignalHandlerOptions.NO)
+    other = rclpy.create_node('controller', context=context)
     try:
-        rig.wait_for_state('geometry_msgs/msg/TwistStamped')
+        other.create_publisher(TwistStamped, 'cmd_vel_in', 1)
+        rig.wait_for_state('/cmd_vel_in has an endpoint of type geometry_msgs/msg/TwistStamped')
     finally:
-        rig.ros.node.destroy_publisher(wrong)
+        other.destroy_node()
+        rclpy.shutdown(context=context)
 
 
 def test_stamped_commands_have_stamp_and_frame():
@@ -355,15 +364,15 @@ def test_a_range_sensor_stops_what_the_camera_does_not_see():
 def test_bad_parameters_fail_to_configure_and_good_ones_then_do():
     with ros_session() as ros, ros.spawn(GUARD, {'stop_time_to_contact': 5.0}) as process:
         node = Node(ros, process, '/collision_guard')
-        assert not node.request('configure')
+        assert not node.change('configure')
         process.wait_for_output('stop_time_to_contact is 5.0')
-        assert node.set(stop_time_to_contact=1.0).successful
+        assert node.try_set('stop_time_to_contact', 1.0).successful
         node.do('configure', 'activate')
-        refused = node.set(min_time_to_contact=0.5)
+        refused = node.try_set('min_time_to_contact', 0.5)
         assert not refused.successful
         assert 'min_time_to_contact 0.5' in refused.reason
-        assert node.set(min_time_to_contact=3.0).successful
-        assert not node.set(message='twist_stamped').successful
+        assert node.try_set('min_time_to_contact', 3.0).successful
+        assert not node.try_set('message', 'twist_stamped').successful
         node.do('deactivate', 'cleanup', 'configure', 'activate')
 
 
