@@ -78,12 +78,13 @@ def test_the_launch_file_of_the_node_offers_the_usual_arguments():
         'autostart': 'true', 'respawn': 'false', 'use_sim_time': 'false'}
 
 
-def test_the_demo_passes_on_only_what_the_node_launch_file_declares():
-    tree = ast.parse((LAUNCH / 'demo.launch.py').read_text())
+@pytest.mark.parametrize('name', ['demo', 'guarded'])
+def test_others_pass_on_only_what_the_node_launch_file_declares(name):
+    tree = ast.parse((LAUNCH / f'{name}.launch.py').read_text())
     forwarded = next(ast.literal_eval(node.value) for node in tree.body
                      if isinstance(node, ast.Assign) and node.targets[0].id == 'FORWARDED')
     assert set(forwarded) <= set(table_of(LAUNCH / 'vjepa.launch.py'))
-    assert set(forwarded) <= set(table_of(LAUNCH / 'demo.launch.py'))
+    assert set(forwarded) <= set(table_of(LAUNCH / f'{name}.launch.py'))
 
 
 # -- with launch ----------------------------------------------------------------------------------
