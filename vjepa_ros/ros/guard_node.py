@@ -18,7 +18,7 @@ from std_srvs.srv import SetBool
 
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.reports import STILL, Decision, Motion
-from vjepa_ros.ros.guard_inputs import GuardInputs, epoch_ns, overridable
+from vjepa_ros.ros.guard_inputs import GuardInputs, epoch_ns, odometry_message, overridable
 from vjepa_ros.ros.guard_parameters import GuardParameters
 from vjepa_ros.ros.guard_table import GuardConfig
 from vjepa_ros.ros.guard_teller import Teller
@@ -84,6 +84,8 @@ class CollisionGuard(LifecycleNode):
         config = self.params.read()
         if self.resolve_topic_name('cmd_vel_in') == self.resolve_topic_name('cmd_vel_out'):
             raise ValueError('cmd_vel_in and cmd_vel_out are the same topic; remap one of them')
+        if config.odometry:
+            odometry_message()                  # fails now, with the remedy, rather than later
         self.guard = VelocityGuard(config.settings, {s.name: s.yaw for s in config.sources},
                                    {r.name: r.yaw for r in config.ranges})
         self.config = config

@@ -40,10 +40,12 @@ SETTINGS: tuple[Param, ...] = (
     _setting('reaction', 'Time from a command until the robot follows it', 's'),
     _setting('caution_factor', 'Part of the commanded speed that is left at levels CAUTION and '
              'WARNING', high=1.0),
+    _setting('caution_probability', 'Collision probability below which CAUTION does not slow: '
+             'geometry or heads alone see what the other contradicts', high=1.0),
     Param('stop_level', str, 'danger', 'Level from which the robot stops', LIVE,
           choices=tuple(LEVELS)),
-    Param('believe_level', str, 'warning', 'Level from which the time to contact counts as told; '
-          'below it geometry and heads do not agree that contact comes', LIVE,
+    Param('believe_level', str, 'caution', 'Level from which the time to contact counts as told; '
+          'below, as at least 1.5 times min_time_to_contact', LIVE,
           choices=tuple(LEVELS)),
     _setting('hysteresis', 'A stop ends when the time to contact exceeds its threshold by this '
              'part', high=2.0),
@@ -65,8 +67,8 @@ SETTINGS: tuple[Param, ...] = (
              low=0.05, high=6.3),
     _setting('forget', 'Standing time after which a remembered obstacle is no longer believed; '
              '0: never', 's', high=3600.0),
-    Param('use_clearance', bool, DEFAULT.use_clearance, 'Whether the free way that the learned '
-          'heads see counts while the camera can not measure'),
+    Param('clearance_releases', bool, DEFAULT.clearance_releases, 'Whether learned heads that see '
+          'a longer free way make a remembered obstacle forgotten while the robot stands'),
     Param('range_releases', bool, DEFAULT.range_releases, 'Whether a range sensor that sees '
           'farther makes a remembered obstacle forgotten'),
     _setting('source_timeout', 'Age from which an assessment is too old', 's', low=0.05),
