@@ -20,12 +20,14 @@ from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
 from geometry_msgs.msg import TwistStamped  # noqa: E402
 from guard_rig import CLEAR, GUARD, NS, QUICK, SLACK_S, Every, Rig, guarding  # noqa: E402
 from node_fixtures import Node, now_ns  # noqa: E402
+from rclpy.lifecycle import TransitionCallbackReturn  # noqa: E402
 from rclpy.signals import SignalHandlerOptions  # noqa: E402
 from ros_harness import ros_session  # noqa: E402
 from sensor_msgs.msg import LaserScan, PointCloud2, Range  # noqa: E402
 
 from vjepa_ros.guard.reports import SourceReport  # noqa: E402
 from vjepa_ros.perception.assessment import Level, Quality  # noqa: E402
+from vjepa_ros.ros.guard_frames import axis_yaw  # noqa: E402
 from vjepa_ros.ros.guard_node import CollisionGuard  # noqa: E402
 from vjepa_ros.ros.guard_ranges import range_distance, scan_distance  # noqa: E402
 
@@ -335,6 +337,33 @@ def scan(values: dict[int, float], default: float = math.inf) -> LaserScan:
     ({0: 2.0}, math.pi, math.pi, 2.0), ({-180: 2.0}, math.pi, 0.0, 2.0)])
 def test_a_scan_counts_in_its_corridor(values, yaw, mounting, found):
     assert scan_distance(scan(values), yaw, mounting, 0.3) == pytest.approx(found, abs=1e-5)
+
+
+@pytest.mark.parametrize(('quaternion', 'yaw'), [
+    ((-0.5, 0.5, -0.5, 0.5), 0.0), ((0.5, 0.5, -0.5, -0.5), math.pi),
+    ((-0.7071068, 0.0, 0.0, 0.7071068), math.pi / 2), ((0.0, 0.7071068, -0.7071068, 0.0),
+                                                       -math.pi / 2)])
+def test_the_direction_of_an_optical_frame(quaternion, yaw):
+    found = axis_yaw(*quaternion)
+    assert math.cos(found - yaw) == pytest.approx(1.0)
+
+
+def test_a_camera_that_looks_down_has_no_direction():
+    with pytest.raises(ValueError, match='up or down'):
+        axis_yaw(1.0, 0.0, 0.0, 0.0)
+
+
+def test_direction_from_tf_without_tf_is_refused_with_the_remedy():
+    if importlib.util.find_spec('tf2_ros') is not None:
+        pytest.skip('tf2_ros is installed')
+    with ros_session() as ros:
+        node = CollisionGuard(context=ros.context, parameter_overrides=[
+            rclpy.parameter.Parameter('camera.direction', value='tf')])
+        try:
+            assert node.trigger_configure() == TransitionCallbackReturn.FAILURE
+            assert 'needs the package tf2_ros' in node.last_failure
+        finally:
+            node.destroy_node()
 
 
 def test_a_scan_that_does_not_look_there_says_nothing():

@@ -14,6 +14,7 @@ from vjepa_ros.ros.table import CONFIGURE, LIVE, NAME, STARTUP, Param
 
 DIRECTIONS = {'forward': 0.0, 'backward': math.pi, 'left': math.pi / 2, 'right': -math.pi / 2}
 DIRECTION_NAMES = (*DIRECTIONS, 'yaw')
+FROM_TF = 'tf'
 MESSAGES = ('twist', 'twist_stamped')
 SENSORS = ('range', 'scan')
 LEVELS = {level.name.lower(): level for level in (Level.CAUTION, Level.WARNING, Level.DANGER)}
@@ -100,6 +101,8 @@ GUARD_TABLE: tuple[Param, ...] = (
           choices=MESSAGES),
     Param('odometry', bool, False, 'Read the speed from odom (needs nav_msgs); without it the own '
           'commands count as the speed', CONFIGURE),
+    Param('base_frame', str, 'base_link', 'Frame of the robot, for sources with direction: tf',
+          CONFIGURE),
     Param('rate', float, 50.0, 'How often limits and timeouts are looked at without news',
           CONFIGURE, low=20.0, high=500.0, unit='Hz'),
     Param('autostart', bool, False, 'Configure and activate without a lifecycle manager', STARTUP),
@@ -113,7 +116,8 @@ def source_rows(name: str) -> tuple[Param, ...]:
         Param(f'{name}.topic', str, '', 'Topic of its assessments; empty: '
               'vjepa_node/NAME/assessment', CONFIGURE),
         Param(f'{name}.direction', str, 'forward', 'Where it looks; yaw: as the next parameter '
-              'says', CONFIGURE, choices=DIRECTION_NAMES),
+              'says; tf: as tf says of the frame of its images', CONFIGURE,
+              choices=(*DIRECTION_NAMES, FROM_TF)),
         Param(f'{name}.yaw', float, 0.0, 'Direction of its optical axis seen from above, left '
               'positive', CONFIGURE, low=-math.pi, high=math.pi, unit='rad'),
     )
@@ -141,11 +145,12 @@ ROWS = {row.name: row for row in GUARD_TABLE}
 
 @dataclass(frozen=True)
 class Source:
-    """A camera: name, topic and yaw [rad]."""
+    """A camera: name, topic, yaw [rad], and whether tf is to tell the yaw."""
 
     name: str
     topic: str
     yaw: float
+    from_tf: bool = False
 
 
 @dataclass(frozen=True)
@@ -170,6 +175,7 @@ class GuardConfig:
     stamped: bool
     odometry: bool
     rate: float
+    base_frame: str
 
 
 def check_guard(values: Mapping[str, Any]) -> str:
@@ -200,14 +206,19 @@ def make_settings(values: Mapping[str, Any]) -> GuardSettings:
 def make_config(values: Mapping[str, Any]) -> GuardConfig:
     """Everything in a set of parameter values."""
     sources = tuple(Source(name, values[f'{name}.topic'] or f'vjepa_node/{name}/assessment',
-                           _yaw(values, name)) for name in values['sources'])
+                           _yaw(values, name), values[f'{name}.direction'] == FROM_TF)
+                    for name in values['sources'])
     ranges = tuple(Ranger(name, values[f'{name}.topic'] or name, _yaw(values, name),
                           values[f'{name}.type'], values[f'{name}.mounting'],
                           values[f'{name}.half_width']) for name in values['ranges'])
     return GuardConfig(make_settings(values), sources, ranges,
-                       values['message'] == 'twist_stamped', values['odometry'], values['rate'])
+                       values['message'] == 'twist_stamped', values['odometry'], values['rate'],
+                       values['base_frame'])
 
 
 def _yaw(values: Mapping[str, Any], name: str) -> float:
-    return DIRECTIONS.get(values[f'{name}.direction'], values[f'{name}.yaw'])
+    direction = values[f'{name}.direction']
+    if direction == FROM_TF:
+        return 0.0                              # until tf tells
+    return DIRECTIONS.get(direction, values[f'{name}.yaw'])
 
