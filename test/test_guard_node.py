@@ -85,6 +85,9 @@ def test_the_end_of_commands_is_one_zero(rig):
         rig.ros.spin_for(0.4)
         assert len(rig.out) == before
         assert rig.message == 'idle: no command'
+        rig.looking = False                      # a fault is told also while nobody drives
+        rig.wait_for_state('idle: no command; camera: timeout')
+        assert rig.status.level == DiagnosticStatus.WARN
 
 
 # -- faults ---------------------------------------------------------------------------------------
