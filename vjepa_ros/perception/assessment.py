@@ -38,6 +38,7 @@ class Quality(IntFlag):
     DEVICE_FALLBACK = 256    # runs on another device than asked for
     DISAGREEMENT = 512       # geometry and learned heads contradict each other
     HEADS_OUT_OF_RANGE = 1024  # there are learned heads, but not for clips like this one
+    FROZEN = 2048            # the picture does not change by a single bit
 
     @property
     def names(self) -> tuple[str, ...]:
