@@ -69,7 +69,7 @@ class EpisodeConfig:
     fov: tuple[float, float] = (math.radians(60), math.radians(90))
     aspect: float = 4 / 3
     rate: float = 12.0
-    settle_s: float = 2.5
+    settle_s: float = 3.3
 
     def __post_init__(self) -> None:
         for name in ('speed', 'travel_s', 'camera_height', 'fov'):
