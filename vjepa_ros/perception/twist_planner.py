@@ -7,7 +7,8 @@ the measured looming field so become points around the robot; those of the groun
 the robot are left out. Points stay for some seconds and move with the robot's own motion, so that
 a robot that stands, or has turned away, still knows what it saw. Where the heads see that a
 surface moves by itself, its point goes on at the speed that its flow tells. What the heads say of
-the free way ahead is a barrier across it, which also a standing robot sees.
+the free way ahead is a barrier across it, while the robot drives: of a standing one they are less
+sure.
 
 Candidate twists around the commanded one are rolled forward as arcs (as in the dynamic window
 approach: Fox, Burgard, Thrun, "The dynamic window approach to collision avoidance", 1997), and
@@ -22,12 +23,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vjepa_ros.perception.assessment import Result
+from vjepa_ros.perception.assessment import Level, Result
 from vjepa_ros.perception.collision import Optics
 
-_HEAD_BARRIER = 0.5     # probability at which the free way of the heads is taken
-_STEP_S = 0.1           # of a rolled path
-_MOST_POINTS = 600      # kept, the newest
+_STEP_S = 0.2           # of a rolled path: less than the robot's length at 2 m/s
+_UNBELIEVED_S = 3.0     # least time to contact of what is not believed to be a danger
+_EXACT = 0.2            # relative error of a rate at which a point counts half
+_AGES_STANDING = 0.3    # how fast points grow old while the robot stands
+_MOST_POINTS = 350      # kept, the newest
 
 
 @dataclass(frozen=True)
@@ -78,9 +81,9 @@ class TwistConfig:
     reaction_s: float = 1.4
     accepted: float = 0.3
     memory_s: float = 3.0
-    least_speed: float = 0.2
+    least_speed: float = 0.3
     reach: float = 6.0
-    evidence: float = 2.0
+    evidence: float = 2.5
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -155,7 +158,7 @@ class TwistPlanner:
             if not len(points):
                 continue
             points[:, :2] += points[:, 2:4] * dt
-            points[:, 5] += dt
+            points[:, 5] += dt * (1.0 if abs(speed) > 0.05 else _AGES_STANDING)
             points[:, 1] -= speed * dt
             angle = turn * dt              # to the left: what is ahead goes to the right
             c, s = math.cos(angle), math.sin(angle)
@@ -180,7 +183,7 @@ class TwistPlanner:
         learned = result.learned
         self._hazard = 0.0 if learned is None else learned.hazard(self.config.reaction_s)
         self._barrier = np.empty((0, 6))
-        if learned is not None and learned.sees:
+        if learned is not None and learned.sees and speed >= self.config.least_speed:
             free = learned.clearance.median
             if math.isfinite(free) and free < self.config.reach:
                 across = np.linspace(-1, 1, 5) * self.config.half_width
@@ -203,15 +206,25 @@ class TwistPlanner:
         down = (field.centers[..., 1] * scale - optics.cy) / optics.fy
         rate = field.rate
         known = np.isfinite(rate) & (field.confidence >= 0.3)
-        near = known & (np.where(known, rate, 0.0) > np.maximum(
-            speed / can.reach, 2 * np.where(np.isfinite(field.sigma), field.sigma, 1e3)))
-        depth = speed / np.where(near, rate, 1.0)
+        near = known & np.isfinite(field.sigma) & (np.where(known, rate, 0.0) > np.maximum(
+            speed / can.reach, 2 * field.sigma))
+        time = 1 / np.where(near, rate, 1.0)
+        # What assessment and heads do not believe to be a contact is not near, see the levels.
+        course = getattr(field, 'course', None)
+        if result.assessment.level < Level.WARNING:
+            time = np.maximum(time, _UNBELIEVED_S)
+        depth = speed * time
         height = can.camera_height - depth * down
         # The ground is where its height says so, within what the rate is wrong by.
         doubt = 0.08 + 0.25 * np.abs(height - can.camera_height)
         solid = near & (height > can.clearance + doubt) & (height < max(
             can.height, can.camera_height + 0.1) + 0.05)
         x = depth * across
+        if course is not None:
+            # Which side of the robot's outline a point passes is known better than where it is.
+            passes = can.half_width + can.margin + 0.02
+            side = np.where(x < 0, -1.0, 1.0)
+            x = np.where(course < 0.25, side * np.maximum(np.abs(x), passes), x)
         own = np.zeros((*x.shape, 2))
         moving = self._moving(result, field)
         goes = solid & (moving > 0.6) & np.isfinite(field.flow).all(-1)
@@ -220,7 +233,8 @@ class TwistPlanner:
         slip = depth * (np.nan_to_num(field.flow[..., 0]) / focal - np.where(
             near, rate, 0.0) * across)
         own[..., 0] = np.where(goes, np.clip(slip, -2.5, 2.5), 0.0)
-        weight = field.confidence
+        weight = field.confidence / (1 + (field.sigma / (_EXACT * np.maximum(
+            np.where(near, rate, 1.0), 1e-3))) ** 2)
         rows = np.stack((x, depth + can.camera_ahead, own[..., 0], own[..., 1], weight,
                          np.zeros_like(x)), -1)
         return rows[solid].astype(float)
@@ -264,8 +278,9 @@ class TwistPlanner:
         # The head speaks of the motion as it is: of twists like that.
         alike = twists[:, 0] / speed * np.exp(-((twists[:, 1] - turn) / 0.4) ** 2)
         risk = 1 - (1 - risk) * (1 - self._hazard * alike)
-        away = ((1 - twists[:, 0] / speed) ** 2 + (0.8 * (twists[:, 1] - turn)) ** 2
-                + 0.1 * np.abs(twists[:, 1] - self._last_turn))
+        # To go round is nearer than to slow down, and the other side is farther than this one.
+        away = ((2 * (1 - twists[:, 0] / speed)) ** 2 + (0.8 * (twists[:, 1] - turn)) ** 2
+                + 0.05 * np.abs(twists[:, 1] - self._last_turn))
         fine = risk <= can.accepted
         best = int(np.argmin(np.where(fine, away, np.inf))) if fine.any() else int(
             np.argmin(risk + 1e-3 * away))
