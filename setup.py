@@ -73,6 +73,7 @@ setup(
         'console_scripts': [
             f'vjepa_node = {NAME}.ros.main:main',
             f'camera_source = {NAME}.ros.camera_source:main',
+            f'collision_guard = {NAME}.ros.guard_main:main',
             f'vjepa-ros = {NAME}.tools.cli:main',
         ],
     },

@@ -89,7 +89,7 @@ class SourceReport:
         stamp_s = seen.stamp_ns / NS if age_s is None else received_s - age_s
         return cls(source or seen.camera, stamp_s, received_s, seen.level, seen.time_to_contact,
                    seen.collision_probability, seen.flags, seen.bearing,
-                   getattr(seen, 'clearance', math.nan), seen.motion_score)
+                   seen.clearance, seen.motion_score)
 
     @property
     def side(self) -> str:

@@ -69,6 +69,8 @@ class Way:
     moving
         Whether what was seen came nearer than the way driven explains: it moves by itself, and
         its distance is underestimated (``speed * time`` leaves out its own speed).
+    known_by
+        Where that comes from: 'looming', 'clearance' or 'none'.
     known_s
         When it was last measured or seen [s]; NaN never.
     """
@@ -82,6 +84,7 @@ class Way:
         """Nothing is known about the way any more."""
         self.distance = self.known_s = math.nan
         self.threat = self.moving = False
+        self.known_by = 'none'
         self._farthest = math.nan    # of the estimates of this threat, carried on
         self._turned = 0.0
         self._still_s = 0.0
@@ -124,7 +127,7 @@ class Way:
         else:
             # Nothing within the horizon is a lower bound: more may be known already.
             self.distance = max(self.distance, found)
-        self.known_s = now_s
+        self.known_s, self.known_by = now_s, 'looming'
         self._turned = history.turned(stamp_s, now_s)
         self._still_s = 0.0
         self.clearance.clear()
@@ -139,7 +142,7 @@ class Way:
             return
         kept = least if math.isnan(self.distance) else min(max(self.distance, least), greatest)
         if kept != self.distance:
-            self.distance, self.threat = kept, kept < math.inf
+            self.distance, self.threat, self.known_by = kept, kept < math.inf, 'clearance'
         self.known_s = now_s
 
     def see_range(self, distance: float, now_s: float, settings: GuardSettings) -> None:

@@ -117,6 +117,9 @@ class Assessment:
         Time from first to last frame of the clip [s] and its effective rate [Hz].
     known_fraction
         Part of the region of interest whose looming is known, 0..1.
+    clearance
+        Way ahead that is free with a probability of 0.8, whether anything moves or not, as the
+        learned heads see it [m]; inf beyond 16 m, NaN without heads that hold.
     """
 
     camera: str
@@ -136,6 +139,7 @@ class Assessment:
     clip_span_s: float = float('nan')
     clip_rate_hz: float = float('nan')
     known_fraction: float = 0.0
+    clearance: float = float('nan')
 
     @property
     def untrained(self) -> bool:

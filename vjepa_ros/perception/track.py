@@ -18,6 +18,7 @@ from vjepa_ros.perception.assessment import Assessment, Quality, Result
 from vjepa_ros.perception.assessor import Assessor
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.config import TrackConfig, Wants
+from vjepa_ros.perception.frozen import FrozenWatch
 from vjepa_ros.perception.fusion import judge
 from vjepa_ros.perception.learned import LearnedField, evened, learned_field, range_problem
 from vjepa_ros.perception.looming import LoomingEstimator, LoomingField, LoomingSettings
@@ -52,6 +53,7 @@ class Track:
         self.config = config
         self.heads = heads
         self.assessor = Assessor()
+        self.frozen = FrozenWatch()
         self.ring = FrameRing(config.num_frames, config.clip_fps, config.max_frame_gap,
                               history=config.looming_history, name=name)
         self.view: View | None = None
@@ -82,6 +84,7 @@ class Track:
             self.assessor.reset()
         if push in (Push.ACCEPTED, Push.RESET):
             self.image = rgb
+            self.frozen.see(rgb, stamp_ns)
         return push
 
     def take_over(self, old: Track) -> None:
@@ -94,6 +97,7 @@ class Track:
         self.ring.reset(reason)
         self.image = None
         self.assessor.reset()
+        self.frozen.reset()
         self._last = None
 
     def sample(self) -> Sample | None:
@@ -230,7 +234,8 @@ class Track:
             bearing=scores.bearing, elevation=scores.elevation, level=scores.level,
             flags=scores.flags, regions=found.threat.regions, timings=timings,
             clip_span_s=sample.span_s, clip_rate_hz=sample.rate_hz,
-            known_fraction=found.threat.known_fraction)
+            known_fraction=found.threat.known_fraction,
+            clearance=math.nan if learned is None else learned.free_way)
         return Result(assessment, motion, grid, found.field, features, view,
                       self.image if wants.image else None, learned, found.method, problem)
 
@@ -267,6 +272,8 @@ class Track:
             flags |= Quality.SLOW_CAMERA
         if optics.assumed:
             flags |= Quality.ASSUMED_INTRINSICS
+        if self.frozen.frozen:
+            flags |= Quality.FROZEN
         return flags
 
     def _looming_map(self, field: LoomingField | None, settings: Settings) -> np.ndarray:
