@@ -10,6 +10,7 @@ been at its goal.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import shlex
 import time
@@ -33,6 +34,8 @@ from vjepa_ros.tools.drive_jobs import BATCH, Recipe, drive_all, usual_jobs
 from vjepa_ros.tools.drive_loop import MODES, LoopConfig, Outcome
 from vjepa_ros.tools.drive_plot import WORDS, draw
 from vjepa_ros.tools.machine import accelerator, hardware, versions
+from vjepa_ros.tools.processes import ProcessFailed
+from vjepa_ros.tools.trio import end_like_ctrl_c, ros_problem
 from vjepa_ros.world.episode import EpisodeConfig
 
 HELD_OUT_SEED = 7_000      # seeds from here on were not used to choose any setting
@@ -62,11 +65,15 @@ def guard_settings(words: Sequence[str]) -> GuardSettings:
     return replace(plain, **changes)
 
 
+def _progress(console: Console) -> Progress:
+    return Progress(TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(),
+                    TimeRemainingColumn(), console=console)
+
+
 def run(recipe: Recipe, numbers: Sequence[int], modes: Sequence[str], jobs: int, batch: int,
         console: Console) -> dict[str, list[Outcome]]:
     """Drive with a progress bar."""
-    with Progress(TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(),
-                  TimeRemainingColumn(), console=console) as progress:
+    with _progress(console) as progress:
         bar = progress.add_task('episodes', total=len(numbers) * len(modes))
         return drive_all(recipe, modes, numbers, jobs, batch,
                          lambda count: progress.advance(bar, count))
@@ -174,12 +181,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console()
     modes = [m for m in MODES if m in args.modes or m == MODES[0]]
     numbers = range(args.first, args.first + args.episodes)
-    if args.ros:
-        from vjepa_ros.tools.drive_ros import main_ros
-        return main_ros(args, recipe, numbers, modes, console)
     begun = time.monotonic()
     try:
         device = choose_device(args.device).device
+        if args.ros:
+            return _main_ros(args, argv, recipe, numbers, modes, console)
         on_gpu = device.type == 'cuda'
         batch = args.batch or min(BATCH['cuda' if on_gpu else 'cpu'], args.episodes)
         tasks = len(modes) * -(-args.episodes // batch)
@@ -189,17 +195,64 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.print(f'vjepa-ros drive: {error}', style='red', markup=False, highlight=False,
                       soft_wrap=True)
         return 1
+    _tell(args, argv, recipe, outcomes, {'processes': jobs, 'batch': batch}, device, begun,
+          console)
+    return 0
+
+
+def _main_ros(args: argparse.Namespace, argv: Sequence[str] | None, recipe: Recipe,
+              numbers: Sequence[int], modes: Sequence[str], console: Console) -> int:
+    """The same over DDS."""
+    from vjepa_ros.tools.drive_ros import ROS_MODES, RosRun
+    if ros_problem():
+        console.print(f'vjepa-ros drive: {ros_problem()}', style='red')
+        return 1
+    left_out = [m for m in modes if m not in ROS_MODES]
+    if left_out:
+        console.print(f'{", ".join(left_out)} is left out: the planner runs in one process only')
+    modes = [m for m in modes if m in ROS_MODES]
+    begun = time.monotonic()
+    guard = {_parameter(name): float(value) for name, _, value in (
+        word.partition('=') for word in args.guard)}
+    run = RosRun(recipe.seed, node={'device': args.device, 'weights': args.weights,
+                                    'model_size': args.model_size}, guard=guard)
+    end_like_ctrl_c()
+    try:
+        with _progress(console) as progress:
+            bar = progress.add_task('episodes over DDS', total=len(numbers) * len(modes))
+            outcomes = run.drive(numbers, modes, Path('drive_logs'),
+                                 lambda count: progress.advance(bar, count))
+    except (ProcessFailed, OSError) as error:
+        console.print(f'vjepa-ros drive: {error}', style='red', markup=False, highlight=False,
+                      soft_wrap=True)
+        return 1
+    _tell(args, argv, recipe, outcomes, {
+        'over_dds': True, 'rate_hz': run.rate,
+        'odometry_over_dds': importlib.util.find_spec('nav_msgs') is not None},
+        choose_device(args.device).device, begun, console)
+    return 0
+
+
+def _parameter(name: str) -> str:
+    """Name of the node's parameter for a setting of the guard."""
+    group = name.partition('_')[0]
+    return name.replace('_', '.', 1) if group in ('release', 'override') else name
+
+
+def _tell(args: argparse.Namespace, argv: Sequence[str] | None, recipe: Recipe,
+          outcomes: dict[str, list[Outcome]], about: dict[str, Any], device: object,
+          begun: float, console: Console) -> None:
     result = report(outcomes, recipe, {
         'date': date.today().isoformat(), 'command': shlex.join(
             ['vjepa-ros', 'drive', *(argv if argv is not None else [])]),
         'hardware': {**hardware(), **accelerator(torch.device(device))}, 'versions': versions(),
-        'episodes': args.episodes, 'first': args.first, 'processes': jobs, 'batch': batch,
+        'episodes': args.episodes, 'first': args.first, **about,
         'minutes': round((time.monotonic() - begun) / 60, 1)})
     for line in lines(result):
         console.print(line, highlight=False, soft_wrap=True)
+    numbers = [o.number for o in outcomes[MODES[0]]]
     example = next((n for n in sorted(recipe.follow) if n in numbers), None)
     _write(args, result, outcomes, example, console)
-    return 0
 
 
 def _write(args: argparse.Namespace, result: dict[str, Any],

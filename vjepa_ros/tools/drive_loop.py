@@ -221,10 +221,8 @@ class Loop:
         world, count = self.world, len(self.episodes)
         ends = np.array([e.run.duration for e in self.episodes])
         progress = np.zeros(count)
-        begun = round(self.episodes[0].times[0] * self.config.rate)
         while True:
-            frame = begun + world.frame
-            now = frame / self.config.rate
+            now = world.time_s
             active = (now < ends - 1e-6) & ~world.collided
             if not active.any():
                 break

@@ -64,7 +64,7 @@ class EpisodeWorld:
         self.collided, self.struck = np.zeros(count, bool), np.zeros(count, bool)
         self.touched = [''] * count
         self.frame = 0
-        self._begin = np.array([e.times[0] for e in self.episodes])
+        self.time_s = float(self.episodes[0].times[0])
         self._step = 1 / config.rate
         self._owner = self.episodes[0].owner
         self._kinds = self.episodes[0].shapes.kinds
@@ -94,11 +94,6 @@ class EpisodeWorld:
                        for name in self.episodes[0].fields}
 
     @property
-    def time_s(self) -> float:
-        """Time since the start of the drive [s]."""
-        return float(self._begin[0] + self.frame * self._step)
-
-    @property
     def intrinsics(self) -> np.ndarray:
         """(N, 4) fx, fy, cx, cy [px]."""
         return self._lens.numpy().astype(float)
@@ -108,7 +103,8 @@ class EpisodeWorld:
         focal = 0.5 * width / np.tan(0.5 * episode.fov)
         return (focal, focal, 0.5 * (width - 1), 0.5 * (height - 1))
 
-    def step(self, speed: np.ndarray, turn: np.ndarray, active: np.ndarray | None = None) -> None:
+    def step(self, speed: np.ndarray, turn: np.ndarray, active: np.ndarray | None = None,
+             length_s: float | None = None) -> None:
         """Go on to the next picture.
 
         Parameters
@@ -118,9 +114,12 @@ class EpisodeWorld:
         active
             (N,) bool, robots that still matter; the others stay where they are and nothing is
             tested for them.
+        length_s
+            Time until that picture [s]; None takes that of the configuration.
         """
-        count = max(1, round(self._step / SUBSTEP_S))
-        dt = self._step / count
+        length_s = self._step if length_s is None else length_s
+        count = max(1, round(length_s / SUBSTEP_S))
+        dt = length_s / count
         active = np.ones(len(self.collided), bool) if active is None else active
         for _ in range(count):
             goes = active & ~self.collided
@@ -135,6 +134,7 @@ class EpisodeWorld:
             self._clock[~self._moves] += dt / self._step
             self._test(goes)
         self.frame += 1
+        self.time_s += length_s
 
     def _test(self, goes: np.ndarray) -> None:
         which = np.flatnonzero(goes)
