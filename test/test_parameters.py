@@ -166,7 +166,8 @@ def test_the_documented_table_has_one_whole_line_per_parameter():
 
 
 def files_of_values() -> list[Path]:
-    return sorted((ROOT / 'config').glob('*.yaml'))
+    return sorted(file for file in (ROOT / 'config').glob('*.yaml')
+                  if file.stem != 'collision_guard')   # see test_guard_table.py
 
 
 @pytest.mark.parametrize('path', files_of_values(), ids=lambda path: path.name)

@@ -77,8 +77,10 @@ class SourceGuard:
 
     def observe(self, report: SourceReport, history: SpeedHistory,
                 settings: GuardSettings) -> bool:
-        """Take a report; False when it is older than the newest."""
-        if self.report is not None and report.stamp_s <= self.report.stamp_s:
+        """Take a report; False when it is older than the newest (unless that is of the future)."""
+        newest = self.report
+        if newest is not None and report.stamp_s <= newest.stamp_s <= (
+                report.received_s + settings.clock_tolerance):
             return False
         self._malformed = ''
         self._watch_frozen(report)

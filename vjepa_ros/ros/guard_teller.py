@@ -42,7 +42,10 @@ class Teller:
     def tell(self, now_s: float, label: str, decision: Decision, guard: VelocityGuard) -> None:
         """Publish the state when it is due, log it when it has changed."""
         first = decision.limits[0] if decision.limits else None
-        key = (decision.state, *((first.source, first.kind) if first else ('', '')))
+        key = (decision.state,)
+        if first is not None:
+            word = first.reason.partition(':')[0] if first.kind == 'fault' else ''
+            key += (first.source, first.kind, word)
         due = not 0 <= now_s - self._told_s < STATE_S
         if key == self._told and not due:
             return
