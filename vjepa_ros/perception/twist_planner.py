@@ -30,7 +30,7 @@ _STEP_S = 0.2           # of a rolled path: less than the robot's length at 2 m/
 _UNBELIEVED_S = 3.0     # least time to contact of what is not believed to be a danger
 _EXACT = 0.2            # relative error of a rate at which a point counts half
 _AGES_STANDING = 0.3    # how fast points grow old while the robot stands
-_MOST_POINTS = 350      # kept, the newest
+_KEEP_EVERY_S, _KEEP_POINTS = 0.25, 50   # of pictures whose points are kept: the nearest ones
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class TwistConfig:
     clearance: float = 0.05
     camera_height: float = 0.4
     camera_ahead: float = 0.3
-    margin: float = 0.1
+    margin: float = 0.15
     speeds: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25, 0.0)
     turns: tuple[float, ...] = (-1.0, -0.7, -0.45, -0.2, 0.0, 0.2, 0.45, 0.7, 1.0)
     max_turn: float = 1.2
@@ -138,7 +138,9 @@ class TwistPlanner:
     def reset(self) -> None:
         """Forget all points."""
         # x right, z ahead of the point it turns about; own speed of the point; weight; age.
-        self._points = np.empty((0, 6))
+        self._points = np.empty((0, 6))      # kept ones
+        self._now = np.empty((0, 6))         # those of the newest picture
+        self._since_s = math.inf             # since some were kept
         self._barrier = np.empty((0, 6))
         self._hazard = 0.0
         self._last_turn = 0.0
@@ -153,7 +155,8 @@ class TwistPlanner:
         dt
             For how long [s].
         """
-        for name in ('_points', '_barrier'):
+        self._since_s += dt
+        for name in ('_points', '_now', '_barrier'):
             points = getattr(self, name).copy()
             if not len(points):
                 continue
@@ -189,12 +192,16 @@ class TwistPlanner:
                 across = np.linspace(-1, 1, 5) * self.config.half_width
                 self._barrier = np.array([(x, free + self.config.camera_ahead, 0, 0,
                                            self.config.evidence / 2, 0) for x in across])
-        # Points of the way the robot now goes along: what moves is seen anew each time.
-        still = np.hypot(self._points[:, 2], self._points[:, 3]) == 0
-        self._points = self._points[still]
-        found = self._found(result, optics, speed)
-        if len(found):
-            self._points = np.concatenate((self._points, found))[-_MOST_POINTS:]
+        self._now = self._found(result, optics, speed)
+        # What moves is seen anew each time; of the rest some pictures are kept.
+        still = np.hypot(self._now[:, 2], self._now[:, 3]) == 0
+        if still.any() and self._since_s >= _KEEP_EVERY_S:
+            number = np.flatnonzero(still)
+            away = np.hypot(self._now[number, 0], self._now[number, 1])
+            kept = number[np.argsort(away)[:_KEEP_POINTS]]
+            self._points = np.concatenate((self._points, self._now[kept]))
+            self._now = np.delete(self._now, kept, 0)
+            self._since_s = 0.0
 
     def _found(self, result: Result, optics: Optics, speed: float) -> np.ndarray:
         """(P, 6) points of the newest field."""
@@ -212,7 +219,7 @@ class TwistPlanner:
         # What assessment and heads do not believe to be a contact is not near, see the levels.
         course = getattr(field, 'course', None)
         if result.assessment.level < Level.WARNING:
-            time = np.maximum(time, _UNBELIEVED_S)
+            time = np.maximum(time, np.minimum(_UNBELIEVED_S, 2 * time))
         depth = speed * time
         height = can.camera_height - depth * down
         # The ground is where its height says so, within what the rate is wrong by.
@@ -292,7 +299,7 @@ class TwistPlanner:
     def _contact(self, twists: np.ndarray) -> tuple[np.ndarray, int]:
         """Time until enough points are inside the outline, (C,), inf for never; points used."""
         can = self.config
-        points = np.concatenate((self._points, self._barrier))
+        points = np.concatenate((self._points, self._now, self._barrier))
         if not len(points):
             return np.full(len(twists), np.inf), 0
         times = np.arange(1, round(can.horizon_s / _STEP_S) + 1) * _STEP_S
