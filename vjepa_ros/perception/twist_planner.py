@@ -286,7 +286,7 @@ class TwistPlanner:
         alike = twists[:, 0] / speed * np.exp(-((twists[:, 1] - turn) / 0.4) ** 2)
         risk = 1 - (1 - risk) * (1 - self._hazard * alike)
         # To go round is nearer than to slow down, and the other side is farther than this one.
-        away = ((2 * (1 - twists[:, 0] / speed)) ** 2 + (0.8 * (twists[:, 1] - turn)) ** 2
+        away = ((2 * (1 - twists[:, 0] / speed)) ** 2 + (0.6 * (twists[:, 1] - turn)) ** 2
                 + 0.05 * np.abs(twists[:, 1] - self._last_turn))
         fine = risk <= can.accepted
         best = int(np.argmin(np.where(fine, away, np.inf))) if fine.any() else int(
