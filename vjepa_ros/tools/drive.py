@@ -33,6 +33,7 @@ from vjepa_ros.tools.drive_figures import figures
 from vjepa_ros.tools.drive_jobs import BATCH, Recipe, drive_all, usual_jobs
 from vjepa_ros.tools.drive_loop import MODES, LoopConfig, Outcome
 from vjepa_ros.tools.drive_plot import WORDS, draw
+from vjepa_ros.tools.drive_video import write as write_film
 from vjepa_ros.tools.machine import accelerator, hardware, versions
 from vjepa_ros.tools.processes import ProcessFailed
 from vjepa_ros.tools.trio import end_like_ctrl_c, ros_problem
@@ -134,6 +135,9 @@ def make_parser() -> argparse.ArgumentParser:
                         '(default: the first episode)')
     parser.add_argument('--film', type=Path, metavar='DIR',
                         help='folder for the pictures of the followed episodes')
+    parser.add_argument('--video', type=Path, metavar='FILE',
+                        help='video of the first followed episode in all modes, side by side; '
+                        'needs --film')
     parser.add_argument('--device', default='auto', help='auto, cpu, cuda, cuda:N or mps: where '
                         'the model runs and the world is drawn')
     parser.add_argument('--jobs', type=int, metavar='N',
@@ -161,6 +165,8 @@ def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Recip
         value = getattr(args, name)
         if value is not None and value < least:
             parser.error(f'argument --{name}: {value} is out of range: at least {least}')
+    if args.video and (args.ros or not args.film):
+        parser.error('argument --video: needs --film, and does not go with --ros')
     try:
         guard = guard_settings(args.guard)
     except ValueError as error:
@@ -265,6 +271,10 @@ def _write(args: argparse.Namespace, result: dict[str, Any],
         plot.parent.mkdir(parents=True, exist_ok=True)
         shown = {**result, 'details': result['configuration']['details']}
         draw(outcomes, shown, example).savefig(plot)
-    for path in (args.json, plot, args.film):
+    video = None
+    if args.video and example is not None:
+        rate = result['configuration']['episode']['rate']
+        video = write_film(args.video, args.film, list(outcomes), example, rate)
+    for path in (args.json, plot, args.film, video):
         if path:
             console.print(f'wrote {path}', highlight=False)

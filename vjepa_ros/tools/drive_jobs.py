@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -15,8 +16,9 @@ import cv2
 import numpy as np
 import torch
 
+from vjepa_ros.runtime.device import choose_device
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.tools.drive_loop import Loop, LoopConfig, Moment, Outcome
+from vjepa_ros.tools.drive_loop import MODES, Loop, LoopConfig, Moment, Outcome
 from vjepa_ros.world.bank import TextureBank
 from vjepa_ros.world.clips import BANK_SEED
 from vjepa_ros.world.episode import EpisodeConfig, draw
@@ -57,9 +59,14 @@ class _Maker:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        self.engine = Engine.load(recipe.engine)
-        self.bank = TextureBank.procedural(BANK_SEED).to(self.engine.choice.device)
+        device = choose_device(recipe.engine.device).device
+        self.bank = TextureBank.procedural(BANK_SEED).to(device)
         self.materials = Materials(self.bank.groups, self.bank.walks)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The model; who drives without guard needs none."""
+        return Engine.load(self.recipe.engine)
 
     def drive(self, mode: str, numbers: Sequence[int],
               tick: Callable[[], None] = lambda: None) -> list[Outcome]:
@@ -68,7 +75,8 @@ class _Maker:
         episodes = [draw(recipe.seed, number, self.materials, recipe.episode)
                     for number in numbers]
         film = None if recipe.film is None else _Film(recipe.film / mode)
-        loop = Loop(episodes, recipe.episode, self.bank, mode, self.engine, recipe.loop,
+        engine = None if mode == MODES[0] else self.engine
+        loop = Loop(episodes, recipe.episode, self.bank, mode, engine, recipe.loop,
                     recipe.follow, None if film is None else film.add)
         return loop.run(tick)
 
