@@ -103,7 +103,7 @@ def test_the_time_to_contact_stays_above_its_least_and_the_robot_stands_before_t
             shortest = min(shortest, w.gap / w.motion.vx)
     assert w.motion.vx == 0
     assert w.last.state == 'stopped'
-    assert shortest > 1.9
+    assert shortest > 1.5
     assert 0.3 < w.gap < 1.0
 
 
@@ -128,14 +128,15 @@ def test_what_comes_nearer_stops_the_robot_and_when_it_has_gone_the_robot_goes_o
     w = world(wall=9.0, wall_speed=speed)
     while w.gap > 1.5:
         w.run(0.1)
-    assert w.motion.vx < 0.3
+    assert w.motion.vx < 0.4
     w.wall = math.inf                         # it steps aside
     w.wall_speed = 0.0
     before = len(w.decisions)
     w.run(6.0)
     assert w.motion.vx == pytest.approx(1.0)
     speeds = [d.motion.vx for d in w.decisions[before:]]
-    assert max(b - a for a, b in pairwise(speeds)) <= 0.5 * STEP + 1e-9
+    rise = w.guard.settings.release_acceleration * STEP
+    assert max(b - a for a, b in pairwise(speeds)) <= rise + 1e-9
 
 
 def test_turning_and_driving_away_stay_free():
@@ -272,23 +273,20 @@ def test_the_same_picture_is_a_fault_only_when_the_robot_moved():
     assert w.position < 0.3
 
 
-def test_clearance_releases_a_robot_that_stands():
-    w = world(wall=2.0)
+def test_clearance_releases_a_robot_that_stands_and_holds_none():
+    w = world(wall=2.0, stop_distance=0.5)
     w.run(20.0)
+    assert w.last.limits[0].kind == 'blocked'
     w.wall = math.inf
-    w.change = {'clearance': 0.5}
+    w.change = {'clearance': 0.4}
     w.run(5.0)
-    assert w.motion.vx < 0.1
+    assert w.motion.vx == 0
     w.change = {'clearance': 5.0}
     w.run(6.0)
     assert w.motion.vx == pytest.approx(1.0)
-
-
-def test_clearance_keeps_a_standing_robot_from_a_wall_that_it_never_moved_to():
-    w = world(wall=0.5, change={'clearance': 0.3})
+    w = world(change={'clearance': 0.3})
     w.run(3.0, Motion())
-    w.run(3.0)
-    assert w.position == 0
+    assert w.run(6.0).motion.vx == pytest.approx(1.0)
 
 
 def test_a_range_sensor_limits_and_its_silence_is_a_fault():
@@ -305,7 +303,7 @@ def test_a_range_sensor_limits_and_its_silence_is_a_fault():
     for i in range(200):
         last = at(0.1 + i * 0.05, math.inf)
     assert last.motion.vx == 1.0
-    assert at(11.0, 1.35).motion.vx == pytest.approx(0.5)     # (1.35 - 0.35) m in 2 s
+    assert at(11.0, 1.1).motion.vx == pytest.approx(0.5)      # (1.1 - 0.3) m in 1.6 s
     assert at(11.1, 0.2).motion.vx == 0
     assert at(11.2, math.nan).motion.vx == 0
     assert 'timeout' in at(12.0, None).reason

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import array
+import importlib.util
 import math
 import signal
 import time
@@ -19,11 +20,15 @@ from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
 from geometry_msgs.msg import TwistStamped  # noqa: E402
 from guard_rig import CLEAR, GUARD, NS, QUICK, SLACK_S, Every, Rig, guarding  # noqa: E402
 from node_fixtures import Node, now_ns  # noqa: E402
+from rclpy.lifecycle import TransitionCallbackReturn  # noqa: E402
 from rclpy.signals import SignalHandlerOptions  # noqa: E402
 from ros_harness import ros_session  # noqa: E402
 from sensor_msgs.msg import LaserScan, PointCloud2, Range  # noqa: E402
 
+from vjepa_ros.guard.reports import SourceReport  # noqa: E402
 from vjepa_ros.perception.assessment import Level, Quality  # noqa: E402
+from vjepa_ros.ros.guard_frames import axis_yaw  # noqa: E402
+from vjepa_ros.ros.guard_node import CollisionGuard  # noqa: E402
 from vjepa_ros.ros.guard_ranges import range_distance, scan_distance  # noqa: E402
 
 
@@ -65,8 +70,9 @@ def test_danger_stops_forward_motion_and_leaves_turning(rig):
 def test_caution_slows(rig):
     with rig.driving():
         rig.wait_for_speed(1.0)
-        rig.seen = replace(CLEAR, level=Level.CAUTION, time_to_contact=3.5)
-        rig.wait_for_speed(0.6)
+        rig.seen = replace(CLEAR, level=Level.CAUTION, time_to_contact=3.5,
+                           collision_probability=0.8)
+        rig.wait_for_speed(0.7)
         rig.wait_for_state('slowed')
 
 
@@ -79,6 +85,9 @@ def test_the_end_of_commands_is_one_zero(rig):
         rig.ros.spin_for(0.4)
         assert len(rig.out) == before
         assert rig.message == 'idle: no command'
+        rig.looking = False                      # a fault is told also while nobody drives
+        rig.wait_for_state('idle: no command; camera: timeout')
+        assert rig.status.level == DiagnosticStatus.WARN
 
 
 # -- faults ---------------------------------------------------------------------------------------
@@ -167,6 +176,11 @@ def test_an_override_lets_all_pass_is_loud_and_expires(rig):
         rig.wait(lambda: 'OVERRIDE for' in rig.process.output)
         assert rig.override(False).success
         rig.wait_for_speed(0.0)
+    rig.seen = CLEAR
+    with rig.driving():
+        rig.wait_for_state('stopped: camera: something')
+    with rig.driving(0.0, 3.0):              # what was seen is remembered until the robot turns
+        rig.wait(lambda: rig.values(1)['free_way'] == 'unknown')
 
 
 def test_the_reaction_is_measured_and_published(rig):
@@ -232,6 +246,54 @@ def test_a_range_sensor_stops_what_the_camera_does_not_see():
                 rig.wait_for_state('range is 0.30 m')
 
 
+def test_with_odometry_the_measured_speed_counts():
+    messages = pytest.importorskip('nav_msgs.msg', reason='nav_msgs is not installed: make env')
+    with ros_session() as ros, guarding(ros, odometry=True, min_time_to_contact=2.0) as rig:
+        odom = ros.node.create_publisher(messages.Odometry, 'odom', 1)
+
+        def turn_wheels() -> None:
+            msg = messages.Odometry()
+            msg.header.stamp.sec, msg.header.stamp.nanosec = divmod(now_ns(), NS)
+            msg.twist.twist.linear.x = 0.5
+            odom.publish(msg)
+
+        with rig.driving(), Every(0.02, turn_wheels):
+            rig.wait_for_speed(1.0)
+            # 3 s at the measured 0.5 m/s are 1.5 m less 0.3 m: not those of the commanded 1 m/s
+            rig.seen = replace(CLEAR, level=Level.CAUTION, time_to_contact=3.0)
+            rig.wait(lambda: 0.5 < rig.speed < 0.6)
+
+
+def test_without_its_messages_odometry_is_refused_with_the_remedy():
+    if importlib.util.find_spec('nav_msgs') is not None:
+        pytest.skip('nav_msgs is installed')
+    with ros_session() as ros, ros.spawn(GUARD, {'odometry': True}) as process:
+        node = Node(ros, process, '/collision_guard')
+        assert not node.change('configure')
+        process.wait_for_output('needs the package nav_msgs')
+
+
+def test_a_clock_that_is_set_makes_all_seen_forgotten():
+    with ros_session() as ros:
+        node = CollisionGuard(context=ros.context)
+        try:
+            node.trigger_configure()
+            node.trigger_activate()
+            told = [1000.0]
+            node._ros_s = lambda: told[0] + node._now_s()
+            node._on_tick()
+            now = node._now_s()
+            node.guard.observe(SourceReport('camera', now, now, Level.CLEAR, math.inf))
+            node._on_tick()
+            assert node.guard.sources['camera'].report is not None
+            told[0] += 60.0
+            node._on_tick()
+            assert node.guard.sources['camera'].report is None
+            assert node.teller.jumps == 1
+        finally:
+            node.destroy_node()
+
+
 def test_bad_parameters_fail_to_configure_and_good_ones_then_do():
     with ros_session() as ros, ros.spawn(GUARD, {'stop_time_to_contact': 5.0}) as process:
         node = Node(ros, process, '/collision_guard')
@@ -278,6 +340,33 @@ def scan(values: dict[int, float], default: float = math.inf) -> LaserScan:
     ({0: 2.0}, math.pi, math.pi, 2.0), ({-180: 2.0}, math.pi, 0.0, 2.0)])
 def test_a_scan_counts_in_its_corridor(values, yaw, mounting, found):
     assert scan_distance(scan(values), yaw, mounting, 0.3) == pytest.approx(found, abs=1e-5)
+
+
+@pytest.mark.parametrize(('quaternion', 'yaw'), [
+    ((-0.5, 0.5, -0.5, 0.5), 0.0), ((0.5, 0.5, -0.5, -0.5), math.pi),
+    ((-0.7071068, 0.0, 0.0, 0.7071068), math.pi / 2), ((0.0, 0.7071068, -0.7071068, 0.0),
+                                                       -math.pi / 2)])
+def test_the_direction_of_an_optical_frame(quaternion, yaw):
+    found = axis_yaw(*quaternion)
+    assert math.cos(found - yaw) == pytest.approx(1.0)
+
+
+def test_a_camera_that_looks_down_has_no_direction():
+    with pytest.raises(ValueError, match='up or down'):
+        axis_yaw(1.0, 0.0, 0.0, 0.0)
+
+
+def test_direction_from_tf_without_tf_is_refused_with_the_remedy():
+    if importlib.util.find_spec('tf2_ros') is not None:
+        pytest.skip('tf2_ros is installed')
+    with ros_session() as ros:
+        node = CollisionGuard(context=ros.context, parameter_overrides=[
+            rclpy.parameter.Parameter('camera.direction', value='tf')])
+        try:
+            assert node.trigger_configure() == TransitionCallbackReturn.FAILURE
+            assert 'needs the package tf2_ros' in node.last_failure
+        finally:
+            node.destroy_node()
 
 
 def test_a_scan_that_does_not_look_there_says_nothing():

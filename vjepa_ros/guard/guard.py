@@ -76,6 +76,12 @@ class VelocityGuard:
         """The cameras by name."""
         return self._sources
 
+    def turn_source(self, name: str, yaw: float) -> None:
+        """Let a camera look into another direction [rad] from now on; what it saw is forgotten."""
+        source = self._sources[name]
+        source.yaw = source.way.yaw = yaw
+        source.reset()
+
     # -- what comes in ---------------------------------------------------------------------
 
     def command(self, motion: Motion, now_s: float) -> None:

@@ -54,6 +54,13 @@ class SpeedHistory:
             return self.newest.along(yaw)
         return self.travel(begin_s, end_s, yaw) / (end_s - begin_s)
 
+    def least(self, begin_s: float, end_s: float, yaw: float) -> float:
+        """Least speed towards a direction between two times [m/s]; 0 when not all is known."""
+        parts = self._parts(begin_s, end_s)
+        if sum(dt for dt, _ in parts) < end_s - begin_s - 1e-6:
+            return 0.0
+        return min((motion.along(yaw) for _, motion in parts), default=0.0)
+
     def _parts(self, begin_s: float, end_s: float) -> list[tuple[float, Motion]]:
         """Durations [s] and velocities that make up a time."""
         ends = [*self._samples, (float('inf'), STILL)]

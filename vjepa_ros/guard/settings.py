@@ -35,6 +35,9 @@ class GuardSettings:
         Time from a command to the robot following it, beyond the age of the assessment [s].
     caution_factor
         Part of the commanded speed that is left at level CAUTION and WARNING, 0..1.
+    caution_probability
+        Collision probability below which CAUTION does not slow: geometry or heads alone see
+        something that the other contradicts. WARNING and an unknown probability slow anyway.
     stop_level
         The robot stops from this level on.
     believe_level
@@ -62,8 +65,8 @@ class GuardSettings:
         Heading change after which what was seen lies elsewhere [rad].
     forget
         Standing time after which a remembered obstacle is no longer believed [s]; 0: never.
-    use_clearance
-        Whether the learned free way ahead counts while the camera can not measure.
+    clearance_releases
+        Whether a free way that learned heads see beyond a remembered obstacle counts.
     range_releases
         Whether range sensors that see beyond a remembered obstacle make it forgotten.
     source_timeout
@@ -91,26 +94,27 @@ class GuardSettings:
         What happens to motion that no source looks at: 'free', 'slow' or 'stop'.
     """
 
-    min_time_to_contact: float = 2.0
-    stop_time_to_contact: float = 1.0
-    stop_distance: float = 0.35
-    braking: float = 1.0
+    min_time_to_contact: float = 1.6
+    stop_time_to_contact: float = 0.8
+    stop_distance: float = 0.3
+    braking: float = 2.0
     reaction: float = 0.1
-    caution_factor: float = 0.6
+    caution_factor: float = 0.7
+    caution_probability: float = 0.5
     stop_level: Level = Level.DANGER
-    believe_level: Level = Level.WARNING
+    believe_level: Level = Level.CAUTION
     hysteresis: float = 0.25
     horizon: float = 6.0
     measurement_window: float = 0.4
     measuring_speed: float = 0.1
-    unseen_speed: float = 0.4
+    unseen_speed: float = 0.6
     memory: float = 2.0
     release_hold: float = 1.0
-    release_speed: float = 0.2
-    release_acceleration: float = 0.5
+    release_speed: float = 0.3
+    release_acceleration: float = 1.0
     release_turn: float = 0.35
     forget: float = 0.0
-    use_clearance: bool = True
+    clearance_releases: bool = True
     range_releases: bool = True
     source_timeout: float = 0.5
     range_timeout: float = 0.5
@@ -145,8 +149,9 @@ class GuardSettings:
         if not self.stop_time_to_contact < self.min_time_to_contact < self.horizon:
             return (f'stop_time_to_contact is {self.stop_time_to_contact}, min_time_to_contact '
                     f'{self.min_time_to_contact}, horizon {self.horizon}; must be in this order')
-        if self.caution_factor > 1:
-            return f'caution_factor is {self.caution_factor}, must be 0..1'
+        for name in ('caution_factor', 'caution_probability'):
+            if getattr(self, name) > 1:
+                return f'{name} is {getattr(self, name)}, must be 0..1'
         if self.release_speed <= self.measuring_speed:
             return (f'release_speed is {self.release_speed}, must be above measuring_speed '
                     f'({self.measuring_speed}): slower, the camera could not confirm the way')

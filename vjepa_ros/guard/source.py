@@ -49,6 +49,7 @@ class SourceGuard:
         self.name = name
         self.yaw = yaw
         self.way = Way(yaw)
+        self._begun = False           # whether it has ever been without a fault
         self.reset()
 
     def reset(self) -> None:
@@ -91,20 +92,32 @@ class SourceGuard:
         time = self._time(report, settings)
         if self.fault(now, history, settings) or math.isnan(time):
             return True
+        self._learn(time, history, settings)
+        return True
+
+    def _learn(self, time: float, history: SpeedHistory, settings: GuardSettings) -> None:
+        """What a time to contact [s] says about the way."""
+        report, speed = self.report, self._speed
+        stamp, now = report.stamp_s, report.received_s
+        since = history.travel(stamp, now, self.yaw)
+        turned = history.turned(stamp, now)
+        least = history.least(stamp - settings.measurement_window, stamp, self.yaw)
         threat = time < settings.horizon
         unknown = math.isnan(self.way.distance)
-        if self._speed >= settings.measuring_speed:
-            self.way.measure(self._speed, time, report.stamp_s, now, history, settings)
+        enough = settings.measuring_speed * (CREEPING if unknown else 1.0)
+        if threat and speed >= enough:
+            self.way.measure(speed * time - since, now, turned)
+            self._confirm = self._confirm and speed < settings.measuring_speed
+        elif not threat and least >= settings.measuring_speed:
+            # The least speed: a robot that has just stopped sees nothing come nearer either.
+            self.way.free(least * settings.horizon - since, now, turned)
             self._confirm = False
-        elif threat and unknown and self._speed >= CREEPING * settings.measuring_speed:
-            self.way.measure(self._speed, time, report.stamp_s, now, history, settings)
         elif (threat or self.way.moving) and history.path(
-                report.stamp_s - STANDING[0], report.stamp_s) < STANDING[1]:
+                stamp - STANDING[0], stamp) < STANDING[1]:
             # It moves by itself: where it was says nothing about where it will be.
             self.way.forget()
-        else:
+        elif speed < settings.measuring_speed:
             self.way.see_clearance(report.clearance, now, settings)
-        return True
 
     def _watch_frozen(self, report: SourceReport) -> None:
         if Quality.FROZEN not in report.flags:
@@ -168,10 +181,12 @@ class SourceGuard:
         fault = self.fault(now_s, history, settings)
         if fault:
             name, reason = fault
-            self._stopped = self._confirm = True
+            if self._begun:               # at the start there is no motion to be released again
+                self._stopped = self._confirm = True
             self._quiet_s = math.nan
             speed = 0.0 if name in settings.stop_on else settings.fault_speed
             return Limit(self.name, 'fault', speed, f'{name}: {reason}')
+        self._begun = True
         limits = [self._stop(now_s, settings), self._near(now_s, settings),
                   self._unseen(settings), self._caution(now_s, asked, settings)]
         return min(limits, key=lambda limit: limit.speed)
@@ -224,11 +239,14 @@ class SourceGuard:
 
     def _caution(self, now_s: float, asked: float, settings: GuardSettings) -> Limit:
         """Slow down at CAUTION and above, and for `release_hold` after it."""
-        if self.report.level >= Level.CAUTION:
+        report = self.report
+        doubted = (report.level == Level.CAUTION
+                   and report.collision_probability < settings.caution_probability)
+        if report.level >= Level.CAUTION and not doubted:
             self._slowed_until = now_s + settings.release_hold
         if now_s < self._slowed_until and asked > 0:
             return Limit(self.name, 'caution', settings.caution_factor * asked,
-                         f'level {self.report.level.name.lower()}')
+                         f'level {report.level.name.lower()}')
         return self._free()
 
     def _free(self) -> Limit:

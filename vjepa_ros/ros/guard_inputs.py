@@ -16,6 +16,7 @@ from sensor_msgs.msg import LaserScan, PointCloud2, Range
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.reports import Motion, RangeReading, SourceReport
 from vjepa_ros.ros import read
+from vjepa_ros.ros.guard_frames import Frames
 from vjepa_ros.ros.guard_ranges import range_distance, scan_distance
 from vjepa_ros.ros.guard_table import GuardConfig, Ranger, Source
 
@@ -63,15 +64,20 @@ class GuardInputs:
     decide
         Called after news of a camera or a range sensor, with the time at which the message had
         arrived [ns since the epoch; 0 unknown].
+    frames
+        Tells directions from tf; None when no source asks for that.
     """
 
     def __init__(self, node: LifecycleNode, config: GuardConfig, guard: VelocityGuard,
-                 now_s: Callable[[], float], decide: Callable[[int], None]) -> None:
+                 now_s: Callable[[], float], decide: Callable[[int], None],
+                 frames: Frames | None) -> None:
         self._node = node
         self._guard = guard
         self._now_s = now_s
         self._decide = decide
         self.refused = 0
+        self._yaw: dict[str, float] = {}      # as told by tf
+        self._frames = frames
         reliable = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
         lossy = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         self._subscriptions: list[object] = []
@@ -109,6 +115,9 @@ class GuardInputs:
         now = self._now_s()
         try:
             seen = read.assessment(msg, source.name)
+            if source.from_tf and source.name not in self._yaw:
+                self._yaw[source.name] = self._frames.yaw(seen.frame_id)
+                self._guard.turn_source(source.name, self._yaw[source.name])
         except (ValueError, IndexError) as error:
             reason = self._refuse(f"source '{source.name}' ({source.topic})", error)
             self._guard.observe_malformed(source.name, reason)

@@ -18,7 +18,8 @@ from std_srvs.srv import SetBool
 
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.reports import STILL, Decision, Motion
-from vjepa_ros.ros.guard_inputs import GuardInputs, epoch_ns, overridable
+from vjepa_ros.ros.guard_frames import Frames
+from vjepa_ros.ros.guard_inputs import GuardInputs, epoch_ns, odometry_message, overridable
 from vjepa_ros.ros.guard_parameters import GuardParameters
 from vjepa_ros.ros.guard_table import GuardConfig
 from vjepa_ros.ros.guard_teller import Teller
@@ -45,6 +46,7 @@ class CollisionGuard(LifecycleNode):
         self.config: GuardConfig | None = None
         self.guard: VelocityGuard | None = None
         self._inputs: GuardInputs | None = None
+        self._frames: Frames | None = None
         self._out = self._commands = self._timer = None
         self._command: Twist | None = None      # the newest, for what the guard does not change
         self._decision: Decision | None = None
@@ -84,6 +86,10 @@ class CollisionGuard(LifecycleNode):
         config = self.params.read()
         if self.resolve_topic_name('cmd_vel_in') == self.resolve_topic_name('cmd_vel_out'):
             raise ValueError('cmd_vel_in and cmd_vel_out are the same topic; remap one of them')
+        if config.odometry:
+            odometry_message()                  # fails now, with the remedy, rather than later
+        if any(source.from_tf for source in config.sources):
+            self._frames = Frames(self, config.base_frame)
         self.guard = VelocityGuard(config.settings, {s.name: s.yaw for s in config.sources},
                                    {r.name: r.yaw for r in config.ranges})
         self.config = config
@@ -105,7 +111,8 @@ class CollisionGuard(LifecycleNode):
             now = self._now_s()
             self.guard.clock_jumped(now)        # what was known before is old
             self._offset_s = math.nan
-            self._inputs = GuardInputs(self, self.config, self.guard, self._now_s, self._on_news)
+            self._inputs = GuardInputs(self, self.config, self.guard, self._now_s, self._on_news,
+                                       self._frames)
             self._commands = self.create_subscription(
                 TwistStamped if self.config.stamped else Twist, 'cmd_vel_in', self._on_command,
                 QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE),
@@ -165,7 +172,9 @@ class CollisionGuard(LifecycleNode):
         self.halt()
         if self._out is not None:
             self.destroy_lifecycle_publisher(self._out)
-        self._out = self.guard = self.config = None
+        if self._frames is not None:
+            self._frames.close()
+        self._out = self.guard = self.config = self._frames = None
 
     def destroy_node(self) -> None:
         """Release everything and destroy the node."""

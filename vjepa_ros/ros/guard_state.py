@@ -43,8 +43,12 @@ class Times:
 
 
 def guard_status(node: str, state: str, decision: Decision | None, values: Mapping[str, object],
-                 problems: list[str]) -> DiagnosticStatus:
-    """The status of the guard as a whole."""
+                 problems: list[str], faults: list[str]) -> DiagnosticStatus:
+    """The status of the guard as a whole.
+
+    `problems` are errors of the wiring; `faults` are those of sources, which act only on motion
+    towards them and are told also when there is none.
+    """
     level, message = OK, state
     found = dict(values)
     if decision is not None:
@@ -53,6 +57,8 @@ def guard_status(node: str, state: str, decision: Decision | None, values: Mappi
         found = {'action': decision.state, 'reason': decision.reason or 'none',
                  **_motion('asked', decision.asked),
                  **_motion('sent', decision.motion), **found}
+    if faults and level == OK:
+        level, message = WARN, '; '.join([message, *faults])
     if problems:
         level, message = ERROR, '; '.join([*problems, message])
     return _status(f'{node}: guard', level, message, {'state': state, **found})

@@ -14,6 +14,7 @@ from vjepa_ros.ros.table import CONFIGURE, LIVE, NAME, STARTUP, Param
 
 DIRECTIONS = {'forward': 0.0, 'backward': math.pi, 'left': math.pi / 2, 'right': -math.pi / 2}
 DIRECTION_NAMES = (*DIRECTIONS, 'yaw')
+FROM_TF = 'tf'
 MESSAGES = ('twist', 'twist_stamped')
 SENSORS = ('range', 'scan')
 LEVELS = {level.name.lower(): level for level in (Level.CAUTION, Level.WARNING, Level.DANGER)}
@@ -40,10 +41,12 @@ SETTINGS: tuple[Param, ...] = (
     _setting('reaction', 'Time from a command until the robot follows it', 's'),
     _setting('caution_factor', 'Part of the commanded speed that is left at levels CAUTION and '
              'WARNING', high=1.0),
+    _setting('caution_probability', 'Collision probability below which CAUTION does not slow: '
+             'geometry or heads alone see what the other contradicts', high=1.0),
     Param('stop_level', str, 'danger', 'Level from which the robot stops', LIVE,
           choices=tuple(LEVELS)),
-    Param('believe_level', str, 'warning', 'Level from which the time to contact counts as told; '
-          'below it geometry and heads do not agree that contact comes', LIVE,
+    Param('believe_level', str, 'caution', 'Level from which the time to contact counts as told; '
+          'below, as at least 1.5 times min_time_to_contact', LIVE,
           choices=tuple(LEVELS)),
     _setting('hysteresis', 'A stop ends when the time to contact exceeds its threshold by this '
              'part', high=2.0),
@@ -65,8 +68,8 @@ SETTINGS: tuple[Param, ...] = (
              low=0.05, high=6.3),
     _setting('forget', 'Standing time after which a remembered obstacle is no longer believed; '
              '0: never', 's', high=3600.0),
-    Param('use_clearance', bool, DEFAULT.use_clearance, 'Whether the free way that the learned '
-          'heads see counts while the camera can not measure'),
+    Param('clearance_releases', bool, DEFAULT.clearance_releases, 'Whether learned heads that see '
+          'a longer free way make a remembered obstacle forgotten while the robot stands'),
     Param('range_releases', bool, DEFAULT.range_releases, 'Whether a range sensor that sees '
           'farther makes a remembered obstacle forgotten'),
     _setting('source_timeout', 'Age from which an assessment is too old', 's', low=0.05),
@@ -98,6 +101,8 @@ GUARD_TABLE: tuple[Param, ...] = (
           choices=MESSAGES),
     Param('odometry', bool, False, 'Read the speed from odom (needs nav_msgs); without it the own '
           'commands count as the speed', CONFIGURE),
+    Param('base_frame', str, 'base_link', 'Frame of the robot, for sources with direction: tf',
+          CONFIGURE),
     Param('rate', float, 50.0, 'How often limits and timeouts are looked at without news',
           CONFIGURE, low=20.0, high=500.0, unit='Hz'),
     Param('autostart', bool, False, 'Configure and activate without a lifecycle manager', STARTUP),
@@ -111,7 +116,8 @@ def source_rows(name: str) -> tuple[Param, ...]:
         Param(f'{name}.topic', str, '', 'Topic of its assessments; empty: '
               'vjepa_node/NAME/assessment', CONFIGURE),
         Param(f'{name}.direction', str, 'forward', 'Where it looks; yaw: as the next parameter '
-              'says', CONFIGURE, choices=DIRECTION_NAMES),
+              'says; tf: as tf says of the frame of its images', CONFIGURE,
+              choices=(*DIRECTION_NAMES, FROM_TF)),
         Param(f'{name}.yaw', float, 0.0, 'Direction of its optical axis seen from above, left '
               'positive', CONFIGURE, low=-math.pi, high=math.pi, unit='rad'),
     )
@@ -139,11 +145,12 @@ ROWS = {row.name: row for row in GUARD_TABLE}
 
 @dataclass(frozen=True)
 class Source:
-    """A camera: name, topic and yaw [rad]."""
+    """A camera: name, topic, yaw [rad], and whether tf is to tell the yaw."""
 
     name: str
     topic: str
     yaw: float
+    from_tf: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,6 +175,7 @@ class GuardConfig:
     stamped: bool
     odometry: bool
     rate: float
+    base_frame: str
 
 
 def check_guard(values: Mapping[str, Any]) -> str:
@@ -198,14 +206,19 @@ def make_settings(values: Mapping[str, Any]) -> GuardSettings:
 def make_config(values: Mapping[str, Any]) -> GuardConfig:
     """Everything in a set of parameter values."""
     sources = tuple(Source(name, values[f'{name}.topic'] or f'vjepa_node/{name}/assessment',
-                           _yaw(values, name)) for name in values['sources'])
+                           _yaw(values, name), values[f'{name}.direction'] == FROM_TF)
+                    for name in values['sources'])
     ranges = tuple(Ranger(name, values[f'{name}.topic'] or name, _yaw(values, name),
                           values[f'{name}.type'], values[f'{name}.mounting'],
                           values[f'{name}.half_width']) for name in values['ranges'])
     return GuardConfig(make_settings(values), sources, ranges,
-                       values['message'] == 'twist_stamped', values['odometry'], values['rate'])
+                       values['message'] == 'twist_stamped', values['odometry'], values['rate'],
+                       values['base_frame'])
 
 
 def _yaw(values: Mapping[str, Any], name: str) -> float:
-    return DIRECTIONS.get(values[f'{name}.direction'], values[f'{name}.yaw'])
+    direction = values[f'{name}.direction']
+    if direction == FROM_TF:
+        return 0.0                              # until tf tells
+    return DIRECTIONS.get(direction, values[f'{name}.yaw'])
 

@@ -87,12 +87,16 @@ class Teller:
                   now_s: float, failure: str) -> list[DiagnosticStatus]:
         name = self._node.get_fully_qualified_name().lstrip('/')
         problems = [failure, *self.problems] if failure else self.problems
-        statuses = [guard_status(name, label, decision, self._values(guard, now_s), problems)]
+        statuses, faults = [], []
         if guard is not None and decision is not None:
+            found = ((n, s.fault(now_s, guard.history, guard.settings))
+                     for n, s in guard.sources.items())
+            faults = [f'{n}: {fault[0]}: {fault[1]}' for n, fault in found if fault]
             limits = {limit.source: limit for limit in decision.limits}
             statuses += [source_status(name, source, limits.get(source.name), now_s, guard)
                          for source in guard.sources.values()]
-        return statuses
+        return [guard_status(name, label, decision, self._values(guard, now_s), problems, faults),
+                *statuses]
 
     def _values(self, guard: VelocityGuard | None, now_s: float) -> dict[str, object]:
         reaction, latency = self.reaction.summary(), self.latency.summary()

@@ -24,6 +24,7 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'evaluate': ('evaluate', 'measure accuracy on recordings and on rendered clips'),
     'benchmark': ('benchmark', 'measure the speed of a model against baselines'),
     'benchmark-node': ('benchmark_node', 'measure what the node adds over DDS to its model'),
+    'benchmark-guard': ('benchmark_guard', 'measure how fast the collision guard reacts'),
     'profile': ('profile_model', 'time every stage and layer of a model, and write a trace'),
     'selftest': ('selftest', 'test that this machine computes the right numbers, and how fast'),
     'bench': ('bench', 'measure the speed of every stage on this machine'),
