@@ -28,6 +28,7 @@ from vjepa_ros.perception.collision import Optics
 
 _STEP_S = 0.2           # of a rolled path: less than the robot's length at 2 m/s
 _UNBELIEVED_S = 3.0     # least time to contact of what is not believed to be a danger
+_FAR_M = 1.5             # from here on what is not on course passes beside
 _EXACT = 0.2            # relative error of a rate at which a point counts half
 _AGES_STANDING = 0.3    # how fast points grow old while the robot stands
 _KEEP_EVERY_S, _KEEP_POINTS = 0.25, 50   # of pictures whose points are kept: the nearest ones
@@ -228,10 +229,11 @@ class TwistPlanner:
             can.height, can.camera_height + 0.1) + 0.05)
         x = depth * across
         if course is not None:
-            # Which side of the robot's outline a point passes is known better than where it is.
+            # Of far points it is known better that they pass beside than where they are.
             passes = can.half_width + can.margin + 0.02
             side = np.where(x < 0, -1.0, 1.0)
-            x = np.where(course < 0.25, side * np.maximum(np.abs(x), passes), x)
+            aside = (course < 0.25) & (depth > _FAR_M)
+            x = np.where(aside, side * np.maximum(np.abs(x), passes), x)
         own = np.zeros((*x.shape, 2))
         moving = self._moving(result, field)
         goes = solid & (moving > 0.6) & np.isfinite(field.flow).all(-1)
