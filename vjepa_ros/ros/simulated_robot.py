@@ -24,7 +24,7 @@ import json
 import math
 import sys
 from dataclasses import replace
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import rclpy
@@ -63,14 +63,20 @@ PARAMETERS: dict[str, Any] = {
 class SimulatedRobot(Node):
     """Drives one episode.
 
+    Parameters
+    ----------
+    out
+        Takes the lines.
+
     Attributes
     ----------
     outcome : dict or None
         How the episode ended, once it has.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, out: TextIO) -> None:
         super().__init__('simulated_robot')
+        self._out = out
         value = {name: self.declare_parameter(name, default).value
                  for name, default in PARAMETERS.items()}
         config = replace(EpisodeConfig(), rate=value['rate'], settle_s=value['settle'])
@@ -144,7 +150,7 @@ class SimulatedRobot(Node):
                 'cruise': self._episode.route.cruise, 'collided': bool(world.collided[0]),
                 'struck': bool(world.struck[0]), 'touched': world.touched[0],
                 'progress': self._progress}
-            print(json.dumps(self.outcome), flush=True)
+            self._tell(self.outcome)
 
     def _move(self, now: float) -> None:
         """Let the world go on by the time since the last picture."""
@@ -181,7 +187,11 @@ class SimulatedRobot(Node):
                   'wanted': float(wanted[0]), 'distance': world.clearance(0),
                   'time_to_contact': self._seen[0], 'level': self._seen[1],
                   'state': self._state[0], 'reason': self._state[1]}
-        print(json.dumps(moment), flush=True)
+        self._tell(moment)
+
+    def _tell(self, record: dict[str, Any]) -> None:
+        self._out.write(json.dumps(record) + '\n')
+        self._out.flush()
 
     def _odom(self, stamp: Any) -> Any:
         """Pose in ROS axes: x ahead at the start, y left, yaw to the left."""
@@ -203,7 +213,7 @@ def main(args: list[str] | None = None) -> None:
     signals = Signals()
     try:
         rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
-        node = SimulatedRobot()
+        node = SimulatedRobot(sys.stdout)
     except KeyboardInterrupt:
         sys.exit(0)
     signals.may_interrupt = lambda: False
