@@ -30,7 +30,7 @@ LARGEST_BYTES = 24_000_000   # of a file of the package: a clone and a wheel car
 OF_OTHERS = {'collision_guard'}   # parameter files that are not of the perception node
 CONFIGS = sorted(file for file in (REPOSITORY / 'config').glob('*.yaml')
                  if file.stem not in OF_OTHERS)
-COMMANDS = {'vjepa_node', 'camera_source', 'collision_guard', 'vjepa-ros'}
+COMMANDS = {'vjepa_node', 'camera_source', 'collision_guard', 'simulated_robot', 'vjepa-ros'}
 # Import name -> name in package.xml and on the package index, where they differ.
 ROS_PACKAGES = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
                 **{name: f'python3-{name}' for name in ('matplotlib', 'numpy', 'psutil', 'yaml')}}
