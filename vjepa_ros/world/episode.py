@@ -99,6 +99,8 @@ class Episode:
         (T,) times at which bodies are known [s], evenly spaced.
     bodies
         Those of importance first.
+    heedless
+        How many of these, from the first, do not see a robot that drives.
     shapes
         One scene, over the times where they move; its fixed ones first.
     owner
@@ -117,6 +119,7 @@ class Episode:
     pitch: float
     times: np.ndarray
     bodies: tuple[Body, ...]
+    heedless: int
     shapes: Shapes
     owner: np.ndarray
     fields: dict[str, Tensor]
@@ -142,9 +145,11 @@ def draw(seed: int, number: int, materials: Materials, config: EpisodeConfig) ->
     around = build(rng, place, span, float(route.points[-1][1]), end, materials, len(times),
                    step)
     half = robot.half_width
+    fov = float(np.random.default_rng((seed, number, 1)).uniform(*config.fov))
     heroes = []
     if scenario not in ('free', 'wall'):
-        heroes.append(in_the_way(rng, scenario, place, route, run, around.sides, times, half))
+        heroes.append(in_the_way(rng, scenario, place, route, run, around.sides, times, half,
+                                 fov))
     wanted = len(heroes)
     while len(heroes) < KITS[0][1]:
         heroes.append(passer_by(rng, place, route, around.sides, times, half)
@@ -166,10 +171,9 @@ def draw(seed: int, number: int, materials: Materials, config: EpisodeConfig) ->
         parts.append(_with_alive(shapes, shapes.alive & torch.tensor(mask)))
         owners.append(first + np.repeat(np.arange(count), len(kit.kinds)))
         first += count
-    return Episode(number, scenario, place, route, run, height,
-                   float(rng.uniform(*config.fov)), float(rng.normal(0, 0.02)), times,
-                   (*heroes, *side, *thin), joined(parts, len(times)), np.concatenate(owners),
-                   around.fields)
+    return Episode(number, scenario, place, route, run, height, fov,
+                   float(rng.normal(0, 0.02)), times, (*heroes, *side, *thin), wanted,
+                   joined(parts, len(times)), np.concatenate(owners), around.fields)
 
 
 def _route(rng: np.random.Generator, place: str, scenario: str, config: EpisodeConfig) -> Route:

@@ -20,6 +20,7 @@ OUTDOORS = ('street', 'park', 'empty')
 _STILL = ('box', 'stack', 'column', 'bin', 'chair', 'desk', 'person', 'cart', 'panel', 'door')
 _CROSS = {'person': (0.5, 1.8), 'cart': (0.4, 1.3), 'dog': (0.8, 2.5), 'car': (1.5, 3.5)}
 _MEET = {'person': (0.4, 1.4), 'cart': (0.3, 1.0), 'car': (0.5, 2.0)}
+_IN_VIEW = 0.85      # part of the half field of view within which somebody crosses
 _SIDE = ('crates', 'cabinet', 'shelf', 'desk', 'sofa', 'hedge', 'parcel', 'car')
 _THIN = ('pole', 'bin', 'column', 'bottle', 'sign', 'tree', 'bush', 'figure')
 
@@ -69,7 +70,8 @@ def standing(rng: np.random.Generator, kind: str, spot: np.ndarray, yaw: float,
 
 
 def in_the_way(rng: np.random.Generator, scenario: str, place: str, route: Route, run: Run,
-               sides: tuple[float, float], times: np.ndarray, half_width: float) -> Body:
+               sides: tuple[float, float], times: np.ndarray, half_width: float,
+               fov: float) -> Body:
     """The body that a robot would run into, for the scenarios 'static', 'cross', 'approach' and
     'leader'.
 
@@ -81,6 +83,9 @@ def in_the_way(rng: np.random.Generator, scenario: str, place: str, route: Route
         x between which bodies can move [m].
     half_width
         Of the robot [m].
+    fov
+        Of its camera, which looks ahead [rad]. Who crosses stays within it: on a course to a
+        contact the bearing does not change, and no guard can see who comes from outside.
     """
     gone = route.length * rng.uniform(0.4, 0.85)
     spot, along = route.at(gone), route.direction(gone)
@@ -115,9 +120,11 @@ def in_the_way(rng: np.random.Generator, scenario: str, place: str, route: Route
         points = lane + (times - meets)[:, None] * pace * way
     else:
         slant = rng.uniform(-0.4, 0.4)
+        edge = math.tan(_IN_VIEW * 0.5 * fov)
+        pace = min(pace, route.cruise * edge / max(0.3, math.cos(slant) + math.sin(slant) * edge))
         sign = -1.0 if rng.random() < 0.5 else 1.0
         way = sign * math.cos(slant) * across + math.sin(slant) * along
-        points = spot + rng.uniform(-0.1, 0.4) * along + (times - meets)[:, None] * pace * way
+        points = spot + rng.uniform(0.1, 0.5) * along + (times - meets)[:, None] * pace * way
         # Between walls somebody waits at one of them, and stays at the other.
         low, high = sides[0] + size[2] + 0.05, sides[1] - size[2] - 0.05
         if low < high and abs(way[0]) > 0.3:

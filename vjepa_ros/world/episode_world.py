@@ -28,7 +28,8 @@ _BESIDE_M = 0.1        # of the room a mover keeps beside itself
 class EpisodeWorld:
     """N episodes, all at the same time after their start.
 
-    A mover that comes upon a standing robot waits, as people do; it does not see a moving one.
+    A mover that comes upon a robot waits, as people do; who is in the way by plan does not see one
+    that drives.
 
     Parameters
     ----------
@@ -174,14 +175,16 @@ class EpisodeWorld:
         return low
 
     def _waiting(self) -> np.ndarray:
-        """(N, M) bool, movers that wait for a robot that stands before them."""
+        """(N, M) bool, movers that wait for a robot before them."""
         rows = np.arange(len(self._clock))[:, None]
         clock = self._clock.astype(int)
         waits = np.zeros(self._moves.shape, bool)
         for number, episode in enumerate(self.episodes):
-            if abs(self.robots.speed[number]) >= STANDS_M_S:
-                continue
+            drives = abs(self.robots.speed[number]) >= STANDS_M_S
+            first = episode.heedless if drives else 0
             for m in np.flatnonzero(self._moves[number]):
+                if m < first:
+                    continue
                 body = episode.bodies[m]
                 now = min(int(clock[number, m]), len(body.yaw) - 2)
                 way = body.place[now + 1] - body.place[now]
