@@ -94,6 +94,13 @@ def test_a_free_way_is_driven_as_asked():
     assert w.position > 5.5
 
 
+def test_a_start_on_a_free_way_never_slows_down_again():
+    w = world()
+    w.run(8.0)
+    speeds = [d.motion.vx for d in w.decisions]
+    assert all(b >= a for a, b in pairwise(speeds))
+
+
 def test_the_time_to_contact_stays_above_its_least_and_the_robot_stands_before_the_wall():
     w = world(wall=8.0)
     shortest = math.inf

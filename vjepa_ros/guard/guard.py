@@ -223,7 +223,7 @@ class VelocityGuard:
             text = 'no reading yet' if reading is None else f'reading is {age:.2f} s old'
             return Limit(name, 'fault', speed, f'{fault}: {text}')
         distance = reading.distance - self.history.travel(reading.stamp_s, now_s, yaw)
-        speed = speed_for(distance, 0.0, self.settings)
+        speed = speed_for(distance, self.settings)
         kind = 'stop' if speed <= 0 else 'free' if speed == FREE else 'contact'
         return Limit(name, kind, speed, f'range is {max(0.0, distance):.2f} m')
 

@@ -18,7 +18,7 @@ STANDING = (1.0, 0.02)    # a robot stands that moved less than so many metres i
 FREE = math.inf
 
 
-def speed_for(distance: float, age_s: float, settings: GuardSettings) -> float:
+def speed_for(distance: float, settings: GuardSettings) -> float:
     """Greatest speed at which a free way [m] is enough, NaN and inf: no limit [m/s].
 
     The time to contact stays above `min_time_to_contact`, and the robot comes to stand before
@@ -29,7 +29,7 @@ def speed_for(distance: float, age_s: float, settings: GuardSettings) -> float:
     room = distance - settings.stop_distance
     if room <= 0:
         return 0.0
-    lost = settings.braking * (settings.reaction + age_s)
+    lost = settings.braking * settings.reaction
     brake = math.sqrt(lost ** 2 + 2 * settings.braking * room) - lost
     return min(room / settings.min_time_to_contact, brake)
 
@@ -219,7 +219,10 @@ class SourceGuard:
 
     def _near(self, now_s: float, settings: GuardSettings) -> Limit:
         """Keep `min_time_to_contact` to what was seen, and room to brake."""
-        speed = speed_for(self.way.distance, 0.0, settings)
+        speed = speed_for(self.way.distance, settings)
+        if not self.way.threat:
+            # Free so far at least: no reason to be slower than where nothing is known.
+            speed = max(speed, settings.unseen_speed)
         least = LEAST_SPEED * (1 + settings.hysteresis) if self._blocked else LEAST_SPEED
         self._blocked = speed < least
         where = f'{max(0.0, self.way.distance):.2f} m'
