@@ -196,8 +196,9 @@ def _kept(shapes: Shapes, bodies: list[Body], heroes: list[Body], run: Run, time
     count = len(bodies)
     share = 0.75 if count > 2 else 1.0
     keep = np.array([n < wanted or rng.random() < share for n in range(count)])
-    moments = np.arange(0, len(run.yaw), 2)
-    at = np.clip(np.searchsorted(times, moments * run.dt), 0, len(times) - 1)
+    # At all times: also where it stands before the start, and after its arrival.
+    at = np.arange(0, len(times), 2)
+    moments = np.clip(np.round(times[at] / run.dt).astype(int), 0, len(run.yaw) - 1)
     corners = footprint(run.place[moments], run.yaw[moments], robot, margin, 0.3)
     band = np.broadcast_to(band_of(robot, np.array(height)), (len(moments), 2))
 
