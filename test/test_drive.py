@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
 
-from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.tools import cli, drive
 from vjepa_ros.tools.drive_figures import figures
@@ -19,8 +17,7 @@ from vjepa_ros.world.clips import BANK_SEED
 from vjepa_ros.world.episode import EpisodeConfig, draw
 from vjepa_ros.world.materials import Materials
 
-# The robot starts near its wall: the guard must let it creep there, to see anything at all.
-LOOP = LoopConfig(guard=replace(GuardSettings(), use_clearance=False))
+SMALL = LoopConfig(width=160)
 SHORT = EpisodeConfig(speed=(0.8, 1.2), travel_s=(2.5, 3.0), rate=8.0, settle_s=3.3)
 
 
@@ -55,7 +52,7 @@ def test_without_collisions_left_or_free_episodes_there_is_no_ratio():
 
 def test_the_command_writes_figures_and_a_plot(tmp_path, capsys):
     file = tmp_path / 'figures.json'
-    code = cli.main(['drive', '--episodes', '4', '--seed', '1', '--modes', 'without_guard',
+    code = cli.main(['drive', '--episodes', '3', '--seed', '1', '--modes', 'without_guard',
                      '--device', 'cpu', '--jobs', '1', '--json', str(file),
                      '--film', str(tmp_path / 'film'), '--video', str(tmp_path / 'film.mp4')])
     assert code == 0
@@ -63,7 +60,7 @@ def test_the_command_writes_figures_and_a_plot(tmp_path, capsys):
     assert set(result) == {'without_guard', 'progress_kept', 'configuration'}
     assert set(result['without_guard']) == {'collisions_per_episode', 'progress'}
     assert 0 < result['without_guard']['collisions_per_episode'] < 1
-    assert result['configuration']['details']['episodes'] == 4
+    assert result['configuration']['details']['episodes'] == 3
     assert any(f.stat().st_size > 10_000 for f in tmp_path.glob('film.*'))
     assert file.with_suffix('.png').stat().st_size > 10_000
     assert 'collisions per episode' in capsys.readouterr().out
@@ -111,7 +108,7 @@ def test_guard_and_planner_stop_what_drives_into_a_wall_without_them(world, engi
     episode = draw(1, number, materials, SHORT)
     follow = frozenset([number])
     before, guarded, planned = (
-        Loop([episode], SHORT, bank, mode, engine, LOOP, follow).run()[0]
+        Loop([episode], SHORT, bank, mode, engine, SMALL, follow).run()[0]
         for mode in ('without_guard', 'with_guard', 'with_planner'))
     assert before.collided and before.touched == 'wall'
     assert not guarded.collided and not planned.collided
