@@ -89,6 +89,40 @@ def test_tables_are_made_once_and_not_kept_for_ever():
     assert len(predictor._kept) <= 4
 
 
+@torch.inference_mode()
+def test_a_rollout_step_by_step_equals_the_whole_clip_with_its_own_predictions():
+    predictor = model()
+    frame, actions, states = noise(ROWS, COLS, 48), noise(5, 3, 7, seed=1), noise(5, 3, 7, seed=2)
+    features = normalised(frame).expand(5, 1, ROWS, COLS, 48)
+    rollout = predictor.rollout(features[0, 0], steps=3)
+    for step in range(3):
+        got = rollout.step(actions[:, step], states[:, step])
+        whole = predictor(features, actions[:, :step + 1], states[:, :step + 1])
+        expected = normalised(whole[:, -1])
+        torch.testing.assert_close(got, expected.flatten(1, 2), rtol=1e-4, atol=1e-5)
+        features = torch.cat((features, expected[:, None]), dim=1)
+
+
+@torch.inference_mode()
+def test_a_rollout_keeps_the_past_only_while_there_is_a_step_to_come():
+    rollout = model().rollout(noise(ROWS, COLS, 48), steps=2)
+    rollout.step(noise(3, 7), noise(3, 7))
+    assert [k.shape[2] for k, _ in rollout._past] == [ROWS * COLS + 2] * 2
+    rollout.step(noise(3, 7), noise(3, 7))
+    assert rollout._past == [None, None]
+    with pytest.raises(ValueError, match='made for 2 steps'):
+        rollout.step(noise(3, 7), noise(3, 7))
+
+
+@torch.inference_mode()
+def test_a_rollout_refuses_actions_that_do_not_go_with_its_states():
+    rollout = model().rollout(noise(ROWS, COLS, 48), steps=1)
+    with pytest.raises(ValueError, match=r'states are \(2, 7\), but must be \(3, 7\)'):
+        rollout.step(noise(3, 7), noise(2, 7))
+    with pytest.raises(ValueError, match=r'actions are \(3, 6\)'):
+        rollout.step(noise(3, 6), noise(3, 7))
+
+
 def test_it_can_be_trained_and_traced_in_one_piece_once_its_tables_are_made():
     predictor = model().requires_grad_(True)
     with torch.inference_mode():

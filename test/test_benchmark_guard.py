@@ -9,7 +9,7 @@ import pytest
 
 from vjepa_ros.tools import benchmark_guard
 
-pytestmark = pytest.mark.ros
+pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 pytest.importorskip('rclpy')
 
 

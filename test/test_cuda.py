@@ -27,7 +27,7 @@ FRAMES, SIDE = 4, 64
 SHAPE = (FRAMES, SIDE, SIDE, 3)
 DEVICE = torch.device('cuda:0')
 # Of the features, relative to float32 on the CPU. TF32 is off unless somebody turns it on.
-BOUNDS = {'fp32': 1e-4, 'fp16': 5e-3, 'bf16': 3e-2}
+BOUNDS = {'fp32': 1e-4, 'fp16': 5e-3, 'bf16': 3e-2, 'fp8': 3e-2}
 STAGES = {'upload', 'encode', 'heads', 'download'}
 
 
@@ -50,7 +50,8 @@ def precisions():
     if not torch.cuda.is_available():
         return list(BOUNDS)
     capability = torch.cuda.get_device_capability(DEVICE)
-    return ['fp32', *['fp16'] * (capability >= (7, 0)), *['bf16'] * (capability >= (8, 0))]
+    return ['fp32', *['fp16'] * (capability >= (7, 0)), *['bf16'] * (capability >= (8, 0)),
+            *['fp8'] * (capability >= (8, 9))]
 
 
 def clips_of(count, seed=0, shape=SHAPE):

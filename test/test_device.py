@@ -67,6 +67,8 @@ TURING, PASCAL = machine(gpu(capability=(7, 5))), machine(gpu(capability=(6, 1))
     (SAPPHIRE, 'cpu', 'auto', 'cpu', BRAIN),
     (GPUS, 'auto', 'auto', 'cuda:0', BRAIN),
     (GPUS, 'cuda', 'fp16', 'cuda:0', FP16),
+    (GPUS, 'cuda', 'fp8', 'cuda:0', torch.float8_e4m3fn),
+    (machine(gpu(capability=(8, 9))), 'auto', 'fp8', 'cuda:0', torch.float8_e4m3fn),
     (GPUS, 'cuda:1', 'fp32', 'cuda:1', FP32),
     (GPUS, 'cpu', 'auto', 'cpu', FP32),
     (machine(gpu(capability=(8, 7))), 'auto', 'auto', 'cuda:0', BRAIN),
@@ -177,7 +179,11 @@ def test_a_build_runs_on_gpus_that_it_has_code_for(capability, architectures, ru
     ('cpu', 'fp16', PLAIN, r"'fp16' is not available on cpu.*one of fp32, bf16"),
     ('mps', 'bf16', mac(), "'bf16' is not available on mps"),
     ('auto', 'bf16', TURING, r'not available on cuda:0 \(NVIDIA Test\).*fp32, fp16'),
-    ('cuda', 'fp16', PASCAL, 'one of fp32$')])
+    ('cuda', 'fp16', PASCAL, 'one of fp32$'),
+    ('cpu', 'fp8', ZEN4, r"'fp8' is not available on cpu, but on NVIDIA GPUs.*8\.9.*fp32, bf16"),
+    ('cuda', 'fp8', machine(gpu(capability=(8, 6))), 'on cuda:0.*fp32, fp16, bf16$'),
+    ('cuda', 'fp8', machine(amd('gfx942')), 'not available on cuda:0'),
+    ('cuda', 'int8', GPUS, "'int8' is not offered.*set `precision` to one of auto.*fp8")])
 def test_a_precision_the_device_cannot_compute_is_refused_with_the_alternatives(
         wanted, precision, present, words):
     with pytest.raises(DeviceError, match=words):
@@ -192,7 +198,7 @@ def test_an_unknown_device_name_is_refused_even_when_falling_back_is_allowed(wan
 
 
 def test_an_unknown_precision_is_refused():
-    with pytest.raises(DeviceError, match="'int4' is not one of auto, fp32, fp16, bf16"):
+    with pytest.raises(DeviceError, match=r"'int4' is unknown.*auto, fp32, fp16, bf16, fp8"):
         choose_device('cpu', False, 'int4', PLAIN)
 
 

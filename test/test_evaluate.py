@@ -449,10 +449,19 @@ def test_goals_say_by_how_much_they_are_missed(value, verdict):
     ([1.0, 5.0], [], 'reached'), ([1.0, None], [], 'missed'),
     ([1.0, 5.0], [{'from_s': 2.0, 'to_s': 3.0}], 'missed')])
 def test_a_thing_that_comes_and_goes_must_be_warned_of_and_nothing_else(warned, wrong, verdict):
-    report = {'configuration': {'method': 'fused'}, 'world': None, 'groups': {}, 'sequences': {
-        'cup': {'approaches': [{'warned_s': w} for w in warned],
-                'alarms_without_approach': wrong}}}
-    assert goal_grid(report).rows[0][-1] == verdict
+    assert goal_grid(_with_approaches([(w, 1.0) for w in warned], wrong)).rows[0][-1] == verdict
+
+
+def test_what_was_nearest_before_a_level_could_settle_is_named_and_not_judged():
+    row = goal_grid(_with_approaches([(None, 0.1), (5.0, 2.0)])).rows[0]
+    assert row[1].startswith('1 of 1; 0 (1 more') and row[-1] == 'reached'
+    assert goal_grid(_with_approaches([(None, 0.1)])).rows[0][-1] == 'missed'
+
+
+def _with_approaches(approaches, wrong=()):
+    return {'configuration': {'method': 'fused'}, 'world': None, 'groups': {}, 'sequences': {
+        'cup': {'approaches': [{'warned_s': w, 'seen_s': s} for w, s in approaches],
+                'alarms_without_approach': list(wrong)}}}
 
 
 # -- page, document, pictures ---------------------------------------------------------------------

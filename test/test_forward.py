@@ -119,7 +119,7 @@ def test_kernels_are_for_half_precision_and_may_be_refused(encoder, monkeypatch,
     ((96, 32, (2, 2, 2), torch.bfloat16), 'multiple of 64'),
     ((64, 12, (2, 2, 2), torch.float16), 'multiple of 8')])
 def test_kernels_say_what_they_are_not_made_for(monkeypatch, arguments, reason):
-    monkeypatch.setattr(kernels, '_compiler', lambda: pytest.fail)
+    monkeypatch.setattr(kernels, 'compiler', lambda: pytest.fail)
     with pytest.raises(KernelsMissing, match=reason):
         kernels.build(*arguments, 1e-6)
 
@@ -134,7 +134,7 @@ def test_a_kernel_that_does_not_compile_is_named(monkeypatch):
     def broken(source, name):
         raise RuntimeError('line 3')
 
-    monkeypatch.setattr(kernels, '_compiler', lambda: broken)
+    monkeypatch.setattr(kernels, 'compiler', lambda: broken)
     with pytest.raises(KernelsMissing, match='patches: line 3'):
         kernels.build(64, 64, (2, 2, 2), torch.bfloat16, 1e-6)
 

@@ -205,6 +205,10 @@ def test_a_fault_can_slow_instead():
     w.silent = True
     assert w.run(1.0).motion.vx == pytest.approx(0.1)
     assert w.last.state == 'fault'
+    w.silent = False
+    before = len(w.decisions)
+    assert w.run(2.0).motion.vx == pytest.approx(1.0)
+    assert min(d.motion.vx for d in w.decisions[before:]) > 0.05      # it needs no release
 
 
 def test_without_any_assessment_nothing_drives():

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.ros
+pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 pytest.importorskip('rclpy')
 
 from guard_rig import CLEAR, SLACK_S, Every, guarding  # noqa: E402

@@ -189,6 +189,96 @@ def test_a_failed_activate_is_taken_back(ros, monkeypatch):
         node.destroy_node()
 
 
+def test_what_can_not_be_closed_does_not_keep_the_rest(ros, monkeypatch):
+    from vjepa_ros.ros.camera_input import CameraInput
+
+    node = in_process_node(ros.context, cameras=['a', 'b'])
+    try:
+        unconfigured = entities(node)
+        assert node.trigger_configure() == SUCCESS
+        assert node.trigger_activate() == SUCCESS
+        worker, close = node.worker, CameraInput.close
+
+        def broken(self):
+            if self.name == 'a':
+                raise RuntimeError('this camera can not be closed')
+            close(self)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(CameraInput, 'close', broken)
+            # Deactivation fails, so everything is released as far as possible, and that fails too.
+            assert node.trigger_deactivate() == TransitionCallbackReturn.ERROR
+        assert node.state == 'finalized'
+        assert 'could not be released' in node.last_failure
+        assert 'this camera can not be closed' in node.last_failure
+        assert worker.join(60.0)
+        left = {kind: count - unconfigured[kind] for kind, count in entities(node).items()}
+        assert left['subscriptions'] == 2        # of the camera that can not be closed
+        assert [left[kind] for kind in ('publishers', 'managed', 'timers', 'threads')] == [0] * 4
+        assert node.worker is None and not node.cameras
+    finally:
+        node.destroy_node()
+
+
+def test_a_failed_transition_that_can_not_be_undone_tells_both_reasons(ros, monkeypatch):
+    node = in_process_node(ros.context)
+    try:
+        assert node.trigger_configure() == SUCCESS
+        told = []
+
+        def broken(text):
+            def fail(*_):
+                raise RuntimeError(text)
+            return fail
+
+        with monkeypatch.context() as patch:
+            patch.setattr(node.worker, 'resume', broken('no work today'))
+            patch.setattr(node, 'undo_activate', broken('and no way back'))
+            patch.setattr(type(node.get_logger()), 'error',
+                          lambda self, text, **more: told.append(text))
+            assert node.trigger_activate() == TransitionCallbackReturn.ERROR
+        assert node.state == 'unconfigured'
+        assert 'no work today' in node.last_failure
+        assert any('and no way back' in text for text in told)
+        assert node.trigger_configure() == SUCCESS
+    finally:
+        node.destroy_node()
+
+
+def test_a_callback_that_fails_does_not_end_the_node(ros):
+    from vjepa_ros.ros.service import spin_until
+
+    class Signals:
+        received = False
+
+    node, calls, signals = in_process_node(ros.context), [], Signals()
+
+    def fail():
+        calls.append('failed')
+        raise RuntimeError('not my day')
+
+    def go_on():
+        if calls and node.last_failure:
+            signals.received = True
+
+    node.create_timer(0.01, fail)
+    node.create_timer(0.05, go_on)
+    # Ends the domain of the test, too, as it does its process.
+    assert spin_until(node, signals)
+    assert node.last_failure == 'a callback failed: not my day'
+
+
+def test_a_context_that_is_shut_down_from_outside_ends_the_node_in_order(ros):
+    from vjepa_ros.ros.service import spin_until
+
+    class Signals:
+        received = False
+
+    node = in_process_node(ros.context)
+    node.create_timer(0.01, lambda: rclpy.try_shutdown(context=ros.context))
+    assert spin_until(node, Signals())
+
+
 # -- failed configure, then success ---------------------------------------------------------------
 
 FAULTS = {

@@ -209,6 +209,25 @@ def test_geometry_is_computed_while_the_model_is_at_work(engine, picture, wants,
     assert (timings.get('looming', 0.0) > 0.05) == wants.looming   # the time it really took
 
 
+def test_an_error_of_geometry_is_raised_where_nobody_takes_it(engine, picture, monkeypatch):
+    perception = Perception(engine, CONFIG, ['cam', 'other'])
+    for track in perception.tracks.values():
+        fill(track, [picture] * 4)
+
+    def fail(*args, **more):
+        raise ArithmeticError('no flow')
+
+    monkeypatch.setattr(perception.tracks['cam']._looming, 'estimate', fail)
+    samples, told = perception.pending(), []
+    wants = dict.fromkeys(samples, EVERYTHING)
+    with pytest.raises(ArithmeticError, match='no flow'):
+        perception.encode(samples, wants)
+    outputs, _ = perception.encode(samples, wants, SETTINGS,
+                                   lambda name, error: told.append((name, str(error))))
+    assert told == [('cam', 'no flow')]
+    assert set(outputs) == {'cam', 'other'}
+
+
 def test_the_passes_of_all_cameras_are_made_ready(engine, monkeypatch):
     asked = []
     monkeypatch.setattr(engine, 'prepare', asked.append)

@@ -232,6 +232,26 @@ def test_numbers_that_are_not_finite_are_found_while_warming():
         EncoderSession(encoder, ON_CPU, 4, 32).warm()
 
 
+def test_a_clip_may_be_given_as_frames_wherever_they_lie():
+    memory, runner = random_clip(5, (9, 32, 32, 3)), headed()
+    clips = [memory[[3, 1, 1, 7]], memory[[0, 2, 4, 6]]]
+    one = runner.run(clips)
+    other = runner.run([[memory[i] for i in (3, 1, 1, 7)], [memory[i] for i in (0, 2, 4, 6)]])
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a.features, b.features)
+        np.testing.assert_array_equal(a.heads.contact, b.heads.contact)
+
+
+@pytest.mark.parametrize(('change', 'named'), [
+    (lambda frames: frames[:3], r'uint8 \(3, 32, 32, 3\)'),
+    (lambda frames: [], 'empty'),
+    (lambda frames: [*frames[:3], frames[3].astype(np.float32)], 'float32'),
+    (lambda frames: [*frames[:3], frames[3][:16]], r'\(4, 16, 32, 3\)')])
+def test_frames_that_are_no_clip_are_refused(change, named):
+    with pytest.raises(ValueError, match=named):
+        session().encode([change(list(random_clip(0)))])
+
+
 def test_heads_that_are_not_finite_are_found_while_warming():
     runner = headed()
     runner._heads.contact.bias.data[3] = float('nan')

@@ -46,6 +46,15 @@ def test_a_frame_is_uploaded_once_while_it_is_there():
     assert store.uploads == 14
 
 
+def test_a_frame_that_is_there_is_not_even_looked_at():
+    store, frames = FrameStore(CPU, SHAPE), film(5)
+    gathered(store, [list(frames[:4])], [range(4)])
+    nothing = [None] * 3     # to read one of these would be an error
+    np.testing.assert_array_equal(gathered(store, [[*nothing, frames[4]]], [range(1, 5)]),
+                                  [frames[1:]])
+    assert store.uploads == 5
+
+
 def test_frames_without_a_key_leave_those_with_one_in_place():
     store = FrameStore(CPU, SHAPE)
     frames = film(4)

@@ -169,7 +169,7 @@ class ObstacleDetector:
         sample = self.track.sample()
         if sample is None:
             return None
-        return self.engine.features([self.track.clip(sample)], layers, levels, per)[0]
+        return self.engine.features([self.track.frames(sample)], layers, levels, per)[0]
 
     def analyze_spatial_features(self, features: np.ndarray | None) -> np.ndarray | None:
         """Where the view changes: motion map (Hp, Wp), 0..1, of features (T', Hp, Wp, D).

@@ -8,7 +8,6 @@ that decodes, samples and infers), so it needs no lock.
 from __future__ import annotations
 
 import bisect
-import itertools
 import logging
 import math
 from collections import Counter
@@ -16,14 +15,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from vjepa_ros.clip.sample import Push, Sample
+from vjepa_ros.clip.planes import PlaneStore
+from vjepa_ros.clip.sample import Push, Sample, evenly, most_redundant
 
 __all__ = ['FrameRing', 'Push', 'Sample']
 
 log = logging.getLogger(__name__)
 
 NS = 1_000_000_000
-SERIALS = itertools.count()   # of the stored frames of all rings
 LONELY_FRAMES = 3      # in a row without a neighbour within max_frame_gap: the camera is too slow
 
 
@@ -74,13 +73,10 @@ class FrameRing:
         window = max((num_frames - 1) / clip_fps, history) + 1.0 / clip_fps
         self._window_ns = round(window * NS)
         # Both ends of the window, and the frame just before it that `_take_slot` keeps.
-        self._wanted = max(num_frames + 1, math.ceil(window * max_camera_rate) + 3)
-        self._max_bytes = max_bytes
-        self._planes: dict[str, np.ndarray] = {}
+        wanted = max(num_frames + 1, math.ceil(window * max_camera_rate) + 3)
+        self._store = PlaneStore(wanted, num_frames + 1, max_bytes)
         self._stamps: list[int] = []     # ascending
         self._slots: list[int] = []      # parallel to _stamps
-        self._serials: dict[int, int] = {}   # of the frame that was last written to a slot
-        self._free: list[int] = []
         self.frame_id = ''
         self.size = (0, 0)
         self.counts: Counter[str] = Counter()
@@ -94,12 +90,12 @@ class FrameRing:
     @property
     def capacity(self) -> int:
         """Frames the storage holds (0 before the first frame)."""
-        return len(self._free) + len(self._slots)
+        return self._store.capacity
 
     @property
     def nbytes(self) -> int:
         """Bytes of the preallocated storage."""
-        return sum(plane.nbytes for plane in self._planes.values())
+        return self._store.nbytes
 
     @property
     def newest_ns(self) -> int | None:
@@ -109,7 +105,7 @@ class FrameRing:
     @property
     def newest_key(self) -> int | None:
         """Identity of the newest frame, see `keys`; stamps may come again, as in a looped bag."""
-        return self._serials[self._slots[-1]] if self._slots else None
+        return self._store.serial(self._slots[-1]) if self._slots else None
 
     @property
     def interval_s(self) -> float:
@@ -174,13 +170,11 @@ class FrameRing:
         if late and place == 0:
             self.counts['too_late'] += 1
             return Push.TOO_LATE
-        self._allocate(planes)
+        self._store.fit(planes)   # new only for a first frame or after a size change: all is free
         self.frame_id, self.size = frame_id, size
-        slot = self._take_slot(stamp_ns)
-        place = bisect.bisect_left(self._stamps, stamp_ns)   # taking a slot may have removed one
-        for key, plane in planes.items():
-            np.copyto(self._planes[key][slot], plane)
-        self._serials[slot] = next(SERIALS)
+        self._make_room(stamp_ns)
+        slot = self._store.put(planes)
+        place = bisect.bisect_left(self._stamps, stamp_ns)   # making room may have removed one
         self._stamps.insert(place, stamp_ns)
         self._slots.insert(place, slot)
         self.counts['accepted'] += 1
@@ -197,31 +191,32 @@ class FrameRing:
         """
         if not self._covered():
             return None
-        newest = self._stamps[-1]
-        step = NS / self.clip_fps
-        picks = [self._nearest(newest - round(step * back))
-                 for back in range(self.num_frames - 1, -1, -1)]
+        picks = evenly(self._stamps, self.num_frames, NS / self.clip_fps)
         stamps = tuple(self._stamps[i] for i in picks)
         distinct = len(set(picks))
         span_s = (stamps[-1] - stamps[0]) / NS
         rate = (distinct - 1) / span_s if span_s > 0 else math.nan
-        return Sample(tuple(self._slots[i] for i in picks), stamps, newest, self.frame_id,
+        return Sample(tuple(self._slots[i] for i in picks), stamps, stamps[-1], self.frame_id,
                       self.size, span_s, rate, distinct)
 
     def keys(self, sample: Sample) -> tuple[int, ...]:
         """The identity of what `gather` copies: numbers that no other frame here or in any other
         ring of the process has.
         """
-        return tuple(self._serials[slot] for slot in sample.slots)
+        return tuple(self._store.serial(slot) for slot in sample.slots)
 
     def gather(self, sample: Sample, plane: str = 'rgb',
                out: np.ndarray | None = None) -> np.ndarray:
         """Copy the frames of a sample, oldest first: (num_frames, *plane shape)."""
-        return np.take(self._planes[plane], sample.slots, axis=0, out=out, mode='clip')
+        return self._store.gather(plane, sample.slots, out)
+
+    def frames(self, sample: Sample, plane: str = 'rgb') -> list[np.ndarray]:
+        """The frames of a sample where they lie, oldest first: views valid until the next push."""
+        return [self._store.view(plane, slot) for slot in sample.slots]
 
     def newest(self, plane: str = 'rgb') -> np.ndarray:
         """The newest frame of a plane (a view that the next push may overwrite)."""
-        return self._planes[plane][self._slots[-1]]
+        return self._store.view(plane, self._slots[-1])
 
     def recent(self, plane: str, span_s: float) -> list[tuple[int, np.ndarray]]:
         """(stamp [ns], view) of the frames of the last `span_s` seconds, oldest first.
@@ -233,15 +228,15 @@ class FrameRing:
             return []
         first = bisect.bisect_left(self._stamps, self._stamps[-1] - round(span_s * NS))
         first = max(0, min(first, len(self._stamps) - 2))
-        data = self._planes[plane]
-        return [(self._stamps[i], data[self._slots[i]]) for i in range(first, len(self._stamps))]
+        return [(stamp, self._store.view(plane, slot))
+                for stamp, slot in zip(self._stamps[first:], self._slots[first:], strict=True)]
 
     def reset(self, reason: str = 'manual') -> None:
         """Forget all frames and count the reason (storage is kept)."""
         self.resets[reason] += 1
         if self._stamps:
             log.info('%s: ring of %d frames reset: %s', self.name, len(self._stamps), reason)
-        self._free.extend(self._slots)
+        self._store.give_back(self._slots)
         self._stamps.clear()
         self._slots.clear()
 
@@ -290,42 +285,15 @@ class FrameRing:
         span = (self._stamps[-1] - self._stamps[0]) / NS
         return span + 0.5 * self.interval_s >= (self.num_frames - 1) / self.clip_fps
 
-    def _nearest(self, target_ns: int) -> int:
-        right = bisect.bisect_left(self._stamps, target_ns)
-        if right == 0:
-            return 0
-        if right == len(self._stamps):
-            return right - 1
-        before, after = target_ns - self._stamps[right - 1], self._stamps[right] - target_ns
-        return right if after <= before else right - 1
-
-    def _allocate(self, planes: Mapping[str, np.ndarray]) -> None:
-        shapes = {key: plane.shape for key, plane in planes.items()}
-        if self._planes and {k: p.shape[1:] for k, p in self._planes.items()} == shapes:
-            return
-        # Only a first frame or one after a size change gets here: the ring is empty.
-        frame_bytes = sum(plane.nbytes for plane in planes.values())
-        capacity = max(self.num_frames + 1, min(self._wanted, self._max_bytes // frame_bytes))
-        self._planes = {key: np.empty((capacity, *plane.shape), plane.dtype)
-                        for key, plane in planes.items()}
-        self._free = list(range(capacity))
-
-    def _take_slot(self, stamp_ns: int) -> int:
+    def _make_room(self, stamp_ns: int) -> None:
         horizon = max(stamp_ns, self._stamps[-1] if self._stamps else stamp_ns) - self._window_ns
         # One frame older than the window stays: the oldest target may be nearest to it.
         while len(self._stamps) > 2 and self._stamps[1] < horizon:
             self._remove(0)
-        if not self._free:
+        if self._store.full:
             self.counts['thinned'] += 1
-            self._remove(self._most_redundant())
-        return self._free.pop()
-
-    def _most_redundant(self) -> int:
-        """Index whose removal leaves the smallest hole; never the newest or the oldest."""
-        holes = [self._stamps[i + 1] - self._stamps[i - 1]
-                 for i in range(1, len(self._stamps) - 1)]
-        return 1 + int(np.argmin(holes)) if holes else 0
+            self._remove(most_redundant(self._stamps))
 
     def _remove(self, index: int) -> None:
         self._stamps.pop(index)
-        self._free.append(self._slots.pop(index))
+        self._store.give_back([self._slots.pop(index)])

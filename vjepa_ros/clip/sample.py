@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the frame ring answers: the fate of a frame, and the frames of a clip."""
+"""What the frame ring answers: the fate of a frame, and the frames of a clip, chosen by stamp."""
 
 from __future__ import annotations
 
+import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+
+import numpy as np
 
 
 class Push(Enum):
@@ -51,3 +55,28 @@ class Sample:
     span_s: float
     rate_hz: float
     distinct: int
+
+
+def evenly(stamps_ns: Sequence[int], count: int, step_ns: float) -> list[int]:
+    """Places of the stamps nearest to `count` times, one every `step_ns`, the newest the last.
+
+    `stamps_ns` ascend [ns]; of two that are equally near the later one is taken.
+    """
+    return [_nearest(stamps_ns, stamps_ns[-1] - round(step_ns * back))
+            for back in range(count - 1, -1, -1)]
+
+
+def most_redundant(stamps_ns: Sequence[int]) -> int:
+    """Place of the stamp that leaves the smallest hole; never the newest or the oldest."""
+    holes = [later - earlier for earlier, later in zip(stamps_ns, stamps_ns[2:], strict=False)]
+    return 1 + int(np.argmin(holes)) if holes else 0
+
+
+def _nearest(stamps_ns: Sequence[int], target_ns: int) -> int:
+    right = bisect.bisect_left(stamps_ns, target_ns)
+    if right == 0:
+        return 0
+    if right == len(stamps_ns):
+        return right - 1
+    before, after = target_ns - stamps_ns[right - 1], stamps_ns[right] - target_ns
+    return right if after <= before else right - 1

@@ -13,7 +13,7 @@ ALWAYS = ('missing', 'timeout', 'clock', 'malformed', 'unknown', 'frozen')
 # Flags of `Quality` that can be made a fault.
 FLAGS = ('untrained', 'low_texture', 'partial_view', 'stale', 'warming_up', 'slow_camera',
          'assumed_intrinsics', 'looming_unknown', 'device_fallback', 'disagreement',
-         'heads_out_of_range')
+         'heads_out_of_range', 'geometry_failed')
 UNCOVERED = ('free', 'slow', 'stop')
 
 
@@ -126,7 +126,7 @@ class GuardSettings:
     fault_speed: float = 0.1
     stop_on: tuple[str, ...] = (*ALWAYS, 'untrained', 'partial_view', 'stale', 'warming_up',
                                 'looming_unknown')
-    slow_on: tuple[str, ...] = ('low_texture',)
+    slow_on: tuple[str, ...] = ('low_texture', 'geometry_failed')
     uncovered: str = 'free'
 
     def __post_init__(self) -> None:

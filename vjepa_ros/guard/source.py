@@ -181,10 +181,11 @@ class SourceGuard:
         fault = self.fault(now_s, history, settings)
         if fault:
             name, reason = fault
-            if self._begun:               # at the start there is no motion to be released again
+            stops = name in settings.stop_on
+            if stops and self._begun:     # at the start there is no motion to be released again
                 self._stopped = self._confirm = True
             self._quiet_s = math.nan
-            speed = 0.0 if name in settings.stop_on else settings.fault_speed
+            speed = 0.0 if stops else settings.fault_speed
             return Limit(self.name, 'fault', speed, f'{name}: {reason}')
         self._begun = True
         limits = [self._stop(now_s, settings), self._near(now_s, settings),

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import EPS, Block, fill_random, set_branches
+from vjepa_ros.model.blocks import EPS, Attention, Block, fill_random, set_branches
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.rope import Positions
+from vjepa_ros.model.rope import Positions, rotate
 from vjepa_ros.model.variants import TUBELET, Variant
 
 ACTION_DIM = 7  # position [m], Euler angles [rad], gripper 0..1: of a state, or their change
@@ -90,6 +90,19 @@ class ActionPredictor(nn.Module):
         x = x.unflatten(1, (steps, -1))[:, :, len(told):].unflatten(2, (rows, cols))
         return self.predictor_proj(self.predictor_norm(x))
 
+    def rollout(self, features: Tensor, steps: int) -> Rollout:
+        """Begin to imagine what follows one frame, see `Rollout`.
+
+        Parameters
+        ----------
+        features : Tensor
+            (Hp, Wp, D) of the frame, see `encode_frames`.
+        steps : int
+            How many times `Rollout.step` will be called at most.
+
+        """
+        return Rollout(self, features, steps)
+
     def set_branch_precision(self, dtype: torch.dtype) -> None:
         """As `Encoder.set_branch_precision`; embeddings and projection stay float32 too."""
         set_branches(self.predictor_blocks, dtype)
@@ -101,6 +114,13 @@ class ActionPredictor(nn.Module):
         """Make the tables for steps and patches, which torch.compile cannot trace."""
         self._tables(grid, 3 if extrinsics else 2, device)
 
+    def full_tables(self, grid: tuple[int, int, int], device: torch.device
+                    ) -> tuple[Tensor, Tensor]:
+        """Cosines and sines in float32 for the tokens of all steps, without extrinsics."""
+        tokens = _tokens(grid, 2).to(device)
+        cos, sin = self._positions.tables(grid, device, torch.float32)
+        return cos[tokens], sin[tokens]
+
     def _tables(self, grid: tuple[int, int, int], told: int, device: torch.device
                 ) -> tuple[Tensor, Tensor, Tensor]:
         """Cosines, sines, and who may look at whom, for the tokens of all steps."""
@@ -111,9 +131,7 @@ class ActionPredictor(nn.Module):
                 self._kept.pop(next(iter(self._kept)))
             steps, patches = grid[0], grid[1] * grid[2]
             with torch.inference_mode(False):
-                # What is told has a time and no place, like the first patch of its step.
-                inside = torch.cat((torch.zeros(told, dtype=torch.int64), torch.arange(patches)))
-                tokens = (inside + patches * torch.arange(steps)[:, None]).flatten().to(device)
+                tokens = _tokens(grid, told).to(device)
                 cos, sin = self._positions.tables(grid, device, dtype)
                 step = torch.arange(steps, device=device).repeat_interleave(told + patches)
                 self._kept[key] = (cos[tokens], sin[tokens], step[:, None] >= step)
@@ -129,6 +147,87 @@ class ActionPredictor(nn.Module):
     def init_random(self, seed: int) -> None:
         """Fill all parameters as `Encoder.init_random` does."""
         fill_random(self, self.predictor_blocks, torch.Generator().manual_seed(seed))
+
+
+def _tokens(grid: tuple[int, int, int], told: int) -> Tensor:
+    """Which patch of a clip each token of all steps stands at."""
+    steps, patches = grid[0], grid[1] * grid[2]
+    # What is told has a time and no place, like the first patch of its step.
+    inside = torch.cat((torch.zeros(told, dtype=torch.int64), torch.arange(patches)))
+    return (inside + patches * torch.arange(steps)[:, None]).flatten()
+
+
+class Rollout:
+    """What follows one frame under several plans at once, predicted step by step.
+
+    It gives what `ActionPredictor.forward` says about the last frame when the predictions of
+    before are its inputs. As no step looks at later ones, keys and values of the steps before
+    stay what they were: they are kept, and each step computes its own tokens alone.
+
+    Make it with `ActionPredictor.rollout`; B plans.
+    """
+
+    def __init__(self, predictor: ActionPredictor, features: Tensor, steps: int):
+        self._predictor = predictor
+        self._features = features.flatten(0, 1)[None]  # 1 Hp Wp D, later B
+        self._grid = (steps, *features.shape[:2])
+        self._done = 0
+        self._past: list[tuple[Tensor, Tensor] | None] = [None] * len(predictor.predictor_blocks)
+
+    def step(self, actions: Tensor, states: Tensor) -> Tensor:
+        """Predict the next frame of every plan.
+
+        Parameters
+        ----------
+        actions, states : Tensor
+            (B, 7) float32: the action that each plan takes now, and the state before it. B is
+            the same in every step.
+
+        Returns
+        -------
+        Tensor
+            (B, Hp Wp, D) float32, normalised.
+
+        Raises
+        ------
+        ValueError
+            After as many steps as were announced, and for actions or states of another shape.
+
+        """
+        model = self._predictor
+        steps, rows, cols = self._grid
+        if self._done >= steps:
+            raise ValueError(f'this rollout was made for {steps} steps; make another one')
+        shape = (len(actions), model.action_dim)
+        model._check('actions', actions, shape)
+        model._check('states', states, shape)
+        told = torch.stack((model.action_encoder(actions), model.state_encoder(states)), dim=1)
+        seen = model.predictor_embed(self._features).expand(len(actions), -1, -1)
+        x = torch.cat((told, seen), dim=1).float()  # B n P
+        own = slice(self._done * x.shape[1], (self._done + 1) * x.shape[1])
+        cos, sin = (table[own] for table in model._tables(self._grid, 2, x.device)[:2])
+        for index, block in enumerate(model.predictor_blocks):
+            y = block.norm1(x).to(cos.dtype)
+            x = x + self._attend(index, block.attn, y, cos, sin)
+            x = x + block.mlp(block.norm2(x).to(cos.dtype))
+        self._done += 1
+        out = model.predictor_proj(model.predictor_norm(x[:, -rows * cols:]))
+        self._features = normalised(out.float())
+        return self._features
+
+    def _attend(self, index: int, attn: Attention, y: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Attention of the tokens of this step to themselves and to all before."""
+        b, n, width = y.shape
+        qkv = attn.qkv(y).view(b, n, 3, attn.heads, -1).permute(2, 0, 3, 1, 4)
+        q, k = rotate(qkv[:2], cos, sin).to(qkv.dtype)
+        v = qkv[2]
+        if self._past[index] is not None:
+            k, v = (torch.cat(pair, dim=2)
+                    for pair in zip(self._past[index], (k, v), strict=True))
+        # No step comes after the last one: what it would need is not kept.
+        self._past[index] = (k, v) if self._done + 1 < self._grid[0] else None
+        out = F.scaled_dot_product_attention(q, k, v)
+        return attn.proj(out.transpose(1, 2).reshape(b, n, width))
 
 
 def encode_frames(encoder: Encoder, frames: Tensor) -> Tensor:

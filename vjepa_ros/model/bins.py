@@ -77,7 +77,9 @@ class LogBins:
         """
         place = self._place(values)
         lower = place.floor().clamp(max=self.count - 1)
-        until = F.pad(probability[:, :-1].cumsum(-1), (1, 0))  # B K+1, at the edges
+        # Rounding lets a sum of probabilities pass 1 by a little, and what is no probability is
+        # refused further on.
+        until = F.pad(probability[:, :-1].cumsum(-1).clamp(max=1.0), (1, 0))  # B K+1, at the edges
         columns = lower.long().view(len(probability), -1)
         below, above = until.gather(1, columns), until.gather(1, columns + 1)
         return below.lerp(above, (place - lower).view_as(below)).view_as(values)

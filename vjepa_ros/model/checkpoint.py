@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -153,13 +154,16 @@ def _load_file(encoder: Encoder, path: Path, which: str) -> WeightsReport:
         refuse_strays(parts, name)
         part = choose_encoder(parts, which, name)
     profile = profile_of(opened, parts, part)
-    fill(encoder, part, f"{name} does not fit model size '{encoder.variant.name}' version "
-         f'{encoder.version}', name)
-    return report_of(opened, parts, part, profile, encoder, own_hash)
+    with ThreadPoolExecutor(1) as worker:  # a large file takes a second of one core
+        hashed = worker.submit(files_sha256, opened.files)
+        fill(encoder, part, f"{name} does not fit model size '{encoder.variant.name}' version "
+             f'{encoder.version}', name)
+    return report_of(opened, parts, part, profile, encoder, own_hash, hashed.result())
 
 
 def report_of(opened: Opened, parts: list[Part], part: Part, profile: Profile,
-              encoder: Encoder | None = None, own_hash: str = '') -> WeightsReport:
+              encoder: Encoder | None = None, own_hash: str = '', sha256: str = ''
+              ) -> WeightsReport:
     """The report of a part that was loaded, which is logged as well.
 
     Parameters
@@ -174,11 +178,14 @@ def report_of(opened: Opened, parts: list[Part], part: Part, profile: Profile,
         Where it was loaded, when it is an encoder.
     own_hash : str
         See `WeightsReport.tensors_sha256`.
+    sha256 : str
+        Hash of the files where it is known; else it is computed.
 
     """
     others = (*(one.name or one.kind for one in parts if one is not part), *opened.others)
     known = ('', '') if encoder is None else (encoder.variant.name, encoder.version)
-    report = WeightsReport(str(opened.path), files_sha256(opened.files), True, len(part.stored),
+    report = WeightsReport(str(opened.path), sha256 or files_sha256(opened.files), True,
+                           len(part.stored),
                            part.dtype, *known, own_hash, part=part.name or part.kind,
                            layout=part.layout, ignored=part.ignored,
                            others=tuple(filter(None, others)), profile=profile)

@@ -16,6 +16,7 @@ import sys
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -241,5 +242,10 @@ def unmap(tensor: Tensor) -> None:
     start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
     end = end // mmap.PAGESIZE * mmap.PAGESIZE
     if end > start:
-        ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start),
+        _libc().madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start),
                                   MADV_DONTNEED)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)

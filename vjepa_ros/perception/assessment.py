@@ -39,6 +39,7 @@ class Quality(IntFlag):
     DISAGREEMENT = 512       # geometry and learned heads contradict each other
     HEADS_OUT_OF_RANGE = 1024  # there are learned heads, but not for clips like this one
     FROZEN = 2048            # the picture does not change by a single bit
+    GEOMETRY_FAILED = 4096   # an error kept geometry from measuring this clip
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -246,7 +246,7 @@ class LearnedField:
 
 
 def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
-                  clip: np.ndarray) -> LearnedField:
+                  clip: Sequence[np.ndarray]) -> LearnedField:
     """Convert the outputs of the heads for a clip in which they hold.
 
     Parameters
@@ -258,7 +258,7 @@ def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
     view
         Where the patches lie.
     clip
-        (T, S, S, 3) uint8, the encoder's input, the newest frame last.
+        The encoder's input, T times (S, S, 3) uint8, the newest frame last.
     """
     interval = Rhythm.of(sample.stamps_ns).interval_s
     rate = heads.expansion / interval

@@ -68,7 +68,9 @@ class Perception:
         return out
 
     def encode(self, samples: Mapping[str, Sample], wants: Mapping[str, Wants],
-               settings: Settings | None = None) -> tuple[dict[str, Output], dict[str, float]]:
+               settings: Settings | None = None,
+               on_error: Callable[[str, Exception], None] | None = None
+               ) -> tuple[dict[str, Output], dict[str, float]]:
         """What the model says of the clips that need it, in one forward pass, and its times.
 
         Parameters
@@ -79,6 +81,9 @@ class Perception:
             What `result` will be asked for.
         settings
             Live settings: their looming method decides whether looming needs the model.
+        on_error
+            Gets the name of a camera and what went wrong with its geometry; that camera then
+            goes without, flagged, and the others go on. Without it such an error is raised.
 
         Returns
         -------
@@ -90,23 +95,32 @@ class Perception:
         self._done.update({name: self.tracks[name].ring.keys(sample)[-1]
                            for name, sample in samples.items()})
         heads = {name for name, sample in samples.items()
-                 if self.tracks[name].heads_wanted(sample, wants[name], settings)}
+                 if self.tracks[name].heads.wanted(sample, wants[name], settings)}
         features = any(wants[name].features and (wants[name].change or name not in heads)
                        for name in samples)
         names = [name for name in samples if name in heads or wants[name].features]
         if not names:
             return {}, {}
         start = time.perf_counter()
-        clips = [self.tracks[name].clip(samples[name]) for name in names]
+        clips = [self.tracks[name].frames(samples[name]) for name in names]
         gather_ms = (time.perf_counter() - start) * 1e3
         keys = [self.tracks[name].ring.keys(samples[name]) for name in names]
         pending = self.engine.submit(clips, features=features, keys=keys)
         # A GPU is at work now, and the CPU has time for what needs no model.
         for name in samples:
             if wants[name].looming and (settings.looming_method != 'learned' or name not in heads):
-                self.tracks[name].look_ahead()
+                self._look_ahead(name, on_error)
         outputs = dict(zip(names, pending.result(), strict=True))
         return outputs, {'gather': gather_ms, **pending.timings}
+
+    def _look_ahead(self, name: str, on_error: Callable[[str, Exception], None] | None) -> None:
+        try:
+            self.tracks[name].look_ahead()
+        except Exception as error:
+            if on_error is None:
+                raise
+            self.tracks[name].lose_looming()
+            on_error(name, error)
 
     def result(self, name: str, sample: Sample, output: Output | None, settings: Settings,
                wants: Wants, age_s: float, timings: Mapping[str, float]) -> Result:

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 import cv2
@@ -20,7 +20,8 @@ from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.frozen import FrozenWatch
 from vjepa_ros.perception.fusion import judge
-from vjepa_ros.perception.learned import LearnedField, evened, learned_field, range_problem
+from vjepa_ros.perception.heads_use import HeadsUse
+from vjepa_ros.perception.learned import LearnedField, evened, learned_field
 from vjepa_ros.perception.looming import LoomingEstimator, LoomingField, LoomingSettings
 from vjepa_ros.perception.motion import motion_map, motion_score
 from vjepa_ros.perception.settings import Settings
@@ -28,8 +29,6 @@ from vjepa_ros.runtime.noise import NoiseFloor
 from vjepa_ros.runtime.outputs import Output
 
 __all__ = ['Track', 'TrackConfig', 'Wants', 'roi_mask', 'with_timings']
-
-log = logging.getLogger(__name__)
 
 NS = 1e9
 MIN_LOOMING_SIDE = 64   # px; optical flow needs a few cells in each direction
@@ -51,7 +50,7 @@ class Track:
     def __init__(self, name: str, config: TrackConfig, heads: BundleMeta | None = None) -> None:
         self.name = name
         self.config = config
-        self.heads = heads
+        self.heads = HeadsUse(name, heads, config)
         self.assessor = Assessor()
         self.frozen = FrozenWatch()
         self.ring = FrameRing(config.num_frames, config.clip_fps, config.max_frame_gap,
@@ -61,23 +60,27 @@ class Track:
         self.intrinsics: tuple[float, float, float, float] | None = None
         # Everything with its confidence: what counts as known is a live setting.
         self._looming = LoomingEstimator(LoomingSettings(min_confidence=0.0))
-        self._input = np.empty((0,), np.uint8)
         self._clip: np.ndarray | None = None
         self._last: tuple[int, LoomingField | None] | None = None
-        self._warned_broken = False
+        self._lost: int | None = None    # frame whose looming could not be computed
         self._ahead_s = 0.0     # what `look_ahead` has spent
-        self._told: set[str] = set()     # kinds of trouble with the heads, logged once each
+
+    def prepare(self, rgb: np.ndarray) -> dict[str, np.ndarray]:
+        """What `push` keeps of a frame, as new arrays. Any thread may call this."""
+        return {'rgb': self._view_of(rgb).apply(rgb), 'gray': self._gray(rgb)}
 
     def push(self, rgb: np.ndarray, stamp_ns: int, frame_id: str = '',
-             arrival_ns: int | None = None) -> Push:
-        """Take one decoded frame: RGB uint8 (H, W, 3), stamp [ns] (see `FrameRing.push`)."""
+             arrival_ns: int | None = None,
+             planes: Mapping[str, np.ndarray] | None = None) -> Push:
+        """Take one decoded frame: RGB uint8 (H, W, 3), stamp [ns] (see `FrameRing.push`).
+
+        `planes` is what `prepare` has made of it, if that was done before.
+        """
         size = (rgb.shape[1], rgb.shape[0])
-        if self.view is None or self.view.source_size != size:
-            self.view = View(self.config.resize_mode, size, self.config.image_size)
-            side = self.config.image_size
-            self._input = np.empty((side, side, 3), np.uint8)
+        self.view = self._view_of(rgb)
         resets = sum(self.ring.resets.values())
-        planes = {'rgb': self.view.apply(rgb, out=self._input), 'gray': self._gray(rgb)}
+        if planes is None:
+            planes = self.prepare(rgb)
         push = self.ring.push(stamp_ns, planes, frame_id=frame_id, size=size,
                               arrival_ns=arrival_ns)
         if sum(self.ring.resets.values()) != resets:
@@ -103,41 +106,19 @@ class Track:
     def sample(self) -> Sample | None:
         """The newest clip, None until the ring is full."""
         sample = self.ring.sample()
-        if sample is not None and self.heads is not None:
+        if sample is not None and self.heads.meta is not None:
             sample = evened(sample, self.config.clip_fps)
         return sample
 
-    def heads_problem(self, sample: Sample) -> str:
-        """Why the heads do not hold for a clip; '' when they do or there are none."""
-        if self.heads is None:
-            return ''
-        problem = range_problem(self.heads, self.config.num_frames, self.config.image_size,
-                                self.config.resize_mode, sample)
-        if problem:
-            self._tell(problem.partition(' is ')[0], f'the learned heads do not hold, geometry '
-                       f'is used instead: {problem}')
-        return problem
+    def frames(self, sample: Sample) -> list[np.ndarray]:
+        """The encoder's input of a sample, without a copy: num_frames times RGB uint8 (S, S, 3).
 
-    def heads_wanted(self, sample: Sample, wants: Wants, settings: Settings) -> bool:
-        """Whether the heads hold for a clip and somebody will use what they say."""
-        geometric = settings.looming_method == 'geometric'
-        if settings.looming_method == 'learned' and self.heads is None:
-            self._tell('none', "looming_method is 'learned', but no heads are loaded: geometry is "
-                       'used; give `weights` with heads, or `heads`')
-        if self.heads is None or self.heads_problem(sample):
-            return False
-        return wants.features or wants.moving or (wants.looming and not geometric)
-
-    def _tell(self, kind: str, text: str) -> None:
-        if kind not in self._told:
-            self._told.add(kind)
-            log.warning('%s: %s', self.name, text)
+        They are valid until the next `push`.
+        """
+        return self.ring.frames(sample)
 
     def clip(self, sample: Sample) -> np.ndarray:
-        """The encoder's input of a sample: RGB uint8 (num_frames, S, S, 3).
-
-        The buffer is reused by the next call.
-        """
+        """A copy of `frames`: RGB uint8 (num_frames, S, S, 3), valid until the next call."""
         side = self.config.image_size
         shape = (self.config.num_frames, side, side, 3)
         if self._clip is None:
@@ -171,6 +152,11 @@ class Track:
         self.looming()
         self._ahead_s = time.perf_counter() - clock
 
+    def lose_looming(self) -> None:
+        """Do without the looming field of the newest frame: measuring it has failed."""
+        self._lost = self.ring.newest_key
+        self._last = (self._lost, None)
+
     def result(self, sample: Sample, output: Output | None, floor: NoiseFloor,
                settings: Settings, *, age_s: float, flags: Quality, wants: Wants,
                timings: dict[str, float]) -> Result:
@@ -181,7 +167,8 @@ class Track:
         sample
             The clip's frames.
         output
-            What the model gave for the last `clip`, None when not wanted.
+            What the model gave for its frames, None when not wanted. No frame may have been
+            pushed since.
         floor
             Noise floor of the model.
         settings
@@ -198,7 +185,7 @@ class Track:
         timings = dict(timings)
         view, optics = self.view, self.optics()
         clock = time.perf_counter()
-        problem = self.heads_problem(sample) or self._broken(output)
+        problem = self.heads.problem(sample) or self.heads.broken(output)
         learned = self._learned(sample, output, problem)
         motion, score = None, math.nan
         features = output.features if output is not None and wants.features else None
@@ -214,6 +201,8 @@ class Track:
         if wants.looming:
             if method != 'learned' or learned is None:
                 field = self.looming()
+            if field is None and self._lost is not None and self._lost == self.ring.newest_key:
+                flags |= Quality.GEOMETRY_FAILED
             clock, self._ahead_s = _lap(timings, 'looming', clock - self._ahead_s), 0.0
         found = judge(field, learned if wants.looming else None, self.ring.size,
                       self._gray_size(), optics, settings)
@@ -243,21 +232,10 @@ class Track:
                  problem: str) -> LearnedField | None:
         if output is None or output.heads is None or problem:
             return None
-        return learned_field(output.heads, sample, self.view, self._clip)
-
-    def _broken(self, output: Output | None) -> str:
-        """What is wrong with the numbers of the heads; '' for nothing."""
-        if output is None or output.heads is None or all(
-                np.isfinite(values).all() for values in vars(output.heads).values()):
-            return ''
-        problem = 'the heads give values that are not finite; set `precision: fp32`'
-        if not self._warned_broken:
-            log.warning('%s: %s; geometry is used meanwhile', self.name, problem)
-        self._warned_broken = True
-        return problem
+        return learned_field(output.heads, sample, self.view, self.frames(sample))
 
     def _change(self, sample: Sample, features: np.ndarray, floor: NoiseFloor) -> np.ndarray:
-        motion = motion_map(features, floor, self._clip, self.view.patch_valid() > 0.5)
+        motion = motion_map(features, floor, self.clip(sample), self.view.patch_valid() > 0.5)
         # One frame repeated shows no change, whatever moves: unknown, not stillness.
         return motion if sample.distinct > 1 else np.full_like(motion, np.nan)
 
@@ -286,6 +264,12 @@ class Track:
     def _gray_size(self) -> tuple[int, int]:
         gray = self.ring.newest('gray')
         return gray.shape[1], gray.shape[0]
+
+    def _view_of(self, rgb: np.ndarray) -> View:
+        view, size = self.view, (rgb.shape[1], rgb.shape[0])
+        if view is None or view.source_size != size:
+            view = View(self.config.resize_mode, size, self.config.image_size)
+        return view
 
     def _gray(self, rgb: np.ndarray) -> np.ndarray:
         """Grey picture with as many pixels as a 4:3 image of `looming_width`, or its own."""

@@ -15,7 +15,7 @@ from rclpy.parameter import Parameter
 from rclpy.task import Future
 from std_srvs.srv import Trigger
 
-from vjepa_ros.perception.assessment import Result
+from vjepa_ros.perception.assessment import Assessment
 
 if TYPE_CHECKING:
     from vjepa_ros.ros.node import VjepaNode
@@ -89,12 +89,12 @@ class Calibration:
             return _answer(response, False, f'the node is {node.state}; activate it to calibrate')
         if self._done is not None:
             return _answer(response, False, 'a calibration is already under way')
-        seen: list[Result] = []
+        seen: list[Assessment] = []   # not results: pictures and features of minutes are large
         self._done = Future()
         timer = node.create_timer(node.config.calibration_seconds,
                                   lambda: self._done.done() or self._done.set_result(True),
                                   callback_group=self.group, clock=self._clock)
-        worker.listener = seen.append
+        worker.listener = lambda result: seen.append(result.assessment)
         worker.notify()
         try:
             complete = await self._done
@@ -110,9 +110,9 @@ class Calibration:
                            "cameras or raise 'calibration.seconds'")
         return _answer(response, *self._apply(seen))
 
-    def _apply(self, seen: list[Result]) -> tuple[bool, str]:
+    def _apply(self, seen: list[Assessment]) -> tuple[bool, str]:
         k = self._node.config.calibration_sigma
-        made = [make_threshold(name, [getattr(r.assessment, field) for r in seen], k, low, high)
+        made = [make_threshold(name, [getattr(a, field) for a in seen], k, low, high)
                 for name, field, low, high in THRESHOLDS]
         known = [t for t in made if not math.isnan(t.value)]
         results = self._node.set_parameters([Parameter(t.parameter, value=t.value)

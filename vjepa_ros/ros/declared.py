@@ -92,7 +92,7 @@ class Declared:
         return value
 
     def _declare(self, row: Param) -> None:
-        descriptor = _descriptor(row)
+        descriptor = descriptor_of(row)
         default = list(row.default) if isinstance(row.default, tuple) else row.default
         try:
             self._node.declare_parameter(row.name, default, descriptor)
@@ -148,7 +148,8 @@ class Declared:
         return ''
 
 
-def _descriptor(row: Param) -> ParameterDescriptor:
+def descriptor_of(row: Param) -> ParameterDescriptor:
+    """What ROS tools show of a row."""
     unit = f' [{row.unit}]' if row.unit else ''
     descriptor = ParameterDescriptor(
         description=f'{row.text}{unit}. Takes effect: {row.effect}.',

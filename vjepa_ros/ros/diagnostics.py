@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psutil
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
@@ -23,7 +23,7 @@ OK, WARN, ERROR, STALE = (DiagnosticStatus.OK, DiagnosticStatus.WARN, Diagnostic
 # What Quality flags make a camera's status WARN.
 WORTH_WARNING = (Quality.UNTRAINED | Quality.STALE | Quality.LOW_TEXTURE
                  | Quality.DEVICE_FALLBACK | Quality.LOOMING_UNKNOWN
-                 | Quality.HEADS_OUT_OF_RANGE | Quality.FROZEN)
+                 | Quality.HEADS_OUT_OF_RANGE | Quality.FROZEN | Quality.GEOMETRY_FAILED)
 PROCESS = psutil.Process()
 
 
@@ -39,6 +39,7 @@ class Situation:
     swap_error: str
     loading: str
     last_failure: str
+    obstacles: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
 def report(now: Situation) -> list[DiagnosticStatus]:
@@ -119,15 +120,19 @@ def _camera_status(now: Situation, camera: CameraInput, stats: CameraStats) -> D
         'looming_method': stats.method or 'none yet', 'heads': _heads_state(now, stats),
         'motion_score': 'what moves by itself' if stats.moving else 'all change',
         'disagreements': stats.disagreements,
+        'errors': stats.errors, 'last_error': stats.last_error or 'none',
         'dropped.inbox': camera.inbox.dropped, 'dropped.skipped': stats.skipped,
     }
     values |= stats.memory
+    values |= now.obstacles.get(camera.name, {})
     values |= {f'input.{k}': v for k, v in sorted(dict(camera.counts).items())}
     for stage, recent in sorted(stats.stages.items()):
         values[f'stage_ms.{stage}'] = _number(recent.summary()[0])
     level, message = OK, 'running' if active else now.state
     if active and camera.silent:
         level, message = STALE, 'no frames'
+    elif active and stats.trouble:
+        level, message = WARN, stats.trouble
     elif active and not stats.rate.total:
         message = 'nobody listens' if stats.full else 'buffering'
     elif active and stats.flags & WORTH_WARNING:

@@ -24,6 +24,7 @@ from vjepa_ros.ros.guard_parameters import GuardParameters
 from vjepa_ros.ros.guard_table import GuardConfig
 from vjepa_ros.ros.guard_teller import Teller
 from vjepa_ros.ros.guard_topics import wiring_problems
+from vjepa_ros.ros.guard_twist import motion_of, twist_of
 from vjepa_ros.ros.logs import forward_logs, stop_forwarding
 from vjepa_ros.ros.transitions import survive_wrong_requests, transition
 
@@ -190,7 +191,7 @@ class CollisionGuard(LifecycleNode):
         else:
             self._command = msg
         now = self._now_s()
-        self.guard.command(_motion(self._command), now)
+        self.guard.command(motion_of(self._command), now)
         if now - self._sent_s >= FLOOD_S or now < self._sent_s:
             self._act(now, True)
 
@@ -217,12 +218,7 @@ class CollisionGuard(LifecycleNode):
         self.teller.reaction.add(1e3 * decision.reaction_s)
 
     def _publish(self, motion: Motion) -> None:
-        twist, command = Twist(), self._command
-        if command is not None and motion != STILL:
-            # What the guard does not judge goes through as it came.
-            twist.linear.z = command.linear.z
-            twist.angular.x, twist.angular.y = command.angular.x, command.angular.y
-        twist.linear.x, twist.linear.y, twist.angular.z = motion.vx, motion.vy, motion.omega
+        twist = twist_of(motion, self._command)
         if self.config.stamped:
             msg = TwistStamped(twist=twist)
             msg.header.stamp = self.get_clock().now().to_msg()
@@ -299,11 +295,3 @@ class CollisionGuard(LifecycleNode):
         if self.state != 'active':
             self.get_logger().error(f"autostart ended in state '{self.state}'; correct the cause "
                                     'above and request configure and activate')
-
-
-def _motion(twist: Twist) -> Motion:
-    """A command as the guard judges it; one that holds anything but numbers is none at all."""
-    linear, angular = twist.linear, twist.angular
-    if not all(map(math.isfinite, (linear.z, angular.x, angular.y))):
-        return Motion(math.nan, math.nan, math.nan)
-    return Motion(linear.x, linear.y, angular.z)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.node import Node
@@ -46,12 +47,13 @@ class Teller:
         if first is not None:
             word = first.reason.partition(':')[0] if first.kind == 'fault' else ''
             key += (first.source, first.kind, word)
-        due = not 0 <= now_s - self._told_s < STATE_S
+        steady = time.monotonic()       # a simulated clock may stand
+        due = steady - self._told_s >= STATE_S
         if key == self._told and not due:
             return
         if key != self._told:
             self._log(decision)
-        self._told, self._told_s = key, now_s
+        self._told, self._told_s = key, steady
         self._send(self._state, label, decision, guard, now_s)
 
     def report(self, label: str, decision: Decision | None, guard: VelocityGuard | None,

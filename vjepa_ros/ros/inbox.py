@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold the messages of one camera between the executor and the worker: bounded, newest wins."""
+"""Hold what one thread has for the next, for one camera: bounded, newest wins."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,19 @@ class Waiting:
     size: int
 
 
-class Inbox:
+class Item(Protocol):
+    """What may wait: it has a stamp [ns] and a size [bytes]."""
+
+    stamp_ns: int
+
+    @property
+    def size(self) -> int: ...
+
+
+Kind = TypeVar('Kind', bound=Item)
+
+
+class Inbox(Generic[Kind]):
     """A bounded queue between two threads that never blocks and never drops the newest.
 
     Parameters
@@ -34,14 +46,20 @@ class Inbox:
         self._limit = limit
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._items: deque[Waiting] = deque()
+        self._items: deque[Kind] = deque()
         self._bytes = 0
         self.dropped = 0
 
     def __len__(self) -> int:
         return len(self._items)
 
-    def put(self, item: Waiting) -> None:
+    @property
+    def newest_ns(self) -> int | None:
+        """Stamp of the newest message [ns], None when nothing waits."""
+        with self._lock:
+            return self._items[-1].stamp_ns if self._items else None
+
+    def put(self, item: Kind) -> None:
         """Add a message; when full, every second of the older ones goes (and is counted)."""
         with self._lock:
             self._items.append(item)
@@ -54,7 +72,7 @@ class Inbox:
                 self._items = deque(kept)
                 self._bytes = sum(i.size for i in kept)
 
-    def take(self, spacing_ns: int) -> tuple[list[Waiting], int]:
+    def take(self, spacing_ns: int) -> tuple[list[Kind], int]:
         """All waiting messages, oldest first, and how many were skipped.
 
         Of messages closer together than `spacing_ns` only some are given: a worker that is
@@ -62,7 +80,7 @@ class Inbox:
         """
         with self._lock:
             items, self._items, self._bytes = list(self._items), deque(), 0
-        kept: list[Waiting] = []
+        kept: list[Kind] = []
         for item in reversed(items):
             apart = kept and kept[-1].stamp_ns - item.stamp_ns
             if kept and 0 < apart < spacing_ns and item.stamp_ns:
@@ -71,8 +89,10 @@ class Inbox:
         kept.reverse()
         return kept, len(items) - len(kept)
 
-    def clear(self) -> None:
-        """Forget everything that waits."""
+    def clear(self) -> int:
+        """Forget everything that waits, and say how many that were."""
         with self._lock:
+            number = len(self._items)
             self._items.clear()
             self._bytes = 0
+        return number

@@ -22,7 +22,11 @@ class RosLogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record at its severity."""
-        text = record.getMessage()
+        try:
+            text = self.format(record)   # with the traceback, where there is one
+        except (TypeError, ValueError):   # a wrong log line must not fail what it tells of
+            self.handleError(record)
+            return
         # One call site per severity: rclpy binds the severity to the line that logs.
         if record.levelno >= logging.ERROR:
             self._logger.error(text)

@@ -48,7 +48,8 @@ def main(args: list[str] | None = None) -> None:
     os.environ.setdefault('GOMP_SPINCOUNT', '300')
     try:
         # Imported here because PyTorch takes seconds, in which Ctrl-C must work too.
-        from vjepa_ros.ros.node import VjepaNode, rclpy, spin_until
+        from vjepa_ros.ros.node import VjepaNode, rclpy
+        from vjepa_ros.ros.service import spin_until
 
         # What the imports made stays for good: without it in view a collection, also the one that
         # gives back the memory of a replaced model, is over before a frame is late.

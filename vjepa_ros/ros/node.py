@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 
 import rclpy
 import rclpy.clock
@@ -11,7 +12,6 @@ import rclpy.signals
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.clock import ClockType, JumpThreshold, TimeJump
 from rclpy.duration import Duration
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from std_srvs.srv import Trigger
 
@@ -20,11 +20,11 @@ from vjepa_ros.ros.calibration import Calibration
 from vjepa_ros.ros.camera_input import CameraInput
 from vjepa_ros.ros.diagnostics import Situation, report
 from vjepa_ros.ros.logs import forward_logs, stop_forwarding
-from vjepa_ros.ros.main import WAKE_S, Signals
+from vjepa_ros.ros.obstacle_output import ObstacleOutput, Sources
 from vjepa_ros.ros.outputs import Outputs
 from vjepa_ros.ros.parameters import NodeConfig, Parameters
 from vjepa_ros.ros.swapper import Swapper
-from vjepa_ros.ros.transitions import survive_wrong_requests, transition
+from vjepa_ros.ros.transitions import last_resort, survive_wrong_requests, transition
 from vjepa_ros.ros.worker import Worker
 from vjepa_ros.runtime.engine import Engine
 
@@ -85,9 +85,12 @@ class VjepaNode(LifecycleNode):
         engine = Engine.load(config.engine)
         try:
             perception = Perception(engine, config.track, config.cameras)
+            sources = Sources.make(self, config.obstacles)
             for name, transport in zip(config.cameras, config.transports, strict=True):
                 self.outputs[name] = Outputs(self, name)
                 self.cameras[name] = CameraInput(self, name, transport, self._notify)
+                self.outputs[name].obstacles = ObstacleOutput(
+                    self, self.cameras[name], config.obstacles, config.settings, sources)
             self.worker = Worker(perception, config, self.cameras, self.outputs,
                                  lambda: self.get_clock().now().nanoseconds, self.get_logger())
         except BaseException:
@@ -140,6 +143,7 @@ class VjepaNode(LifecycleNode):
         self.release()
         return answer
 
+    @last_resort
     def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Release everything and become unconfigured."""
         self.release()
@@ -152,30 +156,38 @@ class VjepaNode(LifecycleNode):
 
     def halt(self) -> None:
         """Stop work and output (safe in every state)."""
-        self._calibration.cancel()
-        if self.worker is not None:
-            self.worker.pause()
-        for camera in self.cameras.values():
-            camera.close()
+        with ExitStack() as parts:   # all of them, whatever one of them raises
+            for camera in self.cameras.values():
+                parts.callback(camera.close)
+            if self.worker is not None:
+                parts.callback(self.worker.pause)
+            parts.callback(self._calibration.cancel)
 
     def release(self) -> None:
         """Release everything that configure made (safe in every state).
 
         An inference or a load that is too long to wait for releases its model when it returns.
+        What raises an error does not keep the rest; the last error is raised at the end.
         """
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        self.halt()
-        if self.swapper is not None:
-            self.swapper.close()
-        if self.worker is not None:
-            self.worker.stop()
         self._unfinished += [part for part in (self.worker, self.swapper) if part is not None]
+        with ExitStack() as parts:   # in reverse order
+            parts.callback(self._forget)
+            for outputs in self.outputs.values():
+                parts.callback(outputs.close)
+            parts.callback(self._join, time.monotonic() + STOP_TIMEOUT_S)
+            if self.worker is not None:
+                parts.callback(self.worker.stop)
+            if self.swapper is not None:
+                parts.callback(self.swapper.close)
+            parts.callback(self.halt)
+
+    def _join(self, deadline_s: float) -> None:
         self._unfinished = [part for part in self._unfinished
-                            if not part.join(deadline - time.monotonic())]
+                            if not part.join(deadline_s - time.monotonic())]
         if self._unfinished:
             self.get_logger().warning('a model is still busy; it is released when it returns')
-        for outputs in self.outputs.values():
-            outputs.close()
+
+    def _forget(self) -> None:
         self.worker = self.swapper = self.config = None
         self.cameras.clear()
         self.outputs.clear()
@@ -208,6 +220,8 @@ class VjepaNode(LifecycleNode):
             self.get_logger().error(f'parameters not applied: {error}')
             return
         self.config = self.worker.config = config
+        for outputs in self.outputs.values():
+            outputs.obstacles.apply(config.obstacles, config.settings)
         self.swapper.request(config, retry=structural)
 
     def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
@@ -224,7 +238,9 @@ class VjepaNode(LifecycleNode):
             self.worker.request_reset('clock_jump')
 
     def _on_watch(self) -> None:
-        """Look for silent cameras."""
+        """Look for silent cameras, and for what obstacles in metres need."""
+        for outputs in self.outputs.values():
+            outputs.obstacles.watch(self.state == 'active')
         if self.state == 'active':
             for camera in self.cameras.values():
                 camera.watch(self.config.no_frame_timeout)
@@ -238,7 +254,8 @@ class VjepaNode(LifecycleNode):
         array = DiagnosticArray(status=report(Situation(
             self.get_fully_qualified_name().lstrip('/'), self.state, self.worker, self.config,
             self.cameras, self.swapper.error if self.swapper else '',
-            self.swapper.loading if self.swapper else '', self.last_failure)))
+            self.swapper.loading if self.swapper else '', self.last_failure,
+            {name: out.obstacles.report() for name, out in self.outputs.items()})))
         array.header.stamp = self.get_clock().now().to_msg()
         self._diagnostics.publish(array)
 
@@ -249,18 +266,3 @@ class VjepaNode(LifecycleNode):
         if self.state != 'active':
             self.get_logger().error(f"autostart ended in state '{self.state}'; correct the cause "
                                     'above and request configure and activate')
-
-
-def spin_until(node: VjepaNode, signals: Signals) -> bool:
-    """Serve a node until a signal, then release everything; False when a thread is left over."""
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    try:
-        while not signals.received:
-            executor.spin_once(timeout_sec=WAKE_S)
-    except KeyboardInterrupt:
-        node.get_logger().info('interrupted while configuring')
-    executor.shutdown(timeout_sec=0.1)
-    node.destroy_node()
-    rclpy.try_shutdown()
-    return node.ended

@@ -19,6 +19,8 @@ from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.track import Wants
 from vjepa_ros.ros import convert
 from vjepa_ros.ros.layout import pack_assessment, pack_regions
+from vjepa_ros.ros.obstacle_output import NAMES as OBSTACLES
+from vjepa_ros.ros.obstacle_output import ObstacleOutput
 
 SCALARS = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact')
 TOPICS = {
@@ -32,7 +34,7 @@ TOPICS = {
 NEED_CHANGE = ('motion_map', 'features', 'embedding')
 NEED_FEATURES = ('motion_score', 'assessment', 'overlay', 'overlay/compressed', *NEED_CHANGE)
 NEED_LOOMING = ('obstacle_score', 'collision_probability', 'time_to_contact', 'assessment',
-                'obstacles', 'looming_map', 'overlay', 'overlay/compressed')
+                'obstacles', 'looming_map', 'overlay', 'overlay/compressed', *OBSTACLES)
 OVERLAYS = ('overlay', 'overlay/compressed')
 
 
@@ -66,6 +68,7 @@ class Outputs:
     def __init__(self, node: LifecycleNode, camera: str) -> None:
         self._node = node
         self._pubs = {}
+        self.obstacles: ObstacleOutput | None = None    # in metres, where there is geometry
         try:
             for name, kind in TOPICS.items():
                 small = name in (*SCALARS, 'assessment', 'obstacles')
@@ -83,10 +86,13 @@ class Outputs:
         for pub in self._pubs.values():
             self._node.destroy_lifecycle_publisher(pub)
         self._pubs.clear()
+        if self.obstacles is not None:
+            self.obstacles.close()
 
     def wanted(self) -> frozenset[str]:
         """Names of the outputs that have subscribers now."""
-        return frozenset(n for n, p in self._pubs.items() if p.get_subscription_count() > 0)
+        mine = frozenset(n for n, p in self._pubs.items() if p.get_subscription_count() > 0)
+        return mine if self.obstacles is None else mine | self.obstacles.wanted()
 
     @staticmethod
     def wants(wanted: frozenset[str]) -> Wants:
@@ -115,6 +121,8 @@ class Outputs:
         }
         for name in wanted & send.keys():
             self._pubs[name].publish(send[name]())
+        if self.obstacles is not None and not wanted.isdisjoint(OBSTACLES):
+            self.obstacles.publish(result, header, how.optics, wanted)
         if not wanted.isdisjoint(OVERLAYS):
             self.publish_overlay(header, how.overlay(), wanted)
 

@@ -13,6 +13,7 @@ from rclpy.node import Node
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import TrackConfig
 from vjepa_ros.ros.declared import Declared
+from vjepa_ros.ros.obstacle_table import ObstacleConfig, make_obstacle_config
 from vjepa_ros.ros.table import TABLE, Param, camera_rows, check_together, make_settings
 from vjepa_ros.runtime.engine import EngineConfig
 
@@ -32,6 +33,7 @@ class NodeConfig:
     overlay_width: int
     calibration_seconds: float
     calibration_sigma: float
+    obstacles: ObstacleConfig
 
 
 class Parameters(Declared):
@@ -72,4 +74,5 @@ class Parameters(Declared):
             engine, track, make_settings(value), cameras,
             tuple(value[f'{camera}.transport'] for camera in cameras),
             value['max_rate'], value['no_frame_timeout'], value['features.reduce'],
-            value['overlay.width'], value['calibration.seconds'], value['calibration.sigma'])
+            value['overlay.width'], value['calibration.seconds'], value['calibration.sigma'],
+            make_obstacle_config(value))

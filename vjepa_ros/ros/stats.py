@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 
 from rclpy.logging import LoggingSeverity
 
 from vjepa_ros.perception.assessment import Assessment, Level, Quality, Result
 from vjepa_ros.perception.track import Track
-from vjepa_ros.ros.inbox import Waiting
+from vjepa_ros.ros.decoder import Frame
 from vjepa_ros.ros.rates import Rate, Recent
 
 OLD_MS = 60_000.0        # a frame of this age or from so far ahead: the clocks differ
@@ -24,6 +25,9 @@ class CameraStats:
         self.latency = Recent()
         self.stages: dict[str, Recent] = {}
         self.skipped = 0
+        self.errors = 0
+        self.last_error = ''
+        self.trouble = ''               # what went wrong since the last result
         self.level = Level.UNKNOWN
         self.flags = Quality(0)
         self.clip_rate_hz = float('nan')
@@ -36,15 +40,26 @@ class CameraStats:
         self.session_ms = float('nan')  # of the last pass, from its clip to its assessment
         self._newest: dict[str, float] = {}   # stages of the result that is being made
         self._warned_of_clock = False
+        self._lock = threading.Lock()
 
-    def take(self, item: Waiting, now_ns: int) -> None:
-        """Note when a frame arrived and that the worker begins with it now [ns]."""
-        self.add_stage('transport', (item.arrival_ns - item.stamp_ns) / 1e6)
-        self.add_stage('wait', (now_ns - item.arrival_ns) / 1e6)
+    def take(self, frame: Frame, waited_ms: float, stored_ms: float) -> None:
+        """Note the way of a frame into the memory: how long it waited, and took to store [ms]."""
+        spent = frame.spent_ms
+        self.add_stage('transport', (frame.arrival_ns - frame.stamp_ns) / 1e6)
+        self.add_stage('wait', waited_ms)
+        self.add_stage('decode', spent['decode'])
+        self.add_stage('preprocess', spent['preprocess'] + stored_ms)
+
+    def fail(self, what: str, error: Exception) -> None:
+        """Count what went wrong with this camera; a result makes it good."""
+        with self._lock:   # decoding and storing may fail at the same time
+            self.errors += 1
+        self.trouble = self.last_error = f'{what}: {type(error).__name__}: {error}'
 
     def add(self, result: Result, latency_ms: float) -> None:
         """Take one published result; latency is now - stamp [ms]."""
         assessment = result.assessment
+        self.trouble = ''
         self.method, self.moving = result.method, result.learned is not None
         self.heads_problem = result.heads_problem
         self.disagreements += Quality.DISAGREEMENT in assessment.flags

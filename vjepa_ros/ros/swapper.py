@@ -68,7 +68,11 @@ class Swapper:
                 if config is None:
                     self._thread = None
                     return
-            self._make(config)
+            try:
+                self._make(config)
+            except Exception as error:
+                # The next request must still find a loader.
+                self._fail(error)
 
     def _make(self, config: NodeConfig) -> None:
         # From here on nothing else can be adopted, so the engine that serves now stays alive.
@@ -88,9 +92,7 @@ class Swapper:
             # Whatever goes wrong is a failed change, not a failed node: say why, keep serving.
             if engine is not None and engine is not serving.engine:
                 engine.close()
-            self.error = f'{type(error).__name__}: {error}'
-            self._log.error(f'model not changed, the old one keeps serving: {self.error}\n'
-                            f'{traceback.format_exc()}')
+            self._fail(error)
             return
         finally:
             self.loading = ''
@@ -100,6 +102,11 @@ class Swapper:
                 return
         if engine is not serving.engine:
             engine.close()
+
+    def _fail(self, error: Exception) -> None:
+        self.error = f'{type(error).__name__}: {error}'
+        self._log.error(f'model not changed, the old one keeps serving: {self.error}\n'
+                        f'{"".join(traceback.format_exception(error))}')
 
 
 def _key(config: NodeConfig) -> tuple[object, object]:

@@ -6,102 +6,24 @@ This module imports no ROS, so the documentation can be checked anywhere.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.perception.settings import LOOMING_METHODS, Settings
+from vjepa_ros.ros.obstacle_table import (
+    OBSTACLE_ROWS,
+    make_obstacle_settings,
+    mount_rows,
+)
+from vjepa_ros.ros.param import BACKGROUND, CONFIGURE, KINDS, LIVE, STARTUP, Param
 
-# How a change takes effect while the node runs.
-LIVE = 'live'              # on the next result
-BACKGROUND = 'background'  # a new model is made ready in the background, then swapped in
-CONFIGURE = 'configure'    # at the next configure; refused while active
-STARTUP = 'startup'        # read once when the process starts
+__all__ = ['BACKGROUND', 'CONFIGURE', 'KINDS', 'LIVE', 'ROWS', 'STARTUP', 'TABLE', 'Param',
+           'camera_rows', 'check_together', 'make_settings', 'markdown']
 
-KINDS = {bool: 'bool', int: 'int', float: 'double', str: 'string',
-         tuple[float, ...]: 'double[]', tuple[str, ...]: 'string[]'}
 DEVICE = re.compile(r'auto|cpu|mps|cuda(:\d+)?')
 NAME = re.compile(r'[A-Za-z](_?[A-Za-z0-9])*(/[A-Za-z](_?[A-Za-z0-9])*)*')
-
-
-@dataclass(frozen=True)
-class Param:
-    """One row: name, type, default, allowed values, unit, meaning, and when it takes effect."""
-
-    name: str
-    kind: type
-    default: Any
-    text: str
-    effect: str = LIVE
-    low: float | None = None
-    high: float | None = None
-    choices: tuple[str, ...] = ()
-    unit: str = ''
-    pattern: re.Pattern[str] | None = None
-    allowed: str = ''          # what the pattern means, in words
-    multiple: int = 1
-
-    @property
-    def range_text(self) -> str:
-        """Allowed values in words, '' when everything is."""
-        if self.choices:
-            return ', '.join(self.choices)
-        if self.allowed:
-            return self.allowed
-        if self.low is None and self.high is None:
-            return ''
-        low = '' if self.low is None else f'{self.low:g}'
-        high = '' if self.high is None else f'{self.high:g}'
-        text = f'{low}..{high}' if low and high else f'at least {low}' if low else f'up to {high}'
-        return f'{text}, multiple of {self.multiple}' if self.multiple > 1 else text
-
-    def check(self, value: Any) -> tuple[Any, str]:
-        """(value in the type of this row, '') or (None, what is wrong and what is allowed)."""
-        wanted = KINDS[self.kind]
-        if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if self.kind is str and type(value) in (int, float) and str(value) in self.choices:
-            value = str(value)   # model_version: 2.0 is a number to YAML
-        if self.kind in (tuple[float, ...], tuple[str, ...]):
-            item = float if self.kind == tuple[float, ...] else str
-            if isinstance(value, str) or not isinstance(value, Iterable):
-                return None, self._refuse(value, f'must be a {wanted}')
-            if item is float:
-                value = [float(v) if isinstance(v, int) else v for v in value]
-            if not all(isinstance(v, item) for v in value):
-                return None, self._refuse(value, f'must be a {wanted}')
-            value = tuple(value)
-        elif type(value) is not self.kind:
-            return None, self._refuse(value, f'must be a {wanted}')
-        for each in value if isinstance(value, tuple) else (value,):
-            problem = self._problem(each)
-            if problem:
-                return None, self._refuse(value, problem)
-        return value, ''
-
-    def _problem(self, value: Any) -> str:
-        if self.choices and value not in self.choices:
-            return f'must be one of {self.range_text}'
-        if self.pattern and not self.pattern.fullmatch(value):
-            return f'must be {self.allowed}'
-        if isinstance(value, float) and not math.isfinite(value):
-            return 'must be finite'
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            if self.low is not None and value < self.low:
-                return f'must be {self.range_text}'
-            if self.high is not None and value > self.high:
-                return f'must be {self.range_text}'
-            if self.multiple > 1 and value % self.multiple:
-                return f'must be {self.range_text}'
-        return ''
-
-    def _refuse(self, value: Any, problem: str) -> str:
-        shown = list(value) if isinstance(value, tuple) else value
-        return f"parameter '{self.name}' is {shown!r}, {problem}"
-
 
 TABLE: tuple[Param, ...] = (
     # The model: made ready in the background when changed while the node runs.
@@ -125,8 +47,9 @@ TABLE: tuple[Param, ...] = (
     Param('num_frames', int, 8, 'Frames in a clip', BACKGROUND, low=4, high=64, multiple=2),
     Param('image_size', int, 192, "Side of the encoder's input", BACKGROUND, low=32, high=1024,
           multiple=16, unit='px'),
-    Param('precision', str, 'auto', 'Number format of the model', BACKGROUND,
-          choices=('auto', 'fp32', 'fp16', 'bf16')),
+    Param('precision', str, 'auto', 'Number format of the model; fp8: bf16 with as many matrices '
+          'in float8 as stay exact enough, on NVIDIA GPUs from compute capability 8.9 on',
+          BACKGROUND, choices=('auto', 'fp32', 'fp16', 'bf16', 'fp8')),
     Param('compile', str, 'auto', 'Use torch.compile, which needs a C compiler, on CUDA Triton '
           'too, and a longer start; auto: on CUDA where all that is there and this package has no '
           'kernels of its own; on: fail when it is not possible', BACKGROUND,
@@ -210,6 +133,7 @@ TABLE: tuple[Param, ...] = (
           high=600.0, unit='s'),
     Param('calibration.sigma', float, 3.0, 'Thresholds become mean + this many standard '
           'deviations', low=0.0, high=20.0),
+    *OBSTACLE_ROWS,
 )
 ROWS = {row.name: row for row in TABLE}
 
@@ -218,7 +142,8 @@ def camera_rows(camera: str) -> tuple[Param, ...]:
     """Rows that exist once per camera."""
     return (Param(f'{camera}.transport', str, 'auto', 'Which image topic is read; auto takes raw '
                   'unless only compressed is published', CONFIGURE,
-                  choices=('auto', 'raw', 'compressed')),)
+                  choices=('auto', 'raw', 'compressed')),
+            *mount_rows(camera))
 
 
 def check_together(values: Mapping[str, Any]) -> str:
@@ -233,6 +158,7 @@ def check_together(values: Mapping[str, Any]) -> str:
         return f"parameter 'cameras' holds {taken}, which are names of other parameters"
     try:
         make_settings(values)
+        make_obstacle_settings(values)
     except ValueError as error:
         return f'parameters do not fit together: {error}'
     return ''

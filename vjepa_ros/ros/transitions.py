@@ -20,7 +20,7 @@ def transition(undo: str, on_failure: TransitionCallbackReturn) -> Callable[[Tra
 
     An exception is logged with its traceback (rclpy would turn it into an error state without a
     word), kept in ``node.last_failure`` for diagnostics, undone by calling the node's method
-    `undo`, and answered with `on_failure`.
+    `undo`, and answered with `on_failure`; with ERROR when it could not be undone.
     """
     def wrap(method: Transition) -> Transition:
         @functools.wraps(method)
@@ -31,13 +31,36 @@ def transition(undo: str, on_failure: TransitionCallbackReturn) -> Callable[[Tra
             except Exception as error:
                 self.last_failure = f'{name} failed: {error}'
                 self.get_logger().error(f'{self.last_failure}\n{traceback.format_exc()}')
-                getattr(self, undo)()
-                return on_failure
+                return on_failure if _taken_back(self, undo) else TransitionCallbackReturn.ERROR
             if answer == TransitionCallbackReturn.SUCCESS:
                 self.last_failure = ''
             return answer
         return run
     return wrap
+
+
+def last_resort(method: Transition) -> Transition:
+    """Wrap `on_error`: what fails there is logged, and finalizes the node."""
+    @functools.wraps(method)
+    def run(self: object, state: LifecycleState) -> TransitionCallbackReturn:
+        try:
+            return method(self, state)
+        except Exception as error:
+            self.last_failure = f'the node could not be released: {error}; restart its process'
+            self.get_logger().fatal(f'{self.last_failure}\n{traceback.format_exc()}')
+            return TransitionCallbackReturn.FAILURE
+    return run
+
+
+def _taken_back(node: object, undo: str) -> bool:
+    """Undo a transition that failed; False when that failed, too."""
+    try:
+        getattr(node, undo)()
+    except Exception as error:
+        # The first failure is the one to correct; rclpy would not tell of this one.
+        node.get_logger().error(f'{undo} failed, too: {error}\n{traceback.format_exc()}')
+        return False
+    return True
 
 
 def survive_wrong_requests(node: LifecycleNode) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one thread that decodes, infers and publishes, always on the newest clip.
+"""The one thread that infers and publishes, always on the newest clip.
 
 The executor thread never waits for it: requests are left under a lock and taken up between two
 clips. Nothing is published after `pause` has returned.
@@ -7,22 +7,21 @@ clips. Nothing is published after `pause` has returned.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
 
-from vjepa_ros.clip.ring import Push, Sample
+from vjepa_ros.clip.ring import Sample
 from vjepa_ros.perception.assessment import Result
-from vjepa_ros.perception.overlay import OverlayStatus, draw_overlay
-from vjepa_ros.perception.pipeline import Perception, known_age
-from vjepa_ros.perception.track import Wants, with_timings
+from vjepa_ros.perception.pipeline import Perception
+from vjepa_ros.perception.track import Wants
 from vjepa_ros.ros.camera_input import CameraInput
-from vjepa_ros.ros.convert import ImageError, decode
-from vjepa_ros.ros.outputs import OVERLAYS, Outputs, Publishing, make_header
+from vjepa_ros.ros.decoder import Decoder
+from vjepa_ros.ros.intake import Intake
+from vjepa_ros.ros.outlet import Outlet
+from vjepa_ros.ros.outputs import Outputs
 from vjepa_ros.ros.parameters import NodeConfig
-from vjepa_ros.ros.stats import CameraStats
 
 BACKOFF_S = 0.2          # pause after an unexpected error, so that it can not flood the log
 LOG_EVERY_S = 2.0        # at most one error is logged in this time; all are counted
@@ -51,11 +50,15 @@ class Worker:
                  now_ns: Callable[[], int], log: object) -> None:
         self.perception = perception
         self.config = config
-        self._cameras = cameras
-        self._outputs = outputs
-        self._now_ns = now_ns
+        # Copies: this worker may be in a long inference when the node has let go of them.
+        self._cameras = cameras = dict(cameras)
+        outputs = dict(outputs)
         self._log = log
-        self.stats = {name: CameraStats() for name in cameras}
+        self._outlet = Outlet(cameras, outputs, now_ns, log)
+        self._decoder = Decoder(cameras, self._count_for)
+        self.stats = self._outlet.stats
+        self._intake = Intake(self._decoder, cameras, self.stats, now_ns,
+                              self._count_for)
         self.errors = 0
         self.last_error = ''
         self.listener: Callable[[Result], None] | None = None
@@ -66,9 +69,6 @@ class Worker:
         self._resets: list[str] = []
         self._silence: dict[str, float] = {}
         self._due = dict.fromkeys(cameras, 0.0)
-        self._gate = threading.Lock()    # held while publishing
-        self._active = False
-        self._generation = 0             # of activations: an old one must not publish in a new
         self._thread: threading.Thread | None = None
 
     # -- called by the executor ------------------------------------------------------------
@@ -82,20 +82,19 @@ class Worker:
     def resume(self) -> None:
         """Begin to work (on activate)."""
         self.request_reset('activate')
-        with self._gate:
-            self._active = True
-            self._generation += 1
+        self._outlet.open()
         self.notify()
 
     def pause(self) -> None:
         """Stop work and output: nothing is published once this has returned."""
-        with self._gate:
-            self._active = False
+        self._outlet.shut()
+        self._decoder.clear()
         self.notify()
 
     def stop(self) -> None:
-        """End the thread after the inference it may be in; it releases the model itself."""
+        """End the threads after the inference they may be in; the model is released then."""
         self.pause()
+        self._decoder.stop()
         with self._wake:
             self._running = False
             self._news = True
@@ -104,19 +103,23 @@ class Worker:
             self._release()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the thread to end; False when it is still in an inference."""
+        """Wait for the threads to end; False when one is still at work."""
+        deadline = time.monotonic() + timeout_s
         if self._thread is not None:
             self._thread.join(max(0.0, timeout_s))
-        return self._thread is None or not self._thread.is_alive()
+        ended = self._decoder.join(deadline - time.monotonic())
+        return ended and (self._thread is None or not self._thread.is_alive())
 
     def notify(self) -> None:
         """There is news: a message, a request."""
+        self._decoder.notify()
         with self._wake:
             self._news = True
             self._wake.notify()
 
     def request_reset(self, reason: str) -> None:
-        """Start all cameras anew before the next clip."""
+        """Start all cameras anew before the next clip, without what came until now."""
+        self._decoder.clear()
         with self._wake:
             self._resets.append(reason)
             self._news = True
@@ -167,19 +170,29 @@ class Worker:
                 wait_s = self._step()
             except Exception as error:
                 # Whatever happens to one clip must not end the service of the next.
-                self._count(error, 'inference step')
+                self._count('inference step', error)
                 time.sleep(BACKOFF_S)
                 wait_s = IDLE_S
         self._release()
 
-    def _count(self, error: Exception, where: str) -> None:
-        self.errors += 1
-        self.last_error = f'{type(error).__name__}: {error}'
-        self._log.error(f'{where} failed, going on: {traceback.format_exc()}',
+    def _count(self, what: str, error: Exception) -> None:
+        with self._wake:   # the decoder may have an error at the same time
+            self.errors += 1
+            self.last_error = f'{what}: {type(error).__name__}: {error}'
+        self._log.error(f'{what} failed, going on: '
+                        f'{"".join(traceback.format_exception(error))}',
                         throttle_duration_sec=LOG_EVERY_S)
 
+    def _count_for(self, camera: str, what: str, error: Exception) -> None:
+        self.stats[camera].fail(what, error)
+        self._count(f"camera '{camera}': {what}", error)
+
     def _release(self) -> None:
-        self.withdraw().engine.close()
+        try:
+            self.withdraw().engine.close()
+        except Exception as error:
+            # At the end of the thread nobody else would tell of it.
+            self._count('releasing the model', error)
 
     def _step(self) -> float:
         """Work off what is there; seconds to sleep when nothing new comes."""
@@ -187,8 +200,7 @@ class Worker:
             resets, self._resets = self._resets, []
             silence, self._silence = self._silence, {}
             candidate = self._candidate
-        with self._gate:
-            active, generation = self._active, self._generation
+        active, generation = self._outlet.admission()
         for reason in resets:
             self.perception.reset(reason)
             if candidate is not None:
@@ -198,33 +210,46 @@ class Worker:
             candidate = None
         if not active:
             return IDLE_S
-        wanted = {name: out.wanted() for name, out in self._outputs.items()}
-        fresh = {name: self._ingest(name, candidate) for name in self._cameras}
+        wanted = self._outlet.wanted()
+        fresh = {name: self._intake.store(name, self.perception, candidate)
+                 for name in self._cameras}
         samples, wait_s = self._choose(wanted)
         if samples:
-            wants = {name: self._wants(wanted[name]) for name in samples}
-            settings = self.config.settings
-            begin = time.perf_counter()
-            outputs, timings = self.perception.encode(samples, wants, settings)
-            for name, sample in samples.items():
-                try:
-                    result = self.perception.result(
-                        name, sample, outputs.get(name), settings, wants[name],
-                        self._age(sample.newest_ns), timings)
-                    self.stats[name].session_ms = (time.perf_counter() - begin) * 1e3
-                    self._publish(result, wanted[name], generation)
-                except Exception as error:
-                    # One camera in trouble must not take its results from the others.
-                    self._count(error, f"camera '{name}'")
+            with self._intake.meanwhile(self.perception):
+                self._serve(samples, wanted, generation)
         for name, new in fresh.items():
             buffering = new and self.perception.tracks[name].sample() is None
             if buffering or name in silence:
-                self._publish_state(name, wanted[name], silence.get(name), generation)
+                self._outlet.publish_state(name, wanted[name], silence.get(name), generation,
+                                           self.perception, self.config, self.swapping)
         return wait_s
+
+    def _serve(self, samples: Mapping[str, Sample], wanted: Mapping[str, frozenset[str]],
+               generation: int) -> None:
+        """Run the clips and publish what they show."""
+        wants = {name: self._wants(wanted[name]) for name in samples}
+        settings = self.config.settings
+        begin = time.perf_counter()
+        outputs, timings = self.perception.encode(
+            samples, wants, settings, lambda name, error: self._count_for(name, 'geometry', error))
+        for name, sample in samples.items():
+            try:
+                result = self.perception.result(
+                    name, sample, outputs.get(name), settings, wants[name],
+                    self._outlet.age_s(sample.newest_ns), timings)
+                self.stats[name].session_ms = (time.perf_counter() - begin) * 1e3
+                result = self._outlet.publish(result, wanted[name], generation, self.perception,
+                                              self.config, self.swapping)
+                listener = self.listener
+                if result is not None and listener is not None:
+                    listener(result)
+            except Exception as error:
+                # One camera in trouble must not take its results from the others.
+                self._count_for(name, 'assessing and publishing', error)
 
     def _wants(self, wanted: frozenset[str]) -> Wants:
         if self.listener is not None:
-            return Wants()
+            wanted |= {'assessment'}
         return Outputs.wants(wanted)
 
     def _choose(self, wanted: Mapping[str, frozenset[str]]) -> tuple[dict[str, Sample], float]:
@@ -240,36 +265,6 @@ class Worker:
             self._due[name] = max(self._due[name] + period, now)
             samples[name] = sample
         return samples, wait_s
-
-    def _ingest(self, name: str, candidate: Perception | None) -> bool:
-        """Decode what came in and push it into the tracks; whether a frame was stored."""
-        camera, stats = self._cameras[name], self.stats[name]
-        spacing = min(0.25 / self.perception.config.clip_fps, 0.05)
-        waiting, skipped = camera.inbox.take(round(spacing * 1e9))
-        stats.skipped += skipped
-        fresh = False
-        for item in waiting:
-            stats.take(item, self._now_ns())
-            start = time.perf_counter()
-            try:
-                rgb = decode(item.message)
-            except ImageError as error:
-                camera.refuse(error)
-                continue
-            stats.add_stage('decode', (time.perf_counter() - start) * 1e3)
-            start = time.perf_counter()
-            for perception in (self.perception, candidate):
-                if perception is None:
-                    continue
-                track = perception.tracks[name]
-                track.intrinsics = camera.intrinsics_for((rgb.shape[1], rgb.shape[0]))
-                push = track.push(rgb, item.stamp_ns, item.message.header.frame_id,
-                                  item.arrival_ns)
-                if perception is self.perception:
-                    fresh = fresh or push in (Push.ACCEPTED, Push.RESET)
-            stats.add_stage('preprocess', (time.perf_counter() - start) * 1e3)
-        stats.observe(self.perception.tracks[name])
-        return fresh
 
     def _primed(self, candidate: Perception) -> bool:
         """Whether the new model can go on for every camera that is alive."""
@@ -289,56 +284,3 @@ class Worker:
         config = candidate.engine.config
         self._log.info(f"now serving model '{config.model_size}' with {config.num_frames} frames "
                        f'of {config.image_size} px on {candidate.engine.choice.device}')
-
-    def _age(self, stamp_ns: int) -> float:
-        return known_age(self._now_ns(), stamp_ns)
-
-    def _publish(self, result: Result, wanted: frozenset[str], generation: int) -> None:
-        a = result.assessment
-        stats = self.stats[a.camera]
-        latency_ms = self._age(a.stamp_ns) * 1e3
-        start = time.perf_counter()
-        how = Publishing(self.config.features_reduce, latency_ms,
-                         lambda: self._draw(a.camera, result, None),
-                         self.perception.tracks[a.camera].optics())
-        with self._gate:
-            if not self._active or generation != self._generation:
-                return
-            self._outputs[a.camera].publish(result, wanted, how)
-        result = with_timings(result, publish=(time.perf_counter() - start) * 1e3)
-        stats.add(result, self._age(a.stamp_ns) * 1e3)
-        stats.tell(self._log, a, latency_ms)
-        if self.listener is not None:
-            self.listener(result)
-
-    def _publish_state(self, name: str, wanted: frozenset[str], silent_s: float | None,
-                       generation: int) -> None:
-        """The overlay while there is no assessment: buffering, or a camera fallen silent."""
-        track = self.perception.tracks[name]
-        if wanted.isdisjoint(OVERLAYS):
-            return
-        bgr = self._draw(name, None, math.inf if track.image is None else silent_s)
-        newest = track.ring.newest_ns
-        header = make_header(self._now_ns() if newest is None else newest, track.ring.frame_id)
-        with self._gate:
-            if self._active and generation == self._generation:
-                self._outputs[name].publish_overlay(header, bgr, wanted)
-
-    def _draw(self, name: str, result: Result | None, silent_s: float | None) -> object:
-        track, stats, now = self.perception.tracks[name], self.stats[name], time.monotonic()
-        engine = self.perception.engine
-        status = OverlayStatus(
-            camera=name, model=engine.config.model_size, device=str(engine.choice.device),
-            fill=track.ring.fill, num_frames=track.config.num_frames,
-            rate_in_hz=self._cameras[name].rate.hz(now), rate_out_hz=stats.rate.hz(now),
-            latency_ms=stats.latency.summary()[0], stale_s=silent_s,
-            warnings=('switching model',) if self.swapping else (),
-            untrained=not engine.report.trained,
-            focal_px=track.optics().fx if track.ring.size[0] else None)
-        image = track.image if result is None else result.image
-        return draw_overlay(
-            image, None if result is None else result.assessment,
-            None if result is None else result.moves,
-            None if result is None else result.looming, track.view, status=status,
-            width=self.config.overlay_width,
-            min_confidence=self.config.settings.min_confidence)

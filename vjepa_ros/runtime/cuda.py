@@ -20,7 +20,7 @@ from torch import Tensor
 from vjepa_ros.runtime.flight import Flight, Landed
 from vjepa_ros.runtime.forward import Forward
 from vjepa_ros.runtime.graphs import Read, Stages
-from vjepa_ros.runtime.staging import FrameStore, Keys
+from vjepa_ros.runtime.staging import Clip, FrameStore, Keys
 
 Span = tuple[str, torch.cuda.Event, torch.cuda.Event]  # stage, begin, end
 
@@ -115,7 +115,7 @@ class CudaRunner:
         """Bytes of frames, inputs, outputs and graphs on the device."""
         return self._frames.nbytes + self._stages.nbytes
 
-    def start(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None, features: bool,
+    def start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
               heads: bool) -> Flight:
         """Upload clips and queue a pass over them.
 
@@ -152,7 +152,7 @@ class CudaRunner:
             self._flying.append(flight)
             return flight
 
-    def apply(self, clips: Sequence[np.ndarray], function: Callable[[Tensor], Tensor]
+    def apply(self, clips: Sequence[Clip], function: Callable[[Tensor], Tensor]
               ) -> np.ndarray:
         """What a function of the pixels (B, T, S, S, 3) uint8 gives, as float32."""
         with self._here():
@@ -190,7 +190,7 @@ class CudaRunner:
         with torch.cuda.device(self._device), torch.inference_mode(False), torch.no_grad():
             yield
 
-    def _send(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None
+    def _send(self, clips: Sequence[Clip], keys: Sequence[Keys] | None
               ) -> tuple[list[int], list[Span]]:
         """Upload; the slots of the frames, and how long that took if there was any to do."""
         before = self._frames.uploads

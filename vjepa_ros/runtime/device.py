@@ -12,6 +12,9 @@ Precision `auto` is
   no activation of theirs is larger has not been shown for any input a robot may meet.
 - fp16 on older NVIDIA GPUs with tensor cores, on AMD GPUs with fast fp16, and on Apple GPUs.
 - fp32 on everything else, where half precision is slower.
+
+It is never fp8, which NVIDIA GPUs have from compute capability 8.9 on: bf16 with as many matrices
+in float8 as keep the features exact, see `vjepa_ros.runtime.fused8`. int8 is not offered.
 """
 
 from __future__ import annotations
@@ -44,9 +47,11 @@ __all__ = ['PRECISIONS', 'DeviceChoice', 'DeviceError', 'Formats', 'all_operator
 
 log = logging.getLogger(__name__)
 
-PRECISIONS = {'fp32': torch.float32, 'fp16': torch.float16, 'bf16': torch.bfloat16}
+PRECISIONS = {'fp32': torch.float32, 'fp16': torch.float16, 'bf16': torch.bfloat16,
+              'fp8': torch.float8_e4m3fn}
+INT8 = "precision 'int8' is not offered, it gains too little for its error (docs/performance.md)"
 WANTED = re.compile(r'auto|cpu|mps|cuda(:\d+)?')
-FULL, HALF, BRAIN = torch.float32, torch.float16, torch.bfloat16
+FULL, HALF, BRAIN, EIGHT = PRECISIONS.values()
 
 # AMD GPUs, by the beginning of their architecture, and which half precision is fast.
 ROCM_BF16 = ('gfx90a', 'gfx94', 'gfx95', 'gfx11', 'gfx12')   # CDNA 2 and later, RDNA 3 and later
@@ -70,7 +75,7 @@ class DeviceChoice:
     device : torch.device
         Device of the weights.
     dtype : torch.dtype
-        Type in which attention and MLP are computed.
+        Type in which attention and MLP are computed; of fp8 the narrowest one.
     reason : str
         Why this device and this type, for logs and diagnostics.
     fell_back : bool
@@ -85,8 +90,13 @@ class DeviceChoice:
 
     @property
     def precision(self) -> str:
-        """'fp32', 'fp16' or 'bf16'."""
+        """'fp32', 'fp16', 'bf16' or 'fp8'."""
         return next(name for name, dtype in PRECISIONS.items() if dtype == self.dtype)
+
+    @property
+    def branches(self) -> torch.dtype:
+        """Type of the weights of attention and MLP, but for those that are also in float8."""
+        return BRAIN if self.dtype == EIGHT else self.dtype
 
 
 @dataclass(frozen=True)
@@ -119,6 +129,8 @@ def formats(device: Device) -> Formats:
         return Formats((FULL, BRAIN), FULL, 'it has no instructions for bf16')
     if device.kind == CUDA:
         name = 'compute capability ' + '.'.join(map(str, device.capability))
+        if device.capability >= (8, 9):
+            return Formats((FULL, HALF, BRAIN, EIGHT), BRAIN, f'bf16 is fast with {name}')
         if device.capability >= (8, 0):
             return Formats((FULL, HALF, BRAIN), BRAIN, f'bf16 is fast with {name}')
         if device.capability >= (7, 0):
@@ -148,7 +160,7 @@ def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 
         Raise when `wanted`, or with auto the accelerator of this machine, cannot be used;
         otherwise run on the CPU with a warning.
     precision : str
-        auto, fp32, fp16 or bf16; for auto see `formats`.
+        auto, fp32, fp16, bf16 or fp8; for auto see `formats`.
     present : mapping of str to Device, optional
         Devices to choose from; those of this machine when omitted.
     need_bytes : int
@@ -166,7 +178,8 @@ def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 
         hint = '; AMD GPUs are called cuda, too' if wanted.startswith(ROCM) else ''
         raise DeviceError(f"device '{wanted}' is not one of auto, cpu, cuda, cuda:N, mps{hint}")
     if precision != 'auto' and precision not in PRECISIONS:
-        raise DeviceError(f"precision '{precision}' is not one of auto, {', '.join(PRECISIONS)}")
+        text = INT8 if precision == 'int8' else f"precision '{precision}' is unknown"
+        raise DeviceError(f'{text}; set `precision` to one of auto, {", ".join(PRECISIONS)}')
     problems = {name: problem for name, device in present.items()
                 if (problem := _problem(device, need_bytes))}
     usable = {name: device for name, device in present.items() if name not in problems}
@@ -200,8 +213,9 @@ def _problem(device: Device, need_bytes: int) -> str:
 def _resolve(wanted: str, usable: Present, problems: Mapping[str, str]) -> tuple[str, str]:
     """The device to use, and what is wrong with the one that was wanted."""
     if wanted == 'auto':
-        name = next((n for n in sorted(usable, key=_number) if n.startswith('cuda')),
-                    'mps' if 'mps' in usable else CPU)
+        gpus = (name for name in usable if name.startswith('cuda'))
+        name = min(gpus, key=lambda one: int(one.partition(':')[2] or 0),
+                   default='mps' if 'mps' in usable else CPU)
         lost = [f'{other} cannot be used: {problem}' for other, problem in problems.items()]
         return name, '; '.join(lost) if name == CPU else ''
     name = 'cuda:0' if wanted == 'cuda' else wanted
@@ -211,10 +225,6 @@ def _resolve(wanted: str, usable: Present, problems: Mapping[str, str]) -> tuple
         return CPU, f"device '{wanted}' cannot be used: {problems[name]}"
     found = ', '.join(sorted((*usable, *problems)))
     return CPU, f"device '{wanted}' is not available here (found: {found})"
-
-
-def _number(name: str) -> int:
-    return int(name.partition(':')[2] or 0)
 
 
 def _pick_dtype(device: Device, precision: str, lenient: bool) -> tuple[torch.dtype, str]:
@@ -228,7 +238,8 @@ def _pick_dtype(device: Device, precision: str, lenient: bool) -> tuple[torch.dt
     if lenient:
         return known.best, f'{precision} is not available there, {known.why}'
     names = ', '.join(n for n, one in PRECISIONS.items() if one in known.able)
-    raise DeviceError(f"precision '{precision}' is not available on {device.title}; "
+    needs = ', but on NVIDIA GPUs of compute capability 8.9 and later' * (dtype == EIGHT)
+    raise DeviceError(f"precision '{precision}' is not available on {device.title}{needs}; "
                       f'set `precision` to auto or one of {names}')
 
 

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,8 @@ from vjepa_ros.runtime.flight import Pending
 from vjepa_ros.runtime.noise import NoiseFloor, measure_noise_floor
 from vjepa_ros.runtime.outputs import Output
 from vjepa_ros.runtime.session import UNCALIBRATED, EncoderSession
-from vjepa_ros.runtime.staging import Keys
+from vjepa_ros.runtime.staging import Clip, Keys
+from vjepa_ros.runtime.wake import waking
 
 log = logging.getLogger(__name__)
 
@@ -104,15 +106,19 @@ class Engine:
         Where the model runs.
     noise_floor : NoiseFloor
         Change of the features of a still scene.
+    load_s : dict of str to float
+        Seconds that `load` took: weights, read; prepare, on the device with kernels that are
+        checked; warm, with capture; noise_floor.
 
     """
 
     def __init__(self, config: EngineConfig, session: EncoderSession, report: WeightsReport,
-                 noise_floor: NoiseFloor):
+                 noise_floor: NoiseFloor, load_s: Mapping[str, float] | None = None):
         self.config = config
         self.report = report
         self.choice: DeviceChoice = session.choice
         self.noise_floor = noise_floor
+        self.load_s = dict(load_s or {})
         self._session = session
 
     @classmethod
@@ -131,16 +137,21 @@ class Engine:
                                need_bytes=need)
         if config.cpu_threads:
             torch.set_num_threads(config.cpu_threads)
-        encoder, heads, report = load_model(
-            config.model_size, config.model_version, config.weights, config.heads,
-            config.allow_random_weights, config.seed, config.weights_part)
+        laps = [time.perf_counter()]
+        with waking(choice.device, choice.branches):
+            encoder, heads, report = load_model(
+                config.model_size, config.model_version, config.weights, config.heads,
+                config.allow_random_weights, config.seed, config.weights_part)
+        laps.append(time.perf_counter())
         calibration = UNCALIBRATED if report.heads is None else report.heads.meta.calibration
         session = EncoderSession(encoder, choice, config.num_frames, config.image_size, heads,
                                  calibration, config.compile)
         del encoder, heads
+        laps.append(time.perf_counter())
         try:
             with all_operators_on(choice.device):
                 session.warm()
+            laps.append(time.perf_counter())
             floor = measure_noise_floor(session.encode, config.num_frames, config.image_size)
         except BaseException:
             session.close()
@@ -148,7 +159,11 @@ class Engine:
         log.info("model '%s' %s is ready on %s in %s (%s): %d frames of %d pixels",
                  config.model_size, config.model_version, device_name(choice.device),
                  choice.precision, session.execution, config.num_frames, config.image_size)
-        return cls(config, session, report, floor)
+        laps.append(time.perf_counter())
+        took = {name: round(end - begin, 3) for name, begin, end in
+                zip(('weights', 'prepare', 'warm', 'noise_floor'), laps, laps[1:], strict=False)}
+        log.debug('seconds to load: %s', took)
+        return cls(config, session, report, floor, took)
 
     @property
     def timings(self) -> dict[str, float]:
@@ -170,23 +185,23 @@ class Engine:
         if clips > 1 and self.choice.device.type == 'cuda':
             self._session.warm(clips)
 
-    def encode(self, clips: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def encode(self, clips: Sequence[Clip]) -> list[np.ndarray]:
         """Features of clips alone, see `EncoderSession.encode`."""
         return self._session.encode(clips)
 
-    def run(self, clips: Sequence[np.ndarray], features: bool = True,
+    def run(self, clips: Sequence[Clip], features: bool = True,
             keys: Sequence[Keys] | None = None) -> list[Output]:
         """What the model says about clips, see `EncoderSession.run`."""
         self._here()
         return self._session.run(clips, features, keys)
 
-    def submit(self, clips: Sequence[np.ndarray], features: bool = True,
+    def submit(self, clips: Sequence[Clip], features: bool = True,
                keys: Sequence[Keys] | None = None) -> Pending:
         """Start what `run` does, see `EncoderSession.submit`."""
         self._here()
         return self._session.submit(clips, features, keys)
 
-    def features(self, clips: Sequence[np.ndarray], layers: Sequence[int] | None = None,
+    def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid') -> list[np.ndarray]:
         """Features of clips from any depth, as grids or pooled, see `EncoderSession.features`."""
         return self._session.features(clips, layers, levels, per)

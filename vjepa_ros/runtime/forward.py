@@ -18,13 +18,14 @@ from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
 from vjepa_ros.runtime.cpu import speed_up
 from vjepa_ros.runtime.device import DeviceChoice
+from vjepa_ros.runtime.errors import SessionError
 from vjepa_ros.runtime.fused import FusedEncoder
 from vjepa_ros.runtime.kernels import KernelsMissing
 from vjepa_ros.runtime.metal import use_metal
 
 log = logging.getLogger(__name__)
 
-PLAIN, FUSED = 'plain', 'fused'
+PLAIN, FUSED, STEPS = 'plain', 'fused', 'steps'
 # Relative difference between two ways to compute in a precision that rounding explains.
 CLOSE = {torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float32: 1e-4}
 
@@ -39,13 +40,20 @@ class Forward(Protocol):
     Attributes
     ----------
     kind : str
-        `PLAIN`, or `FUSED` where kernels of this package run.
+        `PLAIN`, `FUSED` where kernels of this package run, or `STEPS` where PyTorch does
+        their work step by step, which torch.compile does not reach.
+    note : str
+        What else is to be said of it; ''.
+    nbytes : int
+        Bytes of weights that it has besides those of the encoder.
     normalise : callable
         uint8 clips (B, T, S, S, 3) to what the encoder takes from now on.
 
     """
 
     kind: str
+    note: str
+    nbytes: int
     normalise: Callable[[Tensor], Tensor]
 
     def __call__(self, pixels: Tensor) -> Tensor: ...
@@ -66,7 +74,7 @@ class Normalise:
 class PlainForward:
     """The encoder as PyTorch runs it, on every device."""
 
-    kind = PLAIN
+    kind, note, nbytes = PLAIN, '', 0
 
     def __init__(self, encoder: Encoder, normalise: Normalise):
         self._encoder = encoder
@@ -79,7 +87,7 @@ class PlainForward:
 class PixelForward:
     """The encoder made fast for the CPU, with the normalisation in its weights."""
 
-    kind = FUSED
+    kind, note, nbytes = FUSED, '', 0
 
     def __init__(self, encoder: Encoder):
         speed_up(encoder)
@@ -97,7 +105,7 @@ class PixelForward:
 class FusedForward:
     """The encoder with kernels of this package, on CUDA in half precision."""
 
-    kind = FUSED
+    kind, note, nbytes = FUSED, '', 0
 
     def __init__(self, encoder: Encoder, clip_shape: tuple[int, ...], normalise: Normalise):
         self._encoder = FusedEncoder(encoder, clip_shape)
@@ -133,7 +141,18 @@ def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
     fuse : bool
         Whether kernels of this package may be used where they exist.
 
+    Raises
+    ------
+    SessionError
+        When fp8 was chosen and does not run here; all else has a plain path.
+
     """
+    if choice.precision == 'fp8':
+        if not fuse:
+            raise SessionError("precision 'fp8' is not for torch.compile; set `compile` to off "
+                               'or auto, or `precision` to bf16')
+        from vjepa_ros.runtime.forward8 import prepare8  # which builds upon this module
+        return prepare8(encoder, choice, normalise, clip_shape)
     if fuse and choice.device.type == 'cpu':
         return PixelForward(encoder)
     plain = PlainForward(encoder, normalise)
@@ -177,7 +196,7 @@ def _nothing() -> None:
     pass
 
 
-def _on(device: torch.device) -> AbstractContextManager:
+def on_device(device: torch.device) -> AbstractContextManager:
     return torch.cuda.device(device) if device.type == 'cuda' else nullcontext()
 
 
@@ -185,5 +204,5 @@ def _trial(forward: Forward, clip_shape: tuple[int, ...], device: torch.device) 
     """Features of a random clip, on the CPU."""
     pixels = torch.randint(0, 256, (1, *clip_shape), dtype=torch.uint8,
                            generator=torch.Generator().manual_seed(0)).to(device)
-    with torch.inference_mode(), _on(device):
+    with torch.inference_mode(), on_device(device):
         return forward(pixels).cpu()

@@ -21,10 +21,12 @@ from vjepa_ros.model.blocks import EPS, Block
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.rope import rope_tables
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH, TUBELET
-from vjepa_ros.runtime.kernels import GREY, TOKEN_PIXELS, UNIT, Kernels, build
+from vjepa_ros.runtime.kernel_code import GREY, UNIT
+from vjepa_ros.runtime.kernels import TOKEN_PIXELS, build
+from vjepa_ros.runtime.steps import Steps
 
 
-class _Layer(NamedTuple):
+class Layer(NamedTuple):
     """Weights of one block, matrices transposed."""
 
     norm1: tuple[Tensor, Tensor]
@@ -36,7 +38,7 @@ class _Layer(NamedTuple):
 
 
 class FusedEncoder:
-    """An encoder for uint8 clips of one shape on a CUDA device.
+    """An encoder for uint8 clips of one shape, on a CUDA device with the kernels.
 
     Parameters
     ----------
@@ -45,6 +47,8 @@ class FusedEncoder:
         but for the patch embedding.
     clip_shape : (int, int, int, int)
         T, H, W, 3.
+    steps : Steps, optional
+        What lies between the products; the kernels when omitted.
 
     Raises
     ------
@@ -52,16 +56,18 @@ class FusedEncoder:
         When the kernels cannot be made here.
     """
 
-    def __init__(self, encoder: Encoder, clip_shape: tuple[int, ...]):
+    def __init__(self, encoder: Encoder, clip_shape: tuple[int, ...],
+                 steps: Steps | None = None):
         frames, height, width, _ = clip_shape
         variant = encoder.variant
         weight = encoder.patch_embed.proj.weight
         self.grid = (frames // TUBELET, height // PATCH, width // PATCH)
         self.dim, self.heads = variant.dim, variant.heads
         self.dtype, device = encoder.blocks[0].attn.qkv.weight.dtype, weight.device
-        with torch.cuda.device(device):
-            self._kernels: Kernels = build(variant.dim, variant.head_dim, self.grid, self.dtype,
-                                           EPS)
+        if steps is None:
+            with torch.cuda.device(device):
+                steps = build(variant.dim, variant.head_dim, self.grid, self.dtype, EPS)
+        self.steps = steps
         tables = rope_tables(*self.grid, variant.head_dim, encoder.version)
         self._cos, self._sin = (t.to(device) for t in tables)
         self._embed = self._embedding(encoder)
@@ -85,31 +91,40 @@ class FusedEncoder:
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Features (B, T', Hp, Wp, D) float32 of clips (B, T, H, W, 3) uint8, contiguous."""
-        kernels, clips = self._kernels, pixels.shape[0]
+        steps, clips = self.steps, pixels.shape[0]
         n = self.grid[0] * self.grid[1] * self.grid[2]
         m, d = clips * n, self.dim
         half = {'device': pixels.device, 'dtype': self.dtype}
         tokens = torch.empty(m, TOKEN_PIXELS, **half)
-        kernels.patches(pixels, tokens)
+        steps.patches(pixels, tokens)
         matrix, bias = self._embed
         x = (tokens @ matrix).float().add_(bias)
         y = torch.empty(m, d, **half)
         branch = None
-        for layer in self._layers:
-            kernels.norm(x, branch, *layer.norm1, y)
-            qkv = torch.addmm(layer.qkv[1], y, layer.qkv[0])
-            kernels.rotate(qkv, self._cos, self._sin)
+        for number, layer in enumerate(self._layers):
+            qkv = self._queries(number, x, branch, y)
+            steps.rotate(qkv, self._cos, self._sin)
             q, k, v = qkv.view(clips, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
             seen = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(m, d)
             branch = torch.addmm(layer.proj[1], seen, layer.proj[0])
-            kernels.norm(x, branch, *layer.norm2, y)
-            branch = torch.addmm(layer.fc2[1], self._hidden(y, layer), layer.fc2[0])
+            branch = self._mlp(number, x, branch, y)
         out = torch.empty(m, d, device=pixels.device)
-        kernels.norm(x, branch, *self._norm, out)
+        steps.norm(x, branch, *self._norm, out)
         return out.view(clips, *self.grid, d)
 
+    def _queries(self, number: int, x: Tensor, branch: Tensor | None, y: Tensor) -> Tensor:
+        """Queries, keys and values (M, 3 D) of a layer; `x` (M, D) += `branch`, `y` is written."""
+        layer = self._layers[number]
+        self.steps.norm(x, branch, *layer.norm1, y)
+        return torch.addmm(layer.qkv[1], y, layer.qkv[0])
 
-    def _hidden(self, y: Tensor, layer: _Layer) -> Tensor:
+    def _mlp(self, number: int, x: Tensor, branch: Tensor, y: Tensor) -> Tensor:
+        """What the MLP of a layer adds (M, D); `x` (M, D) += `branch`, `y` is written."""
+        layer = self._layers[number]
+        self.steps.norm(x, branch, *layer.norm2, y)
+        return torch.addmm(layer.fc2[1], self._hidden(y, layer), layer.fc2[0])
+
+    def _hidden(self, y: Tensor, layer: Layer) -> Tensor:
         """First half of the MLP with its GELU."""
         bias, matrix = layer.fc1[1], layer.fc1[0]
         if self.dtype == torch.bfloat16:
@@ -117,16 +132,16 @@ class FusedEncoder:
             # of bf16 is 4e-3 to 8e-3.
             return torch._addmm_activation(bias, y, matrix, use_gelu=True)
         hidden = torch.addmm(bias, y, matrix)
-        self._kernels.gelu(hidden)
+        self.steps.gelu(hidden)
         return hidden
 
 
-def _layer(block: Block) -> _Layer:
+def _layer(block: Block) -> Layer:
     def linear(module: torch.nn.Linear) -> tuple[Tensor, Tensor]:
         return module.weight.detach().T, module.bias.detach()
 
     def norm(module: torch.nn.LayerNorm) -> tuple[Tensor, Tensor]:
         return module.weight.detach(), module.bias.detach()
 
-    return _Layer(norm(block.norm1), linear(block.attn.qkv), linear(block.attn.proj),
+    return Layer(norm(block.norm1), linear(block.attn.qkv), linear(block.attn.proj),
                   norm(block.norm2), linear(block.mlp.fc1), linear(block.mlp.fc2))

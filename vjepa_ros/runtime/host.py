@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vjepa_ros.runtime.flight import Arrived, Flight, Landed
 from vjepa_ros.runtime.forward import Forward
-from vjepa_ros.runtime.staging import Keys
+from vjepa_ros.runtime.staging import Clip, Keys
 
 STAGES = ('upload', 'encode', 'heads', 'download')
 
@@ -43,7 +43,7 @@ class HostRunner:
         self._device = device
 
     @torch.inference_mode()
-    def start(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None, features: bool,
+    def start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
               heads: bool) -> Flight:
         """Run a pass. `keys` are of no use here: there is nothing to upload, or little."""
         times = [time.perf_counter()]
@@ -61,7 +61,7 @@ class HostRunner:
         return Arrived(Landed(len(clips), arrays, said, spent))
 
     @torch.inference_mode()
-    def apply(self, clips: Sequence[np.ndarray], function: Callable[[Tensor], Tensor]
+    def apply(self, clips: Sequence[Clip], function: Callable[[Tensor], Tensor]
               ) -> np.ndarray:
         """What a function of the pixels (B, T, S, S, 3) uint8 gives, as float32."""
         return function(self._upload(clips)).float().cpu().numpy()
@@ -73,8 +73,9 @@ class HostRunner:
         """Let go of the networks."""
         self._forward = self._read = None
 
-    def _upload(self, clips: Sequence[np.ndarray]) -> Tensor:
-        return torch.from_numpy(np.stack(clips)).to(self._device)
+    def _upload(self, clips: Sequence[Clip]) -> Tensor:
+        frames = np.stack([frame for clip in clips for frame in clip])
+        return torch.from_numpy(frames.reshape(len(clips), -1, *frames.shape[1:])).to(self._device)
 
     def _clock(self) -> float:
         """Time once the device has finished its queue."""

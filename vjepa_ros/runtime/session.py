@@ -23,13 +23,13 @@ from vjepa_ros.runtime.depths import check_wanted, deep_features
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.errors import SessionError
 from vjepa_ros.runtime.flight import Landed, Pending
-from vjepa_ros.runtime.forward import FUSED, PLAIN, Normalise, prepare
+from vjepa_ros.runtime.forward import PLAIN, Normalise, prepare
 from vjepa_ros.runtime.graphs import MOST_GRAPHS
 from vjepa_ros.runtime.host import HostRunner
 from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
 from vjepa_ros.runtime.outputs import Output, reading, unpack
 from vjepa_ros.runtime.parts import SMALLER, Parts
-from vjepa_ros.runtime.staging import Keys
+from vjepa_ros.runtime.staging import Clip, Keys
 
 __all__ = ['EncoderSession', 'SessionError']
 
@@ -59,7 +59,8 @@ class EncoderSession:
     Raises
     ------
     SessionError
-        When the device has no room for the weights, or `compile` is 'on' and impossible.
+        When the device has no room for the weights, `compile` is 'on' and impossible, or fp8
+        does not run here.
 
     Attributes
     ----------
@@ -77,7 +78,7 @@ class EncoderSession:
         self.clip_shape = (num_frames, image_size, image_size, 3)
         self.timings: dict[str, float] = {}
         self._lock = threading.Lock()
-        encoder.set_branch_precision(choice.dtype)
+        encoder.set_branch_precision(choice.branches)
         try:
             self._encoder: Encoder | None = encoder.to(choice.device).eval()
             self._heads = None if heads is None else heads.to(choice.device).eval()
@@ -92,7 +93,7 @@ class EncoderSession:
         forward = prepare(self._encoder, choice, Normalise(choice.device), self.clip_shape,
                           fuse=compile != 'on')
         self._normalise = forward.normalise
-        self._kind = forward.kind
+        self._kind, self._note, self._own_bytes = forward.kind, forward.note, forward.nbytes
         read = None if heads is None else reading(self._heads, calibration)
         self._runner = (CudaRunner(forward, read, choice.device, self.clip_shape)
                         if choice.device.type == 'cuda'
@@ -106,15 +107,15 @@ class EncoderSession:
 
     @property
     def execution(self) -> str:
-        """How passes run: eager, graph, compiled, compiled graph, fused or fused graph."""
+        """How passes run: eager, compiled, fused or steps, and graph."""
         kind = self._kind if self._not_compiled else 'compiled'
         words = ([] if kind == PLAIN else [kind]) + (['graph'] if self._runner.captured else [])
         return ' '.join(words) or 'eager'
 
     @property
     def execution_reason(self) -> str:
-        """Why CUDA graphs or compiled kernels are not used although they might be; or ''."""
-        return '; '.join(filter(None, (self._runner.reason, self._not_compiled)))
+        """Why graphs or compiled kernels are not used, and how much is in float8; or ''."""
+        return '; '.join(filter(None, (self._runner.reason, self._not_compiled, self._note)))
 
     def warm(self, clips: int = 1) -> None:
         """Run passes of up to `clips` clips, so that none is slow later; check for finite values.
@@ -132,18 +133,19 @@ class EncoderSession:
                                f'{self.choice.device} in {self.choice.precision}; '
                                'set `precision: fp32`')
 
-    def encode(self, clips: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def encode(self, clips: Sequence[Clip]) -> list[np.ndarray]:
         """Features of clips alone, see `run`; the heads do not run."""
         return [output.features for output in self._submit(clips, None, True, False).result()]
 
-    def run(self, clips: Sequence[np.ndarray], features: bool = True,
+    def run(self, clips: Sequence[Clip], features: bool = True,
             keys: Sequence[Keys] | None = None) -> list[Output]:
         """Features of clips and what the heads say about them, in one forward pass.
 
         Parameters
         ----------
-        clips : sequence of ndarray
-            Each (num_frames, image_size, image_size, 3) uint8 RGB, oldest frame first.
+        clips : sequence of ndarray, or of sequences of ndarray
+            Each (num_frames, image_size, image_size, 3) uint8 RGB, oldest frame first, as one
+            array or as its frames wherever they lie: only what must go to the device is read.
         features : bool
             Whether to bring the features from the device.
         keys : sequence of sequence of hashable, optional
@@ -167,7 +169,7 @@ class EncoderSession:
         """
         return self.submit(clips, features, keys).result()
 
-    def submit(self, clips: Sequence[np.ndarray], features: bool = True,
+    def submit(self, clips: Sequence[Clip], features: bool = True,
                keys: Sequence[Keys] | None = None) -> Pending:
         """Start what `run` does, and give a handle on its results.
 
@@ -178,7 +180,7 @@ class EncoderSession:
         """
         return self._submit(clips, keys, features, self._heads is not None)
 
-    def features(self, clips: Sequence[np.ndarray], layers: Sequence[int] | None = None,
+    def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid') -> list[np.ndarray]:
         """Features of clips from any depth, as grids or pooled.
 
@@ -226,7 +228,7 @@ class EncoderSession:
         # No lock: diagnostics ask while an inference holds it.
         parts = [part for part in (self._encoder, self._heads) if part is not None]
         weights = sum(p.numel() * p.element_size() for part in parts for p in part.parameters())
-        return weights + self._runner.nbytes
+        return weights + self._runner.nbytes + (self._own_bytes if parts else 0)
 
     def close(self) -> None:
         """Wait for a running call, then give the memory back. May be called twice.
@@ -242,7 +244,7 @@ class EncoderSession:
 
     def _compile(self, wanted: str) -> str:
         """Compile the encoder, if so decided; '' or why not."""
-        choice = choose_compile(wanted, self.choice.device.type, self._kind == FUSED,
+        choice = choose_compile(wanted, self.choice.device.type, self._kind != PLAIN,
                                 Toolchain.here())
         grey = [np.full(self.clip_shape, 128, np.uint8)]
 
@@ -251,7 +253,7 @@ class EncoderSession:
 
         return compile_blocks(self._encoder.blocks, choice, wanted == 'on', trial)
 
-    def _submit(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None, features: bool,
+    def _submit(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
                 heads: bool) -> Pending:
         with self._lock:
             self._check(clips, keys)
@@ -261,11 +263,14 @@ class EncoderSession:
                 clips[part], None if keys is None else keys[part], features, heads))
         return Pending(flights, self._outputs, self._report)
 
-    def _check(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None) -> None:
+    def _check(self, clips: Sequence[Clip], keys: Sequence[Keys] | None) -> None:
         """Refuse what cannot be encoded."""
         for clip in clips:
-            if clip.shape != self.clip_shape or clip.dtype != np.uint8:
-                raise ValueError(f'a clip is {clip.dtype} {clip.shape}, '
+            forms = ({(clip.dtype, clip.shape)} if isinstance(clip, np.ndarray)
+                     else {(frame.dtype, (len(clip), *frame.shape)) for frame in clip})
+            if forms != {(np.dtype(np.uint8), self.clip_shape)}:
+                found = ' and '.join(f'{kind} {shape}' for kind, shape in sorted(forms, key=str))
+                raise ValueError(f"a clip is {found or 'empty'}, "
                                  f'expected uint8 {self.clip_shape}')
         if keys is not None and [len(each) for each in keys] != [self.clip_shape[0]] * len(clips):
             raise ValueError(f'there are keys for {[len(each) for each in keys]} frames, expected '

@@ -13,6 +13,8 @@ from torch import Tensor
 
 MOST_BYTES = 256 << 20  # of frames that are kept because they may be asked for again
 
+# Frames (S, S, 3) uint8 of a clip, oldest first: an array of them, or each where it lies.
+Clip = np.ndarray | Sequence[np.ndarray]
 # Of a clip: the identity of each frame, None for one that will not come again.
 Keys = Sequence[Hashable]
 
@@ -142,7 +144,7 @@ class FrameStore:
         """Bytes on the device."""
         return self._data.nbytes
 
-    def send(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None) -> list[int]:
+    def send(self, clips: Sequence[Clip], keys: Sequence[Keys] | None) -> list[int]:
         """Upload the frames of clips that are not here yet.
 
         Parameters

@@ -33,7 +33,10 @@ MEANING = {
     'end_to_end_ms': 'host image in, assessment out, one new frame per camera',
     'beyond_encode_ms': 'end to end less the encoder, run by run',
     'start': 'imports: from the start of the process until loading begins; load: until the '
-             'engine is loaded and warm; first result: load and the first features; ready: all',
+             'engine is loaded and warm, of which load_weights reads them, load_prepare brings '
+             'them to the device and checks the kernels, load_warm runs and captures the first '
+             'passes, load_noise_floor measures it; first result: load and the first features; '
+             'ready: all',
     'baselines': 'encoder alone on inputs that are on the device, by the same clock',
     'ratios': 'baseline over ours, except floor: ours over floor'}
 
@@ -94,6 +97,7 @@ def run(case: Case, baselines: Sequence[str] = (), iterations: int = 100, second
             stack.callback(ours.close)
             start = {'load_s': round(time.perf_counter() - before, 3)}
         engine = ours.engine
+        start.update({f'load_{name}_s': value for name, value in engine.load_s.items()})
         encode = Encode(engine, case)
         start['first_result_s'] = round(time.perf_counter() - before, 3)
         if imports_s == imports_s:

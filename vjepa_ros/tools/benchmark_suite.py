@@ -45,7 +45,8 @@ SUITES: dict[str, dict[str, str]] = {
         'large_cached': f'{LARGE} {GPU} --compile on --encode-only --iterations 50 '
                         '--saved-weights',
         'large_cameras4': f'{LARGE} {GPU} --cameras 4 --baseline floor',
-        'large_fp8': f'{LARGE} --device cuda --precision fp8 --seconds 4 --baseline floor',
+        'large_fp8': f'{LARGE} --device cuda --precision fp8 --seconds 4 --baseline floor '
+                     '--iterations 300 --encode-only',
         'giant': f'{GIANT} {GPU} --baseline floor',
         'tiny': f'{GPU} --source 1280x720 --baseline floor'},
     'cpu': {

@@ -25,14 +25,17 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'benchmark': ('benchmark', 'measure the speed of a model against baselines'),
     'benchmark-node': ('benchmark_node', 'measure what the node adds over DDS to its model'),
     'benchmark-guard': ('benchmark_guard', 'measure how fast the collision guard reacts'),
+    'benchmark-plan': ('benchmark_plan', 'measure the speed of the action-conditioned planner'),
     'profile': ('profile_model', 'time every stage and layer of a model, and write a trace'),
     'selftest': ('selftest', 'test that this machine computes the right numbers, and how fast'),
     'bench': ('bench', 'measure the speed of every stage on this machine'),
     'bench-world': ('bench_world', 'measure how fast scenes are rendered, on a GPU or the CPU'),
     'cpu-study': ('cpu_study', 'compare ways to run an encoder on this CPU'),
+    'fp8-study': ('fp8_study', 'what float8 costs and gains in each part of the encoder'),
     'motion-study': ('motion_study', 'how well the motion score tells motion from stillness'),
     'fusion-study': ('fusion_study', 'what the numbers decide that join heads and geometry'),
     'looming-study': ('looming_study', 'how exact the time to contact is on known sequences'),
+    'obstacle-study': ('obstacle_study', 'how exact the places of obstacles in metres are'),
     'numerics-study': ('numerics_study', 'what bf16 and fp16 cost in each part of the encoder'),
 }
 

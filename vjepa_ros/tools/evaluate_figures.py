@@ -94,6 +94,7 @@ def events(played: Played, method: str) -> dict[str, Any]:
         out['approaches'] = [
             {'from_s': a.start_s, 'nearest_s': a.nearest_s,
              'fastest_looming_per_s': a.fastest_per_s,
+             'seen_s': _seen(a.start_s, a.nearest_s, first),
              'warned_s': None if np.isnan(a.warned_s) else a.warned_s} for a in found]
         out['alarms_without_approach'] = [{'from_s': a, 'to_s': b} for a, b in wrong]
         out['first_assessment_s'] = first
@@ -102,6 +103,11 @@ def events(played: Played, method: str) -> dict[str, Any]:
     if problems:
         out['heads_problem'] = problems.most_common(1)[0][0]
     return out
+
+
+def _seen(start_s: float, nearest_s: float, first_s: float | None) -> float:
+    """Seconds of an approach for which there were assessments."""
+    return 0.0 if first_s is None else max(0.0, nearest_s - max(start_s, first_s))
 
 
 def common_frames(played: Sequence[Played], members: Sequence[str]) -> dict[str, float | None]:

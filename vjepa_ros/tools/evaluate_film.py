@@ -100,7 +100,6 @@ def shown(film: Film, track: Track) -> Sample:
     if sample is None:
         raise RuntimeError(f'a clip of {len(film.frames)} frames every {film.interval_s} s, held '
                            f'{film.hold} times, does not fill the frame memory')
-    track.clip(sample)
     return sample
 
 

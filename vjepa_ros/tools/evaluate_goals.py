@@ -4,48 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from vjepa_ros.tools.evaluate_table import NONE, Grid
+from vjepa_ros.tools.goals import MISSED, Goal
 
 
-@dataclass(frozen=True)
-class Goal:
-    """One figure that is to be reached.
-
-    Attributes
-    ----------
-    what
-        In words.
-    reach, better
-        Limits: at least these where more is better, else at most.
-    value
-        The figure in a report; None where it was not measured.
-    more_is_better
-        Direction.
-    shape
-        How the figure is written.
-    """
-
-    what: str
-    reach: float
-    better: float
-    value: Callable[[Mapping[str, Any]], float | None]
-    more_is_better: bool = True
-    shape: str = '{:.3f}'
-
-    def row(self, report: Mapping[str, Any]) -> tuple[str, ...] | None:
-        """What, figure, goal and verdict as text; None where there is no figure."""
-        value = self.value(report)
-        if value is None:
-            return None
-        short = self.reach - value if self.more_is_better else value - self.reach
-        beyond = self.better - value if self.more_is_better else value - self.better
-        verdict = 'better' if beyond <= 0 else 'reached' if short <= 0 else (
-            f'missed by {self.shape.format(short)}')
-        return (self.what, self.shape.format(value), self.shape.format(self.reach),
-                self.shape.format(self.better), verdict)
+def _row(goal: Goal, report: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """What, figure, goal and verdict as text; None where there is no figure."""
+    value = goal.read(report)
+    if value is None:
+        return None
+    write, verdict = goal.shape.format, goal.standing(value)
+    if verdict == MISSED:
+        verdict = f'missed by {write(abs(goal.reach - value))}'
+    return goal.what, write(value), write(goal.reach), write(goal.better), verdict
 
 
 def _world(*keys: str, method: str = '') -> Callable[[Mapping[str, Any]], float | None]:
@@ -63,6 +36,7 @@ def _group(group: str, key: str) -> Callable[[Mapping[str, Any]], float | None]:
     return lambda report: report['groups'].get(group, {}).get(key)
 
 
+SETTLES_S = 0.5       # of assessments that a warning may need, smoothing included
 IN_WORLD = (
     ('collision AUC within 1 s', 0.985, 0.99, ('collision_auc', '1'), True),
     ('collision AUC within 3 s', 0.975, 0.985, ('collision_auc', '3'), True),
@@ -76,19 +50,19 @@ GOALS = (
       for who, method in (('heads alone', 'heads'), ('perception', ''))
       for what, reach, better, keys, more in IN_WORLD),
     Goal('real, collisions: AUC of the probability of collision', 0.90, 0.95,
-         _group('collision', 'collision_auc')),
+         _group('collision', 'collision_auc'), more=True),
     Goal('real, closing: median relative error of the time to contact', 0.18, 0.12,
-         _group('closing', 'ttc_median_relative_error'), False),
+         _group('closing', 'ttc_median_relative_error')),
     Goal('real, still: looming (1/s)', 0.01, 0.01, _group('still', 'looming_when_still_per_s'),
-         False, '{:.4f}'),
+         shape='{:.4f}'),
     Goal('real, nothing imminent: false alarms per minute', 1.0, 0.0,
-         _group('nothing_imminent', 'false_alarms_per_minute'), False, '{:.1f}'),
+         _group('nothing_imminent', 'false_alarms_per_minute'), shape='{:.1f}'),
 )
 
 
 def goal_grid(report: Mapping[str, Any]) -> Grid | None:
     """One row per goal that was measured, None without any."""
-    rows = [row for goal in GOALS if (row := goal.row(report)) is not None]
+    rows = [row for goal in GOALS if (row := _row(goal, report)) is not None]
     rows += [_approaches(name, figures) for name, figures in report['sequences'].items()
              if 'approaches' in figures]
     if not rows:
@@ -101,11 +75,16 @@ def goal_grid(report: Mapping[str, Any]) -> Grid | None:
 
 
 def _approaches(name: str, figures: Mapping[str, Any]) -> tuple[str, ...]:
-    """Whether there was a warning before every nearest moment, and none otherwise."""
-    every = figures['approaches']
+    """Whether there was a warning before every nearest moment, and none otherwise.
+
+    What was nearest before a level could settle is counted apart: no method can warn of it.
+    """
+    every = [a for a in figures['approaches'] if a['seen_s'] >= SETTLES_S]
+    unseen = len(figures['approaches']) - len(every)
     warned = sum(a['warned_s'] is not None for a in every)
     wrong = len(figures['alarms_without_approach'])
     good = every and warned == len(every) and not wrong
+    more = f' ({unseen} more nearest within {SETTLES_S:g} s of the first assessment)'
     return (f'{name}: warned before nearest; alarms while it does not come nearer',
-            f'{warned} of {len(every)}; {wrong}', f'{len(every)} of {len(every)}; 0', NONE,
-            'reached' if good else 'missed')
+            f'{warned} of {len(every)}; {wrong}' + (more if unseen else ''),
+            f'{len(every)} of {len(every)}; 0', NONE, 'reached' if good else 'missed')

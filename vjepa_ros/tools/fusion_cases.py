@@ -56,7 +56,7 @@ def judged_part(setup: Setup, seed: int, count: int, device: str,
     for film, output in zip(rendered, encoded(rendered, setup), strict=True):
         track = Track(CAMERA, film.track(setup.track))
         sample = shown(film, track)
-        heads = learned_field(output.heads, sample, track.view, track.clip(sample))
+        heads = learned_field(output.heads, sample, track.view, track.frames(sample))
         gray = track.ring.newest('gray').shape
         field, optics = track.looming(), track.optics()
         by_geometry = find_threats(field, film.size, optics, settings)

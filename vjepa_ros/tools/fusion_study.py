@@ -5,10 +5,11 @@ One number after the other is changed while the rest stay as they are in
 `vjepa_ros.perception.belief.Rule`. The clips come from seeds of their own, so that neither
 training nor the figures of `vjepa-ros evaluate` have seen them. The numbers are chosen like this:
 
-- geometry_weight, most_geometric: the most with which the logarithmic loss of the probability is
-  not above that of the heads alone (weight 0). Less would do as well here; but real pictures are
-  not rendered, and there the two are to guard each other;
-- believed: the least at which at most 2 % of the clips without danger are warned of;
+- geometry_weight, most_geometric: the most that costs at most 2 % of the logarithmic loss of the
+  heads alone (weight 0). Less would do as well here; but real pictures are not rendered, and
+  there the two are to guard each other;
+- believed: of those with which at most 2 % of the clips without danger are warned of, the one
+  after the least that gives no false alarm on the recordings of docs/accuracy.md;
 - on_course, known_well: hardly matter; what lies in the middle of what does not;
 - cautious: a doubted alarm is CAUTION at once, and a WARNING that is believed no more ends.
 

@@ -4,41 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from vjepa_ros.tools.goals import BETTER, MISSED, Goal
 
 Results = Mapping[str, Mapping[str, Any]]
 FP8 = 'ViT-L in fp8: encode'
 LARGE = ('h200_large_compile', 'h200_large_graph')
-
-
-@dataclass(frozen=True)
-class Goal:
-    """A figure to reach.
-
-    Attributes
-    ----------
-    what
-        In words.
-    rows
-        Names of the JSON files that may give it; the best counts.
-    read
-        The figure in such a file; KeyError when it is not there.
-    reach, better
-        The goal, and what would be better still; None: none was set.
-    unit
-        ' ms', ' s', ' Hz', ' x' or ' %'.
-    more
-        Whether more is better.
-    """
-
-    what: str
-    rows: tuple[str, ...]
-    read: Callable[[Mapping[str, Any]], float]
-    reach: float
-    better: float | None
-    unit: str = ' ms'
-    more: bool = False
 
 
 def median(key: str) -> Callable[[Mapping[str, Any]], float]:
@@ -73,30 +46,35 @@ def error_of(size: str, precision: str) -> Callable[[Mapping[str, Any]], float]:
     return read
 
 
+def _speed(what: str, rows: tuple[str, ...], read: Callable[[Mapping[str, Any]], float],
+           reach: float, better: float | None, unit: str = ' ms', more: bool = False) -> Goal:
+    return Goal(what, reach, better, read, more, rows, unit)
+
+
 GOALS = (
-    Goal('ViT-L, 16 frames of 256 px, bf16: encode', LARGE, median('encode_ms'), 3.6, 3.2),
-    Goal('the same over its floor', LARGE, ratio('floor'), 1.27, None, ' x'),
-    Goal('the same without torch.compile', LARGE[1:], median('encode_ms'), 5.0, 4.2),
-    Goal('Hugging Face eager over ours', LARGE, ratio('hf_eager'), 10.0, 12.0, ' x', True),
-    Goal('Hugging Face compiled over ours', LARGE, ratio('hf_compiled'), 1.8, 2.0, ' x', True),
-    Goal('4 cameras in one pass, ViT-L: encode', ('h200_large_cameras4',), median('encode_ms'),
+    _speed('ViT-L, 16 frames of 256 px, bf16: encode', LARGE, median('encode_ms'), 3.6, 3.2),
+    _speed('the same over its floor', LARGE, ratio('floor'), 1.27, None, ' x'),
+    _speed('the same without torch.compile', LARGE[1:], median('encode_ms'), 5.0, 4.2),
+    _speed('Hugging Face eager over ours', LARGE, ratio('hf_eager'), 10.0, 12.0, ' x', True),
+    _speed('Hugging Face compiled over ours', LARGE, ratio('hf_compiled'), 1.8, 2.0, ' x', True),
+    _speed('4 cameras in one pass, ViT-L: encode', ('h200_large_cameras4',), median('encode_ms'),
          13.5, 12.0),
-    Goal('ViT-g, 16 frames of 256 px: encode over its floor', ('h200_giant',), ratio('floor'),
+    _speed('ViT-g, 16 frames of 256 px: encode over its floor', ('h200_giant',), ratio('floor'),
          1.35, 1.25, ' x'),
-    Goal(FP8, ('h200_large_fp8',), median('encode_ms'), float('nan'), 2.6),
-    Goal('ViT-L in fp8: relative error', ('selftest_h200',), error_of('large', 'fp8'), 3.0, None,
+    _speed(FP8, ('h200_large_fp8',), median('encode_ms'), float('nan'), 2.6),
+    _speed('ViT-L in fp8: relative error', ('selftest_h200',), error_of('large', 'fp8'), 3.0, None,
          ' %'),
-    Goal('720p host image to assessment, beyond encode, ViT-L', LARGE,
+    _speed('720p host image to assessment, beyond encode, ViT-L', LARGE,
          median('beyond_encode_ms'), 2.0, 1.0),
-    Goal('node over DDS, 720p image stamp to assessment received, beyond the session',
+    _speed('node over DDS, 720p image stamp to assessment received, beyond the session',
          ('node_720p',), median('overhead_ms'), 12.0, 8.0),
-    Goal('ViT-L ready from start, graph capture only', LARGE[1:], ready, 15.0, 7.5, ' s'),
-    Goal('ViT-L ready from start, with compile, first time', LARGE[:1], ready, 60.0, 30.0, ' s'),
-    Goal('ViT-L ready from start, with compile, cached', ('h200_large_cached',), ready, 20.0,
+    _speed('ViT-L ready from start, graph capture only', LARGE[1:], ready, 15.0, 7.5, ' s'),
+    _speed('ViT-L ready from start, with compile, first time', LARGE[:1], ready, 60.0, 30.0, ' s'),
+    _speed('ViT-L ready from start, with compile, cached', ('h200_large_cached',), ready, 20.0,
          10.0, ' s'),
-    Goal('CPU, 2 cores: `tiny`, default frames and size, end to end',
+    _speed('CPU, 2 cores: `tiny`, default frames and size, end to end',
          ('cpu_tiny', 'cpu_tiny_bf16', 'cpu_tiny_onnx'), rate, 12.0, 16.0, ' Hz', True),
-    Goal('CPU, 2 cores: ViT-L, 8 frames of 256 px, Hugging Face eager float32 over ours',
+    _speed('CPU, 2 cores: ViT-L, 8 frames of 256 px, Hugging Face eager float32 over ours',
          ('cpu_large8',), ratio('hf_eager'), 2.5, 3.0, ' x', True))
 
 
@@ -114,18 +92,11 @@ class Standing:
         goal, value = self.goal, self.value
         if value is None:
             return 'not measured'
-        if goal.better is not None and _reached(value, goal.better, goal.more):
-            return 'better reached'
-        if goal.reach != goal.reach:
-            return 'measured'
-        if _reached(value, goal.reach, goal.more):
-            return 'reached'
+        standing = goal.standing(value)
+        if standing != MISSED:
+            return 'better reached' if standing == BETTER else standing
         missing = goal.reach / value - 1 if goal.more else value / goal.reach - 1
         return f'**missed by {100 * missing:.0f} %**'
-
-
-def _reached(value: float, goal: float, more: bool) -> bool:
-    return value >= goal if more else value <= goal
 
 
 def standings(results: Results, goals: Sequence[Goal] = GOALS) -> list[Standing]:
@@ -143,7 +114,7 @@ def standings(results: Results, goals: Sequence[Goal] = GOALS) -> list[Standing]
         if not values:
             found.append(Standing(goal, None))
             continue
-        best = (max if goal.more else min)(values, key=values.__getitem__)
+        best = goal.best(values)
         found.append(Standing(goal, values[best], best))
     return found
 
@@ -151,4 +122,4 @@ def standings(results: Results, goals: Sequence[Goal] = GOALS) -> list[Standing]
 def _against_bf16(goal: Goal, results: Results) -> Goal:
     """The goal of fp8 is the time of bf16 that was measured."""
     times = [results[row]['encode_ms']['median'] for row in LARGE if row in results]
-    return Goal(goal.what, goal.rows, goal.read, min(times, default=float('nan')), goal.better)
+    return replace(goal, reach=min(times, default=float('nan')))

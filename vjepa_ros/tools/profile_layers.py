@@ -112,7 +112,7 @@ def _time_layers(case: Case, choice: DeviceChoice, runs: int, advance: Callable[
                  ) -> tuple[list[Layer], dict[str, float]]:
     encoder, _, _ = load_model(case.model_size, case.model_version, case.weights,
                                allow_random_weights=True)
-    encoder.set_branch_precision(choice.dtype)
+    encoder.set_branch_precision(choice.branches)
     encoder = encoder.to(choice.device).eval()
     side = case.image_size
     pixels = torch.randn(case.cameras, 3, case.num_frames, side, side, device=choice.device)

@@ -24,7 +24,8 @@ from vjepa_ros.world.grain import (
     stains,
     warm_grey,
 )
-from vjepa_ros.world.surfaces import Painter, asphalt, bricks, concrete, paint_coat, plaster, wood
+from vjepa_ros.world.substances import wood
+from vjepa_ros.world.surfaces import Painter, asphalt, bricks, concrete, paint_coat, plaster
 
 _WORDS = ('SALE', 'EXIT', 'CARGO', 'ROBOT', 'OPEN', 'STOP', 'FRAGILE', 'COFFEE', 'PARCEL',
           'CAUTION', 'MARKET', 'UP', 'BOOKS', 'GREEN', 'No 7', '24', 'HALL B', 'FRESH')

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.world.bodies import Bodies, Shapes, assemble
+from vjepa_ros.world.decor import decor
 from vjepa_ros.world.dice import Dice
-from vjepa_ros.world.furnish import decor, side_bodies, thin_bodies
+from vjepa_ros.world.furnish import side_bodies, thin_bodies
 from vjepa_ros.world.kits import HERO, SIDE, THIN
 from vjepa_ros.world.looks import brightness, lens, light, sensor
 from vjepa_ros.world.materials import Materials

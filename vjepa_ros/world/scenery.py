@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from vjepa_ros.world.grain import Rng, grid, mix, noise, pick, ramp, shaded, warm_grey
-from vjepa_ros.world.surfaces import leaves
+from vjepa_ros.world.substances import leaves
 
 
 def _crown(rng: Rng, size: int, blobs: list[tuple[float, float, float]]) -> np.ndarray:

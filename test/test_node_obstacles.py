@@ -1,0 +1,449 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test obstacles for planners over real DDS, by the rules of Nav2 (`nav2_rules`)."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+
+from nav2_rules import STOP, CollisionMonitor, ObstacleLayer, cloud_xyz, rays
+from node_fixtures import ANSWER_S, NS, Publisher, exact, node_running, now_ns, raw
+from rclpy.serialization import deserialize_message, serialize_message
+from render_scenes import BOX, Camera, Thing, plain_bank, scene
+from ros_harness import ros_session
+from sensor_msgs.msg import CameraInfo, LaserScan, PointCloud2
+from std_msgs.msg import Header
+
+from vjepa_ros.perception.assessment import Region
+from vjepa_ros.perception.obstacles import Obstacles
+from vjepa_ros.perception.obstacles_geometry import Mount
+from vjepa_ros.ros import read
+from vjepa_ros.ros.obstacle_detections import detections, vision_messages
+from vjepa_ros.ros.obstacle_inputs import Odometry, Poses
+from vjepa_ros.ros.obstacle_output import point_cloud, scan_message
+from vjepa_ros.ros.obstacle_table import make_obstacle_config
+from vjepa_ros.ros.table import ROWS, camera_rows, check_together
+from vjepa_ros.world.render import render
+
+pytestmark = pytest.mark.ros
+
+SIZE, PERIOD, FRAMES = (384, 288), NS // 10, 14
+HEIGHT, PITCH_DEG = 0.5, 8.6
+MOUNT = Mount.from_angles(HEIGHT, x=0.2, pitch=math.radians(PITCH_DEG))
+FOCAL = SIZE[0] / 2 / math.tan(math.radians(35))
+GEOMETRY = {'looming__method': 'geometric', 'camera__mount__height': HEIGHT,
+            'camera__mount__x': 0.2, 'camera__mount__pitch': PITCH_DEG,
+            'obstacles__base_frame': 'base_link', 'obstacles__scan': True,
+            'obstacles__caution': 0.0, **exact()}
+nav_msgs = importlib.util.find_spec('nav_msgs')
+needs_nav_msgs = pytest.mark.skipif(nav_msgs is None, reason='nav_msgs is not installed '
+                                    '(requirements/ros-*.txt names its wheel)')
+
+
+@lru_cache
+def drive(box: bool) -> list[np.ndarray]:
+    """What a camera sees that drives at 1 m/s; at the newest frame a box is 1.8 m ahead of it."""
+    things = [Thing(BOX, (0, -0.4, 2.2), (0.6, 0.4, 0.4), tile_m=0.8)] if box else []
+    made = scene(things, Camera(at=(0, -HEIGHT, 0), velocity=(0, 0, 1.0),
+                                pitch=-math.radians(PITCH_DEG)),
+                 frames=FRAMES, interval_s=PERIOD / NS, size=SIZE)
+    return [np.ascontiguousarray(p) for p in render(made, plain_bank(), SIZE)[0].numpy()]
+
+
+def camera_info(focal: float = FOCAL) -> CameraInfo:
+    x, y = (SIZE[0] - 1) / 2, (SIZE[1] - 1) / 2
+    return CameraInfo(width=SIZE[0], height=SIZE[1], distortion_model='plumb_bob', d=[0.0] * 5,
+                      k=[focal, 0.0, x, 0.0, focal, y, 0.0, 0.0, 1.0])
+
+
+@contextmanager
+def listening(node, topic: str, kind: type = PointCloud2) -> Iterator[list]:
+    got: list = []
+    subscription = node.ros.node.create_subscription(
+        kind, f'{node.name}/camera/{topic}', got.append, 50)
+    try:
+        yield got
+    finally:
+        node.ros.node.destroy_subscription(subscription)
+
+
+def exists(node, topic: str) -> bool:
+    return bool(node.ros.node.get_publishers_info_by_topic(f'{node.name}/camera/{topic}'))
+
+
+def with_geometry(node) -> None:
+    """Send a camera_info and wait until the topic is there."""
+    with Publisher(node.ros, 'camera/camera_info', CameraInfo, reliable=True, qos=None) as info:
+        assert node.ros.spin_until(
+            lambda: info.send(camera_info(), now_ns()) and exists(node, 'obstacle_points'),
+            ANSWER_S), node.process.output
+
+
+def play(node, pictures: list[np.ndarray], *, each=lambda stamp: None) -> int:
+    """Send pictures, waiting for the assessment of each; the stamp of the newest.
+
+    Who listens to other topics has subscribed before, and is found before the first assessment
+    comes. Until then the first picture is repeated.
+    """
+    with node.listen('assessment') as told, Publisher(node.ros) as camera:
+        start = now_ns()
+        first = 1 + camera.play(lambda i: raw(pictures[0]), start, PERIOD, told)
+        for i, picture in enumerate(pictures):
+            stamp = start + (first + i) * PERIOD
+            each(stamp)
+            camera.step(raw(picture), stamp, told)
+    node.ros.spin_for(0.2)
+    return stamp
+
+
+@pytest.fixture(scope='module')
+def node():
+    with ros_session() as session, node_running(session, **GEOMETRY) as node:
+        node.do('configure', 'activate')
+        yield node
+
+
+@pytest.fixture(scope='module')
+def blocked(node):
+    """Cloud and scan of a box in the way, with the stamp of the newest frame."""
+    node.wait_for_log('no ~/camera/obstacle_points: no camera_info on /camera/camera_info')
+    assert not exists(node, 'obstacle_points')
+    assert not exists(node, 'scan')
+    with_geometry(node)
+    with listening(node, 'obstacle_points') as clouds, \
+            listening(node, 'scan', LaserScan) as scans:
+        stamp = play(node, drive(True))
+        node.some(clouds)
+        node.some(scans)
+    return stamp, clouds[-1], scans[-1]
+
+
+@pytest.fixture(scope='module')
+def clear(node, blocked):
+    """The same of open ground; after the box, so that there is something to clear."""
+    node.begin_anew()
+    with_geometry(node)
+    with listening(node, 'obstacle_points') as clouds, \
+            listening(node, 'scan', LaserScan) as scans:
+        stamp = play(node, drive(False))
+        node.some(clouds)
+        node.some(scans)
+    return stamp, clouds[-1], scans[-1]
+
+
+# -- a cloud and a scan as Nav2 takes them --------------------------------------------------------
+
+def test_headers_are_those_of_the_newest_frame(blocked):
+    stamp, cloud, scan = blocked
+    for msg in (cloud, scan):
+        assert read.stamp_ns(msg) == stamp
+        assert msg.header.frame_id == 'base_link'
+
+
+def test_a_box_stops_the_robot_by_the_collision_monitor(blocked):
+    stamp, cloud, scan = blocked
+    for monitor in (CollisionMonitor(), CollisionMonitor().older()):
+        data = monitor.cloud(cloud, stamp + NS)
+        assert len(data) == cloud.width >= 4          # every point lies in the band
+        # 1.8 m ahead of a camera that is 0.2 m ahead of the base.
+        assert np.median(data[:, 0]) == pytest.approx(2.0, rel=0.15)
+        assert monitor.triggers(data, 2.5, 0.3)
+        assert not monitor.triggers(data, 1.2, 0.3)
+    rays_hit = CollisionMonitor().scan(scan, stamp + NS)
+    front = rays_hit[np.abs(rays_hit[:, 1]) < 0.3]
+    assert len(front) >= 4
+    assert np.median(front[:, 0]) == pytest.approx(2.0, rel=0.15)
+
+
+def test_a_clear_view_is_an_empty_fresh_cloud_that_declares_its_fields(clear):
+    stamp, cloud, scan = clear
+    assert cloud.width == 0
+    assert [f.name for f in cloud.fields] == ['x', 'y', 'z']
+    monitor = CollisionMonitor()
+    data = monitor.cloud(cloud, stamp + NS)
+    assert data is not STOP
+    assert not monitor.triggers(data, 2.5, 0.3)
+    assert not monitor.triggers(monitor.scan(scan, stamp + NS), 2.5, 0.3)
+
+
+def test_a_source_that_falls_silent_stops_the_robot(clear):
+    stamp, cloud, _ = clear
+    monitor = CollisionMonitor(source_timeout=1.0)
+    assert monitor.cloud(cloud, stamp + NS // 2) is not STOP
+    assert monitor.cloud(cloud, stamp + 2 * NS) is STOP
+    assert monitor.cloud(None, stamp) is STOP
+    assert monitor.triggers(STOP, 0.1, 0.1)
+
+
+def test_the_scan_clears_a_costmap_and_the_cloud_does_not(blocked, clear):
+    layer = ObstacleLayer()
+    layer.cloud(blocked[1])
+    assert layer.marked(2.0, 0.0)
+    layer.cloud(clear[1])
+    assert layer.marked(2.0, 0.0)                 # an empty cloud has no rays
+    cells = int(layer.cells.sum())
+    layer.scan(clear[2])
+    assert int(layer.cells.sum()) < 0.5 * cells
+    assert not layer.cells[:, :].all()
+    deaf = ObstacleLayer(inf_is_valid=False)
+    deaf.cloud(blocked[1])
+    deaf.scan(clear[2])
+    assert int(deaf.cells.sum()) == cells         # why docs/nav2.md sets inf_is_valid
+
+
+def test_every_ray_is_a_number_inf_or_nan_in_the_limits(blocked, clear):
+    for _, _, scan in (blocked, clear):
+        ranges, angles = rays(scan)
+        number = np.isfinite(ranges)
+        assert ((ranges[number] >= scan.range_min) & (ranges[number] <= scan.range_max)).all()
+        assert not (ranges == -np.inf).any()
+        assert angles[-1] == pytest.approx(scan.angle_max)
+    assert np.isinf(rays(clear[2])[0]).any()
+
+
+# -- unknown is not clear -------------------------------------------------------------------------
+
+def test_a_robot_that_stands_gets_no_cloud_and_the_log_says_why(node, blocked):
+    node.begin_anew()
+    with_geometry(node)
+    since = node.written
+    with listening(node, 'obstacle_points') as clouds:
+        play(node, [drive(False)[0]] * FRAMES)
+        assert clouds == []
+    node.wait_for_log('withheld, so that they become stale: the camera stands', since)
+    values = node.wait_for('camera camera', lambda v: v['obstacle_points'].startswith('withheld'))
+    assert int(values['obstacle_points.withheld']) > 0
+
+
+def test_untrained_weights_say_nothing_where_they_could_take_part(node, blocked):
+    node.begin_anew(looming__method='fused')
+    with_geometry(node)
+    since = node.written
+    with listening(node, 'obstacle_points') as clouds:
+        play(node, drive(False))
+        assert clouds == []
+    node.wait_for_log('the model is untrained', since)
+
+
+def test_without_a_pose_there_is_no_topic_and_one_line_says_so(node, blocked):
+    since = node.written
+    node.begin_anew(camera__mount__height=0.0, obstacles__base_frame='', obstacles__scan=False)
+    with Publisher(node.ros, 'camera/camera_info', CameraInfo, qos=None) as info:
+        said = 'no ~/camera/obstacle_points: the pose of the camera is unknown (set camera.mount'
+        assert node.ros.spin_until(
+            lambda: info.send(camera_info(), now_ns()) and said in node.process.output[since:],
+            ANSWER_S), node.process.output[since:]
+        node.ros.spin_for(0.6)
+        assert not exists(node, 'obstacle_points')
+        lines = node.process.output[since:]
+        assert lines.count('no ~/camera/obstacle_points') <= 2   # before camera_info, and after it
+
+
+def test_a_camera_that_is_not_calibrated_has_no_topic(node, blocked):
+    since = node.written
+    node.begin_anew()
+    with Publisher(node.ros, 'camera/camera_info', CameraInfo, qos=None) as info:
+        assert node.ros.spin_until(
+            lambda: info.send(camera_info(0.0), now_ns()) and 'not calibrated'
+            in node.process.output[since:], ANSWER_S)
+        assert not exists(node, 'obstacle_points')
+
+
+@pytest.mark.skipif(importlib.util.find_spec('tf2_ros') is not None, reason='tf2_ros is here')
+def test_without_tf2_the_log_asks_for_the_parameters(node, blocked):
+    since = node.written
+    node.begin_anew(camera__mount__height=0.0)
+    node.wait_for_log('tf2_ros is not installed, so tf can not tell the pose .set '
+                      'camera.mount.height', since)
+
+
+@pytest.mark.skipif(nav_msgs is not None, reason='nav_msgs is here')
+def test_odometry_without_nav_msgs_fails_to_configure_with_a_remedy(node, blocked):
+    since = node.written
+    node.do('deactivate', 'cleanup')
+    node.set(obstacles__odometry='odom')
+    assert not node.change('configure')
+    node.wait_for_log('nav_msgs is not installed', since)
+    node.set(obstacles__odometry='')
+
+
+@needs_nav_msgs
+def test_odometry_gives_the_distance(node, blocked):
+    from nav_msgs.msg import Odometry as Message
+
+    since = node.written
+    node.begin_anew(obstacles__odometry='odom', obstacles__distance='odometry')
+    node.wait_for_log('nothing comes on /odom', since)
+    speed = Message(child_frame_id='base_link')
+    speed.twist.twist.linear.x = 2.0          # twice the real one: everything is twice as far
+    with listening(node, 'obstacle_points') as clouds, \
+            Publisher(node.ros, 'odom', Message, qos=None) as odometry:
+        node.ros.spin_until(lambda: odometry.send(speed, now_ns()) and False, 1.0)
+        with_geometry(node)
+        play(node, drive(True), each=lambda stamp: odometry.send(speed, stamp))
+        data = cloud_xyz(node.some(clouds)[-1])
+        assert np.median(data[:, 0]) == pytest.approx(3.8, rel=0.15)
+        before = len(clouds)
+        node.ros.spin_for(0.6)                # older than obstacles.odometry_timeout
+        play(node, drive(True))
+        assert len(clouds) == before
+    node.wait_for_log('there is no recent odometry', since)
+
+
+# -- parts without a node -------------------------------------------------------------------------
+
+class Log:
+    def __init__(self):
+        self.lines = []
+
+    def warning(self, text, **more):
+        self.lines.append(text)
+
+
+def twist(x=0.0, y=0.0, yaw=0.0, stamp_s=1.0, frame='base_link'):
+    def vector(a, b, c):
+        return SimpleNamespace(x=a, y=b, z=c)
+
+    sec, nanosec = divmod(round(stamp_s * NS), NS)
+    return SimpleNamespace(
+        header=SimpleNamespace(stamp=SimpleNamespace(sec=sec, nanosec=nanosec)),
+        child_frame_id=frame, twist=SimpleNamespace(twist=SimpleNamespace(
+            linear=vector(x, y, 0.0), angular=vector(0.0, 0.0, yaw))))
+
+
+@pytest.fixture
+def odometry(monkeypatch):
+    """The input with a stand-in for the message type; nothing is sent."""
+    monkeypatch.setitem(sys.modules, 'nav_msgs.msg',
+                        SimpleNamespace(Odometry=object))
+    log = Log()
+    node = SimpleNamespace(create_subscription=lambda *a: None, get_logger=lambda: log,
+                           resolve_topic_name=lambda name: '/' + name)
+    made = Odometry(node, 'odom', 'base_link')
+    made.log = log
+    return made
+
+
+def test_speeds_around_the_frame_count(odometry):
+    mount = Mount.from_angles(0.5)
+    for i in range(20):
+        odometry._on_message(twist(x=0.1 * i, stamp_s=1 + 0.1 * i))
+    assert odometry.closing_speed(mount, round(2.0 * NS), 0.5) == pytest.approx(0.85)  # .7 to 1.0
+    assert math.isnan(odometry.closing_speed(mount, 9 * NS, 0.5))
+    assert math.isnan(odometry.closing_speed(mount, 2 * NS, 0.0))
+
+
+def test_speeds_that_are_no_numbers_or_in_another_frame_are_told_once(odometry):
+    for _ in range(3):
+        odometry._on_message(twist(x=math.nan))
+        odometry._on_message(twist(x=1.0, frame='odom'))
+    assert len(odometry.log.lines) == 2
+    assert odometry.closing_speed(Mount.from_angles(0.5), NS, 0.5) == pytest.approx(1.0)
+
+
+def test_odometry_that_jumps_back_in_time_starts_anew(odometry):
+    odometry._on_message(twist(x=1.0, stamp_s=100.0))
+    odometry._on_message(twist(x=2.0, stamp_s=1.0))
+    assert odometry.closing_speed(Mount.from_angles(0.5), NS, 0.5) == pytest.approx(2.0)
+
+
+def test_tf_tells_the_pose_or_why_not(monkeypatch):
+    """With a stand-in for tf2_ros, which has no wheel: this is not a test with the real one."""
+    class TransformException(Exception):
+        pass
+
+    class Buffer:
+        def lookup_transform(self, target, source, time):
+            if source != 'optical':
+                raise TransformException(f'"{source}" passed to lookupTransform does not exist')
+            assert target == 'base_link'
+            # Looks ahead: z of the optical frame is x of the base.
+            return SimpleNamespace(transform=SimpleNamespace(
+                translation=SimpleNamespace(x=0.1, y=0.0, z=0.4),
+                rotation=SimpleNamespace(x=-0.5, y=0.5, z=-0.5, w=0.5)))
+
+    stand_in = SimpleNamespace(Buffer=Buffer, TransformException=TransformException,
+                               TransformListener=lambda *a, **k: SimpleNamespace())
+    monkeypatch.setitem(sys.modules, 'tf2_ros', stand_in)
+    poses = Poses(SimpleNamespace(), 'base_link')
+    mount, why = poses.mount('optical')
+    assert why == ''
+    np.testing.assert_allclose(mount.rotation, Mount.from_angles(0.4).rotation, atol=1e-9)
+    assert poses.mount('elsewhere')[0] is None
+    assert 'does not exist' in poses.mount('elsewhere')[1]
+    assert 'frame_id' in poses.mount('')[1]
+
+
+def test_the_empty_cloud_survives_the_wire():
+    msg = point_cloud(Header(frame_id='base_link'), np.empty((0, 3)))
+    got = deserialize_message(serialize_message(msg), PointCloud2)
+    assert cloud_xyz(got).shape == (0, 3)
+    assert (got.height, got.width, got.point_step, got.is_dense) == (1, 0, 12, True)
+
+
+def test_a_scan_survives_the_wire():
+    slope = np.stack((np.linspace(0.5, -0.4, 10), np.linspace(0.4, -0.5, 10)), -1)
+    reach = np.full(10, np.nan)
+    reach[5] = 2.0
+    found = Obstacles(reach, 0 * reach, np.where(np.isnan(reach), -1, 0), slope,
+                      np.arange(10) > 6)
+    config = make_obstacle_config({**{n: r.default for n, r in ROWS.items()},
+                                   **{r.name: r.default for r in camera_rows('camera')}})
+    msg = scan_message(Header(), found, Mount.from_angles(0.5), config)
+    ranges, angles = rays(deserialize_message(serialize_message(msg), LaserScan))
+    assert np.nanmin(ranges) == pytest.approx(2.0, abs=0.01)
+    assert np.isinf(ranges[(angles < -0.3) & (angles > -0.44)]).all()    # right is negative
+    assert np.isnan(ranges[(angles > 0.1) & (angles < 0.4)]).all()
+
+
+def test_regions_become_detections_with_a_stand_in_for_vision_msgs():
+    """vision_msgs has no wheel: this is not a test with the real package."""
+    def made(**fields):
+        return type('Message', (), {'__init__': lambda self, **given: self.__dict__.update(
+            {k: v() for k, v in fields.items()}, **given)})
+
+    point = made(x=float, y=float)
+    center = made(position=point, theta=float)
+    box = made(center=center, size_x=float, size_y=float)
+    module = SimpleNamespace(
+        Detection2DArray=made(detections=list),
+        Detection2D=made(bbox=box, results=list),
+        ObjectHypothesisWithPose=made(hypothesis=made(class_id=str, score=float)))
+    regions = (Region(10.0, 20.0, 30.0, 40.0, 0.0, 0.0, 1.0, 1.0, 'LEFT', 0.75, True),
+               Region(0.0, 0.0, 5.0, 6.0, 0.0, 0.0, 3.0, 0.3, 'LEFT', 0.5, False))
+    header = Header(frame_id='optical')
+    out = detections(module, header, regions)
+    first, second = out.detections
+    assert out.header is first.header is header
+    assert (first.bbox.center.position.x, first.bbox.center.position.y) == (25.0, 40.0)
+    assert (first.bbox.size_x, first.bbox.size_y) == (30.0, 40.0)
+    assert (first.results[0].hypothesis.class_id, first.results[0].hypothesis.score) == (
+        'on_course', 0.75)
+    assert (second.results[0].hypothesis.class_id, second.id) == ('approaching', '1')
+
+
+@pytest.mark.skipif(vision_messages() is not None, reason='vision_msgs is here')
+def test_without_vision_msgs_one_line_says_so(node):
+    assert node.process.output.count('vision_msgs is not installed') >= 1
+    assert not exists(node, 'detections')
+
+
+@pytest.mark.parametrize(('changes', 'text'), [
+    ({'obstacles.scan': True}, 'base_frame'),
+    ({'obstacles.points_frame': 'base'}, 'base_frame'),
+    ({'obstacles.min_height': 0.6}, 'min_height')])
+def test_parameters_that_do_not_fit_together_are_refused(changes, text):
+    values = {name: row.default for name, row in ROWS.items()}
+    assert check_together(values) == ''
+    assert text in check_together({**values, **changes})

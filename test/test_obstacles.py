@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test obstacles in metres: geometry, distances against rendered truth, when to be silent."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+
+import cv2
+import numpy as np
+import pytest
+from render_scenes import BOX, Camera, Thing, plain_bank, scene
+
+from vjepa_ros.perception.assessment import Level, Quality
+from vjepa_ros.perception.assessor import SETTLE_RESULTS
+from vjepa_ros.perception.collision import Optics
+from vjepa_ros.perception.config import TrackConfig, Wants
+from vjepa_ros.perception.learned import Distribution, LearnedField
+from vjepa_ros.perception.obstacles import find_obstacles
+from vjepa_ros.perception.obstacles_config import ObstacleSettings
+from vjepa_ros.perception.obstacles_geometry import Lens, Mount
+from vjepa_ros.perception.obstacles_points import LEVELS, base_points, scan
+from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.track import Track
+from vjepa_ros.world.render import render
+
+pytestmark = pytest.mark.usefixtures('one_thread')
+SIZE = (384, 288)
+HEIGHT, PITCH = 0.5, 0.15
+MOUNT = Mount.from_angles(HEIGHT, pitch=PITCH)
+SETTINGS = Settings(looming_method='geometric')
+HOW = ObstacleSettings(caution=0.0)
+PERIOD = 0.1
+SPEED = math.cos(PITCH)   # along the axis of a camera that drives ahead at 1 m/s
+
+
+# -- rays and poses -------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(('model', 'coefficients'), [
+    ('plumb_bob', (-0.3, 0.1, 0.001, -0.002, 0.0)),
+    ('rational_polynomial', (0.4, 0.1, 0.0, 0.0, 0.01, 0.7, 0.2, 0.02)),
+    ('equidistant', (-0.02, 0.01, -0.004, 0.001))])
+def test_rays_undo_the_distortion_that_opencv_makes(model, coefficients):
+    optics = Optics(300.0, 290.0, 321.0, 239.0, False)
+    true = np.stack(np.meshgrid(np.linspace(-0.9, 0.9, 7), np.linspace(-0.7, 0.7, 5)), -1)
+    space = np.concatenate((true, np.ones((5, 7, 1))), -1).reshape(-1, 1, 3)
+    matrix, none = np.array([[300.0, 0, 321], [0, 290, 239], [0, 0, 1]]), np.zeros(3)
+    kind = cv2.fisheye if model == 'equidistant' else cv2
+    pixels = kind.projectPoints(space, none, none, matrix, np.array(coefficients))[0]
+    rays = Lens(optics, coefficients, model).rays(pixels.reshape(5, 7, 2))
+    assert np.abs(rays - true).max() < 1e-4
+
+
+def test_a_lens_without_distortion_is_a_pinhole():
+    lens = Lens(Optics(100.0, 200.0, 50.0, 60.0, False), (0.0,) * 5, 'whatever')
+    np.testing.assert_allclose(lens.rays(np.array([150.0, 160.0])), [1.0, 0.5])
+
+
+@pytest.mark.parametrize(('model', 'coefficients', 'text'), [
+    ('magic', (0.1,), 'rational_polynomial'), ('plumb_bob', (0.1, 0.2), 'coefficients')])
+def test_an_unknown_distortion_is_refused_with_a_remedy(model, coefficients, text):
+    with pytest.raises(ValueError, match=text):
+        Lens(Optics(1, 1, 0, 0, False), coefficients, model)
+
+
+def test_a_level_camera_looks_along_x_and_pitch_is_down():
+    level = Mount.from_angles(0.4, x=0.2, y=-0.1)
+    np.testing.assert_allclose(level.directions(np.zeros((1, 2))), [[1, 0, 0]], atol=1e-12)
+    np.testing.assert_allclose(level.directions(np.array([[1.0, 1.0]])), [[1, -1, -1]], atol=1e-12)
+    down = Mount.from_angles(0.4, pitch=0.3)
+    assert down.directions(np.zeros((1, 2)))[0, 2] == pytest.approx(-math.sin(0.3))
+    left = Mount.from_angles(0.4, yaw=math.pi / 2)
+    np.testing.assert_allclose(left.heading, [0, 1, 0], atol=1e-12)
+
+
+def test_a_transform_of_tf_gives_the_same_pose_as_the_angles():
+    mount = Mount.from_angles(0.4, 0.2, -0.1, pitch=0.3, yaw=-0.5, roll=0.1)
+    trace = np.trace(mount.rotation)
+    w = math.sqrt(1 + trace) / 2
+    r = mount.rotation
+    quaternion = ((r[2, 1] - r[1, 2]) / (4 * w), (r[0, 2] - r[2, 0]) / (4 * w),
+                  (r[1, 0] - r[0, 1]) / (4 * w), w)
+    same = Mount.from_transform((0.2, -0.1, 0.4), quaternion)
+    np.testing.assert_allclose(same.rotation, mount.rotation, atol=1e-9)
+    points = np.array([[2.0, 0.3, 0.1]])
+    back = same.to_camera(points) @ same.rotation.T + same.position
+    np.testing.assert_allclose(back, points, atol=1e-9)
+
+
+@pytest.mark.parametrize(('height', 'pitch', 'text'), [(0.0, 0.0, 'above 0'),
+                                                       (1.0, math.pi / 2, 'straight')])
+def test_a_pose_that_can_not_serve_is_refused(height, pitch, text):
+    with pytest.raises(ValueError, match=text):
+        Mount.from_angles(height, pitch=pitch)
+
+
+def test_the_closing_speed_is_that_of_the_camera_along_its_axis():
+    mount = Mount.from_angles(0.4, x=0.5, y=0.2, pitch=0.3)
+    assert mount.closing_speed((2.0, 0.0, 0.0)) == pytest.approx(2 * math.cos(0.3))
+    side = Mount.from_angles(0.4, x=0.5, yaw=math.pi / 2)
+    # Turning left swings a camera ahead of the centre to the left, which is where it looks.
+    assert side.closing_speed((2.0, 0.0, 0.0), (0, 0, 1.0)) == pytest.approx(0.5)
+
+
+# -- distances on rendered pictures ---------------------------------------------------------------
+
+@lru_cache
+def seen(*things, speed=1.0, frames=8):
+    """The result of a camera that drives ahead, and its lens."""
+    made = scene(things, Camera(at=(0, -HEIGHT, 0), velocity=(0, 0, speed), pitch=-PITCH),
+                 frames=frames, interval_s=PERIOD, size=SIZE)
+    pictures = render(made, plain_bank(), SIZE)[0].numpy()
+    config = TrackConfig(num_frames=4, image_size=64, clip_fps=1 / PERIOD)
+    track = Track('camera', config)
+    track.intrinsics = tuple(made.intrinsics[0].tolist())
+    for i, picture in enumerate(pictures):
+        track.push(np.ascontiguousarray(picture), round((1 + i * PERIOD) * 1e9), 'optical')
+    for _ in range(SETTLE_RESULTS + 1):
+        result = track.result(track.sample(), None, None, SETTINGS, age_s=0.0, flags=Quality(0),
+                              wants=Wants(features=False, image=False), timings={})
+    return result, Lens(track.optics())
+
+
+def box(distance, x=0.0, half=(0.6, 0.4, 0.4), **more):
+    """A box that stands on the ground with its front at a distance."""
+    return Thing(BOX, (x, -half[1], distance + half[2]), half, tile_m=0.8, **more)
+
+
+@pytest.fixture(scope='module')
+def ahead():
+    """A box 2 m ahead of a robot that drives at 1 m/s."""
+    return seen(box(2.0))
+
+
+def find(view, speed=SPEED, how=HOW, mount=MOUNT, settings=SETTINGS):
+    result, lens = view
+    return find_obstacles(result, SIZE, lens, mount, speed, settings, how)
+
+
+@pytest.mark.parametrize('distance', [1.2, 2.0, 3.0])
+@pytest.mark.parametrize('speed', [math.nan, SPEED], ids=['ground', 'odometry'])
+def test_a_box_is_found_where_it_stands(distance, speed):
+    found = find(seen(box(distance)), speed)
+    assert found.withheld == ''
+    assert found.source == ('ground' if math.isnan(speed) else 'odometry')
+    assert found.speed == pytest.approx(SPEED, rel=0.1)
+    middle = np.abs(found.slope.mean(axis=1)) < 0.4 / distance
+    assert np.isfinite(found.reach[middle]).mean() > 0.7
+    assert np.nanmedian(found.reach[middle]) == pytest.approx(distance, rel=0.15)
+    # Nothing beside it, but for cells whose windows its edge cuts.
+    beside = np.abs(found.slope.mean(axis=1)) > 0.6 / distance + 0.2
+    assert np.isnan(found.reach[beside]).all()
+
+
+def test_a_box_beside_the_way_is_placed_beside_it(ahead):
+    found = find(seen(box(2.0, x=0.7, half=(0.3, 0.4, 0.3))))
+    points = base_points(found, MOUNT, HOW)
+    assert len(points) >= 4
+    on_it = (points[:, 1] > -1.0) & (points[:, 1] < -0.4)
+    assert np.median(points[on_it, 0]) == pytest.approx(2.0, rel=0.1)
+    near = points[points[:, 0] < 2.3]      # the looming of its edge smears over cells beside it
+    assert -1.4 < near[:, 1].min() < near[:, 1].max() < 0.0     # right is negative
+
+
+def test_open_ground_is_free_and_gives_no_points():
+    found = find(seen())
+    assert found.withheld == ''
+    assert not (found.region >= 0).any()
+    assert base_points(found, MOUNT, HOW).shape == (0, 3)
+    assert found.free.mean() > 0.6
+
+
+def test_what_is_lower_than_the_band_is_no_obstacle():
+    found = find(seen(box(2.0, half=(0.6, 0.01, 0.4))))
+    assert not (found.region >= 0).any()
+
+
+def test_what_comes_towards_a_robot_that_stands_is_placed_by_where_it_stands():
+    found = find(seen(box(1.5, velocity=(0.0, 0.0, -0.6)), speed=0.0), 0.0,
+                 replace(HOW, at_rest='publish'))
+    assert found.withheld == ''
+    middle = np.abs(found.slope.mean(axis=1)) < 0.2
+    assert np.nanmedian(found.reach[middle]) == pytest.approx(1.5, rel=0.5)
+    assert np.isfinite(found.reach[middle]).any()
+
+
+def test_far_obstacles_are_left_out(ahead):
+    assert not (find(ahead, how=replace(HOW, max_range=1.5)).region >= 0).any()
+
+
+# -- points and rays ------------------------------------------------------------------------------
+
+def test_points_fill_the_width_and_the_band(ahead):
+    found = find(ahead)
+    points = base_points(found, MOUNT, HOW)
+    low, high = HOW.min_height, HOW.max_height
+    assert ((points[:, 2] > low + 0.01) & (points[:, 2] < high - 0.01)).all()
+    assert len(np.unique(points[:, 2].round(6))) == len(LEVELS)
+    for region in np.unique(found.region[found.region >= 0]):
+        assert (found.region == region).sum() * 2 * len(LEVELS) >= 4
+    across = np.sort(points[np.abs(points[:, 1]) < 0.5, 1])
+    assert np.diff(across).max() < 0.1
+    assert across.min() < -0.4 < 0.4 < across.max()
+
+
+def test_caution_moves_points_nearer_by_the_standard_error(ahead):
+    near = base_points(find(ahead), MOUNT, replace(HOW, caution=1.0))[:, 0].min()
+    far = base_points(find(ahead), MOUNT, HOW)[:, 0].min()
+    assert 0.7 * far < near < 0.97 * far
+
+
+def test_a_scan_has_numbers_for_obstacles_inf_for_free_and_nan_for_unknown(ahead):
+    rays = scan(find(ahead), MOUNT, HOW)
+    angles = rays.angle_min + rays.step * np.arange(len(rays.ranges))
+    front = rays.ranges[np.abs(angles) < 0.2]
+    assert np.nanmedian(front) == pytest.approx(2.0, rel=0.15)
+    assert np.isfinite(front).all()
+    beside = rays.ranges[np.abs(angles) > 0.42]
+    assert np.isinf(beside).mean() > 0.5
+    assert not (rays.ranges < rays.range_min).any()
+
+
+def test_a_robot_that_stands_says_of_nothing_that_it_is_free():
+    found = find(seen(speed=0.0), 0.0, replace(HOW, at_rest='publish'))
+    rays = scan(found, MOUNT, HOW)
+    assert np.isnan(rays.ranges).all()
+
+
+def test_a_scan_of_a_camera_to_the_rear_does_not_break(ahead):
+    mount = Mount.from_angles(HEIGHT, x=-0.3, pitch=PITCH, yaw=math.pi)
+    rays = scan(find(ahead, mount=mount), mount, HOW)
+    angles = rays.angle_min + rays.step * np.arange(len(rays.ranges))
+    hit = np.isfinite(rays.ranges)
+    assert hit.any()
+    assert (np.cos(angles[hit]) < 0).all()
+    assert rays.ranges[hit].min() == pytest.approx(2.3, rel=0.15)
+
+
+# -- unknown is not clear -------------------------------------------------------------------------
+
+def changed(view, **changes):
+    result, lens = view
+    return replace(result, assessment=replace(result.assessment, **changes)), lens
+
+
+@pytest.mark.parametrize(('changes', 'text'), [
+    ({'level': Level.UNKNOWN}, 'unknown'), ({'flags': Quality.STALE}, 'stale'),
+    ({'flags': Quality.WARMING_UP}, 'warming up'),
+    ({'flags': Quality.ASSUMED_INTRINSICS}, 'camera_info')])
+def test_what_is_not_known_is_withheld(ahead, changes, text):
+    assert text in find(changed(ahead, **changes)).withheld
+
+
+def test_untrained_weights_are_withheld_unless_nothing_comes_from_them(ahead):
+    view = changed(ahead, flags=Quality.UNTRAINED)
+    assert find(view).withheld == ''
+    assert 'untrained' in find(view, settings=replace(SETTINGS, looming_method='fused')).withheld
+
+
+def test_a_partly_measured_view_is_withheld(ahead):
+    result, lens = ahead
+    rate = result.looming.rate.copy()
+    rate[:, 3:] = np.nan
+    part = replace(changed(ahead, level=Level.CLEAR)[0],
+                   looming=replace(result.looming, rate=rate))
+    assert 'min_known' in find((part, lens)).withheld
+    assert find((part, lens), how=replace(HOW, min_known=0.0)).withheld == ''
+
+
+def test_without_any_looming_there_is_nothing_to_tell(ahead):
+    assert find((replace(ahead[0], looming=None), ahead[1])).withheld
+
+
+def test_a_robot_that_stands_is_withheld_unless_asked_for():
+    view = seen(box(2.0), speed=0.0)
+    assert 'stands' in find(view, 0.0).withheld
+    assert find(view, 0.0, replace(HOW, at_rest='publish')).withheld == ''
+
+
+def test_odometry_that_is_asked_for_and_missing_is_withheld(ahead):
+    assert 'odometry' in find(ahead, math.nan, replace(HOW, distance='odometry')).withheld
+
+
+def test_a_danger_without_a_place_is_withheld():
+    view = seen()
+    assert not (find(view).region >= 0).any()
+    assert find(view).withheld == ''
+    assert 'no known place' in find(changed(view, level=Level.DANGER)).withheld
+
+
+def test_heads_tell_the_free_way_while_the_robot_stands():
+    result, lens = seen(box(2.0), speed=0.0)
+    shape = (4, 4)
+    none = np.zeros(shape, np.float32)
+    beyond = Distribution(np.array([1.0, 10.0]), np.array([0.0, 0.0]))
+    near = Distribution(np.array([1.0, 2.0, 4.0]), np.array([0.0, 0.5, 1.0]))
+    learned = LearnedField(none, none, none, none, none, beyond, near, result.view)
+    settings = replace(SETTINGS, looming_method='fused')
+    told = replace(result, learned=learned, method='fused')
+    found = find((told, lens), 0.0, settings=settings)
+    assert found.withheld == ''
+    assert found.way == pytest.approx(2.0)
+    points = base_points(found, MOUNT, HOW)
+    assert len(points) >= 4
+    np.testing.assert_allclose(points[:, 0], 2.0)
+    assert np.abs(points[:, 1]).max() == pytest.approx(0.3)
+    free = replace(told, learned=replace(learned, clearance=beyond))
+    assert find((free, lens), 0.0, settings=settings).withheld == ''
+    blind = replace(told, learned=replace(learned, sees=False))
+    assert 'stands' in find((blind, lens), 0.0, settings=settings).withheld

@@ -1,0 +1,460 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planning without ROS: search, time, refusals, memory, weights, cost."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import numpy as np
+import pytest
+import torch
+from checkpoints import encoder_state, meta_20, meta_ac
+from golden.cases import fill, noise
+
+from vjepa_ros.model.ac_predictor import ActionPredictor
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.files import WeightsError
+from vjepa_ros.model.variants import Variant, find_variant
+from vjepa_ros.perception import planner_world
+from vjepa_ros.perception.planner import Planner
+from vjepa_ros.perception.planner_cost import Shapes
+from vjepa_ros.perception.planner_gap import GapConfig, gap_of, noisy
+from vjepa_ros.perception.planner_search import SearchConfig, search
+from vjepa_ros.perception.planner_space import ArmSpace
+from vjepa_ros.perception.planner_watch import PlanStopped, Watch
+from vjepa_ros.perception.planner_weights import WorldConfig
+from vjepa_ros.perception.planner_world import WorldModel
+from vjepa_ros.runtime.device import DeviceChoice
+from vjepa_ros.runtime.errors import SessionError
+
+pytestmark = pytest.mark.usefixtures('one_thread')
+
+SIDE = 32
+SMALL = SearchConfig(samples=16, elites=4, iterations=3)
+NO_GAP = GapConfig(repetitions=0)
+
+
+def picture(seed=0, shape=(40, 60, 3)):
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def small_world(batch=0, steps=2):
+    encoder = fill(Encoder(Variant('test', 48, 2, 1, 96)))
+    choice = DeviceChoice(torch.device('cpu'), torch.float32, 'test')
+    return WorldModel(encoder, fill(ActionPredictor(48, 48, 2, 2)), choice,
+                      WorldConfig(image_size=SIDE, batch=batch, steps=steps))
+
+
+@pytest.fixture(scope='module')
+def world():
+    made = small_world()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def planner(world):
+    made = Planner(world, ArmSpace(), SMALL, NO_GAP)
+    made.set_goal(picture(1))
+    return made
+
+
+class Clock:
+    """Steady time that passes by itself, a little with each look."""
+
+    def __init__(self, step_s):
+        self.now, self.step_s = 0.0, step_s
+
+    def __call__(self):
+        self.now += self.step_s
+        return self.now
+
+
+# -- search ---------------------------------------------------------------------------------------
+
+def test_the_search_finds_a_minimum_within_the_limits():
+    wanted = torch.tensor([0.03, -0.02, 0.2])   # the last one is beyond the limit
+
+    def energies(told, states):
+        return (states[:, -1, :3] + told[:, -1, :3] - wanted).abs().sum(1)
+
+    config = SearchConfig(samples=200, iterations=12)
+    found = search(ArmSpace(), torch.zeros(7), energies, config, config.noise(4, seed=3))
+    total = found.actions.sum(0)
+    assert total[:2].tolist() == pytest.approx([0.03, -0.02], abs=5e-3)
+    assert total[2] == pytest.approx(0.1, abs=5e-3)  # two steps of 5 cm
+    assert found.energies.shape == (12, 200)
+    best = found.energies.min(dim=1).values
+    assert best[-1] < best[0]
+
+
+def test_noise_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match=r'noise is \(3, 2, 16, 3\), but must be \(3, 2, 16, 4'):
+        search(ArmSpace(), torch.zeros(7), None, SMALL, SMALL.noise(3, 0))
+
+
+@pytest.mark.parametrize(('change', 'named'), [
+    ({'elites': 1}, 'elites'), ({'elites': 401}, 'elites'), ({'iterations': 0}, 'iterations'),
+    ({'steps': 0}, 'steps'), ({'momentum_mean': 1.0}, 'momentum_mean'),
+    ({'momentum_std': -0.1}, 'momentum_std')])
+def test_illegal_numbers_of_a_search_are_named(change, named):
+    with pytest.raises(ValueError, match=named):
+        SearchConfig(**change)
+
+
+def test_energies_that_are_not_finite_are_an_error():
+    with pytest.raises(FloatingPointError, match='precision: fp32'):
+        search(ArmSpace(), torch.zeros(7), lambda told, states: told[:, 0, 0] / 0.0, SMALL,
+               SMALL.noise(4, 0))
+
+
+# -- plans ----------------------------------------------------------------------------------------
+
+def test_equal_seeds_give_equal_plans_and_others_do_not(planner):
+    first, same, other = (planner.plan(picture(), np.zeros(7), seed=seed) for seed in (1, 1, 2))
+    assert np.array_equal(first.actions, same.actions)
+    assert np.array_equal(first.history, same.history)
+    assert not np.array_equal(first.actions, other.actions)
+    assert not first.refusal
+    assert first.iterations == 3
+
+
+def test_picture_state_and_goal_matter(planner):
+    plan = planner.plan(picture(), np.zeros(7))
+    assert not np.allclose(planner.plan(picture(5), np.zeros(7)).energies, plan.energies)
+    assert not np.allclose(planner.plan(picture(), np.ones(7)).energies, plan.energies)
+    planner.set_goal(picture(7))
+    assert not np.allclose(planner.plan(picture(), np.zeros(7)).energies, plan.energies)
+
+
+def test_the_energy_now_is_zero_at_the_goal(planner):
+    assert planner.plan(picture(1), np.zeros(7)).energy_now == pytest.approx(0.0, abs=1e-6)
+    assert planner.plan(picture(), np.zeros(7)).energy_now > 0.1
+
+
+def test_ranks_sort_the_energies(planner):
+    plan = planner.plan(picture(), np.zeros(7))
+    assert (np.diff(plan.energies[np.argsort(plan.ranks)]) >= 0).all()
+    assert sorted(plan.ranks) == list(range(16))
+
+
+@pytest.mark.parametrize('batch', [1, 5, 16])
+def test_energies_do_not_depend_on_the_plans_in_one_pass(planner, batch):
+    whole = planner.plan(picture(), np.zeros(7))
+    parts = small_world(batch)
+    other = Planner(parts, ArmSpace(), SMALL, NO_GAP)
+    other.set_goal(picture(1))
+    plan = other.plan(picture(), np.zeros(7))
+    np.testing.assert_allclose(plan.history, whole.history, atol=1e-6)
+    parts.close()
+
+
+def test_without_a_goal_there_is_no_plan(world):
+    plan = Planner(world, ArmSpace(), SMALL).plan(picture(), np.zeros(7))
+    assert 'there is no goal' in plan.refusal
+    assert plan.actions is None
+    assert plan.flops == 0
+
+
+def test_a_goal_can_be_taken_away(planner):
+    planner.set_goal(None)
+    assert not planner.has_goal
+    assert 'no goal' in planner.plan(picture(), np.zeros(7)).refusal
+
+
+@pytest.mark.parametrize('state', [np.zeros(6), np.full(7, np.nan)])
+def test_a_state_that_is_none_is_refused(planner, state):
+    with pytest.raises(ValueError, match='must be 7 finite numbers'):
+        planner.plan(picture(), state)
+
+
+def test_more_steps_than_the_model_was_made_for_are_refused(world):
+    with pytest.raises(ValueError, match='steps is 3, but the world model was made for 2'):
+        Planner(world, ArmSpace(), SearchConfig(steps=3))
+
+
+def test_warming_runs_the_passes_of_a_plan_on_a_gpu_only(planner, monkeypatch):
+    sizes = []
+    real = WorldModel._pass
+    monkeypatch.setattr(WorldModel, '_pass', lambda self, context, goal, told, *more: (
+        sizes.append(len(told)), real(self, context, goal, told, *more))[1])
+    planner.warm()
+    assert sizes == []
+    gpu = DeviceChoice(torch.device('cuda:0'), torch.float32, 'test')
+    monkeypatch.setattr(planner.world, 'choice', gpu)
+    monkeypatch.setattr(planner_world.WorldModel, 'encode', lambda self, pictures: [
+        torch.zeros(2, 2, 48) for _ in pictures])
+    monkeypatch.setattr(WorldModel, '_pass', lambda self, context, goal, told, *more: (
+        sizes.append(len(told)), torch.full((len(told),), torch.inf))[1])
+    with pytest.raises(SessionError, match='not finite on cuda:0 in fp32'):
+        planner.warm()
+    assert sizes == [16]
+
+
+# -- time -----------------------------------------------------------------------------------------
+
+def test_work_that_would_not_end_in_time_does_not_begin():
+    clock = Clock(0.0)
+    watch = Watch(10.0, clock=clock)
+    watch.piece('step')
+    clock.now = 4.0
+    watch.piece('step')      # the first took 4 s, 6 are left
+    clock.now = 5.0
+    watch.end('step')
+    assert watch.longest_s('step') == 4.0
+    clock.now = 6.5
+    with pytest.raises(PlanStopped, match='budget'):
+        watch.piece('step')
+    watch.piece('other')
+    watch.reserve(4.0)
+    with pytest.raises(PlanStopped, match='budget'):
+        watch.piece('other')
+
+
+def stopped_after(world, share, **more):
+    """A plan whose budget is a share of the time that it takes without one."""
+    planner = Planner(world, ArmSpace(), SearchConfig(samples=16, elites=4, iterations=20),
+                      NO_GAP, clock=Clock(1.0), **more)
+    planner.set_goal(picture(1))
+    whole = planner.plan(picture(), np.zeros(7)).seconds['total']
+    return planner.plan(picture(), np.zeros(7), budget_s=share * whole), whole
+
+
+def test_a_budget_bounds_the_time_and_gives_the_iterations_that_ended(world):
+    plan, whole = stopped_after(world, 0.5)
+    assert plan.stopped == 'budget'
+    assert 5 < plan.iterations < 12
+    assert plan.seconds['total'] <= 0.5 * whole + 10.0  # looks at the clock take time here
+    assert not plan.refusal
+    full = Planner(world, ArmSpace(), SearchConfig(samples=16, elites=4, iterations=20), NO_GAP)
+    full.set_goal(picture(1))
+    whole_plan = full.plan(picture(), np.zeros(7))
+    assert np.array_equal(plan.history, whole_plan.history[:plan.iterations])
+
+
+def test_a_budget_without_a_whole_iteration_is_refused(world):
+    plan, _ = stopped_after(world, 0.03)
+    assert plan.iterations == 0
+    assert plan.actions is None
+    assert 'time budget ended before the first iteration' in plan.refusal
+
+
+def test_a_budget_leaves_time_for_the_test_against_noise(world):
+    planner = Planner(world, ArmSpace(), SearchConfig(samples=16, elites=4, iterations=20),
+                      GapConfig(repetitions=3, least=0.0), clock=Clock(1.0))
+    planner.set_goal(picture(1))
+    whole = planner.plan(picture(), np.zeros(7)).seconds['total']
+    plan = planner.plan(picture(), np.zeros(7), budget_s=0.6 * whole)
+    assert plan.stopped == 'budget'
+    assert 0 < plan.iterations < 20
+    assert plan.gap is not None
+
+
+def test_a_cancelled_plan_ends_at_its_next_step(world, monkeypatch):
+    cancel, calls = threading.Event(), []
+    real = WorldModel._pass
+
+    def counted(self, *args):
+        calls.append(1)
+        if len(calls) == 2:
+            cancel.set()
+        return real(self, *args)
+
+    monkeypatch.setattr(WorldModel, '_pass', counted)
+    planner = Planner(world, ArmSpace(), SMALL, GapConfig())
+    planner.set_goal(picture(1))
+    plan = planner.plan(picture(), np.zeros(7), cancel=cancel)
+    assert (plan.stopped, plan.refusal) == ('cancelled', 'it was cancelled')
+    assert plan.iterations == 1
+    assert len(calls) == 2
+    assert planner.plan(picture(), np.zeros(7), cancel=cancel).iterations == 0
+
+
+# -- the test against noise -----------------------------------------------------------------------
+
+def test_the_gap_is_that_of_the_median_and_its_spread_that_of_one():
+    gap = gap_of(np.array([[1.0, 2.0, 3.0, 10.0], [1.5, 2.0, 2.0, 2.0]]), least=1.0)
+    assert gap.mean == pytest.approx((2.0 + 0.5) / 2)
+    assert gap.sigma == pytest.approx(np.std([2.0, 0.5], ddof=1))
+    assert gap.clear is (gap.mean / gap.sigma > 1.0)
+    assert not gap_of(np.ones((4, 3)), 0.0).clear
+
+
+def test_gaps_of_pure_noise_are_seldom_clear_and_real_ones_always():
+    random = np.random.default_rng(0)
+    noise_only = [gap_of(1.0 + 0.01 * random.normal(size=(6, 9)), 3.0).clear for _ in range(500)]
+    assert np.mean(noise_only) < 0.02
+    better = np.array([-0.1] + [0.0] * 8)
+    assert all(gap_of(1.0 + better + 0.01 * random.normal(size=(6, 9)), 3.0).clear
+               for _ in range(100))
+
+
+def test_a_model_that_does_not_listen_to_actions_is_refused(world, monkeypatch):
+    deaf = small_world()
+    deaf._predictor.action_encoder.weight.zero_()
+    deaf._predictor.action_encoder.bias.zero_()
+    deaf._predictor.state_encoder.weight.zero_()
+    planner = Planner(deaf, ArmSpace(), SMALL, GapConfig())
+    planner.set_goal(picture(1))
+    plan = planner.plan(picture(), np.zeros(7))
+    assert 'do not tell plans apart' in plan.refusal
+    assert plan.gap.mean == pytest.approx(0.0, abs=1e-6)
+    assert plan.actions is not None   # for those who want to look
+    deaf.close()
+
+
+def test_noise_has_the_spread_that_was_asked_for_and_stays_in_range():
+    grey = np.full((64, 64, 3), 128, np.uint8)
+    seen = noisy(grey, 2.0, np.random.default_rng(0)).astype(float)
+    assert seen.std() == pytest.approx(2.0, abs=0.1)
+    assert noisy(np.zeros((8, 8, 3), np.uint8), 9.0, np.random.default_rng(0)).max() < 60
+
+
+def test_the_result_says_the_gap_the_cost_and_the_times(world):
+    planner = Planner(world, ArmSpace(), SMALL, GapConfig(repetitions=2, plans=3, least=0.0))
+    planner.set_goal(picture(1))
+    plan = planner.plan(picture(), np.zeros(7))
+    assert set(plan.seconds) == {'encode', 'search', 'gap', 'total'}
+    rollouts = 3 * 16 + 2 * 4
+    pictures = 2 + 2 * 2
+    assert plan.flops == (rollouts * world.shapes.rollout_flops(2)
+                          + pictures * world.shapes.encode_flops())
+    assert 'UNTRAINED' in str(plan)
+    assert 'standard deviations' in str(plan)
+
+
+# -- memory and weights ---------------------------------------------------------------------------
+
+def test_passes_are_halved_when_memory_runs_out(monkeypatch, caplog):
+    made = small_world()
+    real = WorldModel._pass
+
+    def narrow(self, context, goal, told, *more):
+        if len(told) > 5:
+            raise torch.cuda.OutOfMemoryError('CUDA out of memory')
+        return real(self, context, goal, told, *more)
+
+    monkeypatch.setattr(WorldModel, '_pass', narrow)
+    planner = Planner(made, ArmSpace(), SMALL, NO_GAP)
+    planner.set_goal(picture(1))
+    plan = planner.plan(picture(), np.zeros(7))
+    assert plan.iterations == 3
+    assert made.batch == 4
+    assert 'no memory for 16 plans in one pass' in caplog.text
+    made.close()
+
+
+def test_no_memory_for_a_single_plan_is_an_error_with_the_remedy(monkeypatch):
+    made = small_world()
+
+    def none(*args):
+        raise torch.cuda.OutOfMemoryError('CUDA out of memory')
+
+    monkeypatch.setattr(WorldModel, '_pass', none)
+    with pytest.raises(SessionError, match=r'no memory for a single plan.*image_size'):
+        made.energies(*made.encode([np.zeros((SIDE, SIDE, 3), np.uint8)] * 2),
+                      noise(3, 2, 7), noise(3, 2, 7))
+    made.close()
+
+
+def test_plans_in_one_pass_follow_from_the_memory(monkeypatch):
+    each = small_world().shapes.bytes_per_plan(4, 2)
+    monkeypatch.setattr(planner_world, 'HOST_BYTES', 10 * each)
+    assert small_world().batch == 10
+
+
+def test_a_closed_model_holds_nothing_and_says_so():
+    made = small_world()
+    assert made.memory_bytes() > 0
+    context, goal = made.encode([np.zeros((SIDE, SIDE, 3), np.uint8)] * 2)
+    made.close()
+    made.close()
+    assert made.memory_bytes() == 0
+    with pytest.raises(SessionError, match='closed'):
+        made.energies(context, goal, noise(3, 2, 7), noise(3, 2, 7))
+
+
+LOADED = {'model_size': 'tiny', 'image_size': SIDE, 'device': 'cpu', 'precision': 'fp32',
+          'random_predictor': (48, 1, 2)}
+
+
+def test_without_weights_of_a_predictor_nothing_is_loaded():
+    with pytest.raises(WeightsError, match=r'no trained weights of a predictor.*allow_random'):
+        WorldModel.load(WorldConfig(**LOADED))
+
+
+def test_random_weights_are_said_to_be_untrained(caplog):
+    made = WorldModel.load(WorldConfig(**LOADED, allow_random_weights=True))
+    assert not made.trained
+    assert 'its plans mean nothing' in caplog.text
+    made.close()
+
+
+def test_a_published_file_brings_both_networks(tmp_path):
+    path = meta_ac(tmp_path / 'ac.pt')
+    made = WorldModel.load(WorldConfig(**LOADED, weights=str(path)))
+    assert made.trained
+    assert made.shapes.width == 128
+    assert [report.path for report in made.reports] == [str(path)] * 2
+    made.close()
+
+
+def test_a_predictor_without_actions_or_of_another_size_is_refused(tmp_path):
+    with pytest.raises(WeightsError, match='knows nothing of actions'):
+        WorldModel.load(WorldConfig(**LOADED, weights=str(meta_20(tmp_path / 'vit.pt'))))
+    small = {**LOADED, 'model_size': 'small'}
+    encoder = meta_20(tmp_path / 's.pt', *[encoder_state(variant=find_variant('small'))] * 2)
+    with pytest.raises(WeightsError, match=r'192 wide.*are 384'):
+        WorldModel.load(WorldConfig(**small, weights=str(encoder),
+                                    predictor=str(meta_ac(tmp_path / 'ac.pt'))))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
+@pytest.mark.parametrize('batch', [0, 7])
+def test_a_gpu_finds_nearly_the_same_energies_and_gives_its_memory_back(batch):
+    def energies(device, precision):
+        made = WorldModel.load(WorldConfig(
+            **{**LOADED, 'device': device, 'precision': precision,
+               'random_predictor': (128, 4, 2)}, allow_random_weights=True, batch=batch))
+        planner = Planner(made, ArmSpace(), SMALL, NO_GAP)
+        planner.set_goal(picture(1))
+        plan = planner.plan(picture(), np.zeros(7))
+        kind = made.kind
+        made.close()
+        return plan.history[0], kind
+
+    before = torch.cuda.memory_allocated()
+    exact, _ = energies('cpu', 'fp32')
+    got, kind = energies('cuda', 'bf16')
+    assert kind == 'fused'
+    np.testing.assert_allclose(got, exact, atol=0.02)
+    assert torch.cuda.memory_allocated() - before < 1 << 20
+
+
+# -- cost -----------------------------------------------------------------------------------------
+
+def test_the_cost_is_that_of_the_published_model():
+    shapes = Shapes(find_variant('giant'), 1024, 24, 256)
+    assert shapes.step_flops(1) / 1e12 == pytest.approx(0.164, abs=5e-4)
+    assert 4000 * shapes.rollout_flops(2) / 1e15 == pytest.approx(1.34, abs=5e-3)
+    # Without keys and values kept, the second step computes both.
+    whole = 24 * (24 * 516 * 1024 ** 2 + 4 * 516 ** 2 * 1024) + 8 * 256 * 1408 * 1024
+    assert 4000 * (shapes.step_flops(1) + whole) / 1e15 == pytest.approx(2.02, abs=0.01)
+
+
+def test_a_plan_needs_about_the_memory_that_is_counted():
+    made = small_world()
+    context, goal = made.encode([np.zeros((SIDE, SIDE, 3), np.uint8)] * 2)
+    plans = 64
+    with torch.profiler.profile(profile_memory=True) as profile:
+        made.energies(context, goal, noise(plans, 2, 7), noise(plans, 2, 7))
+    held = peak = 0
+    for event in profile.profiler.kineto_results.events():
+        if event.name() == '[memory]':
+            held += event.nbytes()
+            peak = max(peak, held)
+    counted = plans * made.shapes.bytes_per_plan(4, 2)
+    assert 0.3 * counted < peak <= counted
+    assert math.isfinite(counted)
+    made.close()

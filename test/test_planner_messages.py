@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the planner reads from messages about a robot, and what it writes of plans."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
+pytest.importorskip('rclpy')
+
+import torch  # noqa: E402
+from geometry_msgs.msg import PoseStamped  # noqa: E402
+from sensor_msgs.msg import JointState  # noqa: E402
+from std_msgs.msg import Header  # noqa: E402
+
+from vjepa_ros.perception.plan import Plan  # noqa: E402
+from vjepa_ros.perception.planner_gap import Gap  # noqa: E402
+from vjepa_ros.perception.planner_space import to_matrix  # noqa: E402
+from vjepa_ros.ros.convert import cloud  # noqa: E402
+from vjepa_ros.ros.planner_outputs import pack_best, pack_candidates  # noqa: E402
+from vjepa_ros.ros.planner_read import records  # noqa: E402
+from vjepa_ros.ros.planner_state import StateError, pose_of, state_of  # noqa: E402
+from vjepa_ros.ros.planner_table import PLANNER_TABLE, planner_config  # noqa: E402
+
+DEFAULTS = planner_config({row.name: row.default for row in PLANNER_TABLE})
+
+
+def pose(state):
+    return PoseStamped(header=Header(frame_id='base'), pose=pose_of(np.asarray(state)))
+
+
+@pytest.mark.parametrize('angles', [(0.0, 0.0, 0.0), (0.3, -0.8, 2.9), (math.pi, 0.0, 0.0),
+                                    (0.0, 0.0, math.pi), (2.0, 1.2, -3.0), (0.1, 1.5, 0.2)])
+def test_a_pose_becomes_a_state_and_back(angles):
+    state = state_of(DEFAULTS, pose([1.0, -2.0, 0.5, *angles, 0.0]), None)
+    assert state[:3].tolist() == [1.0, -2.0, 0.5]
+    np.testing.assert_allclose(to_matrix(torch.from_numpy(state[3:6])),
+                               to_matrix(torch.tensor(angles, dtype=torch.float64)), atol=1e-9)
+    assert state[6] == 0.0
+
+
+@pytest.mark.parametrize(('position', 'closedness'), [(0.08, 0.0), (0.02, 0.75), (-1.0, 1.0)])
+def test_the_gripper_is_read_from_its_joint(position, closedness):
+    config = replace(DEFAULTS, gripper_joint='finger', gripper_range=(0.08, 0.0))
+    joints = JointState(name=['other', 'finger'], position=[9.0, position])
+    assert state_of(config, pose(np.zeros(7)), joints)[6] == pytest.approx(closedness)
+    with pytest.raises(StateError, match='no state of the gripper'):
+        state_of(config, pose(np.zeros(7)), None)
+
+
+def test_joints_are_taken_by_name():
+    config = replace(DEFAULTS, state_source='joints',
+                     state_joints=('a', 'b', 'c', 'd', 'e', 'f', ''))
+    joints = JointState(name=list('fedcba'), position=[6.0, 5.0, 4.0, 3.0, 2.0, 1.0])
+    assert state_of(config, None, joints).tolist() == [1, 2, 3, 4, 5, 6, 0]
+    with pytest.raises(StateError, match="no position for the joint 'a'"):
+        state_of(config, None, JointState(name=list('fedcba'), position=[1.0]))
+    with pytest.raises(StateError, match='no JointState came'):
+        state_of(config, None, None)
+
+
+def test_what_is_no_state_is_refused_with_the_reason():
+    zero = PoseStamped()
+    zero.pose.orientation.w = 0.0
+    with pytest.raises(StateError, match='which is no rotation'):
+        state_of(DEFAULTS, zero, None)
+    bad = pose(np.zeros(7))
+    bad.pose.position.x = math.nan
+    with pytest.raises(StateError, match='must be finite'):
+        state_of(DEFAULTS, bad, None)
+
+
+def plan(**more):
+    rng = np.random.default_rng(0)
+    return Plan(**{
+        'refusal': '', 'trained': True, 'names': ('vx', 'vy', 'omega'),
+        'actions': rng.random((2, 3), np.float32), 'told': np.zeros((2, 7), np.float32),
+        'samples': rng.random((5, 2, 3), np.float32), 'energies': rng.random(5, np.float32),
+        'history': rng.random((1, 5), np.float32), 'iterations': 1, 'wanted': 1, 'stopped': '',
+        'gap': Gap(0.2, 0.01, 0.4, 3.0), 'flops': 7, 'energy_now': 0.9, **more})
+
+
+def test_candidates_survive_their_cloud():
+    given = plan()
+    rows = records(cloud(Header(), pack_candidates(given)))
+    for number, name in enumerate(given.names):
+        for step in range(2):
+            assert np.array_equal(rows[f'{name}_{step}'], given.samples[:, step, number])
+    assert np.array_equal(rows['energy'], given.energies)
+    assert np.array_equal(rows['rank'], given.ranks)
+    assert rows['trained'].all()
+    assert rows['accepted'].all()
+    refused = records(cloud(Header(), pack_candidates(plan(refusal='x', trained=False))))
+    assert not refused['trained'].any()
+    assert not refused['accepted'].any()
+
+
+def test_the_best_action_says_gap_and_energy():
+    rows = records(cloud(Header(), pack_best(plan())))
+    assert np.array_equal(rows['omega'], plan().actions[:, 2])
+    assert rows['step'].tolist() == [0, 1]
+    assert rows['energy_now'][1] == pytest.approx(0.9)
+    assert rows['gap'][0] == pytest.approx(0.2)
+    assert rows['energy'][0] == pytest.approx(0.4)
+    without = records(cloud(Header(), pack_best(plan(gap=None))))
+    assert np.isnan(without['gap']).all()
+    assert without['energy'][0] == plan().energies.min()
+
+
+def test_a_cloud_of_something_else_is_refused():
+    other = np.zeros(2, np.dtype([('feature', '<f4', (3,))]))
+    with pytest.raises(ValueError, match=r"not one of the action planner: it has \['feature'\]"):
+        records(cloud(Header(), other))

@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The action planner as a process over real DDS."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.ros
+pytest.importorskip('rclpy')
+
+from checkpoints import meta_ac  # noqa: E402
+from geometry_msgs.msg import PoseStamped, TwistStamped  # noqa: E402
+from node_fixtures import Node, now_ns, raw, stamped  # noqa: E402
+from ros_harness import ros_session  # noqa: E402
+from sensor_msgs.msg import Image, JointState, PointCloud2  # noqa: E402
+from std_srvs.srv import Trigger  # noqa: E402
+
+from vjepa_ros.ros.planner_read import records  # noqa: E402
+
+NAME = '/action_planner'
+SMALL = {'model_size': 'tiny', 'image_size': 32, 'random_predictor.width': 48,
+         'random_predictor.depth': 2, 'random_predictor.heads': 2, 'allow_random_weights': True,
+         'device': 'cpu', 'precision': 'fp32', 'samples': 20, 'elites': 4, 'iterations': 3,
+         'gap.repetitions': 3, 'gap.plans': 4, 'max_age': 3600.0, 'time_budget': 600.0}
+
+
+def picture(seed):
+    return np.random.default_rng(seed).integers(0, 256, (48, 64, 3), dtype=np.uint8)
+
+
+class Planner(Node):
+    """The node under test, and a robot that gives it what it asks for."""
+
+    def __init__(self, ros, process, name=NAME):
+        super().__init__(ros, process, name)
+        self.heard = {}
+        for topic, kind in (('candidates', PointCloud2), ('best_action', PointCloud2),
+                            ('target_pose', PoseStamped), ('twist', TwistStamped)):
+            self.heard[topic] = []
+            ros.node.create_subscription(kind, f'{name}/{topic}', self.heard[topic].append, 5)
+        make = ros.node.create_publisher
+        self.image = make(Image, 'camera/image_raw', 1)
+        self.goal = make(Image, 'goal/image_raw', 1)
+        self.pose = make(PoseStamped, 'state', 1)
+        self.joints = make(JointState, 'joint_states', 1)
+        self.publishers = (self.image, self.goal, self.pose, self.joints)
+        self.gone = set()
+
+    def do(self, *transitions):
+        if 'deactivate' in transitions:
+            self.gone |= set().union(*map(self.readers, self.publishers))
+        super().do(*transitions)
+
+    def readers(self, publisher):
+        """Who reads what a publisher sends, as far as is known here."""
+        found = self.ros.node.get_subscriptions_info_by_topic(publisher.topic_name)
+        return {tuple(info.endpoint_gid) for info in found}
+
+    def send(self, publisher, msg):
+        """Publish once the node has found the publisher; readers of before may still be known."""
+        def met():
+            readers = self.readers(publisher)
+            return (readers and readers.isdisjoint(self.gone)
+                    and publisher.get_subscription_count() == len(readers))
+
+        assert self.ros.spin_until(met, 60.0)
+        publisher.publish(msg)
+        self.ros.spin_for(0.15)
+
+    def send_image(self, seed=1, stamp=None):
+        self.send(self.image, stamped(raw(picture(seed)), stamp or now_ns()))
+
+    def send_goal(self, seed=2):
+        self.show_goal(raw(picture(seed)))
+
+    def show_goal(self, msg):
+        since = self.written
+        self.send(self.goal, stamped(msg, now_ns()))
+        self.wait_for_log('there is a new goal', since)
+
+    def send_pose(self, **position):
+        msg = stamped(PoseStamped(), now_ns(), 'base')
+        msg.pose.orientation.w = 1.0
+        for axis, value in position.items():
+            setattr(msg.pose.position, axis, value)
+        self.send(self.pose, msg)
+
+    def ready(self):
+        self.send_image()
+        self.send_goal()
+        self.send_pose(x=0.4)
+
+    def plan(self):
+        return self.ros.call(Trigger, f'{self.name}/plan')
+
+
+@contextmanager
+def planner_running(**params):
+    values = {**SMALL, **{key.replace('__', '.'): value for key, value in params.items()}}
+    with ros_session() as ros, ros.spawn('vjepa_ros.ros.planner_main', values,
+                                         env={'OMP_NUM_THREADS': '1'}) as process:
+        yield Planner(ros, process)
+
+
+@pytest.fixture(scope='module')
+def node():
+    with planner_running() as planner:
+        yield planner
+
+
+def test_a_plan_from_nothing_to_the_best_action(node):
+    assert 'unconfigured' in node.plan().message
+    node.do('configure', 'activate')
+    answer = node.plan()
+    assert not answer.success
+    assert 'there is no goal' in answer.message
+    assert '/goal/image_raw' in answer.message
+    node.send_goal()
+    assert 'there is no image' in node.plan().message
+    node.send_image(stamp=now_ns())
+    assert 'there is no state: no PoseStamped came on state' in node.plan().message
+    node.send_pose(x=0.4)
+    answer = node.plan()
+    assert answer.success, answer.message
+    assert answer.message.startswith('UNTRAINED (random weights): plan found')
+    assert 'TFLOP in' in answer.message
+    assert node.ros.spin_until(lambda: node.heard['candidates'] and node.heard['best_action'], 60)
+    rows = records(node.heard['candidates'][-1])
+    assert rows.dtype.names == ('dx_0', 'dy_0', 'dz_0', 'dgripper_0', 'dx_1', 'dy_1', 'dz_1',
+                                'dgripper_1', 'energy', 'rank', 'trained', 'accepted')
+    assert len(rows) == 20
+    assert sorted(rows['rank']) == list(range(20))
+    assert rows['energy'][rows['rank'].argmin()] == rows['energy'].min()
+    assert not rows['trained'].any()
+    assert rows['accepted'].all()
+    assert max(np.abs(rows[f'd{axis}_{step}']).max() for axis in 'xyz' for step in (0, 1)) <= .05
+    best = records(node.heard['best_action'][-1])
+    assert list(best['step']) == [0, 1]
+    assert not best['trained'].any()
+    assert (best['gap'] > 3 * best['gap_sigma']).all()
+    assert node.heard['best_action'][-1].header.frame_id == 'base'
+    # These messages have no place to say that the weights are random.
+    assert not node.heard['target_pose']
+
+
+@pytest.mark.any_distro
+def test_equal_inputs_give_equal_plans_and_another_seed_another(node):
+    def best():
+        del node.heard['best_action'][:]
+        assert node.plan().success
+        (msg,) = node.some(node.heard['best_action'])
+        return records(msg)['dx'].tolist()
+
+    node.begin_anew()
+    node.ready()
+    first = best()
+    assert best() == first
+    node.set(search_seed=5)
+    assert best() != first
+
+
+@pytest.mark.any_distro
+def test_a_gap_that_is_noise_is_refused_and_shows_no_action(node):
+    node.begin_anew(gap__pixel_noise=90.0, gap__least=50.0)
+    node.ready()
+    for heard in node.heard.values():
+        heard.clear()
+    answer = node.plan()
+    assert not answer.success
+    assert 'the energies do not tell plans apart' in answer.message
+    (msg,) = node.some(node.heard['candidates'])
+    assert not records(msg)['accepted'].any()
+    assert not node.heard['best_action']
+    assert 'do not tell plans apart' in node.report('planner').message
+
+
+@pytest.mark.any_distro
+def test_a_budget_that_is_too_short_is_refused_with_the_remedy(node):
+    node.begin_anew(time_budget=0.01, samples=2000)
+    node.ready()
+    answer = node.plan()
+    assert not answer.success
+    assert 'time budget' in answer.message
+
+
+@pytest.mark.any_distro
+def test_an_old_image_is_refused(node):
+    node.begin_anew(max_age=5.0)
+    node.send_goal()
+    node.send_pose()
+    node.send_image(stamp=now_ns() - 60 * 10**9)
+    answer = node.plan()
+    assert 'the newest image' in answer.message
+    assert 's old, and max_age is 5 s' in answer.message
+
+
+@pytest.mark.any_distro
+def test_a_picture_that_cannot_be_read_fails_one_plan_and_no_more(node):
+    node.begin_anew()
+    node.ready()
+    bad = raw(picture(3))
+    bad.encoding = 'smell8'
+    node.show_goal(bad)
+    answer = node.plan()
+    assert not answer.success
+    assert 'smell8' in answer.message
+    assert 'smell8' in node.values('planner')['last_error']
+    node.send_goal()
+    assert node.plan().success
+
+
+def test_a_plan_under_way_can_be_cancelled_and_blocks_nothing(node):
+    node.begin_anew(iterations=1000, samples=2000)
+    node.ready()
+    client = node.ros.node.create_client(Trigger, f'{NAME}/plan')
+    assert node.ros.spin_until(client.service_is_ready, 60.0)
+    pending = client.call_async(Trigger.Request())
+    node.wait_for('planner', lambda values: values['busy'] == 'True')
+    took = []
+    for _ in range(5):
+        start = time.monotonic()
+        assert node.state == 'active'
+        took.append(time.monotonic() - start)
+    assert sorted(took)[2] < 0.5
+    assert 'a plan is under way' in node.plan().message
+    assert not pending.done()
+    for heard in node.heard.values():
+        heard.clear()
+    assert node.ros.call(Trigger, f'{NAME}/cancel').success
+    assert node.ros.spin_until(pending.done, 30.0)
+    assert pending.result().message == 'refused: it was cancelled'
+    node.wait_for('planner', lambda values: values['busy'] == 'False')
+    assert not any(node.heard.values())
+    assert not node.ros.call(Trigger, f'{NAME}/cancel').success
+    # Deactivation ends a plan, too.
+    pending = client.call_async(Trigger.Request())
+    node.wait_for('planner', lambda values: values['busy'] == 'True')
+    node.do('deactivate')
+    assert node.ros.spin_until(pending.done, 30.0)
+    assert 'deactivated' in pending.result().message
+
+
+@pytest.mark.any_distro
+def test_twists_and_joints(node):
+    node.begin_anew(action_space='twist', state_source='joints', steps=1,
+                    state_joints=['x', 'y', '', '', '', 'yaw', ''])
+    node.send_image()
+    node.send_goal()
+    msg = stamped(JointState(name=['y', 'x'], position=[1.0, 2.0]), now_ns())
+    node.send(node.joints, msg)
+    assert "no joint 'yaw', but y, x" in node.plan().message
+    msg = stamped(JointState(name=['yaw', 'y', 'x'], position=[0.5, 1.0, 2.0]), now_ns(), 'odom')
+    node.send(node.joints, msg)
+    node.heard['best_action'].clear()
+    assert node.plan().success
+    (cloud,) = node.some(node.heard['best_action'])
+    best = records(cloud)
+    assert best.dtype.names[:3] == ('vx', 'vy', 'omega')
+    assert cloud.header.frame_id == 'odom'
+    assert 0.0 <= best['vx'][0] <= 0.5
+    assert best['vy'][0] == 0.0
+
+
+def test_parameters_are_checked(node):
+    node.begin_anew()
+    assert 'iterations' in node.try_set('iterations', 0).reason
+    assert 'elites' in node.try_set('elites', 30).reason
+    assert 'while the node is configured' in node.try_set('image_size', 64).reason
+    assert node.try_set('iterations', 4).successful
+
+
+def test_cleanup_frees_thread_and_memory_and_configure_works_again(node):
+    node.begin_anew()
+    threads = node.threads
+    node.do('deactivate', 'cleanup')
+    assert node.ros.spin_until(lambda: node.threads < threads, 30.0)
+    used = []
+    for _ in range(4):
+        node.do('configure', 'activate')
+        node.ready()
+        assert node.plan().success
+        node.do('deactivate', 'cleanup')
+        used.append(node.memory_mb)
+    assert used[-1] - used[0] < 30.0
+    node.process.terminate_and_check()
+
+
+def test_without_trained_weights_configure_fails_with_the_reason():
+    with planner_running(allow_random_weights=False) as planner:
+        assert not planner.change('configure')
+        planner.wait_for_log('no trained weights of a predictor that knows actions')
+        assert planner.state == 'unconfigured'
+        assert 'no trained weights' in planner.report('planner').message
+        planner.set(allow_random_weights=True)
+        planner.do('configure')
+
+
+@pytest.mark.any_distro
+def test_weights_of_a_file_also_publish_the_target_pose(tmp_path):
+    path = meta_ac(tmp_path / 'ac.pt')
+    with planner_running(weights=str(path), allow_random_weights=False,
+                         gap__least=0.0) as planner:
+        planner.do('configure', 'activate')
+        planner.ready()
+        answer = planner.plan()
+        assert answer.success, answer.message
+        assert answer.message.startswith('plan found')
+        (cloud,) = planner.some(planner.heard['best_action'])
+        (target,) = planner.some(planner.heard['target_pose'])
+        best = records(cloud)
+        assert best['trained'].all()
+        assert target.pose.position.x == pytest.approx(0.4 + best['dx'][0], abs=1e-6)
+        assert target.pose.position.z == pytest.approx(best['dz'][0], abs=1e-6)
+        assert target.header == cloud.header
+        values = planner.values('planner')
+        assert values['trained'] == 'True'
+        assert float(values['last_plan_total_s']) > 0
+        assert float(values['plan_tflop']) > 0
+        # A signal ends the process also in the middle of a plan.
+        planner.set(samples=20000, iterations=1000)
+        planner.ready()
+        client = planner.ros.node.create_client(Trigger, f'{NAME}/plan')
+        assert planner.ros.spin_until(client.service_is_ready, 60.0)
+        client.call_async(Trigger.Request())
+        planner.wait_for('planner', lambda values: values['busy'] == 'True')
+        planner.process.terminate_and_check()

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test the parameters of the action planner: table, configuration file, documentation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from vjepa_ros.perception.planner_gap import USUAL_GAP
+from vjepa_ros.perception.planner_search import PUBLISHED_SEARCH
+from vjepa_ros.perception.planner_space import ArmSpace, TwistSpace
+from vjepa_ros.perception.planner_weights import WorldConfig
+from vjepa_ros.ros.planner_table import (
+    PLANNER_ROWS,
+    PLANNER_TABLE,
+    check_planner,
+    planner_config,
+)
+from vjepa_ros.ros.table import markdown
+
+ROOT = Path(__file__).resolve().parents[1]
+DEFAULTS = {row.name: row.default for row in PLANNER_TABLE}
+
+
+@pytest.mark.parametrize('row', PLANNER_TABLE, ids=lambda row: row.name)
+def test_every_default_is_legal_and_every_row_is_described(row):
+    assert row.check(row.default) == (row.default, '')
+    assert len(row.text) > 8
+
+
+def test_names_are_unique():
+    assert len(PLANNER_ROWS) == len(PLANNER_TABLE)
+
+
+def test_the_defaults_are_the_published_planner():
+    config = planner_config(DEFAULTS)
+    assert config.search == PUBLISHED_SEARCH
+    assert config.gap == USUAL_GAP
+    assert config.world == WorldConfig()
+    assert config.space.names == ArmSpace().names
+    assert config.space.spread.tolist() == ArmSpace().spread.tolist()
+
+
+def test_values_reach_the_planner():
+    config = planner_config({**DEFAULTS, 'action_space': 'twist', 'twist.max_vx': 0.7,
+                             'twist.step': 0.5, 'samples': 33, 'gap.least': 1.5, 'steps': 3,
+                             'random_predictor.width': 96, 'random_predictor.heads': 2})
+    assert isinstance(config.space, TwistSpace)
+    assert config.space.spread[0].item() == pytest.approx(0.7)
+    assert config.space.step_s == 0.5
+    assert (config.search.samples, config.search.steps, config.world.steps) == (33, 3, 3)
+    assert config.gap.least == 1.5
+    assert config.world.random_predictor == (96, 24, 2)
+
+
+@pytest.mark.parametrize(('change', 'named'), [
+    ({'elites': 500}, 'elites'), ({'gap.repetitions': 1}, 'repetitions'),
+    ({'action_space': 'twist', 'twist.max_vx': 0.0, 'twist.max_omega': 0.0}, 'max_vx'),
+    ({'gripper.open': 1.0}, 'gripper.closed'),
+    ({'state_source': 'joints', 'state_joints': ('a', 'b')}, 'state_joints'),
+    ({'random_predictor.heads': 7}, 'random_predictor.width')])
+def test_values_that_do_not_fit_together_are_refused_with_the_reason(change, named):
+    assert check_planner(DEFAULTS) == ''
+    assert named in check_planner({**DEFAULTS, **change})
+
+
+def test_the_configuration_file_holds_all_parameters_with_their_defaults():
+    content = yaml.safe_load((ROOT / 'config/action_planner.yaml').read_text(encoding='utf-8'))
+    values = content['/**']['ros__parameters']
+    assert values.keys() == PLANNER_ROWS.keys()
+    for name, value in values.items():
+        assert PLANNER_ROWS[name].check(value) == (DEFAULTS[name], '')
+
+
+def test_the_table_in_the_documentation_is_up_to_date():
+    text = (ROOT / 'docs/planning.md').read_text(encoding='utf-8')
+    block = re.search(r'<!-- parameters:begin -->\n(.*?)<!-- parameters:end -->', text, re.S)
+    assert block is not None
+    assert block.group(1).strip() == markdown(PLANNER_TABLE).strip(), (
+        'write vjepa_ros.ros.table.markdown(PLANNER_TABLE) between the marks in docs/planning.md')

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A GPU starts in a thread while weights are read; trouble there is met again where it matters."""
+
+import logging
+import threading
+
+import pytest
+import torch
+
+from vjepa_ros.runtime import wake
+from vjepa_ros.runtime.wake import waking
+
+
+def test_nothing_starts_on_the_cpu(monkeypatch):
+    monkeypatch.setattr(wake, '_wake', lambda *args: pytest.fail('a thread was started'))
+    with waking(torch.device('cpu'), torch.float32):
+        pass
+
+
+def test_the_thread_is_over_when_the_block_is(monkeypatch):
+    begun, ended = threading.Event(), threading.Event()
+
+    def work(device, dtype):
+        assert (device, dtype) == (torch.device('cuda:1'), torch.bfloat16)
+        begun.wait(10)
+        ended.set()
+
+    monkeypatch.setattr(wake, '_wake', work)
+    with pytest.raises(KeyError), waking(torch.device('cuda:1'), torch.bfloat16):
+        assert not ended.is_set()
+        begun.set()
+        raise KeyError
+    assert ended.is_set()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason='the trouble is that there is no CUDA')
+def test_trouble_is_left_to_the_model(caplog):
+    with caplog.at_level(logging.DEBUG), waking(torch.device('cuda:0'), torch.bfloat16):
+        pass
+    assert 'did not start before its time' in caplog.text
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
+def test_a_gpu_starts(caplog):
+    with caplog.at_level(logging.DEBUG), waking(torch.device('cuda:0'), torch.float16):
+        pass
+    assert 'did not start' not in caplog.text

@@ -1,0 +1,562 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test the worker of the node and its decoder in process: real model and messages, fake topics."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip('rclpy')
+
+from scenes import texture
+
+from vjepa_ros.perception.assessment import Level, Quality
+from vjepa_ros.perception.pipeline import Perception
+from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.track import TrackConfig
+from vjepa_ros.ros import convert, decoder
+from vjepa_ros.ros.inbox import Inbox, Waiting
+from vjepa_ros.ros.logs import forward_logs, stop_forwarding
+from vjepa_ros.ros.outputs import make_header
+from vjepa_ros.ros.rates import Rate
+from vjepa_ros.ros.swapper import Swapper
+from vjepa_ros.ros.worker import Worker
+from vjepa_ros.runtime.engine import Engine, EngineConfig
+
+pytestmark = [pytest.mark.ros, pytest.mark.usefixtures('one_thread')]
+
+NS = 1_000_000_000
+TRACK = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0)
+CONFIG = SimpleNamespace(settings=Settings(max_frame_age=3600.0), max_rate=1000.0,
+                         features_reduce='none', overlay_width=320)
+PATIENCE_S = 20.0
+PICTURE = texture((96, 64))
+
+
+class Camera:
+    """A camera without a topic."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.inbox = Inbox()
+        self.counts = Counter()
+        self.rate = Rate()
+        self.silent_s = 0.0
+        self._stamp = 100 * NS
+        self.sent = 0
+        self.period_ns = NS // 10
+
+    def refuse(self, error) -> None:
+        self.counts[error.kind] += 1
+
+    def intrinsics_for(self, size):
+        return None
+
+    def send(self, worker: Worker, count: int = 1, *, data: np.ndarray = PICTURE,
+             broken: bool = False) -> None:
+        for _ in range(count):
+            self.sent += 1
+            stamp = self._stamp = self._stamp + self.period_ns
+            message = convert.image(make_header(stamp, self.name), data, 'rgb8')
+            if broken:
+                message.step = 1
+            self.inbox.put(Waiting(message, stamp, time.time_ns(), len(message.data)))
+            worker.notify()
+
+
+class Quiet:
+    """A worker that nobody wakes."""
+
+    @staticmethod
+    def notify() -> None:
+        pass
+
+
+class Topics:
+    """Outputs with one subscriber."""
+
+    def __init__(self) -> None:
+        self.results = []
+
+    def wanted(self) -> frozenset[str]:
+        return frozenset({'assessment'})
+
+    def publish(self, result, wanted, how) -> None:
+        self.results.append(result)
+
+    @property
+    def stamps(self) -> list[int]:
+        return [round((r.assessment.stamp_ns - 100 * NS) / NS * 10) for r in self.results]
+
+
+class Log:
+    """A logger that keeps errors."""
+
+    def __init__(self) -> None:
+        self.errors = []
+
+    def error(self, text, **more) -> None:
+        self.errors.append(text)
+
+    def info(self, text, **more) -> None:
+        pass
+
+    def is_enabled_for(self, severity) -> bool:
+        return False
+
+    warning = debug = info
+
+
+class Device:
+    """What an accelerator does: passes begin at once and end when the test lets them."""
+
+    def __init__(self, engine: Engine, monkeypatch) -> None:
+        self.begun = threading.Semaphore(0)
+        self.end = threading.Event()
+        submit = engine.submit
+
+        def late(*args, **more):
+            pending = submit(*args, **more)
+            result = pending.result
+
+            def wait():
+                self.begun.release()
+                assert self.end.wait(PATIENCE_S), 'the test does not let the pass end'
+                return result()
+
+            pending.result = wait
+            return pending
+
+        monkeypatch.setattr(engine, 'submit', late)
+
+    def await_pass(self) -> None:
+        assert self.begun.acquire(timeout=PATIENCE_S), 'no pass began'
+
+
+@pytest.fixture(scope='module')
+def loaded():
+    made = Engine.load(EngineConfig(weights='random', allow_random_weights=True, num_frames=4,
+                                    image_size=64, device='cpu'))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def engine(loaded, monkeypatch):
+    """The engine, which its worker does not close, and which says that it is on a GPU."""
+    monkeypatch.setattr(loaded, 'close', lambda: None)
+    monkeypatch.setattr(loaded, 'choice', replace(loaded.choice, device=torch.device('cuda')))
+    return loaded
+
+
+class Bench:
+    """A worker with cameras and outputs."""
+
+    def __init__(self, engine: Engine, *names: str) -> None:
+        self.cameras = {name: Camera(name) for name in names}
+        self.topics = {name: Topics() for name in names}
+        self.log = Log()
+        self.worker = Worker(Perception(engine, TRACK, names), CONFIG, self.cameras, self.topics,
+                             time.time_ns, self.log)
+        self.worker.start()
+        self.worker.resume()
+
+    def until(self, holds) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < end, f'did not come true; log: {self.log.errors}'
+            time.sleep(0.002)
+
+    def tracks(self, name: str):
+        return self.worker.perception.tracks[name]
+
+
+@pytest.fixture
+def bench(engine):
+    made = []
+
+    def make(*names: str) -> Bench:
+        made.append(Bench(engine, *names))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.worker.stop()
+        assert each.worker.join(PATIENCE_S)
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """Names of the threads that decoded an image."""
+    threads, decode = [], decoder.decode
+    monkeypatch.setattr(decoder, 'decode', lambda message: threads.append(
+        threading.current_thread().name) or decode(message))
+    return threads
+
+
+def test_the_next_frames_are_decoded_while_a_pass_computes(bench, engine, decoded, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('cam')
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    before = len(decoded)
+    b.cameras['cam'].send(b.worker, 2)
+    b.until(lambda: len(decoded) == before + 2)
+    assert b.topics['cam'].stamps == []                      # the pass goes on
+    assert decoded[before:] == ['vjepa_decoder'] * 2
+    assert b.tracks('cam').ring.newest_ns == 100 * NS + 4 * NS // 10   # its clip is left alone
+    device.end.set()
+    b.until(lambda: 6 in b.topics['cam'].stamps)
+    assert b.topics['cam'].stamps == [4, 6]                  # the newest wins
+    assert len(decoded) == 6                                 # each was decoded once
+
+
+def test_what_was_decoded_ahead_gives_the_same_result(bench, engine, monkeypatch):
+    pictures = [texture((96, 64), seed) for seed in range(7)]
+    device, b = Device(engine, monkeypatch), bench('cam')
+    camera = b.cameras['cam']
+    for picture in pictures[:4]:
+        camera.send(b.worker, data=picture)
+    device.await_pass()
+    for picture in pictures[4:]:
+        camera.send(b.worker, data=picture)
+    device.end.set()
+    b.until(lambda: 7 in b.topics['cam'].stamps)
+    track = Perception(engine, TRACK, ['cam']).tracks['cam']
+    for number, picture in enumerate(pictures):
+        track.push(picture, 100 * NS + (number + 1) * NS // 10, 'cam')
+    served = b.tracks('cam')
+    for plane in ('rgb', 'gray'):
+        assert np.array_equal(served.ring.gather(served.sample(), plane),
+                              track.ring.gather(track.sample(), plane))
+
+
+def test_on_a_cpu_the_decoder_leaves_the_cores_to_the_model(bench, engine, decoded, monkeypatch):
+    monkeypatch.setattr(engine, 'choice', replace(engine.choice, device=torch.device('cpu')))
+    device, b = Device(engine, monkeypatch), bench('cam')
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    b.cameras['cam'].send(b.worker, 2)
+    device.end.set()
+    b.until(lambda: 6 in b.topics['cam'].stamps)
+    assert set(decoded) == {'vjepa_worker'}
+
+
+def test_frames_that_wait_decoded_are_bounded_and_drops_are_counted(bench, engine, decoded,
+                                                                    monkeypatch):
+    monkeypatch.setattr(decoder, 'Inbox', lambda: Inbox(limit=8))
+    device, b = Device(engine, monkeypatch), bench('cam')
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    before = len(decoded)
+    for _ in range(40):
+        b.cameras['cam'].send(b.worker)
+        b.until(lambda: not len(b.cameras['cam'].inbox))
+    lane = b.worker._decoder._lanes['cam']
+    b.until(lambda: len(decoded) == before + 40)
+    assert len(lane.ready) <= 9
+    device.end.set()
+    b.until(lambda: 44 in b.topics['cam'].stamps)
+    stats, ring = b.worker.stats['cam'], b.tracks('cam').ring
+    b.until(lambda: stats.skipped + ring.counts['accepted'] == 44)
+
+
+def test_no_more_is_decoded_ahead_than_a_clip_can_use(bench, engine, monkeypatch):
+    seen, decode = [], decoder.decode
+    monkeypatch.setattr(decoder, 'decode', lambda message: seen.append(
+        message.header.stamp.nanosec) or decode(message))
+    device, b = Device(engine, monkeypatch), bench('cam')
+    camera = b.cameras['cam']
+    camera.send(b.worker, 4)
+    device.await_pass()
+    seen.clear()
+    camera.period_ns = NS // 100         # clips need a frame every 25 ms at most
+    for number in range(10):
+        camera.send(b.worker)
+        if number % 3 == 0:
+            b.until(lambda wanted=number // 3 + 1: len(seen) == wanted)
+    assert seen == [NS * (40 + step) // 100 for step in (1, 4, 7, 10)]
+    camera.send(b.worker)                # the newest is never left out
+    device.end.set()
+    b.until(lambda: 510 in [(r.assessment.stamp_ns - 100 * NS) * 1000 // NS
+                            for r in b.topics['cam'].results])
+
+
+@pytest.mark.parametrize('ahead', [False, True])
+def test_a_malformed_image_is_counted_for_its_camera_alone(bench, engine, ahead, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('good', 'bad')
+    if ahead:
+        b.cameras['good'].send(b.worker, 4)
+        device.await_pass()
+    b.cameras['bad'].send(b.worker, broken=True)
+    b.until(lambda: sum(b.cameras['bad'].counts.values()) == 1)
+    device.end.set()
+    b.cameras['good'].send(b.worker, 4)
+    b.cameras['bad'].send(b.worker, 4)
+    b.until(lambda: b.topics['good'].stamps and b.topics['bad'].stamps)
+    assert not b.cameras['good'].counts
+    assert b.worker.errors == 0
+
+
+@pytest.mark.parametrize('ahead', [False, True])
+def test_an_unforeseen_error_of_decoding_costs_one_image_of_one_camera(bench, engine, ahead,
+                                                                       monkeypatch):
+    decode = decoder.decode
+
+    def fail(message):
+        if message.header.frame_id == 'bad':
+            raise MemoryError('no room for the picture')
+        return decode(message)
+
+    monkeypatch.setattr(decoder, 'decode', fail)
+    device, b = Device(engine, monkeypatch), bench('bad', 'good')
+    if ahead:
+        b.cameras['good'].send(b.worker, 4)
+        device.await_pass()
+    b.cameras['bad'].send(b.worker)
+    b.until(lambda: b.worker.errors == 1)
+    device.end.set()
+    stats = b.worker.stats
+    assert (stats['bad'].errors, stats['good'].errors) == (1, 0)
+    assert stats['bad'].trouble == 'decoding: MemoryError: no room for the picture'
+    assert "camera 'bad': decoding" in b.worker.last_error
+    assert 'no room for the picture' in b.log.errors[0]
+    b.cameras['good'].send(b.worker, 4)
+    b.until(lambda: b.topics['good'].stamps)
+    monkeypatch.setattr(decoder, 'decode', decode)
+    b.cameras['bad'].send(b.worker, 4)
+    b.until(lambda: b.topics['bad'].stamps)
+    assert stats['bad'].trouble == ''          # good again, but not forgotten
+    assert stats['bad'].errors == 1
+
+
+def test_a_frame_that_cannot_be_stored_costs_no_other_camera(bench, engine, monkeypatch):
+    b = bench('bad', 'good')
+
+    def fail(*args, **more):
+        raise MemoryError('no room for the ring')
+
+    monkeypatch.setattr(b.tracks('bad').ring, 'push', fail)
+    b.cameras['bad'].send(b.worker, 4)
+    b.cameras['good'].send(b.worker, 4)
+    b.until(lambda: b.topics['good'].stamps)
+    b.until(lambda: b.worker.stats['bad'].errors == 4)
+    assert b.worker.stats['good'].errors == 0
+    assert "camera 'bad': storing a frame" in b.worker.last_error
+
+
+def test_what_came_before_a_reset_is_in_no_clip_after_it(bench, engine, decoded, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('cam')
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    b.cameras['cam'].send(b.worker, 3)
+    b.until(lambda: len(decoded) == 7)
+    b.worker.request_reset('service')
+    b.cameras['cam'].send(b.worker, 1)
+    device.end.set()
+    b.until(lambda: b.worker.stats['cam'].memory.get('resets.service') == 1)
+    b.until(lambda: len(b.tracks('cam').ring) == 1)
+    assert b.topics['cam'].stamps == [4]      # the clip that was under way
+    b.cameras['cam'].send(b.worker, 3)
+    b.until(lambda: 11 in b.topics['cam'].stamps)
+    b.until(lambda: b.worker.stats['cam'].skipped == 3)
+
+
+def test_an_image_that_is_being_decoded_at_a_reset_is_thrown_away(bench, engine, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('cam')
+    entered, go_on, decode = threading.Event(), threading.Event(), decoder.decode
+
+    def hold(message):
+        entered.set()
+        assert go_on.wait(PATIENCE_S)
+        return decode(message)
+
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    monkeypatch.setattr(decoder, 'decode', hold)
+    b.cameras['cam'].send(b.worker)
+    assert entered.wait(PATIENCE_S)
+    b.worker.request_reset('clock_jump')      # does not wait for the image
+    go_on.set()
+    device.end.set()
+    b.until(lambda: b.worker.stats['cam'].memory.get('resets.clock_jump') == 1)
+    b.until(lambda: b.worker.stats['cam'].skipped == 1)
+    assert len(b.tracks('cam').ring) == 0
+
+
+def test_nothing_of_one_activation_is_seen_in_the_next(bench, engine, decoded, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('cam')
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    b.cameras['cam'].send(b.worker, 3)
+    b.until(lambda: len(decoded) == 7)
+    b.worker.pause()
+    device.end.set()
+    b.worker.resume()
+    b.until(lambda: b.worker.stats['cam'].memory.get('clip_fill') == '0/4')
+    assert b.topics['cam'].stamps == []
+    b.cameras['cam'].send(b.worker, 4)
+    b.until(lambda: b.topics['cam'].stamps == [11])
+
+
+def test_both_threads_end_and_a_stuck_image_does_not_hold_up_the_end(bench, engine, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('cam')
+    entered, go_on = threading.Event(), threading.Event()
+
+    def hold(message):
+        entered.set()
+        assert go_on.wait(PATIENCE_S)
+        raise MemoryError('gave up')
+
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    monkeypatch.setattr(decoder, 'decode', hold)
+    b.cameras['cam'].send(b.worker)
+    assert entered.wait(PATIENCE_S)
+    device.end.set()
+    begin = time.monotonic()
+    b.worker.stop()
+    assert not b.worker.join(0.2)
+    assert time.monotonic() - begin < 5.0
+    go_on.set()
+    assert b.worker.join(PATIENCE_S)
+    left = [t.name for t in threading.enumerate() if t.name.startswith('vjepa_')]
+    assert left == []
+
+
+def test_a_model_that_waits_for_its_clips_gets_the_same_frames(bench, engine, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('cam')
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    other = replace(TRACK, clip_fps=5.0)
+    b.worker.offer(Perception(engine, other, ['cam']))
+    b.cameras['cam'].send(b.worker, 1)
+    device.end.set()
+    for _ in range(9):
+        b.cameras['cam'].send(b.worker)
+        time.sleep(0.01)
+    b.until(lambda: not b.worker.swapping)
+    b.until(lambda: 14 in b.topics['cam'].stamps)
+    assert b.worker.perception.config == other
+    assert b.worker.errors == 0
+
+
+def test_an_error_of_the_geometry_of_one_camera_costs_no_camera_its_clip(bench):
+    b = bench('bad', 'good')
+
+    def fail(*args, **more):
+        raise ArithmeticError('the flow of this picture can not be computed')
+
+    estimator = b.tracks('bad')._looming
+    estimate, estimator.estimate = estimator.estimate, fail
+    for camera in b.cameras.values():
+        camera.send(b.worker, 4)
+    b.until(lambda: b.topics['bad'].results and b.topics['good'].results)
+    bad, good = (b.topics[name].results[-1].assessment for name in ('bad', 'good'))
+    assert Quality.GEOMETRY_FAILED | Quality.LOOMING_UNKNOWN in bad.flags
+    assert bad.level is Level.UNKNOWN
+    assert Quality.GEOMETRY_FAILED not in good.flags
+    assert b.worker.errors == b.worker.stats['bad'].errors == 1
+    assert b.worker.stats['good'].errors == 0
+    assert 'geometry: ArithmeticError: the flow' in b.worker.stats['bad'].last_error
+    estimator.estimate = estimate
+    b.cameras['bad'].send(b.worker)
+    b.until(lambda: len(b.topics['bad'].results) == 2)
+    assert Quality.GEOMETRY_FAILED not in b.topics['bad'].results[-1].assessment.flags
+
+
+def test_a_worker_that_outlives_its_node_ends_without_an_error(bench, engine, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('cam', 'new')
+    b.topics['new'].wanted = lambda: frozenset({'overlay'})
+    b.cameras['cam'].send(b.worker, 3)
+    b.until(lambda: len(b.tracks('cam').ring) == 3)
+    b.cameras['new'].send(Quiet)              # its state is drawn after the pass
+    b.cameras['cam'].send(b.worker)
+    device.await_pass()
+    assert len(b.tracks('new').ring) == 1
+    b.worker.stop()
+    b.cameras.clear()         # as the node does when it cannot wait any longer
+    b.topics.clear()
+    device.end.set()
+    assert b.worker.join(PATIENCE_S)
+    assert (b.worker.errors, b.log.errors) == (0, [])
+
+
+def test_an_error_of_releasing_the_model_is_told(bench, engine, monkeypatch):
+    b = bench('cam')
+
+    def fail():
+        raise RuntimeError('the device is lost')
+
+    monkeypatch.setattr(engine, 'close', fail)
+    b.worker.stop()
+    assert b.worker.join(PATIENCE_S)
+    assert 'releasing the model' in b.worker.last_error
+    assert 'the device is lost' in b.log.errors[0]
+
+
+def test_a_listener_needs_neither_pictures_nor_subscribers(bench):
+    b, heard = bench('cam'), []
+    b.topics['cam'].wanted = lambda: frozenset()
+    b.worker.listener = heard.append
+    b.cameras['cam'].send(b.worker, 4)
+    b.until(lambda: heard)
+    assert heard[0].image is None and heard[0].motion_map is not None
+    assert np.isfinite(heard[0].assessment.motion_score)
+
+
+def test_simulated_time_that_stands_still_gives_no_negative_wait(bench, engine, monkeypatch):
+    b, slow = bench('cam'), decoder.decode
+    monkeypatch.setattr(decoder, 'decode', lambda message: time.sleep(0.01) or slow(message))
+    monkeypatch.setattr(b.worker._intake, '_now_ns', lambda: 0)
+    camera = b.cameras['cam']
+    message = convert.image(make_header(100 * NS, 'cam'), PICTURE, 'rgb8')
+    camera.inbox.put(Waiting(message, 100 * NS, 0, len(message.data)))
+    b.worker.notify()
+    b.until(lambda: 'wait' in b.worker.stats['cam'].stages)
+    assert b.worker.stats['cam'].stages['wait'].summary()[0] == 0.0
+
+
+def test_a_loader_in_trouble_still_takes_the_next_request(bench, monkeypatch):
+    b = bench('cam')
+    asked = [EngineConfig(seed=seed) for seed in (1, 2)]
+    b.worker.config = SimpleNamespace(**vars(CONFIG), engine=b.worker.perception.engine.config,
+                                      track=TRACK)
+    swapper = Swapper(b.worker, b.log)
+
+    def fail():
+        raise RuntimeError('the old model can not be closed')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(b.worker, 'withdraw', fail)
+        swapper.request(SimpleNamespace(engine=asked[0], track=TRACK))
+        b.until(lambda: 'can not be closed' in swapper.error)
+        assert swapper.join(PATIENCE_S)
+    tried = []
+    monkeypatch.setattr(Engine, 'load', lambda config: tried.append(config) or fail())
+    swapper.request(SimpleNamespace(engine=asked[1], track=TRACK))
+    b.until(lambda: tried == [asked[1]])
+    assert swapper.join(PATIENCE_S)
+
+
+def test_a_forwarded_log_line_keeps_its_traceback_and_a_wrong_one_does_no_harm(monkeypatch):
+    monkeypatch.setattr(logging, 'raiseExceptions', False)
+    log, ours = Log(), logging.getLogger('vjepa_ros.test_worker')
+    handler = forward_logs(log)
+    try:
+        try:
+            raise ArithmeticError('so it went')
+        except ArithmeticError:
+            ours.exception('it went wrong')
+        ours.error('%d frames', 'many')
+    finally:
+        stop_forwarding(handler)
+    assert len(log.errors) == 1
+    assert 'it went wrong' in log.errors[0] and 'ArithmeticError: so it went' in log.errors[0]

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How obstacles are placed in metres: the live settings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+DISTANCES = ('auto', 'odometry', 'ground')
+AT_REST = ('withhold', 'publish')
+
+
+@dataclass(frozen=True)
+class ObstacleSettings:
+    """How obstacles are placed.
+
+    Attributes
+    ----------
+    distance
+        'odometry' takes its speed, 'ground' the ground plane alone, 'auto' both.
+    min_height, max_height
+        Band above the ground that points lie in [m]; obstacles reach above the lower one.
+    max_range
+        Obstacles farther away are left out [m].
+    min_known
+        Least part of the patches that look where the robot drives that must be known.
+    at_rest
+        Whether to publish while the camera stands and no heads tell the free way: then only what
+        moves can be seen. 'withhold' or 'publish'.
+    pitch_error
+        Standard error of the camera's pitch while driving [rad].
+    caution
+        Points are placed nearer than the estimate by so many standard errors.
+    spacing
+        Between points, sideways [m].
+    """
+
+    distance: str = 'auto'
+    min_height: float = 0.05
+    max_height: float = 0.5
+    max_range: float = 5.0
+    min_known: float = 0.25
+    at_rest: str = 'withhold'
+    pitch_error: float = math.radians(1.0)
+    caution: float = 1.0
+    spacing: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.distance not in DISTANCES:
+            raise ValueError(f"distance is '{self.distance}', must be one of {DISTANCES}")
+        if self.at_rest not in AT_REST:
+            raise ValueError(f"at_rest is '{self.at_rest}', must be one of {AT_REST}")
+        if not 0 <= self.min_height < self.max_height:
+            raise ValueError(f'min_height is {self.min_height} and max_height {self.max_height}, '
+                             'must be 0 <= min_height < max_height')

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the rays of a camera go: lens, pose on the robot, and the plane that the robot stands on.
+
+Base frame: x ahead, y left, z up, z = 0 on the ground (REP 103). Optical frame: x right, y down,
+z along the optical axis. A ray is scaled so that its part along the optical axis is 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import cv2
+import numpy as np
+
+from vjepa_ros.perception.collision import Optics
+
+# Names of sensor_msgs/CameraInfo and how many coefficients OpenCV takes for them.
+MODELS = {'': (0,), 'plumb_bob': (0, 4, 5), 'rational_polynomial': (8, 12, 14),
+          'equidistant': (4,)}
+_OPTICAL = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])   # to x ahead, z up
+_ROUNDS = 20              # of the inversion; each divides the error of a usual lens by 5 and more
+_MOST_OFF_PX = 0.1        # farther off after them: the lens does not look there
+
+
+@dataclass(frozen=True)
+class Lens:
+    """Intrinsics and distortion of the source image.
+
+    Attributes
+    ----------
+    optics
+        fx, fy, cx, cy [px].
+    distortion
+        Coefficients of the model, as in sensor_msgs/CameraInfo; none for a rectified image.
+    model
+        'plumb_bob', 'rational_polynomial', 'equidistant', or '' for none.
+
+    Raises
+    ------
+    ValueError
+        When model and coefficients do not fit together.
+    """
+
+    optics: Optics
+    distortion: tuple[float, ...] = ()
+    model: str = 'plumb_bob'
+
+    def __post_init__(self) -> None:
+        if not any(self.distortion):       # zeros are none, whatever the model is called
+            return
+        if self.model not in MODELS:
+            known = ', '.join(name for name in MODELS if name)
+            raise ValueError(f"distortion_model '{self.model}' of camera_info is unknown; use one "
+                             f'of {known}, or rectified images with a camera_info without '
+                             'distortion')
+        if len(self.distortion) not in MODELS[self.model]:
+            raise ValueError(f"camera_info has {len(self.distortion)} coefficients for "
+                             f"'{self.model}', must be one of {MODELS[self.model]}")
+
+    def rays(self, points: np.ndarray) -> np.ndarray:
+        """x/z and y/z (..., 2) of points (..., 2) of the source image [px]; NaN for none."""
+        points = np.asarray(points, np.float64)
+        o = self.optics
+        if not any(self.distortion):
+            return (points - (o.cx, o.cy)) / (o.fx, o.fy)
+        matrix = np.array([[o.fx, 0, o.cx], [0, o.fy, o.cy], [0, 0, 1]])
+        flat, lens = points.reshape(-1, 1, 2), np.array(self.distortion)
+        kind = cv2.fisheye if self.model == 'equidistant' else cv2
+        out = kind.undistortPoints(flat, matrix, lens)
+        # That stops after 5 rounds, and how to ask for more differs from OpenCV to OpenCV.
+        for _ in range(_ROUNDS):
+            off = (flat - _project(kind, out, matrix, lens)) / (o.fx, o.fy)
+            out = out + np.clip(off, -0.2, 0.2)
+        off = np.abs(flat - _project(kind, out, matrix, lens)).max(axis=-1, keepdims=True)
+        return np.where(off < _MOST_OFF_PX, out, np.nan).reshape(points.shape)
+
+
+def _project(kind: object, rays: np.ndarray, matrix: np.ndarray, lens: np.ndarray) -> np.ndarray:
+    space = np.concatenate((rays, np.ones((*rays.shape[:-1], 1))), -1)
+    none = np.zeros(3)
+    if kind is cv2.fisheye:
+        return kind.projectPoints(space, none, none, matrix, lens)[0]
+    return kind.projectPoints(space, none, none, matrix, lens)[0].reshape(rays.shape)
+
+
+@dataclass(frozen=True)
+class Mount:
+    """Pose of a camera in the base frame.
+
+    Attributes
+    ----------
+    rotation
+        (3, 3) turns vectors of the optical frame into the base frame.
+    position
+        (3,) of the optical centre [m]; its z is the height above the ground.
+
+    Raises
+    ------
+    ValueError
+        When the camera is not above the ground or looks straight up or down.
+    """
+
+    rotation: np.ndarray
+    position: np.ndarray
+    heading: np.ndarray = field(init=False)    # (3,) level unit vector the camera looks along
+
+    def __post_init__(self) -> None:
+        height = float(self.position[2])
+        if not (math.isfinite(height) and height > 0):
+            raise ValueError(f'the camera is {height:g} m above the ground of the base frame, '
+                             'must be above 0; the ground is at z = 0 there')
+        level = np.array([*self.rotation[:2, 2], 0.0])
+        if np.linalg.norm(level) < 0.2:
+            raise ValueError('the camera looks straight up or down; obstacles ahead need one '
+                             'that looks less than 78 degrees up or down')
+        object.__setattr__(self, 'heading', level / np.linalg.norm(level))
+
+    @classmethod
+    def from_angles(cls, height: float, x: float = 0.0, y: float = 0.0, pitch: float = 0.0,
+                    yaw: float = 0.0, roll: float = 0.0) -> Mount:
+        """From a position [m] and angles [rad]: pitch down, yaw left, roll clockwise positive."""
+        cy, sy = math.cos(yaw), math.sin(yaw)
+        cp, sp = math.cos(pitch), math.sin(pitch)
+        cr, sr = math.cos(roll), math.sin(roll)
+        turn = (np.array([[cy, -sy, 0], [sy, cy, 0], [0, 0, 1]])
+                @ np.array([[cp, 0, sp], [0, 1, 0], [-sp, 0, cp]])
+                @ np.array([[1, 0, 0], [0, cr, -sr], [0, sr, cr]]))
+        return cls(turn @ _OPTICAL, np.array([x, y, height], float))
+
+    @classmethod
+    def from_transform(cls, translation: tuple[float, float, float],
+                       quaternion: tuple[float, float, float, float]) -> Mount:
+        """From a transform of tf, from the optical frame to the base frame; x, y, z, w."""
+        q = np.array(quaternion, float)
+        length = float(np.linalg.norm(q))
+        if not 0.9 < length < 1.1:
+            raise ValueError(f'the quaternion {tuple(quaternion)} has length {length:g}, '
+                             'must be 1')
+        x, y, z, w = q / length
+        return cls(np.array([
+            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)]]),
+            np.array(translation, float))
+
+    @property
+    def height(self) -> float:
+        """Of the optical centre above the ground [m]."""
+        return float(self.position[2])
+
+    def directions(self, rays: np.ndarray) -> np.ndarray:
+        """Base axes (..., 3) of rays (..., 2); their depth along the optical axis is 1."""
+        return np.concatenate((rays, np.ones((*rays.shape[:-1], 1))), -1) @ self.rotation.T
+
+    def to_camera(self, points: np.ndarray) -> np.ndarray:
+        """Points (N, 3) of the base frame in the optical frame."""
+        return (points - self.position) @ self.rotation
+
+    def closing_speed(self, linear: tuple[float, float, float],
+                      angular: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> float:
+        """Speed of the camera along its optical axis [m/s], of a motion of the base frame."""
+        speed = np.asarray(linear, float) + np.cross(angular, self.position)
+        return float(speed @ self.rotation[:, 2])

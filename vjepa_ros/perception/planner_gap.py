@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tell whether the best plan is better than others by more than the noise of the camera.
+
+A search always returns a minimum, also of an energy that says nothing. So the plan it has found
+and some plans of its first, random iteration are judged again, several times, each time with
+other noise on the pictures. All plans of a repetition share its noise. The gap of a repetition is
+the median energy of the random plans less that of the plan found. The search has not seen this
+noise: where actions do not matter, gaps scatter around 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class GapConfig:
+    """How the gap is measured.
+
+    Attributes
+    ----------
+    repetitions : int
+        How often the plans are judged again; 0 leaves the test out.
+    plans : int
+        Random plans to compare with.
+    pixel_noise : float
+        Standard deviation of the noise on the pixels of the pictures the model sees [grey
+        levels, 0 to 255].
+    least : float
+        The mean gap must be more than this many standard deviations of one gap.
+
+    """
+
+    repetitions: int = 6
+    plans: int = 8
+    pixel_noise: float = 2.0
+    least: float = 3.0
+
+    def __post_init__(self):
+        if self.repetitions < 0 or self.repetitions == 1:
+            raise ValueError(f'repetitions is {self.repetitions}, but must be 0 (no test) or at '
+                             'least 2: one gap has no spread')
+        if self.plans < 1:
+            raise ValueError(f'plans is {self.plans}, but must be at least 1')
+        for name in ('pixel_noise', 'least'):
+            if not (getattr(self, name) >= 0 and math.isfinite(getattr(self, name))):
+                raise ValueError(f'{name} is {getattr(self, name)}, but must be at least 0')
+
+
+USUAL_GAP = GapConfig()
+
+
+@dataclass(frozen=True)
+class Gap:
+    """What was measured.
+
+    Attributes
+    ----------
+    mean, sigma : float
+        Of the gaps [energy]; sigma is the standard deviation of one gap.
+    energy : float
+        Mean energy of the plan found.
+    least : float
+        Standard deviations that the mean must exceed.
+
+    """
+
+    mean: float
+    sigma: float
+    energy: float
+    least: float
+
+    @property
+    def ratio(self) -> float:
+        """Mean gap in standard deviations; 0 when there is no gap at all."""
+        if self.sigma > 0:
+            return self.mean / self.sigma
+        return math.copysign(math.inf, self.mean) if self.mean else 0.0
+
+    @property
+    def clear(self) -> bool:
+        """Whether the plan found is better by more than noise."""
+        return self.mean > 0 and self.ratio > self.least
+
+    def __str__(self) -> str:
+        return (f'gap {self.mean:.3g} with noise {self.sigma:.2g}, {self.ratio:.1f} standard '
+                f'deviations where more than {self.least:g} are needed')
+
+
+def gap_of(energies: np.ndarray, least: float) -> Gap:
+    """The gap of energies (repetitions, 1 + plans), those of the plan found first.
+
+    Rounding limits what energies can tell: a spread below that of float32 counts as that.
+    """
+    energies = np.asarray(energies, np.float64)
+    gaps = np.median(energies[:, 1:], axis=1) - energies[:, 0]
+    rounding = float(np.finfo(np.float32).eps * np.abs(energies).mean())
+    return Gap(float(gaps.mean()), max(float(gaps.std(ddof=1)), rounding),
+               float(energies[:, 0].mean()), least)
+
+
+def noisy(picture: np.ndarray, sigma: float, random: np.random.Generator) -> np.ndarray:
+    """A picture (S, S, 3) uint8 with normal noise of `sigma` grey levels."""
+    changed = picture + random.normal(0.0, sigma, picture.shape)
+    return np.clip(np.rint(changed), 0, 255).astype(np.uint8)

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What obstacles in metres need besides the camera: the speed of the robot, and poses from tf."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import time
+from collections import deque
+from typing import Any
+
+from rclpy.lifecycle import LifecycleNode
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.time import Time
+
+from vjepa_ros.perception.obstacles_geometry import Mount
+from vjepa_ros.ros.convert import stamp_ns
+
+LOOKED_BACK_S = 0.35     # looming is measured over at most this time before the newest frame
+AHEAD_S = 0.05           # odometry may be that much newer than a frame and still belong to it
+KEPT = 400
+NS = 1e9
+
+
+class Odometry:
+    """Keeps the newest speeds of a nav_msgs/Odometry topic. Callbacks only store.
+
+    Parameters
+    ----------
+    node
+        Owner of the subscription.
+    topic
+        Topic.
+    base_frame
+        Frame that the speeds should be in; '' for any.
+
+    Raises
+    ------
+    ValueError
+        When nav_msgs is not installed.
+    """
+
+    def __init__(self, node: LifecycleNode, topic: str, base_frame: str) -> None:
+        try:
+            kind = importlib.import_module('nav_msgs.msg').Odometry
+        except ImportError:
+            raise ValueError(f"parameter 'obstacles.odometry' is '{topic}', but nav_msgs is not "
+                             'installed: install it, or set the parameter to an empty text') \
+                from None
+        self._node = node
+        self._base_frame = base_frame
+        self._seen: deque[tuple[int, tuple[float, ...], tuple[float, ...]]] = deque(maxlen=KEPT)
+        self._arrival = -math.inf
+        self._told: set[str] = set()
+        self.topic = node.resolve_topic_name(topic)
+        self._subscription = node.create_subscription(
+            kind, topic, self._on_message,
+            QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT))
+
+    def close(self) -> None:
+        """Unsubscribe."""
+        if self._subscription is not None:
+            self._node.destroy_subscription(self._subscription)
+        self._subscription = None
+
+    @property
+    def came(self) -> bool:
+        """Whether anything usable has come yet."""
+        return bool(self._seen)
+
+    def closing_speed(self, mount: Mount, at_ns: int, timeout_s: float) -> float:
+        """Speed of a camera along its axis around a stamp [m/s], NaN without recent odometry."""
+        if time.monotonic() - self._arrival > timeout_s:
+            return math.nan
+        seen = list(self._seen)
+        near = [s for s in seen if -LOOKED_BACK_S <= (s[0] - at_ns) / NS <= AHEAD_S]
+        if not near:
+            closest = min(seen, key=lambda s: abs(s[0] - at_ns))
+            if abs(closest[0] - at_ns) / NS > timeout_s:
+                return math.nan
+            near = [closest]
+        return sum(mount.closing_speed(s[1], s[2]) for s in near) / len(near)
+
+    def _on_message(self, msg: Any) -> None:
+        twist = msg.twist.twist
+        linear = (twist.linear.x, twist.linear.y, twist.linear.z)
+        angular = (twist.angular.x, twist.angular.y, twist.angular.z)
+        if not all(map(math.isfinite, (*linear, *angular))):
+            self._warn('nan', f'{self.topic}: a speed is not a number; such messages count as '
+                       'none')
+            return
+        if self._base_frame and msg.child_frame_id not in ('', self._base_frame):
+            self._warn('frame', f"{self.topic}: speeds are in the frame '{msg.child_frame_id}', "
+                       f"obstacles.base_frame is '{self._base_frame}'; they are taken as if they "
+                       'were the same')
+        stamp = stamp_ns(msg.header)
+        if self._seen and stamp < self._seen[-1][0]:     # time jumped back
+            self._seen.clear()
+        self._seen.append((stamp, linear, angular))
+        self._arrival = time.monotonic()
+
+    def _warn(self, kind: str, text: str) -> None:
+        if kind not in self._told:
+            self._told.add(kind)
+            self._node.get_logger().warning(text)
+
+
+class Poses:
+    """Poses of cameras on the robot from tf, as far as tf2_ros is installed.
+
+    Parameters
+    ----------
+    node
+        Whose executor listens to tf.
+    base_frame
+        Frame of the robot.
+    """
+
+    def __init__(self, node: LifecycleNode, base_frame: str) -> None:
+        self.base_frame = base_frame
+        self.problem = ''
+        self._buffer = self._listener = None
+        try:
+            self._tf2 = importlib.import_module('tf2_ros')
+        except ImportError:
+            self.problem = 'tf2_ros is not installed, so tf can not tell the pose'
+            return
+        self._buffer = self._tf2.Buffer()
+        self._listener = self._tf2.TransformListener(self._buffer, node, spin_thread=False)
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._listener is not None and hasattr(self._listener, 'unregister'):
+            self._listener.unregister()
+        self._buffer = self._listener = None
+
+    def mount(self, frame_id: str) -> tuple[Mount | None, str]:
+        """Pose of an optical frame, or None and why there is none."""
+        if self._buffer is None:
+            return None, self.problem
+        if not frame_id:
+            return None, 'camera_info has no frame_id to ask tf for'
+        try:
+            # The newest one: a camera is fixed to its robot, and waiting would hold up the node.
+            found = self._buffer.lookup_transform(self.base_frame, frame_id, Time()).transform
+            at, turn = found.translation, found.rotation
+            return Mount.from_transform((at.x, at.y, at.z), (turn.x, turn.y, turn.z, turn.w)), ''
+        except (self._tf2.TransformException, ValueError) as error:
+            return None, f"tf gives no pose of '{frame_id}' in '{self.base_frame}' ({error})"

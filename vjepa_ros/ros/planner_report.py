@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Describe the state of the action planner as diagnostic_msgs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+
+from vjepa_ros.perception.planner_cost import Shapes
+from vjepa_ros.perception.planner_search import SearchConfig
+from vjepa_ros.ros.planner_inputs import NS, PlannerInputs
+from vjepa_ros.ros.planner_worker import PlannerWorker
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the node knows when it reports."""
+
+    node: str
+    state: str
+    worker: PlannerWorker | None
+    inputs: PlannerInputs | None
+    last_failure: str
+    last_refusal: str
+    now_ns: int
+
+
+def report(now: Situation) -> DiagnosticStatus:
+    """The status of the planner: WARN when it has no trained weights, failed or refused."""
+    values: dict[str, object] = {'state': now.state}
+    problems = [now.last_failure] if now.last_failure else []
+    hardware = ''
+    if now.worker is not None:
+        worker, world = now.worker, now.worker.planner.world
+        hardware = str(world.choice.device)
+        shapes, search = world.shapes, worker.planner.config
+        values |= {
+            'device': world.choice.device, 'device_reason': world.choice.reason,
+            'precision': world.choice.precision, 'execution': world.kind,
+            'model': world.config.model_size, 'image_size': world.config.image_size,
+            'trained': world.trained,
+            'weights': ', '.join('random' if one is None or not one.trained else one.path
+                                 for one in world.reports),
+            'model_memory_mb': f'{world.memory_bytes() / 2**20:.0f}',
+            'plans_in_one_pass': world.batch, 'busy': worker.busy,
+            'plan_tflop': f'{_tflop(shapes, search):.4g}',
+            'plans': worker.plans, 'errors': worker.errors,
+            'last_error': worker.last_error or 'none',
+            'last_refusal': now.last_refusal or 'none'}
+        if not world.trained:
+            problems.append('untrained: random weights, plans mean nothing')
+        if world.choice.fell_back:
+            problems.append(world.choice.reason)
+        if now.last_refusal:
+            problems.append(now.last_refusal)
+        values |= _last(worker)
+    if now.inputs is not None:
+        values['goal'] = ('none' if now.inputs.goal is None else
+                          f'{(now.now_ns - now.inputs.goal_ns) / NS:.1f} s old')
+    level = DiagnosticStatus.WARN if problems else DiagnosticStatus.OK
+    return DiagnosticStatus(
+        level=level, name=f'{now.node}: planner', message='; '.join(problems) or now.state,
+        hardware_id=hardware,
+        values=[KeyValue(key=key, value=str(value)) for key, value in values.items()])
+
+
+def _tflop(shapes: Shapes, search: SearchConfig) -> float:
+    """What a whole plan takes, without the test against noise."""
+    rollouts = search.samples * search.iterations * shapes.rollout_flops(search.steps)
+    return (shapes.encode_flops() + rollouts) / 1e12
+
+
+def _last(worker: PlannerWorker) -> dict[str, object]:
+    plan = worker.last
+    if plan is None:
+        return {}
+    values: dict[str, object] = {
+        'last_plan_tflop': f'{plan.flops / 1e12:.4g}',
+        'last_plan_iterations': f'{plan.iterations} of {plan.wanted}',
+        'last_plan_stopped': plan.stopped or 'no',
+        'last_plan_energy_now': f'{plan.energy_now:.6g}'}
+    values |= {f'last_plan_{part}_s': f'{took:.3f}' for part, took in plan.seconds.items()}
+    if plan.gap is not None:
+        values |= {'last_plan_energy': f'{plan.gap.energy:.6g}',
+                   'last_plan_gap': f'{plan.gap.mean:.4g}',
+                   'last_plan_gap_sigma': f'{plan.gap.sigma:.4g}'}
+    return values

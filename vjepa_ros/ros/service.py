@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serve a node until a signal comes, whatever its callbacks do."""
+
+from __future__ import annotations
+
+import traceback
+
+import rclpy
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+
+from vjepa_ros.ros.main import WAKE_S, Signals
+from vjepa_ros.ros.node import VjepaNode
+
+LOG_EVERY_S = 2.0        # at most one error is logged in this time
+
+
+def spin_until(node: VjepaNode, signals: Signals) -> bool:
+    """Serve a node until a signal, then release everything; False when a thread is left over."""
+    executor = SingleThreadedExecutor(context=node.context)
+    executor.add_node(node)
+    try:
+        while not signals.received and node.context.ok():
+            _serve_once(executor, node)
+    except KeyboardInterrupt:
+        node.get_logger().info('interrupted while configuring')
+    executor.shutdown(timeout_sec=0.1)
+    node.destroy_node()
+    rclpy.try_shutdown(context=node.context)
+    return node.ended
+
+
+def _serve_once(executor: SingleThreadedExecutor, node: VjepaNode) -> None:
+    try:
+        executor.spin_once(timeout_sec=WAKE_S)
+    except ExternalShutdownException:
+        return   # the context is gone, and the loop ends
+    except Exception as error:
+        # One callback must not take the robot's eyes: rclpy would end the process here.
+        node.last_failure = f'a callback failed: {error}'
+        node.get_logger().error(f'{node.last_failure}\n{traceback.format_exc()}',
+                                throttle_duration_sec=LOG_EVERY_S)
