@@ -19,6 +19,7 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'convert': ('convert_weights', 'write a checkpoint in another layout or number format'),
     'export': ('export', 'write a model as an ONNX graph for other runtimes'),
     'download': ('download_weights', 'fetch published weights'),
+    'drive': ('drive', 'drive simulated robots through random episodes, with and without guard'),
     'train': ('train', 'train encoder and heads on rendered scenes and on your recordings'),
     'evaluate': ('evaluate', 'measure accuracy on recordings and on rendered clips'),
     'benchmark': ('benchmark', 'measure the speed of a model against baselines'),
