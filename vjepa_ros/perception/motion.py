@@ -10,12 +10,14 @@ With F_t(p) the feature of patch p in tubelet t of D channels,
 where n_t(s) is the change that sensor noise alone causes in a patch of strength s, measured for
 the loaded model (`vjepa_ros.runtime.noise`), and r0 = max(R_QUIET, 1 + 4 spread).
 
-What it means: 0 up to 2.5 noise floors, 0.5 at 4.6, 0.9 at 9.4. The noise floor stands for
+What it means: 0 up to 2 noise floors, 0.5 at 4.1, 0.9 at 8.9. The noise floor stands for
 2.5 grey levels at the size of the model input, so stronger noise of a camera in the dark (above
-about 6 grey levels after resizing) starts to show as motion, as does camera shake of more than
+about 5 grey levels after resizing) starts to show as motion, as does camera shake of more than
 about a quarter of an input pixel where the texture is fine. A surface without texture shows no
 motion while it moves, only its borders do. With untrained weights the features are a random
-projection of the pixels: change is seen, its meaning is not.
+projection of the pixels: change is seen, its meaning is not. Weights that learned what motion is
+give the same features to the same motion a tubelet later, so a view that slides evenly changes
+less with them than what starts, stops or turns.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import numpy as np
 
 from vjepa_ros.runtime.noise import NoiseFloor, patch_strength, tubelet_change
 
-R_QUIET = 2.5  # noise floors that count as no motion
+R_QUIET = 2.0  # noise floors that count as no motion
 R_SCALE = 3.0  # noise floors above r0 at which motion reaches 63 %
 WEAK = 0.4  # strength assumed when the pixels are not known
 
