@@ -12,11 +12,13 @@ from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.checkpoint import load_encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant
+from vjepa_ros.runtime.change import Change
 from vjepa_ros.runtime.cuda import CudaRunner
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward import Normalise, prepare
 from vjepa_ros.runtime.graphs import MOST_GRAPHS
 from vjepa_ros.runtime.host import HostRunner
+from vjepa_ros.runtime.noise import patch_strength, tubelet_change
 from vjepa_ros.runtime.outputs import reading
 
 SIZE = Variant('test', 48, 2, 1, 96)
@@ -65,8 +67,9 @@ def test_captured_passes_give_what_plain_ones_give(fake):
         assert agree(got, expected)
         assert set(got.timings) == {'upload', 'encode', 'heads', 'download'}
     assert runner.captured
-    assert fake.captures == 2 * 3  # encoder and heads, for 1, 2 and 3 clips
+    assert fake.captures == 3 * 3  # encoder, heads and change, for 1, 2 and 3 clips
     assert runner.start(clips_of(1), None, False, False).land().features is None
+    assert runner.start(clips_of(1), None, False, False).land().change is None
 
 
 def test_passes_go_on_when_capturing_fails(fake, caplog):
@@ -78,7 +81,7 @@ def test_passes_go_on_when_capturing_fails(fake, caplog):
     assert not runner.captured
     assert runner.reason == f'CUDA graph capture failed: RuntimeError: {fake.refuse}'
     assert caplog.text.count('kernel by kernel') == 1
-    assert fake.captures == 3
+    assert fake.captures == 4
 
 
 def test_the_graphs_of_the_least_used_numbers_of_clips_are_dropped(fake):
@@ -89,7 +92,7 @@ def test_the_graphs_of_the_least_used_numbers_of_clips_are_dropped(fake):
     runner.start(clips_of(2), None, True, False)
     assert fake.captures == made
     runner.start(clips_of(1), None, True, False)
-    assert fake.captures == made + 2
+    assert fake.captures == made + 3
 
 
 def test_frames_with_keys_are_uploaded_once(fake):
@@ -113,3 +116,17 @@ def test_what_is_trimmed_is_made_again(fake):
     assert agree(*both(clips_of(1), keys, runner))
     runner.close()
     assert runner.nbytes == 0
+
+
+def test_the_change_made_on_the_device_is_that_of_the_features(fake):
+    runner = CudaRunner(*parts(), CPU, SHAPE)
+    everything, part = np.ones((2, 2), bool), np.array([[True, False], [True, True]])
+    for seed, masks in enumerate(([everything, part], [part, everything], [part, part])):
+        clips = clips_of(2, seed)
+        landed = runner.start(clips, None, True, False, masks).land()
+        assert set(landed.timings) == {'upload', 'encode', 'change', 'download'}
+        for clip, mask, features, packed in zip(clips, masks, landed.features, landed.change,
+                                                strict=True):
+            change = Change.unpack(packed)
+            np.testing.assert_allclose(change.steps, tubelet_change(features, mask), rtol=1e-4)
+            np.testing.assert_allclose(change.strength, patch_strength(clip), rtol=1e-5)

@@ -38,9 +38,9 @@ def spied(engine, monkeypatch):
     batches: list[int] = []
     run_model = engine.submit
 
-    def count(clips, features=True, keys=None):
+    def count(clips, features=True, keys=None, **more):
         batches.append(len(clips))
-        return run_model(clips, features, keys)
+        return run_model(clips, features, keys, **more)
 
     monkeypatch.setattr(engine, 'submit', count)
     return engine, batches
@@ -168,11 +168,11 @@ def test_all_clips_that_need_features_share_one_forward_pass(engine, picture, mo
 def test_the_model_is_told_which_frames_it_has_seen_before(engine, monkeypatch):
     seen, run_model = {}, engine.submit
 
-    def look(clips, features, keys):
+    def look(clips, features, keys, **more):
         for clip, names in zip(clips, keys, strict=True):
             for picture, name in zip(clip, names, strict=True):
                 assert np.array_equal(seen.setdefault(name, picture.copy()), picture)
-        return run_model(clips, features, keys)
+        return run_model(clips, features, keys, **more)
 
     monkeypatch.setattr(engine, 'submit', look)
     perception = Perception(engine, CONFIG, ['a', 'b'])

@@ -100,7 +100,8 @@ class Perception:
         clips = [self.tracks[name].clip(samples[name]) for name in names]
         gather_ms = (time.perf_counter() - start) * 1e3
         keys = [self.tracks[name].ring.keys(samples[name]) for name in names]
-        pending = self.engine.submit(clips, features=features, keys=keys)
+        valid = [self.tracks[name].valid() for name in names] if features else None
+        pending = self.engine.submit(clips, features=features, keys=keys, valid=valid)
         # A GPU is at work now, and the CPU has time for what needs no model.
         for name in samples:
             if wants[name].looming and (settings.looming_method != 'learned' or name not in heads):

@@ -21,7 +21,7 @@ from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.fusion import judge
 from vjepa_ros.perception.learned import LearnedField, evened, learned_field, range_problem
 from vjepa_ros.perception.looming import LoomingEstimator, LoomingField, LoomingSettings
-from vjepa_ros.perception.motion import motion_map, motion_score
+from vjepa_ros.perception.motion import motion_map, motion_of, motion_score
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.runtime.noise import NoiseFloor
 from vjepa_ros.runtime.outputs import Output
@@ -199,10 +199,10 @@ class Track:
         motion, score = None, math.nan
         features = output.features if output is not None and wants.features else None
         if features is not None and (wants.change or learned is None):
-            motion = self._change(sample, features, floor)
+            motion = self._change(sample, output, floor)
         if learned is not None or motion is not None:
             seen = motion if learned is None else learned.moving
-            score = motion_score(seen, mask=(view.patch_valid() > 0.5)
+            score = motion_score(seen, mask=self.valid()
                                  & roi_mask(view, settings.roi))
             clock = _lap(timings, 'motion', clock)
         method = settings.looming_method
@@ -251,8 +251,15 @@ class Track:
         self._warned_broken = True
         return problem
 
-    def _change(self, sample: Sample, features: np.ndarray, floor: NoiseFloor) -> np.ndarray:
-        motion = motion_map(features, floor, self._clip, self.view.patch_valid() > 0.5)
+    def valid(self) -> np.ndarray:
+        """(Hp, Wp) bool, patches that show the image."""
+        return self.view.patch_valid() > 0.5
+
+    def _change(self, sample: Sample, output: Output, floor: NoiseFloor) -> np.ndarray:
+        if output.change is not None:
+            motion = motion_of(output.change, floor, self.valid())
+        else:
+            motion = motion_map(output.features, floor, self._clip, self.valid())
         # One frame repeated shows no change, whatever moves: unknown, not stillness.
         return motion if sample.distinct > 1 else np.full_like(motion, np.nan)
 

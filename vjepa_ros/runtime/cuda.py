@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from vjepa_ros.runtime.flight import Flight, Landed
 from vjepa_ros.runtime.forward import Forward
-from vjepa_ros.runtime.graphs import Read, Stages
+from vjepa_ros.runtime.graphs import Read, Stage, Stages
 from vjepa_ros.runtime.staging import FrameStore, Keys
 
 Span = tuple[str, torch.cuda.Event, torch.cuda.Event]  # stage, begin, end
@@ -34,7 +35,7 @@ class CudaFlight:
     ----------
     clips : int
         How many it is of.
-    features, packed : Tensor, optional
+    features, packed, change : Tensor, optional
         Pinned memory that is being written.
     spans : list of (str, Event, Event)
         Stages with begin and end; the last event is the end of the pass.
@@ -44,10 +45,11 @@ class CudaFlight:
     """
 
     def __init__(self, clips: int, features: Tensor | None, packed: Tensor | None,
-                 spans: list[Span], host_ms: float):
+                 change: Tensor | None, spans: list[Span], host_ms: float):
         self._clips = clips
         self._features = features
         self._packed = packed
+        self._change = change
         self._spans = spans
         self._host_ms = host_ms
         self._end = spans[-1][2]
@@ -67,7 +69,8 @@ class CudaFlight:
         for name, begin, end in self._spans:
             timings[name] = timings.get(name, 0.0) + begin.elapsed_time(end)
         return Landed(self._clips, *(None if tensor is None else tensor.numpy()
-                                     for tensor in (self._features, self._packed)), timings)
+                                     for tensor in (self._features, self._packed, self._change)),
+                      timings)
 
 
 class CudaRunner:
@@ -99,6 +102,8 @@ class CudaRunner:
         self._stages = Stages(forward, read, clip_shape, self._compute)
         self._clip_shape = clip_shape
         self._flying: deque[CudaFlight] = deque()
+        # What `valid` of each stage holds; it hardly ever changes.
+        self._shown: WeakKeyDictionary[Stage, np.ndarray] = WeakKeyDictionary()
 
     @property
     def captured(self) -> bool:
@@ -116,7 +121,7 @@ class CudaRunner:
         return self._frames.nbytes + self._stages.nbytes
 
     def start(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None, features: bool,
-              heads: bool) -> Flight:
+              heads: bool, valid: Sequence[np.ndarray] | None = None) -> Flight:
         """Upload clips and queue a pass over them.
 
         Parameters
@@ -127,6 +132,8 @@ class CudaRunner:
             Identity of each frame, see `FrameStore`.
         features, heads : bool
             What to bring; the heads run only when wanted.
+        valid : sequence of ndarray, optional
+            For each clip (Hp, Wp) bool, patches that show the image: brings the change, too.
 
         """
         with self._here():
@@ -144,13 +151,26 @@ class CudaRunner:
                 packed = stage.read(found) if heads else None
                 if heads:
                     marks.append(_mark(self._compute))
-                brought = [_download(found if features else None), _download(packed)]
+                changed = self._changed(stage, found, valid)
+                if valid is not None:
+                    marks.append(_mark(self._compute))
+                brought = [_download(found if features else None), _download(packed), changed]
                 marks.append(_mark(self._compute))
-            names = ('encode', 'heads', 'download') if heads else ('encode', 'download')
+            names = ['encode', *['heads'] * heads, *['change'] * (valid is not None), 'download']
             spans += zip(names, marks, marks[1:], strict=False)
             flight = CudaFlight(len(clips), *brought, spans, host_ms)
             self._flying.append(flight)
             return flight
+
+    def _changed(self, stage: Stage, features: Tensor, valid: Sequence[np.ndarray] | None
+                 ) -> Tensor | None:
+        if valid is None:
+            return None
+        shown = np.stack(valid).astype(np.float32)
+        if not np.array_equal(shown, self._shown.get(stage, ())):
+            stage.valid.copy_(torch.from_numpy(shown))
+            self._shown[stage] = shown
+        return _download(stage.change(features))
 
     def apply(self, clips: Sequence[np.ndarray], function: Callable[[Tensor], Tensor]
               ) -> np.ndarray:

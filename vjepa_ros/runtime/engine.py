@@ -175,16 +175,18 @@ class Engine:
         return self._session.encode(clips)
 
     def run(self, clips: Sequence[np.ndarray], features: bool = True,
-            keys: Sequence[Keys] | None = None) -> list[Output]:
+            keys: Sequence[Keys] | None = None,
+            valid: Sequence[np.ndarray] | None = None) -> list[Output]:
         """What the model says about clips, see `EncoderSession.run`."""
         self._here()
-        return self._session.run(clips, features, keys)
+        return self._session.run(clips, features, keys, valid)
 
     def submit(self, clips: Sequence[np.ndarray], features: bool = True,
-               keys: Sequence[Keys] | None = None) -> Pending:
+               keys: Sequence[Keys] | None = None,
+               valid: Sequence[np.ndarray] | None = None) -> Pending:
         """Start what `run` does, see `EncoderSession.submit`."""
         self._here()
-        return self._session.submit(clips, features, keys)
+        return self._session.submit(clips, features, keys, valid)
 
     def features(self, clips: Sequence[np.ndarray], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid') -> list[np.ndarray]:

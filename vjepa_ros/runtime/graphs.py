@@ -15,6 +15,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from vjepa_ros.model.variants import PATCH
+from vjepa_ros.runtime.change import ChangeReader
 from vjepa_ros.runtime.forward import Forward
 from vjepa_ros.runtime.memory import CAPTURING, clear_workspaces, is_out_of_memory
 
@@ -33,6 +35,8 @@ class Stage:
     ----------
     pixels : Tensor
         (B, T, S, S, 3) uint8, to be filled before `encode`.
+    valid : Tensor
+        (B, Hp, Wp) float32, to be filled before `change`: 1 where a patch shows the image.
     nbytes : int
         Bytes that it keeps on the device.
 
@@ -42,7 +46,10 @@ class Stage:
         self._forward = forward
         self._read = read
         self.pixels = pixels
-        self.nbytes = pixels.nbytes
+        grid = [len(pixels), *(side // PATCH for side in pixels.shape[2:4])]
+        self.valid = torch.ones(grid, dtype=torch.float32, device=pixels.device)
+        self._change = ChangeReader(pixels.device)
+        self.nbytes = pixels.nbytes + self.valid.nbytes
 
     def encode(self) -> Tensor:
         """Features of the pixels."""
@@ -51,6 +58,10 @@ class Stage:
     def read(self, features: Tensor) -> Tensor:
         """What the heads say about the features that `encode` gave."""
         return self._read(features)
+
+    def change(self, features: Tensor) -> Tensor:
+        """Change of the features that `encode` gave, see `ChangeReader`."""
+        return self._change(features, self.pixels, self.valid)
 
 
 class GraphStage(Stage):
@@ -76,6 +87,9 @@ class GraphStage(Stage):
                 self._read_graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(self._read_graph, **how):
                     self._packed = read(self._features)
+            self._change_graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._change_graph, **how):
+                self._changed = super().change(self._features)
         finally:
             clear_workspaces()
 
@@ -86,6 +100,10 @@ class GraphStage(Stage):
     def read(self, features: Tensor) -> Tensor:
         self._read_graph.replay()
         return self._packed
+
+    def change(self, features: Tensor) -> Tensor:
+        self._change_graph.replay()
+        return self._changed
 
 
 class Stages:
@@ -176,6 +194,7 @@ class Stages:
             features = stage.encode()
             if self._read is not None:
                 stage.read(features)
+            stage.change(features)
         self._stream.synchronize()
 
     def _capture(self, clips: int, pixels: Tensor) -> Stage | str:

@@ -44,8 +44,12 @@ class HostRunner:
 
     @torch.inference_mode()
     def start(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None, features: bool,
-              heads: bool) -> Flight:
-        """Run a pass. `keys` are of no use here: there is nothing to upload, or little."""
+              heads: bool, valid: Sequence[np.ndarray] | None = None) -> Flight:
+        """Run a pass.
+
+        `keys` are of no use here: there is nothing to upload, or little; nor is `valid`: where
+        the features come for nothing, their change is made from them (`tubelet_change`).
+        """
         times = [time.perf_counter()]
         pixels = self._upload(clips)
         times.append(self._clock())
@@ -58,7 +62,7 @@ class HostRunner:
         times.append(time.perf_counter())
         spent = {name: 1e3 * (after - before) for name, (before, after)
                  in zip(STAGES, pairwise(times), strict=True) if name != 'heads' or heads}
-        return Arrived(Landed(len(clips), arrays, said, spent))
+        return Arrived(Landed(len(clips), arrays, said, None, spent))
 
     @torch.inference_mode()
     def apply(self, clips: Sequence[np.ndarray], function: Callable[[Tensor], Tensor]

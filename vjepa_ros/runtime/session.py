@@ -12,6 +12,7 @@ from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import PATCH
+from vjepa_ros.runtime.change import Change
 from vjepa_ros.runtime.compilation import (
     Toolchain,
     allow_shapes,
@@ -137,7 +138,8 @@ class EncoderSession:
         return [output.features for output in self._submit(clips, None, True, False).result()]
 
     def run(self, clips: Sequence[np.ndarray], features: bool = True,
-            keys: Sequence[Keys] | None = None) -> list[Output]:
+            keys: Sequence[Keys] | None = None,
+            valid: Sequence[np.ndarray] | None = None) -> list[Output]:
         """Features of clips and what the heads say about them, in one forward pass.
 
         Parameters
@@ -150,6 +152,9 @@ class EncoderSession:
             For each clip the identity of each of its frames; None for a frame that will not come
             again. Two frames with one key must be equal. On CUDA a frame that is still on the
             device is not uploaded again; elsewhere keys change nothing.
+        valid : sequence of ndarray, optional
+            For each clip (Hp, Wp) bool, patches that show the image. On CUDA the change of the
+            features is then made there and comes, too; elsewhere this changes nothing.
 
         Returns
         -------
@@ -165,10 +170,11 @@ class EncoderSession:
             has none for all of them, they run in several passes, and so do later ones.
 
         """
-        return self.submit(clips, features, keys).result()
+        return self.submit(clips, features, keys, valid).result()
 
     def submit(self, clips: Sequence[np.ndarray], features: bool = True,
-               keys: Sequence[Keys] | None = None) -> Pending:
+               keys: Sequence[Keys] | None = None,
+               valid: Sequence[np.ndarray] | None = None) -> Pending:
         """Start what `run` does, and give a handle on its results.
 
         On CUDA this returns when the clips are copied and their pass is queued: while one
@@ -176,7 +182,7 @@ class EncoderSession:
         the pass is over when this returns. The clips may be changed then. Arguments and errors
         are those of `run`; what goes wrong on the device later is raised by `Pending.result`.
         """
-        return self._submit(clips, keys, features, self._heads is not None)
+        return self._submit(clips, keys, features, self._heads is not None, valid)
 
     def features(self, clips: Sequence[np.ndarray], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid') -> list[np.ndarray]:
@@ -252,13 +258,14 @@ class EncoderSession:
         return compile_blocks(self._encoder.blocks, choice, wanted == 'on', trial)
 
     def _submit(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None, features: bool,
-                heads: bool) -> Pending:
+                heads: bool, valid: Sequence[np.ndarray] | None = None) -> Pending:
         with self._lock:
             self._check(clips, keys)
             if not self._not_compiled:
                 allow_shapes()
             flights = self._parts.run(len(clips), lambda part: self._runner.start(
-                clips[part], None if keys is None else keys[part], features, heads))
+                clips[part], None if keys is None else keys[part], features, heads,
+                None if valid is None else valid[part]))
         return Pending(flights, self._outputs, self._report)
 
     def _check(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None) -> None:
@@ -279,7 +286,8 @@ class EncoderSession:
         nothing = [None] * landed.clips
         said = nothing if packed is None else unpack(packed, side, side)
         brought = nothing if features is None else list(features)
-        return [Output(*pair) for pair in zip(brought, said, strict=True)]
+        changed = nothing if landed.change is None else map(Change.unpack, landed.change)
+        return [Output(*each) for each in zip(brought, said, changed, strict=True)]
 
     def _report(self, timings: dict[str, float]) -> None:
         self.timings = timings
