@@ -191,8 +191,8 @@ def test_geometry_is_computed_while_the_model_is_at_work(engine, picture, wants,
     perception = Perception(engine, CONFIG, ['cam'])
     track = perception.tracks['cam']
     fill(track, [picture] * 4)
-    estimate = track._looming.estimate
-    monkeypatch.setattr(track._looming, 'estimate',
+    estimate = track._geometry._estimator.estimate
+    monkeypatch.setattr(track._geometry._estimator, 'estimate',
                         lambda *args, **more: done.append('looming') or estimate(*args, **more))
 
     def late(*args, **more):
@@ -277,8 +277,8 @@ def test_the_looming_of_a_frame_is_computed_once(picture, monkeypatch):
     track = Track('cam', CONFIG)
     fill(track, [picture] * 4)
     calls = []
-    estimate = track._looming.estimate
-    monkeypatch.setattr(track._looming, 'estimate',
+    estimate = track._geometry._estimator.estimate
+    monkeypatch.setattr(track._geometry._estimator, 'estimate',
                         lambda *a, **k: calls.append(1) or estimate(*a, **k))
     assert track.looming() is track.looming()
     assert len(calls) == 1

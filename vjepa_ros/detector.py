@@ -131,7 +131,7 @@ class ObstacleDetector:
             stamp_ns = time.monotonic_ns()
         # Zero means unstamped to the ring; here it is simply the first moment of a file.
         # A copy, because callers reuse their buffers (cv2.VideoCapture.read does).
-        self.track.push(rgb.copy(), stamp_ns or 1, frame_id)
+        self.track.push(self.track.own(rgb), stamp_ns or 1, frame_id)
 
     def assess(self) -> Assessment | None:
         """Assess the newest clip; None until the frames cover one."""

@@ -219,6 +219,14 @@ class FrameRing:
         """Copy the frames of a sample, oldest first: (num_frames, *plane shape)."""
         return np.take(self._planes[plane], sample.slots, axis=0, out=out, mode='clip')
 
+    def room(self, frame_bytes: int) -> int:
+        """Frames of so many bytes that the storage will hold."""
+        return max(self.num_frames + 1, min(self._wanted, self._max_bytes // frame_bytes))
+
+    def held(self, plane: str) -> np.ndarray:
+        """A plane of all frames held, oldest first (a copy); empty before the first frame."""
+        return self._planes[plane][self._slots] if self._planes else np.empty(0)
+
     def newest(self, plane: str = 'rgb') -> np.ndarray:
         """The newest frame of a plane (a view that the next push may overwrite)."""
         return self._planes[plane][self._slots[-1]]
@@ -305,7 +313,7 @@ class FrameRing:
             return
         # Only a first frame or one after a size change gets here: the ring is empty.
         frame_bytes = sum(plane.nbytes for plane in planes.values())
-        capacity = max(self.num_frames + 1, min(self._wanted, self._max_bytes // frame_bytes))
+        capacity = self.room(frame_bytes)
         self._planes = {key: np.empty((capacity, *plane.shape), plane.dtype)
                         for key, plane in planes.items()}
         self._free = list(range(capacity))

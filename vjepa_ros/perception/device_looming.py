@@ -61,13 +61,13 @@ class DeviceLooming(LoomingEstimator):
 
     Parameters
     ----------
-    device : where the pixels are worked on
+    queue : where the pixels are worked on; frames come by it
     settings : as without a device
     """
 
-    def __init__(self, device: torch.device, settings: LoomingSettings | None = None) -> None:
+    def __init__(self, queue: Queue, settings: LoomingSettings | None = None) -> None:
         super().__init__(settings)
-        self.queue = Queue(device)
+        self.queue = queue
         self._frames: Tensor | None = None
 
     @property

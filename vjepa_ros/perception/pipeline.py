@@ -13,6 +13,7 @@ from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import Track, TrackConfig, Wants
 from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.outputs import Output
+from vjepa_ros.runtime.replay import Queue
 
 
 class Perception:
@@ -41,7 +42,11 @@ class Perception:
         self.engine = engine
         self.config = config
         self.heads = engine.report.heads.meta if engine.report.heads is not None else None
-        self.tracks = {name: Track(name, config, self.heads) for name in cameras}
+        device = engine.choice.device
+        on_device = config.geometry == 'device' or (config.geometry == 'auto'
+                                                    and device.type == 'cuda')
+        queue = Queue(device) if on_device else None
+        self.tracks = {name: Track(name, config, self.heads, queue) for name in cameras}
         self._done: dict[str, int] = {}
         engine.prepare(len(self.tracks))
 
@@ -96,6 +101,10 @@ class Perception:
         names = [name for name in samples if name in heads or wants[name].features]
         if not names:
             return {}, {}
+        looming = [name for name in samples if wants[name].looming
+                   and (settings.looming_method != 'learned' or name not in heads)]
+        for name in looming:
+            self.tracks[name].begin_looming()
         start = time.perf_counter()
         clips = [self.tracks[name].clip(samples[name]) for name in names]
         gather_ms = (time.perf_counter() - start) * 1e3
@@ -103,9 +112,8 @@ class Perception:
         valid = [self.tracks[name].valid() for name in names] if features else None
         pending = self.engine.submit(clips, features=features, keys=keys, valid=valid)
         # A GPU is at work now, and the CPU has time for what needs no model.
-        for name in samples:
-            if wants[name].looming and (settings.looming_method != 'learned' or name not in heads):
-                self.tracks[name].look_ahead()
+        for name in looming:
+            self.tracks[name].look_ahead()
         outputs = dict(zip(names, pending.result(), strict=True))
         return outputs, {'gather': gather_ms, **pending.timings}
 

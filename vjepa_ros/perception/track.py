@@ -8,7 +8,6 @@ import math
 import time
 from dataclasses import replace
 
-import cv2
 import numpy as np
 
 from vjepa_ros.clip.preprocess import View, sample_to_patches
@@ -19,19 +18,27 @@ from vjepa_ros.perception.assessor import Assessor
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.fusion import judge
+from vjepa_ros.perception.geometry import (
+    RING_BYTES,
+    DeviceGeometry,
+    Geometry,
+    HostGeometry,
+    ring_bytes,
+)
 from vjepa_ros.perception.learned import LearnedField, evened, learned_field, range_problem
-from vjepa_ros.perception.looming import LoomingEstimator, LoomingField, LoomingSettings
+from vjepa_ros.perception.looming import LoomingField
 from vjepa_ros.perception.motion import motion_map, motion_of, motion_score
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.runtime.noise import NoiseFloor
 from vjepa_ros.runtime.outputs import Output
+from vjepa_ros.runtime.replay import Queue
+from vjepa_ros.runtime.staging import Clip
 
 __all__ = ['Track', 'TrackConfig', 'Wants', 'roi_mask', 'with_timings']
 
 log = logging.getLogger(__name__)
 
 NS = 1e9
-MIN_LOOMING_SIDE = 64   # px; optical flow needs a few cells in each direction
 
 
 class Track:
@@ -45,25 +52,27 @@ class Track:
         Shape of the memory.
     heads
         What the learned heads of the model say about themselves; None without heads.
+    queue
+        Of the device on which frames are resized and looming is measured; None: on the host.
     """
 
-    def __init__(self, name: str, config: TrackConfig, heads: BundleMeta | None = None) -> None:
+    def __init__(self, name: str, config: TrackConfig, heads: BundleMeta | None = None,
+                 queue: Queue | None = None) -> None:
         self.name = name
         self.config = config
         self.heads = heads
         self.assessor = Assessor()
         self.ring = FrameRing(config.num_frames, config.clip_fps, config.max_frame_gap,
-                              history=config.looming_history, name=name)
+                              history=config.looming_history, name=name,
+                              max_bytes=RING_BYTES if queue is None else ring_bytes(config))
         self.view: View | None = None
         self.image: np.ndarray | None = None
         self.intrinsics: tuple[float, float, float, float] | None = None
-        # Everything with its confidence: what counts as known is a live setting.
-        self._looming = LoomingEstimator(LoomingSettings(min_confidence=0.0))
-        self._input = np.empty((0,), np.uint8)
-        self._clip: np.ndarray | None = None
+        self._queue = queue
+        self._geometry: Geometry | None = None
         self._last: tuple[int, LoomingField | None] | None = None
         self._warned_broken = False
-        self._ahead_s = 0.0     # what `look_ahead` has spent
+        self._ahead_s = 0.0     # what `begin_looming` and `look_ahead` have spent
         self._told: set[str] = set()     # kinds of trouble with the heads, logged once each
 
     def push(self, rgb: np.ndarray, stamp_ns: int, frame_id: str = '',
@@ -72,17 +81,40 @@ class Track:
         size = (rgb.shape[1], rgb.shape[0])
         if self.view is None or self.view.source_size != size:
             self.view = View(self.config.resize_mode, size, self.config.image_size)
-            side = self.config.image_size
-            self._input = np.empty((side, side, 3), np.uint8)
+            self._geometry = self._geometry_of(self.view)
         resets = sum(self.ring.resets.values())
-        planes = {'rgb': self.view.apply(rgb, out=self._input), 'gray': self._gray(rgb)}
-        push = self.ring.push(stamp_ns, planes, frame_id=frame_id, size=size,
-                              arrival_ns=arrival_ns)
+        push = self._geometry.push(self.ring, rgb, stamp_ns, frame_id, arrival_ns)
         if sum(self.ring.resets.values()) != resets:
             self.assessor.reset()
         if push in (Push.ACCEPTED, Push.RESET):
             self.image = rgb
         return push
+
+    def own(self, rgb: np.ndarray) -> np.ndarray:
+        """A copy of a frame, for `push`, where it is best to have one."""
+        same = self.view is not None and self.view.source_size == (rgb.shape[1], rgb.shape[0])
+        return self._geometry.own(rgb) if same else rgb.copy()
+
+    @property
+    def grey_size(self) -> tuple[int, int]:
+        """Width and height of the image that looming is measured in."""
+        return self._geometry.grey_size
+
+    @property
+    def geometry(self) -> str:
+        """Where frames are resized and looming is measured, in words; '' before the first."""
+        return '' if self._geometry is None else self._geometry.where
+
+    def _geometry_of(self, view: View) -> Geometry:
+        if self._queue is None:
+            return HostGeometry(self.config, view)
+        problem = DeviceGeometry.problem(view)
+        if problem:
+            self._tell('geometry', f'frames are resized and looming is measured on the host: '
+                       f'{problem}')
+            return HostGeometry(self.config, view)
+        room = self.ring.room(DeviceGeometry.NUMBER.itemsize)
+        return DeviceGeometry(self.config, view, self._queue, room, self.heads is not None)
 
     def take_over(self, old: Track) -> None:
         """Go on where another track of the same camera was: levels, smoothing and counts."""
@@ -129,16 +161,12 @@ class Track:
             self._told.add(kind)
             log.warning('%s: %s', self.name, text)
 
-    def clip(self, sample: Sample) -> np.ndarray:
+    def clip(self, sample: Sample) -> Clip:
         """The encoder's input of a sample: RGB uint8 (num_frames, S, S, 3).
 
-        The buffer is reused by the next call.
+        It may be changed by the next call and by `push`.
         """
-        side = self.config.image_size
-        shape = (self.config.num_frames, side, side, 3)
-        if self._clip is None:
-            self._clip = np.empty(shape, np.uint8)
-        return self.ring.gather(sample, 'rgb', out=self._clip)
+        return self._geometry.clip(self.ring, sample)
 
     def optics(self) -> Optics:
         """Intrinsics of the source image, assumed when no camera_info is known."""
@@ -149,23 +177,25 @@ class Track:
     def looming(self) -> LoomingField | None:
         """The looming field at the newest frame (computed once per frame); None = unknown."""
         newest = self.ring.newest_key
-        if newest is None or min(self.ring.newest('gray').shape) < MIN_LOOMING_SIDE:
+        if newest is None:
             return None
         if self._last is None or self._last[0] != newest:
-            optics, width = self.optics(), self.ring.newest('gray').shape[1]
-            scale = width / self.ring.size[0]
-            field = self._looming.estimate(
-                self.ring.recent('gray', self.config.looming_history),
-                focal_px=optics.fx * scale,
-                center=((optics.cx + 0.5) * scale - 0.5, (optics.cy + 0.5) * scale - 0.5))
-            self._last = (newest, field)
+            self._last = (newest, self._geometry.looming(self.ring, self.optics()))
         return self._last[1]
+
+    def begin_looming(self) -> None:
+        """Start the looming field at the newest frame, where a device can go on by itself."""
+        newest = self.ring.newest_key
+        if newest is not None and (self._last is None or self._last[0] != newest):
+            clock = time.perf_counter()
+            self._geometry.begin(self.ring, self.optics())
+            self._ahead_s = time.perf_counter() - clock
 
     def look_ahead(self) -> None:
         """Compute the looming field before `result` asks for it."""
         clock = time.perf_counter()
         self.looming()
-        self._ahead_s = time.perf_counter() - clock
+        self._ahead_s += time.perf_counter() - clock
 
     def result(self, sample: Sample, output: Output | None, floor: NoiseFloor,
                settings: Settings, *, age_s: float, flags: Quality, wants: Wants,
@@ -212,7 +242,7 @@ class Track:
                 field = self.looming()
             clock, self._ahead_s = _lap(timings, 'looming', clock - self._ahead_s), 0.0
         found = judge(field, learned if wants.looming else None, self.ring.size,
-                      self._gray_size(), optics, settings)
+                      self.grey_size, optics, settings)
         flags |= self._quality(sample, optics, age_s, settings)
         if problem:
             flags |= Quality.HEADS_OUT_OF_RANGE
@@ -238,7 +268,8 @@ class Track:
                  problem: str) -> LearnedField | None:
         if output is None or output.heads is None or problem:
             return None
-        return learned_field(output.heads, sample, self.view, self._clip)
+        return learned_field(output.heads, sample, self.view,
+                             self._geometry.pixels(self.ring, sample))
 
     def _broken(self, output: Output | None) -> str:
         """What is wrong with the numbers of the heads; '' for nothing."""
@@ -259,7 +290,8 @@ class Track:
         if output.change is not None:
             motion = motion_of(output.change, floor, self.valid())
         else:
-            motion = motion_map(output.features, floor, self._clip, self.valid())
+            motion = motion_map(output.features, floor, self._geometry.pixels(self.ring, sample),
+                                self.valid())
         # One frame repeated shows no change, whatever moves: unknown, not stillness.
         return motion if sample.distinct > 1 else np.full_like(motion, np.nan)
 
@@ -282,20 +314,6 @@ class Track:
             return np.full(self.view.patch_valid().shape, np.nan, np.float32)
         rate = np.where(field.confidence >= settings.min_confidence, field.rate, np.nan)
         return sample_to_patches(rate, field.centers, field.gray_size, self.view)
-
-    def _gray_size(self) -> tuple[int, int]:
-        gray = self.ring.newest('gray')
-        return gray.shape[1], gray.shape[0]
-
-    def _gray(self, rgb: np.ndarray) -> np.ndarray:
-        """Grey picture with as many pixels as a 4:3 image of `looming_width`, or its own."""
-        height, width = rgb.shape[:2]
-        scale = math.sqrt(0.75 * self.config.looming_width ** 2 / (width * height))
-        if scale < 1:
-            # By area, not by width: a panorama of the same width would show nothing any more.
-            small = (max(2, round(width * scale)), max(2, round(height * scale)))
-            rgb = cv2.resize(rgb, small, interpolation=cv2.INTER_AREA)
-        return cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
 
 
 def roi_mask(view: View, roi: tuple[float, float, float, float]) -> np.ndarray:

@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,7 +22,7 @@ from torch import Tensor
 from vjepa_ros.runtime.flight import Flight, Landed
 from vjepa_ros.runtime.forward import Forward
 from vjepa_ros.runtime.graphs import Read, Stage, Stages
-from vjepa_ros.runtime.staging import FrameStore, Keys
+from vjepa_ros.runtime.staging import Clip, DeviceClip, FrameStore, Keys
 
 Span = tuple[str, torch.cuda.Event, torch.cuda.Event]  # stage, begin, end
 
@@ -120,14 +121,15 @@ class CudaRunner:
         """Bytes of frames, inputs, outputs and graphs on the device."""
         return self._frames.nbytes + self._stages.nbytes
 
-    def start(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None, features: bool,
+    def start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
               heads: bool, valid: Sequence[np.ndarray] | None = None) -> Flight:
         """Upload clips and queue a pass over them.
 
         Parameters
         ----------
         clips : sequence of ndarray
-            (T, S, S, 3) uint8 each; free again when this returns.
+            (T, S, S, 3) uint8 each; free again when this returns. Those of the device are
+            not uploaded.
         keys : sequence of sequence of hashable, optional
             Identity of each frame, see `FrameStore`.
         features, heads : bool
@@ -144,7 +146,7 @@ class CudaRunner:
             slots, spans = self._send(clips, keys)
             host_ms = 1e3 * (time.perf_counter() - begun)
             with torch.cuda.stream(self._compute):
-                spans += self._gather(slots, stage.pixels)
+                spans += self._gather(clips, slots, stage.pixels)
                 marks = [spans[-1][2]]
                 found = stage.encode()
                 marks.append(_mark(self._compute))
@@ -172,7 +174,7 @@ class CudaRunner:
             self._shown[stage] = shown
         return _download(stage.change(features))
 
-    def apply(self, clips: Sequence[np.ndarray], function: Callable[[Tensor], Tensor]
+    def apply(self, clips: Sequence[Clip], function: Callable[[Tensor], Tensor]
               ) -> np.ndarray:
         """What a function of the pixels (B, T, S, S, 3) uint8 gives, as float32."""
         with self._here():
@@ -180,7 +182,7 @@ class CudaRunner:
             with torch.cuda.stream(self._compute):
                 pixels = torch.empty((len(clips), *self._clip_shape), dtype=torch.uint8,
                                      device=self._device)
-                self._gather(slots, pixels)
+                self._gather(clips, slots, pixels)
                 return function(pixels).float().cpu().numpy()
 
     def trim(self) -> None:
@@ -210,9 +212,14 @@ class CudaRunner:
         with torch.cuda.device(self._device), torch.inference_mode(False), torch.no_grad():
             yield
 
-    def _send(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None
+    def _send(self, clips: Sequence[Clip], keys: Sequence[Keys] | None
               ) -> tuple[list[int], list[Span]]:
         """Upload; the slots of the frames, and how long that took if there was any to do."""
+        here = [number for number, clip in enumerate(clips) if isinstance(clip, np.ndarray)]
+        if not here:
+            return [], []
+        keys = None if keys is None else [keys[number] for number in here]
+        clips = [clips[number] for number in here]
         before = self._frames.uploads
         with torch.cuda.stream(self._uploads):
             # Frames of the pass before may be replaced as soon as it has gathered them.
@@ -224,11 +231,26 @@ class CudaRunner:
             self._uploaded = _mark(self._uploads)
         return slots, [('upload', begin, self._uploaded)]
 
-    def _gather(self, slots: list[int], pixels: Tensor) -> list[Span]:
+    def _gather(self, clips: Sequence[Clip], slots: list[int], pixels: Tensor) -> list[Span]:
         self._compute.wait_event(self._uploaded)
+        there = [clip for clip in clips if isinstance(clip, DeviceClip)]
+        for clip in there:
+            if clip.ready is not None:
+                self._compute.wait_event(clip.ready)
         begin = _mark(self._compute)
-        self._frames.gather(slots, pixels)
+        if not there:
+            self._frames.gather(slots, pixels)
+        else:
+            left = iter(slots)
+            for clip, out in zip(clips, pixels, strict=True):
+                if isinstance(clip, DeviceClip):
+                    clip.copy_to(out)
+                else:
+                    self._frames.gather(list(islice(left, len(out))), out)
         self._gathered = _mark(self._compute)
+        for clip in there:
+            if clip.used is not None:
+                clip.used(self._gathered)
         return [('upload', begin, self._gathered)]
 
 

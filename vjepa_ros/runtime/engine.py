@@ -19,7 +19,7 @@ from vjepa_ros.runtime.flight import Pending
 from vjepa_ros.runtime.noise import NoiseFloor, measure_noise_floor
 from vjepa_ros.runtime.outputs import Output
 from vjepa_ros.runtime.session import UNCALIBRATED, EncoderSession
-from vjepa_ros.runtime.staging import Keys
+from vjepa_ros.runtime.staging import Clip, Keys
 
 log = logging.getLogger(__name__)
 
@@ -170,25 +170,25 @@ class Engine:
         if clips > 1 and self.choice.device.type == 'cuda':
             self._session.warm(clips)
 
-    def encode(self, clips: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def encode(self, clips: Sequence[Clip]) -> list[np.ndarray]:
         """Features of clips alone, see `EncoderSession.encode`."""
         return self._session.encode(clips)
 
-    def run(self, clips: Sequence[np.ndarray], features: bool = True,
+    def run(self, clips: Sequence[Clip], features: bool = True,
             keys: Sequence[Keys] | None = None,
             valid: Sequence[np.ndarray] | None = None) -> list[Output]:
         """What the model says about clips, see `EncoderSession.run`."""
         self._here()
         return self._session.run(clips, features, keys, valid)
 
-    def submit(self, clips: Sequence[np.ndarray], features: bool = True,
+    def submit(self, clips: Sequence[Clip], features: bool = True,
                keys: Sequence[Keys] | None = None,
                valid: Sequence[np.ndarray] | None = None) -> Pending:
         """Start what `run` does, see `EncoderSession.submit`."""
         self._here()
         return self._session.submit(clips, features, keys, valid)
 
-    def features(self, clips: Sequence[np.ndarray], layers: Sequence[int] | None = None,
+    def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid') -> list[np.ndarray]:
         """Features of clips from any depth, as grids or pooled, see `EncoderSession.features`."""
         return self._session.features(clips, layers, levels, per)

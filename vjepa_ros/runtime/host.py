@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vjepa_ros.runtime.flight import Arrived, Flight, Landed
 from vjepa_ros.runtime.forward import Forward
-from vjepa_ros.runtime.staging import Keys
+from vjepa_ros.runtime.staging import Clip, DeviceClip, Keys
 
 STAGES = ('upload', 'encode', 'heads', 'download')
 
@@ -43,7 +43,7 @@ class HostRunner:
         self._device = device
 
     @torch.inference_mode()
-    def start(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None, features: bool,
+    def start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
               heads: bool, valid: Sequence[np.ndarray] | None = None) -> Flight:
         """Run a pass.
 
@@ -65,7 +65,7 @@ class HostRunner:
         return Arrived(Landed(len(clips), arrays, said, None, spent))
 
     @torch.inference_mode()
-    def apply(self, clips: Sequence[np.ndarray], function: Callable[[Tensor], Tensor]
+    def apply(self, clips: Sequence[Clip], function: Callable[[Tensor], Tensor]
               ) -> np.ndarray:
         """What a function of the pixels (B, T, S, S, 3) uint8 gives, as float32."""
         return function(self._upload(clips)).float().cpu().numpy()
@@ -77,8 +77,17 @@ class HostRunner:
         """Let go of the networks."""
         self._forward = self._read = None
 
-    def _upload(self, clips: Sequence[np.ndarray]) -> Tensor:
-        return torch.from_numpy(np.stack(clips)).to(self._device)
+    def _upload(self, clips: Sequence[Clip]) -> Tensor:
+        if not any(isinstance(clip, DeviceClip) for clip in clips):
+            return torch.from_numpy(np.stack(clips)).to(self._device)
+        pixels = torch.empty((len(clips), *clips[0].shape), dtype=torch.uint8,
+                             device=self._device)
+        for clip, out in zip(clips, pixels, strict=True):
+            if isinstance(clip, DeviceClip):
+                clip.copy_to(out)
+            else:
+                out.copy_(torch.from_numpy(clip))
+        return pixels
 
     def _clock(self) -> float:
         """Time once the device has finished its queue."""

@@ -30,7 +30,7 @@ from vjepa_ros.runtime.host import HostRunner
 from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
 from vjepa_ros.runtime.outputs import Output, reading, unpack
 from vjepa_ros.runtime.parts import SMALLER, Parts
-from vjepa_ros.runtime.staging import Keys
+from vjepa_ros.runtime.staging import Clip, Keys
 
 __all__ = ['EncoderSession', 'SessionError']
 
@@ -133,11 +133,11 @@ class EncoderSession:
                                f'{self.choice.device} in {self.choice.precision}; '
                                'set `precision: fp32`')
 
-    def encode(self, clips: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def encode(self, clips: Sequence[Clip]) -> list[np.ndarray]:
         """Features of clips alone, see `run`; the heads do not run."""
         return [output.features for output in self._submit(clips, None, True, False).result()]
 
-    def run(self, clips: Sequence[np.ndarray], features: bool = True,
+    def run(self, clips: Sequence[Clip], features: bool = True,
             keys: Sequence[Keys] | None = None,
             valid: Sequence[np.ndarray] | None = None) -> list[Output]:
         """Features of clips and what the heads say about them, in one forward pass.
@@ -145,7 +145,8 @@ class EncoderSession:
         Parameters
         ----------
         clips : sequence of ndarray
-            Each (num_frames, image_size, image_size, 3) uint8 RGB, oldest frame first.
+            Each (num_frames, image_size, image_size, 3) uint8 RGB, oldest frame first; or a
+            `DeviceClip` of that shape.
         features : bool
             Whether to bring the features from the device.
         keys : sequence of sequence of hashable, optional
@@ -172,7 +173,7 @@ class EncoderSession:
         """
         return self.submit(clips, features, keys, valid).result()
 
-    def submit(self, clips: Sequence[np.ndarray], features: bool = True,
+    def submit(self, clips: Sequence[Clip], features: bool = True,
                keys: Sequence[Keys] | None = None,
                valid: Sequence[np.ndarray] | None = None) -> Pending:
         """Start what `run` does, and give a handle on its results.
@@ -184,7 +185,7 @@ class EncoderSession:
         """
         return self._submit(clips, keys, features, self._heads is not None, valid)
 
-    def features(self, clips: Sequence[np.ndarray], layers: Sequence[int] | None = None,
+    def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid') -> list[np.ndarray]:
         """Features of clips from any depth, as grids or pooled.
 
@@ -257,7 +258,7 @@ class EncoderSession:
 
         return compile_blocks(self._encoder.blocks, choice, wanted == 'on', trial)
 
-    def _submit(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None, features: bool,
+    def _submit(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
                 heads: bool, valid: Sequence[np.ndarray] | None = None) -> Pending:
         with self._lock:
             self._check(clips, keys)
@@ -268,7 +269,7 @@ class EncoderSession:
                 None if valid is None else valid[part]))
         return Pending(flights, self._outputs, self._report)
 
-    def _check(self, clips: Sequence[np.ndarray], keys: Sequence[Keys] | None) -> None:
+    def _check(self, clips: Sequence[Clip], keys: Sequence[Keys] | None) -> None:
         """Refuse what cannot be encoded."""
         for clip in clips:
             if clip.shape != self.clip_shape or clip.dtype != np.uint8:

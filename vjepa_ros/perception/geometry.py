@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the frames of a camera live, and where looming is measured: on the host or on a device.
+
+Both give the same clips and, up to what the tests bound, the same looming field. The host is the
+plain way; on a GPU each image is uploaded once as it comes, and only small results come back.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import cv2
+import numpy as np
+
+from vjepa_ros.clip.device_view import DeviceView
+from vjepa_ros.clip.preprocess import View
+from vjepa_ros.clip.ring import FrameRing, Push, Sample
+from vjepa_ros.perception.collision import Optics
+from vjepa_ros.perception.config import TrackConfig
+from vjepa_ros.perception.device_frames import DeviceFrames
+from vjepa_ros.perception.device_looming import DeviceLooming
+from vjepa_ros.perception.looming import LoomingEstimator, LoomingField, LoomingSettings
+from vjepa_ros.runtime.replay import Queue
+from vjepa_ros.runtime.staging import Clip
+
+MIN_LOOMING_SIDE = 64   # px; optical flow needs a few cells in each direction
+RING_BYTES = 512 << 20  # of the frames of one camera
+# Everything with its confidence: what counts as known is a live setting.
+EVERYTHING = LoomingSettings(min_confidence=0.0)
+
+
+def grey_size(size: tuple[int, int], looming_width: int) -> tuple[int, int]:
+    """Width and height with as many pixels as a 4:3 image of `looming_width`, or `size` itself."""
+    width, height = size
+    # By area, not by width: a panorama of the same width would show nothing any more.
+    scale = math.sqrt(0.75 * looming_width ** 2 / (width * height))
+    return (max(2, round(width * scale)), max(2, round(height * scale))) if scale < 1 else size
+
+
+def ring_bytes(config: TrackConfig) -> int:
+    """Limit for a ring whose frames are numbers, so that the store on a device keeps its own."""
+    frame = 3 * config.image_size ** 2 + round(0.75 * config.looming_width ** 2)
+    return RING_BYTES // frame * DeviceGeometry.NUMBER.itemsize
+
+
+class Geometry(Protocol):
+    """Frames and looming of one camera whose images have one size. Used by one thread only."""
+
+    grey_size: tuple[int, int]
+
+    def own(self, rgb: np.ndarray) -> np.ndarray:
+        """A copy of an image, where it is best to have one."""
+
+    def push(self, ring: FrameRing, rgb: np.ndarray, stamp_ns: int, frame_id: str,
+             arrival_ns: int | None) -> Push:
+        """Put an image into the ring (see `FrameRing.push`)."""
+
+    def clip(self, ring: FrameRing, sample: Sample) -> Clip:
+        """The encoder's input of a sample."""
+
+    def pixels(self, ring: FrameRing, sample: Sample) -> np.ndarray:
+        """The same on the host; of a device only where heads need it."""
+
+    def begin(self, ring: FrameRing, optics: Optics) -> None:
+        """Start looming at the newest frame, where that can go on by itself."""
+
+    def looming(self, ring: FrameRing, optics: Optics) -> LoomingField | None:
+        """The looming field at the newest frame; None: unknown."""
+
+    @property
+    def where(self) -> str:
+        """In words, for diagnostics."""
+
+
+class HostGeometry:
+    """Frames resized by OpenCV, looming by OpenCV and NumPy."""
+
+    def __init__(self, config: TrackConfig, view: View) -> None:
+        self._config, self._view = config, view
+        self.grey_size = grey_size(view.source_size, config.looming_width)
+        self._estimator = LoomingEstimator(EVERYTHING)
+        self._input = np.empty((config.image_size, config.image_size, 3), np.uint8)
+        self._clip = np.empty((config.num_frames, *self._input.shape), np.uint8)
+
+    where = 'host'
+
+    def own(self, rgb: np.ndarray) -> np.ndarray:
+        return rgb.copy()
+
+    def push(self, ring: FrameRing, rgb: np.ndarray, stamp_ns: int, frame_id: str,
+             arrival_ns: int | None) -> Push:
+        planes = {'rgb': self._view.apply(rgb, out=self._input), 'gray': self._grey(rgb)}
+        return ring.push(stamp_ns, planes, frame_id=frame_id, size=self._view.source_size,
+                         arrival_ns=arrival_ns)
+
+    def clip(self, ring: FrameRing, sample: Sample) -> np.ndarray:
+        """The buffer is reused by the next call."""
+        return ring.gather(sample, 'rgb', out=self._clip)
+
+    def pixels(self, ring: FrameRing, sample: Sample) -> np.ndarray:
+        """Those of the last `clip`."""
+        return self._clip
+
+    def begin(self, ring: FrameRing, optics: Optics) -> None:
+        """Nothing goes on by itself on the host."""
+
+    def looming(self, ring: FrameRing, optics: Optics) -> LoomingField | None:
+        if min(self.grey_size) < MIN_LOOMING_SIDE:
+            return None
+        return self._estimator.estimate(ring.recent('gray', self._config.looming_history),
+                                        *_lens(optics, self.grey_size, ring.size))
+
+    def _grey(self, rgb: np.ndarray) -> np.ndarray:
+        if self.grey_size != self._view.source_size:
+            rgb = cv2.resize(rgb, self.grey_size, interpolation=cv2.INTER_AREA)
+        return cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
+
+
+class DeviceGeometry:
+    """Frames resized on a device, looming from there. The ring holds the numbers of the frames.
+
+    Parameters
+    ----------
+    config, view : see `Track`
+    queue : of the device
+    capacity : frames that the ring may hold
+    mirror : whether `pixels` will be asked for
+    """
+
+    NUMBER = np.dtype(np.int32)
+
+    def __init__(self, config: TrackConfig, view: View, queue: Queue, capacity: int,
+                 mirror: bool) -> None:
+        self._config, self._view = config, view
+        self.grey_size = grey_size(view.source_size, config.looming_width)
+        # Some more than the ring holds: the last one to leave may still be at work.
+        self._frames = DeviceFrames(queue, view, self.grey_size, capacity + 2, mirror)
+        self._estimator = DeviceLooming(queue, EVERYTHING)
+        self._next = 0
+        self._begun: int | None = None
+
+    @staticmethod
+    def problem(view: View) -> str:
+        """Why the frames of a view can not be resized on a device; ''."""
+        return DeviceView.problem(view)
+
+    @property
+    def where(self) -> str:
+        how = 'graph' if self._frames.captured and self._estimator.captured else 'eager'
+        return f'{self._frames.queue.device} ({how})'
+
+    def own(self, rgb: np.ndarray) -> np.ndarray:
+        return self._frames.copy_of(rgb)
+
+    def push(self, ring: FrameRing, rgb: np.ndarray, stamp_ns: int, frame_id: str,
+             arrival_ns: int | None) -> Push:
+        held = set(ring.held('number').tolist())
+        while self._next in held:
+            self._next = (self._next + 1) % self._frames.capacity
+        push = ring.push(stamp_ns, {'number': np.array([self._next], self.NUMBER)},
+                         frame_id=frame_id, size=self._view.source_size, arrival_ns=arrival_ns)
+        if push.stored:
+            self._frames.put(rgb, self._next)
+            self._next = (self._next + 1) % self._frames.capacity
+        return push
+
+    def clip(self, ring: FrameRing, sample: Sample) -> Clip:
+        return self._frames.clip(self._rows(ring, sample))
+
+    def pixels(self, ring: FrameRing, sample: Sample) -> np.ndarray:
+        return self._frames.pixels(self._rows(ring, sample))
+
+    def begin(self, ring: FrameRing, optics: Optics) -> None:
+        if self._begun == ring.newest_key:
+            return
+        if self._begun is not None:
+            self._complete()    # of a frame that nobody asked for
+        recent = [(ns, int(number[0]))
+                  for ns, number in ring.recent('number', self._config.looming_history)]
+        if min(self.grey_size) >= MIN_LOOMING_SIDE and self._estimator.begin(
+                self._frames.grey, recent, *_lens(optics, self.grey_size, ring.size)):
+            self._begun = ring.newest_key
+
+    def looming(self, ring: FrameRing, optics: Optics) -> LoomingField | None:
+        self.begin(ring, optics)
+        return self._complete() if self._begun is not None else None
+
+    def _complete(self) -> LoomingField:
+        self._begun = None
+        self._estimator.proceed()
+        return self._estimator.finish()
+
+    @staticmethod
+    def _rows(ring: FrameRing, sample: Sample) -> list[int]:
+        return ring.gather(sample, 'number')[:, 0].tolist()
+
+
+def _lens(optics: Optics, size: tuple[int, int],
+          source: tuple[int, int]) -> tuple[float, tuple[float, float]]:
+    """Focal length and centre [px] of the grey image."""
+    scale = size[0] / source[0]
+    return optics.fx * scale, ((optics.cx + 0.5) * scale - 0.5, (optics.cy + 0.5) * scale - 0.5)
