@@ -53,6 +53,9 @@ class ObstacleDetector:
         Thresholds, smoothing and region of interest.
     max_frame_gap
         Longest time between frames before a clip starts anew [s].
+    geometry
+        Where frames are resized and looming is measured: 'host', 'device' or 'auto', see
+        `TrackConfig`.
     **engine
         Further fields of `EngineConfig`: model_version, weights_part, require_device, precision,
         compile, seed, cpu_threads.
@@ -76,12 +79,13 @@ class ObstacleDetector:
                  allow_random_weights: bool = False, clip_fps: float = 4.0,
                  resize_mode: str = 'squash', frame_rate: float = 0.0,
                  settings: Settings | None = None, max_frame_gap: float = 1.0,
-                 **engine: Any) -> None:
+                 geometry: str = 'auto', **engine: Any) -> None:
         config = EngineConfig(model_size=model_size, image_size=img_size, num_frames=num_frames,
                               device=device, weights=weights, heads=heads,
                               allow_random_weights=allow_random_weights, **engine)
         track = TrackConfig(num_frames=num_frames, image_size=img_size, clip_fps=clip_fps,
-                            resize_mode=resize_mode, max_frame_gap=max_frame_gap)
+                            resize_mode=resize_mode, max_frame_gap=max_frame_gap,
+                            geometry=geometry)
         self.settings = settings or Settings()
         self.engine = Engine.load(config)
         self._perception = Perception(self.engine, track, [CAMERA])

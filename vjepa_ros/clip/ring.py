@@ -225,7 +225,7 @@ class FrameRing:
 
     def held(self, plane: str) -> np.ndarray:
         """A plane of all frames held, oldest first (a copy); empty before the first frame."""
-        return self._planes[plane][self._slots] if self._planes else np.empty(0)
+        return self._planes[plane][self._slots] if plane in self._planes else np.empty(0)
 
     def newest(self, plane: str = 'rgb') -> np.ndarray:
         """The newest frame of a plane (a view that the next push may overwrite)."""

@@ -83,7 +83,10 @@ class DeviceFrames:
         return DeviceClip(self._rgb, list(rows), self._ready, self.queue.wait_for)
 
     def pixels(self, rows: Sequence[int]) -> np.ndarray:
-        """The same on the host, (T, S, S, 3) uint8; needs `mirror`."""
+        """The same on the host, (T, S, S, 3) uint8: brought already with `mirror`."""
+        if self._mirror is None:
+            with self.queue.here():
+                return self._rgb[list(rows)].cpu().numpy()
         if self._ready is not None:
             self._ready.synchronize()
         return self._mirror.numpy()[list(rows)]

@@ -155,7 +155,7 @@ class DeviceGeometry:
 
     def push(self, ring: FrameRing, rgb: np.ndarray, stamp_ns: int, frame_id: str,
              arrival_ns: int | None) -> Push:
-        held = set(ring.held('number').tolist())
+        held = set(ring.held('number').ravel().tolist())
         while self._next in held:
             self._next = (self._next + 1) % self._frames.capacity
         push = ring.push(stamp_ns, {'number': np.array([self._next], self.NUMBER)},
