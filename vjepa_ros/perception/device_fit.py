@@ -15,6 +15,7 @@ from torch import Tensor
 from vjepa_ros.perception import affine
 from vjepa_ros.perception.affine import WindowFitter
 from vjepa_ros.perception.device_align import Samples
+from vjepa_ros.perception.device_kernels import LoomingKernels
 from vjepa_ros.perception.expansion import WANTED_S, WIDER_GAIN, WIDER_INLIERS, WIDER_SEEN
 from vjepa_ros.perception.flow import SAMPLE_PX
 
@@ -51,7 +52,9 @@ class Fits:
 class DeviceFitter:
     """A `WindowFitter` whose fits run on a device."""
 
-    def __init__(self, host: WindowFitter, device: torch.device) -> None:
+    def __init__(self, host: WindowFitter, device: torch.device,
+                 kernels: LoomingKernels | None = None) -> None:
+        self._kernels, self._constants = kernels, {}
         def put(name: str) -> Tensor:
             return torch.as_tensor(getattr(host, name), device=device)
 
@@ -96,6 +99,9 @@ class DeviceFitter:
     def fit(self, moments: Tensor, noise: Tensor, grain: float, looseness: float,
             start: Tensor | None = None, thorough: bool = True) -> Fits:
         """Robust fits in two rounds; noise (N,), start (N, C, 6), else as `WindowFitter.fit`."""
+        if self._kernels is not None:
+            return Fits(*self._kernels.window_fit(moments, noise, start,
+                                                  self._constants_of(grain, looseness), thorough))
         noise = noise[:, None, None]
         count = moments[..., 25].clamp_min(1e-6)
         evidence = moments[..., 0] + moments[..., 12]
@@ -136,6 +142,19 @@ class DeviceFitter:
         inliers = (weight * evidence).sum(-1) / evidence.sum(-1).clamp_min(1e-6)
         misfit = (left / limit).clamp_max(2.0).mean(-1)
         return Fits(theta * self._scale, covariance, inliers, misfit)
+
+    def _constants_of(self, grain: float, looseness: float) -> Tensor:
+        key = grain, looseness
+        if key not in self._constants:
+            raise KeyError(f'the fitter is not prepared for grain and looseness {key}')
+        return self._constants[key]
+
+    def prepare(self, grain: float, looseness: float) -> None:
+        """Bring the constants of `fit` to the device, which a graph can not."""
+        unit = float(self._scale[1])
+        self._constants[grain, looseness] = torch.tensor(
+            [grain, looseness, *self._spread2.tolist(), float(self._prior[0, 0]),
+             float(self._prior[1, 1]), unit], dtype=torch.float32, device=self._scale.device)
 
     def own(self, moments: Tensor) -> Tensor:
         """Moments (N, C, 26) of the cell in the middle of the window alone."""

@@ -11,6 +11,7 @@ graph can hold it. N pairs, P patches; displacements are (x, y).
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -21,8 +22,8 @@ PATCH_PX = 8           # side of a patch at its level
 STRIDE = 4             # distance of neighbouring patches
 FINEST = 2             # the search ends at 1 / 2^FINEST of the resolution, one pixel a sample
 PACE_LEVEL = 3         # the same of `pace`
-_STEPS = 5             # Gauss-Newton steps before and after patches look at their neighbours
-_STIFFNESS = 0.25      # squared slope, per pixel of a patch, that keeps a flat patch where it is
+STEPS = 5              # Gauss-Newton steps before and after patches look at their neighbours
+STIFFNESS = 0.25       # squared slope, per pixel of a patch, that keeps a flat patch where it is
 _COARSE = 8            # the search for a global motion runs at 1/8 of the resolution
 _SCALES = (1.0, 0.8, 1.2, 1.4)   # growths of the image between the frames that are tried
 
@@ -66,13 +67,23 @@ def pixel_grid(w: int, h: int) -> np.ndarray:
     return np.stack(np.meshgrid(np.arange(w), np.arange(h)), -1).astype(np.float32)
 
 
-class _Level:
+class Searcher(Protocol):
+    """Faster kernels for `Level.search`."""
+
+    def search(self, newer: Tensor, older: Tensor, above: Tensor | None,
+               grid: tuple[int, int]) -> Tensor:
+        """What `Level.search` gives, with patches in a grid of columns and rows."""
+
+
+class Level:
     """Inverse search at one level of the pyramid."""
 
-    def __init__(self, size: tuple[int, int], device: torch.device) -> None:
+    def __init__(self, size: tuple[int, int], device: torch.device,
+                 kernels: Searcher | None = None) -> None:
         w, h = self.size = size
+        self._kernels = kernels
         firsts = [sorted({*range(0, n - PATCH_PX + 1, STRIDE), n - PATCH_PX}) for n in size]
-        cols, rows = (len(f) for f in firsts)
+        cols, rows = self._patches = tuple(len(f) for f in firsts)
         corners = np.stack(np.meshgrid(*firsts), -1).reshape(-1, 2)                   # P 2
         inner = pixel_grid(PATCH_PX, PATCH_PX).reshape(-1, 2)
         points = corners[:, None] + inner[None]                                      # P 64 2
@@ -106,6 +117,8 @@ class _Level:
 
     def search(self, newer: Tensor, older: Tensor, above: Tensor | None) -> Tensor:
         """Displacement (N, 2, h, w) in px of this level from the one (N, 2, h/2, w/2) above."""
+        if self._kernels is not None:
+            return self._kernels.search(newer, older, above, self._patches)
         pairs = newer.shape[0]
         older = older[:, None]
         flat = newer.flatten(1)
@@ -114,7 +127,7 @@ class _Level:
         slopes = slopes[:, :, self._pixels].transpose(1, 2)                          # N P 2 64
         # Without their means, a change of brightness does not matter.
         slopes = slopes - slopes.mean(-1, keepdim=True)
-        matrix = slopes @ slopes.transpose(2, 3) + self._eye * (_STIFFNESS * PATCH_PX ** 2)
+        matrix = slopes @ slopes.transpose(2, 3) + self._eye * (STIFFNESS * PATCH_PX ** 2)
         trace = matrix.diagonal(dim1=2, dim2=3).sum(-1)[..., None, None]
         adjoint = trace * self._eye - matrix
         twice = trace * trace - (matrix * matrix).sum((2, 3), keepdim=True)          # 2 det
@@ -141,7 +154,7 @@ class _Level:
     def _descend(self, older: Tensor, found: Tensor, step: Tensor, offset: Tensor) -> Tensor:
         pairs, patches = found.shape[:2]
         step, offset = step.reshape(-1, 2, PATCH_PX ** 2), offset.reshape(-1, 2, 1)
-        for _ in range(_STEPS):
+        for _ in range(STEPS):
             seen = look_up(older, self._base + found.transpose(2, 3))
             found = torch.baddbmm(found.reshape(-1, 2, 1) + offset, step,
                                   seen.view(-1, PATCH_PX ** 2, 1), alpha=-1)
@@ -167,14 +180,16 @@ class DenseFlow:
     size : width and height, multiples of 16
     device : where the frames are
     finest : the search ends at 1 / 2^finest of the resolution
+    kernels : of the device, where it has some
     """
 
-    def __init__(self, size: tuple[int, int], device: torch.device, finest: int = FINEST) -> None:
+    def __init__(self, size: tuple[int, int], device: torch.device, finest: int = FINEST,
+                 kernels: Searcher | None = None) -> None:
         w, h = size
         deepest = min(int(math.log2(max(size) / (4 * PATCH_PX)) + 0.5),
                       int(math.log2(min(size) / PATCH_PX)))
         self.finest = min(finest, max(deepest, FINEST))
-        self._levels = {k: _Level((w >> k, h >> k), device)
+        self._levels = {k: Level((w >> k, h >> k), device, kernels)
                         for k in range(max(deepest, self.finest), self.finest - 1, -1)}
 
     def __call__(self, newer: Tensor, older: Tensor) -> Tensor:
@@ -194,8 +209,9 @@ class DenseFlow:
 class Pace:
     """How fast images of one size move, roughly: see `FlowMeter.pace`."""
 
-    def __init__(self, size: tuple[int, int], device: torch.device) -> None:
-        self._flow = DenseFlow(size, device, PACE_LEVEL)
+    def __init__(self, size: tuple[int, int], device: torch.device,
+                 kernels: Searcher | None = None) -> None:
+        self._flow = DenseFlow(size, device, PACE_LEVEL, kernels)
         self._px = 1 << self._flow.finest
 
     def __call__(self, newer: Tensor, older: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -22,8 +22,10 @@ from torch.nn import functional
 
 from vjepa_ros.perception.affine import AffineFits
 from vjepa_ros.perception.device_align import Aligner, Samples, noise_energy, signal_share
-from vjepa_ros.perception.device_fit import DeviceFitter
+from vjepa_ros.perception.device_choice import choose_kernels
+from vjepa_ros.perception.device_fit import DeviceFitter, Fits
 from vjepa_ros.perception.device_flow import DenseFlow, GlobalMotion, Pace, look_up
+from vjepa_ros.perception.device_kernels import LoomingKernels
 from vjepa_ros.perception.expansion import pair_looming
 from vjepa_ros.perception.flow import SAMPLE_PX, grain
 from vjepa_ros.perception.looming import (
@@ -63,17 +65,26 @@ class DeviceLooming(LoomingEstimator):
     ----------
     queue : where the pixels are worked on; frames come by it
     settings : as without a device
+
+    Attributes
+    ----------
+    reason : why there are no kernels of our own although it is a GPU; ''
     """
 
     def __init__(self, queue: Queue, settings: LoomingSettings | None = None) -> None:
         super().__init__(settings)
         self.queue = queue
+        self.reason = ''
+        self._kernels: LoomingKernels | None = None
         self._frames: Tensor | None = None
 
     @property
-    def captured(self) -> bool:
-        """Whether the work on the device is a CUDA graph."""
-        return self._frames is not None and self._first.captured and self._second.captured
+    def how(self) -> str:
+        """How the device works, in words."""
+        if self._frames is None:
+            return 'not started'
+        captured = self._first.captured and self._second.captured
+        return ('graph' if captured else 'eager') + (' of kernels' if self._kernels else '')
 
     def estimate(self, history: Sequence[tuple[int, np.ndarray]],
                  focal_px: float | None = None,
@@ -183,12 +194,17 @@ class DeviceLooming(LoomingEstimator):
         size = cols * c, rows * c
         self._span = slice(self._top, self._top + size[1]), slice(self._left, self._left + size[0])
         with self.queue.here():
-            self._pace, self._flow = Pace(size, device), DenseFlow(size, device)
+            self._kernels, self.reason = choose_kernels(device)
+            self._pace = Pace(size, device, self._kernels)
+            self._flow = DenseFlow(size, device, kernels=self._kernels)
             self._global = GlobalMotion(size, device)
             self._half, self._full = Aligner(size, device, 2), Aligner(size, device, 1)
             self._fit_blunt, self._fit_narrow, *self._fit_wide = (
-                DeviceFitter(fitter, device)
+                DeviceFitter(fitter, device, self._kernels)
                 for fitter in (self._blunt, self._narrow, *self._wide))
+            self._fit_blunt.prepare(grain(2), 2 * self.settings.looseness_px)
+            for fitter in (self._fit_narrow, *self._fit_wide):
+                fitter.prepare(grain(1), self.settings.looseness_px)
             at = torch.as_tensor(self._samples, dtype=torch.float32, device=device)
             self._spots = at.permute(2, 0, 1)                                         # 2 Hs Ws
             self._cells_at = torch.as_tensor(self._centers, dtype=torch.float32,
@@ -267,7 +283,7 @@ class DeviceLooming(LoomingEstimator):
 
     @staticmethod
     def _wide_fit(wider: DeviceFitter, samples: Samples, weight: Tensor, noise: Tensor,
-                  loose: float):
+                  loose: float) -> Fits:
         return wider.fit(wider.moments(samples, weight), noise, grain(1), loose)
 
     def _picture(self, rows: Tensor) -> Tensor:

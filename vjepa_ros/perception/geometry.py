@@ -147,8 +147,8 @@ class DeviceGeometry:
 
     @property
     def where(self) -> str:
-        how = 'graph' if self._frames.captured and self._estimator.captured else 'eager'
-        return f'{self._frames.queue.device} ({how})'
+        resized = 'graph' if self._frames.captured else 'eager'
+        return f'{self._frames.queue.device} (frames {resized}, looming {self._estimator.how})'
 
     def own(self, rgb: np.ndarray) -> np.ndarray:
         return self._frames.copy_of(rgb)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.perception.assessment import Quality, Result
+from vjepa_ros.perception.device_choice import choose_kernels
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import Track, TrackConfig, Wants
 from vjepa_ros.runtime.engine import Engine
@@ -46,6 +47,8 @@ class Perception:
         on_device = config.geometry == 'device' or (config.geometry == 'auto'
                                                     and device.type == 'cuda')
         queue = Queue(device) if on_device else None
+        if on_device:
+            choose_kernels(device)      # now, and not at the first frame
         self.tracks = {name: Track(name, config, self.heads, queue) for name in cameras}
         self._done: dict[str, int] = {}
         engine.prepare(len(self.tracks))
@@ -88,7 +91,9 @@ class Perception:
         Returns
         -------
         dict of str to Output, dict of str to float
-            By camera; and milliseconds by stage. Features are only among the outputs when
+            By camera; and milliseconds by stage: those of `EncoderSession.timings`, and on the
+            clock of the host gather, submit (handing the pass over) and await (its end, after
+            looming). Features are only among the outputs when
             somebody needs them. Geometric looming is computed on the way, while a GPU works.
         """
         settings = settings or Settings()
@@ -110,12 +115,17 @@ class Perception:
         gather_ms = (time.perf_counter() - start) * 1e3
         keys = [self.tracks[name].ring.keys(samples[name]) for name in names]
         valid = [self.tracks[name].valid() for name in names] if features else None
+        handed = time.perf_counter()
         pending = self.engine.submit(clips, features=features, keys=keys, valid=valid)
+        submit_ms = (time.perf_counter() - handed) * 1e3
         # A GPU is at work now, and the CPU has time for what needs no model.
         for name in looming:
             self.tracks[name].look_ahead()
+        start = time.perf_counter()
         outputs = dict(zip(names, pending.result(), strict=True))
-        return outputs, {'gather': gather_ms, **pending.timings}
+        await_ms = (time.perf_counter() - start) * 1e3
+        return outputs, {'gather': gather_ms, **pending.timings, 'submit': submit_ms,
+                         'await': await_ms}
 
     def result(self, name: str, sample: Sample, output: Output | None, settings: Settings,
                wants: Wants, age_s: float, timings: Mapping[str, float]) -> Result:

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CUDA kernels of looming do what the plain path does; their source runs on the CPU here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from warp_on_host import COMPILER, compiled
+
+from vjepa_ros.perception.affine import _FAKE, WindowFitter
+from vjepa_ros.perception.device_align import Aligner, noise_energy
+from vjepa_ros.perception.device_choice import disagreement
+from vjepa_ros.perception.device_fit import DeviceFitter
+from vjepa_ros.perception.device_flow import STEPS, STIFFNESS, DenseFlow
+from vjepa_ros.perception.device_kernels import LoomingKernels, sources
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason='no g++ to compile the kernels with')
+CPU = torch.device('cpu')
+SIZE = (128, 96)
+
+
+@pytest.fixture(scope='module')
+def kernels(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('kernels')
+    return LoomingKernels(**{key: compiled(source, name, folder) for key, (source, name)
+                             in sources(STEPS, STIFFNESS, _FAKE).items()})
+
+
+@pytest.fixture(scope='module')
+def pair():
+    """Two frames, the older one shifted and shrunk."""
+    rng = np.random.default_rng(0)
+    picture = cv2.resize(rng.uniform(0, 255, (40, 52)).astype(np.float32), (208, 160),
+                         interpolation=cv2.INTER_CUBIC)
+    frames = [picture[20:116, 30:158],
+              cv2.warpAffine(picture, np.array([[0.97, 0, -28], [0, 0.97, -17.5]]), SIZE)]
+    noise = rng.normal(0, 1, (2, *SIZE[::-1]))
+    return torch.from_numpy(np.stack(frames) + noise).float()
+
+
+def test_the_search_gives_what_the_plain_one_gives(kernels, pair):
+    plain, ours = DenseFlow(SIZE, CPU), DenseFlow(SIZE, CPU, kernels=kernels)
+    newer, older = pair, pair.flip(0)
+    expected, got = plain(newer, older), ours(newer, older)
+    assert expected.abs().max() > 2
+    assert got.shape == expected.shape
+    assert (got - expected).abs().median() < 1e-3
+    assert (got - expected).abs().quantile(0.99) < 0.05    # a tie of neighbours may differ
+
+
+@pytest.mark.parametrize('across', [3, 6, 7])
+@pytest.mark.parametrize('thorough', [True, False])
+@pytest.mark.parametrize('started', [True, False])
+def test_the_fits_are_those_of_the_plain_path(kernels, pair, across, thorough, started):
+    block = 8 if across == 6 else 16
+    host = WindowFitter((6, 8), 16, block, across)
+    plain, ours = DeviceFitter(host, CPU), DeviceFitter(host, CPU, kernels)
+    ours.prepare(0.06, 0.15)
+    aligner = Aligner(SIZE, CPU, 1)
+    newer, older = aligner.prepared(pair), aligner.prepared(pair.flip(0))
+    samples = aligner.samples(newer, older, DenseFlow(SIZE, CPU)(pair, pair.flip(0)))
+    noise = noise_energy(samples)
+    moments = plain.moments(samples, torch.ones_like(samples.gxx))
+    start = 0.02 * torch.randn(2, 48, 6, generator=torch.Generator().manual_seed(1)) \
+        if started else None
+    expected, got = (one.fit(moments, noise, 0.06, 0.15, start, thorough)
+                     for one in (plain, ours))
+    for name in ('theta', 'covariance', 'inliers', 'misfit'):
+        a, b = getattr(got, name), getattr(expected, name)
+        assert a.shape == b.shape
+        scale = b.abs().flatten(2).amax(-1) if b.ndim > 2 else b.abs()
+        error = (a - b).abs().flatten(2).amax(-1) if b.ndim > 2 else (a - b).abs()
+        assert (error / scale.clamp_min(1e-6)).max() < 1e-2, name
+
+
+def test_a_fitter_that_is_not_prepared_says_so(kernels):
+    fitter = DeviceFitter(WindowFitter((6, 8), 16, 16, 3), CPU, kernels)
+    with pytest.raises(KeyError, match='not prepared'):
+        fitter.fit(torch.zeros(1, 48, 9, 26), torch.ones(1), 0.06, 0.15)
+
+
+def test_kernels_are_compared_with_the_plain_path_before_they_are_used(kernels):
+    assert disagreement(kernels, CPU) == ''
+    lost = replace(kernels, spread=lambda grid, block, given: given[2].zero_())
+    assert 'displacements differ' in disagreement(lost, CPU)
+
+    def wrong(grid, block, given):
+        kernels.fit(grid, block, given)
+        given[4].mul_(1.1)
+
+    assert 'theta of windows of 3 blocks is off by' in disagreement(replace(kernels, fit=wrong),
+                                                                    CPU)
