@@ -14,7 +14,7 @@ from warp_on_host import COMPILER, compiled
 from vjepa_ros.perception.affine import _FAKE, WindowFitter
 from vjepa_ros.perception.device_align import Aligner, noise_energy
 from vjepa_ros.perception.device_choice import disagreement
-from vjepa_ros.perception.device_fit import DeviceFitter
+from vjepa_ros.perception.device_fit import DeviceFitter, Fits
 from vjepa_ros.perception.device_flow import STEPS, STIFFNESS, DenseFlow
 from vjepa_ros.perception.device_kernels import LoomingKernels, sources
 
@@ -75,6 +75,37 @@ def test_the_fits_are_those_of_the_plain_path(kernels, pair, across, thorough, s
         scale = b.abs().flatten(2).amax(-1) if b.ndim > 2 else b.abs()
         error = (a - b).abs().flatten(2).amax(-1) if b.ndim > 2 else (a - b).abs()
         assert (error / scale.clamp_min(1e-6)).max() < 1e-2, name
+
+
+@pytest.mark.parametrize('inside', [1.0, 0.7, 0.02])
+def test_exposure_and_noise_are_those_of_the_plain_path(kernels, pair, inside):
+    plain, ours = Aligner(SIZE, CPU, 1), Aligner(SIZE, CPU, 1, kernels)
+    newer, older = plain.prepared(pair), 0.7 * plain.prepared(pair.flip(0)) + 20
+    flow = DenseFlow(SIZE, CPU)(pair, pair.flip(0))
+    lost = torch.rand(2, 1, 24, 32, generator=torch.Generator().manual_seed(2)) > inside
+    flow = torch.where(lost, 1000.0, flow)
+    expected, got = plain.samples(newer, older, flow), ours.samples(newer, older, flow)
+    assert (expected.exposure[:, 0] - 1).abs().max() > 0.1 or inside < 0.1
+    torch.testing.assert_close(got.exposure, expected.exposure, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(noise_energy(expected, kernels), noise_energy(expected),
+                               rtol=1e-4, atol=1e-5)
+
+
+def test_wider_windows_are_taken_like_on_the_plain_path(kernels):
+    rng = torch.Generator().manual_seed(3)
+
+    def fits():
+        root = 0.1 * torch.randn(2, 48, 6, 6, generator=rng)
+        return Fits(torch.randn(2, 48, 6, generator=rng), root @ root.transpose(-1, -2),
+                    torch.rand(2, 48, generator=rng), torch.rand(2, 48, generator=rng))
+
+    ours, wide = fits(), fits()
+    seen, dt_s = torch.rand(2, 48, generator=rng), torch.tensor([0.1, 2.0])
+    expected, got = (ours.widened(wide, seen, dt_s, used) for used in (None, kernels))
+    changed = (expected.theta != ours.theta).any(-1)
+    assert 5 < changed.sum() < 90
+    for name, values in vars(expected).items():
+        torch.testing.assert_close(getattr(got, name), values, rtol=0, atol=0)
 
 
 def test_a_fitter_that_is_not_prepared_says_so(kernels):

@@ -26,6 +26,9 @@ _SHIM = r"""
 #define __global__
 #define __forceinline__ inline
 #define __shared__ static
+#include <cstring>
+static float __uint_as_float(unsigned v) { float f; std::memcpy(&f, &v, 4); return f; }
+static unsigned __float_as_uint(float v) { unsigned u; std::memcpy(&u, &v, 4); return u; }
 struct Index { int x; };
 static Index threadIdx, blockIdx, blockDim;
 static ucontext_t home, lanes[32];

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from vjepa_ros.perception.device_flow import Slopes, look_up, pixel_grid, unit
+from vjepa_ros.perception.device_kernels import LoomingKernels
 from vjepa_ros.perception.flow import SAMPLE_PX, grain
 
 _EDGE_PX = (4.0, 5.0)  # a match nearer to the border does not lie inside
@@ -33,10 +34,13 @@ class Samples:
     change: Tensor
     inside: Tensor
     exposure: Tensor   # (N, 2) gain and offset the older frame was given
+    means: Tensor      # (N, 7, Hs, Ws), the first seven side by side
 
 
-def noise_energy(s: Samples) -> Tensor:
+def noise_energy(s: Samples, kernels: LoomingKernels | None = None) -> Tensor:
     """(N,) squared grey difference that remains where frames match."""
+    if kernels is not None and kernels.has_room(s.inside):
+        return kernels.noise(s.means, s.inside)
     change = s.change[:, ::2, ::2].flatten(1)
     live = ((s.inside[:, ::2, ::2] > 0.9)
             & (s.gxx[:, ::2, ::2] + s.gyy[:, ::2, ::2] > 0.02)).flatten(1)
@@ -61,9 +65,12 @@ class Aligner:
     size : width and height in px, multiples of 16
     device : where the frames are
     reduce : evidence is taken at 1/reduce of the resolution
+    kernels : of the device, where it has some
     """
 
-    def __init__(self, size: tuple[int, int], device: torch.device, reduce: int) -> None:
+    def __init__(self, size: tuple[int, int], device: torch.device, reduce: int,
+                 kernels: LoomingKernels | None = None) -> None:
+        self._kernels = kernels
         self._n, self._step = reduce, SAMPLE_PX // reduce
         self._size = w, h = size[0] // reduce, size[1] // reduce
         self._slopes = Slopes(self._size, device)
@@ -93,7 +100,7 @@ class Aligner:
         exposure : (N, 2) gain and offset of the older frame, None measures them
         """
         ends = self._at + flow
-        inside = ((ends > _EDGE_PX[0]) & (ends < self._last[:, None, None])).all(1)
+        inside = ((ends > _EDGE_PX[0]) & (ends < self._last[:, None, None])).all(1).float()
         parts = flow if beyond is None else torch.cat([flow, beyond], 1)
         parts = functional.interpolate(parts, size=newer.shape[1:], mode='bilinear',
                                        align_corners=False)
@@ -101,7 +108,7 @@ class Aligner:
         moved = look_up(older[:, None], at)[:, 0]
         if exposure is None:
             means = functional.avg_pool2d(torch.stack([newer, moved], 1), self._step)
-            exposure = _exposure(means[:, 0], means[:, 1], inside)
+            exposure = self._exposure(means, inside)
         moved = torch.addcmul(exposure[:, 1, None, None], moved, exposure[:, 0, None, None])
         change = moved - newer
         # Mean slope of both frames: second-order convergence (Malis, ICRA 2004).
@@ -111,7 +118,13 @@ class Aligner:
         products = torch.stack([ix * ix, ix * iy, iy * iy, ix * goal, iy * goal, goal * goal,
                                 change * change], 1)
         means = functional.avg_pool2d(products, self._step)
-        return Samples(*means.unbind(1), inside.float(), exposure)
+        return Samples(*means.unbind(1), inside, exposure, means)
+
+
+    def _exposure(self, means: Tensor, inside: Tensor) -> Tensor:
+        if self._kernels is not None and self._kernels.has_room(inside):
+            return self._kernels.exposure(means, inside)
+        return measured_exposure(means[:, 0], means[:, 1], inside)
 
 
 def _smoothing(length: int) -> np.ndarray:
@@ -125,10 +138,10 @@ def _smoothing(length: int) -> np.ndarray:
     return out.astype(np.float32)
 
 
-def _exposure(newer: Tensor, older: Tensor, inside: Tensor) -> Tensor:
+def measured_exposure(newer: Tensor, older: Tensor, inside: Tensor) -> Tensor:
     """Gain and offset (N, 2) that bring the older frames to the brightness of the newer ones."""
     y, x = newer[:, ::2, ::2].flatten(1), older[:, ::2, ::2].flatten(1)
-    seen = inside[:, ::2, ::2].flatten(1)
+    seen = inside[:, ::2, ::2].flatten(1) > 0.9
     weight = seen.float()
     none = torch.where(seen, 0.0, torch.nan)
     gain = offset = None

@@ -57,9 +57,15 @@ def disagreement(kernels: LoomingKernels, device: torch.device) -> str:
     flow, ours = (DenseFlow(_SIZE, device, kernels=used)(newer, older) for used in (None, kernels))
     if not (error := _typical(ours, flow, 1.0)) < _SAME:
         return f'displacements differ by {error:.3g} px'
-    aligner = Aligner(_SIZE, device, 1)
-    samples = aligner.samples(aligner.prepared(newer), aligner.prepared(older), flow)
+    aligner, fast_aligner = (Aligner(_SIZE, device, 1, used) for used in (None, kernels))
+    given = aligner.prepared(newer), 0.8 * aligner.prepared(older) + 7, flow
+    samples, others = aligner.samples(*given), fast_aligner.samples(*given)
+    if not (error := _typical(others.exposure, samples.exposure, 1.0)) < _SAME:
+        return f'exposures differ by {error:.3g}'
     noise, trust = noise_energy(samples), torch.ones_like(samples.gxx)
+    if not (error := _typical(noise_energy(samples, kernels), noise, float(noise[0]))) < _SAME:
+        return f'the noise is off by {error:.3g}'
+    fits = []
     for block, across in ((16, 3), (8, 6), (16, 7)):
         host = WindowFitter((h // 16, w // 16), 16, block, across)
         plain, fast = DeviceFitter(host, device), DeviceFitter(host, device, kernels)
@@ -74,6 +80,12 @@ def disagreement(kernels: LoomingKernels, device: torch.device) -> str:
                 if not error < _SAME:
                     return f'{name} of windows of {across} blocks is off by {error:.3g}'
             start = expected.theta
+        fits.append(expected)
+    seen, dt_s = torch.ones_like(fits[0].inliers), torch.full((1,), 1e-3, device=device)
+    for name, wanted in vars(fits[1].widened(fits[2], seen, dt_s)).items():
+        got = getattr(fits[1].widened(fits[2], seen, dt_s, kernels), name)
+        if not (error := _typical(got, wanted, float(wanted.abs().median()))) < _SAME:
+            return f'{name} of the better windows is off by {error:.3g}'
     return ''
 
 

@@ -36,11 +36,15 @@ class Fits:
         return (-(self.theta[..., 1] + self.theta[..., 5]) / 2,
                 spread.clamp_min(1e-12).sqrt() / 2)
 
-    def widened(self, wide: Fits, seen: Tensor, dt_s: Tensor) -> Fits:
+    def widened(self, wide: Fits, seen: Tensor, dt_s: Tensor,
+                kernels: LoomingKernels | None = None) -> Fits:
         """These, and those of wide windows where they are wanted and more exact.
 
         seen (N, C) is that of `DeviceFitter.seen`, dt_s (N,) the time between the frames.
         """
+        if kernels is not None:
+            return Fits(*kernels.widened(tuple(vars(self).values()), tuple(vars(wide).values()),
+                                         seen, dt_s))
         a, sd = self.plain()
         vague = (seen > WIDER_SEEN) & (sd > dt_s[:, None] * WANTED_S[0] + WANTED_S[1] * a.abs())
         take = vague & (wide.plain()[1] < WIDER_GAIN * sd) & (wide.inliers > WIDER_INLIERS)

@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from vjepa_ros.perception.affine import AffineFits
-from vjepa_ros.perception.device_align import Aligner, Samples, noise_energy, signal_share
+from vjepa_ros.perception.device_align import Aligner, noise_energy, signal_share
 from vjepa_ros.perception.device_choice import choose_kernels
-from vjepa_ros.perception.device_fit import DeviceFitter, Fits
+from vjepa_ros.perception.device_fit import DeviceFitter
 from vjepa_ros.perception.device_flow import DenseFlow, GlobalMotion, Pace, look_up
 from vjepa_ros.perception.device_kernels import LoomingKernels
 from vjepa_ros.perception.expansion import pair_looming
@@ -198,7 +198,8 @@ class DeviceLooming(LoomingEstimator):
             self._pace = Pace(size, device, self._kernels)
             self._flow = DenseFlow(size, device, kernels=self._kernels)
             self._global = GlobalMotion(size, device)
-            self._half, self._full = Aligner(size, device, 2), Aligner(size, device, 1)
+            self._half, self._full = (Aligner(size, device, reduce, self._kernels)
+                                      for reduce in (2, 1))
             self._fit_blunt, self._fit_narrow, *self._fit_wide = (
                 DeviceFitter(fitter, device, self._kernels)
                 for fitter in (self._blunt, self._narrow, *self._wide))
@@ -245,7 +246,7 @@ class DeviceLooming(LoomingEstimator):
         allowed = 1.5 + 0.05 * flow.square().sum(1).sqrt()
         trust = 1 / (1 + (miss / allowed).square().square())
         samples = self._half.samples(self._half.prepared(newer), self._half.prepared(older), flow)
-        noise = noise_energy(samples)
+        noise = noise_energy(samples, self._kernels)
         weight = trust * signal_share(samples, noise, 2)
         moments = self._fit_blunt.moments(samples, weight)
         loose = 2 * s.looseness_px
@@ -267,7 +268,7 @@ class DeviceLooming(LoomingEstimator):
         samples = self._full.samples(self._full.prepared(held.newer),
                                      self._full.prepared(held.older), start, start - base,
                                      held.exposure)
-        noise = noise_energy(samples)
+        noise = noise_energy(samples, self._kernels)
         weight = held.trust * signal_share(samples, noise, 1)
         moments = grid.moments(samples, weight)
         loose = s.looseness_px
@@ -275,16 +276,12 @@ class DeviceLooming(LoomingEstimator):
         own = grid.own(moments)
         seen = grid.seen(own, noise)
         for wider in self._fit_wide:
-            fits = fits.widened(self._wide_fit(wider, samples, weight, noise, loose), seen, dt_s)
+            fits = fits.widened(wider.fit(wider.moments(samples, weight), noise, grain(1), loose),
+                                seen, dt_s, self._kernels)
         vouched = seen * grid.fitting(fits.theta, own, noise, loose)
         return torch.cat([fits.theta + base_affine, fits.covariance.flatten(2),
                           fits.inliers[..., None], fits.misfit[..., None], vouched[..., None]],
                          -1)[0]
-
-    @staticmethod
-    def _wide_fit(wider: DeviceFitter, samples: Samples, weight: Tensor, noise: Tensor,
-                  loose: float) -> Fits:
-        return wider.fit(wider.moments(samples, weight), noise, grain(1), loose)
 
     def _picture(self, rows: Tensor) -> Tensor:
         """Frames of some rows, one after the other: (len, 1, h, w) float32 without the rim."""
