@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 
 import numpy as np
 import pytest
@@ -188,3 +190,16 @@ def test_the_detector_takes_the_choice(drive):
             detector.add_frame(frame, 1 + number / 10)
         assert detector.assess() is not None
         assert detector.track.geometry.startswith(DEVICE)
+
+
+def test_closing_lets_go_of_the_frames_and_leaves_what_another_track_goes_on_with(engines, drive):
+    _, old = results(engines[0], SHAPE, drive, 'device')
+    frames = weakref.ref(old.tracks['cam']._geometry._frames)
+    new = Perception(engines[0], TrackConfig(geometry='device', **SHAPE), ['cam'])
+    new.take_over(old)
+    accepted = old.tracks['cam'].ring.counts['accepted']
+    old.tracks['cam'].release()
+    gc.collect()
+    assert frames() is None
+    assert new.tracks['cam'].ring.counts['accepted'] == accepted > 0
+    assert not new.tracks['cam'].ring.resets

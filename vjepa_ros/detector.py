@@ -193,7 +193,7 @@ class ObstacleDetector:
 
     def close(self) -> None:
         """Release the model and its memory."""
-        self.engine.close()
+        self._perception.close()
 
     def __enter__(self) -> ObstacleDetector:
         return self

@@ -50,11 +50,18 @@ class DeviceFrames:
         self._made = Replay(queue, self._work, 1, 'resizing')
         self._own: tuple[np.ndarray, torch.Tensor] | None = None
         self._ready: torch.cuda.Event | None = None
+        self._used: torch.cuda.Event | None = None
 
     @property
     def captured(self) -> bool:
         """Whether images are resized by a CUDA graph."""
         return self._made.captured
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the store on the device."""
+        return sum(part.nbytes for part in (self._raw, self._rgb, self.grey, self._small,
+                                            self._dim))
 
     def copy_of(self, rgb: np.ndarray) -> np.ndarray:
         """A copy of an image in memory from which `put` uploads it as it is."""
@@ -70,7 +77,9 @@ class DeviceFrames:
             self.copy_of(rgb)
         staged, self._own = self._own[1], None
         if self._ready is not None:
-            self._ready.synchronize()   # the row of the frame before is read no more
+            self._ready.synchronize()   # the number of the row before is read no more
+        # What looks at the frames of before, among them perhaps that of this row.
+        self.queue.wait_for(self._used)
         with self.queue.here():
             self._raw.copy_(staged, non_blocking=True)
             self._made.start(np.array([row], np.float32))
@@ -80,7 +89,7 @@ class DeviceFrames:
 
     def clip(self, rows: Sequence[int]) -> DeviceClip:
         """A clip of some rows, for the model."""
-        return DeviceClip(self._rgb, list(rows), self._ready, self.queue.wait_for)
+        return DeviceClip(self._rgb, list(rows), self._ready, self._mark_used)
 
     def pixels(self, rows: Sequence[int]) -> np.ndarray:
         """The same on the host, (T, S, S, 3) uint8: brought already with `mirror`."""
@@ -90,6 +99,9 @@ class DeviceFrames:
         if self._ready is not None:
             self._ready.synchronize()
         return self._mirror.numpy()[list(rows)]
+
+    def _mark_used(self, event: torch.cuda.Event) -> None:
+        self._used = event
 
     def _work(self, given: torch.Tensor) -> torch.Tensor:
         row = given.long()

@@ -163,6 +163,12 @@ class Perception:
         for name, track in self.tracks.items():
             track.take_over(old.tracks[name])
 
+    def close(self) -> None:
+        """Release the frames on the device, and the model. May be called twice."""
+        for track in self.tracks.values():
+            track.release()
+        self.engine.close()
+
     def reset(self, reason: str) -> None:
         """Start all cameras anew."""
         for track in self.tracks.values():

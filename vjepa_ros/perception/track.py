@@ -128,6 +128,13 @@ class Track:
         self.assessor.reset()
         self._last = None
 
+    def release(self) -> None:
+        """Let go of frames and of the memory on the device.
+
+        Levels, smoothing and counts are left alone: another track may go on with them.
+        """
+        self.view = self._geometry = self.image = self._last = None
+
     def sample(self) -> Sample | None:
         """The newest clip, None until the ring is full."""
         sample = self.ring.sample()

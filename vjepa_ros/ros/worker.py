@@ -144,7 +144,7 @@ class Worker:
             unused, self._candidate = self._candidate, None
             serving = self.perception
         if unused is not None and unused.engine is not serving.engine:
-            unused.engine.close()
+            unused.close()
         return serving
 
     @property
@@ -179,7 +179,7 @@ class Worker:
                         throttle_duration_sec=LOG_EVERY_S)
 
     def _release(self) -> None:
-        self.withdraw().engine.close()
+        self.withdraw().close()
 
     def _step(self) -> float:
         """Work off what is there; seconds to sleep when nothing new comes."""
@@ -285,7 +285,7 @@ class Worker:
             old, self.perception, self._candidate = self.perception, candidate, None
         candidate.take_over(old)
         if old.engine is not candidate.engine:
-            old.engine.close()
+            old.close()
         config = candidate.engine.config
         self._log.info(f"now serving model '{config.model_size}' with {config.num_frames} frames "
                        f'of {config.image_size} px on {candidate.engine.choice.device}')

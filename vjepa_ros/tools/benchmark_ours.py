@@ -106,7 +106,10 @@ class EndToEnd:
 
     def close(self) -> None:
         """Release the model."""
-        self.engine.close()
+        if self._detector is not None:
+            self._detector.close()
+        else:
+            self._perception.close()
 
     def _next(self) -> tuple[dict[str, float] | None, float]:
         """What the assessment tells of its times, and the time that taking the frames took."""
