@@ -14,7 +14,7 @@ from vjepa_ros.runtime.replay import Queue
 from vjepa_ros.tools.looming_study import FOCAL, SIZE, Wall, cells, film, whole
 
 W, H = SIZE
-DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
+DEVICE = torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')
 
 
 @pytest.fixture(scope='module', autouse=True)

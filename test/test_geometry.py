@@ -22,7 +22,7 @@ from vjepa_ros.runtime.replay import Queue
 from vjepa_ros.world.approach import ApproachScene
 
 NS = 1_000_000_000
-DEVICE = 'cuda' if torch.cuda.is_available() else 'cpu'
+DEVICE = 'cuda:0' if torch.cuda.is_available() else 'cpu'
 SHAPE = {'num_frames': 4, 'image_size': 64, 'clip_fps': 10.0}
 
 
@@ -116,7 +116,7 @@ def track(**more):
 def clip_of(one):
     clip = one.clip(one.sample())
     out = torch.empty(clip.shape, dtype=torch.uint8, device=DEVICE)
-    torch.cuda.synchronize() if DEVICE == 'cuda' else None
+    torch.cuda.synchronize() if DEVICE != 'cpu' else None
     clip.copy_to(out)
     return out.cpu().numpy()
 

@@ -45,7 +45,7 @@ class DeviceFrames:
             self._dim = torch.zeros((1, *grey_size[::-1]), **put)
             self._view, self._make_grey = (DeviceView(view, device),
                                            DeviceGrey(view.source_size, grey_size, device))
-        self._mirror = torch.zeros((capacity, side, side, 3), dtype=torch.uint8,
+        self._mirror = torch.empty((capacity, side, side, 3), dtype=torch.uint8,
                                    pin_memory=self._pin) if mirror else None
         self._made = Replay(queue, self._work, 1, 'resizing')
         self._own: tuple[np.ndarray, torch.Tensor] | None = None

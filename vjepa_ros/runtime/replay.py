@@ -100,7 +100,7 @@ class Replay:
         self._done: torch.cuda.Event | None = None
         pin = queue.stream is not None
         with queue.here():
-            self._staged = torch.zeros(count, dtype=torch.float32, pin_memory=pin)
+            self._staged = torch.empty(count, dtype=torch.float32, pin_memory=pin).zero_()
             self._given = torch.zeros(count, dtype=torch.float32, device=queue.device)
             self._found = self._landed = work(self._given)
             if pin:
