@@ -45,7 +45,8 @@ def test_the_kernels_are_made_and_agree_with_the_plain_path():
 @pytest.mark.parametrize('size', [(1280, 720), (640, 480), (1226, 370)])
 def test_images_are_resized_to_the_bytes_of_the_host(mode, size):
     rng = np.random.default_rng(0)
-    image, view = rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8), View(mode, size, 256)
+    image = rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    view = View(mode, size, 256)
     out = torch.empty((256, 256, 3), dtype=torch.uint8, device=DEVICE)
     DeviceView(view, DEVICE).apply(torch.from_numpy(image).to(DEVICE), out)
     difference = np.abs(out.cpu().numpy().astype(int) - view.apply(image))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vjepa_ros.model.variants import VARIANTS
+from vjepa_ros.perception.config import GEOMETRIES
 from vjepa_ros.perception.settings import LOOMING_METHODS, Settings
 
 # How a change takes effect while the node runs.
@@ -140,6 +141,9 @@ TABLE: tuple[Param, ...] = (
           BACKGROUND, low=0.02, high=60.0, unit='s'),
     Param('looming.width', int, 384, 'Width at which looming is estimated on 4:3 images; '
           'others get the same number of pixels', BACKGROUND, low=96, high=1920, unit='px'),
+    Param('geometry', str, 'auto', 'Where frames are resized and looming is measured: host, '
+          'device (the one of the model) or auto: on the device where it is CUDA', BACKGROUND,
+          choices=GEOMETRIES),
     Param('assumed_fov', float, 65.0, 'Horizontal field of view used until camera_info arrives',
           BACKGROUND, low=10.0, high=170.0, unit='deg'),
     Param('seed', int, 0, 'Seed of random weights', BACKGROUND, low=0, high=2**31 - 1),
