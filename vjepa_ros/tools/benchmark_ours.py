@@ -63,22 +63,26 @@ class EndToEnd:
     ``end_to_end`` and ``beyond_encode``, the times are those that the assessment tells, and
     ``preprocess``, taking the frames. Those of the host follow each other and add up to the
     whole: preprocess, gather, submit, looming, await, motion, assess. Those of the model lie
-    within submit, looming and await.
+    within submit, looming and await. ``geometry`` tells where frames are resized and looming is
+    measured, in words, once the clip is full.
     """
 
     def __init__(self, case: Case) -> None:
+        self.geometry = ''
         self._frames = source_frames(case.source)
         self._count = 0
         self._detector: ObstacleDetector | None = None
         self._perception: Perception | None = None
         if case.cameras == 1:
             options = case.engine_options()
-            self._detector = ObstacleDetector(img_size=options.pop('image_size'), **options)
+            self._detector = ObstacleDetector(img_size=options.pop('image_size'),
+                                              geometry=case.geometry, **options)
             self.engine = self._detector.engine
         else:
             self.engine = Engine.load(EngineConfig(**case.engine_options()))
             names = [f'camera_{n}' for n in range(case.cameras)]
-            track = TrackConfig(num_frames=case.num_frames, image_size=case.image_size)
+            track = TrackConfig(num_frames=case.num_frames, image_size=case.image_size,
+                                geometry=case.geometry)
             self._perception = Perception(self.engine, track, names)
 
         prepare = getattr(self.engine, 'prepare', None)     # passes of several clips
@@ -90,6 +94,9 @@ class EndToEnd:
         results = 0
         while results <= WARM_RUNS:
             results += self._next()[0] is not None
+        track = (self._detector.track if self._detector is not None
+                 else next(iter(self._perception.tracks.values())))
+        self.geometry = track.geometry
 
     def step(self) -> dict[str, float]:
         """Take one frame of each camera and assess it."""
