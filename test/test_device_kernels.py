@@ -11,12 +11,14 @@ import pytest
 import torch
 from warp_on_host import COMPILER, compiled
 
+from vjepa_ros.perception import device_choice
 from vjepa_ros.perception.affine import _FAKE, WindowFitter
 from vjepa_ros.perception.device_align import Aligner, noise_energy
 from vjepa_ros.perception.device_choice import disagreement
 from vjepa_ros.perception.device_fit import DeviceFitter, Fits
 from vjepa_ros.perception.device_flow import STEPS, STIFFNESS, DenseFlow
 from vjepa_ros.perception.device_kernels import LoomingKernels, sources
+from vjepa_ros.runtime.kernels import KernelsMissing
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason='no g++ to compile the kernels with')
 CPU = torch.device('cpu')
@@ -125,3 +127,33 @@ def test_kernels_are_compared_with_the_plain_path_before_they_are_used(kernels):
 
     assert 'theta of windows of 3 blocks is off by' in disagreement(replace(kernels, fit=wrong),
                                                                     CPU)
+
+
+@pytest.mark.parametrize(('change', 'said'), [
+    ({}, ''), ({'spread': lambda grid, block, given: given[2].zero_()}, 'displacements differ')])
+def test_the_choice_says_why_the_plain_path_is_taken(kernels, monkeypatch, caplog, change, said):
+    # A device of a kind that has kernels, on which everything runs on the CPU.
+    monkeypatch.setattr(device_choice, '_build', lambda device: replace(kernels, **change))
+    monkeypatch.setattr(device_choice, 'disagreement', lambda made, device:
+                        disagreement(made, CPU))
+    for cached in (device_choice.prepare_kernels, device_choice.choose_kernels):
+        cached.cache_clear()
+    found, reason = device_choice.choose_kernels(torch.device('cuda:7'))
+    assert (found is None) == bool(said)
+    assert said in reason
+    assert ('looming kernels are wrong on cuda:7' in caplog.text) == bool(said)
+    for cached in (device_choice.prepare_kernels, device_choice.choose_kernels):
+        cached.cache_clear()
+
+
+def test_without_a_compiler_the_plain_path_is_taken(monkeypatch):
+    def missing(device):
+        raise KernelsMissing('no compiler')
+
+    monkeypatch.setattr(device_choice, '_build', missing)
+    for cached in (device_choice.prepare_kernels, device_choice.choose_kernels):
+        cached.cache_clear()
+    assert device_choice.choose_kernels(torch.device('cuda:6')) == (None, 'no compiler')
+    assert device_choice.choose_kernels(CPU) == (None, '')
+    for cached in (device_choice.prepare_kernels, device_choice.choose_kernels):
+        cached.cache_clear()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 
 import torch
@@ -26,15 +27,33 @@ _SAME = 1e-2   # px, and relative error of the fits, that rounding may make on h
 
 
 @lru_cache(maxsize=16)
+def prepare_kernels(device: torch.device) -> Future[LoomingKernels] | None:
+    """Begin to compile the kernels for a device, once, beside what else happens."""
+    if device.type != 'cuda':
+        return None
+    worker = ThreadPoolExecutor(1, 'looming_kernels')
+    try:
+        return worker.submit(_build, device)
+    finally:
+        worker.shutdown(wait=False)
+
+
+def _build(device: torch.device) -> LoomingKernels:
+    with torch.cuda.device(device):
+        return LoomingKernels.build(STEPS, STIFFNESS, _FAKE)
+
+
+@lru_cache(maxsize=16)
 def choose_kernels(device: torch.device) -> tuple[LoomingKernels | None, str]:
     """Kernels that agree with the plain path on a device, or None and why; '' off CUDA.
 
-    They are made once for each device; that takes about a second.
+    They are made once for each device; that takes a second or two, see `prepare_kernels`.
     """
-    if device.type != 'cuda':
+    pending = prepare_kernels(device)
+    if pending is None:
         return None, ''
     try:
-        kernels = LoomingKernels.build(STEPS, STIFFNESS, _FAKE)
+        kernels = pending.result()
         problem = disagreement(kernels, device)
     except KernelsMissing as error:
         log.info('looming on %s runs without kernels of its own: %s', device, error)

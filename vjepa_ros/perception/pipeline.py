@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.perception.assessment import Quality, Result
-from vjepa_ros.perception.device_choice import choose_kernels
+from vjepa_ros.perception.device_choice import prepare_kernels
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import Track, TrackConfig, Wants
 from vjepa_ros.runtime.engine import Engine
@@ -48,7 +48,7 @@ class Perception:
                                                     and device.type == 'cuda')
         queue = Queue(device) if on_device else None
         if on_device:
-            choose_kernels(device)      # now, and not at the first frame
+            prepare_kernels(device)     # now, and not at the first frame
         self.tracks = {name: Track(name, config, self.heads, queue) for name in cameras}
         self._done: dict[str, int] = {}
         engine.prepare(len(self.tracks))
