@@ -14,7 +14,7 @@ from scenes import texture
 
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.perception.config import TrackConfig, Wants
-from vjepa_ros.perception.pipeline import Perception
+from vjepa_ros.perception.pipeline import Perception, _queue
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import Track
 from vjepa_ros.runtime.engine import Engine, EngineConfig
@@ -105,6 +105,9 @@ def test_on_the_cpu_the_host_is_the_default(engines, drive):
     if DEVICE == 'cpu':
         _, perception = results(engines[0], SHAPE, drive[:1], 'auto')
         assert perception.tracks['cam'].geometry == 'host'
+    with pytest.raises(ValueError, match="geometry is 'device', but mps can not"):
+        _queue('device', torch.device('mps'))
+    assert _queue('auto', torch.device('mps')) is None
     with pytest.raises(ValueError, match="geometry is 'gpu'"):
         TrackConfig(geometry='gpu')
 

@@ -7,6 +7,8 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import torch
+
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.perception.assessment import Quality, Result
 from vjepa_ros.perception.device_choice import prepare_kernels
@@ -32,7 +34,7 @@ class Perception:
     Raises
     ------
     ValueError
-        When frames or size differ between engine and config.
+        When frames or size differ between engine and config, or the device can not do geometry.
     """
 
     def __init__(self, engine: Engine, config: TrackConfig, cameras: Sequence[str]) -> None:
@@ -43,12 +45,7 @@ class Perception:
         self.engine = engine
         self.config = config
         self.heads = engine.report.heads.meta if engine.report.heads is not None else None
-        device = engine.choice.device
-        on_device = config.geometry == 'device' or (config.geometry == 'auto'
-                                                    and device.type == 'cuda')
-        queue = Queue(device) if on_device else None
-        if on_device:
-            prepare_kernels(device)     # now, and not at the first frame
+        queue = _queue(config.geometry, engine.choice.device)
         self.tracks = {name: Track(name, config, self.heads, queue) for name in cameras}
         self._done: dict[str, int] = {}
         engine.prepare(len(self.tracks))
@@ -173,6 +170,17 @@ class Perception:
         """Start all cameras anew."""
         for track in self.tracks.values():
             track.reset(reason)
+
+
+def _queue(geometry: str, device: torch.device) -> Queue | None:
+    """Where frames are resized and looming is measured; None: on the host."""
+    if geometry == 'host' or (geometry == 'auto' and device.type != 'cuda'):
+        return None
+    if device.type not in ('cuda', 'cpu'):
+        raise ValueError(f"geometry is 'device', but {device} can not do it: it has no float64; "
+                         "use 'host' or 'auto'")
+    prepare_kernels(device)     # now, and not at the first frame
+    return Queue(device)
 
 
 def known_age(now_ns: int, stamp_ns: int) -> float:
