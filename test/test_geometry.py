@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import math
 import weakref
 
@@ -19,6 +20,7 @@ from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import Track
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.replay import Queue
+from vjepa_ros.tools import bench_geometry, benchmark_ours
 from vjepa_ros.world.approach import ApproachScene
 
 NS = 1_000_000_000
@@ -193,6 +195,18 @@ def test_the_detector_takes_the_choice(drive):
             detector.add_frame(frame, 1 + number / 10)
         assert detector.assess() is not None
         assert detector.track.geometry.startswith(DEVICE)
+
+
+def test_the_steps_of_a_frame_can_be_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark_ours, 'SCENE_S', 0.2)
+    out = tmp_path / 'steps.json'
+    assert bench_geometry.main(['--device', DEVICE, '--source', '160x128', '--image-size', '64',
+                                '--runs', '3', '--json', str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert found['geometry'].startswith(DEVICE)
+    assert set(found['median_ms']) == {'host', 'put', 'displace', 'motion', 'refine', 'rates',
+                                       'device'}
+    assert all(value > 0 for value in found['median_ms'].values())
 
 
 def test_closing_lets_go_of_the_frames_and_leaves_what_another_track_goes_on_with(engines, drive):
