@@ -161,8 +161,23 @@ def test_another_size_starts_anew_and_small_images_are_left_to_the_host(caplog):
     assert one.looming().gray_size == (200, 160)
     one.push(texture((60, 200), 0), 3 * NS)
     assert one.geometry == 'host'
+    assert one.ring.capacity > 20       # of whole frames now
     assert 'images of 60x200 grow to 64x64' in caplog.text
     assert one.looming() is None
+
+
+def test_without_memory_for_the_frames_the_host_takes_over(monkeypatch, caplog):
+    def full(*args):
+        raise RuntimeError('CUDA out of memory')
+
+    monkeypatch.setattr('vjepa_ros.perception.geometry.DeviceFrames', full)
+    one = track()
+    for number in range(6):
+        one.push(texture((160, 120), number), NS + number * NS // 10)
+    assert one.geometry == 'host'
+    assert 'has no memory for' in caplog.text
+    assert one.clip(one.sample()).shape == (4, 64, 64, 3)
+    assert one.looming() is not None
 
 
 def test_a_copy_of_a_frame_is_uploaded_as_it_is():

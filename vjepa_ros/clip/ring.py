@@ -75,7 +75,7 @@ class FrameRing:
         self._window_ns = round(window * NS)
         # Both ends of the window, and the frame just before it that `_take_slot` keeps.
         self._wanted = max(num_frames + 1, math.ceil(window * max_camera_rate) + 3)
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._planes: dict[str, np.ndarray] = {}
         self._stamps: list[int] = []     # ascending
         self._slots: list[int] = []      # parallel to _stamps
@@ -221,7 +221,7 @@ class FrameRing:
 
     def room(self, frame_bytes: int) -> int:
         """Frames of so many bytes that the storage will hold."""
-        return max(self.num_frames + 1, min(self._wanted, self._max_bytes // frame_bytes))
+        return max(self.num_frames + 1, min(self._wanted, self.max_bytes // frame_bytes))
 
     def held(self, plane: str) -> np.ndarray:
         """A plane of all frames held, oldest first (a copy); empty before the first frame."""

@@ -21,6 +21,7 @@ from vjepa_ros.perception.config import TrackConfig
 from vjepa_ros.perception.device_frames import DeviceFrames
 from vjepa_ros.perception.device_looming import DeviceLooming
 from vjepa_ros.perception.looming import LoomingEstimator, LoomingField, LoomingSettings
+from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
 from vjepa_ros.runtime.replay import Queue
 from vjepa_ros.runtime.staging import Clip
 
@@ -36,12 +37,6 @@ def grey_size(size: tuple[int, int], looming_width: int) -> tuple[int, int]:
     # By area, not by width: a panorama of the same width would show nothing any more.
     scale = math.sqrt(0.75 * looming_width ** 2 / (width * height))
     return (max(2, round(width * scale)), max(2, round(height * scale))) if scale < 1 else size
-
-
-def ring_bytes(config: TrackConfig) -> int:
-    """Limit for a ring whose frames are numbers, so that the store on a device keeps its own."""
-    frame = 3 * config.image_size ** 2 + round(0.75 * config.looming_width ** 2)
-    return RING_BYTES // frame * DeviceGeometry.NUMBER.itemsize
 
 
 class Geometry(Protocol):
@@ -140,11 +135,6 @@ class DeviceGeometry:
         self._next = 0
         self._begun: int | None = None
 
-    @staticmethod
-    def problem(view: View) -> str:
-        """Why the frames of a view can not be resized on a device; ''."""
-        return DeviceView.problem(view)
-
     @property
     def where(self) -> str:
         resized = 'graph' if self._frames.captured else 'eager'
@@ -195,6 +185,33 @@ class DeviceGeometry:
     @staticmethod
     def _rows(ring: FrameRing, sample: Sample) -> list[int]:
         return ring.gather(sample, 'number')[:, 0].tolist()
+
+
+def geometry_for(config: TrackConfig, view: View, ring: FrameRing, queue: Queue | None,
+                 mirror: bool) -> tuple[Geometry, str]:
+    """What a camera whose images have one size needs, and why it is not on the device; ''.
+
+    The ring is empty, or forgets its frames with the next one, which has another size; its limit
+    is set for what it will hold.
+    """
+    ring.max_bytes = RING_BYTES
+    if queue is None:
+        return HostGeometry(config, view), ''
+    problem = DeviceView.problem(view)
+    if problem:
+        return HostGeometry(config, view), problem
+    # The ring will hold numbers; the store of the device keeps the limit in its place.
+    frame = 3 * config.image_size ** 2 + round(0.75 * config.looming_width ** 2)
+    ring.max_bytes = RING_BYTES // frame * DeviceGeometry.NUMBER.itemsize
+    room = ring.room(DeviceGeometry.NUMBER.itemsize)
+    try:
+        return DeviceGeometry(config, view, queue, room, mirror), ''
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+    release_memory(queue.device)
+    ring.max_bytes = RING_BYTES
+    return HostGeometry(config, view), f'{queue.device} has no memory for {room} frames'
 
 
 def _lens(optics: Optics, size: tuple[int, int],

@@ -18,13 +18,7 @@ from vjepa_ros.perception.assessor import Assessor
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.fusion import judge
-from vjepa_ros.perception.geometry import (
-    RING_BYTES,
-    DeviceGeometry,
-    Geometry,
-    HostGeometry,
-    ring_bytes,
-)
+from vjepa_ros.perception.geometry import RING_BYTES, Geometry, geometry_for
 from vjepa_ros.perception.learned import LearnedField, evened, learned_field, range_problem
 from vjepa_ros.perception.looming import LoomingField
 from vjepa_ros.perception.motion import motion_map, motion_of, motion_score
@@ -63,8 +57,7 @@ class Track:
         self.heads = heads
         self.assessor = Assessor()
         self.ring = FrameRing(config.num_frames, config.clip_fps, config.max_frame_gap,
-                              history=config.looming_history, name=name,
-                              max_bytes=RING_BYTES if queue is None else ring_bytes(config))
+                              history=config.looming_history, name=name, max_bytes=RING_BYTES)
         self.view: View | None = None
         self.image: np.ndarray | None = None
         self.intrinsics: tuple[float, float, float, float] | None = None
@@ -81,7 +74,11 @@ class Track:
         size = (rgb.shape[1], rgb.shape[0])
         if self.view is None or self.view.source_size != size:
             self.view = View(self.config.resize_mode, size, self.config.image_size)
-            self._geometry = self._geometry_of(self.view)
+            self._geometry, problem = geometry_for(self.config, self.view, self.ring, self._queue,
+                                                   self.heads is not None)
+            if problem:
+                self._tell('geometry', f'frames are resized and looming is measured on the host: '
+                           f'{problem}')
         resets = sum(self.ring.resets.values())
         push = self._geometry.push(self.ring, rgb, stamp_ns, frame_id, arrival_ns)
         if sum(self.ring.resets.values()) != resets:
@@ -104,17 +101,6 @@ class Track:
     def geometry(self) -> str:
         """Where frames are resized and looming is measured, in words; '' before the first."""
         return '' if self._geometry is None else self._geometry.where
-
-    def _geometry_of(self, view: View) -> Geometry:
-        if self._queue is None:
-            return HostGeometry(self.config, view)
-        problem = DeviceGeometry.problem(view)
-        if problem:
-            self._tell('geometry', f'frames are resized and looming is measured on the host: '
-                       f'{problem}')
-            return HostGeometry(self.config, view)
-        room = self.ring.room(DeviceGeometry.NUMBER.itemsize)
-        return DeviceGeometry(self.config, view, self._queue, room, self.heads is not None)
 
     def take_over(self, old: Track) -> None:
         """Go on where another track of the same camera was: levels, smoothing and counts."""
