@@ -222,3 +222,18 @@ def eliminate(matrix: Tensor, goal: Tensor) -> Tensor:
         row = both[..., k:k + 1, :] / both[..., k:k + 1, k:k + 1]
         both = torch.addcmul(both, both[..., k:k + 1] - eye[:, k:k + 1], row, value=-1)
     return both[..., n:]
+
+
+def turned(rays: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
+    """Rays (2, M) of the newer frame before the camera turned, and their depth (1, M)."""
+    seen = turn @ torch.nn.functional.pad(rays, (0, 0, 0, 1), value=1.0)
+    depth = seen[2:].clamp_min(0.05)
+    return seen[:2] / depth, depth
+
+
+def turn_affine(rays: Tensor, turn: Tensor, focal: Tensor) -> Tensor:
+    """Displacement of cells by the rotation, (C, 6): see `View.turn_affine`."""
+    ends, depth = turned(rays, turn)
+    slope = (turn[:2, :2, None] - ends[:, None] * turn[2, :2, None]) / depth   # 2 2 C
+    slope = slope - torch.eye(2, device=rays.device)[..., None]
+    return torch.cat([((ends - rays) * focal)[:, None], slope], 1).flatten(0, 1).T

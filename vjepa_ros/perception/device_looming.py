@@ -18,12 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from vjepa_ros.perception.affine import AffineFits
 from vjepa_ros.perception.device_align import Aligner, noise_energy, signal_share
 from vjepa_ros.perception.device_choice import choose_kernels
-from vjepa_ros.perception.device_fit import DeviceFitter
+from vjepa_ros.perception.device_fit import DeviceFitter, turn_affine, turned
 from vjepa_ros.perception.device_flow import DenseFlow, GlobalMotion, Pace, look_up
 from vjepa_ros.perception.device_kernels import LoomingKernels
 from vjepa_ros.perception.expansion import pair_looming
@@ -262,8 +261,8 @@ class DeviceLooming(LoomingEstimator):
         s, held, grid = self.settings, self._held, self._fit_narrow
         turn, focal, center, dt_s = given[:9].view(3, 3), given[9], given[10:12], given[12:]
         spots = (self._spots - center[:, None, None]) / focal
-        base = (_turned(spots.flatten(1), turn)[0].view_as(spots) - spots) * focal
-        base_affine = _turn_affine((self._cells_at - center[:, None]) / focal, turn, focal)
+        base = (turned(spots.flatten(1), turn)[0].view_as(spots) - spots) * focal
+        base_affine = turn_affine((self._cells_at - center[:, None]) / focal, turn, focal)
         start = grid.spread(held.start)
         samples = self._full.samples(self._full.prepared(held.newer),
                                      self._full.prepared(held.older), start, start - base,
@@ -287,18 +286,3 @@ class DeviceLooming(LoomingEstimator):
         """Frames of some rows, one after the other: (len, 1, h, w) float32 without the rim."""
         down, across = self._span
         return self._frames.index_select(0, rows.long())[:, None, down, across].float()
-
-
-def _turned(rays: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
-    """Rays (2, M) of the newer frame before the camera turned, and their depth (1, M)."""
-    seen = turn @ functional.pad(rays, (0, 0, 0, 1), value=1.0)
-    depth = seen[2:].clamp_min(0.05)
-    return seen[:2] / depth, depth
-
-
-def _turn_affine(rays: Tensor, turn: Tensor, focal: Tensor) -> Tensor:
-    """Displacement of cells by the rotation, (C, 6): see `View.turn_affine`."""
-    ends, depth = _turned(rays, turn)
-    slope = (turn[:2, :2, None] - ends[:, None] * turn[2, :2, None]) / depth   # 2 2 C
-    slope = slope - torch.eye(2, device=rays.device)[..., None]
-    return torch.cat([((ends - rays) * focal)[:, None], slope], 1).flatten(0, 1).T
