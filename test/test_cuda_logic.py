@@ -20,6 +20,7 @@ from vjepa_ros.runtime.graphs import MOST_GRAPHS
 from vjepa_ros.runtime.host import HostRunner
 from vjepa_ros.runtime.noise import patch_strength, tubelet_change
 from vjepa_ros.runtime.outputs import reading
+from vjepa_ros.runtime.staging import DeviceClip
 
 SIZE = Variant('test', 48, 2, 1, 96)
 SHAPE = (4, 32, 32, 3)
@@ -130,3 +131,24 @@ def test_the_change_made_on_the_device_is_that_of_the_features(fake):
             change = Change.unpack(packed)
             np.testing.assert_allclose(change.steps, tubelet_change(features, mask), rtol=1e-4)
             np.testing.assert_allclose(change.strength, patch_strength(clip), rtol=1e-5)
+
+
+def test_clips_of_the_device_mix_with_those_of_the_host(fake):
+    runner, marks = CudaRunner(*parts(), CPU, SHAPE), []
+    store = np.concatenate(clips_of(3, 5))
+    ready = torch.cuda.Event()
+    ready.record(None)
+    rows = [7, 2, 2, 11]
+    there = DeviceClip(torch.from_numpy(store), rows, ready, marks.append)
+    here = clips_of(2, 6)
+    keys = [[1, 2, 3, 4], None, [5, 6, 7, 8]]
+    mixed = [here[0], there, here[1]]
+    for clips, known in (([there], None), (mixed, keys), ([there, there], None)):
+        known = known and [each or [None] * 4 for each in known]
+        landed = runner.start(clips, known, True, True).land()
+        plain = [store[rows] if clip is there else clip for clip in clips]
+        assert agree(landed, HostRunner(*parts(), CPU).start(plain, None, True, True).land())
+        assert agree(HostRunner(*parts(), CPU).start(clips, None, True, True).land(),
+                     HostRunner(*parts(), CPU).start(plain, None, True, True).land())
+    assert len(marks) == 4      # each clip of the device tells when its frames may go
+    assert runner._frames.uploads == 8
