@@ -478,8 +478,8 @@ def test_one_encode_serves_all_methods(detector, monkeypatch):
     for i in range(5):
         track.push(texture(SIZE), round((10 + i / 10) * NS))
     estimates = []
-    estimate = track._looming.estimate
-    monkeypatch.setattr(track._looming, 'estimate',
+    estimate = track._geometry._estimator.estimate
+    monkeypatch.setattr(track._geometry._estimator, 'estimate',
                         lambda *a, **k: estimates.append(1) or estimate(*a, **k))
     samples, wants = perception.pending(), {'cam': Wants()}
     outputs, timings = perception.encode(samples, wants)

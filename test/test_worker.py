@@ -454,7 +454,7 @@ def test_an_error_of_the_geometry_of_one_camera_costs_no_camera_its_clip(bench):
     def fail(*args, **more):
         raise ArithmeticError('the flow of this picture can not be computed')
 
-    estimator = b.tracks('bad')._looming
+    estimator = b.tracks('bad')._geometry._estimator
     estimate, estimator.estimate = estimator.estimate, fail
     for camera in b.cameras.values():
         camera.send(b.worker, 4)
