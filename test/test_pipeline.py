@@ -231,9 +231,9 @@ def test_an_error_of_geometry_is_raised_where_nobody_takes_it(engine, picture, m
 
 def test_the_passes_of_all_cameras_are_made_ready(engine, monkeypatch):
     asked = []
-    monkeypatch.setattr(engine, 'prepare', asked.append)
+    monkeypatch.setattr(engine, 'prepare', lambda clips, change: asked.append((clips, change)))
     Perception(engine, CONFIG, ['a', 'b', 'c'])
-    assert asked == [3]
+    assert asked == [(3, False)]    # the change of features is made on the host
 
 
 def test_the_untrained_flag_is_on_every_result(engine, picture):

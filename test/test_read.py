@@ -28,7 +28,7 @@ SEEN = Assessment(
     obstacle_score=0.5, collision_probability=0.75, time_to_contact=2.0, looming_rate=0.5,
     bearing=-0.125, elevation=0.0625, level=Level.WARNING,
     flags=Quality.UNTRAINED | Quality.DEVICE_FALLBACK | Quality.STALE, clip_span_s=1.75,
-    clip_rate_hz=4.0, known_fraction=0.875)
+    clip_rate_hz=4.0, known_fraction=0.875, clearance=2.5)
 REGIONS = (Region(10.0, 20.0, 30.0, 40.0, 0.5, -0.25, 2.0, 0.5, 'LEFT', 0.75, True),
            Region(0.0, 0.0, 640.0, 480.0, 0.0, 0.0, 0.5, 2.0, 'CENTER', 1.0, False),
            Region(500.5, 1.0, 2.0, 3.0, -0.5, 0.25, 4.0, 0.25, 'RIGHT', 0.5, True))
@@ -54,7 +54,7 @@ def test_an_assessment_arrives_as_it_was_sent():
 
 @pytest.mark.parametrize('field', ['motion_score', 'obstacle_score', 'collision_probability',
                                    'time_to_contact', 'looming_rate', 'bearing', 'elevation',
-                                   'clip_rate_hz'])
+                                   'clip_rate_hz', 'clearance'])
 @pytest.mark.parametrize('value', [math.nan, math.inf, 0.0])
 def test_unknown_and_infinite_values_survive(field, value):
     got = getattr(read.assessment(sent(replace(SEEN, **{field: value}))), field)

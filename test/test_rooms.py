@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / 'vjepa_ros'
 # From left to right; a room imports only itself and rooms to its left.
-CHAIN = ('model', 'runtime', 'clip', 'perception')
+CHAIN = ('model', 'runtime', 'clip', 'perception', 'guard')
 ALLOWED = {
     **{room: set(CHAIN[:i + 1]) for i, room in enumerate(CHAIN)},
     'world': {'world'},

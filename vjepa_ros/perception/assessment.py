@@ -38,6 +38,7 @@ class Quality(IntFlag):
     DEVICE_FALLBACK = 256    # runs on another device than asked for
     DISAGREEMENT = 512       # geometry and learned heads contradict each other
     HEADS_OUT_OF_RANGE = 1024  # there are learned heads, but not for clips like this one
+    FROZEN = 2048            # the picture does not change by a single bit
     GEOMETRY_FAILED = 4096   # an error kept geometry from measuring this clip
 
     @property
@@ -117,6 +118,9 @@ class Assessment:
         Time from first to last frame of the clip [s] and its effective rate [Hz].
     known_fraction
         Part of the region of interest whose looming is known, 0..1.
+    clearance
+        Way ahead that is free with a probability of 0.8, whether anything moves or not, as the
+        learned heads see it [m]; inf beyond 16 m, NaN without heads that hold.
     """
 
     camera: str
@@ -136,6 +140,7 @@ class Assessment:
     clip_span_s: float = float('nan')
     clip_rate_hz: float = float('nan')
     known_fraction: float = 0.0
+    clearance: float = float('nan')
 
     @property
     def untrained(self) -> bool:

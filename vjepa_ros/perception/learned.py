@@ -36,6 +36,7 @@ TOLERANCE = 0.05         # part by which an interval may leave the trained range
 DOUBT_S = (0.0625, 0.3)  # standard error 1/s, absolute and relative, at which confidence is half
 MOSTLY_SHOWN = 0.5       # part of the patches with structure that makes the plain ones known, too
 HARDLY_SHOWN = 0.05      # part of the patches with structure below which a frame shows nothing
+BLOCKED = 0.2            # probability that the way ahead is blocked within what is told as free
 NS = 1e9
 
 
@@ -176,12 +177,16 @@ class Distribution:
             return 0.0
         return float(np.clip(np.interp(math.log(value), np.log(self.edges), self.until), 0, 1))
 
+    def quantile(self, probability: float) -> float:
+        """The value that is reached with a probability above 0; inf when none is."""
+        if self.until[-1] < probability:
+            return math.inf
+        return float(np.exp(np.interp(probability, self.until, np.log(self.edges))))
+
     @property
     def median(self) -> float:
         """The value that is reached with a probability of one half; inf when none is."""
-        if self.until[-1] < 0.5:
-            return math.inf
-        return float(np.exp(np.interp(0.5, self.until, np.log(self.edges))))
+        return self.quantile(0.5)
 
 
 @dataclass(frozen=True)
@@ -229,6 +234,15 @@ class LearnedField:
     def time_to_contact(self) -> float:
         """Time by which contact is as likely as not [s]; inf when it never is."""
         return self.contact.median
+
+    @property
+    def free_way(self) -> float:
+        """Way ahead that is free with a probability of 0.8 [m]; inf beyond 16 m, NaN unknown.
+
+        Not where the newest frame shows no structure: that is a wall right ahead or a covered
+        lens.
+        """
+        return self.clearance.quantile(BLOCKED) if self.sees else math.nan
 
 
 def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,

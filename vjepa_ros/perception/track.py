@@ -15,8 +15,10 @@ from vjepa_ros.clip.ring import FrameRing, Push, Sample
 from vjepa_ros.model.meta import BundleMeta
 from vjepa_ros.perception.assessment import Assessment, Quality, Result
 from vjepa_ros.perception.assessor import Assessor
+from vjepa_ros.perception.clip_quality import clip_quality
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.config import TrackConfig, Wants
+from vjepa_ros.perception.frozen import FrozenWatch
 from vjepa_ros.perception.fusion import judge
 from vjepa_ros.perception.geometry import Geometry, geometry_for, host_planes
 from vjepa_ros.perception.heads_use import HeadsUse
@@ -56,6 +58,7 @@ class Track:
         self.config = config
         self.heads = HeadsUse(name, heads, config)
         self.assessor = Assessor()
+        self.frozen = FrozenWatch()
         self.ring = FrameRing(config.num_frames, config.clip_fps, config.max_frame_gap,
                               history=config.looming_history, name=name)
         self.view: View | None = None
@@ -98,6 +101,7 @@ class Track:
             self.assessor.reset()
         if push in (Push.ACCEPTED, Push.RESET):
             self.image = rgb
+            self.frozen.see(rgb, stamp_ns)
         return push
 
     def own(self, rgb: np.ndarray) -> np.ndarray:
@@ -131,6 +135,7 @@ class Track:
         self.ring.reset(reason)
         self.image = None
         self.assessor.reset()
+        self.frozen.reset()
         self._last = (None, None)
 
     def release(self) -> None:
@@ -244,7 +249,7 @@ class Track:
             clock, self._ahead_s = _lap(timings, 'looming', clock - self._ahead_s), 0.0
         found = judge(field, learned if wants.looming else None, self.ring.size,
                       self.grey_size, optics, settings)
-        flags |= self._quality(sample, optics, age_s, settings)
+        flags |= clip_quality(sample, view, optics, self.frozen, age_s, settings)
         if problem:
             flags |= Quality.HEADS_OUT_OF_RANGE
         if found.disagrees:
@@ -261,7 +266,8 @@ class Track:
             bearing=scores.bearing, elevation=scores.elevation, level=scores.level,
             flags=scores.flags, regions=found.threat.regions, timings=timings,
             clip_span_s=sample.span_s, clip_rate_hz=sample.rate_hz,
-            known_fraction=found.threat.known_fraction)
+            known_fraction=found.threat.known_fraction,
+            clearance=math.nan if learned is None else learned.free_way)
         return Result(assessment, motion, grid, found.field, features, view,
                       self.image if wants.image else None, learned, found.method, problem)
 
@@ -272,19 +278,6 @@ class Track:
             motion = motion_map(output.features, floor, self.clip(sample), valid_mask(self.view))
         # One frame repeated shows no change, whatever moves: unknown, not stillness.
         return motion if sample.distinct > 1 else np.full_like(motion, np.nan)
-
-    def _quality(self, sample: Sample, optics: Optics, age_s: float,
-                 settings: Settings) -> Quality:
-        flags = Quality(0)
-        if self.view.coverage < 0.999:
-            flags |= Quality.PARTIAL_VIEW
-        if age_s > settings.max_frame_age:
-            flags |= Quality.STALE
-        if sample.distinct < len(sample.slots):
-            flags |= Quality.SLOW_CAMERA
-        if optics.assumed:
-            flags |= Quality.ASSUMED_INTRINSICS
-        return flags
 
     def _view_of(self, rgb: np.ndarray) -> View:
         view, size = self.view, (rgb.shape[1], rgb.shape[0])

@@ -23,7 +23,7 @@ OK, WARN, ERROR, STALE = (DiagnosticStatus.OK, DiagnosticStatus.WARN, Diagnostic
 # What Quality flags make a camera's status WARN.
 WORTH_WARNING = (Quality.UNTRAINED | Quality.STALE | Quality.LOW_TEXTURE
                  | Quality.DEVICE_FALLBACK | Quality.LOOMING_UNKNOWN
-                 | Quality.HEADS_OUT_OF_RANGE | Quality.GEOMETRY_FAILED)
+                 | Quality.HEADS_OUT_OF_RANGE | Quality.FROZEN | Quality.GEOMETRY_FAILED)
 PROCESS = psutil.Process()
 
 

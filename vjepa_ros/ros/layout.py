@@ -14,6 +14,7 @@ ASSESSMENT = np.dtype([
     ('time_to_contact', '<f4'), ('looming_rate', '<f4'), ('bearing', '<f4'),
     ('elevation', '<f4'), ('known_fraction', '<f4'), ('clip_span', '<f4'), ('clip_rate', '<f4'),
     ('latency_ms', '<f4'), ('level', 'u1'), ('regions', 'u1'), ('flags', '<u2'),
+    ('clearance', '<f4'),
 ])
 
 REGION = np.dtype([
@@ -29,7 +30,8 @@ def pack_assessment(assessment: Assessment, latency_ms: float) -> np.ndarray:
     return np.array([(
         a.motion_score, a.obstacle_score, a.collision_probability, a.time_to_contact,
         a.looming_rate, a.bearing, a.elevation, a.known_fraction, a.clip_span_s, a.clip_rate_hz,
-        latency_ms, int(a.level), min(255, len(a.regions)), int(a.flags))], ASSESSMENT)
+        latency_ms, int(a.level), min(255, len(a.regions)), int(a.flags),
+        a.clearance)], ASSESSMENT)
 
 
 def pack_regions(regions: tuple[Region, ...]) -> np.ndarray:

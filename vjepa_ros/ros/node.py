@@ -213,7 +213,7 @@ class VjepaNode(LifecycleNode):
         """Parameters have changed: live ones hold at once, a new model is made ready."""
         try:
             if self.worker is None:
-                self.params.declare_cameras()
+                self.params.declare_more()
                 return
             config = self.params.read()
         except ValueError as error:

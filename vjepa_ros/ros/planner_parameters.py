@@ -11,7 +11,7 @@ from rclpy.exceptions import ParameterException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from vjepa_ros.ros.parameters import _descriptor
+from vjepa_ros.ros.declared import descriptor_of
 from vjepa_ros.ros.planner_table import (
     PLANNER_ROWS,
     PlannerConfig,
@@ -56,7 +56,7 @@ class PlannerParameters:
     def _declare(self, row: Param) -> None:
         default = list(row.default) if isinstance(row.default, tuple) else row.default
         try:
-            self._node.declare_parameter(row.name, default, _descriptor(row))
+            self._node.declare_parameter(row.name, default, descriptor_of(row))
             self.get(row.name)
         except (ParameterException, ValueError) as error:
             # A bad value in a file must not kill the node: configure fails with the reason, until
@@ -66,7 +66,7 @@ class PlannerParameters:
             self._bad[row.name] = row.check(shown)[1] or str(error)
             if self._node.has_parameter(row.name):
                 self._node.undeclare_parameter(row.name)
-            self._node.declare_parameter(row.name, default, _descriptor(row),
+            self._node.declare_parameter(row.name, default, descriptor_of(row),
                                          ignore_override=True)
             self._node.get_logger().error(f'{self._bad[row.name]}; fix it with "ros2 param set" '
                                           'or in the file, then configure again')

@@ -1,26 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the parameter tables of both nodes into the README."""
+"""Write the parameter tables of the nodes into the README and docs/guard.md."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+from vjepa_ros.ros.guard_table import GUARD_TABLE, range_rows, source_rows
 from vjepa_ros.ros.source_table import SOURCE_TABLE
 from vjepa_ros.ros.table import TABLE, Param, camera_rows, markdown
 from vjepa_ros.tools.blocks import fill
 
-BLOCKS: dict[str, tuple[Param, ...]] = {'parameters': (*TABLE, *camera_rows('NAME')),
-                                        'source-parameters': SOURCE_TABLE}
+BLOCKS: dict[str, dict[str, tuple[Param, ...]]] = {
+    'README.md': {'parameters': (*TABLE, *camera_rows('NAME')),
+                  'source-parameters': SOURCE_TABLE},
+    'docs/guard.md': {'guard-parameters': (*GUARD_TABLE, *source_rows('NAME'),
+                                           *range_rows('RANGE'))},
+}
 
 
 def main(argv: list[str]) -> int:
-    """Rewrite README.md (or the file given); 0 when done."""
-    path = Path(argv[0] if argv else 'README.md')
-    text = path.read_text()
-    for name, rows in BLOCKS.items():
-        text = fill(text, name, markdown(rows))
-    path.write_text(text)
+    """Rewrite the documents below the folder given, or here; 0 when done."""
+    folder = Path(argv[0] if argv else '.')
+    for name, blocks in BLOCKS.items():
+        text = (folder / name).read_text()
+        for block, rows in blocks.items():
+            text = fill(text, block, markdown(rows))
+        (folder / name).write_text(text)
     return 0
 
 

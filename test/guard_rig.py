@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A guard in its own process, with a controller and assessments that a test plays."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from geometry_msgs.msg import Twist, TwistStamped
+from node_fixtures import now_ns, values_of
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from ros_harness import NodeProcess, Session
+from sensor_msgs.msg import PointCloud2
+from std_srvs.srv import SetBool
+
+from vjepa_ros.perception.assessment import Assessment, Level, Quality
+from vjepa_ros.ros import convert
+from vjepa_ros.ros.layout import pack_assessment
+from vjepa_ros.ros.outputs import make_header
+
+GUARD = 'vjepa_ros.ros.guard_main'
+NS = 1_000_000_000
+CLEAR = Assessment('camera', 0, 'optical', 0.0, 0.0, 0.0, math.inf, 0.0, math.nan, math.nan,
+                   Level.CLEAR, Quality(0), known_fraction=1.0)
+# Quick to release, so that tests need not wait.
+QUICK = {'release.hold': 0.1, 'release.acceleration': 50.0, 'release.speed': 2.0,
+         'unseen_speed': 2.0, 'min_time_to_contact': 1.5, 'autostart': True}
+SLACK_S = 0.1            # a machine on which other tests run wakes processes late
+
+
+def cloud(seen: Assessment) -> PointCloud2:
+    return convert.cloud(make_header(seen.stamp_ns, seen.frame_id), pack_assessment(seen, 1.0))
+
+
+class Every(threading.Thread):
+    """Does something at an even rate until the block ends."""
+
+    def __init__(self, period_s: float, act: Callable[[], None]) -> None:
+        super().__init__(daemon=True)
+        self._period_s, self._act = period_s, act
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(self._period_s):
+            self._act()
+
+    def __enter__(self) -> Every:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._ended.set()
+        self.join()
+
+
+class Rig:
+    """A guard with a camera and a controller that this process plays."""
+
+    def __init__(self, ros: Session, process: NodeProcess, stamped: bool = False,
+                 name: str = '/collision_guard') -> None:
+        self.ros, self.process, self.name = ros, process, name
+        node = ros.node
+        self.kind = TwistStamped if stamped else Twist
+        qos = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
+        self.camera = node.create_publisher(PointCloud2, 'vjepa_node/camera/assessment', 10)
+        self.controller = node.create_publisher(self.kind, 'cmd_vel_in', qos)
+        self.out: list[tuple[int, Any]] = []          # (when it was published [ns], Twist)
+        self.states: list[DiagnosticArray] = []
+        self.seen = CLEAR
+        self.stamp: Callable[[], int] = now_ns
+        self.looking = True
+        node.create_subscription(self.kind, 'cmd_vel_out', self._on_out, 100)
+        node.create_subscription(DiagnosticArray, f'{name}/state', self.states.append, 10)
+
+    def _on_out(self, msg: Any, info: Mapping[str, int]) -> None:
+        twist = msg.twist if self.kind is TwistStamped else msg
+        self.out.append((info['source_timestamp'], twist))
+
+    def stop_s(self, since_ns: int) -> float:
+        """Time from a moment until the guard published a stop [s]."""
+        self.wait(lambda: any(when > since_ns and not twist.linear.x for when, twist in self.out))
+        return next(when - since_ns for when, twist in self.out
+                    if when > since_ns and not twist.linear.x) / NS
+
+    def look(self) -> None:
+        """Publish one assessment."""
+        if self.looking:
+            self.camera.publish(cloud(replace(self.seen, stamp_ns=self.stamp())))
+
+    def command(self, vx: float = 1.0, omega: float = 0.0, vy: float = 0.0) -> None:
+        twist = Twist()
+        twist.linear.x, twist.linear.y, twist.angular.z = vx, vy, omega
+        self.controller.publish(
+            TwistStamped(twist=twist) if self.kind is TwistStamped else twist)
+
+    @contextmanager
+    def driving(self, vx: float = 1.0, omega: float = 0.0, vy: float = 0.0) -> Iterator[None]:
+        """A controller that commands this at 20 Hz, and a camera of 20 Hz."""
+        with Every(0.05, lambda: self.command(vx, omega, vy)), Every(0.05, self.look):
+            yield
+
+    @property
+    def speed(self) -> float:
+        return self.out[-1][1].linear.x if self.out else math.nan
+
+    def wait(self, test: Callable[[], Any], timeout: float = 30.0) -> None:
+        assert self.ros.spin_until(test, timeout), (
+            f'{self.speed} {self.message}\n{self.process.output}')
+
+    def wait_for_speed(self, speed: float) -> None:
+        before = len(self.out)
+        self.wait(lambda: len(self.out) > before and abs(self.speed - speed) < 1e-6)
+
+    def wait_for_state(self, text: str) -> None:
+        before = len(self.states)
+        self.wait(lambda: any(text in array.status[0].message
+                              for array in self.states[before:]))
+
+    @property
+    def status(self) -> DiagnosticStatus:
+        return self.states[-1].status[0]
+
+    @property
+    def message(self) -> str:
+        return self.status.message if self.states else 'no state yet'
+
+    def values(self, number: int = 0) -> dict[str, str]:
+        return values_of(self.states[-1].status[number])
+
+    def override(self, on: bool) -> SetBool.Response:
+        return self.ros.call(SetBool, f'{self.name}/override', SetBool.Request(data=on))
+
+
+@contextmanager
+def guarding(ros: Session, stamped: bool = False, **params: Any) -> Iterator[Rig]:
+    values = {**QUICK, **{key.replace('__', '.'): value for key, value in params.items()}}
+    with ros.spawn(GUARD, values) as process:
+        rig = Rig(ros, process, stamped)
+        rig.wait(lambda: rig.camera.get_subscription_count() and
+                 rig.controller.get_subscription_count() and rig.states)
+        yield rig

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test the closed loop: figures, the command line, and a drive with the real perception."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.tools import cli, drive
+from vjepa_ros.tools.drive_figures import figures
+from vjepa_ros.tools.drive_loop import Loop, LoopConfig, Outcome
+from vjepa_ros.world.bank import TextureBank
+from vjepa_ros.world.clips import BANK_SEED
+from vjepa_ros.world.episode import EpisodeConfig, draw
+from vjepa_ros.world.materials import Materials
+
+SMALL = LoopConfig(width=160)
+SHORT = EpisodeConfig(speed=(0.8, 1.2), travel_s=(2.5, 3.0), rate=8.0, settle_s=3.3)
+
+
+def outcome(number: int, collided: bool, progress: float, **more) -> Outcome:
+    values = {'scenario': 'static', 'place': 'room', 'cruise': 1.0, 'struck': False,
+              'touched': 'box' if collided else '', 'stops': 0, 'needless_stops': 0, **more}
+    return Outcome(number=number, collided=collided, progress=progress, **values)
+
+
+def test_figures_count_collisions_and_compare_progress_on_free_episodes():
+    found = figures({
+        'without_guard': [outcome(0, True, 0.5), outcome(1, False, 1.0), outcome(2, True, 0.4),
+                          outcome(3, False, 1.0)],
+        'with_guard': [outcome(0, False, 0.3), outcome(1, False, 0.9, stops=2, needless_stops=1),
+                       outcome(2, True, 0.4), outcome(3, True, 0.7)]})
+    assert found['without_guard'] == {'collisions_per_episode': 0.5, 'progress': 0.725}
+    assert found['with_guard']['collisions_per_episode'] == 0.5
+    assert found['progress_kept'] == pytest.approx(0.8)      # of episodes 1 and 3
+    details = found['details']
+    assert details['free_episodes'] == 2
+    assert details['times_fewer_collisions']['with_guard'] == 1.0
+    assert details['with_guard']['needless_stops_per_episode'] == 0.25
+    assert [row['number'] for row in details['with_guard']['collided']] == [2, 3]
+
+
+def test_without_collisions_left_or_free_episodes_there_is_no_ratio():
+    found = figures({'without_guard': [outcome(0, True, 0.5)],
+                     'with_guard': [outcome(0, False, 0.4)]})
+    assert found['progress_kept'] is None
+    assert found['details']['times_fewer_collisions']['with_guard'] is None
+
+
+def test_the_command_writes_figures_and_a_plot(tmp_path, capsys):
+    file = tmp_path / 'figures.json'
+    code = cli.main(['drive', '--episodes', '3', '--seed', '1', '--modes', 'without_guard',
+                     '--device', 'cpu', '--jobs', '1', '--json', str(file),
+                     '--film', str(tmp_path / 'film'), '--video', str(tmp_path / 'film.mp4')])
+    assert code == 0
+    result = json.loads(file.read_text(encoding='utf-8'))
+    assert set(result) == {'without_guard', 'progress_kept', 'configuration'}
+    assert set(result['without_guard']) == {'collisions_per_episode', 'progress'}
+    assert 0 < result['without_guard']['collisions_per_episode'] < 1
+    assert result['configuration']['details']['episodes'] == 3
+    assert any(f.stat().st_size > 10_000 for f in tmp_path.glob('film.*'))
+    assert file.with_suffix('.png').stat().st_size > 10_000
+    assert 'collisions per episode' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(('words', 'text'), [
+    (['--episodes', '0'], '--episodes: 0 is out of range'),
+    (['--guard', 'nonsense=1'], "'nonsense=1' is not known"),
+    (['--guard', 'braking=fast'], 'needs a number'),
+    (['--guard', 'braking=-1'], 'braking is -1.0'),
+])
+def test_bad_options_are_named(words, text, capsys):
+    with pytest.raises(SystemExit):
+        drive.main(words)
+    assert text in capsys.readouterr().err
+
+
+@pytest.fixture(scope='module')
+def world():
+    bank = TextureBank.procedural(BANK_SEED)
+    return bank, Materials(bank.groups, bank.walks)
+
+
+@pytest.fixture(scope='module')
+def engine():
+    loaded = Engine.load(EngineConfig(device='cpu'))
+    yield loaded
+    loaded.close()
+
+
+def test_a_loop_needs_a_known_mode_and_a_model(world):
+    bank, materials = world
+    episodes = [draw(1, 0, materials, SHORT)]
+    with pytest.raises(ValueError, match='mode'):
+        Loop(episodes, SHORT, bank, 'blind', None)
+    with pytest.raises(ValueError, match='needs a model'):
+        Loop(episodes, SHORT, bank, 'with_guard', None)
+    with pytest.raises(ValueError, match='latency'):
+        LoopConfig(latency=0)
+
+
+def test_guard_and_planner_stop_what_drives_into_a_wall_without_them(world, engine):
+    bank, materials = world
+    number = next(n for n in range(99) if draw(1, n, materials, SHORT).scenario == 'wall')
+    episode = draw(1, number, materials, SHORT)
+    follow = frozenset([number])
+    before, guarded, planned = (
+        Loop([episode], SHORT, bank, mode, engine, SMALL, follow).run()[0]
+        for mode in ('without_guard', 'with_guard', 'with_planner'))
+    assert before.collided and before.touched == 'wall'
+    assert not guarded.collided and not planned.collided
+    assert 0 < guarded.progress < before.progress + 0.05
+    moments = [m for m in guarded.moments if m.time > 0]
+    assert any(m.state in ('slowed', 'stopped') for m in moments)
+    assert min(m.distance for m in moments) > 0.05
+    assert any(math.isfinite(m.time_to_contact) for m in moments)
+    assert all(m.state == 'free' for m in before.moments)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drive an episode over real DDS: robot, perception node and guard as processes."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.ros
+pytest.importorskip('rclpy')
+
+from vjepa_ros.tools.drive_loop import Moment  # noqa: E402
+from vjepa_ros.tools.drive_ros import RosRun, outcome_of  # noqa: E402
+
+SEED, DOOR = 1, 9     # a door stands in the way
+RECORD = {'number': 3, 'scenario': 'static', 'place': 'room', 'cruise': 1.0, 'collided': False,
+          'struck': False, 'touched': '', 'progress': 0.4}
+
+
+def test_robot_node_and_guard_close_the_loop(tmp_path):
+    run = RosRun(SEED, rate=8.0, width=256)
+    outcome = run.drive([DOOR], ['with_guard'], tmp_path, lambda count: None)['with_guard'][0]
+    assert outcome.scenario == 'static' and not outcome.collided
+    moments = outcome.moments
+    assert moments[0].time < -4 and moments[-1].time > 4
+    assert any(m.wanted > 0.8 and m.speed < 0.5 and m.state in ('slowed', 'stopped', 'fault')
+               for m in moments)
+    # The perception has spoken, and the robot never went where the door stands.
+    assert any(m.level < 255 for m in moments)
+    assert min(m.distance for m in moments) > 0.02
+    assert not list(tmp_path.iterdir())       # no logs of failures
+
+
+def test_stops_are_counted_from_what_the_robot_told():
+    def moment(time: float, state: str, distance: float = 5.0) -> Moment:
+        return Moment(time, 0.0, 1.0, distance, 9.0, 0, state, '')
+
+    outcome = outcome_of(RECORD, [
+        moment(-1, 'stopped'), moment(0.1, 'free'), moment(0.2, 'stopped'),
+        moment(0.3, 'stopped'), moment(0.4, 'slowed'), moment(0.5, 'fault', 0.5)])
+    assert (outcome.stops, outcome.needless_stops) == (2, 1)
+    assert outcome.progress == 0.4 and len(outcome.moments) == 6

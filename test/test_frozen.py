@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A camera that sends the same picture again and again is noticed, one that sees stillness not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vjepa_ros.perception.frozen import FrozenWatch
+
+PERIOD_NS = 100_000_000
+
+
+def watch(pictures: list[np.ndarray]) -> FrozenWatch:
+    seen = FrozenWatch()
+    for i, picture in enumerate(pictures):
+        seen.see(picture, i * PERIOD_NS)
+    return seen
+
+
+def pictures(count: int, noise: bool) -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    still = random.integers(0, 200, (120, 160, 3), np.uint8)
+    return [still + random.integers(0, 2, still.shape, np.uint8) if noise else still.copy()
+            for _ in range(count)]
+
+
+def test_the_same_picture_for_long_is_frozen():
+    assert watch(pictures(6, noise=False)).frozen
+    assert not watch(pictures(5, noise=False)).frozen      # 0.4 s
+
+
+def test_the_noise_of_a_sensor_is_enough_to_live():
+    assert not watch(pictures(20, noise=True)).frozen
+
+
+def test_one_new_picture_ends_it():
+    still = pictures(20, noise=False)
+    assert not watch([*still, still[0] + np.uint8(1)]).frozen
+
+
+def test_a_slow_driver_that_repeats_pictures_is_not_frozen():
+    random = np.random.default_rng(0)
+    shown = [random.integers(0, 200, (120, 160, 3), np.uint8) for _ in range(8)]
+    assert not watch([picture for picture in shown for _ in range(3)]).frozen
+
+
+def test_a_buffer_that_is_used_again_does_not_look_frozen():
+    buffer = np.zeros((120, 160, 3), np.uint8)
+    seen = FrozenWatch()
+    for i in range(20):
+        buffer[:] = i
+        seen.see(buffer, i * PERIOD_NS)
+    assert not seen.frozen
+
+
+def test_a_reset_begins_anew():
+    seen = watch(pictures(20, noise=False))
+    seen.reset()
+    assert not seen.frozen

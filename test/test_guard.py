@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The law of the velocity guard, in a world of one dimension that says what a camera would say."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import pytest
+
+from vjepa_ros.guard.guard import VelocityGuard
+from vjepa_ros.guard.history import SpeedHistory
+from vjepa_ros.guard.reports import STILL, Decision, Motion, RangeReading, SourceReport
+from vjepa_ros.guard.settings import ALWAYS, GuardSettings
+from vjepa_ros.perception.assessment import Level, Quality
+
+STEP = 0.02              # s, of the world
+PERIOD = 5               # steps between assessments
+LATENCY = 6              # steps from stamp to receipt
+AHEAD = Motion(1.0)
+
+
+def level_of(time: float) -> Level:
+    return (Level.DANGER if time < 1.2 else Level.WARNING if time < 2.5 else
+            Level.CAUTION if time < 4 else Level.CLEAR)
+
+
+@dataclass
+class World:
+    """A robot on a line and a wall, which may move; assessments come late, as in life."""
+
+    guard: VelocityGuard
+    wall: float = math.inf
+    wall_speed: float = 0.0
+    yaw: float = 0.0                 # of the camera; the wall is there
+    position: float = 0.0            # towards the wall
+    motion: Motion = STILL
+    steps: int = 0
+    silent: bool = False
+    change: dict = field(default_factory=dict)    # of the reports
+    due: list = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+
+    @property
+    def now(self) -> float:
+        return self.steps * STEP
+
+    @property
+    def gap(self) -> float:
+        return self.wall - self.position
+
+    @property
+    def last(self) -> Decision:
+        return self.decisions[-1]
+
+    def report(self) -> SourceReport:
+        closing = self.motion.along(self.yaw) - self.wall_speed
+        time = self.gap / closing if closing > 1e-9 and self.gap < math.inf else math.inf
+        if time > 25:
+            time = math.inf
+        seen = SourceReport('front', self.now, self.now, level_of(time), time)
+        return replace(seen, **self.change)
+
+    def run(self, seconds: float, asked: Motion | None = AHEAD) -> Decision:
+        for _ in range(round(seconds / STEP)):
+            if self.steps % PERIOD == 0 and not self.silent:
+                self.due.append((self.steps + LATENCY, self.report()))
+            while self.due and self.due[0][0] <= self.steps:
+                seen = self.due.pop(0)[1]
+                self.guard.observe(replace(seen, received_s=self.now))
+            if asked is not None:
+                self.guard.command(asked, self.now)
+            decision = self.guard.decide(self.now)
+            self.decisions.append(decision)
+            if decision.motion is not None:
+                self.motion = decision.motion
+            self.position += self.motion.along(self.yaw) * STEP
+            self.wall += self.wall_speed * STEP
+            self.steps += 1
+        return self.last
+
+
+def world(yaw: float = 0.0, **more: object) -> World:
+    settings = {key: more.pop(key) for key in list(more) if key in
+                GuardSettings.__dataclass_fields__}
+    return World(VelocityGuard(GuardSettings(**settings), {'front': yaw}), yaw=yaw, **more)
+
+
+def test_a_free_way_is_driven_as_asked():
+    w = world()
+    assert w.run(8.0).state == 'free'
+    assert w.motion == Motion(1.0)
+    assert w.position > 5.5
+
+
+def test_a_start_on_a_free_way_never_slows_down_again():
+    w = world()
+    w.run(8.0)
+    speeds = [d.motion.vx for d in w.decisions]
+    assert all(b >= a for a, b in pairwise(speeds))
+
+
+def test_the_time_to_contact_stays_above_its_least_and_the_robot_stands_before_the_wall():
+    w = world(wall=8.0)
+    shortest = math.inf
+    for _ in range(40):
+        w.run(0.5)
+        if w.motion.vx > 0:
+            shortest = min(shortest, w.gap / w.motion.vx)
+    assert w.motion.vx == 0
+    assert w.last.state == 'stopped'
+    assert shortest > 1.5
+    assert 0.3 < w.gap < 1.0
+
+
+def test_a_robot_that_stands_before_a_wall_does_not_creep_into_it():
+    w = world(wall=4.0)
+    w.run(30.0)
+    where = w.position
+    assert w.run(120.0).state == 'stopped'
+    assert w.position - where < 0.05
+    assert w.gap > 0.25
+
+
+@pytest.mark.parametrize('start', [0.6, 1.0, 1.5])
+def test_a_start_near_a_wall_ends_before_it(start):
+    w = world(wall=start)
+    w.run(20.0)
+    assert w.gap > 0.1
+
+
+@pytest.mark.parametrize('speed', [-0.5, -1.0])
+def test_what_comes_nearer_stops_the_robot_and_when_it_has_gone_the_robot_goes_on(speed):
+    w = world(wall=9.0, wall_speed=speed)
+    while w.gap > 1.5:
+        w.run(0.1)
+    assert w.motion.vx < 0.4
+    w.wall = math.inf                         # it steps aside
+    w.wall_speed = 0.0
+    before = len(w.decisions)
+    w.run(6.0)
+    assert w.motion.vx == pytest.approx(1.0)
+    speeds = [d.motion.vx for d in w.decisions[before:]]
+    rise = w.guard.settings.release_acceleration * STEP
+    assert max(b - a for a, b in pairwise(speeds)) <= rise + 1e-9
+
+
+def test_turning_and_driving_away_stay_free():
+    w = world(wall=2.0)
+    w.run(20.0)
+    assert w.motion.vx == 0
+    assert w.run(0.5, Motion(0.0, 0.0, 1.0)).motion == Motion(0.0, 0.0, 1.0)
+    assert w.run(0.5, Motion(-0.7, 0.2, 0.3)).motion == Motion(-0.7, 0.2, 0.3)
+
+
+def test_a_camera_that_looks_backward_guards_reversing_alone():
+    w = world(yaw=math.pi, wall=3.0)
+    w.run(20.0, Motion(-1.0))
+    assert w.motion.vx == 0
+    assert w.gap > 0.25
+    assert w.run(1.0, Motion(1.0)).motion == Motion(1.0)
+
+
+def test_only_the_part_towards_the_source_is_held_back():
+    w = world(wall=0.36, change={'level': Level.DANGER, 'time_to_contact': 0.5})
+    w.run(1.0, Motion(1.0, 0.5, 0.2))
+    assert w.motion == Motion(0.0, 0.5, 0.2)
+
+
+def test_caution_slows_and_ends_with_hysteresis():
+    w = world(caution_factor=0.5)
+    w.run(6.0)
+    w.change = {'level': Level.CAUTION}
+    assert w.run(1.0).motion.vx == pytest.approx(0.5)
+    assert w.last.state == 'slowed'
+    w.change = {}
+    assert w.run(0.5).motion.vx == pytest.approx(0.5)
+    assert w.run(4.0).motion.vx == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(('change', 'word'), [
+    ({'flags': Quality.UNTRAINED}, 'untrained'), ({'flags': Quality.WARMING_UP}, 'warming_up'),
+    ({'flags': Quality.PARTIAL_VIEW}, 'partial_view'), ({'flags': Quality.STALE}, 'stale'),
+    ({'level': Level.UNKNOWN, 'time_to_contact': math.nan}, 'unknown'),
+    ({'flags': Quality.LOOMING_UNKNOWN}, 'looming_unknown'),
+    ({'flags': Quality.FROZEN}, 'frozen')])
+def test_a_fault_stops_with_its_reason_and_recovery_takes_its_time(change, word):
+    w = world()
+    w.run(6.0)
+    w.change = change
+    assert w.run(0.5).state == 'fault'
+    assert w.motion.vx == 0
+    assert word in w.last.reason
+    w.change = {}
+    w.run(0.5)
+    assert w.motion.vx < 0.3                  # not at once
+    assert w.run(6.0).state == 'free'
+
+
+def test_a_fault_can_slow_instead():
+    names = tuple(name for name in ALWAYS if name != 'timeout')
+    w = world(stop_on=names, slow_on=('timeout',))
+    w.run(6.0)
+    w.silent = True
+    assert w.run(1.0).motion.vx == pytest.approx(0.1)
+    assert w.last.state == 'fault'
+    w.silent = False
+    before = len(w.decisions)
+    assert w.run(2.0).motion.vx == pytest.approx(1.0)
+    assert min(d.motion.vx for d in w.decisions[before:]) > 0.05      # it needs no release
+
+
+def test_without_any_assessment_nothing_drives():
+    w = world(silent=True)
+    assert w.run(1.0).motion == Motion(0.0)
+    assert 'missing' in w.last.reason
+
+
+def test_a_dead_source_stops_at_its_timeout():
+    w = world()
+    w.run(6.0)
+    w.silent = True
+    newest = max(seen.stamp_s for _, seen in w.due)
+    while w.motion.vx > 0:
+        w.run(STEP)
+    assert w.now - newest <= 0.5 + 2 * STEP
+    assert 'timeout' in w.last.reason
+
+
+def test_a_stamp_of_the_future_is_a_fault():
+    guard = VelocityGuard(GuardSettings(), {'front': 0.0})
+    guard.observe(SourceReport('front', 5.0, 1.0, Level.CLEAR, math.inf))
+    guard.command(Motion(1.0), 1.0)
+    assert 'ahead of the clock' in guard.decide(1.0).reason
+
+
+def test_after_a_clock_jump_old_reports_do_not_count():
+    w = world()
+    w.run(6.0)
+    w.guard.clock_jumped(w.now)
+    w.silent = True
+    w.due.clear()
+    assert w.run(STEP).motion.vx == 0
+    assert 'missing' in w.last.reason
+
+
+@pytest.mark.parametrize('bad', [math.nan, math.inf])
+def test_a_command_that_is_no_number_stops(bad):
+    w = world()
+    w.run(6.0)
+    assert w.run(0.1, Motion(1.0, 0.0, bad)).motion == Motion()
+    assert w.last.state == 'fault'
+    assert w.run(0.1).motion.vx == 1.0
+
+
+def test_the_end_of_commands_is_one_zero_and_then_silence():
+    w = world()
+    w.run(6.0)
+    before = len(w.decisions)
+    w.run(2.0, None)
+    sent = [d.motion for d in w.decisions[before:]]
+    ended = sent.index(Motion())
+    assert 0.4 < ended * STEP < 0.6
+    assert all(m is None for m in sent[ended + 1:])
+
+
+def test_an_override_lets_all_pass_and_ends():
+    w = world(wall=2.0, override_timeout=1.0)
+    w.run(20.0)
+    w.guard.override(True, w.now)
+    assert w.run(0.5).motion.vx == 1.0
+    assert w.last.state == 'override'
+    assert w.run(0.1, Motion(math.nan)).motion == Motion()
+    assert w.run(0.6).motion.vx == 0
+
+
+def test_the_same_picture_is_a_fault_only_when_the_robot_moved():
+    w = world(change={'flags': Quality.FROZEN})
+    w.run(1.5, Motion())
+    w.run(0.1)
+    assert w.motion.vx > 0                    # a simulated camera is still while the robot stands
+    assert 'frozen' in w.run(1.0).reason
+    assert w.position < 0.3
+
+
+def test_clearance_releases_a_robot_that_stands_and_holds_none():
+    w = world(wall=2.0, stop_distance=0.5)
+    w.run(20.0)
+    assert w.last.limits[0].kind == 'blocked'
+    w.wall = math.inf
+    w.change = {'clearance': 0.4}
+    w.run(5.0)
+    assert w.motion.vx == 0
+    w.change = {'clearance': 5.0}
+    w.run(6.0)
+    assert w.motion.vx == pytest.approx(1.0)
+    w = world(change={'clearance': 0.3})
+    w.run(3.0, Motion())
+    assert w.run(6.0).motion.vx == pytest.approx(1.0)
+
+
+def test_a_range_sensor_limits_and_its_silence_is_a_fault():
+    guard = VelocityGuard(GuardSettings(), {'front': 0.0}, {'sonar': 0.0})
+
+    def at(now: float, distance: float | None) -> Decision:
+        guard.observe(SourceReport('front', now - 0.05, now, Level.CLEAR, math.inf))
+        if distance is not None:
+            guard.observe_range(RangeReading('sonar', now, now, distance))
+        guard.command(Motion(1.0), now)
+        return guard.decide(now)
+
+    assert 'sonar' in at(0.0, None).reason
+    for i in range(200):
+        last = at(0.1 + i * 0.05, math.inf)
+    assert last.motion.vx == 1.0
+    assert at(11.0, 1.1).motion.vx == pytest.approx(0.5)      # (1.1 - 0.3) m in 1.6 s
+    assert at(11.1, 0.2).motion.vx == 0
+    assert at(11.2, math.nan).motion.vx == 0
+    assert 'timeout' in at(12.0, None).reason
+
+
+def test_odometry_counts_instead_of_the_commands():
+    history = SpeedHistory()
+    history.add(0.0, Motion(1.0))
+    history.add(1.0, Motion(0.5, 0.0, 0.2))
+    assert history.travel(0.0, 2.0, 0.0) == pytest.approx(1.5)
+    assert history.mean(0.5, 1.5, 0.0) == pytest.approx(0.75)
+    assert history.turned(0.0, 2.0) == pytest.approx(0.2)
+    w = world()
+    w.guard.observe_speed(Motion(0.3), 0.0)
+    assert w.guard.history.newest == Motion(0.3)
+
+
+def test_the_reaction_is_told_once_for_each_assessment():
+    guard = VelocityGuard(GuardSettings(), {'front': 0.0})
+    guard.observe(SourceReport('front', 1.0, 1.2, Level.CLEAR, math.inf))
+    guard.command(Motion(1.0), 1.2)
+    assert guard.decide(1.21).reaction_s == pytest.approx(0.21)
+    assert math.isnan(guard.decide(1.22).reaction_s)
+
+
+@pytest.mark.parametrize(('values', 'word'), [
+    ({'stop_time_to_contact': 3.0}, 'stop_time_to_contact'), ({'braking': 0.0}, 'braking'),
+    ({'caution_factor': 1.5}, 'caution_factor'), ({'horizon': math.nan}, 'horizon'),
+    ({'release_speed': 0.05}, 'release_speed'), ({'uncovered': 'fly'}, 'uncovered'),
+    ({'stop_on': ('timeout',)}, 'missing'), ({'slow_on': ('tired',)}, 'tired')])
+def test_bad_settings_are_refused_by_name(values, word):
+    with pytest.raises(ValueError, match=word):
+        GuardSettings(**values)
+
+
+def test_a_guard_needs_a_source():
+    with pytest.raises(ValueError, match='sources'):
+        VelocityGuard(GuardSettings(), {})
+    with pytest.raises(ValueError, match='front'):
+        VelocityGuard(GuardSettings(), {'front': math.nan})

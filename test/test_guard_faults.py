@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Camera, vjepa_node and collision_guard together over DDS: every way to lose sight stops."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
+pytest.importorskip('rclpy')
+
+from guard_rig import CLEAR, SLACK_S, Every, guarding  # noqa: E402
+from node_fixtures import NODE, NS, SMALL, Camera, Publisher, now_ns  # noqa: E402
+from ros_harness import Session, ros_session  # noqa: E402
+from rosgraph_msgs.msg import Clock  # noqa: E402
+from scenes import texture  # noqa: E402
+
+from vjepa_ros.ros.guard_table import DEFAULT  # noqa: E402
+
+SIZE = (160, 120)
+# The small model runs untrained; the time to contact is geometric and holds.
+STOP_ON = [name for name in DEFAULT.stop_on if name != 'untrained']
+BLACK = np.zeros((SIZE[1], SIZE[0], 3), np.uint8)
+
+
+class Scene:
+    """A view that stands, with the noise of a sensor, and what can happen to it."""
+
+    def __init__(self) -> None:
+        self._still = texture(SIZE)
+        self._random = np.random.default_rng(0)
+        self.show = self.live
+
+    def live(self, number: int) -> np.ndarray:
+        noise = self._random.integers(-2, 3, self._still.shape)
+        return np.clip(self._still.astype(int) + noise, 0, 255).astype(np.uint8)
+
+    def frozen(self, number: int) -> np.ndarray:
+        return self._still
+
+    def covered(self, number: int) -> np.ndarray:
+        """Dark, with the noise of a sensor."""
+        return self._random.integers(0, 4, self._still.shape).astype(np.uint8)
+
+    def black(self, number: int) -> np.ndarray:
+        return BLACK
+
+
+class Rigged(SimpleNamespace):
+    """Everything that runs: ros, rig, scene, camera and the perception process."""
+
+    def go(self) -> None:
+        """Wait until the robot drives."""
+        self.scene.show = self.scene.live
+        self.rig.wait_for_speed(1.0)
+
+
+@contextmanager
+def perceiving(ros: Session) -> Iterator[object]:
+    with ros.spawn(NODE, {**SMALL, 'autostart': True, 'max_rate': 15.0}) as process:
+        yield process
+
+
+@pytest.fixture(scope='module')
+def all_of() -> Iterator[Rigged]:
+    scene = Scene()
+    with ExitStack() as stack:
+        ros = stack.enter_context(ros_session())
+        perception = stack.enter_context(perceiving(ros))
+        rig = stack.enter_context(guarding(ros, stop_on=STOP_ON))
+        stack.enter_context(Every(0.05, rig.command))
+        camera = stack.enter_context(Camera(ros, rate=20.0, size=SIZE,
+                                            picture=lambda number: scene.show(number)))
+        yield Rigged(ros=ros, rig=rig, scene=scene, camera=camera, perception=perception)
+
+
+@pytest.mark.parametrize(('what', 'text'), [
+    ('frozen', 'frozen: the picture does not change'), ('covered', 'fault: camera: '),
+    ('black', 'fault: camera: ')])
+def test_a_camera_that_sees_nothing_stops_the_robot(all_of, what, text):
+    all_of.go()
+    all_of.scene.show = getattr(all_of.scene, what)
+    all_of.rig.wait_for_state(text)
+    all_of.rig.wait_for_speed(0.0)
+    all_of.go()
+
+
+def test_an_unplugged_camera_stops_the_robot_and_one_that_is_back_lets_it_go(all_of):
+    all_of.go()
+    since = now_ns()
+    all_of.camera.__exit__()
+    assert all_of.rig.stop_s(since) < DEFAULT.source_timeout + 0.05 + SLACK_S
+    all_of.rig.wait_for_state('timeout')
+    with Camera(all_of.ros, rate=20.0, size=SIZE, picture=all_of.scene.live) as all_of.camera:
+        all_of.go()
+        # -- a perception process that is killed, while everything else goes on
+        since = now_ns()
+        all_of.perception.send(signal.SIGKILL)
+        assert all_of.rig.stop_s(since) < DEFAULT.source_timeout + 0.05 + SLACK_S
+        all_of.rig.wait_for_state('timeout')
+        with perceiving(all_of.ros):            # it comes back by itself
+            all_of.rig.wait_for_state('warming_up')
+            all_of.go()
+
+
+def test_a_simulated_clock_that_jumps_back_makes_all_seen_forgotten():
+    with ros_session() as ros, guarding(ros, use_sim_time=True) as rig:
+        now = [1000 * NS]
+
+        def tick() -> None:
+            now[0] += NS // 50
+            clock.tick(now[0])
+
+        with Publisher(ros, '/clock', Clock, qos=None) as clock, Every(0.02, tick):
+            rig.stamp = lambda: now[0]
+            with rig.driving():
+                rig.wait_for_speed(1.0)
+                rig.looking = False
+                now[0] -= 500 * NS
+                rig.wait_for_state('missing')
+                rig.wait_for_speed(0.0)
+                rig.looking = True
+                rig.wait_for_speed(1.0)
+    assert rig.seen is CLEAR

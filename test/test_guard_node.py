@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The collision_guard as a process, over real DDS, with assessments and commands made by hand."""
+
+from __future__ import annotations
+
+import array
+import importlib.util
+import math
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+pytestmark = pytest.mark.ros
+rclpy = pytest.importorskip('rclpy')
+
+from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
+from geometry_msgs.msg import TwistStamped  # noqa: E402
+from guard_rig import CLEAR, GUARD, NS, QUICK, SLACK_S, Every, Rig, guarding  # noqa: E402
+from node_fixtures import Node, now_ns  # noqa: E402
+from rclpy.lifecycle import TransitionCallbackReturn  # noqa: E402
+from rclpy.signals import SignalHandlerOptions  # noqa: E402
+from ros_harness import ros_session  # noqa: E402
+from sensor_msgs.msg import LaserScan, PointCloud2, Range  # noqa: E402
+
+from vjepa_ros.guard.reports import SourceReport  # noqa: E402
+from vjepa_ros.perception.assessment import Level, Quality  # noqa: E402
+from vjepa_ros.ros.guard_frames import axis_yaw  # noqa: E402
+from vjepa_ros.ros.guard_node import CollisionGuard  # noqa: E402
+from vjepa_ros.ros.guard_ranges import range_distance, scan_distance  # noqa: E402
+
+
+@pytest.fixture(scope='module')
+def rig() -> Iterator[Rig]:
+    with ros_session() as ros, guarding(ros) as rig:
+        yield rig
+
+
+@pytest.fixture(autouse=True)
+def _fresh(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test that shares the guard begins with a clear view."""
+    yield
+    if 'rig' in request.fixturenames:
+        rig = request.getfixturevalue('rig')
+        rig.seen, rig.stamp, rig.looking = CLEAR, now_ns, True
+
+
+# -- commands and levels --------------------------------------------------------------------------
+
+def test_a_command_passes_where_the_view_is_clear(rig):
+    with rig.driving(0.7, 0.3, -0.2):
+        rig.wait_for_speed(0.7)
+    twist = rig.out[-1][1]
+    assert (twist.linear.y, twist.angular.z) == (-0.2, 0.3)
+
+
+def test_danger_stops_forward_motion_and_leaves_turning(rig):
+    with rig.driving(1.0, 0.5):
+        rig.wait_for_speed(1.0)
+        rig.seen = replace(CLEAR, level=Level.DANGER, time_to_contact=0.8, bearing=0.4)
+        rig.wait_for_speed(0.0)
+        assert rig.out[-1][1].angular.z == 0.5
+        rig.wait_for_state('stopped: camera: level danger, RIGHT')
+        rig.seen = CLEAR
+        rig.wait_for_speed(1.0)
+
+
+def test_caution_slows(rig):
+    with rig.driving():
+        rig.wait_for_speed(1.0)
+        rig.seen = replace(CLEAR, level=Level.CAUTION, time_to_contact=3.5,
+                           collision_probability=0.8)
+        rig.wait_for_speed(0.7)
+        rig.wait_for_state('slowed')
+
+
+def test_the_end_of_commands_is_one_zero(rig):
+    with rig.driving():
+        rig.wait_for_speed(1.0)
+    with Every(0.05, rig.look):
+        rig.wait_for_speed(0.0)
+        before = len(rig.out)
+        rig.ros.spin_for(0.4)
+        assert len(rig.out) == before
+        assert rig.message == 'idle: no command'
+        rig.looking = False                      # a fault is told also while nobody drives
+        rig.wait_for_state('idle: no command; camera: timeout')
+        assert rig.status.level == DiagnosticStatus.WARN
+
+
+# -- faults ---------------------------------------------------------------------------------------
+
+def test_a_perception_that_falls_silent_stops_within_its_timeout(rig):
+    with rig.driving():
+        rig.wait_for_speed(1.0)
+        since, rig.looking = now_ns(), False
+        assert rig.stop_s(since) < 0.5 + 0.05 + SLACK_S
+        rig.wait_for_state('timeout')
+
+
+@pytest.mark.parametrize(('change', 'text'), [
+    ({'flags': Quality.UNTRAINED}, 'untrained'), ({'flags': Quality.WARMING_UP}, 'warming_up'),
+    ({'flags': Quality.FROZEN}, 'frozen'),
+    ({'level': Level.UNKNOWN, 'time_to_contact': math.nan,
+      'flags': Quality.LOOMING_UNKNOWN | Quality.LOW_TEXTURE}, 'unknown')])
+def test_a_view_that_can_not_be_trusted_stops_with_the_reason(rig, change, text):
+    with rig.driving():
+        rig.wait_for_speed(1.0)
+        rig.seen = replace(CLEAR, **change)
+        rig.wait_for_state(f'fault: camera: {text}')
+        rig.wait_for_speed(0.0)
+        assert rig.status.level == DiagnosticStatus.ERROR
+        rig.seen = CLEAR
+        rig.wait_for_speed(1.0)
+
+
+def test_a_stamp_from_the_future_stops(rig):
+    with rig.driving():
+        rig.wait_for_speed(1.0)
+        rig.stamp = lambda: now_ns() + 3 * NS
+        rig.wait_for_state('ahead of the clock')
+        rig.wait_for_speed(0.0)
+        rig.stamp = now_ns
+        rig.wait_for_speed(1.0)
+
+
+@pytest.mark.parametrize('bad', [math.nan, math.inf, -math.inf])
+def test_a_malformed_command_stops_at_once_and_is_told(rig, bad):
+    with Every(0.05, rig.look):
+        with Every(0.05, rig.command):
+            rig.wait_for_speed(1.0)
+        with Every(0.05, lambda: rig.command(1.0, bad)):
+            rig.wait_for_speed(0.0)
+            rig.wait_for_state('command is not a number')
+        assert math.isfinite(rig.out[-1][1].angular.z)
+
+
+def test_a_message_that_is_no_assessment_stops_and_is_told(rig):
+    with Every(0.05, rig.command), Every(0.05, rig.look):
+        rig.wait_for_speed(1.0)
+    with Every(0.05, rig.command), Every(0.05, lambda: rig.camera.publish(PointCloud2())):
+        rig.wait_for_state('malformed')
+        rig.wait_for_speed(0.0)
+
+
+def test_a_flood_of_commands_does_not_hold_up_a_stop(rig):
+    def flood() -> None:
+        for _ in range(20):
+            rig.command()
+
+    with Every(0.01, flood), Every(0.05, rig.look):
+        rig.wait_for_speed(1.0)
+        before = len(rig.out)
+        rig.ros.spin_for(1.0)
+        assert len(rig.out) - before < 260               # one in 5 ms, and one for each assessment
+        rig.seen = replace(CLEAR, level=Level.DANGER, time_to_contact=0.5)
+        since = time.monotonic()
+        rig.wait_for_speed(0.0)
+        assert time.monotonic() - since < 1.0
+
+
+# -- override, state ------------------------------------------------------------------------------
+
+def test_an_override_lets_all_pass_is_loud_and_expires(rig):
+    with rig.driving():
+        rig.seen = replace(CLEAR, level=Level.DANGER, time_to_contact=0.5)
+        rig.wait_for_speed(0.0)
+        answer = rig.override(True)
+        assert answer.success
+        assert 'OVERRIDE' in answer.message
+        rig.wait_for_speed(1.0)
+        rig.wait_for_state('OVERRIDE')
+        assert rig.status.level == DiagnosticStatus.ERROR
+        rig.wait(lambda: 'OVERRIDE for' in rig.process.output)
+        assert rig.override(False).success
+        rig.wait_for_speed(0.0)
+    rig.seen = CLEAR
+    with rig.driving():
+        rig.wait_for_state('stopped: camera: something')
+    with rig.driving(0.0, 3.0):              # what was seen is remembered until the robot turns
+        rig.wait(lambda: rig.values(1)['free_way'] == 'unknown')
+
+
+def test_the_reaction_is_measured_and_published(rig):
+    with rig.driving():
+        rig.wait_for_speed(1.0)
+        rig.ros.spin_for(0.3)
+    found = rig.values()
+    assert 0 < float(found['reaction_ms']) <= float(found['reaction_ms.worst'])
+    assert 0 < float(found['latency_ms.median']) <= float(found['latency_ms.worst'])
+    source = rig.values(1)
+    assert source['level'] == 'clear'
+    assert float(source['age_ms']) >= 0
+
+
+# -- wiring ---------------------------------------------------------------------------------------
+
+def test_two_guards_on_one_topic_are_told(rig):
+    with rig.ros.spawn(GUARD, QUICK, {'__node': 'second_guard'}) as second:
+        rig.wait_for_state('/second_guard also publishes on /cmd_vel_out')
+        second.wait_for_output('/collision_guard also publishes on /cmd_vel_out')
+
+
+def test_a_controller_of_another_type_is_told(rig):
+    context = rclpy.Context()    # in one process DDS allows one type to a topic
+    rclpy.init(context=context, domain_id=rig.ros.domain_id,
+               signal_handler_options=SignalHandlerOptions.NO)
+    other = rclpy.create_node('controller', context=context)
+    try:
+        other.create_publisher(TwistStamped, 'cmd_vel_in', 1)
+        rig.wait_for_state('/cmd_vel_in has an endpoint of type geometry_msgs/msg/TwistStamped')
+    finally:
+        other.destroy_node()
+        rclpy.shutdown(context=context)
+
+
+def test_stamped_commands_have_stamp_and_frame():
+    with ros_session() as ros, guarding(ros, stamped=True, message='twist_stamped') as rig:
+        heard: list[TwistStamped] = []
+        ros.node.create_subscription(TwistStamped, 'cmd_vel_out', heard.append, 10)
+        with rig.driving():
+            rig.wait_for_speed(1.0)
+            rig.wait(lambda: heard)
+        assert abs(heard[-1].header.stamp.sec - time.time()) < 5
+        rig.process.terminate_and_check(signal.SIGTERM)
+
+
+def test_a_range_sensor_stops_what_the_camera_does_not_see():
+    with ros_session() as ros, guarding(ros, ranges=['sonar']) as rig:
+        sonar = ros.node.create_publisher(Range, 'sonar', 1)
+        distance = [math.inf]
+
+        def ping() -> None:
+            msg = Range(min_range=0.05, max_range=4.0, range=distance[0])
+            msg.header.stamp.sec, msg.header.stamp.nanosec = divmod(now_ns(), NS)
+            sonar.publish(msg)
+
+        with rig.driving():
+            rig.wait_for_state('sonar: missing')
+            with Every(0.05, ping):
+                rig.wait_for_speed(1.0)
+                distance[0] = 0.3
+                rig.wait_for_speed(0.0)
+                rig.wait_for_state('range is 0.30 m')
+
+
+def test_with_odometry_the_measured_speed_counts():
+    messages = pytest.importorskip('nav_msgs.msg', reason='nav_msgs is not installed: make env')
+    with ros_session() as ros, guarding(ros, odometry=True, min_time_to_contact=2.0) as rig:
+        odom = ros.node.create_publisher(messages.Odometry, 'odom', 1)
+
+        def turn_wheels() -> None:
+            msg = messages.Odometry()
+            msg.header.stamp.sec, msg.header.stamp.nanosec = divmod(now_ns(), NS)
+            msg.twist.twist.linear.x = 0.5
+            odom.publish(msg)
+
+        with rig.driving(), Every(0.02, turn_wheels):
+            rig.wait_for_speed(1.0)
+            # 3 s at the measured 0.5 m/s are 1.5 m less 0.3 m: not those of the commanded 1 m/s
+            rig.seen = replace(CLEAR, level=Level.CAUTION, time_to_contact=3.0)
+            rig.wait(lambda: 0.5 < rig.speed < 0.6)
+
+
+def test_without_its_messages_odometry_is_refused_with_the_remedy():
+    if importlib.util.find_spec('nav_msgs') is not None:
+        pytest.skip('nav_msgs is installed')
+    with ros_session() as ros, ros.spawn(GUARD, {'odometry': True}) as process:
+        node = Node(ros, process, '/collision_guard')
+        assert not node.change('configure')
+        process.wait_for_output('needs the package nav_msgs')
+
+
+def test_a_clock_that_is_set_makes_all_seen_forgotten():
+    with ros_session() as ros:
+        node = CollisionGuard(context=ros.context)
+        try:
+            node.trigger_configure()
+            node.trigger_activate()
+            told = [1000.0]
+            node._ros_s = lambda: told[0] + node._now_s()
+            node._on_tick()
+            now = node._now_s()
+            node.guard.observe(SourceReport('camera', now, now, Level.CLEAR, math.inf))
+            node._on_tick()
+            assert node.guard.sources['camera'].report is not None
+            told[0] += 60.0
+            node._on_tick()
+            assert node.guard.sources['camera'].report is None
+            assert node.teller.jumps == 1
+        finally:
+            node.destroy_node()
+
+
+def test_bad_parameters_fail_to_configure_and_good_ones_then_do():
+    with ros_session() as ros, ros.spawn(GUARD, {'stop_time_to_contact': 5.0}) as process:
+        node = Node(ros, process, '/collision_guard')
+        assert not node.change('configure')
+        process.wait_for_output('stop_time_to_contact is 5.0')
+        assert node.try_set('stop_time_to_contact', 1.0).successful
+        node.do('configure', 'activate')
+        refused = node.try_set('min_time_to_contact', 0.5)
+        assert not refused.successful
+        assert 'min_time_to_contact 0.5' in refused.reason
+        assert node.try_set('min_time_to_contact', 3.0).successful
+        assert not node.try_set('message', 'twist_stamped').successful
+        node.do('deactivate', 'cleanup', 'configure', 'activate')
+
+
+# -- ranges, without a process --------------------------------------------------------------------
+
+@pytest.mark.parametrize(('value', 'found'), [
+    (1.0, 1.0), (0.01, 0.0), (-math.inf, 0.0), (4.0, math.inf), (math.inf, math.inf)])
+def test_a_range_by_rep_117(value, found):
+    assert range_distance(Range(min_range=0.05, max_range=4.0, range=value)) == pytest.approx(
+        found)
+
+
+def test_a_range_that_is_no_number_is_none():
+    assert math.isnan(range_distance(Range(min_range=0.05, max_range=4.0, range=math.nan)))
+    with pytest.raises(ValueError, match='min_range'):
+        range_distance(Range(min_range=4.0, max_range=0.05))
+
+
+def scan(values: dict[int, float], default: float = math.inf) -> LaserScan:
+    """A scan of 360 rays of one degree, from -180 on."""
+    ranges = array.array('f', [default] * 360)
+    for degrees, value in values.items():
+        ranges[degrees + 180] = value
+    return LaserScan(angle_min=-math.pi, angle_increment=math.pi / 180, range_min=0.1,
+                     range_max=10.0, ranges=ranges)
+
+
+@pytest.mark.parametrize(('values', 'yaw', 'mounting', 'found'), [
+    ({}, 0.0, 0.0, math.inf), ({0: 2.0}, 0.0, 0.0, 2.0), ({20: 2.0}, 0.0, 0.0, math.inf),
+    ({20: 0.6}, 0.0, 0.0, 0.6 * math.cos(math.radians(20))), ({0: 0.05}, 0.0, 0.0, math.inf),
+    ({0: -math.inf}, 0.0, 0.0, 0.0), ({90: 2.0}, math.pi / 2, 0.0, 2.0),
+    ({0: 2.0}, math.pi, math.pi, 2.0), ({-180: 2.0}, math.pi, 0.0, 2.0)])
+def test_a_scan_counts_in_its_corridor(values, yaw, mounting, found):
+    assert scan_distance(scan(values), yaw, mounting, 0.3) == pytest.approx(found, abs=1e-5)
+
+
+@pytest.mark.parametrize(('quaternion', 'yaw'), [
+    ((-0.5, 0.5, -0.5, 0.5), 0.0), ((0.5, 0.5, -0.5, -0.5), math.pi),
+    ((-0.7071068, 0.0, 0.0, 0.7071068), math.pi / 2), ((0.0, 0.7071068, -0.7071068, 0.0),
+                                                       -math.pi / 2)])
+def test_the_direction_of_an_optical_frame(quaternion, yaw):
+    found = axis_yaw(*quaternion)
+    assert math.cos(found - yaw) == pytest.approx(1.0)
+
+
+def test_a_camera_that_looks_down_has_no_direction():
+    with pytest.raises(ValueError, match='up or down'):
+        axis_yaw(1.0, 0.0, 0.0, 0.0)
+
+
+def test_direction_from_tf_without_tf_is_refused_with_the_remedy():
+    if importlib.util.find_spec('tf2_ros') is not None:
+        pytest.skip('tf2_ros is installed')
+    with ros_session() as ros:
+        node = CollisionGuard(context=ros.context, parameter_overrides=[
+            rclpy.parameter.Parameter('camera.direction', value='tf')])
+        try:
+            assert node.trigger_configure() == TransitionCallbackReturn.FAILURE
+            assert 'needs the package tf2_ros' in node.last_failure
+        finally:
+            node.destroy_node()
+
+
+def test_a_scan_that_does_not_look_there_says_nothing():
+    assert math.isnan(scan_distance(scan({}, math.nan), 0.0, 0.0, 0.3))
+    assert math.isnan(scan_distance(LaserScan(), 0.0, 0.0, 0.3))

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The velocity guard: between controller and base, it lets through what the cameras allow.
+
+Everything that it knows is handed in with its time, on one clock of the caller's choice that never
+goes backward without `VelocityGuard.clock_jumped`; it starts no thread and asks no clock. So it
+runs the same in a node, in a simulation and in a test. ``docs/guard.md`` describes the law.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from vjepa_ros.guard.history import SpeedHistory
+from vjepa_ros.guard.reports import (
+    STILL,
+    Decision,
+    Limit,
+    Motion,
+    RangeReading,
+    SourceReport,
+)
+from vjepa_ros.guard.settings import GuardSettings
+from vjepa_ros.guard.source import FREE, SourceGuard, speed_for
+
+NEAR_ANGLE = math.cos(math.radians(30.0))   # a range sensor within this looks where a camera looks
+LEAST = 1e-6             # slower is no motion towards a source [m/s]
+MOST_DT = 0.5            # a longer pause between decisions does not release more [s]
+ROUNDS = 4               # of the limits, which can push motion towards each other
+
+
+class VelocityGuard:
+    """Law and state of the guard.
+
+    Parameters
+    ----------
+    settings
+        The numbers; may be replaced at any time.
+    sources
+        Yaw of each camera in the robot's frame [rad] by its name: 0 forward, pi backward,
+        pi/2 left, -pi/2 right.
+    ranges
+        The same of each range sensor.
+
+    Raises
+    ------
+    ValueError
+        When there is no source or a yaw is no number.
+    """
+
+    def __init__(self, settings: GuardSettings, sources: Mapping[str, float],
+                 ranges: Mapping[str, float] | None = None) -> None:
+        ranges = dict(ranges or {})
+        if not sources and not ranges:
+            raise ValueError('sources are empty: the guard must listen to one camera at least')
+        for name, yaw in (*sources.items(), *ranges.items()):
+            if not math.isfinite(yaw):
+                raise ValueError(f"direction of source '{name}' is {yaw}, must be an angle [rad]")
+        self.settings = settings
+        self.history = SpeedHistory()
+        self._sources = {name: SourceGuard(name, yaw) for name, yaw in sources.items()}
+        self._ranges = ranges
+        self._readings: dict[str, RangeReading] = {}
+        self._command: Motion | None = None
+        self._commanded_s = -math.inf
+        self._problem = ''                 # of the newest command
+        self._odometry_s = -math.inf
+        self._override_s = -math.inf
+        self._decided_s = math.nan
+        self._caps: dict[str, float] = {}
+        self._fresh: dict[str, float] = {}   # stamps of reports that no decision has used yet
+        self._sent = STILL
+
+    @property
+    def sources(self) -> Mapping[str, SourceGuard]:
+        """The cameras by name."""
+        return self._sources
+
+    def turn_source(self, name: str, yaw: float) -> None:
+        """Let a camera look into another direction [rad] from now on; what it saw is forgotten."""
+        source = self._sources[name]
+        source.yaw = source.way.yaw = yaw
+        source.reset()
+
+    # -- what comes in ---------------------------------------------------------------------
+
+    def command(self, motion: Motion, now_s: float) -> None:
+        """Take the newest command of the controller; what is not finite stops the robot."""
+        self._problem = '' if motion.finite else f'command is not a number: {motion}'
+        self._command = motion
+        self._commanded_s = now_s
+
+    def observe(self, report: SourceReport) -> bool:
+        """Take what a camera said; False when it is older than what is known.
+
+        Raises
+        ------
+        KeyError
+            When there is no such source.
+        """
+        self._advance(report.received_s)
+        used = self._sources[report.source].observe(report, self.history, self.settings)
+        if used:
+            self._fresh[report.source] = report.stamp_s
+        return used
+
+    def observe_malformed(self, source: str, reason: str) -> None:
+        """A message of a camera could not be read."""
+        self._sources[source].malformed(reason)
+
+    def observe_range(self, reading: RangeReading) -> None:
+        """Take a reading of a range sensor; NaN counts as none."""
+        if math.isnan(reading.distance):
+            return
+        self._advance(reading.received_s)
+        self._readings[reading.sensor] = reading
+        yaw = self._ranges[reading.sensor]
+        for source in self._sources.values():
+            if math.cos(source.yaw - yaw) > NEAR_ANGLE:
+                source.way.see_range(reading.distance, reading.received_s, self.settings)
+
+    def observe_speed(self, motion: Motion, stamp_s: float) -> None:
+        """Take the measured velocity (odometry); what is not finite is left out."""
+        if motion.finite:
+            self._odometry_s = max(self._odometry_s, stamp_s)
+            self.history.add(stamp_s, motion)
+
+    def override(self, on: bool, now_s: float) -> None:
+        """Let every command pass for `override_timeout`, or end that."""
+        self._override_s = now_s + self.settings.override_timeout if on else -math.inf
+
+    def override_left(self, now_s: float) -> float:
+        """How long the override still lasts [s]."""
+        return max(0.0, self._override_s - now_s)
+
+    def clock_jumped(self, now_s: float) -> None:
+        """Forget all that has a time: from now on it means something else."""
+        for source in self._sources.values():
+            source.reset()
+        self._readings.clear()
+        self._fresh.clear()
+        self.history.clear()
+        self.history.add(now_s, STILL)
+        self._decided_s = self._odometry_s = math.nan
+        self._commanded_s = min(self._commanded_s, now_s)
+        self._override_s = -math.inf
+
+    # -- what goes out ---------------------------------------------------------------------
+
+    def decide(self, now_s: float) -> Decision:
+        """The command for the robot now, by all that is known."""
+        self._advance(now_s)
+        dt = min(MOST_DT, max(0.0, now_s - self._decided_s)) if self._decided_s <= now_s else 0.0
+        self._decided_s = now_s
+        reaction = max((now_s - stamp for stamp in self._fresh.values()), default=math.nan)
+        self._fresh.clear()
+        asked = self._command if self._command is not None else STILL
+        silent = now_s - self._commanded_s > self.settings.command_timeout
+        if self._command is None or silent:
+            return self._end_of_commands(asked, now_s, reaction)
+        if self._problem:
+            return self._send(STILL, asked, 'fault', self._problem, (), now_s, reaction)
+        limits = self._limits(asked, now_s, dt)
+        if self.override_left(now_s) > 0:
+            text = f'OVERRIDE for {self.override_left(now_s):.1f} s: nothing is guarded'
+            return self._send(asked, asked, 'override', text, limits, now_s, reaction)
+        motion, acting = self._apply(asked, limits)
+        if not acting:
+            return self._send(motion, asked, 'free', '', (), now_s, reaction)
+        first = acting[0]
+        state = ('fault' if first.kind == 'fault' else
+                 'stopped' if first.speed <= 0 else 'slowed')
+        return self._send(motion, asked, state, f'{first.source}: {first.reason}', acting, now_s,
+                          reaction)
+
+    def _end_of_commands(self, asked: Motion, now_s: float, reaction: float) -> Decision:
+        self._limits(STILL, now_s, 0.0)
+        if self._command is None:
+            return Decision(None, asked, 'idle', 'no command', (), reaction)
+        self._command = None
+        return self._send(STILL, asked, 'idle', 'commands have ended', (), now_s, reaction)
+
+    def _send(self, motion: Motion, asked: Motion, state: str, reason: str,
+              limits: tuple[Limit, ...], now_s: float, reaction: float) -> Decision:
+        self._sent = motion
+        if not now_s - self._odometry_s <= self.settings.odometry_timeout:
+            self.history.add(now_s, motion)
+        return Decision(motion, asked, state, reason, limits, reaction)
+
+    def _advance(self, now_s: float) -> None:
+        for source in self._sources.values():
+            source.advance(now_s, self.history, self.settings)
+
+    def _limits(self, asked: Motion, now_s: float, dt: float) -> tuple[Limit, ...]:
+        """What every source allows, with limits that rise no faster than they may."""
+        limits = []
+        for name, source in self._sources.items():
+            speed = asked.along(source.yaw)
+            limits.append(self._ramped(
+                name, source.yaw, source.limit(now_s, speed, self.history, self.settings), dt))
+        for name, yaw in self._ranges.items():
+            limits.append(self._ramped(name, yaw, self._range_limit(name, yaw, now_s), dt))
+        return tuple(limits)
+
+    def _ramped(self, name: str, yaw: float, limit: Limit, dt: float) -> Limit:
+        before = self._caps.get(name, limit.speed)
+        if limit.speed <= before:
+            self._caps[name] = limit.speed
+            return limit
+        start = max(before, self._sent.along(yaw))
+        speed = min(limit.speed, start + self.settings.release_acceleration * dt)
+        self._caps[name] = speed
+        return Limit(name, 'release' if limit.kind == 'free' else limit.kind, speed,
+                     limit.reason or 'free again, speeding up')
+
+    def _range_limit(self, name: str, yaw: float, now_s: float) -> Limit:
+        """A range sensor limits by distance; one that is silent is a fault."""
+        reading = self._readings.get(name)
+        age = math.inf if reading is None else now_s - reading.stamp_s
+        if not -self.settings.clock_tolerance <= age <= self.settings.range_timeout:
+            fault = 'missing' if reading is None else 'timeout' if age > 0 else 'clock'
+            speed = 0.0 if fault in self.settings.stop_on else self.settings.fault_speed
+            text = 'no reading yet' if reading is None else f'reading is {age:.2f} s old'
+            return Limit(name, 'fault', speed, f'{fault}: {text}')
+        distance = reading.distance - self.history.travel(reading.stamp_s, now_s, yaw)
+        speed = speed_for(distance, self.settings)
+        kind = 'stop' if speed <= 0 else 'free' if speed == FREE else 'contact'
+        return Limit(name, kind, speed, f'range is {max(0.0, distance):.2f} m')
+
+    def _apply(self, asked: Motion, limits: tuple[Limit, ...]) -> tuple[Motion, tuple[Limit, ...]]:
+        """The motion within all limits, and those that changed it, the strongest first."""
+        yaws = {**{n: s.yaw for n, s in self._sources.items()}, **self._ranges}
+        acting: dict[str, Limit] = {}
+        if (self.settings.uncovered != 'free' and math.hypot(asked.vx, asked.vy) > LEAST
+                and not any(asked.along(yaw) > LEAST for yaw in yaws.values())):
+            most = 0.0 if self.settings.uncovered == 'stop' else self.settings.fault_speed
+            scale = min(1.0, most / math.hypot(asked.vx, asked.vy))
+            limit = Limit('guard', 'uncovered', most, 'no source looks where the robot goes')
+            return Motion(asked.vx * scale, asked.vy * scale, asked.omega), (limit,)
+        motion = asked
+        for _ in range(ROUNDS):
+            before = motion
+            for limit in limits:
+                over = motion.along(yaws[limit.source]) - max(0.0, limit.speed)
+                if over > LEAST:
+                    yaw = yaws[limit.source]
+                    motion = Motion(motion.vx - over * math.cos(yaw),
+                                    motion.vy - over * math.sin(yaw), asked.omega)
+                    acting[limit.source] = limit
+            if motion == before:
+                break
+        else:
+            if any(motion.along(yaws[limit.source]) > max(0.0, limit.speed) + LEAST
+                   for limit in limits):
+                motion = Motion(0.0, 0.0, asked.omega)   # limits that contradict each other
+        return _tidy(motion), tuple(sorted(acting.values(), key=lambda limit: limit.speed))
+
+
+def _tidy(motion: Motion) -> Motion:
+    """Without the remainders of rounding: a stopped robot gets zeros."""
+    vx, vy = (0.0 if abs(v) < LEAST else v for v in (motion.vx, motion.vy))
+    return Motion(vx, vy, motion.omega)

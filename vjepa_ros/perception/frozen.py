@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notice a camera that sends the same picture over and over, with new stamps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+EVERY = 4                # pixels in each direction between those that are compared
+LEAST_FRAMES = 4         # that are the same to the last bit
+LEAST_S = 0.5            # and for how long
+NS = 1e9
+
+
+class FrozenWatch:
+    """Whether the pictures of one camera have not changed by a single bit for a while.
+
+    The noise of a real sensor changes some pixel of every frame, also of a scene that stands and
+    behind a jpeg. A rendered camera without noise does not while nothing moves: who uses this must
+    know whether the camera should have seen a change.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the pictures."""
+        self._seen: np.ndarray | None = None
+        self._since_ns = self._newest_ns = 0
+        self._frames = 0
+
+    def see(self, rgb: np.ndarray, stamp_ns: int) -> None:
+        """Take a picture, RGB uint8 (H, W, 3), with its stamp [ns]."""
+        part = rgb[::EVERY, ::EVERY]
+        if self._seen is None or not np.array_equal(part, self._seen):
+            self._seen = part.copy()   # the buffer may be used again for the next picture
+            self._since_ns, self._frames = stamp_ns, 0
+        self._newest_ns = stamp_ns
+        self._frames += 1
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the newest pictures are the same, for `LEAST_S` and `LEAST_FRAMES`."""
+        return (self._frames >= LEAST_FRAMES
+                and self._newest_ns - self._since_ns >= LEAST_S * NS)

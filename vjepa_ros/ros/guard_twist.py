@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands as messages and as the guard judges them."""
+
+from __future__ import annotations
+
+import math
+
+from geometry_msgs.msg import Twist
+
+from vjepa_ros.guard.reports import STILL, Motion
+
+
+def motion_of(twist: Twist) -> Motion:
+    """A command as the guard judges it; one that holds anything but numbers is none at all."""
+    linear, angular = twist.linear, twist.angular
+    if not all(map(math.isfinite, (linear.z, angular.x, angular.y))):
+        return Motion(math.nan, math.nan, math.nan)
+    return Motion(linear.x, linear.y, angular.z)
+
+
+def twist_of(motion: Motion, command: Twist | None) -> Twist:
+    """The message of a motion; what the guard does not judge goes through as it was commanded."""
+    twist = Twist()
+    if command is not None and motion != STILL:
+        twist.linear.z = command.linear.z
+        twist.angular.x, twist.angular.y = command.angular.x, command.angular.y
+    twist.linear.x, twist.linear.y, twist.angular.z = motion.vx, motion.vy, motion.omega
+    return twist

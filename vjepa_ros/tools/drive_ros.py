@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drive episodes over DDS: simulated robot, perception node and guard as processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from vjepa_ros.tools.drive_loop import CAMERA, MODES, Moment, Outcome
+from vjepa_ros.tools.processes import (
+    Child,
+    Children,
+    free_domain,
+    keep_logs,
+    ros_arguments,
+    ros_environment,
+)
+
+START_LIMIT_S = 120.0     # loading PyTorch from a cold disk takes its time
+EPISODE_LIMIT_S = 120.0   # of an episode of at most 20 s on a computer that is busy
+SETTLE_S = 5.0            # the robot stands: a clip fills, and the guard releases
+_TICK_S = 0.1
+_WANTS_M_S, _FREE_S = 0.2, 2.0     # see `drive_loop`
+NODE, GUARD, ROBOT = 'vjepa_node', 'collision_guard', 'simulated_robot'
+# The planner has no node: it lives in one process with the robot.
+ROS_MODES = MODES[:2]
+
+
+@dataclass
+class _Lines:
+    """What a robot told."""
+
+    moments: list[Moment] = field(default_factory=list)
+    outcome: dict[str, Any] | None = None
+
+    def take(self, line: str) -> None:
+        record = json.loads(line)
+        kind = record.pop('kind')
+        if kind == 'moment':
+            self.moments.append(Moment(**record))
+        else:
+            self.outcome = record
+
+
+@dataclass(frozen=True)
+class RosRun:
+    """What is driven over DDS.
+
+    Attributes
+    ----------
+    seed
+        Of the episodes.
+    rate, width
+        Pictures per second [Hz] and their width [px].
+    node, guard
+        Parameters of the two nodes.
+    """
+
+    seed: int
+    rate: float = 10.0
+    width: int = 384
+    node: dict[str, object] = field(default_factory=dict)
+    guard: dict[str, object] = field(default_factory=dict)
+
+    def drive(self, numbers: Sequence[int], modes: Sequence[str], logs: Path,
+              done: Callable[[int], None],
+              moment: Callable[[], None] = lambda: None) -> dict[str, list[Outcome]]:
+        """Drive episodes one after the other, in real time.
+
+        Parameters
+        ----------
+        numbers, modes
+            Which; modes of `ROS_MODES`.
+        logs
+            Takes the logs of the processes when something fails.
+        done
+            Told how many episodes have ended.
+        moment
+            Called about ten times a second.
+
+        Raises
+        ------
+        ProcessFailed
+            When a process ends that should run, or an episode does not come to its end.
+        """
+        work = Path(tempfile.mkdtemp(prefix='vjepa_ros_drive_'))
+        found: dict[str, list[Outcome]] = {mode: [] for mode in modes}
+        try:
+            with free_domain() as domain, Children(
+                    ros_environment(domain, work / 'ros', os.environ), work) as children:
+                if 'with_guard' in modes:
+                    children.start('node', 'vjepa_ros.ros.main', ros_arguments(NODE, {
+                        'autostart': True, f'{CAMERA}.transport': 'raw', **self.node}))
+                for mode in modes:
+                    for number in numbers:
+                        found[mode].append(self._episode(children, mode, number, moment))
+                        done(1)
+            return found
+        except BaseException:
+            keep_logs(work, logs)
+            raise
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _episode(self, children: Children, mode: str, number: int,
+                 tick: Callable[[], None]) -> Outcome:
+        guarded = mode == 'with_guard'
+        lines = _Lines()
+        mine: list[Child] = []
+        odometry = importlib.util.find_spec('nav_msgs') is not None
+        if guarded:
+            # A new one for each episode: what it remembers of the way is not true any more.
+            mine.append(children.start('guard', 'vjepa_ros.ros.guard_main', ros_arguments(
+                GUARD, {'autostart': True, 'odometry': odometry, **self.guard})))
+        robot = children.start('robot', 'vjepa_ros.ros.simulated_robot', ros_arguments(ROBOT, {
+            'seed': self.seed, 'episode': number, 'rate': self.rate, 'width': self.width,
+            'settle': SETTLE_S if guarded else 0.5, 'wait_for_camera': guarded,
+            'command_topic': 'cmd_vel_out' if guarded else 'cmd_vel_in'}), on_line=lines.take)
+        mine.append(robot)
+        begin = time.monotonic()
+        while robot.returncode is None:
+            children.check(may_end=('robot',))
+            limit = EPISODE_LIMIT_S if lines.moments else START_LIMIT_S
+            if time.monotonic() - begin > limit:
+                raise robot.failure('did not come to the end of its episode within '
+                                    f'{limit:.0f} s')
+            tick()
+            time.sleep(_TICK_S)
+        robot.wait(5.0)
+        children.check(may_end=('robot',))
+        if lines.outcome is None:
+            raise robot.failure('ended before its episode did')
+        for child in mine:
+            child.interrupt()
+            child.wait(10.0)
+            child.kill()
+        for name in ('guard', 'robot'):
+            children.all.pop(name, None)
+        return outcome_of(lines.outcome, lines.moments)
+
+
+def outcome_of(record: dict[str, Any], moments: Sequence[Moment]) -> Outcome:
+    """The outcome of what a robot told; stops are counted as in one process."""
+    stops = needless = 0
+    before = False
+    for m in moments:
+        stopped = m.state in ('stopped', 'fault') and m.wanted > _WANTS_M_S and m.time > 0
+        if stopped and not before:
+            stops += 1
+            needless += m.distance >= min(8.0, _FREE_S * record['cruise'])
+        before = stopped
+    known = {f.name for f in fields(Outcome)}
+    return replace(Outcome(stops=stops, needless_stops=needless, **{
+        k: v for k, v in record.items() if k in known}), moments=tuple(moments))
