@@ -227,8 +227,8 @@ def test_an_error_of_looming_costs_no_other_camera_its_own(engines, drive, monke
         patch.setattr(bad._geometry._estimator, step, fail)
         one, other = assess(6)
     assert told == [('bad', 'no flow')]
-    assert Quality.GEOMETRY_FAILED in one.assessment.flags and one.field is None
-    assert Quality.GEOMETRY_FAILED not in other.assessment.flags and other.field is not None
+    assert Quality.GEOMETRY_FAILED in one.assessment.flags and one.looming is None
+    assert Quality.GEOMETRY_FAILED not in other.assessment.flags and other.looming is not None
     one, other = assess(7)
     assert len(told) == 1
     np.testing.assert_array_equal(one.looming_map, other.looming_map)
