@@ -94,8 +94,8 @@ def test_memory_is_given_back_and_does_not_grow():
     def serve(results):
         engine = Engine.load(EngineConfig(weights='random', allow_random_weights=True,
                                           num_frames=4, image_size=64, device='cuda:0'))
-        perception = Perception(engine, TrackConfig(num_frames=4, image_size=64, clip_fps=10.0),
-                                ['a', 'b'])
+        config = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0, geometry='device')
+        perception = Perception(engine, config, ['a', 'b'])
         frames = [texture((320, 240), seed) for seed in range(6)]
         held = []
         for number in range(results):

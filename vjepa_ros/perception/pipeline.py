@@ -96,8 +96,8 @@ class Perception:
         dict of str to Output, dict of str to float
             By camera; and milliseconds by stage: those of `EncoderSession.timings`, and on the
             clock of the host gather, submit (handing the pass over) and await (its end, after
-            looming). Features are only among the outputs when
-            somebody needs them. Geometric looming is computed on the way, while a GPU works.
+            looming). Features are only among the outputs when somebody needs them. Geometric
+            looming is computed on the way, while a GPU works.
         """
         settings = settings or Settings()
         self._done.update({name: self.tracks[name].ring.keys(sample)[-1]
