@@ -41,7 +41,7 @@ class Event:
 
 
 class Stream:
-    def __init__(self, device: torch.device = ADDRESS) -> None:
+    def __init__(self, device: torch.device = ADDRESS, priority: int = 0) -> None:
         self.device = torch.device('cpu')
 
     def synchronize(self) -> None: ...
@@ -117,5 +117,6 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
             'graph_pool_handle': lambda: (0, 1), 'memory_snapshot': list}.items():
         monkeypatch.setattr(torch.cuda, name, value)
     monkeypatch.setattr(torch, 'empty', unpinned)
-    monkeypatch.setattr('vjepa_ros.runtime.graphs.clear_workspaces', lambda: None)
+    for module in ('graphs', 'replay'):
+        monkeypatch.setattr(f'vjepa_ros.runtime.{module}.clear_workspaces', lambda: None)
     return fake

@@ -39,7 +39,7 @@ def _short_drive(monkeypatch):
 
 def test_a_case_becomes_the_words_that_make_it_again(monkeypatch):
     case = Case('large', '2.1', 16, 256, 4, 'cuda:1', 'bf16', 'on', 'onnx', 'random', 3, True,
-                (1280, 720))
+                (1280, 720), 'host')
     words = case.words()
     seen = []
     monkeypatch.setattr(benchmark_run, 'run', lambda case, *more: seen.append(case) or 1 / 0)
@@ -166,6 +166,11 @@ def test_a_run_tells_all_and_nothing_about_the_host(cameras, tmp_path, capsys):
     assert run['ratios']['floor'] == pytest.approx(
         run['encode_ms']['median'] / floor['median'], rel=0.01)
     assert run['configuration']['cameras'] == cameras
+    assert run['configuration']['geometry'] == 'host'
+    spent = sum(run['stages_ms'][stage] for stage in (
+        'preprocess', 'gather', 'submit', 'looming', 'await', 'motion', 'assess'))
+    assert spent < 1.2 * run['end_to_end_ms']['p95']
+    assert cameras > 1 or spent > 0.5 * run['end_to_end_ms']['min']
     assert run['configuration']['device'] == 'cpu' and run['configuration']['tokens'] == 8
     assert run['throughput_clips_per_s']['encode'] == pytest.approx(
         1e3 * cameras / run['encode_ms']['median'], rel=0.01)

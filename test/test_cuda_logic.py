@@ -12,12 +12,15 @@ from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.checkpoint import load_encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant
+from vjepa_ros.runtime.change import Change
 from vjepa_ros.runtime.cuda import CudaRunner
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward import Normalise, prepare
 from vjepa_ros.runtime.graphs import MOST_GRAPHS
 from vjepa_ros.runtime.host import HostRunner
+from vjepa_ros.runtime.noise import patch_strength, tubelet_change
 from vjepa_ros.runtime.outputs import reading
+from vjepa_ros.runtime.staging import DeviceClip
 
 SIZE = Variant('test', 48, 2, 1, 96)
 SHAPE = (4, 32, 32, 3)
@@ -67,6 +70,7 @@ def test_captured_passes_give_what_plain_ones_give(fake):
     assert runner.captured
     assert fake.captures == 2 * 3  # encoder and heads, for 1, 2 and 3 clips
     assert runner.start(clips_of(1), None, False, False).land().features is None
+    assert runner.start(clips_of(1), None, False, False).land().change is None
 
 
 def test_passes_go_on_when_capturing_fails(fake, caplog):
@@ -113,3 +117,52 @@ def test_what_is_trimmed_is_made_again(fake):
     assert agree(*both(clips_of(1), keys, runner))
     runner.close()
     assert runner.nbytes == 0
+
+
+def test_the_change_made_on_the_device_is_that_of_the_features(fake):
+    runner = CudaRunner(*parts(), CPU, SHAPE)
+    everything, part = np.ones((2, 2), bool), np.array([[True, False], [True, True]])
+    for seed, masks in enumerate(([everything, part], [part, everything], [part, part])):
+        clips = clips_of(2, seed)
+        landed = runner.start(clips, None, True, False, masks).land()
+        assert set(landed.timings) == {'upload', 'encode', 'change', 'download'}
+        for clip, mask, features, packed in zip(clips, masks, landed.features, landed.change,
+                                                strict=True):
+            change = Change.unpack(packed)
+            np.testing.assert_allclose(change.steps, tubelet_change(features, mask), rtol=1e-4)
+            np.testing.assert_allclose(change.strength, patch_strength(clip), rtol=1e-5)
+
+
+def test_the_change_is_only_captured_once_it_is_asked_for(fake):
+    runner = CudaRunner(*parts(), CPU, SHAPE)
+    before = runner.start(clips_of(1), None, True, True).land()
+    assert (fake.captures, before.change) == (2, None)
+    size = runner.nbytes
+    asked = runner.start(clips_of(1), None, True, True, [np.ones((2, 2), bool)]).land()
+    assert fake.captures == 2 + 3       # those of before are made again, with it
+    assert asked.change is not None
+    assert runner.nbytes == size + 4 * 4
+    np.testing.assert_array_equal(asked.features, before.features)
+    assert runner.start(clips_of(1), None, True, True).land().change is None
+    assert fake.captures == 5
+
+
+def test_clips_of_the_device_mix_with_those_of_the_host(fake):
+    runner, marks = CudaRunner(*parts(), CPU, SHAPE), []
+    store = np.concatenate(clips_of(3, 5))
+    ready = torch.cuda.Event()
+    ready.record(None)
+    rows = [7, 2, 2, 11]
+    there = DeviceClip(torch.from_numpy(store), rows, ready, marks.append)
+    here = clips_of(2, 6)
+    keys = [[1, 2, 3, 4], None, [5, 6, 7, 8]]
+    mixed = [here[0], there, here[1]]
+    for clips, known in (([there], None), (mixed, keys), ([there, there], None)):
+        known = known and [each or [None] * 4 for each in known]
+        landed = runner.start(clips, known, True, True).land()
+        plain = [store[rows] if clip is there else clip for clip in clips]
+        assert agree(landed, HostRunner(*parts(), CPU).start(plain, None, True, True).land())
+        assert agree(HostRunner(*parts(), CPU).start(clips, None, True, True).land(),
+                     HostRunner(*parts(), CPU).start(plain, None, True, True).land())
+    assert len(marks) == 4      # each clip of the device tells when its frames may go
+    assert runner._frames.uploads == 8

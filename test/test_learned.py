@@ -458,8 +458,8 @@ def test_the_encoder_runs_for_what_heads_are_asked_and_features_are_rarely_fetch
     asked = []
     run = detector.engine.submit
     monkeypatch.setattr(detector.engine, 'submit',
-                        lambda clips, features, keys: asked.append(features)
-                        or run(clips, features, keys))
+                        lambda clips, features, keys, valid: asked.append(features)
+                        or run(clips, features, keys, valid))
     perception = Perception(detector.engine, detector.track.config, ['cam'])
     for i in range(5):
         perception.tracks['cam'].push(texture(SIZE), round((10 + i / 10) * NS))
@@ -478,8 +478,8 @@ def test_one_encode_serves_all_methods(detector, monkeypatch):
     for i in range(5):
         track.push(texture(SIZE), round((10 + i / 10) * NS))
     estimates = []
-    estimate = track._looming.estimate
-    monkeypatch.setattr(track._looming, 'estimate',
+    estimate = track._geometry._estimator.estimate
+    monkeypatch.setattr(track._geometry._estimator, 'estimate',
                         lambda *a, **k: estimates.append(1) or estimate(*a, **k))
     samples, wants = perception.pending(), {'cam': Wants()}
     outputs, timings = perception.encode(samples, wants)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from vjepa_ros.perception.motion import motion_map, motion_score
+from vjepa_ros.perception.motion import motion_map, motion_of, motion_score
+from vjepa_ros.runtime.change import Change
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.noise import (
     MIN_STRENGTH,
@@ -343,3 +344,14 @@ def test_the_study_runs_on_any_recording_folder_and_writes_its_figures(tmp_path,
     text = capsys.readouterr().out
     assert 'motion score 1.000' in text and 'walk held' in text
     assert '"auc_motion_score": 1.0' in out.read_text(encoding='utf-8')
+
+
+def test_change_that_is_known_already_gives_the_same_map():
+    f, valid, clip = features(), np.ones((5, 6), bool), noisy([texture(8)[:80, :96]] * FRAMES)
+    valid[2] = False
+    change = Change(tubelet_change(f, valid), patch_strength(clip))
+    np.testing.assert_array_equal(motion_of(change, FLOOR, valid),
+                                  motion_map(f, FLOOR, clip, valid))
+    assert np.isnan(motion_of(change, FLOOR, np.zeros((5, 6), bool))).all()
+    with pytest.raises(ValueError, match=r'3 tubelets.*3 transitions'):
+        motion_of(Change(change.steps[1:], change.strength), FLOOR)

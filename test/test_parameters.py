@@ -57,7 +57,8 @@ def test_the_defaults_are_those_of_the_rooms_that_use_them():
     engine, track = EngineConfig(), TrackConfig()
     for field in fields(EngineConfig):
         assert DEFAULTS[field.name] == getattr(engine, field.name), field.name
-    for name in ('num_frames', 'image_size', 'clip_fps', 'resize_mode', 'max_frame_gap'):
+    for name in ('num_frames', 'image_size', 'clip_fps', 'resize_mode', 'max_frame_gap',
+                 'geometry'):
         assert DEFAULTS[name] == getattr(track, name), name
     assert DEFAULTS['looming.width'] == track.looming_width
     assert math.radians(DEFAULTS['assumed_fov']) == pytest.approx(track.horizontal_fov)

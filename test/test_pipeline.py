@@ -12,10 +12,11 @@ import pytest
 from scenes import Approach, texture
 
 from vjepa_ros.clip.ring import Push
-from vjepa_ros.perception.assessment import Level, Quality
+from vjepa_ros.perception.assessment import Level, Quality, with_timings
+from vjepa_ros.perception.patches import roi_mask
 from vjepa_ros.perception.pipeline import Perception, known_age
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.track import Track, TrackConfig, Wants, roi_mask, with_timings
+from vjepa_ros.perception.track import Track, TrackConfig, Wants
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
 NS = 1_000_000_000
@@ -38,9 +39,9 @@ def spied(engine, monkeypatch):
     batches: list[int] = []
     run_model = engine.submit
 
-    def count(clips, features=True, keys=None):
+    def count(clips, features=True, keys=None, **more):
         batches.append(len(clips))
-        return run_model(clips, features, keys)
+        return run_model(clips, features, keys, **more)
 
     monkeypatch.setattr(engine, 'submit', count)
     return engine, batches
@@ -168,11 +169,11 @@ def test_all_clips_that_need_features_share_one_forward_pass(engine, picture, mo
 def test_the_model_is_told_which_frames_it_has_seen_before(engine, monkeypatch):
     seen, run_model = {}, engine.submit
 
-    def look(clips, features, keys):
+    def look(clips, features, keys, **more):
         for clip, names in zip(clips, keys, strict=True):
             for picture, name in zip(clip, names, strict=True):
                 assert np.array_equal(seen.setdefault(name, picture.copy()), picture)
-        return run_model(clips, features, keys)
+        return run_model(clips, features, keys, **more)
 
     monkeypatch.setattr(engine, 'submit', look)
     perception = Perception(engine, CONFIG, ['a', 'b'])
@@ -191,8 +192,8 @@ def test_geometry_is_computed_while_the_model_is_at_work(engine, picture, wants,
     perception = Perception(engine, CONFIG, ['cam'])
     track = perception.tracks['cam']
     fill(track, [picture] * 4)
-    estimate = track._looming.estimate
-    monkeypatch.setattr(track._looming, 'estimate',
+    estimate = track._geometry._estimator.estimate
+    monkeypatch.setattr(track._geometry._estimator, 'estimate',
                         lambda *args, **more: done.append('looming') or estimate(*args, **more))
 
     def late(*args, **more):
@@ -217,7 +218,7 @@ def test_an_error_of_geometry_is_raised_where_nobody_takes_it(engine, picture, m
     def fail(*args, **more):
         raise ArithmeticError('no flow')
 
-    monkeypatch.setattr(perception.tracks['cam']._looming, 'estimate', fail)
+    monkeypatch.setattr(perception.tracks['cam']._geometry._estimator, 'estimate', fail)
     samples, told = perception.pending(), []
     wants = dict.fromkeys(samples, EVERYTHING)
     with pytest.raises(ArithmeticError, match='no flow'):
@@ -230,9 +231,9 @@ def test_an_error_of_geometry_is_raised_where_nobody_takes_it(engine, picture, m
 
 def test_the_passes_of_all_cameras_are_made_ready(engine, monkeypatch):
     asked = []
-    monkeypatch.setattr(engine, 'prepare', asked.append)
+    monkeypatch.setattr(engine, 'prepare', lambda clips, change: asked.append((clips, change)))
     Perception(engine, CONFIG, ['a', 'b', 'c'])
-    assert asked == [3]
+    assert asked == [(3, False)]    # the change of features is made on the host
 
 
 def test_the_untrained_flag_is_on_every_result(engine, picture):
@@ -296,8 +297,8 @@ def test_the_looming_of_a_frame_is_computed_once(picture, monkeypatch):
     track = Track('cam', CONFIG)
     fill(track, [picture] * 4)
     calls = []
-    estimate = track._looming.estimate
-    monkeypatch.setattr(track._looming, 'estimate',
+    estimate = track._geometry._estimator.estimate
+    monkeypatch.setattr(track._geometry._estimator, 'estimate',
                         lambda *a, **k: calls.append(1) or estimate(*a, **k))
     assert track.looming() is track.looming()
     assert len(calls) == 1

@@ -167,6 +167,11 @@ def test_text_from_outside_is_not_taken_for_markup(tmp_path):
     assert sum(evil in word for word in page.words) >= 6
 
 
+def test_time_that_holds_other_stages_is_not_shown_beside_them():
+    series = Series([record(0, timings={'submit': 50.0, 'encode': 48.0, 'await': 1.0})])
+    assert list(series.stages()) == ['encode']
+
+
 @pytest.mark.parametrize('records', [
     [],
     [record(0)],

@@ -454,10 +454,13 @@ def test_an_error_of_the_geometry_of_one_camera_costs_no_camera_its_clip(bench):
     def fail(*args, **more):
         raise ArithmeticError('the flow of this picture can not be computed')
 
-    estimator = b.tracks('bad')._looming
+    for camera in b.cameras.values():
+        camera.send(b.worker, 3)
+    b.until(lambda: all(len(b.tracks(name).ring) == 3 for name in b.cameras))
+    estimator = b.tracks('bad')._geometry._estimator
     estimate, estimator.estimate = estimator.estimate, fail
     for camera in b.cameras.values():
-        camera.send(b.worker, 4)
+        camera.send(b.worker)
     b.until(lambda: b.topics['bad'].results and b.topics['good'].results)
     bad, good = (b.topics[name].results[-1].assessment for name in ('bad', 'good'))
     assert Quality.GEOMETRY_FAILED | Quality.LOOMING_UNKNOWN in bad.flags

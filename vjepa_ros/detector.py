@@ -53,6 +53,9 @@ class ObstacleDetector:
         Thresholds, smoothing and region of interest.
     max_frame_gap
         Longest time between frames before a clip starts anew [s].
+    geometry
+        Where frames are resized and looming is measured: 'host', 'device' or 'auto', see
+        `TrackConfig`.
     **engine
         Further fields of `EngineConfig`: model_version, weights_part, require_device, precision,
         compile, seed, cpu_threads.
@@ -76,12 +79,13 @@ class ObstacleDetector:
                  allow_random_weights: bool = False, clip_fps: float = 4.0,
                  resize_mode: str = 'squash', frame_rate: float = 0.0,
                  settings: Settings | None = None, max_frame_gap: float = 1.0,
-                 **engine: Any) -> None:
+                 geometry: str = 'auto', **engine: Any) -> None:
         config = EngineConfig(model_size=model_size, image_size=img_size, num_frames=num_frames,
                               device=device, weights=weights, heads=heads,
                               allow_random_weights=allow_random_weights, **engine)
         track = TrackConfig(num_frames=num_frames, image_size=img_size, clip_fps=clip_fps,
-                            resize_mode=resize_mode, max_frame_gap=max_frame_gap)
+                            resize_mode=resize_mode, max_frame_gap=max_frame_gap,
+                            geometry=geometry)
         self.settings = settings or Settings()
         self.engine = Engine.load(config)
         self._perception = Perception(self.engine, track, [CAMERA])
@@ -131,7 +135,7 @@ class ObstacleDetector:
             stamp_ns = time.monotonic_ns()
         # Zero means unstamped to the ring; here it is simply the first moment of a file.
         # A copy, because callers reuse their buffers (cv2.VideoCapture.read does).
-        self.track.push(rgb.copy(), stamp_ns or 1, frame_id)
+        self.track.push(self.track.own(rgb), stamp_ns or 1, frame_id)
 
     def assess(self) -> Assessment | None:
         """Assess the newest clip; None until the frames cover one."""
@@ -189,7 +193,7 @@ class ObstacleDetector:
 
     def close(self) -> None:
         """Release the model and its memory."""
-        self.engine.close()
+        self._perception.close()
 
     def __enter__(self) -> ObstacleDetector:
         return self

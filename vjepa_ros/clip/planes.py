@@ -23,13 +23,13 @@ class PlaneStore:
     least
         Slots there must be, whatever they take.
     max_bytes
-        Upper limit of all slots but the least [bytes].
+        Upper limit of all slots but the least [bytes]; `fit` asks for it.
     """
 
     def __init__(self, wanted: int, least: int, max_bytes: int) -> None:
         self._wanted = wanted
         self._least = least
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._planes: dict[str, np.ndarray] = {}
         self._serials: dict[int, int] = {}   # of the frame that was last written to a slot
         self._free: list[int] = []
@@ -47,7 +47,7 @@ class PlaneStore:
 
     def room(self, frame_bytes: int) -> int:
         """Slots there will be for frames of so many bytes."""
-        return max(self._least, min(self._wanted, self._max_bytes // frame_bytes))
+        return max(self._least, min(self._wanted, self.max_bytes // frame_bytes))
 
     def fit(self, planes: Mapping[str, np.ndarray]) -> None:
         """Make slots for frames like this one, if there are none; those of others are lost."""

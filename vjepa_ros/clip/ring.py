@@ -74,7 +74,7 @@ class FrameRing:
         self._window_ns = round(window * NS)
         # Both ends of the window, and the frame just before it that `_take_slot` keeps.
         wanted = max(num_frames + 1, math.ceil(window * max_camera_rate) + 3)
-        self._store = PlaneStore(wanted, num_frames + 1, max_bytes)
+        self.store = PlaneStore(wanted, num_frames + 1, max_bytes)
         self._stamps: list[int] = []     # ascending
         self._slots: list[int] = []      # parallel to _stamps
         self.frame_id = ''
@@ -90,12 +90,12 @@ class FrameRing:
     @property
     def capacity(self) -> int:
         """Frames the storage holds (0 before the first frame)."""
-        return self._store.capacity
+        return self.store.capacity
 
     @property
     def nbytes(self) -> int:
         """Bytes of the preallocated storage."""
-        return self._store.nbytes
+        return self.store.nbytes
 
     @property
     def newest_ns(self) -> int | None:
@@ -105,7 +105,7 @@ class FrameRing:
     @property
     def newest_key(self) -> int | None:
         """Identity of the newest frame, see `keys`; stamps may come again, as in a looped bag."""
-        return self._store.serial(self._slots[-1]) if self._slots else None
+        return self.store.serial(self._slots[-1]) if self._slots else None
 
     @property
     def interval_s(self) -> float:
@@ -170,10 +170,10 @@ class FrameRing:
         if late and place == 0:
             self.counts['too_late'] += 1
             return Push.TOO_LATE
-        self._store.fit(planes)   # new only for a first frame or after a size change: all is free
+        self.store.fit(planes)   # new only for a first frame or after a size change: all is free
         self.frame_id, self.size = frame_id, size
         self._make_room(stamp_ns)
-        slot = self._store.put(planes)
+        slot = self.store.put(planes)
         place = bisect.bisect_left(self._stamps, stamp_ns)   # making room may have removed one
         self._stamps.insert(place, stamp_ns)
         self._slots.insert(place, slot)
@@ -203,20 +203,20 @@ class FrameRing:
         """The identity of what `gather` copies: numbers that no other frame here or in any other
         ring of the process has.
         """
-        return tuple(self._store.serial(slot) for slot in sample.slots)
+        return tuple(self.store.serial(slot) for slot in sample.slots)
 
     def gather(self, sample: Sample, plane: str = 'rgb',
                out: np.ndarray | None = None) -> np.ndarray:
         """Copy the frames of a sample, oldest first: (num_frames, *plane shape)."""
-        return self._store.gather(plane, sample.slots, out)
+        return self.store.gather(plane, sample.slots, out)
 
     def frames(self, sample: Sample, plane: str = 'rgb') -> list[np.ndarray]:
         """The frames of a sample where they lie, oldest first: views valid until the next push."""
-        return [self._store.view(plane, slot) for slot in sample.slots]
+        return [self.store.view(plane, slot) for slot in sample.slots]
 
     def newest(self, plane: str = 'rgb') -> np.ndarray:
         """The newest frame of a plane (a view that the next push may overwrite)."""
-        return self._store.view(plane, self._slots[-1])
+        return self.store.view(plane, self._slots[-1])
 
     def recent(self, plane: str, span_s: float) -> list[tuple[int, np.ndarray]]:
         """(stamp [ns], view) of the frames of the last `span_s` seconds, oldest first.
@@ -228,7 +228,7 @@ class FrameRing:
             return []
         first = bisect.bisect_left(self._stamps, self._stamps[-1] - round(span_s * NS))
         first = max(0, min(first, len(self._stamps) - 2))
-        return [(stamp, self._store.view(plane, slot))
+        return [(stamp, self.store.view(plane, slot))
                 for stamp, slot in zip(self._stamps[first:], self._slots[first:], strict=True)]
 
     def reset(self, reason: str = 'manual') -> None:
@@ -236,7 +236,7 @@ class FrameRing:
         self.resets[reason] += 1
         if self._stamps:
             log.info('%s: ring of %d frames reset: %s', self.name, len(self._stamps), reason)
-        self._store.give_back(self._slots)
+        self.store.give_back(self._slots)
         self._stamps.clear()
         self._slots.clear()
 
@@ -290,10 +290,10 @@ class FrameRing:
         # One frame older than the window stays: the oldest target may be nearest to it.
         while len(self._stamps) > 2 and self._stamps[1] < horizon:
             self._remove(0)
-        if self._store.full:
+        if self.store.full:
             self.counts['thinned'] += 1
             self._remove(most_redundant(self._stamps))
 
     def _remove(self, index: int) -> None:
         self._stamps.pop(index)
-        self._store.give_back([self._slots.pop(index)])
+        self.store.give_back([self._slots.pop(index)])

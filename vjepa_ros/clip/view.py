@@ -236,6 +236,12 @@ def sample_to_patches(values: np.ndarray, centers: np.ndarray, size: tuple[int, 
     return np.where(touches, values[np.ix_(rows, columns)], np.float32(np.nan))
 
 
+def middle(values: np.ndarray) -> float:
+    """Median of some numbers without NaN; `np.median` takes ten times as long for a few."""
+    ascending = np.sort(values, axis=None)
+    return float((ascending[(ascending.size - 1) // 2] + ascending[ascending.size // 2]) / 2)
+
+
 def _nearest(cells: np.ndarray, axis: int, length: int,
              view: ViewGeometry) -> tuple[np.ndarray, np.ndarray]:
     """Per patch along one axis: index of the nearest cell and whether the two overlap."""
@@ -246,5 +252,5 @@ def _nearest(cells: np.ndarray, axis: int, length: int,
     low, high = line[:, axis], line[:, axis + 2]
     distance = np.abs((low + high)[:, None] / 2 - cells[None, :])
     index = distance.argmin(axis=1)
-    pitch = np.median(np.diff(cells)) if len(cells) > 1 else extent
+    pitch = middle(np.diff(cells)) if len(cells) > 1 else extent
     return index, distance[np.arange(len(index)), index] <= (high - low + pitch) / 2

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING
 
@@ -199,3 +199,9 @@ class Result:
     def moves(self) -> np.ndarray | None:
         """What pictures show as moving: the moving map, else the map of change."""
         return self.motion_map if self.learned is None else self.learned.moving
+
+
+def with_timings(result: Result, **extra: float) -> Result:
+    """A result with more stages [ms] in its timings."""
+    timings = {**result.assessment.timings, **extra}
+    return replace(result, assessment=replace(result.assessment, timings=timings))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
+from vjepa_ros.clip.view import middle
 from vjepa_ros.perception.assessment import Region
 from vjepa_ros.perception.looming import LoomingField
 from vjepa_ros.perception.settings import Settings
@@ -225,7 +226,7 @@ def _region(field: LoomingField, rate: np.ndarray, cells: np.ndarray, course: np
     share = course[cells] * field.confidence[cells]
     on_course = float(course[cells].sum()) >= COURSE_CELLS
     looming = (float((share * rate[cells]).sum() / share.sum()) if on_course
-               else float(np.median(rate[cells])))
+               else middle(rate[cells]))
     x, y = 0.5 * (x0 + x1), 0.5 * (y0 + y1)
     third = x / size[0]
     side = 'LEFT' if third < 1 / 3 else 'RIGHT' if third > 2 / 3 else 'CENTER'

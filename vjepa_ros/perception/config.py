@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from vjepa_ros.clip.view import MODES
 
+GEOMETRIES = ('auto', 'host', 'device')
+
 
 @dataclass(frozen=True)
 class TrackConfig:
@@ -28,6 +30,9 @@ class TrackConfig:
         same number of pixels [px].
     looming_history
         Time the looming estimate may look back [s].
+    geometry
+        Where frames are resized and looming is measured: 'host', 'device' (the one of the model;
+        not yet run on a GPU) or 'auto': on the host, for now everywhere.
     horizontal_fov
         Field of view assumed without camera_info [rad].
     """
@@ -39,12 +44,16 @@ class TrackConfig:
     max_frame_gap: float = 1.0
     looming_width: int = 384
     looming_history: float = 0.6
+    geometry: str = 'auto'
     horizontal_fov: float = math.radians(65.0)
 
     def __post_init__(self) -> None:
         if self.resize_mode not in MODES:
             raise ValueError(f"resize_mode is '{self.resize_mode}', must be one of "
                              f'{", ".join(MODES)}')
+        if self.geometry not in GEOMETRIES:
+            raise ValueError(f"geometry is '{self.geometry}', must be one of "
+                             f'{", ".join(GEOMETRIES)}')
         for name in ('clip_fps', 'max_frame_gap', 'looming_history', 'horizontal_fov'):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):

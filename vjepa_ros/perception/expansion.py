@@ -25,7 +25,10 @@ from vjepa_ros.perception.rotation import (
     unturned,
 )
 
-_WANTED_S = (0.015, 0.06)  # standard error 1/s, absolute and relative, that needs no wider window
+WANTED_S = (0.015, 0.06)  # standard error 1/s, absolute and relative, that needs no wider window
+WIDER_SEEN = 0.3        # texture of its own from which a cell may take a wider window
+WIDER_GAIN = 0.7        # and the part of the standard error that this must bring
+WIDER_INLIERS = 0.25    # and the share of evidence that must agree there
 _DOUBT_S = (0.02, 0.25)  # standard error 1/s, absolute and relative, at which confidence is half
 _STATIC_ODDS = 1.5      # a cell belongs to the still scene rather than to a mover, beforehand
 _ANY_LOOMING = 0.3      # width over which the looming per step of a mover may differ
@@ -49,12 +52,14 @@ class PairLooming:
 def not_exact(fits: AffineFits, dt_s: float, seen: np.ndarray) -> np.ndarray:
     """Textured cells (indices) whose looming a wider window should measure."""
     a, sd = _plain(fits)
-    return np.flatnonzero((seen > 0.3) & (sd > dt_s * _WANTED_S[0] + _WANTED_S[1] * np.abs(a)))
+    return np.flatnonzero((seen > WIDER_SEEN)
+                          & (sd > dt_s * WANTED_S[0] + WANTED_S[1] * np.abs(a)))
 
 
 def prefer(narrow: AffineFits, wide: AffineFits, cells: np.ndarray) -> AffineFits:
     """Replace fits of the given cells by those of wide windows, where these are more exact."""
-    take = (_plain(wide)[1] < 0.7 * _plain(narrow)[1][cells]) & (wide.inliers > 0.25)
+    take = ((_plain(wide)[1] < WIDER_GAIN * _plain(narrow)[1][cells])
+            & (wide.inliers > WIDER_INLIERS))
     cells = cells[take]
     parts = []
     for field in fields(AffineFits):

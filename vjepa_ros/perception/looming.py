@@ -22,8 +22,8 @@ from vjepa_ros.perception.flow import (
 )
 
 _DEFAULT_VIEW = math.radians(65.0)   # horizontal field of view assumed without a focal length
-_PROBE_S = 0.08  # age of the frame that shows how fast the image moves
-_MOST_EXPANSION = 0.1   # relative change of size between the frames compared
+PROBE_S = 0.08  # age of the frame that shows how fast the image moves
+MOST_EXPANSION = 0.1   # relative change of size between the frames compared
 
 
 @dataclass(frozen=True)
@@ -119,15 +119,13 @@ class LoomingEstimator:
         ------
         ValueError : stamps that do not increase, frames of other type or size than the newest
         """
-        _check(history)
+        check_history(history)
         if len(history) < 2:
             return None
         newest_ns, newest = history[-1]
         h, w = newest.shape
         self._prepare(w, h)
-        focal = focal_px or w / 2 / math.tan(_DEFAULT_VIEW / 2)
-        cx, cy = center or ((w - 1) / 2, (h - 1) / 2)
-        view = View((self._centers - (cx, cy)) / focal, (self._samples - (cx, cy)) / focal, focal)
+        view = self._view(focal_px, center)
         newest = self._crop(newest)
         ages = [(newest_ns - ns) * 1e-9 for ns, _ in history[:-1]]
         k, large = self._older_frame(newest, ages, history)
@@ -159,6 +157,12 @@ class LoomingEstimator:
         self._narrow = WindowFitter((rows, cols), c, c // 2, 6)
         self._wide = [WindowFitter((rows, cols), c, c, n) for n in (5, 7)]
 
+    def _view(self, focal_px: float | None, center: tuple[float, float] | None) -> View:
+        w, h = self._size
+        focal = focal_px or w / 2 / math.tan(_DEFAULT_VIEW / 2)
+        cx, cy = center or ((w - 1) / 2, (h - 1) / 2)
+        return View((self._centers - (cx, cy)) / focal, (self._samples - (cx, cy)) / focal, focal)
+
     def _crop(self, gray: np.ndarray) -> np.ndarray:
         rows, cols = self._grid
         c = self.settings.cell_px
@@ -177,11 +181,11 @@ class LoomingEstimator:
             return (len(ages) - 1 if ages[-1] <= s.max_gap_s else None), True
         if len(usable) == 1:
             return usable[0], True
-        near = min(usable, key=lambda k: abs(math.log(ages[k] / _PROBE_S)))
+        near = min(usable, key=lambda k: abs(math.log(ages[k] / PROBE_S)))
         typical, fastest, expansion = self._meter.pace(newest, self._crop(history[near][1]))
         goal = s.target_px * self._meter.size[0] / 384
         wanted = ages[near] * min(goal / max(typical, 1e-3), 2 * goal / max(fastest, 1e-3),
-                                  _MOST_EXPANSION / max(expansion, 1e-3))
+                                  MOST_EXPANSION / max(expansion, 1e-3))
         wanted = min(wanted, s.max_baseline_s)
         best = min(usable, key=lambda k: abs(math.log(ages[k] / wanted)))
         return best, fastest * ages[best] / ages[near] > goal
@@ -235,7 +239,7 @@ class LoomingEstimator:
             result.dt_s, float(self.settings.cell_px), size)
 
 
-def _check(history: Sequence[tuple[int, np.ndarray]]) -> None:
+def check_history(history: Sequence[tuple[int, np.ndarray]]) -> None:
     """Raise ValueError where stamps do not increase or frames do not match."""
     if not history:
         return

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from vjepa_ros.runtime.change import Change
 from vjepa_ros.runtime.noise import NoiseFloor, patch_strength, tubelet_change
 
 R_QUIET = 2.0  # noise floors that count as no motion
@@ -58,21 +59,41 @@ def motion_map(features: np.ndarray, floor: NoiseFloor, clip: np.ndarray | None 
         When `features` and `floor` have different numbers of tubelets.
 
     """
-    transitions = features.shape[0] - 1
-    if transitions != floor.offset.size:
-        raise ValueError(f'features of {features.shape[0]} tubelets do not go with a noise floor '
-                         f'of {floor.offset.size} transitions; measure it with the same clips')
+    _check(features.shape[0], floor)
     if valid is not None:
         valid = np.asarray(valid, bool)
         if not valid.any():
             return np.full(features.shape[1:3], np.nan, np.float32)
     strength = np.full(features.shape[1:3], WEAK) if clip is None else patch_strength(clip)
-    ratio = tubelet_change(features, valid) / floor.expected(strength)
+    return motion_of(Change(tubelet_change(features, valid), strength), floor, valid)
+
+
+def motion_of(change: Change, floor: NoiseFloor, valid: np.ndarray | None = None) -> np.ndarray:
+    """`motion_map` where the change of the features is known already.
+
+    Parameters
+    ----------
+    change : Change
+        Made with the same `valid`.
+    floor, valid
+        See `motion_map`.
+
+    """
+    _check(len(change.steps) + 1, floor)
+    if valid is not None and not valid.any():
+        return np.full(change.strength.shape, np.nan, np.float32)
+    ratio = change.steps / floor.expected(change.strength)
     excess = np.sqrt(np.square(ratio).mean(axis=0)) - max(R_QUIET, 1.0 + 4.0 * floor.spread)
     motion = -np.expm1(-np.maximum(excess, 0.0) / R_SCALE)
     if valid is not None:
         motion[~valid] = np.nan
     return motion.astype(np.float32)
+
+
+def _check(tubelets: int, floor: NoiseFloor) -> None:
+    if tubelets - 1 != floor.offset.size:
+        raise ValueError(f'features of {tubelets} tubelets do not go with a noise floor '
+                         f'of {floor.offset.size} transitions; measure it with the same clips')
 
 
 def motion_score(motion: np.ndarray, mask: np.ndarray | None = None) -> float:

@@ -7,12 +7,17 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import torch
+
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.perception.assessment import Quality, Result
+from vjepa_ros.perception.device_choice import prepare_kernels
+from vjepa_ros.perception.patches import valid_mask
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import Track, TrackConfig, Wants
 from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.outputs import Output
+from vjepa_ros.runtime.replay import Queue
 
 
 class Perception:
@@ -30,7 +35,7 @@ class Perception:
     Raises
     ------
     ValueError
-        When frames or size differ between engine and config.
+        When frames or size differ between engine and config, or the device can not do geometry.
     """
 
     def __init__(self, engine: Engine, config: TrackConfig, cameras: Sequence[str]) -> None:
@@ -41,9 +46,10 @@ class Perception:
         self.engine = engine
         self.config = config
         self.heads = engine.report.heads.meta if engine.report.heads is not None else None
-        self.tracks = {name: Track(name, config, self.heads) for name in cameras}
+        queue = _queue(config.geometry, engine.choice.device)
+        self.tracks = {name: Track(name, config, self.heads, queue) for name in cameras}
         self._done: dict[str, int] = {}
-        engine.prepare(len(self.tracks))
+        engine.prepare(len(self.tracks), change=queue is not None)
 
     @property
     def flags(self) -> Quality:
@@ -88,8 +94,10 @@ class Perception:
         Returns
         -------
         dict of str to Output, dict of str to float
-            By camera; and milliseconds by stage. Features are only among the outputs when
-            somebody needs them. Geometric looming is computed on the way, while a GPU works.
+            By camera; and milliseconds by stage: those of `EncoderSession.timings`, and on the
+            clock of the host gather, submit (handing the pass over) and await (its end, after
+            looming). Features are only among the outputs when somebody needs them. Geometric
+            looming is computed on the way, while a GPU works.
         """
         settings = settings or Settings()
         self._done.update({name: self.tracks[name].ring.keys(sample)[-1]
@@ -101,21 +109,34 @@ class Perception:
         names = [name for name in samples if name in heads or wants[name].features]
         if not names:
             return {}, {}
+        looming = [name for name in samples if wants[name].looming
+                   and (settings.looming_method != 'learned' or name not in heads)]
+        for name in looming:
+            self._try(name, Track.begin_looming, on_error)
         start = time.perf_counter()
         clips = [self.tracks[name].frames(samples[name]) for name in names]
         gather_ms = (time.perf_counter() - start) * 1e3
         keys = [self.tracks[name].ring.keys(samples[name]) for name in names]
-        pending = self.engine.submit(clips, features=features, keys=keys)
+        # Elsewhere the features themselves are needed, or come for nothing.
+        there = features and all(self.tracks[name].on_device for name in names)
+        valid = [valid_mask(self.tracks[name].view) for name in names] if there else None
+        handed = time.perf_counter()
+        pending = self.engine.submit(clips, features=features, keys=keys, valid=valid)
+        submit_ms = (time.perf_counter() - handed) * 1e3
         # A GPU is at work now, and the CPU has time for what needs no model.
-        for name in samples:
-            if wants[name].looming and (settings.looming_method != 'learned' or name not in heads):
-                self._look_ahead(name, on_error)
+        for name in looming:
+            self._try(name, Track.look_ahead, on_error)
+        start = time.perf_counter()
         outputs = dict(zip(names, pending.result(), strict=True))
-        return outputs, {'gather': gather_ms, **pending.timings}
+        await_ms = (time.perf_counter() - start) * 1e3
+        return outputs, {'gather': gather_ms, **pending.timings, 'submit': submit_ms,
+                         'await': await_ms}
 
-    def _look_ahead(self, name: str, on_error: Callable[[str, Exception], None] | None) -> None:
+    def _try(self, name: str, step: Callable[[Track], None],
+             on_error: Callable[[str, Exception], None] | None) -> None:
+        """A step towards the looming of one camera, which costs the others nothing."""
         try:
-            self.tracks[name].look_ahead()
+            step(self.tracks[name])
         except Exception as error:
             if on_error is None:
                 raise
@@ -158,10 +179,27 @@ class Perception:
         for name, track in self.tracks.items():
             track.take_over(old.tracks[name])
 
+    def close(self) -> None:
+        """Release the frames on the device, and the model. May be called twice."""
+        for track in self.tracks.values():
+            track.release()
+        self.engine.close()
+
     def reset(self, reason: str) -> None:
         """Start all cameras anew."""
         for track in self.tracks.values():
             track.reset(reason)
+
+
+def _queue(geometry: str, device: torch.device) -> Queue | None:
+    """Where frames are resized and looming is measured; None: on the host."""
+    if geometry != 'device':
+        return None     # 'auto' too, until the device path has been run on GPUs
+    if device.type not in ('cuda', 'cpu'):
+        raise ValueError(f"geometry is 'device', but {device} can not do it: it has no float64; "
+                         "use 'host' or 'auto'")
+    prepare_kernels(device)     # now, and not at the first frame
+    return Queue(device)
 
 
 def known_age(now_ns: int, stamp_ns: int) -> float:

@@ -3,35 +3,38 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 
-import cv2
 import numpy as np
 
-from vjepa_ros.clip.preprocess import View, sample_to_patches
+from vjepa_ros.clip.preprocess import View
 from vjepa_ros.clip.ring import FrameRing, Push, Sample
 from vjepa_ros.model.meta import BundleMeta
 from vjepa_ros.perception.assessment import Assessment, Quality, Result
 from vjepa_ros.perception.assessor import Assessor
+from vjepa_ros.perception.clip_quality import clip_quality
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.frozen import FrozenWatch
 from vjepa_ros.perception.fusion import judge
+from vjepa_ros.perception.geometry import Geometry, geometry_for, host_planes
 from vjepa_ros.perception.heads_use import HeadsUse
-from vjepa_ros.perception.learned import LearnedField, evened, learned_field
-from vjepa_ros.perception.looming import LoomingEstimator, LoomingField, LoomingSettings
-from vjepa_ros.perception.motion import motion_map, motion_score
+from vjepa_ros.perception.learned import evened, learned_field
+from vjepa_ros.perception.looming import LoomingField
+from vjepa_ros.perception.motion import motion_map, motion_of, motion_score
+from vjepa_ros.perception.patches import looming_map, roi_mask, valid_mask
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.runtime.noise import NoiseFloor
 from vjepa_ros.runtime.outputs import Output
+from vjepa_ros.runtime.replay import Queue
+from vjepa_ros.runtime.staging import Clip
 
-__all__ = ['Track', 'TrackConfig', 'Wants', 'roi_mask', 'with_timings']
+__all__ = ['Track', 'TrackConfig', 'Wants']
 
-NS = 1e9
-MIN_LOOMING_SIDE = 64   # px; optical flow needs a few cells in each direction
+log = logging.getLogger(__name__)
 
 
 class Track:
@@ -45,9 +48,12 @@ class Track:
         Shape of the memory.
     heads
         What the learned heads of the model say about themselves; None without heads.
+    queue
+        Of the device on which frames are resized and looming is measured; None: on the host.
     """
 
-    def __init__(self, name: str, config: TrackConfig, heads: BundleMeta | None = None) -> None:
+    def __init__(self, name: str, config: TrackConfig, heads: BundleMeta | None = None,
+                 queue: Queue | None = None) -> None:
         self.name = name
         self.config = config
         self.heads = HeadsUse(name, heads, config)
@@ -58,16 +64,21 @@ class Track:
         self.view: View | None = None
         self.image: np.ndarray | None = None
         self.intrinsics: tuple[float, float, float, float] | None = None
-        # Everything with its confidence: what counts as known is a live setting.
-        self._looming = LoomingEstimator(LoomingSettings(min_confidence=0.0))
+        self._queue = queue
+        self._geometry: Geometry | None = None
         self._clip: np.ndarray | None = None
-        self._last: tuple[int, LoomingField | None] | None = None
+        self._last: tuple[int | None, LoomingField | None] = (None, None)
         self._lost: int | None = None    # frame whose looming could not be computed
-        self._ahead_s = 0.0     # what `look_ahead` has spent
+        self._ahead_s = 0.0     # what `begin_looming` and `look_ahead` have spent
 
     def prepare(self, rgb: np.ndarray) -> dict[str, np.ndarray]:
-        """What `push` keeps of a frame, as new arrays. Any thread may call this."""
-        return {'rgb': self._view_of(rgb).apply(rgb), 'gray': self._gray(rgb)}
+        """What `push` keeps of a frame on the host, as new arrays. Any thread may call this.
+
+        Nothing with geometry on a device: that is made there, by `push`.
+        """
+        if self._queue is not None:
+            return {}
+        return host_planes(rgb, self._view_of(rgb), self.config.looming_width)
 
     def push(self, rgb: np.ndarray, stamp_ns: int, frame_id: str = '',
              arrival_ns: int | None = None,
@@ -76,19 +87,43 @@ class Track:
 
         `planes` is what `prepare` has made of it, if that was done before.
         """
-        size = (rgb.shape[1], rgb.shape[0])
-        self.view = self._view_of(rgb)
+        view = self._view_of(rgb)
+        if view is not self.view:
+            self._geometry, problem = geometry_for(self.config, view, self.ring, self._queue,
+                                                   self.heads.meta is not None)
+            self.view = view
+            if problem:
+                log.warning('%s: frames are resized and looming is measured on the host: %s',
+                            self.name, problem)
         resets = sum(self.ring.resets.values())
-        if planes is None:
-            planes = self.prepare(rgb)
-        push = self.ring.push(stamp_ns, planes, frame_id=frame_id, size=size,
-                              arrival_ns=arrival_ns)
+        push = self._geometry.push(self.ring, rgb, stamp_ns, frame_id, arrival_ns, planes)
         if sum(self.ring.resets.values()) != resets:
             self.assessor.reset()
         if push in (Push.ACCEPTED, Push.RESET):
             self.image = rgb
             self.frozen.see(rgb, stamp_ns)
         return push
+
+    def own(self, rgb: np.ndarray) -> np.ndarray:
+        """A copy of a frame, for `push`, where it is best to have one."""
+        same = self.view is not None and self._view_of(rgb) is self.view
+        return self._geometry.own(rgb) if same else rgb.copy()
+
+    @property
+    def grey_size(self) -> tuple[int, int]:
+        """Width and height of the image that looming is measured in."""
+        return self._geometry.grey_size
+
+    @property
+    def geometry(self) -> str:
+        """Where frames are resized and looming is measured, in words; '' before the first."""
+        geometry = self._geometry    # diagnostics ask from another thread
+        return '' if geometry is None else geometry.where
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the frames are on a device."""
+        return self._geometry is not None and self._geometry.on_device
 
     def take_over(self, old: Track) -> None:
         """Go on where another track of the same camera was: levels, smoothing and counts."""
@@ -101,7 +136,16 @@ class Track:
         self.image = None
         self.assessor.reset()
         self.frozen.reset()
-        self._last = None
+        self._last = (None, None)
+
+    def release(self) -> None:
+        """Let go of the memory on the device; then nothing can be asked of it any more.
+
+        Levels, smoothing and counts are left alone: another track may go on with them.
+        """
+        if self.on_device:
+            self.view = self._geometry = self.image = None
+            self._last = (None, None)
 
     def sample(self) -> Sample | None:
         """The newest clip, None until the ring is full."""
@@ -110,20 +154,17 @@ class Track:
             sample = evened(sample, self.config.clip_fps)
         return sample
 
-    def frames(self, sample: Sample) -> list[np.ndarray]:
+    def frames(self, sample: Sample) -> Clip:
         """The encoder's input of a sample, without a copy: num_frames times RGB uint8 (S, S, 3).
 
-        They are valid until the next `push`.
+        It is valid until the next `push`.
         """
-        return self.ring.frames(sample)
+        return self._geometry.frames(self.ring, sample)
 
     def clip(self, sample: Sample) -> np.ndarray:
         """A copy of `frames`: RGB uint8 (num_frames, S, S, 3), valid until the next call."""
-        side = self.config.image_size
-        shape = (self.config.num_frames, side, side, 3)
-        if self._clip is None:
-            self._clip = np.empty(shape, np.uint8)
-        return self.ring.gather(sample, 'rgb', out=self._clip)
+        self._clip = np.stack(self._geometry.pixels(self.ring, sample), out=self._clip)
+        return self._clip
 
     def optics(self) -> Optics:
         """Intrinsics of the source image, assumed when no camera_info is known."""
@@ -134,23 +175,24 @@ class Track:
     def looming(self) -> LoomingField | None:
         """The looming field at the newest frame (computed once per frame); None = unknown."""
         newest = self.ring.newest_key
-        if newest is None or min(self.ring.newest('gray').shape) < MIN_LOOMING_SIDE:
+        if newest is None:
             return None
-        if self._last is None or self._last[0] != newest:
-            optics, width = self.optics(), self.ring.newest('gray').shape[1]
-            scale = width / self.ring.size[0]
-            field = self._looming.estimate(
-                self.ring.recent('gray', self.config.looming_history),
-                focal_px=optics.fx * scale,
-                center=((optics.cx + 0.5) * scale - 0.5, (optics.cy + 0.5) * scale - 0.5))
-            self._last = (newest, field)
+        if self._last[0] != newest:
+            self._last = (newest, self._geometry.looming(self.ring, self.optics()))
         return self._last[1]
+
+    def begin_looming(self) -> None:
+        """Start the looming field at the newest frame, where a device can go on by itself."""
+        clock, newest = time.perf_counter(), self.ring.newest_key
+        if self.on_device and newest not in (None, self._last[0]):
+            self._geometry.begin(self.ring, self.optics())
+        self._ahead_s = time.perf_counter() - clock
 
     def look_ahead(self) -> None:
         """Compute the looming field before `result` asks for it."""
         clock = time.perf_counter()
         self.looming()
-        self._ahead_s = time.perf_counter() - clock
+        self._ahead_s += time.perf_counter() - clock
 
     def lose_looming(self) -> None:
         """Do without the looming field of the newest frame: measuring it has failed."""
@@ -186,15 +228,16 @@ class Track:
         view, optics = self.view, self.optics()
         clock = time.perf_counter()
         problem = self.heads.problem(sample) or self.heads.broken(output)
-        learned = self._learned(sample, output, problem)
-        motion, score = None, math.nan
+        learned, motion, score = None, None, math.nan
+        if output is not None and output.heads is not None and not problem:
+            learned = learned_field(output.heads, sample, view,
+                                    self._geometry.pixels(self.ring, sample))
         features = output.features if output is not None and wants.features else None
         if features is not None and (wants.change or learned is None):
-            motion = self._change(sample, features, floor)
+            motion = self._change(sample, output, floor)
         if learned is not None or motion is not None:
             seen = motion if learned is None else learned.moving
-            score = motion_score(seen, mask=(view.patch_valid() > 0.5)
-                                 & roi_mask(view, settings.roi))
+            score = motion_score(seen, mask=valid_mask(view) & roi_mask(view, settings.roi))
             clock = _lap(timings, 'motion', clock)
         method = settings.looming_method
         field = None
@@ -205,15 +248,15 @@ class Track:
                 flags |= Quality.GEOMETRY_FAILED
             clock, self._ahead_s = _lap(timings, 'looming', clock - self._ahead_s), 0.0
         found = judge(field, learned if wants.looming else None, self.ring.size,
-                      self._gray_size(), optics, settings)
-        flags |= self._quality(sample, optics, age_s, settings)
+                      self.grey_size, optics, settings)
+        flags |= clip_quality(sample, view, optics, self.frozen, age_s, settings)
         if problem:
             flags |= Quality.HEADS_OUT_OF_RANGE
         if found.disagrees:
             flags |= Quality.DISAGREEMENT
         scores = self.assessor.update(found.threat, score, sample.newest_ns, flags, settings,
                                       found.probability, found.believed)
-        grid = self._looming_map(found.field, settings) if wants.looming else None
+        grid = looming_map(view, found.field, settings.min_confidence) if wants.looming else None
         _lap(timings, 'assess', clock)
         assessment = Assessment(
             camera=self.name, stamp_ns=sample.newest_ns, frame_id=sample.frame_id,
@@ -228,72 +271,19 @@ class Track:
         return Result(assessment, motion, grid, found.field, features, view,
                       self.image if wants.image else None, learned, found.method, problem)
 
-    def _learned(self, sample: Sample, output: Output | None,
-                 problem: str) -> LearnedField | None:
-        if output is None or output.heads is None or problem:
-            return None
-        return learned_field(output.heads, sample, self.view, self.frames(sample))
-
-    def _change(self, sample: Sample, features: np.ndarray, floor: NoiseFloor) -> np.ndarray:
-        motion = motion_map(features, floor, self.clip(sample), self.view.patch_valid() > 0.5)
+    def _change(self, sample: Sample, output: Output, floor: NoiseFloor) -> np.ndarray:
+        if output.change is not None:
+            motion = motion_of(output.change, floor, valid_mask(self.view))
+        else:
+            motion = motion_map(output.features, floor, self.clip(sample), valid_mask(self.view))
         # One frame repeated shows no change, whatever moves: unknown, not stillness.
         return motion if sample.distinct > 1 else np.full_like(motion, np.nan)
-
-    def _quality(self, sample: Sample, optics: Optics, age_s: float,
-                 settings: Settings) -> Quality:
-        flags = Quality(0)
-        if self.view.coverage < 0.999:
-            flags |= Quality.PARTIAL_VIEW
-        if age_s > settings.max_frame_age:
-            flags |= Quality.STALE
-        if sample.distinct < len(sample.slots):
-            flags |= Quality.SLOW_CAMERA
-        if optics.assumed:
-            flags |= Quality.ASSUMED_INTRINSICS
-        if self.frozen.frozen:
-            flags |= Quality.FROZEN
-        return flags
-
-    def _looming_map(self, field: LoomingField | None, settings: Settings) -> np.ndarray:
-        """The field on the patch grid (Hp, Wp), NaN where unknown."""
-        if field is None:
-            return np.full(self.view.patch_valid().shape, np.nan, np.float32)
-        rate = np.where(field.confidence >= settings.min_confidence, field.rate, np.nan)
-        return sample_to_patches(rate, field.centers, field.gray_size, self.view)
-
-    def _gray_size(self) -> tuple[int, int]:
-        gray = self.ring.newest('gray')
-        return gray.shape[1], gray.shape[0]
 
     def _view_of(self, rgb: np.ndarray) -> View:
         view, size = self.view, (rgb.shape[1], rgb.shape[0])
         if view is None or view.source_size != size:
             view = View(self.config.resize_mode, size, self.config.image_size)
         return view
-
-    def _gray(self, rgb: np.ndarray) -> np.ndarray:
-        """Grey picture with as many pixels as a 4:3 image of `looming_width`, or its own."""
-        height, width = rgb.shape[:2]
-        scale = math.sqrt(0.75 * self.config.looming_width ** 2 / (width * height))
-        if scale < 1:
-            # By area, not by width: a panorama of the same width would show nothing any more.
-            small = (max(2, round(width * scale)), max(2, round(height * scale)))
-            rgb = cv2.resize(rgb, small, interpolation=cv2.INTER_AREA)
-        return cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
-
-
-def roi_mask(view: View, roi: tuple[float, float, float, float]) -> np.ndarray:
-    """Patches whose centre lies in the region of interest, (Hp, Wp) bool."""
-    boxes = view.patch_boxes()
-    x = 0.5 * (boxes[..., 0] + boxes[..., 2]) / view.source_size[0]
-    y = 0.5 * (boxes[..., 1] + boxes[..., 3]) / view.source_size[1]
-    return (x >= roi[0]) & (x <= roi[2]) & (y >= roi[1]) & (y <= roi[3])
-
-
-def with_timings(result: Result, **extra: float) -> Result:
-    """A result with more stages [ms] in its timings."""
-    timings = {**result.assessment.timings, **extra}
-    return replace(result, assessment=replace(result.assessment, timings=timings))
 
 
 def _lap(timings: dict[str, float], stage: str, since: float) -> float:

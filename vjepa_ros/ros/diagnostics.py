@@ -118,6 +118,7 @@ def _camera_status(now: Situation, camera: CameraInput, stats: CameraStats) -> D
         'flags': ' '.join(stats.flags.names) or 'none',
         'clip_rate_hz': _number(stats.clip_rate_hz),
         'looming_method': stats.method or 'none yet', 'heads': _heads_state(now, stats),
+        'geometry': now.worker.perception.tracks[camera.name].geometry or 'none yet',
         'motion_score': 'what moves by itself' if stats.moving else 'all change',
         'disagreements': stats.disagreements,
         'errors': stats.errors, 'last_error': stats.last_error or 'none',

@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from vjepa_ros.perception.assessment import Result
+from vjepa_ros.perception.assessment import Result, with_timings
 from vjepa_ros.perception.overlay import OverlayStatus, draw_overlay
 from vjepa_ros.perception.pipeline import Perception, known_age
-from vjepa_ros.perception.track import with_timings
 from vjepa_ros.ros.camera_input import CameraInput
 from vjepa_ros.ros.outputs import OVERLAYS, Outputs, Publishing, make_header
 from vjepa_ros.ros.parameters import NodeConfig

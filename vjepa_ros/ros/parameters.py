@@ -68,7 +68,7 @@ class Parameters(Declared):
             num_frames=value['num_frames'], image_size=value['image_size'],
             clip_fps=value['clip_fps'], resize_mode=value['resize_mode'],
             max_frame_gap=value['max_frame_gap'], looming_width=value['looming.width'],
-            horizontal_fov=math.radians(value['assumed_fov']))
+            geometry=value['geometry'], horizontal_fov=math.radians(value['assumed_fov']))
         cameras = value['cameras']
         return NodeConfig(
             engine, track, make_settings(value), cameras,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vjepa_ros.model.variants import VARIANTS
+from vjepa_ros.perception.config import GEOMETRIES
 from vjepa_ros.perception.settings import LOOMING_METHODS, Settings
 from vjepa_ros.ros.obstacle_table import (
     OBSTACLE_ROWS,
@@ -63,6 +64,9 @@ TABLE: tuple[Param, ...] = (
           BACKGROUND, low=0.02, high=60.0, unit='s'),
     Param('looming.width', int, 384, 'Width at which looming is estimated on 4:3 images; '
           'others get the same number of pixels', BACKGROUND, low=96, high=1920, unit='px'),
+    Param('geometry', str, 'auto', 'Where frames are resized and looming is measured: host, '
+          'device (the one of the model; not yet run on a GPU) or auto: host, for now everywhere',
+          BACKGROUND, choices=GEOMETRIES),
     Param('assumed_fov', float, 65.0, 'Horizontal field of view used until camera_info arrives',
           BACKGROUND, low=10.0, high=170.0, unit='deg'),
     Param('seed', int, 0, 'Seed of random weights', BACKGROUND, low=0, high=2**31 - 1),

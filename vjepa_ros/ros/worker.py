@@ -147,7 +147,7 @@ class Worker:
             unused, self._candidate = self._candidate, None
             serving = self.perception
         if unused is not None and unused.engine is not serving.engine:
-            unused.engine.close()
+            unused.close()
         return serving
 
     @property
@@ -189,7 +189,7 @@ class Worker:
 
     def _release(self) -> None:
         try:
-            self.withdraw().engine.close()
+            self.withdraw().close()
         except Exception as error:
             # At the end of the thread nobody else would tell of it.
             self._count('releasing the model', error)
@@ -280,7 +280,7 @@ class Worker:
             old, self.perception, self._candidate = self.perception, candidate, None
         candidate.take_over(old)
         if old.engine is not candidate.engine:
-            old.engine.close()
+            old.close()
         config = candidate.engine.config
         self._log.info(f"now serving model '{config.model_size}' with {config.num_frames} frames "
                        f'of {config.image_size} px on {candidate.engine.choice.device}')

@@ -12,6 +12,8 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -19,8 +21,8 @@ from torch import Tensor
 
 from vjepa_ros.runtime.flight import Flight, Landed
 from vjepa_ros.runtime.forward import Forward
-from vjepa_ros.runtime.graphs import Read, Stages
-from vjepa_ros.runtime.staging import Clip, FrameStore, Keys
+from vjepa_ros.runtime.graphs import Read, Stage, Stages
+from vjepa_ros.runtime.staging import Clip, DeviceClip, FrameStore, Keys
 
 Span = tuple[str, torch.cuda.Event, torch.cuda.Event]  # stage, begin, end
 
@@ -34,7 +36,7 @@ class CudaFlight:
     ----------
     clips : int
         How many it is of.
-    features, packed : Tensor, optional
+    features, packed, change : Tensor, optional
         Pinned memory that is being written.
     spans : list of (str, Event, Event)
         Stages with begin and end; the last event is the end of the pass.
@@ -44,10 +46,11 @@ class CudaFlight:
     """
 
     def __init__(self, clips: int, features: Tensor | None, packed: Tensor | None,
-                 spans: list[Span], host_ms: float):
+                 change: Tensor | None, spans: list[Span], host_ms: float):
         self._clips = clips
         self._features = features
         self._packed = packed
+        self._change = change
         self._spans = spans
         self._host_ms = host_ms
         self._end = spans[-1][2]
@@ -67,7 +70,8 @@ class CudaFlight:
         for name, begin, end in self._spans:
             timings[name] = timings.get(name, 0.0) + begin.elapsed_time(end)
         return Landed(self._clips, *(None if tensor is None else tensor.numpy()
-                                     for tensor in (self._features, self._packed)), timings)
+                                     for tensor in (self._features, self._packed, self._change)),
+                      timings)
 
 
 class CudaRunner:
@@ -99,6 +103,8 @@ class CudaRunner:
         self._stages = Stages(forward, read, clip_shape, self._compute)
         self._clip_shape = clip_shape
         self._flying: deque[CudaFlight] = deque()
+        # What `valid` of each stage holds; it hardly ever changes.
+        self._shown: WeakKeyDictionary[Stage, np.ndarray] = WeakKeyDictionary()
 
     @property
     def captured(self) -> bool:
@@ -116,41 +122,57 @@ class CudaRunner:
         return self._frames.nbytes + self._stages.nbytes
 
     def start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
-              heads: bool) -> Flight:
+              heads: bool, valid: Sequence[np.ndarray] | None = None) -> Flight:
         """Upload clips and queue a pass over them.
 
         Parameters
         ----------
         clips : sequence of ndarray
-            (T, S, S, 3) uint8 each; free again when this returns.
+            (T, S, S, 3) uint8 each; free again when this returns. Those of the device are
+            not uploaded.
         keys : sequence of sequence of hashable, optional
             Identity of each frame, see `FrameStore`.
         features, heads : bool
             What to bring; the heads run only when wanted.
+        valid : sequence of ndarray, optional
+            For each clip (Hp, Wp) bool, patches that show the image: brings the change, too.
 
         """
         with self._here():
             while len(self._flying) >= DEPTH:
                 self._flying.popleft().wait()
-            stage = self._stages.get(len(clips))
+            stage = self._stages.get(len(clips), valid is not None)
             begun = time.perf_counter()
             slots, spans = self._send(clips, keys)
             host_ms = 1e3 * (time.perf_counter() - begun)
             with torch.cuda.stream(self._compute):
-                spans += self._gather(slots, stage.pixels)
+                spans += self._gather(clips, slots, stage.pixels)
                 marks = [spans[-1][2]]
                 found = stage.encode()
                 marks.append(_mark(self._compute))
                 packed = stage.read(found) if heads else None
                 if heads:
                     marks.append(_mark(self._compute))
-                brought = [_download(found if features else None), _download(packed)]
+                changed = self._changed(stage, found, valid)
+                if valid is not None:
+                    marks.append(_mark(self._compute))
+                brought = [_download(found if features else None), _download(packed), changed]
                 marks.append(_mark(self._compute))
-            names = ('encode', 'heads', 'download') if heads else ('encode', 'download')
+            names = ['encode', *['heads'] * heads, *['change'] * (valid is not None), 'download']
             spans += zip(names, marks, marks[1:], strict=False)
             flight = CudaFlight(len(clips), *brought, spans, host_ms)
             self._flying.append(flight)
             return flight
+
+    def _changed(self, stage: Stage, features: Tensor, valid: Sequence[np.ndarray] | None
+                 ) -> Tensor | None:
+        if valid is None:
+            return None
+        shown = np.stack(valid).astype(np.float32)
+        if not np.array_equal(shown, self._shown.get(stage, ())):
+            stage.valid.copy_(torch.from_numpy(shown))
+            self._shown[stage] = shown
+        return _download(stage.change(features))
 
     def apply(self, clips: Sequence[Clip], function: Callable[[Tensor], Tensor]
               ) -> np.ndarray:
@@ -160,7 +182,7 @@ class CudaRunner:
             with torch.cuda.stream(self._compute):
                 pixels = torch.empty((len(clips), *self._clip_shape), dtype=torch.uint8,
                                      device=self._device)
-                self._gather(slots, pixels)
+                self._gather(clips, slots, pixels)
                 return function(pixels).float().cpu().numpy()
 
     def trim(self) -> None:
@@ -193,6 +215,11 @@ class CudaRunner:
     def _send(self, clips: Sequence[Clip], keys: Sequence[Keys] | None
               ) -> tuple[list[int], list[Span]]:
         """Upload; the slots of the frames, and how long that took if there was any to do."""
+        here = [number for number, clip in enumerate(clips) if not isinstance(clip, DeviceClip)]
+        if not here:
+            return [], []
+        keys = None if keys is None else [keys[number] for number in here]
+        clips = [clips[number] for number in here]
         before = self._frames.uploads
         with torch.cuda.stream(self._uploads):
             # Frames of the pass before may be replaced as soon as it has gathered them.
@@ -204,11 +231,26 @@ class CudaRunner:
             self._uploaded = _mark(self._uploads)
         return slots, [('upload', begin, self._uploaded)]
 
-    def _gather(self, slots: list[int], pixels: Tensor) -> list[Span]:
+    def _gather(self, clips: Sequence[Clip], slots: list[int], pixels: Tensor) -> list[Span]:
         self._compute.wait_event(self._uploaded)
+        there = [clip for clip in clips if isinstance(clip, DeviceClip)]
+        for clip in there:
+            if clip.ready is not None:
+                self._compute.wait_event(clip.ready)
         begin = _mark(self._compute)
-        self._frames.gather(slots, pixels)
+        if not there:
+            self._frames.gather(slots, pixels)
+        else:
+            left = iter(slots)
+            for clip, out in zip(clips, pixels, strict=True):
+                if isinstance(clip, DeviceClip):
+                    clip.copy_to(out)
+                else:
+                    self._frames.gather(list(islice(left, len(out))), out)
         self._gathered = _mark(self._compute)
+        for clip in there:
+            if clip.used is not None:
+                clip.used(self._gathered)
         return [('upload', begin, self._gathered)]
 
 

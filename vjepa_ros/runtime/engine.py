@@ -180,26 +180,31 @@ class Engine:
         """Why it does not run faster, see `EncoderSession.execution_reason`."""
         return self._session.execution_reason
 
-    def prepare(self, clips: int) -> None:
-        """Make passes of up to `clips` clips ready where the first of a kind is slow."""
-        if clips > 1 and self.choice.device.type == 'cuda':
-            self._session.warm(clips)
+    def prepare(self, clips: int, change: bool = False) -> None:
+        """Make passes of up to `clips` clips ready where the first of a kind is slow.
+
+        With `change` those that are asked for the change of the features, too.
+        """
+        if (clips > 1 or change) and self.choice.device.type == 'cuda':
+            self._session.warm(clips, change)
 
     def encode(self, clips: Sequence[Clip]) -> list[np.ndarray]:
         """Features of clips alone, see `EncoderSession.encode`."""
         return self._session.encode(clips)
 
     def run(self, clips: Sequence[Clip], features: bool = True,
-            keys: Sequence[Keys] | None = None) -> list[Output]:
+            keys: Sequence[Keys] | None = None,
+            valid: Sequence[np.ndarray] | None = None) -> list[Output]:
         """What the model says about clips, see `EncoderSession.run`."""
         self._here()
-        return self._session.run(clips, features, keys)
+        return self._session.run(clips, features, keys, valid)
 
     def submit(self, clips: Sequence[Clip], features: bool = True,
-               keys: Sequence[Keys] | None = None) -> Pending:
+               keys: Sequence[Keys] | None = None,
+               valid: Sequence[np.ndarray] | None = None) -> Pending:
         """Start what `run` does, see `EncoderSession.submit`."""
         self._here()
-        return self._session.submit(clips, features, keys)
+        return self._session.submit(clips, features, keys, valid)
 
     def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid') -> list[np.ndarray]:

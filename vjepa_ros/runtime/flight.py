@@ -26,6 +26,8 @@ class Landed:
         (B, T', Hp, Wp, D) float32.
     packed : ndarray, optional
         (B, ...) float32 of the heads, see `pack`.
+    change : ndarray, optional
+        (B, T', Hp, Wp) float32, see `ChangeReader`.
     timings : dict of str to float
         Milliseconds by stage.
 
@@ -34,6 +36,7 @@ class Landed:
     clips: int
     features: np.ndarray | None
     packed: np.ndarray | None
+    change: np.ndarray | None
     timings: dict[str, float]
 
 

@@ -15,6 +15,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from vjepa_ros.model.variants import PATCH
+from vjepa_ros.runtime.change import ChangeReader
 from vjepa_ros.runtime.forward import Forward
 from vjepa_ros.runtime.memory import CAPTURING, clear_workspaces, is_out_of_memory
 
@@ -33,16 +35,25 @@ class Stage:
     ----------
     pixels : Tensor
         (B, T, S, S, 3) uint8, to be filled before `encode`.
+    valid : Tensor or None
+        (B, Hp, Wp) float32, to be filled before `change`: 1 where a patch shows the image. None
+        without `change`.
     nbytes : int
         Bytes that it keeps on the device.
 
     """
 
-    def __init__(self, forward: Forward, read: Read | None, pixels: Tensor):
+    def __init__(self, forward: Forward, read: Read | None, pixels: Tensor, change: bool):
         self._forward = forward
         self._read = read
         self.pixels = pixels
         self.nbytes = pixels.nbytes
+        self.valid: Tensor | None = None
+        if change:
+            grid = [len(pixels), *(side // PATCH for side in pixels.shape[2:4])]
+            self.valid = torch.ones(grid, dtype=torch.float32, device=pixels.device)
+            self._change = ChangeReader(pixels.device)
+            self.nbytes += self.valid.nbytes
 
     def encode(self) -> Tensor:
         """Features of the pixels."""
@@ -52,6 +63,10 @@ class Stage:
         """What the heads say about the features that `encode` gave."""
         return self._read(features)
 
+    def change(self, features: Tensor) -> Tensor:
+        """Change of the features that `encode` gave, see `ChangeReader`."""
+        return self._change(features, self.pixels, self.valid)
+
 
 class GraphStage(Stage):
     """The same, captured. What it returns is overwritten by the next pass of as many clips.
@@ -59,8 +74,9 @@ class GraphStage(Stage):
     Made on the current stream, which must not be the default one, after the kernels are warm.
     """
 
-    def __init__(self, forward: Forward, read: Read | None, pixels: Tensor, pool: tuple[int, int]):
-        super().__init__(forward, read, pixels)
+    def __init__(self, forward: Forward, read: Read | None, pixels: Tensor, change: bool,
+                 pool: tuple[int, int]):
+        super().__init__(forward, read, pixels, change)
         how = {'pool': pool, 'stream': torch.cuda.current_stream(pixels.device),
                # Another session may serve in another thread meanwhile.
                'capture_error_mode': 'thread_local'}
@@ -76,6 +92,10 @@ class GraphStage(Stage):
                 self._read_graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(self._read_graph, **how):
                     self._packed = read(self._features)
+            if change:
+                self._change_graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self._change_graph, **how):
+                    self._changed = super().change(self._features)
         finally:
             clear_workspaces()
 
@@ -86,6 +106,10 @@ class GraphStage(Stage):
     def read(self, features: Tensor) -> Tensor:
         self._read_graph.replay()
         return self._packed
+
+    def change(self, features: Tensor) -> Tensor:
+        self._change_graph.replay()
+        return self._changed
 
 
 class Stages:
@@ -120,11 +144,16 @@ class Stages:
         self._kept: OrderedDict[int, Stage] = OrderedDict()
         self._pool: tuple[int, int] | None = None
         self._pool_bytes = 0
+        self._change = False    # until a pass asks for it: most never do
         self.captured = True
         self.reason = ''
 
-    def get(self, clips: int) -> Stage:
-        """The stage for so many clips, made and warm."""
+    def get(self, clips: int, change: bool = False) -> Stage:
+        """The stage for so many clips, made and warm; with `change`, if that is asked for."""
+        if change and not self._change:
+            self._stream.synchronize()
+            self.reset()
+            self._change = True
         stage = self._kept.get(clips)
         if stage is None:
             while len(self._kept) >= MOST_GRAPHS:
@@ -156,7 +185,7 @@ class Stages:
     def _make(self, clips: int) -> Stage:
         pixels = torch.zeros((clips, *self._clip_shape), dtype=torch.uint8,
                              device=self._stream.device)
-        stage = Stage(self._forward, self._read, pixels)
+        stage = Stage(self._forward, self._read, pixels, self._change)
         self._warm(stage)
         if not self.captured:
             return stage
@@ -176,6 +205,8 @@ class Stages:
             features = stage.encode()
             if self._read is not None:
                 stage.read(features)
+            if self._change:
+                stage.change(features)
         self._stream.synchronize()
 
     def _capture(self, clips: int, pixels: Tensor) -> Stage | str:
@@ -184,7 +215,8 @@ class Stages:
             if self._pool is None:
                 self._pool = torch.cuda.graph_pool_handle()
             try:
-                stage = GraphStage(self._forward, self._read, pixels, self._pool)
+                stage = GraphStage(self._forward, self._read, pixels, self._change,
+                                   self._pool)
             except RuntimeError as error:
                 _abandon(self._pool, self._stream.device)
                 # With fewer clips a pass there may be room for a graph; with one there is not.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vjepa_ros.runtime.flight import Arrived, Flight, Landed
 from vjepa_ros.runtime.forward import Forward
-from vjepa_ros.runtime.staging import Clip, Keys
+from vjepa_ros.runtime.staging import Clip, DeviceClip, Keys
 
 STAGES = ('upload', 'encode', 'heads', 'download')
 
@@ -44,8 +44,12 @@ class HostRunner:
 
     @torch.inference_mode()
     def start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
-              heads: bool) -> Flight:
-        """Run a pass. `keys` are of no use here: there is nothing to upload, or little."""
+              heads: bool, valid: Sequence[np.ndarray] | None = None) -> Flight:
+        """Run a pass.
+
+        `keys` are of no use here: there is nothing to upload, or little; nor is `valid`: where
+        the features come for nothing, their change is made from them (`tubelet_change`).
+        """
         times = [time.perf_counter()]
         pixels = self._upload(clips)
         times.append(self._clock())
@@ -58,7 +62,7 @@ class HostRunner:
         times.append(time.perf_counter())
         spent = {name: 1e3 * (after - before) for name, (before, after)
                  in zip(STAGES, pairwise(times), strict=True) if name != 'heads' or heads}
-        return Arrived(Landed(len(clips), arrays, said, spent))
+        return Arrived(Landed(len(clips), arrays, said, None, spent))
 
     @torch.inference_mode()
     def apply(self, clips: Sequence[Clip], function: Callable[[Tensor], Tensor]
@@ -74,8 +78,18 @@ class HostRunner:
         self._forward = self._read = None
 
     def _upload(self, clips: Sequence[Clip]) -> Tensor:
-        frames = np.stack([frame for clip in clips for frame in clip])
-        return torch.from_numpy(frames.reshape(len(clips), -1, *frames.shape[1:])).to(self._device)
+        there = next((clip for clip in clips if isinstance(clip, DeviceClip)), None)
+        if there is None:
+            frames = np.stack([frame for clip in clips for frame in clip])
+            return torch.from_numpy(
+                frames.reshape(len(clips), -1, *frames.shape[1:])).to(self._device)
+        pixels = torch.empty((len(clips), *there.shape), dtype=torch.uint8, device=self._device)
+        for clip, out in zip(clips, pixels, strict=True):
+            if isinstance(clip, DeviceClip):
+                clip.copy_to(out)
+            else:
+                out.copy_(torch.from_numpy(np.stack(clip)))
+        return pixels
 
     def _clock(self) -> float:
         """Time once the device has finished its queue."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from vjepa_ros.model.bins import LogBins
 from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.heads import CLEARANCE, CONTACT, HeadOutputs, Heads
+from vjepa_ros.runtime.change import Change
 
 LARGEST_LOG = 20.0  # a scale beyond exp(20) says no more than that nothing is known
 
@@ -85,11 +86,14 @@ class Output:
         (T', Hp, Wp, D) float32, when asked for.
     heads : HeadArrays, optional
         When the model has heads.
+    change : Change, optional
+        When asked for and made where the features are; elsewhere they say it.
 
     """
 
     features: np.ndarray | None = None
     heads: HeadArrays | None = None
+    change: Change | None = None
 
 
 def numbers(outputs: HeadOutputs) -> tuple[Tensor, ...]:

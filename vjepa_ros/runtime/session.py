@@ -12,6 +12,7 @@ from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import PATCH
+from vjepa_ros.runtime.change import Change
 from vjepa_ros.runtime.compilation import (
     Toolchain,
     allow_shapes,
@@ -29,7 +30,7 @@ from vjepa_ros.runtime.host import HostRunner
 from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
 from vjepa_ros.runtime.outputs import Output, reading, unpack
 from vjepa_ros.runtime.parts import SMALLER, Parts
-from vjepa_ros.runtime.staging import Clip, Keys
+from vjepa_ros.runtime.staging import Clip, Keys, check_clips
 
 __all__ = ['EncoderSession', 'SessionError']
 
@@ -117,16 +118,19 @@ class EncoderSession:
         """Why graphs or compiled kernels are not used, and how much is in float8; or ''."""
         return '; '.join(filter(None, (self._runner.reason, self._not_compiled, self._note)))
 
-    def warm(self, clips: int = 1) -> None:
+    def warm(self, clips: int = 1, change: bool = False) -> None:
         """Run passes of up to `clips` clips, so that none is slow later; check for finite values.
+
+        With `change` as passes with `valid` run, see `run`.
 
         Where passes are CUDA graphs, every number of clips is captured, the largest first;
         elsewhere one clip alone is run.
         """
         grey = np.random.default_rng(0).integers(0, 256, self.clip_shape, dtype=np.uint8)
+        everything = np.ones((self.clip_shape[1] // PATCH, self.clip_shape[2] // PATCH), bool)
         least = max(clips - MOST_GRAPHS, 0)
         for count in range(clips, least, -1) if self._runner.captured else (1,):
-            out = self.run([grey] * count)[0]
+            out = self.run([grey] * count, valid=[everything] * count if change else None)[0]
         arrays = [out.features] if out.heads is None else [out.features, *vars(out.heads).values()]
         if not all(np.isfinite(array).all() for array in arrays):
             raise SessionError(f'the model gives values that are not finite on '
@@ -138,20 +142,25 @@ class EncoderSession:
         return [output.features for output in self._submit(clips, None, True, False).result()]
 
     def run(self, clips: Sequence[Clip], features: bool = True,
-            keys: Sequence[Keys] | None = None) -> list[Output]:
+            keys: Sequence[Keys] | None = None,
+            valid: Sequence[np.ndarray] | None = None) -> list[Output]:
         """Features of clips and what the heads say about them, in one forward pass.
 
         Parameters
         ----------
-        clips : sequence of ndarray, or of sequences of ndarray
+        clips : sequence of clips
             Each (num_frames, image_size, image_size, 3) uint8 RGB, oldest frame first, as one
-            array or as its frames wherever they lie: only what must go to the device is read.
+            array or as its frames wherever they lie: only what must go to the device is read; or
+            a `DeviceClip` of that shape.
         features : bool
             Whether to bring the features from the device.
         keys : sequence of sequence of hashable, optional
             For each clip the identity of each of its frames; None for a frame that will not come
             again. Two frames with one key must be equal. On CUDA a frame that is still on the
             device is not uploaded again; elsewhere keys change nothing.
+        valid : sequence of ndarray, optional
+            For each clip (Hp, Wp) bool, patches that show the image. On CUDA the change of the
+            features is then made there and comes, too; elsewhere this changes nothing.
 
         Returns
         -------
@@ -167,10 +176,11 @@ class EncoderSession:
             has none for all of them, they run in several passes, and so do later ones.
 
         """
-        return self.submit(clips, features, keys).result()
+        return self.submit(clips, features, keys, valid).result()
 
     def submit(self, clips: Sequence[Clip], features: bool = True,
-               keys: Sequence[Keys] | None = None) -> Pending:
+               keys: Sequence[Keys] | None = None,
+               valid: Sequence[np.ndarray] | None = None) -> Pending:
         """Start what `run` does, and give a handle on its results.
 
         On CUDA this returns when the clips are copied and their pass is queued: while one
@@ -178,7 +188,7 @@ class EncoderSession:
         the pass is over when this returns. The clips may be changed then. Arguments and errors
         are those of `run`; what goes wrong on the device later is raised by `Pending.result`.
         """
-        return self._submit(clips, keys, features, self._heads is not None)
+        return self._submit(clips, keys, features, self._heads is not None, valid)
 
     def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid') -> list[np.ndarray]:
@@ -254,27 +264,19 @@ class EncoderSession:
         return compile_blocks(self._encoder.blocks, choice, wanted == 'on', trial)
 
     def _submit(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
-                heads: bool) -> Pending:
+                heads: bool, valid: Sequence[np.ndarray] | None = None) -> Pending:
         with self._lock:
             self._check(clips, keys)
             if not self._not_compiled:
                 allow_shapes()
             flights = self._parts.run(len(clips), lambda part: self._runner.start(
-                clips[part], None if keys is None else keys[part], features, heads))
+                clips[part], None if keys is None else keys[part], features, heads,
+                None if valid is None else valid[part]))
         return Pending(flights, self._outputs, self._report)
 
     def _check(self, clips: Sequence[Clip], keys: Sequence[Keys] | None) -> None:
         """Refuse what cannot be encoded."""
-        for clip in clips:
-            forms = ({(clip.dtype, clip.shape)} if isinstance(clip, np.ndarray)
-                     else {(frame.dtype, (len(clip), *frame.shape)) for frame in clip})
-            if forms != {(np.dtype(np.uint8), self.clip_shape)}:
-                found = ' and '.join(f'{kind} {shape}' for kind, shape in sorted(forms, key=str))
-                raise ValueError(f"a clip is {found or 'empty'}, "
-                                 f'expected uint8 {self.clip_shape}')
-        if keys is not None and [len(each) for each in keys] != [self.clip_shape[0]] * len(clips):
-            raise ValueError(f'there are keys for {[len(each) for each in keys]} frames, expected '
-                             f'{self.clip_shape[0]} for each of {len(clips)} clips')
+        check_clips(clips, keys, self.clip_shape)
         if self._encoder is None:
             raise SessionError('the encoder session is closed')
 
@@ -284,7 +286,8 @@ class EncoderSession:
         nothing = [None] * landed.clips
         said = nothing if packed is None else unpack(packed, side, side)
         brought = nothing if features is None else list(features)
-        return [Output(*pair) for pair in zip(brought, said, strict=True)]
+        changed = nothing if landed.change is None else map(Change.unpack, landed.change)
+        return [Output(*each) for each in zip(brought, said, changed, strict=True)]
 
     def _report(self, timings: dict[str, float]) -> None:
         self.timings = timings

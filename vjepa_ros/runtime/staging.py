@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -13,8 +13,6 @@ from torch import Tensor
 
 MOST_BYTES = 256 << 20  # of frames that are kept because they may be asked for again
 
-# Frames (S, S, 3) uint8 of a clip, oldest first: an array of them, or each where it lies.
-Clip = np.ndarray | Sequence[np.ndarray]
 # Of a clip: the identity of each frame, None for one that will not come again.
 Keys = Sequence[Hashable]
 
@@ -224,3 +222,62 @@ def _runs(slots: Sequence[int]) -> Iterator[tuple[int, int]]:
         if place == len(slots) or slots[place] != slots[place - 1] + 1:
             yield first, place
             first = place
+
+
+class DeviceClip:
+    """A clip whose frames are on the device already, in a store of its owner.
+
+    It stands where a clip of the host may stand; nothing is uploaded for it.
+
+    Parameters
+    ----------
+    frames : Tensor
+        (M, S, S, 3) uint8, contiguous, on the device of the session.
+    rows : sequence of int
+        Which of them make the clip, oldest first.
+    ready : torch.cuda.Event, optional
+        After it the frames are there; None: they are.
+    used : callable, optional
+        Is told the event after which the frames may be replaced.
+
+    """
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, frames: Tensor, rows: Sequence[int],
+                 ready: torch.cuda.Event | None = None,
+                 used: Callable[[torch.cuda.Event], None] | None = None):
+        self.shape = (len(rows), *frames.shape[1:])
+        self.ready = ready
+        self.used = used
+        self._frames = frames
+        self._rows = rows
+
+    def copy_to(self, out: Tensor) -> None:
+        """Queue a copy into a contiguous (T, S, S, 3) tensor on the current stream."""
+        cuda = self._frames.device.type == 'cuda'
+        rows = torch.empty(len(self._rows), dtype=torch.int64, pin_memory=cuda)
+        rows.numpy()[:] = self._rows
+        rows = rows.to(self._frames.device, non_blocking=True)
+        size = math.prod(self.shape[1:])
+        # Eight bytes at a time; a frame has a multiple of 768.
+        torch.index_select(self._frames.view(-1, size).view(torch.int64), 0, rows,
+                           out=out.view(-1, size).view(torch.int64))
+
+
+# (T, S, S, 3) uint8 of a clip, oldest frame first: an array, its frames where each lies, or there.
+Clip = np.ndarray | Sequence[np.ndarray] | DeviceClip
+
+
+def check_clips(clips: Sequence[Clip], keys: Sequence[Keys] | None,
+                shape: tuple[int, ...]) -> None:
+    """Raise ValueError for a clip of another shape or type, or another number of keys."""
+    for clip in clips:
+        forms = ({(clip.dtype, clip.shape)} if isinstance(clip, np.ndarray | DeviceClip)
+                 else {(frame.dtype, (len(clip), *frame.shape)) for frame in clip})
+        if forms != {(np.dtype(np.uint8), shape)}:
+            found = ' and '.join(f'{kind} {size}' for kind, size in sorted(forms, key=str))
+            raise ValueError(f"a clip is {found or 'empty'}, expected uint8 {shape}")
+    if keys is not None and [len(each) for each in keys] != [shape[0]] * len(clips):
+        raise ValueError(f'there are keys for {[len(each) for each in keys]} frames, expected '
+                         f'{shape[0]} for each of {len(clips)} clips')

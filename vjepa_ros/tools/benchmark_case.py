@@ -40,6 +40,8 @@ class Case:
         model with weights.
     source
         Width and height of the host images [px].
+    geometry
+        As in `TrackConfig`.
     """
 
     model_size: str = 'tiny'
@@ -55,6 +57,7 @@ class Case:
     cpu_threads: int = 0
     saved: bool = False
     source: tuple[int, int] = (640, 480)
+    geometry: str = 'auto'
 
     def __post_init__(self) -> None:
         find_variant(self.model_size)
@@ -107,7 +110,7 @@ OPTIONS = {'model_size': '--model-size', 'model_version': '--model-version',
            'num_frames': '--num-frames', 'image_size': '--image-size', 'cameras': '--cameras',
            'device': '--device', 'precision': '--precision', 'compile': '--compile',
            'engine': '--engine', 'weights': '--weights', 'cpu_threads': '--cpu-threads',
-           'saved': '--saved-weights', 'source': '--source'}
+           'saved': '--saved-weights', 'source': '--source', 'geometry': '--geometry'}
 
 
 def add_options(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -> None:
@@ -124,7 +127,8 @@ def add_options(parser: argparse.ArgumentParser, without: Sequence[str] = ()) ->
         'cpu_threads': 'threads of PyTorch on the CPU; 0 leaves them as they are',
         'saved': 'save random weights to a temporary file and load that: the start is then that '
                  'of a model with weights',
-        'source': 'width and height of the images, such as 1280x720'}
+        'source': 'width and height of the images, such as 1280x720',
+        'geometry': 'where frames are resized and looming is measured: auto, host or device'}
     for name, option in OPTIONS.items():
         if name in without:
             continue

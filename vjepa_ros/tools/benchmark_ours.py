@@ -60,22 +60,29 @@ class EndToEnd:
     """One new image of each camera in, one assessment of each out, the clip sliding on.
 
     One camera runs as `ObstacleDetector`, several in one pass of `Perception`. Besides
-    ``end_to_end`` and ``beyond_encode``, the times are those that the assessment tells.
+    ``end_to_end`` and ``beyond_encode``, the times are those that the assessment tells, and
+    ``preprocess``, taking the frames. Those of the host follow each other and add up to the
+    whole: preprocess, gather, submit, looming, await, motion, assess. Those of the model lie
+    within submit, looming and await. ``geometry`` tells where frames are resized and looming is
+    measured, in words, once the clip is full.
     """
 
     def __init__(self, case: Case) -> None:
+        self.geometry = ''
         self._frames = source_frames(case.source)
         self._count = 0
         self._detector: ObstacleDetector | None = None
         self._perception: Perception | None = None
         if case.cameras == 1:
             options = case.engine_options()
-            self._detector = ObstacleDetector(img_size=options.pop('image_size'), **options)
+            self._detector = ObstacleDetector(img_size=options.pop('image_size'),
+                                              geometry=case.geometry, **options)
             self.engine = self._detector.engine
         else:
             self.engine = Engine.load(EngineConfig(**case.engine_options()))
             names = [f'camera_{n}' for n in range(case.cameras)]
-            track = TrackConfig(num_frames=case.num_frames, image_size=case.image_size)
+            track = TrackConfig(num_frames=case.num_frames, image_size=case.image_size,
+                                geometry=case.geometry)
             self._perception = Perception(self.engine, track, names)
 
         prepare = getattr(self.engine, 'prepare', None)     # passes of several clips
@@ -86,15 +93,19 @@ class EndToEnd:
         """Take frames until they make a clip, and some more; the first results are not counted."""
         results = 0
         while results <= WARM_RUNS:
-            results += self._next() is not None
+            results += self._next()[0] is not None
+        track = (self._detector.track if self._detector is not None
+                 else next(iter(self._perception.tracks.values())))
+        self.geometry = track.geometry
 
     def step(self) -> dict[str, float]:
         """Take one frame of each camera and assess it."""
         start = time.perf_counter()
-        timings = self._next()
+        timings, preprocess = self._next()
         total = 1e3 * (time.perf_counter() - start)
         if timings is None:
             raise RuntimeError('no assessment came of a frame, though the clip is full')
+        timings = {'preprocess': preprocess, **timings}
         found = {'end_to_end': total}
         if 'encode' in timings:
             found['beyond_encode'] = total - timings['encode']
@@ -102,24 +113,31 @@ class EndToEnd:
 
     def close(self) -> None:
         """Release the model."""
-        self.engine.close()
+        if self._detector is not None:
+            self._detector.close()
+        else:
+            self._perception.close()
 
-    def _next(self) -> dict[str, float] | None:
+    def _next(self) -> tuple[dict[str, float] | None, float]:
+        """What the assessment tells of its times, and the time that taking the frames took."""
+        start = time.perf_counter()
         rgb = self._frames[self._count % len(self._frames)]
         self._count += 1
         stamp = self._count / RATE_HZ
         if self._detector is not None:
             self._detector.add_frame(rgb, stamp)
+            taken = 1e3 * (time.perf_counter() - start)
             seen = self._detector.assess()
-            return None if seen is None else dict(seen.timings)
+            return None if seen is None else dict(seen.timings), taken
         for track in self._perception.tracks.values():
             track.push(rgb, round(stamp * NS))
+        taken = 1e3 * (time.perf_counter() - start)
         samples = self._perception.pending()
         if not samples:
-            return None
+            return None, taken
         results = self._perception.run(samples, Settings(), dict.fromkeys(samples, Wants()),
                                        lambda stamp: math.nan)
-        return dict(results[0].assessment.timings)
+        return dict(results[0].assessment.timings), taken
 
 
 def source_frames(size: tuple[int, int]) -> list[np.ndarray]:

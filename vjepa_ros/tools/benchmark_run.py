@@ -154,6 +154,7 @@ def _result(case: Case, engine: Any, samples: Mapping[str, Mapping[str, list[flo
             'device': str(choice.device), 'device_name': device_name(choice.device),
             'execution': str(getattr(engine, 'execution', '')),
             'execution_reason': str(getattr(engine, 'execution_reason', '')),
+            'geometry': getattr(measured.contenders.get('end_to_end'), 'geometry', case.geometry),
             'precision': choice.precision, 'chosen_because': choice.reason,
             'weights': _weights(case, engine)},
         'meaning': MEANING, 'encode_ms': encode,

@@ -57,11 +57,10 @@ def judged_part(setup: Setup, seed: int, count: int, device: str,
         track = Track(CAMERA, film.track(setup.track))
         sample = shown(film, track)
         heads = learned_field(output.heads, sample, track.view, track.frames(sample))
-        gray = track.ring.newest('gray').shape
         field, optics = track.looming(), track.optics()
         by_geometry = find_threats(field, film.size, optics, settings)
         for row, rule in zip(rows, rules, strict=True):
-            found = judge(field, heads, film.size, (gray[1], gray[0]), optics, settings, rule)
+            found = judge(field, heads, film.size, track.grey_size, optics, settings, rule)
             row.append((*(contact_within(h, heads, by_geometry, rule) for h in HORIZONS_S),
                         found.threat.course_rate, found.believed))
     tables = [np.array(row, float) for row in rows]

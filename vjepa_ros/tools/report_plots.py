@@ -21,6 +21,7 @@ LEVELS = {0: ('CLEAR', '#4caf50'), 1: ('CAUTION', '#ffd600'), 2: ('WARNING', '#f
           3: ('DANGER', '#e53030'), 255: ('UNKNOWN', '#846ab4')}
 STAGES = ('transport', 'wait', 'decode', 'preprocess', 'gather', 'upload', 'encode', 'download',
           'motion', 'heads', 'looming', 'assess', 'overlay', 'publish')
+WITHIN = {'submit', 'await'}    # in these the stages of the model lie: they must not count twice
 STAGE_COLORS = ('#9db2c8', '#c9d3de', '#3f7cac', '#5aa9e6', '#7fc8f8', '#2a9d8f', '#0b6bcb',
                 '#8ab17d', '#e9c46a', '#d9a86c', '#f4a261', '#e76f51', '#b56576', '#6d597a')
 # Width and height in inches of one panel, and the size of its text: for desks and for phones.
@@ -49,7 +50,7 @@ class Series:
 
     def stages(self) -> dict[str, np.ndarray]:
         """Milliseconds per stage, in the order in which a frame passes them; missing is 0."""
-        names = {name for r in self.records for name in r.get('timings') or {}}
+        names = {name for r in self.records for name in r.get('timings') or {}} - WITHIN
         order = [n for n in STAGES if n in names] + sorted(names - set(STAGES))
         return {n: np.nan_to_num([float((r.get('timings') or {}).get(n, 0.0))
                                   for r in self.records]) for n in order}

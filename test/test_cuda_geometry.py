@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames and looming on a real CUDA device: captured, by our kernels, right, and given back.
+
+`test_device_looming` and `test_geometry` run on the device, too, where there is one.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+
+import numpy as np
+import pytest
+import torch
+from scenes import texture
+
+from vjepa_ros.clip.device_view import DeviceGrey, DeviceView
+from vjepa_ros.clip.preprocess import MODES, View
+from vjepa_ros.perception.config import TrackConfig, Wants
+from vjepa_ros.perception.device_choice import choose_kernels, disagreement
+from vjepa_ros.perception.device_looming import DeviceLooming
+from vjepa_ros.perception.looming import LoomingEstimator
+from vjepa_ros.perception.pipeline import Perception
+from vjepa_ros.perception.settings import Settings
+from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.replay import Queue
+from vjepa_ros.tools.looming_study import FOCAL, Wall, film
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
+
+DEVICE = torch.device('cuda:0')
+NS = 1_000_000_000
+
+
+def test_the_kernels_are_made_and_agree_with_the_plain_path():
+    kernels, reason = choose_kernels(DEVICE)
+    if not hasattr(torch.cuda, '_compile_kernel'):
+        assert kernels is None and 'does not compile' in reason
+        pytest.skip(reason)
+    assert kernels is not None, reason
+    assert disagreement(kernels, DEVICE) == ''
+
+
+@pytest.mark.parametrize('mode', MODES)
+@pytest.mark.parametrize('size', [(1280, 720), (640, 480), (1226, 370)])
+def test_images_are_resized_to_the_bytes_of_the_host(mode, size):
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    view = View(mode, size, 256)
+    out = torch.empty((256, 256, 3), dtype=torch.uint8, device=DEVICE)
+    DeviceView(view, DEVICE).apply(torch.from_numpy(image).to(DEVICE), out)
+    difference = np.abs(out.cpu().numpy().astype(int) - view.apply(image))
+    assert difference.max() <= (0 if mode in ('hf', 'meta') else 1)
+    assert (difference > 0).mean() <= 2e-4
+    grey = torch.empty((180, 320), dtype=torch.uint8, device=DEVICE)
+    DeviceGrey(size, (320, 180), DEVICE).apply(torch.from_numpy(image).to(DEVICE), grey)
+
+
+FILMS = [{'velocity': (0, 0, 1), 'dt': 1 / 15}, {'turn': (0, 1.0, 0), 'dt': 0.25},
+         {'velocity': (0.3, 0, 4), 'turn': (0, 0.3, 0), 'dt': 0.1}, {'dt': 1 / 30}]
+
+
+@pytest.mark.parametrize('kernels', [True, False], ids=['kernels', 'plain'])
+def test_looming_is_a_graph_that_gives_what_the_cpu_gives(monkeypatch, kernels):
+    if not kernels:
+        monkeypatch.setattr('vjepa_ros.perception.device_looming.choose_kernels',
+                            lambda device: (None, 'not wanted'))
+    ours, cpu = DeviceLooming(Queue(DEVICE)), DeviceLooming(Queue(torch.device('cpu')))
+    host = LoomingEstimator()
+    for options in FILMS:
+        history, _, _ = film([Wall((0, 0, 2))], **options)
+        found, plain, expected = (one.estimate(history, FOCAL) for one in (ours, cpu, host))
+        assert ours._first.captured and ours._second.captured, ours._first.reason
+        assert ('kernels' in ours.how) == (kernels and hasattr(torch.cuda, '_compile_kernel'))
+        assert found.dt_s == plain.dt_s
+        np.testing.assert_allclose(found.rotation, plain.rotation, atol=5e-3)
+        np.testing.assert_allclose(found.rotation, expected.rotation, atol=0.02)
+        known = np.isfinite(found.rate) & np.isfinite(plain.rate)
+        assert known.sum() > 0.95 * np.isfinite(plain.rate).sum()
+        apart = np.abs(found.rate - plain.rate)[known] / plain.sigma[known]
+        assert np.median(apart) < 0.05
+        assert np.percentile(apart, 95) < 1.0
+
+
+def test_a_second_pair_of_graphs_does_not_disturb_the_first():
+    first, second = DeviceLooming(Queue(DEVICE)), DeviceLooming(Queue(DEVICE))
+    one, two = (film([Wall((0, 0, 2), look=k)], velocity=(0, 0, 1 + k), dt=0.1)[0] for k in (0, 1))
+    before = first.estimate(one, FOCAL).rate
+    second.estimate(two, FOCAL)
+    np.testing.assert_array_equal(first.estimate(one, FOCAL).rate, before)
+
+
+def test_memory_is_given_back_and_does_not_grow():
+    def serve(results):
+        engine = Engine.load(EngineConfig(weights='random', allow_random_weights=True,
+                                          num_frames=4, image_size=64, device='cuda:0'))
+        config = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0, geometry='device')
+        perception = Perception(engine, config, ['a', 'b'])
+        frames = [texture((320, 240), seed) for seed in range(6)]
+        held = []
+        for number in range(results):
+            for track in perception.tracks.values():
+                track.push(track.own(frames[number % 6]), NS + number * NS // 10)
+            samples = perception.pending()
+            if samples:
+                perception.run(samples, Settings(), dict.fromkeys(samples, Wants()),
+                               lambda stamp: math.nan)
+            if number in (20, results - 1):
+                held.append(torch.cuda.memory_allocated(DEVICE))
+        assert all('cuda:0 (frames graph' in track.geometry
+                   for track in perception.tracks.values())
+        perception.close()
+        return held
+
+    serve(21)
+    gc.collect()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated(DEVICE)
+    held = serve(200)
+    assert held[-1] <= held[0] + (1 << 20)
+    gc.collect()
+    assert torch.cuda.memory_allocated(DEVICE) <= before + (1 << 20)

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looming whose pixels are on a device: as right as on the host, on sequences with known truth."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from vjepa_ros.perception.device_looming import DeviceLooming
+from vjepa_ros.perception.looming import LoomingEstimator
+from vjepa_ros.runtime.replay import Queue
+from vjepa_ros.tools.looming_study import FOCAL, SIZE, Wall, cells, film, whole
+
+W, H = SIZE
+DEVICE = torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')
+
+
+@pytest.fixture(scope='module', autouse=True)
+def one_thread():
+    """Small tensors gain nothing from threads, and lose much where other tests run beside them."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope='module')
+def on_device():
+    return DeviceLooming(Queue(DEVICE))
+
+
+@pytest.fixture(scope='module')
+def on_host():
+    return LoomingEstimator()
+
+
+def ttc_error(field, rate, where=None):
+    """Median relative error of the time to contact over the known cells; fails when few are."""
+    known = np.isfinite(field.rate) & (where if where is not None else True)
+    assert known.sum() > 0.4 * (where.sum() if where is not None else known.size)
+    found, true = field.rate[known], cells(rate)[known]
+    return float(np.median(np.abs(true / np.where(found == 0, 1e-9, found) - 1)))
+
+
+# The bounds are those that `test_looming` sets for the host.
+
+@pytest.mark.parametrize('dt', [1 / 30, 0.1, 0.25])
+@pytest.mark.parametrize('ttc', [0.5, 2.0, 6.0])
+def test_time_to_a_wall_is_right_at_any_frame_rate(on_device, ttc, dt):
+    history, rate, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 2 / ttc), dt=dt)
+    assert ttc_error(on_device.estimate(history, FOCAL), rate) < 0.05
+
+
+@pytest.mark.parametrize('turn', [(0, 1.0, 0), (0.3, 0, 0), (0.2, 0.4, -0.3)])
+@pytest.mark.parametrize('ttc', [1.0, 4.0])
+def test_turning_does_not_spoil_time_to_contact(on_device, ttc, turn):
+    history, rate, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 2 / ttc), turn=turn, dt=1 / 15)
+    field = on_device.estimate(history, FOCAL)
+    assert ttc_error(field, rate) < 0.1
+    assert np.abs(field.rotation - turn).max() < 0.05
+
+
+@pytest.mark.parametrize('turn', [(0, 1.0, 0), (0.4, 0, 0), (0, 0, 0.8), (-0.2, 0.3, 0.2)])
+@pytest.mark.parametrize('dt', [1 / 30, 0.25])
+def test_turning_is_not_read_as_looming(on_device, dt, turn):
+    history, _, _ = film([Wall((0, 0, 3))], turn=turn, dt=dt)
+    field = on_device.estimate(history, FOCAL)
+    known = np.isfinite(field.rate)
+    assert known.mean() > 0.4
+    assert np.median(np.abs(field.rate[known])) < 0.01
+    assert np.abs(field.rate[known]).max() < 0.06
+
+
+@pytest.mark.parametrize('aside', [0.0, 0.3])
+@pytest.mark.parametrize('ttc', [0.5, 4.0])
+def test_an_object_looms_before_a_still_background(on_device, ttc, aside):
+    thing = Wall((0.2, 0.1, 1.5), half=(0.35, 0.3), velocity=(aside, 0, -1.5 / ttc), look=1,
+                 texel=0.0025)
+    history, rate, which = film([Wall((0, 0, 4), texel=0.0068), thing], dt=1 / 15)
+    field = on_device.estimate(history, FOCAL)
+    assert ttc_error(field, rate, whole(which, 1)) < 0.1
+    behind = field.rate[whole(which, 0)]
+    assert np.nanmedian(np.abs(behind)) < 0.01
+    assert np.nanpercentile(np.abs(behind), 95) < 0.03
+
+
+@pytest.mark.parametrize('light', [lambda g, t: g * (1 + 0.5 * t),
+                                   lambda g, t: g if t < -1e-6 else g * 1.3 - 25])
+def test_a_change_of_brightness_does_not_matter(on_device, light):
+    history, rate, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 0.5), light=light)
+    assert ttc_error(on_device.estimate(history, FOCAL), rate) < 0.1
+
+
+@pytest.mark.parametrize('noise', [0.0, 2.0])
+@pytest.mark.parametrize(('dt', 'count'), [(1 / 30, 12), (1 / 30, 2), (0.25, 2)])
+def test_a_still_scene_is_known_not_to_loom(on_device, noise, dt, count):
+    history, _, _ = film([Wall((0, 0, 2))], dt=dt, count=count, noise=noise)
+    field = on_device.estimate(history, FOCAL)
+    known = np.isfinite(field.rate)
+    assert known.mean() > 0.9
+    assert np.abs(field.rate[known]).mean() < 0.002
+    assert np.abs(field.rate[known]).max() < 0.01
+    assert np.abs(field.rotation).max() < 0.01
+
+
+def test_much_noise_in_a_still_scene_does_no_more_harm_than_on_the_host(on_device, on_host):
+    # Two frames 1/30 s apart and 3 grey levels: the largest of 432 cells is what chance makes it.
+    largest = {on_host: [], on_device: []}
+    for seed in range(5):
+        history, _, _ = film([Wall((0, 0, 2))], dt=1 / 30, count=2, noise=3.0, seed=seed)
+        for estimator, found in largest.items():
+            found.append(np.nanmax(np.abs(estimator.estimate(history, FOCAL).rate)))
+    assert np.mean(largest[on_device]) < 1.3 * np.mean(largest[on_host])
+    assert max(largest[on_device]) < 0.02
+
+
+@pytest.mark.parametrize('noise', [(128, 2), (128, 0), (0, 0), (6, 1), (128, 60)])
+def test_where_nothing_can_be_seen_looming_is_unknown_not_zero(on_device, noise):
+    rng = np.random.default_rng(7)
+    frames = np.clip(np.round(noise[0] + rng.normal(size=(5, H, W)) * noise[1]), 0, 255)
+    field = on_device.estimate([(int(1e8) * (k + 1), f)
+                                for k, f in enumerate(frames.astype(np.uint8))], FOCAL)
+    assert np.isnan(field.rate).all()
+    assert field.confidence.max() < 0.3
+
+
+def test_a_scene_cut_is_unknown(on_device):
+    a, b = film([Wall((0, 0, 2))], count=2)[0], film([Wall((0, 0, 3), look=1)], count=2)[0]
+    assert np.isfinite(on_device.estimate([a[0], b[1]], FOCAL).rate).mean() < 0.01
+
+
+@pytest.mark.parametrize(('velocity', 'turn', 'dt'), [
+    ((0, 0, 1), (0, 0, 0), 1 / 15), ((0.4, 0, 0.3), (0, 0.2, 0), 0.1), ((0, 0, 4), (0, 0, 0), 0.1),
+    ((0, 0, 0), (0, 0.5, 0.1), 1 / 30)])
+def test_device_and_host_agree_cell_by_cell(on_device, on_host, velocity, turn, dt):
+    thing = Wall((0.2, 0.1, 1.5), half=(0.35, 0.3), velocity=(0, 0, -0.5), look=1, texel=0.0025)
+    history, _, _ = film([Wall((0, 0, 4), texel=0.0068), thing], velocity, turn, dt)
+    ours, theirs = (one.estimate(history, FOCAL) for one in (on_device, on_host))
+    assert ours.dt_s == theirs.dt_s     # the same older frame was chosen
+    np.testing.assert_allclose(ours.rotation, theirs.rotation, atol=0.01)
+    np.testing.assert_array_equal(ours.centers, theirs.centers)
+    known = np.isfinite(ours.rate) & np.isfinite(theirs.rate)
+    assert known.sum() > 0.9 * np.isfinite(theirs.rate).sum()
+    apart = np.abs(ours.rate - theirs.rate)[known] / (ours.sigma + theirs.sigma)[known]
+    assert np.median(apart) < 0.3
+    assert np.percentile(apart, 95) < 1.5
+    assert np.median(ours.sigma[known] / theirs.sigma[known]) == pytest.approx(1, abs=0.15)
+
+
+@pytest.mark.parametrize('size', [(160, 120), (324, 244), (443, 249), (320, 64)])
+def test_any_size_of_frame_is_covered_by_cells(size):
+    w, h = size
+    frames = [(t, np.ascontiguousarray(f[:h, :w] if h <= H and w <= W else cv2.resize(f, size)))
+              for t, f in film([Wall((0, 0, 2))], velocity=(0, 0, 1))[0]]
+    field = DeviceLooming(Queue(DEVICE)).estimate(frames, FOCAL)
+    assert field.rate.shape == (h // 16, w // 16)
+    assert field.gray_size == size
+    assert np.nanmedian(field.rate) == pytest.approx(0.5, rel=0.1)
+
+
+def test_the_result_depends_on_the_history_alone(on_device):
+    one, _, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 1))
+    two, _, _ = film([Wall((0, 0, 2), look=1)], velocity=(0, 0, -1), seed=1)
+    first = on_device.estimate(one, FOCAL)
+    on_device.estimate(two, FOCAL)
+    again = on_device.estimate(one, FOCAL)
+    np.testing.assert_array_equal(first.rate, again.rate)
+    np.testing.assert_array_equal(first.flow, again.flow)
+
+
+def test_without_two_frames_near_enough_nothing_is_known(on_device):
+    history, _, _ = film([Wall((0, 0, 2))], count=2)
+    assert on_device.estimate(history[:1]) is None
+    assert on_device.estimate([(0, history[0][1]), (int(2e9), history[1][1])]) is None
+    with pytest.raises(ValueError, match='oldest to the newest'):
+        on_device.estimate(history[::-1])

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames and looming on a device give what they give on the host, through the whole pipeline."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from scenes import texture
+
+from vjepa_ros.detector import ObstacleDetector
+from vjepa_ros.perception.assessment import Quality
+from vjepa_ros.perception.config import TrackConfig, Wants
+from vjepa_ros.perception.pipeline import Perception, _queue
+from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.track import Track
+from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.replay import Queue
+from vjepa_ros.tools import bench_geometry, benchmark_ours
+from vjepa_ros.world.approach import ApproachScene
+
+NS = 1_000_000_000
+DEVICE = 'cuda:0' if torch.cuda.is_available() else 'cpu'
+SHAPE = {'num_frames': 4, 'image_size': 64, 'clip_fps': 10.0}
+
+
+@pytest.fixture(scope='module', autouse=True)
+def one_thread():
+    """Small tensors gain nothing from threads, and lose much where other tests run beside them."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope='module')
+def engines():
+    """One with random weights, one with the heads of the package."""
+    made = [Engine.load(EngineConfig(weights='random', allow_random_weights=True, num_frames=4,
+                                     image_size=64, device=DEVICE)),
+            Engine.load(EngineConfig(device=DEVICE))]
+    yield made
+    for engine in made:
+        engine.close()
+
+
+@pytest.fixture(scope='module')
+def drive():
+    """Pictures of a drive at an obstacle, 320x240, ten a second."""
+    scene = ApproachScene()
+    return [np.ascontiguousarray(scene.render(4.5 + n / 10)[::2, ::2]) for n in range(14)]
+
+
+def results(engine, shape, frames, geometry, cameras=('cam',), rate=10):
+    """The last results of the cameras, and the perception."""
+    perception = Perception(engine, TrackConfig(geometry=geometry, **shape), cameras)
+    out = []
+    for number, frame in enumerate(frames):
+        for track in perception.tracks.values():
+            track.push(frame, NS + round(number * NS / rate))
+        samples = perception.pending()
+        if samples:
+            out = perception.run(samples, Settings(), dict.fromkeys(samples, Wants()),
+                                 lambda stamp: math.nan)
+    return out, perception
+
+
+def test_a_result_is_that_of_the_host(engines, drive):
+    (host,), _ = results(engines[0], SHAPE, drive, 'host')
+    (ours,), perception = results(engines[0], SHAPE, drive, 'device')
+    assert perception.tracks['cam'].geometry.startswith(DEVICE)
+    np.testing.assert_allclose(ours.features, host.features, atol=2e-2)
+    np.testing.assert_allclose(ours.motion_map, host.motion_map, atol=5e-3)
+    known = np.isfinite(host.looming_map) & np.isfinite(ours.looming_map)
+    assert known.sum() >= 0.8 * np.isfinite(host.looming_map).sum() > 0
+    assert np.median(np.abs(ours.looming_map - host.looming_map)[known]) < 0.02
+    a, b = ours.assessment, host.assessment
+    assert b.time_to_contact < 10
+    assert a.time_to_contact == pytest.approx(b.time_to_contact, rel=0.1)
+    assert (a.level, a.flags, a.stamp_ns) == (b.level, b.flags, b.stamp_ns)
+    assert set(a.timings) >= {'gather', 'encode', 'motion', 'looming', 'assess'}
+
+
+def test_heads_get_the_pixels_that_they_ask_for(engines, drive):
+    shape = {'num_frames': 8, 'image_size': 192, 'clip_fps': 10.0}
+    (host,), _ = results(engines[1], shape, drive, 'host')
+    (ours,), _ = results(engines[1], shape, drive, 'device')
+    assert host.learned is not None and ours.learned is not None
+    np.testing.assert_allclose(ours.learned.rate, host.learned.rate, atol=0.02)
+    np.testing.assert_array_equal(ours.learned.confidence > 0, host.learned.confidence > 0)
+
+
+def test_cameras_share_the_device(engines, drive):
+    single, _ = results(engines[0], SHAPE, drive, 'device')
+    both, _ = results(engines[0], SHAPE, drive, 'device', ('left', 'right'))
+    assert len(both) == 2
+    for one in both:
+        np.testing.assert_array_equal(one.looming_map, single[0].looming_map)
+        assert one.assessment.time_to_contact == single[0].assessment.time_to_contact
+
+
+def test_the_host_is_the_default(engines, drive):
+    assert TrackConfig().geometry == 'auto'
+    _, perception = results(engines[0], SHAPE, drive[:1], 'auto')
+    assert perception.tracks['cam'].geometry == 'host'
+    assert _queue('auto', torch.device('cuda', 0)) is None
+    with pytest.raises(ValueError, match="geometry is 'device', but mps can not"):
+        _queue('device', torch.device('mps'))
+    assert _queue('auto', torch.device('mps')) is None
+    with pytest.raises(ValueError, match="geometry is 'gpu'"):
+        TrackConfig(geometry='gpu')
+
+
+def track(**more):
+    return Track('cam', TrackConfig(**{**SHAPE, **more}), queue=Queue(torch.device(DEVICE)))
+
+
+def clip_of(one):
+    clip = one.frames(one.sample())
+    out = torch.empty(clip.shape, dtype=torch.uint8, device=DEVICE)
+    torch.cuda.synchronize() if DEVICE != 'cpu' else None
+    clip.copy_to(out)
+    return out.cpu().numpy()
+
+
+def test_clips_are_those_of_the_host_while_frames_come_go_and_change_order(engines):
+    frames = [texture((160, 120), seed) for seed in range(40)]
+    ours, host = track(max_frame_gap=0.5), Track('cam', TrackConfig(max_frame_gap=0.5, **SHAPE))
+    order = [*range(12), 13, 12, 13, 14, 15, *range(22, 34)]      # late, repeated, after a gap
+    for number in order:
+        pushed = {one.push(frames[number], NS + number * NS // 10) for one in (ours, host)}
+        assert len(pushed) == 1
+        assert (ours.sample() is None) == (host.sample() is None)
+        if host.sample() is not None:
+            expected = host.clip(host.sample())
+            assert np.abs(clip_of(ours).astype(int) - expected).max() <= 1
+    assert ours.ring.resets == host.ring.resets
+
+
+def test_no_more_frames_are_kept_on_the_device_than_the_ring_holds():
+    one = track()
+    for number in range(150):
+        one.push(texture((160, 120), number % 5), NS + number * NS // 60)
+    frames = one._geometry._frames
+    held = np.array([int(number[0]) for _, number in one.ring.recent('number', 1e6)])
+    assert len(set(held.tolist())) == len(held) <= frames.capacity - 2
+    assert frames.capacity == one.ring.capacity + 2
+
+
+def test_another_size_starts_anew_and_small_images_are_left_to_the_host(caplog):
+    one = track()
+    for number in range(5):
+        one.push(texture((160, 120), number), NS + number * NS // 10)
+    assert one.looming() is not None
+    for number in range(5):
+        one.push(texture((200, 160), number), 2 * NS + number * NS // 10)
+    assert clip_of(one).shape == (4, 64, 64, 3)
+    assert one.looming().gray_size == (200, 160)
+    one.push(texture((60, 200), 0), 3 * NS)
+    assert one.geometry == 'host'
+    assert one.ring.capacity > 20       # of whole frames now
+    assert 'images of 60x200 grow to 64x64' in caplog.text
+    assert one.looming() is None
+
+
+def test_without_memory_for_the_frames_the_host_takes_over(monkeypatch, caplog):
+    def full(*args):
+        raise RuntimeError('CUDA out of memory')
+
+    monkeypatch.setattr('vjepa_ros.perception.geometry.DeviceFrames', full)
+    one = track()
+    for number in range(6):
+        one.push(texture((160, 120), number), NS + number * NS // 10)
+    assert one.geometry == 'host'
+    assert 'has no memory for' in caplog.text
+    assert one.clip(one.sample()).shape == (4, 64, 64, 3)
+    assert one.looming() is not None
+
+
+def test_a_copy_of_a_frame_is_uploaded_as_it_is():
+    one, frame = track(), texture((160, 120), 3)
+    for number in range(6):
+        mine = one.own(frame)
+        assert mine is not frame
+        one.push(mine, NS + number * NS // 10)
+        assert one.image is mine
+        mine = None
+    host = Track('cam', TrackConfig(**SHAPE))
+    for number in range(6):
+        host.push(frame, NS + number * NS // 10)
+    assert np.abs(clip_of(one).astype(int) - host.clip(host.sample())).max() <= 1
+
+
+def test_looming_that_nobody_asked_for_does_not_mix_with_that_of_the_next_frame():
+    one, other = track(), track()
+    for number in range(8):
+        for each in (one, other):
+            each.push(texture((160, 120), number // 4), NS + number * NS // 10)
+        one.begin_looming()     # and no word of it afterwards
+    np.testing.assert_array_equal(one.looming().rate, other.looming().rate)
+
+
+@pytest.mark.parametrize('step', ['begin', 'proceed', 'finish'])
+def test_an_error_of_looming_costs_no_other_camera_its_own(engines, drive, monkeypatch, step):
+    def fail(*args):
+        raise ArithmeticError('no flow')
+
+    _, perception = results(engines[0], SHAPE, drive[:6], 'device', ('bad', 'good'))
+    bad, good = perception.tracks.values()
+    wants, told = dict.fromkeys(perception.tracks, Wants()), []
+
+    def assess(number):
+        for track in (bad, good):
+            track.push(drive[number], NS + number * NS // 10)
+        samples = perception.pending()
+        outputs, times = perception.encode(samples, wants, Settings(),
+                                           lambda name, error: told.append((name, str(error))))
+        return [perception.result(name, samples[name], outputs[name], Settings(), Wants(),
+                                  math.nan, times) for name in samples]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bad._geometry._estimator, step, fail)
+        one, other = assess(6)
+    assert told == [('bad', 'no flow')]
+    assert Quality.GEOMETRY_FAILED in one.assessment.flags and one.looming is None
+    assert Quality.GEOMETRY_FAILED not in other.assessment.flags and other.looming is not None
+    one, other = assess(7)
+    assert len(told) == 1
+    np.testing.assert_array_equal(one.looming_map, other.looming_map)
+
+
+def test_nothing_but_decoding_is_done_ahead_for_a_device(drive):
+    ours, host = track(), Track('cam', TrackConfig(**SHAPE))
+    for number, frame in enumerate(drive[:6]):
+        assert ours.prepare(frame) == {}
+        ours.push(frame, NS + number * NS // 10, planes={})
+        host.push(frame, NS + number * NS // 10, planes=host.prepare(frame))
+    assert np.abs(clip_of(ours).astype(int) - host.clip(host.sample())).max() <= 1
+    small = texture((60, 200), 0)       # grows, which only the host does
+    ours.push(small, 2 * NS, planes=ours.prepare(small))
+    assert ours.geometry == 'host'
+    assert ours.ring.newest('gray').shape == small.shape[:2]
+
+
+def test_the_features_change_on_the_device_only_with_frames_there(engines, drive, monkeypatch):
+    asked, submit = [], engines[0].submit
+
+    def look(clips, **more):
+        asked.append(more['valid'])
+        return submit(clips, **more)
+
+    monkeypatch.setattr(engines[0], 'submit', look)
+    results(engines[0], SHAPE, drive[:6], 'host')
+    assert asked and all(valid is None for valid in asked)
+    asked.clear()
+    results(engines[0], SHAPE, drive[:6], 'device')
+    assert asked and all(valid[0].all() for valid in asked)
+
+
+def test_the_detector_takes_the_choice(drive):
+    with ObstacleDetector('tiny', 64, 4, DEVICE, weights='random', allow_random_weights=True,
+                          clip_fps=10.0, geometry='device') as detector:
+        for number, frame in enumerate(drive[:6]):
+            detector.add_frame(frame, 1 + number / 10)
+        assert detector.assess() is not None
+        assert detector.track.geometry.startswith(DEVICE)
+
+
+def test_the_steps_of_a_frame_can_be_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark_ours, 'SCENE_S', 0.2)
+    out = tmp_path / 'steps.json'
+    assert bench_geometry.main(['--device', DEVICE, '--source', '160x128', '--image-size', '64',
+                                '--runs', '3', '--json', str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert found['geometry'].startswith(DEVICE)
+    assert set(found['median_ms']) == {'host', 'put', 'displace', 'motion', 'refine', 'rates',
+                                       'device'}
+    assert all(value > 0 for value in found['median_ms'].values())
+
+
+def test_closing_lets_go_of_the_frames_and_leaves_what_another_track_goes_on_with(engines, drive):
+    _, old = results(engines[0], SHAPE, drive, 'device')
+    frames = weakref.ref(old.tracks['cam']._geometry._frames)
+    new = Perception(engines[0], TrackConfig(geometry='device', **SHAPE), ['cam'])
+    new.take_over(old)
+    accepted = old.tracks['cam'].ring.counts['accepted']
+    old.tracks['cam'].release()
+    gc.collect()
+    assert frames() is None
+    assert new.tracks['cam'].ring.counts['accepted'] == accepted > 0
+    assert not new.tracks['cam'].ring.resets

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work that is captured once and repeated, with stand-ins for the device: see `fake_cuda`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from fake_cuda import Stream, install
+from scenes import texture
+
+from vjepa_ros.clip.preprocess import View
+from vjepa_ros.perception.device_frames import DeviceFrames
+from vjepa_ros.perception.device_looming import DeviceLooming
+from vjepa_ros.runtime.replay import Queue, Replay
+from vjepa_ros.tools.looming_study import FOCAL, Wall, film
+
+CPU = torch.device('cpu')
+pytestmark = pytest.mark.usefixtures('one_thread')
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    return install(monkeypatch)
+
+
+def captured_queue():
+    """A queue that captures, though its tensors are on the CPU."""
+    queue = Queue(CPU)
+    queue.stream = Stream()
+    return queue
+
+
+def test_a_repeated_run_takes_its_new_numbers(fake):
+    replay = Replay(captured_queue(), lambda given: 2 * given + 1, 3, 'a test')
+    assert replay.captured and not replay.reason
+    for numbers in ([1, 2, 3], [-4, 0.5, 9]):
+        replay.start(np.array(numbers))
+        np.testing.assert_allclose(replay.finish(), 2 * np.array(numbers) + 1)
+
+
+def test_what_can_not_be_captured_runs_step_by_step_and_says_why(fake, caplog):
+    fake.refuse = 'operation not permitted when stream is capturing'
+    replay = Replay(captured_queue(), lambda given: 2 * given, 2, 'doubling')
+    replay.start(np.array([1.0, 2.0]))
+    np.testing.assert_allclose(replay.finish(), [2, 4])
+    assert not replay.captured
+    assert fake.refuse in replay.reason
+    assert 'doubling: CUDA graph capture failed' in caplog.text
+
+
+def test_lack_of_memory_is_not_taken_for_a_failed_capture(fake):
+    fake.refuse = 'CUDA out of memory'
+    with pytest.raises(RuntimeError, match='out of memory'):
+        Replay(captured_queue(), lambda given: given, 1, 'a test')
+
+
+def test_captured_looming_is_that_of_single_steps(fake):
+    captured, plain = DeviceLooming(captured_queue()), DeviceLooming(Queue(CPU))
+    films = [film([Wall((0, 0, 2))], velocity=(0, 0, 1), dt=1 / 15)[0],
+             film([Wall((0, 0, 2), look=1)], velocity=(0.2, 0, 3), turn=(0, 0.4, 0), dt=0.1)[0],
+             film([Wall((0, 0, 3))], turn=(0, 1.0, 0), dt=0.25, count=2)[0]]
+    for history in films:
+        expected = plain.estimate(history, FOCAL)
+        found = captured.estimate(history, FOCAL, None)
+        assert 'graph' in captured.how
+        for name in ('rate', 'confidence', 'sigma', 'flow', 'rotation'):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
+        assert found.dt_s == expected.dt_s
+    assert fake.captures == 2
+
+
+@pytest.mark.parametrize('mode', ['squash', 'letterbox', 'hf', 'meta'])
+def test_captured_frames_are_those_of_single_steps(fake, mode):
+    view = View(mode, (320, 240), 64)
+    captured, plain = (DeviceFrames(queue, view, (160, 120), 4, mirror=True)
+                       for queue in (captured_queue(), Queue(CPU)))
+    for number, row in enumerate((2, 0, 3, 2, 1)):
+        for frames in (captured, plain):
+            frames.put(texture((320, 240), number), row)
+    assert captured.captured
+    assert torch.equal(captured.grey, plain.grey)
+    np.testing.assert_array_equal(captured.pixels(range(4)), plain.pixels(range(4)))
+    out = torch.empty((3, 64, 64, 3), dtype=torch.uint8)
+    captured.clip([1, 3, 2]).copy_to(out)
+    np.testing.assert_array_equal(out, plain.pixels([1, 3, 2]))

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resize camera images on a device, to the very bytes that the host gives.
+
+Every step of `View.apply` and of the grey image is a sum of pixels with fixed weights followed by
+rounding, so each is a product with a matrix per axis, in float64 so that the sums are exact.
+Where OpenCV itself sums up in float32, a value that lies on the border between two bytes may
+fall to the other side; the tests count how rarely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vjepa_ros.clip.preprocess import LETTERBOX_RGB, View
+
+Step = Callable[[Tensor], Tensor]   # (H, W, 3) uint8 to another size
+_GREY = (9798, 19235, 3735)         # OpenCV's weights of red, green and blue, over 2^15
+_LINEAR_BITS = 11                   # of OpenCV's weights of a linear resize
+
+
+class DeviceView:
+    """A view applied on a device.
+
+    Parameters
+    ----------
+    view : the resize mode and sizes
+    device : where the images are
+
+    Raises
+    ------
+    ValueError
+        For a view that `problem` has something against.
+    """
+
+    def __init__(self, view: View, device: torch.device) -> None:
+        problem = self.problem(view)
+        if problem:
+            raise ValueError(problem)
+        self._view = view
+        (x, y), s, size = view.crop_offset, view.image_size, view.source_size
+        side = min(size)
+        self._source = (slice(y, y + side), slice(x, x + side)) if view.mode == 'crop' else ...
+        self._bars: Tensor | None = None
+        self._inside = slice(0, s), slice(0, s)
+        if view.mode in ('hf', 'meta'):
+            self._steps = ((_antialiased if view.mode == 'hf' else _linear)(
+                size, view.resized, device),) if size != view.resized else ()
+            self._inside = slice(y, y + s), slice(x, x + s)
+        elif view.mode == 'letterbox':
+            self._steps = _shrinking(size, view.resized, device)
+            self._bars = torch.tensor(LETTERBOX_RGB, dtype=torch.uint8,
+                                      device=device).expand(s, s, 3).contiguous()
+            self._place = slice(-y, view.resized[1] - y), slice(-x, view.resized[0] - x)
+        else:
+            self._steps = _shrinking((side, side) if view.mode == 'crop' else size, (s, s), device)
+
+    @staticmethod
+    def problem(view: View) -> str:
+        """Why a view can only be applied on the host; ''."""
+        if view.mode in ('hf', 'meta'):
+            return ''
+        size = (min(view.source_size),) * 2 if view.mode == 'crop' else view.source_size
+        if size[0] < view.resized[0] or size[1] < view.resized[1]:
+            return (f'images of {size[0]}x{size[1]} grow to {view.resized[0]}x{view.resized[1]}, '
+                    'which is done on the host')
+        return ''
+
+    def apply(self, rgb: Tensor, out: Tensor) -> None:
+        """Write the model's input (S, S, 3) uint8 of an image (H, W, 3) uint8 into `out`."""
+        image = rgb[self._source]
+        for step in self._steps:
+            image = step(image)
+        if self._bars is None:
+            out.copy_(image[self._inside])
+        else:
+            out.copy_(self._bars)
+            out[self._place].copy_(image)
+
+
+class DeviceGrey:
+    """Grey images on a device: shrunk by area like `cv2.INTER_AREA`, then `COLOR_RGB2GRAY`."""
+
+    def __init__(self, source_size: tuple[int, int], size: tuple[int, int],
+                 device: torch.device) -> None:
+        self._step = None if source_size == size else _area(source_size, size, device)
+        self._weight = torch.tensor(_GREY, dtype=torch.int32, device=device)
+
+    def apply(self, rgb: Tensor, out: Tensor) -> None:
+        """Write the grey image (h, w) uint8 of an image (H, W, 3) uint8 into `out`."""
+        small = rgb if self._step is None else self._step(rgb)
+        total = (small.to(torch.int32) * self._weight).sum(-1, dtype=torch.int32)
+        out.copy_((total + (1 << 14)) >> 15)
+
+
+def _shrinking(size: tuple[int, int], wanted: tuple[int, int],
+               device: torch.device) -> tuple[Step, ...]:
+    """The steps of the host's area average, see `vjepa_ros.clip.preprocess`."""
+    steps: list[Step] = []
+    (w, h), (width, height) = size, wanted
+    while not h % 2 and not w % 2 and h >= 2 * height and w >= 2 * width \
+            and (w, h) != (2 * width, 2 * height):
+        steps.append(_halved)
+        w, h = w // 2, h // 2
+    if (w, h) == (2 * width, 2 * height):
+        steps.append(_halved)
+    elif (w, h) != wanted:
+        steps.append(_area((w, h), wanted, device))
+    return tuple(steps)
+
+
+def _halved(image: Tensor) -> Tensor:
+    """Mean of 2x2 pixels, halves rounded up as OpenCV does."""
+    h, w = image.shape[:2]
+    total = image.reshape(h // 2, 2, w // 2, 2, 3).sum((1, 3), dtype=torch.int32)
+    return ((total + 2) >> 2).to(torch.uint8)
+
+
+def _separable(rows: np.ndarray, cols: np.ndarray, device: torch.device,
+               rounded: Callable[[Tensor], Tensor],
+               between: Callable[[Tensor], Tensor] | None = None) -> Step:
+    """A resize by a matrix for each axis; with `between`, the columns go first."""
+    down = torch.as_tensor(rows, dtype=torch.float64, device=device)
+    across = torch.as_tensor(cols.T.copy(), dtype=torch.float64, device=device)
+
+    def step(image: Tensor) -> Tensor:
+        h, w = image.shape[:2]
+        if between is None:
+            high = (down @ image.double().reshape(h, w * 3)).view(-1, w, 3)
+            return rounded(high.permute(2, 0, 1).contiguous() @ across).permute(1, 2, 0)
+        wide = between(image.double().permute(2, 0, 1).contiguous() @ across)
+        return rounded(down @ wide).permute(1, 2, 0)
+
+    return step
+
+
+def _area(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
+    cols, rows = (_area_weights(n, m) for n, m in zip(size, wanted, strict=True))
+    return _separable(rows, cols, device, lambda v: v.round_().clamp_(0, 255).to(torch.uint8))
+
+
+def _area_weights(length: int, wanted: int) -> np.ndarray:
+    """Share (wanted, length) of each pixel in the mean of each new one."""
+    borders = np.arange(wanted + 1) * (length / wanted)
+    pixels = np.arange(length)
+    overlap = (np.minimum(borders[1:, None], pixels + 1)
+               - np.maximum(borders[:-1, None], pixels)).clip(0)
+    overlap[overlap < 1e-3] = 0     # OpenCV leaves out such slivers
+    return overlap / overlap.sum(1, keepdims=True)
+
+
+def _linear(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
+    """Bilinear between the nearest pixels, with OpenCV's integer arithmetic.
+
+    That of `VResizeLinear` in its resize.cpp, which drops some bits on the way.
+    """
+    left, right, near, far = (torch.as_tensor(v, device=device)
+                              for v in _linear_weights(size[0], wanted[0]))
+    above, below, upper, lower = (torch.as_tensor(v, device=device)
+                                  for v in _linear_weights(size[1], wanted[1]))
+    near, far = near[:, None], far[:, None]
+    upper, lower = upper[:, None, None], lower[:, None, None]
+
+    def step(image: Tensor) -> Tensor:
+        image = image.to(torch.int32)
+        wide = (image[:, left] * near + image[:, right] * far) >> 4
+        return ((((wide[above] * upper) >> 16) + ((wide[below] * lower) >> 16) + 2) >> 2).to(
+            torch.uint8)
+
+    return step
+
+
+def _linear_weights(length: int, wanted: int) -> tuple[np.ndarray, ...]:
+    """Both neighbours of each new pixel, and their weights over 2^11."""
+    at = ((np.arange(wanted) + 0.5) * (length / wanted) - 0.5).astype(np.float32)
+    low = np.floor(at).astype(np.int64)
+    part = at - low.astype(np.float32)
+    weights = (np.rint(v * (1 << _LINEAR_BITS)).astype(np.int32) for v in (1 - part, part))
+    return low.clip(0, length - 1), (low + 1).clip(0, length - 1), *weights
+
+
+def _antialiased(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
+    """PyTorch's antialiased bilinear resize of bytes, with its integer weights."""
+    (cols, bits), (rows, more_bits) = (_triangle_weights(n, m)
+                                       for n, m in zip(size, wanted, strict=True))
+
+    def rounded(values: Tensor, shift: int) -> Tensor:
+        return (values.long() + (1 << shift - 1) >> shift).clamp_(0, 255)
+
+    # The bytes between the two passes are part of the definition.
+    first = (lambda v: rounded(v, bits).double()) if size[0] != wanted[0] else (
+        lambda v: v / (1 << bits))
+    last = (lambda v: rounded(v, more_bits).to(torch.uint8)) if size[1] != wanted[1] else (
+        lambda v: (v / (1 << more_bits)).to(torch.uint8))
+    return _separable(rows, cols, device, last, first)
+
+
+def _triangle_weights(length: int, wanted: int) -> tuple[np.ndarray, int]:
+    """Integer weights (wanted, length) and their number of bits, as PyTorch makes them.
+
+    From `_compute_index_ranges_int16_weights` of ATen's UpSampleKernel.
+    """
+    scale = length / wanted
+    if length == wanted:
+        return np.eye(length) * (1 << 8), 8
+    reach = max(scale, 1.0)
+    out = np.zeros((wanted, length))
+    for i in range(wanted):
+        middle = scale * (i + 0.5)
+        first = max(int(middle - reach + 0.5), 0)
+        last = min(int(middle + reach + 0.5), length)
+        at = np.arange(first, last)
+        weight = np.maximum(0, 1 - np.abs((at - middle + 0.5) / reach))
+        out[i, first:last] = weight / weight.sum()
+    bits = 0
+    while bits < 22 and int(0.5 + out.max() * (1 << bits + 1)) < 1 << 15:
+        bits += 1
+    return np.floor(out * (1 << bits) + 0.5), bits

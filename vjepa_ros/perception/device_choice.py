@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choose between the CUDA kernels of looming and the plain path, by comparing them."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from vjepa_ros.perception.affine import _FAKE, WindowFitter
+from vjepa_ros.perception.device_align import Aligner, noise_energy
+from vjepa_ros.perception.device_fit import DeviceFitter
+from vjepa_ros.perception.device_flow import STEPS, STIFFNESS, DenseFlow
+from vjepa_ros.perception.device_kernels import LoomingKernels
+from vjepa_ros.perception.flow import grain
+from vjepa_ros.runtime.kernels import KernelsMissing
+
+log = logging.getLogger(__name__)
+
+_SIZE = (128, 96)
+_LOOSE = 0.15
+_SAME = 1e-2   # px, and relative error of the fits, that rounding may make on half of the places
+
+
+@lru_cache(maxsize=16)
+def prepare_kernels(device: torch.device) -> Future[LoomingKernels] | None:
+    """Begin to compile the kernels for a device, once, beside what else happens."""
+    if device.type != 'cuda':
+        return None
+    worker = ThreadPoolExecutor(1, 'looming_kernels')
+    try:
+        return worker.submit(_build, device)
+    finally:
+        worker.shutdown(wait=False)
+
+
+def _build(device: torch.device) -> LoomingKernels:
+    with torch.cuda.device(device):
+        return LoomingKernels.build(STEPS, STIFFNESS, _FAKE)
+
+
+@lru_cache(maxsize=16)
+def choose_kernels(device: torch.device) -> tuple[LoomingKernels | None, str]:
+    """Kernels that agree with the plain path on a device, or None and why; '' off CUDA.
+
+    They are made once for each device; that takes a second or two, see `prepare_kernels`.
+    """
+    pending = prepare_kernels(device)
+    if pending is None:
+        return None, ''
+    try:
+        kernels = pending.result()
+        problem = disagreement(kernels, device)
+    except KernelsMissing as error:
+        log.info('looming on %s runs without kernels of its own: %s', device, error)
+        return None, str(error)
+    if problem:
+        log.warning('the looming kernels are wrong on %s: %s; the plain path is used instead, '
+                    'which is slower', device, problem)
+        return None, problem
+    return kernels, ''
+
+
+def disagreement(kernels: LoomingKernels, device: torch.device) -> str:
+    """What of the kernels is not as in the plain path; ''."""
+    w, h = _SIZE
+    generator = torch.Generator().manual_seed(0)
+    knots = 255 * torch.rand(1, 1, 28, 36, generator=generator)
+    picture = functional.interpolate(knots, size=(h + 16, w + 16), mode='bicubic',
+                                     align_corners=False)[0].to(device)
+    newer, older = picture[:, 8:8 + h, 8:8 + w], picture[:, 10:10 + h, 11:11 + w]
+    flow, ours = (DenseFlow(_SIZE, device, kernels=used)(newer, older) for used in (None, kernels))
+    if not (error := _typical(ours, flow, 1.0)) < _SAME:
+        return f'displacements differ by {error:.3g} px'
+    aligner, fast_aligner = (Aligner(_SIZE, device, 1, used) for used in (None, kernels))
+    given = aligner.prepared(newer), 0.8 * aligner.prepared(older) + 7, flow
+    samples, others = aligner.samples(*given), fast_aligner.samples(*given)
+    if not (error := _typical(others.exposure, samples.exposure, 1.0)) < _SAME:
+        return f'exposures differ by {error:.3g}'
+    noise, trust = noise_energy(samples), torch.ones_like(samples.gxx)
+    if not (error := _typical(noise_energy(samples, kernels), noise, float(noise[0]))) < _SAME:
+        return f'the noise is off by {error:.3g}'
+    fits = []
+    for block, across in ((16, 3), (8, 6), (16, 7)):
+        host = WindowFitter((h // 16, w // 16), 16, block, across)
+        plain, fast = DeviceFitter(host, device), DeviceFitter(host, device, kernels)
+        fast.prepare(grain(1), _LOOSE)
+        moments = plain.moments(samples, trust)
+        start = None
+        for thorough in (False, True):
+            expected, got = (one.fit(moments, noise, grain(1), _LOOSE, start, thorough)
+                             for one in (plain, fast))
+            for name, wanted in vars(expected).items():
+                error = _typical(getattr(got, name), wanted, float(wanted.abs().median()))
+                if not error < _SAME:
+                    return f'{name} of windows of {across} blocks is off by {error:.3g}'
+            start = expected.theta
+        fits.append(expected)
+    seen, dt_s = torch.ones_like(fits[0].inliers), torch.full((1,), 1e-3, device=device)
+    for name, wanted in vars(fits[1].widened(fits[2], seen, dt_s)).items():
+        got = getattr(fits[1].widened(fits[2], seen, dt_s, kernels), name)
+        if not (error := _typical(got, wanted, float(wanted.abs().median()))) < _SAME:
+            return f'{name} of the better windows is off by {error:.3g}'
+    return ''
+
+
+def _typical(got: Tensor, expected: Tensor, scale: float) -> float:
+    """Median error over a scale; NaN where anything is not finite."""
+    error = (got - expected).abs() / max(scale, 1e-12)
+    return float(error.median()) if bool(error.isfinite().all()) else float('nan')

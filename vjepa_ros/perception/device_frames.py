@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames of one camera on a device: uploaded once as they come, and made into what is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from vjepa_ros.clip.device_view import DeviceGrey, DeviceView
+from vjepa_ros.clip.preprocess import View
+from vjepa_ros.runtime.replay import Queue, Replay
+from vjepa_ros.runtime.staging import DeviceClip
+
+
+class DeviceFrames:
+    """A store of frames, each as the model's input and as a grey image for looming.
+
+    Parameters
+    ----------
+    queue : where the work is done
+    view : how an image becomes the input of the model
+    grey_size : width and height of the grey image
+    capacity : frames in the store
+    mirror : also keep the inputs of the model on the host
+
+    Attributes
+    ----------
+    grey : (capacity, h, w) uint8 on the device
+    """
+
+    def __init__(self, queue: Queue, view: View, grey_size: tuple[int, int], capacity: int,
+                 mirror: bool) -> None:
+        self.queue, self.capacity = queue, capacity
+        device, side = queue.device, view.image_size
+        self._pin = device.type == 'cuda'
+        width, height = view.source_size
+        with queue.here():
+            put = {'dtype': torch.uint8, 'device': device}
+            self._raw = torch.zeros((height, width, 3), **put)
+            self._rgb = torch.zeros((capacity, side, side, 3), **put)
+            self.grey = torch.zeros((capacity, *grey_size[::-1]), **put)
+            self._small = torch.zeros((1, side, side, 3), **put)
+            self._dim = torch.zeros((1, *grey_size[::-1]), **put)
+            self._view, self._make_grey = (DeviceView(view, device),
+                                           DeviceGrey(view.source_size, grey_size, device))
+        self._mirror = torch.empty((capacity, side, side, 3), dtype=torch.uint8,
+                                   pin_memory=self._pin) if mirror else None
+        self._made = Replay(queue, self._work, 1, 'resizing')
+        self._own: tuple[np.ndarray, torch.Tensor] | None = None
+        self._ready: torch.cuda.Event | None = None
+        self._used: torch.cuda.Event | None = None
+
+    @property
+    def captured(self) -> bool:
+        """Whether images are resized by a CUDA graph."""
+        return self._made.captured
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the store on the device."""
+        return sum(part.nbytes for part in (self._raw, self._rgb, self.grey, self._small,
+                                            self._dim))
+
+    def copy_of(self, rgb: np.ndarray) -> np.ndarray:
+        """A copy of an image in memory from which `put` uploads it as it is."""
+        staged = torch.empty(rgb.shape, dtype=torch.uint8, pin_memory=self._pin)
+        array = staged.numpy()
+        np.copyto(array, rgb)
+        self._own = array, staged
+        return array
+
+    def put(self, rgb: np.ndarray, row: int) -> None:
+        """Queue the upload of an image (H, W, 3) uint8 into a row of the store."""
+        if self._own is None or self._own[0] is not rgb:
+            self.copy_of(rgb)
+        staged, self._own = self._own[1], None
+        if self._ready is not None:
+            self._ready.synchronize()   # the number of the row before is read no more
+        # What looks at the frames of before, among them perhaps that of this row.
+        self.queue.wait_for(self._used)
+        with self.queue.here():
+            self._raw.copy_(staged, non_blocking=True)
+            self._made.start(np.array([row], np.float32))
+            if self._mirror is not None:
+                self._mirror[row].copy_(self._small[0], non_blocking=True)
+            self._ready = self.queue.mark()
+
+    def clip(self, rows: Sequence[int]) -> DeviceClip:
+        """A clip of some rows, for the model."""
+        return DeviceClip(self._rgb, list(rows), self._ready, self._mark_used)
+
+    def pixels(self, rows: Sequence[int]) -> np.ndarray:
+        """The same on the host, (T, S, S, 3) uint8: brought already with `mirror`."""
+        if self._mirror is None:
+            with self.queue.here():
+                return self._rgb[list(rows)].cpu().numpy()
+        if self._ready is not None:
+            self._ready.synchronize()
+        return self._mirror.numpy()[list(rows)]
+
+    def _mark_used(self, event: torch.cuda.Event) -> None:
+        self._used = event
+
+    def _work(self, given: torch.Tensor) -> torch.Tensor:
+        row = given.long()
+        self._view.apply(self._raw, self._small[0])
+        self._make_grey.apply(self._raw, self._dim[0])
+        self._rgb.index_copy_(0, row, self._small)
+        self.grey.index_copy_(0, row, self._dim)
+        return given

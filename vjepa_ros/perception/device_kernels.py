@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA kernels for the parts of looming that take PyTorch most launches.
+
+The inverse search of patches (`device_flow`), exposure and noise (`device_align`) and the window
+fits (`device_fit`) are chains of hundreds of tiny steps; here a warp of 32 threads does all steps
+of one patch, pair or cell. The formulas are those of these modules, which remain the plain path.
+Compiled at run time by NVRTC like `vjepa_ros.runtime.kernels`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vjepa_ros.perception.device_fit_source import FIT, MOST_BLOCKS
+from vjepa_ros.perception.device_sources import MOST_VALUES, RANKS, SEARCH, SPREAD, WIDEN
+from vjepa_ros.perception.expansion import WANTED_S, WIDER_GAIN, WIDER_INLIERS, WIDER_SEEN
+from vjepa_ros.runtime.kernels import KernelsMissing
+
+_WARPS = 4         # patches of a block of threads
+
+def sources(steps: int, stiffness: float, fake: float) -> dict[str, tuple[str, str]]:
+    """The source and the name of each kernel."""
+    known = (f'#define STEPS {steps}\n#define STIFFNESS {stiffness}f\n#define FAKE {fake}f\n'
+             f'#define MOST_BLOCKS {MOST_BLOCKS}\n#define MOST_VALUES {MOST_VALUES}\n'
+             f'#define WANTED {WANTED_S[0]}f\n#define SHARE {WANTED_S[1]}f\n'
+             f'#define SEEN {WIDER_SEEN}f\n#define GAIN {WIDER_GAIN}f\n'
+             f'#define INLIERS {WIDER_INLIERS}f\n')
+    return {'first': (f'{known}#define ROUND 0\n{SEARCH}', 'search'),
+            'second': (f'{known}#define ROUND 1\n{SEARCH}', 'search'),
+            'spread': (SPREAD, 'spread'), 'fit': (known + FIT, 'fit'),
+            'expose': (known + RANKS, 'expose'), 'quarter': (known + RANKS, 'quarter'),
+            'widen': (known + WIDEN, 'widen')}
+
+
+@dataclass(frozen=True)
+class LoomingKernels:
+    """The kernels on the current device; each call is one launch on the current stream."""
+
+    first: Any
+    second: Any
+    spread: Any
+    fit: Any
+    expose: Any
+    quarter: Any
+    widen: Any
+
+    @classmethod
+    def build(cls, steps: int, stiffness: float, fake: float) -> LoomingKernels:
+        """Compile them.
+
+        Raises
+        ------
+        KernelsMissing
+            When PyTorch offers no compiler, or it fails.
+        """
+        compile_kernel = getattr(torch.cuda, '_compile_kernel', None)
+        if compile_kernel is None or torch.version.cuda is None:
+            raise KernelsMissing(f'PyTorch {torch.__version__} does not compile CUDA kernels at '
+                                 'run time; builds for CUDA from 2.9 on do')
+        made = {}
+        for key, (source, name) in sources(steps, stiffness, fake).items():
+            try:
+                made[key] = compile_kernel(source, name)
+            except (RuntimeError, OSError) as error:
+                raise KernelsMissing(f'kernel {name}: {error}') from error
+        return cls(**made)
+
+    def search(self, newer: Tensor, older: Tensor, above: Tensor | None,
+               grid: tuple[int, int]) -> Tensor:
+        """`Level.search` of frames (N, h, w) with patches in a grid of columns and rows."""
+        pairs, h, w = newer.shape
+        newer, older = newer.contiguous(), older.contiguous()
+        start = newer if above is None else above.contiguous()
+        count = pairs * grid[0] * grid[1]
+        rough, found = newer.new_empty((2, count, 2))
+        weight = newer.new_empty((count, 64))
+        shape = (-(-count // _WARPS), 1, 1), (32 * _WARPS, 1, 1)
+        more, resumed = [pairs, w, h, *grid], int(above is not None)
+        self.first(*shape, [newer, older, start, rough, rough, weight, *more, resumed])
+        self.second(*shape, [newer, older, start, rough, found, weight, *more, resumed])
+        dense = newer.new_empty((pairs, 2, h, w))
+        self.spread((-(-dense.numel() // 512), 1, 1), (256, 1, 1), [found, weight, dense, *more])
+        return dense
+
+    def window_fit(self, moments: Tensor, noise: Tensor, start: Tensor | None, constants: Tensor,
+                   thorough: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """theta, covariance, inliers and misfit of `DeviceFitter.fit`."""
+        pairs, cells, blocks, _ = moments.shape
+        moments = moments.contiguous()
+        first = moments if start is None else start.contiguous()
+        side = 6 if thorough else 2
+        theta = moments.new_empty((pairs, cells, 6))
+        covariance = moments.new_empty((pairs, cells, side, side))
+        inliers, misfit = moments.new_empty((2, pairs, cells))
+        self.fit((pairs * cells, 1, 1), (32, 1, 1),
+                 [moments, noise.contiguous(), first, constants, theta, covariance, inliers,
+                  misfit, cells, blocks, int(start is not None), int(thorough)])
+        return theta, covariance, inliers, misfit
+
+    @staticmethod
+    def has_room(values: Tensor) -> bool:
+        """Whether samples (N, Hs, Ws) are not too many for `exposure` and `noise`."""
+        return -(-values.shape[1] // 2) * -(-values.shape[2] // 2) <= MOST_VALUES
+
+    def exposure(self, means: Tensor, inside: Tensor) -> Tensor:
+        """Gain and offset (N, 2) of means (N, 2, Hs, Ws), newer and older, where inside."""
+        pairs, _, rows, cols = means.shape
+        out = means.new_empty((pairs, 2))
+        self.expose((pairs, 1, 1), (32, 1, 1),
+                    [means.contiguous(), inside.contiguous(), out, rows, cols])
+        return out
+
+    def noise(self, means: Tensor, inside: Tensor) -> Tensor:
+        """(N,) of `noise_energy`, from the seven means (N, 7, Hs, Ws) of samples."""
+        pairs, _, rows, cols = means.shape
+        out = means.new_empty(pairs)
+        self.quarter((pairs, 1, 1), (32, 1, 1),
+                     [means.contiguous(), inside.contiguous(), out, rows, cols])
+        return out
+
+    def widened(self, ours: tuple[Tensor, ...], wide: tuple[Tensor, ...], seen: Tensor,
+                dt_s: Tensor) -> tuple[Tensor, ...]:
+        """`Fits.widened` of theta, covariance, inliers and misfit."""
+        pairs, cells = seen.shape
+        out = tuple(torch.empty_like(part) for part in ours)
+        self.widen((-(-pairs * cells // 128), 1, 1), (128, 1, 1),
+                   [*ours, *wide, seen.contiguous(), dt_s, *out, cells, pairs * cells])
+        return out

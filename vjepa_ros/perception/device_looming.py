@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The looming estimate of `vjepa_ros.perception.looming` with its pixels on a GPU.
+
+Everything that touches pixels or samples (choice of the older frame, displacement, evidence,
+window fits) runs on the device in two steps of static shape, each one CUDA graph. Between them
+and after them the host works on a few hundred cells, with the same code as without a device: it
+tells the motion of the camera, and makes looming of the fits. Meanwhile the device has time for
+the encoder.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vjepa_ros.perception.affine import AffineFits
+from vjepa_ros.perception.device_align import Aligner, noise_energy, signal_share
+from vjepa_ros.perception.device_choice import choose_kernels
+from vjepa_ros.perception.device_fit import DeviceFitter, turn_affine, turned
+from vjepa_ros.perception.device_flow import DenseFlow, GlobalMotion, Pace, look_up
+from vjepa_ros.perception.device_kernels import LoomingKernels
+from vjepa_ros.perception.expansion import pair_looming
+from vjepa_ros.perception.flow import SAMPLE_PX, grain
+from vjepa_ros.perception.looming import (
+    MOST_EXPANSION,
+    PROBE_S,
+    LoomingEstimator,
+    LoomingField,
+    LoomingSettings,
+    check_history,
+)
+from vjepa_ros.perception.rotation import matrix
+from vjepa_ros.runtime.replay import Queue, Replay
+
+log = logging.getLogger(__name__)
+
+MOST_FRAMES = 32    # older frames among which one is chosen
+_HEAD = 4           # numbers before the rows and ages of `_first`: newest, near, its age, alone
+_FIRST = 8          # numbers of a cell: shift, its covariance, inliers, misfit
+_SECOND = 45        # theta, covariance, inliers, misfit, vouched
+
+
+@dataclass
+class _Held:
+    """What the first step leaves for the second."""
+
+    newer: Tensor
+    older: Tensor
+    trust: Tensor
+    start: Tensor
+    exposure: Tensor
+
+
+class DeviceLooming(LoomingEstimator):
+    """Looming field of a short history of grey frames, computed on a device.
+
+    Parameters
+    ----------
+    queue : where the pixels are worked on; frames come by it
+    settings : as without a device
+
+    Attributes
+    ----------
+    reason : why there are no kernels of our own although it is a GPU; ''
+    """
+
+    def __init__(self, queue: Queue, settings: LoomingSettings | None = None) -> None:
+        super().__init__(settings)
+        self.queue = queue
+        self.reason = ''
+        self._kernels: LoomingKernels | None = None
+        self._frames: Tensor | None = None
+
+    @property
+    def how(self) -> str:
+        """How the device works, in words."""
+        if self._frames is None:
+            return 'not started'
+        captured = self._first.captured and self._second.captured
+        return ('graph' if captured else 'eager') + (' of kernels' if self._kernels else '')
+
+    def estimate(self, history: Sequence[tuple[int, np.ndarray]],
+                 focal_px: float | None = None,
+                 center: tuple[float, float] | None = None) -> LoomingField | None:
+        """As without a device, of frames that are brought there first."""
+        check_history(history)
+        if len(history) < 2:
+            return None
+        history = history[-MOST_FRAMES:]
+        shape = (MOST_FRAMES, *history[0][1].shape)
+        frames = self._frames
+        if frames is None or frames.shape != shape:
+            frames = torch.zeros(shape, dtype=torch.uint8, device=self.queue.device)
+        stacked = torch.from_numpy(np.stack([gray for _, gray in history]))
+        self.queue.settle()
+        frames[:len(history)] = stacked.to(self.queue.device)
+        if frames.device.type == 'cuda':
+            torch.cuda.synchronize(frames.device)
+        recent = [(ns, row) for row, (ns, _) in enumerate(history)]
+        if not self.begin(frames, recent, focal_px, center):
+            return None
+        self.proceed()
+        return self.finish()
+
+    def begin(self, frames: Tensor, recent: Sequence[tuple[int, int]], focal_px: float | None,
+              center: tuple[float, float] | None) -> bool:
+        """Queue the work on the newest frame of a history.
+
+        Parameters
+        ----------
+        frames : (M, h, w) uint8 on the device; another tensor than the last time costs a
+            new start of about a second
+        recent : (stamp in ns, row of `frames`), oldest first, stamps ascending
+        focal_px, center : see `estimate`
+
+        Returns
+        -------
+        bool
+            False where there is nothing to compare with; then neither `proceed` nor `finish`
+            may be called, otherwise both must.
+        """
+        chosen = self._candidates(recent)
+        if chosen is None:
+            return False
+        rows, ages, near = chosen
+        self._ready(frames)
+        self._rays = self._view(focal_px, center)
+        h, w = frames.shape[1:]
+        self._center = center or ((w - 1) / 2, (h - 1) / 2)
+        given = np.zeros(_HEAD + 2 * MOST_FRAMES, np.float32)
+        given[:_HEAD] = recent[-1][1], rows[near], ages[near], len(rows) == 1
+        given[_HEAD:_HEAD + len(rows)] = rows
+        given[_HEAD + MOST_FRAMES:] = np.inf
+        given[_HEAD + MOST_FRAMES:][:len(rows)] = ages
+        self._ages = ages
+        self._first.start(given)
+        return True
+
+    def proceed(self) -> None:
+        """Wait for the first step, tell how the camera moved, and queue the second."""
+        found = self._first.finish()
+        cells = found[:-1].reshape(-1, _FIRST).astype(np.float64)
+        self._dt_s = self._ages[int(found[-1])]
+        theta = np.zeros((len(cells), 6))
+        theta[:, [0, 3]] = cells[:, :2]
+        fits = AffineFits(theta, cells[:, 2:6].reshape(-1, 2, 2), np.zeros(len(cells)),
+                          cells[:, 6], cells[:, 7])
+        self._motion = self._rays.camera_motion(fits)
+        turn = np.array(matrix(self._motion.rotation)).ravel()
+        self._second.start(np.array([*turn, self._rays.focal_px, *self._center, self._dt_s],
+                                    np.float32))
+
+    def finish(self) -> LoomingField:
+        """Wait for the second step and make looming of it."""
+        found = self._second.finish().reshape(-1, _SECOND).astype(np.float64)
+        fits = AffineFits(found[:, :6], found[:, 6:42].reshape(-1, 6, 6), np.zeros(len(found)),
+                          found[:, 42], found[:, 43])
+        pair = pair_looming(fits, self._rays, self._motion, found[:, 44], self._dt_s,
+                            self.settings.slant)
+        return self._field(pair, self._size)
+
+    def _candidates(self, recent: Sequence[tuple[int, int]]
+                    ) -> tuple[list[int], list[float], int] | None:
+        """Rows and ages [s] of the frames to choose from, and which of them shows the pace."""
+        newest_ns = recent[-1][0]
+        held = [(row, (newest_ns - ns) * 1e-9) for ns, row in recent[:-1]]
+        usable = [one for one in held if one[1] <= self.settings.max_baseline_s]
+        if not usable:
+            usable = [one for one in held[-1:] if one[1] <= self.settings.max_gap_s]
+        if not usable:
+            return None
+        # Of a very fast camera every second frame or fewer, evenly.
+        step = -(-len(usable) // MOST_FRAMES)
+        rows, ages = (list(values) for values in zip(*usable[::-1][::step][::-1], strict=True))
+        near = min(range(len(ages)), key=lambda k: abs(math.log(ages[k] / PROBE_S)))
+        return rows, ages, near
+
+    def _ready(self, frames: Tensor) -> None:
+        """Make everything that depends on where and how large the frames are."""
+        if self._frames is frames:
+            return
+        if self._frames is not None:
+            self.queue.settle()
+        device, (h, w) = self.queue.device, frames.shape[1:]
+        self._prepare(w, h)
+        c, (rows, cols) = self.settings.cell_px, self._grid
+        size = cols * c, rows * c
+        self._span = slice(self._top, self._top + size[1]), slice(self._left, self._left + size[0])
+        with self.queue.here():
+            self._kernels, self.reason = choose_kernels(device)
+            self._pace = Pace(size, device, self._kernels)
+            self._flow = DenseFlow(size, device, kernels=self._kernels)
+            self._global = GlobalMotion(size, device)
+            self._half, self._full = (Aligner(size, device, reduce, self._kernels)
+                                      for reduce in (2, 1))
+            self._fit_blunt, self._fit_narrow, *self._fit_wide = (
+                DeviceFitter(fitter, device, self._kernels)
+                for fitter in (self._blunt, self._narrow, *self._wide))
+            self._fit_blunt.prepare(grain(2), 2 * self.settings.looseness_px)
+            for fitter in (self._fit_narrow, *self._fit_wide):
+                fitter.prepare(grain(1), self.settings.looseness_px)
+            at = torch.as_tensor(self._samples, dtype=torch.float32, device=device)
+            self._spots = at.permute(2, 0, 1)                                         # 2 Hs Ws
+            self._cells_at = torch.as_tensor(self._centers, dtype=torch.float32,
+                                             device=device).T                        # 2 C
+            corner = torch.tensor([self._left, self._top], device=device)
+            self._inner_at = self._spots - corner[:, None, None]
+            ys, xs = torch.meshgrid(torch.arange(size[1], device=device),
+                                    torch.arange(size[0], device=device), indexing='ij')
+            self._pixels = torch.stack([xs, ys], -1).float()
+            self._per_px = torch.tensor([2 / (n - 1) for n in size], device=device)
+            self._per_sample = torch.tensor([2 / (n // SAMPLE_PX - 1) for n in size],
+                                            device=device)
+        self._frames = frames
+        self._first = Replay(self.queue, self._displace, _HEAD + 2 * MOST_FRAMES, 'looming')
+        self._second = Replay(self.queue, self._refine, 13, 'looming')
+
+    def _displace(self, given: Tensor) -> Tensor:
+        """First step: displacement, and blunt fits for the motion of the camera."""
+        s = self.settings
+        newer, near = self._picture(given[:2])
+        rows, ages = given[_HEAD:_HEAD + MOST_FRAMES], given[_HEAD + MOST_FRAMES:]
+        typical, fastest, expansion = (v.clamp_min(1e-3) for v in self._pace(newer, near))
+        goal = s.target_px * self._pixels.shape[1] / 384
+        wanted = given[2] * torch.minimum(torch.minimum(goal / typical, 2 * goal / fastest),
+                                          MOST_EXPANSION / expansion)
+        best = (ages / wanted.clamp_max(s.max_baseline_s)).log().abs().argmin(0, keepdim=True)
+        large = (given[3] > 0.5) | (fastest * ages[best] / given[2] > goal)
+        older = self._picture(rows[best])[0]
+        guess = self._global(newer, older, large)
+        at = (self._pixels * guess[:, None, None, :1] + guess[:, None, None, 1:])
+        warped = look_up(older[:, None], at * self._per_px - 1)[:, 0]
+        flow, back = self._flow(torch.cat([newer, warped]), torch.cat([warped, newer])).chunk(2)
+        home = (self._inner_at + flow + 0.5) / SAMPLE_PX - 0.5
+        home = look_up(back, home.permute(0, 2, 3, 1) * self._per_sample - 1)
+        miss = (flow + home).square().sum(1).sqrt()
+        scale, shift = guess[:, :1, None, None], guess[:, 1:, None, None]
+        flow = (self._inner_at + flow) * scale + shift - self._inner_at
+        allowed = 1.5 + 0.05 * flow.square().sum(1).sqrt()
+        trust = 1 / (1 + (miss / allowed).square().square())
+        samples = self._half.samples(self._half.prepared(newer), self._half.prepared(older), flow)
+        noise = noise_energy(samples, self._kernels)
+        weight = trust * signal_share(samples, noise, 2)
+        moments = self._fit_blunt.moments(samples, weight)
+        loose = 2 * s.looseness_px
+        fits = self._fit_blunt.fit(moments, noise, grain(2), loose, thorough=False)
+        start = self._fit_blunt.settle(fits, self._fit_blunt.own(moments), noise, loose)
+        self._held = _Held(newer, older, trust, start, samples.exposure)
+        told = torch.cat([fits.theta[..., [0, 3]], fits.covariance.flatten(2),
+                          fits.inliers[..., None], fits.misfit[..., None]], -1)
+        return torch.cat([told.flatten(), best.float()])
+
+    def _refine(self, given: Tensor) -> Tensor:
+        """Second step: exact fits of what is left without rotation."""
+        s, held, grid = self.settings, self._held, self._fit_narrow
+        turn, focal, center, dt_s = given[:9].view(3, 3), given[9], given[10:12], given[12:]
+        spots = (self._spots - center[:, None, None]) / focal
+        base = (turned(spots.flatten(1), turn)[0].view_as(spots) - spots) * focal
+        base_affine = turn_affine((self._cells_at - center[:, None]) / focal, turn, focal)
+        start = grid.spread(held.start)
+        samples = self._full.samples(self._full.prepared(held.newer),
+                                     self._full.prepared(held.older), start, start - base,
+                                     held.exposure)
+        noise = noise_energy(samples, self._kernels)
+        weight = held.trust * signal_share(samples, noise, 1)
+        moments = grid.moments(samples, weight)
+        loose = s.looseness_px
+        fits = grid.fit(moments, noise, grain(1), loose, held.start - base_affine)
+        own = grid.own(moments)
+        seen = grid.seen(own, noise)
+        for wider in self._fit_wide:
+            fits = fits.widened(wider.fit(wider.moments(samples, weight), noise, grain(1), loose),
+                                seen, dt_s, self._kernels)
+        vouched = seen * grid.fitting(fits.theta, own, noise, loose)
+        return torch.cat([fits.theta + base_affine, fits.covariance.flatten(2),
+                          fits.inliers[..., None], fits.misfit[..., None], vouched[..., None]],
+                         -1)[0]
+
+    def _picture(self, rows: Tensor) -> Tensor:
+        """Frames of some rows, one after the other: (len, 1, h, w) float32 without the rim."""
+        down, across = self._span
+        return self._frames.index_select(0, rows.long())[:, None, down, across].float()

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the frames of a camera live, and where looming is measured: on the host or on a device.
+
+Both give the same clips and, up to what the tests bound, the same looming field. The host is the
+plain way; on a GPU each image is uploaded once as it comes, and only small results come back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import cv2
+import numpy as np
+
+from vjepa_ros.clip.device_view import DeviceView
+from vjepa_ros.clip.preprocess import View
+from vjepa_ros.clip.ring import FrameRing, Push, Sample
+from vjepa_ros.perception.collision import Optics
+from vjepa_ros.perception.config import TrackConfig
+from vjepa_ros.perception.device_frames import DeviceFrames
+from vjepa_ros.perception.device_looming import DeviceLooming
+from vjepa_ros.perception.looming import LoomingEstimator, LoomingField, LoomingSettings
+from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
+from vjepa_ros.runtime.replay import Queue
+from vjepa_ros.runtime.staging import Clip
+
+MIN_LOOMING_SIDE = 64   # px; optical flow needs a few cells in each direction
+RING_BYTES = 512 << 20  # of the frames of one camera
+EVER_S = 1e6            # longer than any ring reaches back
+# Everything with its confidence: what counts as known is a live setting.
+EVERYTHING = LoomingSettings(min_confidence=0.0)
+
+
+def grey_size(size: tuple[int, int], looming_width: int) -> tuple[int, int]:
+    """Width and height with as many pixels as a 4:3 image of `looming_width`, or `size` itself."""
+    width, height = size
+    # By area, not by width: a panorama of the same width would show nothing any more.
+    scale = math.sqrt(0.75 * looming_width ** 2 / (width * height))
+    return (max(2, round(width * scale)), max(2, round(height * scale))) if scale < 1 else size
+
+
+def host_planes(rgb: np.ndarray, view: View, looming_width: int) -> dict[str, np.ndarray]:
+    """What the ring keeps of an image (H, W, 3) uint8 on the host, as new arrays."""
+    size, dim = grey_size(view.source_size, looming_width), rgb
+    if size != view.source_size:
+        dim = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
+    return {'rgb': view.apply(rgb), 'gray': cv2.cvtColor(dim, cv2.COLOR_RGB2GRAY)}
+
+
+class Geometry(Protocol):
+    """Frames and looming of one camera whose images have one size. Used by one thread only.
+
+    Attributes
+    ----------
+    grey_size : width and height of the image that looming is measured in
+    on_device : whether the frames are on a device
+    """
+
+    grey_size: tuple[int, int]
+    on_device: bool
+
+    def own(self, rgb: np.ndarray) -> np.ndarray:
+        """A copy of an image, where it is best to have one."""
+
+    def push(self, ring: FrameRing, rgb: np.ndarray, stamp_ns: int, frame_id: str,
+             arrival_ns: int | None, planes: Mapping[str, np.ndarray] | None) -> Push:
+        """Put an image into the ring (see `FrameRing.push`); `planes`: what `host_planes` gave."""
+
+    def frames(self, ring: FrameRing, sample: Sample) -> Clip:
+        """The encoder's input of a sample, where it lies; valid until the next `push`."""
+
+    def pixels(self, ring: FrameRing, sample: Sample) -> Sequence[np.ndarray]:
+        """The same on the host; of a device only where heads need it."""
+
+    def begin(self, ring: FrameRing, optics: Optics) -> None:
+        """Start looming at the newest frame, where that can go on by itself."""
+
+    def looming(self, ring: FrameRing, optics: Optics) -> LoomingField | None:
+        """The looming field at the newest frame; None: unknown."""
+
+    @property
+    def where(self) -> str:
+        """In words, for diagnostics."""
+
+
+class HostGeometry:
+    """Frames resized by OpenCV, looming by OpenCV and NumPy."""
+
+    def __init__(self, config: TrackConfig, view: View) -> None:
+        self._config, self._view = config, view
+        self.grey_size = grey_size(view.source_size, config.looming_width)
+        self._estimator = LoomingEstimator(EVERYTHING)
+
+    where, on_device = 'host', False
+
+    def own(self, rgb: np.ndarray) -> np.ndarray:
+        return rgb.copy()
+
+    def push(self, ring: FrameRing, rgb: np.ndarray, stamp_ns: int, frame_id: str,
+             arrival_ns: int | None, planes: Mapping[str, np.ndarray] | None) -> Push:
+        # There are none where the device was expected to make them.
+        planes = planes or host_planes(rgb, self._view, self._config.looming_width)
+        return ring.push(stamp_ns, planes, frame_id=frame_id, size=self._view.source_size,
+                         arrival_ns=arrival_ns)
+
+    def frames(self, ring: FrameRing, sample: Sample) -> list[np.ndarray]:
+        return ring.frames(sample)
+
+    pixels = frames
+
+    def begin(self, ring: FrameRing, optics: Optics) -> None:
+        """Nothing goes on by itself on the host."""
+
+    def looming(self, ring: FrameRing, optics: Optics) -> LoomingField | None:
+        if min(self.grey_size) < MIN_LOOMING_SIDE:
+            return None
+        return self._estimator.estimate(ring.recent('gray', self._config.looming_history),
+                                        *_lens(optics, self.grey_size, ring.size))
+
+
+class DeviceGeometry:
+    """Frames resized on a device, looming from there. The ring holds the numbers of the frames.
+
+    Parameters
+    ----------
+    config, view : see `Track`
+    queue : of the device
+    capacity : frames that the ring may hold
+    mirror : whether `pixels` will be asked for
+    """
+
+    NUMBER = np.dtype(np.int32)
+    on_device = True
+
+    def __init__(self, config: TrackConfig, view: View, queue: Queue, capacity: int,
+                 mirror: bool) -> None:
+        self._config, self._view = config, view
+        self.grey_size = grey_size(view.source_size, config.looming_width)
+        # Some more than the ring holds: the last one to leave may still be at work.
+        self._frames = DeviceFrames(queue, view, self.grey_size, capacity + 2, mirror)
+        self._estimator = DeviceLooming(queue, EVERYTHING)
+        self._next = 0
+        self._begun: int | None = None
+
+    @property
+    def where(self) -> str:
+        resized = 'graph' if self._frames.captured else 'eager'
+        return (f'{self._frames.queue.device} (frames {resized}, {self._frames.nbytes >> 20} MB, '
+                f'looming {self._estimator.how})')
+
+    def own(self, rgb: np.ndarray) -> np.ndarray:
+        return self._frames.copy_of(rgb)
+
+    def push(self, ring: FrameRing, rgb: np.ndarray, stamp_ns: int, frame_id: str,
+             arrival_ns: int | None, planes: Mapping[str, np.ndarray] | None) -> Push:
+        held = {int(number[0]) for _, number in ring.recent('number', EVER_S)}
+        while self._next in held:
+            self._next = (self._next + 1) % self._frames.capacity
+        push = ring.push(stamp_ns, {'number': np.array([self._next], self.NUMBER)},
+                         frame_id=frame_id, size=self._view.source_size, arrival_ns=arrival_ns)
+        if push.stored:
+            self._frames.put(rgb, self._next)
+            self._next = (self._next + 1) % self._frames.capacity
+        return push
+
+    def frames(self, ring: FrameRing, sample: Sample) -> Clip:
+        return self._frames.clip(self._rows(ring, sample))
+
+    def pixels(self, ring: FrameRing, sample: Sample) -> np.ndarray:
+        return self._frames.pixels(self._rows(ring, sample))
+
+    def begin(self, ring: FrameRing, optics: Optics) -> None:
+        if self._begun == ring.newest_key:
+            return
+        if self._begun is not None:
+            self._complete()    # of a frame that nobody asked for
+        recent = [(ns, int(number[0]))
+                  for ns, number in ring.recent('number', self._config.looming_history)]
+        if min(self.grey_size) >= MIN_LOOMING_SIDE and self._estimator.begin(
+                self._frames.grey, recent, *_lens(optics, self.grey_size, ring.size)):
+            self._begun = ring.newest_key
+
+    def looming(self, ring: FrameRing, optics: Optics) -> LoomingField | None:
+        self.begin(ring, optics)
+        return self._complete() if self._begun is not None else None
+
+    def _complete(self) -> LoomingField:
+        self._begun = None
+        self._estimator.proceed()
+        return self._estimator.finish()
+
+    @staticmethod
+    def _rows(ring: FrameRing, sample: Sample) -> list[int]:
+        return ring.gather(sample, 'number')[:, 0].tolist()
+
+
+def geometry_for(config: TrackConfig, view: View, ring: FrameRing, queue: Queue | None,
+                 mirror: bool) -> tuple[Geometry, str]:
+    """What a camera whose images have one size needs, and why it is not on the device; ''.
+
+    The ring is empty, or forgets its frames with the next one, which has another size; its limit
+    is set for what it will hold.
+    """
+    ring.store.max_bytes = RING_BYTES
+    if queue is None:
+        return HostGeometry(config, view), ''
+    problem = DeviceView.problem(view)
+    if problem:
+        return HostGeometry(config, view), problem
+    # The ring will hold numbers; the store of the device keeps the limit in its place.
+    frame = 3 * config.image_size ** 2 + round(0.75 * config.looming_width ** 2)
+    ring.store.max_bytes = RING_BYTES // frame * DeviceGeometry.NUMBER.itemsize
+    room = ring.store.room(DeviceGeometry.NUMBER.itemsize)
+    try:
+        return DeviceGeometry(config, view, queue, room, mirror), ''
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+    release_memory(queue.device)
+    ring.store.max_bytes = RING_BYTES
+    return HostGeometry(config, view), f'{queue.device} has no memory for {room} frames'
+
+
+def _lens(optics: Optics, size: tuple[int, int],
+          source: tuple[int, int]) -> tuple[float, tuple[float, float]]:
+    """Focal length and centre [px] of the grey image."""
+    scale = size[0] / source[0]
+    return optics.fx * scale, ((optics.cx + 0.5) * scale - 0.5, (optics.cy + 0.5) * scale - 0.5)

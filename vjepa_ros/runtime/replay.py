@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Repeat a piece of work of static shape on a device: as a CUDA graph where that is possible."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vjepa_ros.runtime.memory import CAPTURING, clear_workspaces, is_out_of_memory
+
+log = logging.getLogger(__name__)
+
+WARM_RUNS = 2   # kernels are chosen and loaded in the first
+
+
+class Queue:
+    """The order in which work is done on a device.
+
+    On CUDA it is a stream of its own that goes first where others compete; elsewhere everything
+    is done when a call returns.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where the work is done.
+
+    """
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.stream: torch.cuda.Stream | None = None
+        if device.type == 'cuda':
+            with torch.cuda.device(device):
+                self.stream = torch.cuda.Stream(device, priority=-1)
+
+    @contextlib.contextmanager
+    def here(self) -> Iterator[None]:
+        """Queue what the block does."""
+        if self.stream is None:
+            with torch.no_grad():
+                yield
+            return
+        # Not inference mode: what PyTorch makes while it captures would be of no use outside.
+        with (torch.cuda.device(self.device), torch.inference_mode(False), torch.no_grad(),
+              torch.cuda.stream(self.stream)):
+            yield
+
+    def mark(self) -> torch.cuda.Event | None:
+        """An event that comes when what is queued now is done; None: it is."""
+        if self.stream is None:
+            return None
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(self.stream)
+        return event
+
+    def wait_for(self, event: torch.cuda.Event | None) -> None:
+        """Let what is queued from now on wait for an event of another queue."""
+        if self.stream is not None and event is not None:
+            self.stream.wait_event(event)
+
+    def settle(self) -> None:
+        """Wait until everything is done."""
+        if self.stream is not None:
+            self.stream.synchronize()
+
+
+class Replay:
+    """A function of numbers from the host that gives numbers to the host.
+
+    Parameters
+    ----------
+    queue : Queue
+        Where it runs. Made and called by one thread at once.
+    work : callable
+        From the numbers (n,) float32 on the device to a float32 tensor there. It must not wait
+        for the device, and its shapes must not depend on values.
+    count : int
+        n.
+    what : str
+        Its name, for the log.
+
+    Attributes
+    ----------
+    captured : bool
+        Whether it is a CUDA graph.
+    reason : str
+        Why it is not; ''.
+
+    """
+
+    def __init__(self, queue: Queue, work: Callable[[Tensor], Tensor], count: int, what: str):
+        self._queue, self._work = queue, work
+        self.captured, self.reason = False, ''
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._done: torch.cuda.Event | None = None
+        pin = queue.stream is not None
+        with queue.here():
+            self._staged = torch.empty(count, dtype=torch.float32, pin_memory=pin).zero_()
+            self._given = torch.zeros(count, dtype=torch.float32, device=queue.device)
+            self._found = self._landed = work(self._given)
+            if pin:
+                self._capture(what)
+                self._landed = torch.empty(self._found.shape, dtype=torch.float32,
+                                           pin_memory=True)
+
+    def start(self, numbers: np.ndarray) -> None:
+        """Queue a run. The one before must be finished."""
+        self._staged.numpy()[:] = numbers
+        with self._queue.here():
+            self._given.copy_(self._staged, non_blocking=True)
+            if self._graph is not None:
+                self._graph.replay()
+            else:
+                self._found = self._work(self._given)
+            if self._queue.stream is None:
+                self._landed = self._found
+            else:
+                self._landed.copy_(self._found, non_blocking=True)
+            self._done = self._queue.mark()
+
+    def finish(self) -> np.ndarray:
+        """Wait for the result of the last `start`; it holds until the next."""
+        if self._done is not None:
+            self._done.synchronize()
+        return self._landed.numpy()
+
+    def _capture(self, what: str) -> None:
+        stream = self._queue.stream
+        for _ in range(WARM_RUNS):
+            self._work(self._given)
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with CAPTURING:
+            # As in `GraphStage`: the graph gets a workspace of its own, which nobody frees.
+            clear_workspaces()
+            try:
+                with torch.cuda.graph(graph, pool=torch.cuda.graph_pool_handle(), stream=stream,
+                                      capture_error_mode='thread_local'):
+                    self._found = self._work(self._given)
+            except RuntimeError as error:
+                if is_out_of_memory(error):
+                    raise
+                self.reason = f'CUDA graph capture failed: {type(error).__name__}: {error}'
+                log.warning('%s: %s; it runs kernel by kernel instead, which is slower', what,
+                            self.reason)
+                return
+            finally:
+                clear_workspaces()
+        self._graph, self.captured = graph, True
