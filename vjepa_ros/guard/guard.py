@@ -141,7 +141,8 @@ class VelocityGuard:
         self._fresh.clear()
         self.history.clear()
         self.history.add(now_s, STILL)
-        self._decided_s = self._odometry_s = math.nan
+        self._decided_s = math.nan
+        self._odometry_s = -math.inf       # not NaN, which would outlast every maximum
         self._commanded_s = min(self._commanded_s, now_s)
         self._override_s = -math.inf
 
