@@ -355,3 +355,53 @@ def test_a_guard_needs_a_source():
         VelocityGuard(GuardSettings(), {})
     with pytest.raises(ValueError, match='front'):
         VelocityGuard(GuardSettings(), {'front': math.nan})
+
+
+@pytest.mark.parametrize('flag', [Quality.GEOMETRY_FAILED, Quality.LOW_TEXTURE])
+def test_a_danger_stops_also_under_a_fault_that_only_slows(flag):
+    w = world()
+    w.run(6.0)
+    w.change = {'flags': flag}
+    assert w.run(0.5).motion.vx == pytest.approx(0.1)
+    w.change = {'flags': flag, 'level': Level.DANGER, 'time_to_contact': 0.3}
+    assert w.run(0.5).motion.vx == 0
+    assert 'danger' in w.last.reason
+    w.change = {'flags': flag}
+    assert w.run(3.0).motion.vx == pytest.approx(0.1)     # the danger has gone, the fault has not
+
+
+def test_a_robot_before_a_wall_does_not_creep_into_it_under_a_fault_that_only_slows():
+    w = world(wall=4.0)
+    w.run(20.0)
+    assert w.motion.vx == 0
+    where = w.position
+    w.change = {'flags': Quality.LOW_TEXTURE}
+    w.run(20.0)
+    assert w.position == where
+
+
+def test_an_unknown_view_can_slow_instead():
+    names = tuple(name for name in ALWAYS if name != 'unknown')
+    w = world(stop_on=names, slow_on=('unknown',))
+    w.run(6.0)
+    w.change = {'level': Level.UNKNOWN, 'time_to_contact': math.nan}
+    assert w.run(1.0).motion.vx == pytest.approx(0.1)
+
+
+def test_a_time_to_contact_that_is_no_number_is_never_free():
+    w = world()
+    w.run(6.0)
+    w.change = {'time_to_contact': math.nan}
+    assert w.run(0.5).motion.vx == 0
+    assert 'unknown' in w.last.reason
+
+
+def test_odometry_counts_alone_also_after_a_clock_jump():
+    guard = VelocityGuard(GuardSettings(), {'front': 0.0})
+    guard.clock_jumped(0.0)                   # as at every activation
+    for i in range(1, 40):
+        guard.observe(SourceReport('front', i * 0.05, i * 0.05, Level.CLEAR, math.inf))
+        guard.observe_speed(Motion(0.2), i * 0.05)
+        guard.command(AHEAD, i * 0.05)
+        assert guard.decide(i * 0.05).motion.vx > 0.3 or i < 10
+    assert guard.history.travel(1.0, 1.9, 0.0) == pytest.approx(0.2 * 0.9)
