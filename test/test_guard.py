@@ -405,3 +405,50 @@ def test_odometry_counts_alone_also_after_a_clock_jump():
         guard.command(AHEAD, i * 0.05)
         assert guard.decide(i * 0.05).motion.vx > 0.3 or i < 10
     assert guard.history.travel(1.0, 1.9, 0.0) == pytest.approx(0.2 * 0.9)
+
+
+def seen(guard: VelocityGuard, yaws: dict[str, float], asked: Motion, **danger: bool) -> Motion:
+    """What is left of a command after 6 s of a free way, with dangers at the end."""
+    for i in range(130):
+        now = i * 0.05
+        for name in yaws:
+            bad = danger.get(name, False) and i > 120
+            guard.observe(SourceReport(name, now, now, Level.DANGER if bad else Level.CLEAR,
+                                       0.3 if bad else math.inf))
+        guard.command(asked, now)
+        last = guard.decide(now)
+    return last.motion
+
+
+@pytest.mark.parametrize('yaw', [0.5, -0.8, 2.5])
+def test_a_camera_that_looks_obliquely_makes_no_motion_that_nobody_commanded(yaw):
+    yaws = {'oblique': yaw}
+    asked = Motion(math.copysign(1.0, math.cos(yaw)), 0.0, 0.3)
+    guard = VelocityGuard(GuardSettings(), yaws)
+    # A base with two wheels leaves vy out: what is left of vx must not lead towards the source.
+    assert seen(guard, yaws, asked, oblique=True) == Motion(0.0, 0.0, 0.3)
+
+
+def test_motion_that_no_source_looks_at_stops_also_with_a_trace_of_motion_that_one_does():
+    yaws = {'front': 0.0}
+    guard = VelocityGuard(GuardSettings(uncovered='stop'), yaws)
+    assert seen(guard, yaws, Motion(0.01, 1.0, 0.2)) == Motion(0.0, 0.0, 0.2)
+    guard = VelocityGuard(GuardSettings(uncovered='stop'), yaws)
+    assert seen(guard, yaws, Motion(0.5, 0.5)).vx > 0.4
+    guard = VelocityGuard(GuardSettings(uncovered='stop'), yaws)
+    assert seen(guard, yaws, Motion(0.5, 0.5), front=True) == Motion()
+    guard = VelocityGuard(GuardSettings(uncovered='slow'), yaws)
+    assert seen(guard, yaws, Motion(-0.5)) == Motion(-0.1)
+
+
+def test_one_of_two_cameras_that_dies_stops_motion_towards_it_alone():
+    guard = VelocityGuard(GuardSettings(), {'front': 0.0, 'back': math.pi})
+    for i in range(160):
+        now = i * 0.05
+        for name in ('front', 'back') if i < 130 else ('front',):
+            guard.observe(SourceReport(name, now, now, Level.CLEAR, math.inf))
+        guard.command(Motion(1.0 if i < 150 else -1.0), now)
+        last = guard.decide(now)
+        assert i < 130 or i >= 150 or last.motion.vx == 1.0
+    assert last.motion == Motion()
+    assert 'back: timeout' in last.reason

@@ -27,6 +27,7 @@ NEAR_ANGLE = math.cos(math.radians(30.0))   # a range sensor within this looks w
 LEAST = 1e-6             # slower is no motion towards a source [m/s]
 MOST_DT = 0.5            # a longer pause between decisions does not release more [s]
 ROUNDS = 4               # of the limits, which can push motion towards each other
+COVERED = math.cos(math.radians(60.0))   # a camera looks where motion within this goes
 
 
 class VelocityGuard:
@@ -232,21 +233,13 @@ class VelocityGuard:
         """The motion within all limits, and those that changed it, the strongest first."""
         yaws = {**{n: s.yaw for n, s in self._sources.items()}, **self._ranges}
         acting: dict[str, Limit] = {}
-        if (self.settings.uncovered != 'free' and math.hypot(asked.vx, asked.vy) > LEAST
-                and not any(asked.along(yaw) > LEAST for yaw in yaws.values())):
-            most = 0.0 if self.settings.uncovered == 'stop' else self.settings.fault_speed
-            scale = min(1.0, most / math.hypot(asked.vx, asked.vy))
-            limit = Limit('guard', 'uncovered', most, 'no source looks where the robot goes')
-            return Motion(asked.vx * scale, asked.vy * scale, asked.omega), (limit,)
         motion = asked
         for _ in range(ROUNDS):
             before = motion
             for limit in limits:
                 over = motion.along(yaws[limit.source]) - max(0.0, limit.speed)
                 if over > LEAST:
-                    yaw = yaws[limit.source]
-                    motion = Motion(motion.vx - over * math.cos(yaw),
-                                    motion.vy - over * math.sin(yaw), asked.omega)
+                    motion = _held_back(motion, yaws[limit.source], over)
                     acting[limit.source] = limit
             if motion == before:
                 break
@@ -254,7 +247,31 @@ class VelocityGuard:
             if any(motion.along(yaws[limit.source]) > max(0.0, limit.speed) + LEAST
                    for limit in limits):
                 motion = Motion(0.0, 0.0, asked.omega)   # limits that contradict each other
+        # Of what is left: a limit can leave the part alone that nobody sees.
+        speed = math.hypot(motion.vx, motion.vy)
+        if (self.settings.uncovered != 'free' and speed > LEAST
+                and not any(motion.along(yaw) > COVERED * speed for yaw in yaws.values())):
+            most = 0.0 if self.settings.uncovered == 'stop' else self.settings.fault_speed
+            scale = min(1.0, most / speed)
+            motion = Motion(motion.vx * scale, motion.vy * scale, asked.omega)
+            acting['guard'] = Limit('guard', 'uncovered', most,
+                                    'no source looks where the robot goes')
         return _tidy(motion), tuple(sorted(acting.values(), key=lambda limit: limit.speed))
+
+
+def _held_back(motion: Motion, yaw: float, over: float) -> Motion:
+    """A motion with so much less speed towards a direction [m/s].
+
+    The rest stays, unless that would be a motion which nobody commanded: a robot that can not go
+    sideways would leave that part out and drive on towards the source.
+    """
+    held = Motion(motion.vx - over * math.cos(yaw), motion.vy - over * math.sin(yaw),
+                  motion.omega)
+    if all(min(0.0, old) - LEAST <= new <= max(0.0, old) + LEAST
+           for new, old in ((held.vx, motion.vx), (held.vy, motion.vy))):
+        return held
+    scale = 1.0 - over / motion.along(yaw)
+    return Motion(motion.vx * scale, motion.vy * scale, motion.omega)
 
 
 def _tidy(motion: Motion) -> Motion:
