@@ -13,6 +13,7 @@ from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.history import SpeedHistory
 from vjepa_ros.guard.reports import STILL, Decision, Motion, RangeReading, SourceReport
 from vjepa_ros.guard.settings import ALWAYS, GuardSettings
+from vjepa_ros.guard.way import Steady
 from vjepa_ros.perception.assessment import Level, Quality
 
 STEP = 0.02              # s, of the world
@@ -452,3 +453,61 @@ def test_one_of_two_cameras_that_dies_stops_motion_towards_it_alone():
         assert i < 130 or i >= 150 or last.motion.vx == 1.0
     assert last.motion == Motion()
     assert 'back: timeout' in last.reason
+
+
+def test_a_range_sensor_makes_nothing_forgotten_that_it_can_not_see():
+    def before_a_wall(reach: float, age: float = 0.0) -> float:
+        w = world(wall=4.0, stop_distance=1.0)
+        w.guard = VelocityGuard(w.guard.settings, {'front': 0.0}, {'sonar': 0.0})
+        for _ in range(1500):
+            w.guard.observe_range(RangeReading('sonar', w.now - age, w.now, math.inf, reach))
+            w.run(STEP)
+        return w.gap
+
+    assert before_a_wall(0.5) > 0.9
+    assert before_a_wall(10.0) < 0.9          # it says that nothing is there, and is believed
+
+
+def test_a_range_reading_that_is_old_makes_nothing_forgotten_and_replaces_no_newer_one():
+    names = tuple(name for name in ALWAYS if name != 'timeout')
+    w = world(wall=4.0, stop_distance=1.0, stop_on=names, slow_on=('timeout',))
+    w.guard = VelocityGuard(w.guard.settings, {'front': 0.0}, {'sonar': 0.0})
+    for i in range(1500):
+        old = 2.0 if i > 800 else 0.0
+        w.guard.observe_range(RangeReading('sonar', w.now - old, w.now, math.inf,
+                                           10.0 if old else 0.5))
+        w.run(STEP)
+        assert i < 600 or w.motion.vx == 0
+    guard = VelocityGuard(GuardSettings(), {}, {'sonar': 0.0})
+    guard.observe_range(RangeReading('sonar', 1.0, 1.0, 0.2))
+    guard.observe_range(RangeReading('sonar', 0.8, 1.01, math.inf))      # late
+    guard.command(AHEAD, 1.02)
+    assert guard.decide(1.02).motion.vx == 0
+
+
+def test_a_range_sensor_that_falls_silent_before_something_does_not_let_creep_into_it():
+    names = tuple(name for name in ALWAYS if name != 'timeout')
+    guard = VelocityGuard(GuardSettings(stop_on=names, slow_on=('timeout',)), {}, {'sonar': 0.0})
+    guard.observe_range(RangeReading('sonar', 1.0, 1.0, 0.2))
+    guard.command(AHEAD, 3.0)
+    assert guard.decide(3.0).motion.vx == 0
+
+
+def test_what_was_seen_before_a_silence_does_not_cover_the_time():
+    steady = Steady()
+    for i in range(20):
+        steady.add(i * 0.1, 5.0, 1.0)
+    assert steady.least(1.0) == 5.0
+    for i in range(4):
+        steady.add(60.0 + i * 0.1, 5.0, 1.0)
+    assert math.isnan(steady.least(1.0))
+
+
+def test_a_remembered_obstacle_is_doubted_also_when_odometry_trembles():
+    w = world(wall=2.0, forget=2.0)
+    w.run(5.0)
+    standing = w.guard.sources['front'].way
+    for i in range(200):
+        w.guard.observe_speed(Motion(1e-4 * (-1) ** i), w.now)
+        w.run(STEP, STILL)
+    assert not standing.threat

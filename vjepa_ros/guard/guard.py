@@ -110,15 +110,22 @@ class VelocityGuard:
         self._sources[source].malformed(reason)
 
     def observe_range(self, reading: RangeReading) -> None:
-        """Take a reading of a range sensor; NaN counts as none."""
-        if math.isnan(reading.distance):
+        """Take a reading of a range sensor; NaN counts as none, older than the newest, too."""
+        newest = self._readings.get(reading.sensor)
+        now = reading.received_s
+        if newest is not None and reading.stamp_s < newest.stamp_s <= (
+                now + self.settings.clock_tolerance):
             return
-        self._advance(reading.received_s)
-        self._readings[reading.sensor] = reading
+        self._advance(now)
         yaw = self._ranges[reading.sensor]
+        seen = min(reading.distance, reading.reach)     # it knows nothing of what lies beyond
+        if math.isnan(reading.distance) or not self._timely(reading, now):
+            seen = math.nan
         for source in self._sources.values():
             if math.cos(source.yaw - yaw) > NEAR_ANGLE:
-                source.way.see_range(reading.distance, reading.received_s, self.settings)
+                source.way.see_range(seen, now, self.settings)
+        if not math.isnan(reading.distance):
+            self._readings[reading.sensor] = reading
 
     def observe_speed(self, motion: Motion, stamp_s: float) -> None:
         """Take the measured velocity (odometry); what is not finite is left out."""
@@ -215,17 +222,22 @@ class VelocityGuard:
         return Limit(name, 'release' if limit.kind == 'free' else limit.kind, speed,
                      limit.reason or 'free again, speeding up')
 
+    def _timely(self, reading: RangeReading, now_s: float) -> bool:
+        age = now_s - reading.stamp_s
+        return -self.settings.clock_tolerance <= age <= self.settings.range_timeout
+
     def _range_limit(self, name: str, yaw: float, now_s: float) -> Limit:
         """A range sensor limits by distance; one that is silent is a fault."""
         reading = self._readings.get(name)
-        age = math.inf if reading is None else now_s - reading.stamp_s
-        if not -self.settings.clock_tolerance <= age <= self.settings.range_timeout:
-            fault = 'missing' if reading is None else 'timeout' if age > 0 else 'clock'
-            speed = 0.0 if fault in self.settings.stop_on else self.settings.fault_speed
-            text = 'no reading yet' if reading is None else f'reading is {age:.2f} s old'
-            return Limit(name, 'fault', speed, f'{fault}: {text}')
-        distance = reading.distance - self.history.travel(reading.stamp_s, now_s, yaw)
+        distance = math.nan if reading is None else (
+            reading.distance - self.history.travel(reading.stamp_s, now_s, yaw))
         speed = speed_for(distance, self.settings)
+        if reading is None or not self._timely(reading, now_s):
+            age = math.inf if reading is None else now_s - reading.stamp_s
+            fault = 'missing' if reading is None else 'timeout' if age > 0 else 'clock'
+            most = 0.0 if fault in self.settings.stop_on else self.settings.fault_speed
+            text = 'no reading yet' if reading is None else f'reading is {age:.2f} s old'
+            return Limit(name, 'fault', min(most, speed), f'{fault}: {text}')
         kind = 'stop' if speed <= 0 else 'free' if speed == FREE else 'contact'
         return Limit(name, kind, speed, f'range is {max(0.0, distance):.2f} m')
 
