@@ -345,6 +345,7 @@ def test_the_reaction_is_told_once_for_each_assessment():
     ({'stop_time_to_contact': 3.0}, 'stop_time_to_contact'), ({'braking': 0.0}, 'braking'),
     ({'caution_factor': 1.5}, 'caution_factor'), ({'horizon': math.nan}, 'horizon'),
     ({'release_speed': 0.05}, 'release_speed'), ({'uncovered': 'fly'}, 'uncovered'),
+    ({'stop_distance': -1}, 'stop_distance'),
     ({'stop_on': ('timeout',)}, 'missing'), ({'slow_on': ('tired',)}, 'tired')])
 def test_bad_settings_are_refused_by_name(values, word):
     with pytest.raises(ValueError, match=word):
