@@ -91,6 +91,10 @@ class VelocityGuard:
         self._command = motion
         self._commanded_s = now_s
 
+    def no_command(self) -> None:
+        """Forget the command without a last zero (the caller has sent that itself)."""
+        self._command = None
+
     def observe(self, report: SourceReport) -> bool:
         """Take what a camera said; False when it is older than what is known.
 
