@@ -12,7 +12,8 @@ from vjepa_ros.clip.preprocess import View
 from vjepa_ros.perception.assessment import Assessment, Level, Quality, Result
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.fusion import CourseField
-from vjepa_ros.perception.twist_planner import TwistConfig, TwistPlanner
+from vjepa_ros.perception.twist_config import TwistConfig
+from vjepa_ros.perception.twist_planner import TwistPlanner
 
 SIZE, FOCAL, CELL = (384, 288), 300.0, 16
 OPTICS = Optics(FOCAL, FOCAL, 191.5, 143.5, False)
