@@ -107,7 +107,19 @@ def test_backward_and_turns_on_the_spot_are_passed_on():
         assert (chosen.speed, chosen.turn) == (speed, turn)
 
 
+@pytest.mark.parametrize('far', [0.1, 0.5])
+def test_what_is_closer_than_the_outline_stops_the_robot(far):
+    chosen = plan([(-0.4, 0.4, far)], level=Level.DANGER)
+    assert chosen.speed == 0.0
+
+
 def test_bad_numbers_are_refused():
+    with pytest.raises(ValueError, match='speed is nan'):
+        TwistPlanner().move(math.nan, 0.0, 0.1)
+    with pytest.raises(ValueError, match='speed is nan'):
+        TwistPlanner().see(seen(field(1.0, [])), OPTICS, math.nan)
+    with pytest.raises(ValueError, match='speeds'):
+        TwistConfig(speeds=(0.5, 2.0))
     with pytest.raises(ValueError, match='finite'):
         TwistPlanner().choose(math.nan, 0.0)
     with pytest.raises(ValueError, match='reach'):

@@ -71,7 +71,8 @@ class TwistConfig:
                      'reaction_s', 'memory_s', 'least_speed', 'reach', 'evidence', 'max_turn'):
             if getattr(self, name) <= 0:
                 raise ValueError(f'{name} is {getattr(self, name)}, must be more than 0')
-        if 0.0 not in self.turns or not self.speeds or not 0 <= min(self.speeds) <= 1:
+        if 0.0 not in self.turns or not self.speeds or not all(
+                0 <= part <= 1 for part in self.speeds):
             raise ValueError('turns must hold 0, and speeds parts of 0..1 of the commanded speed')
 
 

@@ -66,7 +66,13 @@ class TwistPlanner:
             From odometry, or as commanded where there is none [m/s], [rad/s].
         dt
             For how long [s].
+
+        Raises
+        ------
+        ValueError
+            When one of them is no finite number.
         """
+        _check(speed=speed, turn=turn, dt=dt)
         self._since_s += dt
         for name in ('_points', '_now', '_barrier'):
             points = getattr(self, name).copy()
@@ -94,7 +100,13 @@ class TwistPlanner:
             Of the source image.
         speed
             Of the robot at the time of the picture [m/s].
+
+        Raises
+        ------
+        ValueError
+            When the speed is no finite number.
         """
+        _check(speed=speed)
         learned = result.learned
         self._hazard = 0.0 if learned is None else learned.hazard(self.config.reaction_s)
         self._barrier = np.empty((0, 6))
@@ -198,12 +210,16 @@ class TwistPlanner:
         # The head speaks of the motion as it is: of twists like that.
         alike = twists[:, 0] / speed * np.exp(-((twists[:, 1] - turn) / 0.4) ** 2)
         risk = 1 - (1 - risk) * (1 - self._hazard * alike)
+        if not np.isfinite(risk).all():
+            raise ValueError(f'the risk of a twist is {risk}: the hazard of the heads is '
+                             f'{self._hazard}, must be a number')
         # To go round is nearer than to slow down, and the other side is farther than this one.
         away = ((2 * (1 - twists[:, 0] / speed)) ** 2 + (0.6 * (twists[:, 1] - turn)) ** 2
                 + 0.05 * np.abs(twists[:, 1] - self._last_turn))
         fine = risk <= can.accepted
+        # Where none is, and all are alike (something is closer than the outline), the slowest.
         best = int(np.argmin(np.where(fine, away, np.inf))) if fine.any() else int(
-            np.argmin(risk + 1e-3 * away))
+            np.lexsort((away, twists[:, 0], np.round(risk, 2)))[0])
         self._last_turn = float(twists[best, 1])
         table = np.column_stack((twists, risk, contact))
         return TwistPlan(float(twists[best, 0]), float(twists[best, 1]), float(risk[best]), table,
@@ -234,3 +250,10 @@ class TwistPlanner:
         hit = weight >= can.evidence
         first = np.where(hit.any(-1), times[np.argmax(hit, -1)], np.inf)
         return first, len(points)
+
+
+def _check(**values: float) -> None:
+    """Refuse what would silently make every point forgotten."""
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise ValueError(f'{name} is {value}, must be a finite number')
