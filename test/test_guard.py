@@ -13,6 +13,7 @@ from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.history import SpeedHistory
 from vjepa_ros.guard.reports import STILL, Decision, Motion, RangeReading, SourceReport
 from vjepa_ros.guard.settings import ALWAYS, GuardSettings
+from vjepa_ros.guard.way import Steady
 from vjepa_ros.perception.assessment import Level, Quality
 
 STEP = 0.02              # s, of the world
@@ -344,6 +345,7 @@ def test_the_reaction_is_told_once_for_each_assessment():
     ({'stop_time_to_contact': 3.0}, 'stop_time_to_contact'), ({'braking': 0.0}, 'braking'),
     ({'caution_factor': 1.5}, 'caution_factor'), ({'horizon': math.nan}, 'horizon'),
     ({'release_speed': 0.05}, 'release_speed'), ({'uncovered': 'fly'}, 'uncovered'),
+    ({'stop_distance': -1}, 'stop_distance'),
     ({'stop_on': ('timeout',)}, 'missing'), ({'slow_on': ('tired',)}, 'tired')])
 def test_bad_settings_are_refused_by_name(values, word):
     with pytest.raises(ValueError, match=word):
@@ -355,3 +357,158 @@ def test_a_guard_needs_a_source():
         VelocityGuard(GuardSettings(), {})
     with pytest.raises(ValueError, match='front'):
         VelocityGuard(GuardSettings(), {'front': math.nan})
+
+
+@pytest.mark.parametrize('flag', [Quality.GEOMETRY_FAILED, Quality.LOW_TEXTURE])
+def test_a_danger_stops_also_under_a_fault_that_only_slows(flag):
+    w = world()
+    w.run(6.0)
+    w.change = {'flags': flag}
+    assert w.run(0.5).motion.vx == pytest.approx(0.1)
+    w.change = {'flags': flag, 'level': Level.DANGER, 'time_to_contact': 0.3}
+    assert w.run(0.5).motion.vx == 0
+    assert 'danger' in w.last.reason
+    w.change = {'flags': flag}
+    assert w.run(3.0).motion.vx == pytest.approx(0.1)     # the danger has gone, the fault has not
+
+
+def test_a_robot_before_a_wall_does_not_creep_into_it_under_a_fault_that_only_slows():
+    w = world(wall=4.0)
+    w.run(20.0)
+    assert w.motion.vx == 0
+    where = w.position
+    w.change = {'flags': Quality.LOW_TEXTURE}
+    w.run(20.0)
+    assert w.position == where
+
+
+def test_an_unknown_view_can_slow_instead():
+    names = tuple(name for name in ALWAYS if name != 'unknown')
+    w = world(stop_on=names, slow_on=('unknown',))
+    w.run(6.0)
+    w.change = {'level': Level.UNKNOWN, 'time_to_contact': math.nan}
+    assert w.run(1.0).motion.vx == pytest.approx(0.1)
+
+
+def test_a_time_to_contact_that_is_no_number_is_never_free():
+    w = world()
+    w.run(6.0)
+    w.change = {'time_to_contact': math.nan}
+    assert w.run(0.5).motion.vx == 0
+    assert 'unknown' in w.last.reason
+
+
+def test_odometry_counts_alone_also_after_a_clock_jump():
+    guard = VelocityGuard(GuardSettings(), {'front': 0.0})
+    guard.clock_jumped(0.0)                   # as at every activation
+    for i in range(1, 40):
+        guard.observe(SourceReport('front', i * 0.05, i * 0.05, Level.CLEAR, math.inf))
+        guard.observe_speed(Motion(0.2), i * 0.05)
+        guard.command(AHEAD, i * 0.05)
+        assert guard.decide(i * 0.05).motion.vx > 0.3 or i < 10
+    assert guard.history.travel(1.0, 1.9, 0.0) == pytest.approx(0.2 * 0.9)
+
+
+def seen(guard: VelocityGuard, yaws: dict[str, float], asked: Motion, **danger: bool) -> Motion:
+    """What is left of a command after 6 s of a free way, with dangers at the end."""
+    for i in range(130):
+        now = i * 0.05
+        for name in yaws:
+            bad = danger.get(name, False) and i > 120
+            guard.observe(SourceReport(name, now, now, Level.DANGER if bad else Level.CLEAR,
+                                       0.3 if bad else math.inf))
+        guard.command(asked, now)
+        last = guard.decide(now)
+    return last.motion
+
+
+@pytest.mark.parametrize('yaw', [0.5, -0.8, 2.5])
+def test_a_camera_that_looks_obliquely_makes_no_motion_that_nobody_commanded(yaw):
+    yaws = {'oblique': yaw}
+    asked = Motion(math.copysign(1.0, math.cos(yaw)), 0.0, 0.3)
+    guard = VelocityGuard(GuardSettings(), yaws)
+    # A base with two wheels leaves vy out: what is left of vx must not lead towards the source.
+    assert seen(guard, yaws, asked, oblique=True) == Motion(0.0, 0.0, 0.3)
+
+
+def test_motion_that_no_source_looks_at_stops_also_with_a_trace_of_motion_that_one_does():
+    yaws = {'front': 0.0}
+    guard = VelocityGuard(GuardSettings(uncovered='stop'), yaws)
+    assert seen(guard, yaws, Motion(0.01, 1.0, 0.2)) == Motion(0.0, 0.0, 0.2)
+    guard = VelocityGuard(GuardSettings(uncovered='stop'), yaws)
+    assert seen(guard, yaws, Motion(0.5, 0.5)).vx > 0.4
+    guard = VelocityGuard(GuardSettings(uncovered='stop'), yaws)
+    assert seen(guard, yaws, Motion(0.5, 0.5), front=True) == Motion()
+    guard = VelocityGuard(GuardSettings(uncovered='slow'), yaws)
+    assert seen(guard, yaws, Motion(-0.5)) == Motion(-0.1)
+
+
+def test_one_of_two_cameras_that_dies_stops_motion_towards_it_alone():
+    guard = VelocityGuard(GuardSettings(), {'front': 0.0, 'back': math.pi})
+    for i in range(160):
+        now = i * 0.05
+        for name in ('front', 'back') if i < 130 else ('front',):
+            guard.observe(SourceReport(name, now, now, Level.CLEAR, math.inf))
+        guard.command(Motion(1.0 if i < 150 else -1.0), now)
+        last = guard.decide(now)
+        assert i < 130 or i >= 150 or last.motion.vx == 1.0
+    assert last.motion == Motion()
+    assert 'back: timeout' in last.reason
+
+
+def test_a_range_sensor_makes_nothing_forgotten_that_it_can_not_see():
+    def before_a_wall(reach: float, age: float = 0.0) -> float:
+        w = world(wall=4.0, stop_distance=1.0)
+        w.guard = VelocityGuard(w.guard.settings, {'front': 0.0}, {'sonar': 0.0})
+        for _ in range(1500):
+            w.guard.observe_range(RangeReading('sonar', w.now - age, w.now, math.inf, reach))
+            w.run(STEP)
+        return w.gap
+
+    assert before_a_wall(0.5) > 0.9
+    assert before_a_wall(10.0) < 0.9          # it says that nothing is there, and is believed
+
+
+def test_a_range_reading_that_is_old_makes_nothing_forgotten_and_replaces_no_newer_one():
+    names = tuple(name for name in ALWAYS if name != 'timeout')
+    w = world(wall=4.0, stop_distance=1.0, stop_on=names, slow_on=('timeout',))
+    w.guard = VelocityGuard(w.guard.settings, {'front': 0.0}, {'sonar': 0.0})
+    for i in range(1500):
+        old = 2.0 if i > 800 else 0.0
+        w.guard.observe_range(RangeReading('sonar', w.now - old, w.now, math.inf,
+                                           10.0 if old else 0.5))
+        w.run(STEP)
+        assert i < 600 or w.motion.vx == 0
+    guard = VelocityGuard(GuardSettings(), {}, {'sonar': 0.0})
+    guard.observe_range(RangeReading('sonar', 1.0, 1.0, 0.2))
+    guard.observe_range(RangeReading('sonar', 0.8, 1.01, math.inf))      # late
+    guard.command(AHEAD, 1.02)
+    assert guard.decide(1.02).motion.vx == 0
+
+
+def test_a_range_sensor_that_falls_silent_before_something_does_not_let_creep_into_it():
+    names = tuple(name for name in ALWAYS if name != 'timeout')
+    guard = VelocityGuard(GuardSettings(stop_on=names, slow_on=('timeout',)), {}, {'sonar': 0.0})
+    guard.observe_range(RangeReading('sonar', 1.0, 1.0, 0.2))
+    guard.command(AHEAD, 3.0)
+    assert guard.decide(3.0).motion.vx == 0
+
+
+def test_what_was_seen_before_a_silence_does_not_cover_the_time():
+    steady = Steady()
+    for i in range(20):
+        steady.add(i * 0.1, 5.0, 1.0)
+    assert steady.least(1.0) == 5.0
+    for i in range(4):
+        steady.add(60.0 + i * 0.1, 5.0, 1.0)
+    assert math.isnan(steady.least(1.0))
+
+
+def test_a_remembered_obstacle_is_doubted_also_when_odometry_trembles():
+    w = world(wall=2.0, forget=2.0)
+    w.run(5.0)
+    standing = w.guard.sources['front'].way
+    for i in range(200):
+        w.guard.observe_speed(Motion(1e-4 * (-1) ** i), w.now)
+        w.run(STEP, STILL)
+    assert not standing.threat

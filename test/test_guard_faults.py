@@ -108,12 +108,12 @@ def test_an_unplugged_camera_stops_the_robot_and_one_that_is_back_lets_it_go(all
             all_of.go()
 
 
-def test_a_simulated_clock_that_jumps_back_makes_all_seen_forgotten():
+def test_a_simulated_clock_that_jumps_or_stands_makes_all_seen_forgotten():
     with ros_session() as ros, guarding(ros, use_sim_time=True) as rig:
-        now = [1000 * NS]
+        now, step = [1000 * NS], [NS // 50]
 
         def tick() -> None:
-            now[0] += NS // 50
+            now[0] += step[0]
             clock.tick(now[0])
 
         with Publisher(ros, '/clock', Clock, qos=None) as clock, Every(0.02, tick):
@@ -125,5 +125,16 @@ def test_a_simulated_clock_that_jumps_back_makes_all_seen_forgotten():
                 rig.wait_for_state('missing')
                 rig.wait_for_speed(0.0)
                 rig.looking = True
+                rig.wait_for_speed(1.0)
+                rig.looking = False
+                now[0] += 500 * NS                # forward, too
+                rig.wait_for_state('missing')
+                rig.wait_for_speed(0.0)
+                rig.looking = True
+                rig.wait_for_speed(1.0)
+                step[0] = 0                       # no age can be told while the clock stands
+                rig.wait_for_state('missing')
+                rig.wait_for_speed(0.0)
+                step[0] = NS // 50
                 rig.wait_for_speed(1.0)
     assert rig.seen is CLEAR

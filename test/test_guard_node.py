@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.ros
 rclpy = pytest.importorskip('rclpy')
 
 from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
-from geometry_msgs.msg import TwistStamped  # noqa: E402
+from geometry_msgs.msg import Twist, TwistStamped  # noqa: E402
 from guard_rig import CLEAR, GUARD, NS, QUICK, SLACK_S, Every, Rig, guarding  # noqa: E402
 from node_fixtures import Node, now_ns  # noqa: E402
 from rclpy.lifecycle import TransitionCallbackReturn  # noqa: E402
@@ -25,8 +26,9 @@ from rclpy.signals import SignalHandlerOptions  # noqa: E402
 from ros_harness import ros_session  # noqa: E402
 from sensor_msgs.msg import LaserScan, PointCloud2, Range  # noqa: E402
 
-from vjepa_ros.guard.reports import SourceReport  # noqa: E402
+from vjepa_ros.guard.reports import Motion, SourceReport  # noqa: E402
 from vjepa_ros.perception.assessment import Level, Quality  # noqa: E402
+from vjepa_ros.ros import guard_main  # noqa: E402
 from vjepa_ros.ros.guard_frames import axis_yaw  # noqa: E402
 from vjepa_ros.ros.guard_node import CollisionGuard  # noqa: E402
 from vjepa_ros.ros.guard_ranges import range_distance, scan_distance  # noqa: E402
@@ -280,7 +282,7 @@ def test_a_clock_that_is_set_makes_all_seen_forgotten():
             node.trigger_configure()
             node.trigger_activate()
             told = [1000.0]
-            node._ros_s = lambda: told[0] + node._now_s()
+            node._time.ros_s = lambda: told[0] + node._now_s()
             node._on_tick()
             now = node._now_s()
             node.guard.observe(SourceReport('camera', now, now, Level.CLEAR, math.inf))
@@ -292,6 +294,47 @@ def test_a_clock_that_is_set_makes_all_seen_forgotten():
             assert node.teller.jumps == 1
         finally:
             node.destroy_node()
+
+
+def test_deactivation_sends_a_zero_and_an_old_command_does_not_come_back():
+    with ros_session() as ros:
+        node = CollisionGuard(context=ros.context)
+        try:
+            node.trigger_configure()
+            node.trigger_activate()
+            sent = []
+            node._publish = sent.append
+            turn = Twist()
+            turn.angular.z = 1.0
+            node._on_command(turn)
+            assert sent == [Motion(0.0, 0.0, 1.0)]
+            node.trigger_deactivate()
+            assert sent[1:] == [Motion()]
+            node.trigger_activate()
+            node._on_tick()
+            assert sent[2:] == []
+        finally:
+            node.destroy_node()
+
+
+def test_a_guard_whose_callback_fails_ends_with_a_zero(monkeypatch):
+    ended = []
+    destroy = CollisionGuard.destroy_node
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError('a callback failed')
+
+    def note(node: CollisionGuard) -> None:
+        ended.append(node.context.ok())
+        destroy(node)
+
+    monkeypatch.setattr(guard_main, 'Signals', lambda: SimpleNamespace(received=False))
+    monkeypatch.setattr(guard_main.gc, 'freeze', lambda: None)
+    monkeypatch.setattr('rclpy.executors.SingleThreadedExecutor.spin_once', fail)
+    monkeypatch.setattr(CollisionGuard, 'destroy_node', note)      # which sends it
+    with ros_session(), pytest.raises(RuntimeError, match='a callback failed'):
+        guard_main.main([])
+    assert ended == [True]
 
 
 def test_bad_parameters_fail_to_configure_and_good_ones_then_do():

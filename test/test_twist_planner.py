@@ -12,7 +12,8 @@ from vjepa_ros.clip.preprocess import View
 from vjepa_ros.perception.assessment import Assessment, Level, Quality, Result
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.fusion import CourseField
-from vjepa_ros.perception.twist_planner import TwistConfig, TwistPlanner
+from vjepa_ros.perception.twist_config import TwistConfig
+from vjepa_ros.perception.twist_planner import TwistPlanner
 
 SIZE, FOCAL, CELL = (384, 288), 300.0, 16
 OPTICS = Optics(FOCAL, FOCAL, 191.5, 143.5, False)
@@ -106,7 +107,19 @@ def test_backward_and_turns_on_the_spot_are_passed_on():
         assert (chosen.speed, chosen.turn) == (speed, turn)
 
 
+@pytest.mark.parametrize('far', [0.1, 0.5])
+def test_what_is_closer_than_the_outline_stops_the_robot(far):
+    chosen = plan([(-0.4, 0.4, far)], level=Level.DANGER)
+    assert chosen.speed == 0.0
+
+
 def test_bad_numbers_are_refused():
+    with pytest.raises(ValueError, match='speed is nan'):
+        TwistPlanner().move(math.nan, 0.0, 0.1)
+    with pytest.raises(ValueError, match='speed is nan'):
+        TwistPlanner().see(seen(field(1.0, [])), OPTICS, math.nan)
+    with pytest.raises(ValueError, match='speeds'):
+        TwistConfig(speeds=(0.5, 2.0))
     with pytest.raises(ValueError, match='finite'):
         TwistPlanner().choose(math.nan, 0.0)
     with pytest.raises(ValueError, match='reach'):

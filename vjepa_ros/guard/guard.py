@@ -27,6 +27,7 @@ NEAR_ANGLE = math.cos(math.radians(30.0))   # a range sensor within this looks w
 LEAST = 1e-6             # slower is no motion towards a source [m/s]
 MOST_DT = 0.5            # a longer pause between decisions does not release more [s]
 ROUNDS = 4               # of the limits, which can push motion towards each other
+COVERED = math.cos(math.radians(60.0))   # a camera looks where motion within this goes
 
 
 class VelocityGuard:
@@ -90,6 +91,10 @@ class VelocityGuard:
         self._command = motion
         self._commanded_s = now_s
 
+    def no_command(self) -> None:
+        """Forget the command without a last zero (the caller has sent that itself)."""
+        self._command = None
+
     def observe(self, report: SourceReport) -> bool:
         """Take what a camera said; False when it is older than what is known.
 
@@ -109,15 +114,22 @@ class VelocityGuard:
         self._sources[source].malformed(reason)
 
     def observe_range(self, reading: RangeReading) -> None:
-        """Take a reading of a range sensor; NaN counts as none."""
-        if math.isnan(reading.distance):
+        """Take a reading of a range sensor; NaN counts as none, older than the newest, too."""
+        newest = self._readings.get(reading.sensor)
+        now = reading.received_s
+        if newest is not None and reading.stamp_s < newest.stamp_s <= (
+                now + self.settings.clock_tolerance):
             return
-        self._advance(reading.received_s)
-        self._readings[reading.sensor] = reading
+        self._advance(now)
         yaw = self._ranges[reading.sensor]
+        seen = min(reading.distance, reading.reach)     # it knows nothing of what lies beyond
+        if math.isnan(reading.distance) or not self._timely(reading, now):
+            seen = math.nan
         for source in self._sources.values():
             if math.cos(source.yaw - yaw) > NEAR_ANGLE:
-                source.way.see_range(reading.distance, reading.received_s, self.settings)
+                source.way.see_range(seen, now, self.settings)
+        if not math.isnan(reading.distance):
+            self._readings[reading.sensor] = reading
 
     def observe_speed(self, motion: Motion, stamp_s: float) -> None:
         """Take the measured velocity (odometry); what is not finite is left out."""
@@ -141,7 +153,8 @@ class VelocityGuard:
         self._fresh.clear()
         self.history.clear()
         self.history.add(now_s, STILL)
-        self._decided_s = self._odometry_s = math.nan
+        self._decided_s = math.nan
+        self._odometry_s = -math.inf       # not NaN, which would outlast every maximum
         self._commanded_s = min(self._commanded_s, now_s)
         self._override_s = -math.inf
 
@@ -213,17 +226,22 @@ class VelocityGuard:
         return Limit(name, 'release' if limit.kind == 'free' else limit.kind, speed,
                      limit.reason or 'free again, speeding up')
 
+    def _timely(self, reading: RangeReading, now_s: float) -> bool:
+        age = now_s - reading.stamp_s
+        return -self.settings.clock_tolerance <= age <= self.settings.range_timeout
+
     def _range_limit(self, name: str, yaw: float, now_s: float) -> Limit:
         """A range sensor limits by distance; one that is silent is a fault."""
         reading = self._readings.get(name)
-        age = math.inf if reading is None else now_s - reading.stamp_s
-        if not -self.settings.clock_tolerance <= age <= self.settings.range_timeout:
-            fault = 'missing' if reading is None else 'timeout' if age > 0 else 'clock'
-            speed = 0.0 if fault in self.settings.stop_on else self.settings.fault_speed
-            text = 'no reading yet' if reading is None else f'reading is {age:.2f} s old'
-            return Limit(name, 'fault', speed, f'{fault}: {text}')
-        distance = reading.distance - self.history.travel(reading.stamp_s, now_s, yaw)
+        distance = math.nan if reading is None else (
+            reading.distance - self.history.travel(reading.stamp_s, now_s, yaw))
         speed = speed_for(distance, self.settings)
+        if reading is None or not self._timely(reading, now_s):
+            age = math.inf if reading is None else now_s - reading.stamp_s
+            fault = 'missing' if reading is None else 'timeout' if age > 0 else 'clock'
+            most = 0.0 if fault in self.settings.stop_on else self.settings.fault_speed
+            text = 'no reading yet' if reading is None else f'reading is {age:.2f} s old'
+            return Limit(name, 'fault', min(most, speed), f'{fault}: {text}')
         kind = 'stop' if speed <= 0 else 'free' if speed == FREE else 'contact'
         return Limit(name, kind, speed, f'range is {max(0.0, distance):.2f} m')
 
@@ -231,21 +249,13 @@ class VelocityGuard:
         """The motion within all limits, and those that changed it, the strongest first."""
         yaws = {**{n: s.yaw for n, s in self._sources.items()}, **self._ranges}
         acting: dict[str, Limit] = {}
-        if (self.settings.uncovered != 'free' and math.hypot(asked.vx, asked.vy) > LEAST
-                and not any(asked.along(yaw) > LEAST for yaw in yaws.values())):
-            most = 0.0 if self.settings.uncovered == 'stop' else self.settings.fault_speed
-            scale = min(1.0, most / math.hypot(asked.vx, asked.vy))
-            limit = Limit('guard', 'uncovered', most, 'no source looks where the robot goes')
-            return Motion(asked.vx * scale, asked.vy * scale, asked.omega), (limit,)
         motion = asked
         for _ in range(ROUNDS):
             before = motion
             for limit in limits:
                 over = motion.along(yaws[limit.source]) - max(0.0, limit.speed)
                 if over > LEAST:
-                    yaw = yaws[limit.source]
-                    motion = Motion(motion.vx - over * math.cos(yaw),
-                                    motion.vy - over * math.sin(yaw), asked.omega)
+                    motion = _held_back(motion, yaws[limit.source], over)
                     acting[limit.source] = limit
             if motion == before:
                 break
@@ -253,7 +263,31 @@ class VelocityGuard:
             if any(motion.along(yaws[limit.source]) > max(0.0, limit.speed) + LEAST
                    for limit in limits):
                 motion = Motion(0.0, 0.0, asked.omega)   # limits that contradict each other
+        # Of what is left: a limit can leave the part alone that nobody sees.
+        speed = math.hypot(motion.vx, motion.vy)
+        if (self.settings.uncovered != 'free' and speed > LEAST
+                and not any(motion.along(yaw) > COVERED * speed for yaw in yaws.values())):
+            most = 0.0 if self.settings.uncovered == 'stop' else self.settings.fault_speed
+            scale = min(1.0, most / speed)
+            motion = Motion(motion.vx * scale, motion.vy * scale, asked.omega)
+            acting['guard'] = Limit('guard', 'uncovered', most,
+                                    'no source looks where the robot goes')
         return _tidy(motion), tuple(sorted(acting.values(), key=lambda limit: limit.speed))
+
+
+def _held_back(motion: Motion, yaw: float, over: float) -> Motion:
+    """A motion with so much less speed towards a direction [m/s].
+
+    The rest stays, unless that would be a motion which nobody commanded: a robot that can not go
+    sideways would leave that part out and drive on towards the source.
+    """
+    held = Motion(motion.vx - over * math.cos(yaw), motion.vy - over * math.sin(yaw),
+                  motion.omega)
+    if all(min(0.0, old) - LEAST <= new <= max(0.0, old) + LEAST
+           for new, old in ((held.vx, motion.vx), (held.vy, motion.vy))):
+        return held
+    scale = 1.0 - over / motion.along(yaw)
+    return Motion(motion.vx * scale, motion.vy * scale, motion.omega)
 
 
 def _tidy(motion: Motion) -> Motion:

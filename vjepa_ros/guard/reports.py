@@ -110,13 +110,17 @@ class RangeReading:
     stamp_s, received_s
         When it was measured and when it came [s].
     distance
-        Free way [m]; 0: too near to measure; NaN: invalid, counts as no reading.
+        Free way [m]; inf: nothing there; 0: too near to measure; NaN: invalid, counts as no
+        reading.
+    reach
+        How far it can see at all [m]: farther than this it makes nothing forgotten.
     """
 
     sensor: str
     stamp_s: float
     received_s: float
     distance: float
+    reach: float = math.inf
 
 
 @dataclass(frozen=True)

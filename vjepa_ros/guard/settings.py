@@ -138,7 +138,7 @@ class GuardSettings:
         """What is wrong, naming the setting, its value and what is allowed; '' for nothing."""
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, float) and not (math.isfinite(value) and value >= 0):
+            if isinstance(value, (int, float)) and not (math.isfinite(value) and value >= 0):
                 return f'{field.name} is {value}, must be a finite number, at least 0'
         for name in ('min_time_to_contact', 'stop_time_to_contact', 'braking', 'horizon',
                      'measurement_window', 'measuring_speed', 'release_speed',

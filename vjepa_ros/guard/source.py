@@ -158,7 +158,8 @@ class SourceGuard:
             self._frozen = max(moved, turned) > settings.frozen_travel
         if self._frozen:
             found.append(('frozen', 'the picture does not change while the robot moves'))
-        if report.level == Level.UNKNOWN:
+        if report.level == Level.UNKNOWN or (math.isnan(report.time_to_contact)
+                                             and Quality.LOOMING_UNKNOWN not in report.flags):
             found.append(('unknown', 'the view can not be measured'))
         found += [(name, f'flagged {name}') for name in (report.flags & ~Quality.FROZEN).names]
         return found
@@ -179,16 +180,22 @@ class SourceGuard:
             The numbers.
         """
         fault = self.fault(now_s, history, settings)
+        held = self._free()
         if fault:
             name, reason = fault
             stops = name in settings.stop_on
-            if stops and self._begun:     # at the start there is no motion to be released again
-                self._stopped = self._confirm = True
-            self._quiet_s = math.nan
-            speed = 0.0 if stops else settings.fault_speed
-            return Limit(self.name, 'fault', speed, f'{name}: {reason}')
-        self._begun = True
-        limits = [self._stop(now_s, settings), self._near(now_s, settings),
+            held = Limit(self.name, 'fault', 0.0 if stops else settings.fault_speed,
+                         f'{name}: {reason}')
+            if stops:
+                if self._begun:           # at the start there is no motion to be released again
+                    self._stopped = self._confirm = True
+                self._quiet_s = math.nan
+            if stops or self.report is None:
+                return held
+            # What only slows does not make a danger, or what was seen before, forgotten.
+        else:
+            self._begun = True
+        limits = [held, self._stop(now_s, settings), self._near(now_s, settings),
                   self._unseen(settings), self._caution(now_s, asked, settings)]
         return min(limits, key=lambda limit: limit.speed)
 
@@ -198,7 +205,7 @@ class SourceGuard:
         time = self._time(report, settings) - (now_s - report.stamp_s)
         ease = 1.0 + settings.hysteresis if self._stopped else 1.0
         why = ''
-        if report.level >= settings.stop_level:
+        if settings.stop_level <= report.level < Level.UNKNOWN:     # that is a fault
             why = f'level {report.level.name.lower()}'
         elif time < settings.stop_time_to_contact * ease:
             why = f'time to contact {max(0.0, time):.1f} s'

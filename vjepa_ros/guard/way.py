@@ -25,6 +25,7 @@ MIN_SAMPLES = 3          # of clearance or range, before they count as steady
 CAME = 0.5               # part of the expected distance below which a threat has come by itself
 NEAR = 0.1               # by which it must fall short, too [m]
 STAYED = 0.85            # part from which it has not
+STANDS = 0.02            # speed up to which a robot stands [m/s]
 RISE = 0.3               # part of the way to a longer distance that one measurement goes
 
 
@@ -45,11 +46,11 @@ class Steady:
         if math.isnan(value):
             self.clear()
             return
-        if not self._values:
-            self._since = time_s
         self._values.append((time_s, value))
         while self._values[0][0] < time_s - window_s:
             self._values.popleft()
+        if len(self._values) == 1:      # after a silence the time is to be covered anew
+            self._since = time_s
 
     def least(self, window_s: float) -> float:
         """The least of the window, NaN when it is not covered."""
@@ -100,7 +101,9 @@ class Way:
         self.distance -= covered
         self._farthest -= covered
         self._turned += history.turned(begin_s, now_s)
-        self._still_s = 0.0 if covered else self._still_s + now_s - begin_s
+        # Measured speeds are never quite zero.
+        stands = abs(covered) <= STANDS * (now_s - begin_s)
+        self._still_s = self._still_s + now_s - begin_s if stands else 0.0
         if abs(self._turned) > settings.release_turn:
             self.clearance.clear()   # of another direction
             self.forget()

@@ -19,12 +19,12 @@ probability of contact that the collision head gives for motion as it is now.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from vjepa_ros.perception.assessment import Level, Result
 from vjepa_ros.perception.collision import Optics
+from vjepa_ros.perception.twist_config import TwistConfig, TwistPlan
 
 _STEP_S = 0.2           # of a rolled path: less than the robot's length at 2 m/s
 _UNBELIEVED_S = 3.0     # least time to contact of what is not believed to be a danger
@@ -32,95 +32,6 @@ _FAR_M = 1.5             # from here on what is not on course passes beside
 _EXACT = 0.2            # relative error of a rate at which a point counts half
 _AGES_STANDING = 0.3    # how fast points grow old while the robot stands
 _KEEP_EVERY_S, _KEEP_POINTS = 0.25, 50   # of pictures whose points are kept: the nearest ones
-
-
-@dataclass(frozen=True)
-class TwistConfig:
-    """The robot, and how it chooses.
-
-    Attributes
-    ----------
-    half_width, height, length, clearance
-        Of the robot; it passes over what is lower than ``clearance`` [m].
-    camera_height, camera_ahead
-        Of the camera above ground, and ahead of the point the robot turns about [m].
-    margin
-        Room to keep on all sides [m].
-    speeds
-        Candidate speeds as parts of the commanded one.
-    turns
-        Candidate turn rates, added to the commanded one [rad/s].
-    max_turn
-        Greatest turn rate [rad/s].
-    horizon_s
-        How far twists are rolled forward [s].
-    reaction_s
-        Time to contact at which the risk of a twist is one half [s].
-    accepted
-        Greatest risk of a twist that is taken, 0..1.
-    memory_s
-        How long points are kept [s].
-    least_speed
-        Slower than this the robot's own motion tells no distance [m/s].
-    reach
-        Points farther off are left out [m].
-    evidence
-        Sum of the confidences of points that count as an obstacle.
-    """
-
-    half_width: float = 0.3
-    height: float = 0.5
-    length: float = 0.6
-    clearance: float = 0.05
-    camera_height: float = 0.4
-    camera_ahead: float = 0.3
-    margin: float = 0.15
-    speeds: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25, 0.0)
-    turns: tuple[float, ...] = (-1.0, -0.7, -0.45, -0.2, 0.0, 0.2, 0.45, 0.7, 1.0)
-    max_turn: float = 1.2
-    horizon_s: float = 3.0
-    reaction_s: float = 1.4
-    accepted: float = 0.3
-    memory_s: float = 3.0
-    least_speed: float = 0.3
-    reach: float = 6.0
-    evidence: float = 2.5
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            bad = [v for v in (value if isinstance(value, tuple) else (value,))
-                   if not math.isfinite(v)]
-            if bad:
-                raise ValueError(f'{name} is {value}, must be finite')
-        for name in ('half_width', 'height', 'length', 'camera_height', 'horizon_s',
-                     'reaction_s', 'memory_s', 'least_speed', 'reach', 'evidence', 'max_turn'):
-            if getattr(self, name) <= 0:
-                raise ValueError(f'{name} is {getattr(self, name)}, must be more than 0')
-        if 0.0 not in self.turns or not self.speeds or not 0 <= min(self.speeds) <= 1:
-            raise ValueError('turns must hold 0, and speeds parts of 0..1 of the commanded speed')
-
-
-@dataclass(frozen=True)
-class TwistPlan:
-    """What was chosen, and from what.
-
-    Attributes
-    ----------
-    speed, turn
-        Chosen [m/s], [rad/s], the turn positive to the left.
-    risk
-        Of it, 0..1.
-    candidates
-        (C, 4): speed, turn, risk, and time to contact [s] (inf for none) of each.
-    points
-        Number of points it was judged by.
-    """
-
-    speed: float
-    turn: float
-    risk: float
-    candidates: np.ndarray
-    points: int
 
 
 class TwistPlanner:
@@ -155,7 +66,13 @@ class TwistPlanner:
             From odometry, or as commanded where there is none [m/s], [rad/s].
         dt
             For how long [s].
+
+        Raises
+        ------
+        ValueError
+            When one of them is no finite number.
         """
+        _check(speed=speed, turn=turn, dt=dt)
         self._since_s += dt
         for name in ('_points', '_now', '_barrier'):
             points = getattr(self, name).copy()
@@ -183,7 +100,13 @@ class TwistPlanner:
             Of the source image.
         speed
             Of the robot at the time of the picture [m/s].
+
+        Raises
+        ------
+        ValueError
+            When the speed is no finite number.
         """
+        _check(speed=speed)
         learned = result.learned
         self._hazard = 0.0 if learned is None else learned.hazard(self.config.reaction_s)
         self._barrier = np.empty((0, 6))
@@ -287,12 +210,16 @@ class TwistPlanner:
         # The head speaks of the motion as it is: of twists like that.
         alike = twists[:, 0] / speed * np.exp(-((twists[:, 1] - turn) / 0.4) ** 2)
         risk = 1 - (1 - risk) * (1 - self._hazard * alike)
+        if not np.isfinite(risk).all():
+            raise ValueError(f'the risk of a twist is {risk}: the hazard of the heads is '
+                             f'{self._hazard}, must be a number')
         # To go round is nearer than to slow down, and the other side is farther than this one.
         away = ((2 * (1 - twists[:, 0] / speed)) ** 2 + (0.6 * (twists[:, 1] - turn)) ** 2
                 + 0.05 * np.abs(twists[:, 1] - self._last_turn))
         fine = risk <= can.accepted
+        # Where none is, and all are alike (something is closer than the outline), the slowest.
         best = int(np.argmin(np.where(fine, away, np.inf))) if fine.any() else int(
-            np.argmin(risk + 1e-3 * away))
+            np.lexsort((away, twists[:, 0], np.round(risk, 2)))[0])
         self._last_turn = float(twists[best, 1])
         table = np.column_stack((twists, risk, contact))
         return TwistPlan(float(twists[best, 0]), float(twists[best, 1]), float(risk[best]), table,
@@ -323,3 +250,10 @@ class TwistPlanner:
         hit = weight >= can.evidence
         first = np.where(hit.any(-1), times[np.argmax(hit, -1)], np.inf)
         return first, len(points)
+
+
+def _check(**values: float) -> None:
+    """Refuse what would silently make every point forgotten."""
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise ValueError(f'{name} is {value}, must be a finite number')

@@ -131,14 +131,15 @@ class GuardInputs:
         now = self._now_s()
         try:
             if ranger.kind == 'range':
-                distance = range_distance(msg)
+                distance, reach = range_distance(msg), msg.max_range
             else:
+                reach = msg.range_max
                 distance = scan_distance(msg, ranger.yaw, ranger.mounting, ranger.half_width)
         except ValueError as error:
             self._refuse(f"range '{ranger.name}' ({ranger.topic})", error)
             return
         self._guard.observe_range(RangeReading(ranger.name, self._stamp_s(msg, now), now,
-                                               distance))
+                                               distance, reach))
         self._decide(0)
 
     def _on_odometry(self, msg: Any) -> None:

@@ -36,11 +36,13 @@ def main(args: list[str] | None = None) -> None:
     signals.may_interrupt = lambda: False
     executor = SingleThreadedExecutor()
     executor.add_node(node)
-    while not signals.received:
-        executor.spin_once(timeout_sec=WAKE_S)
-    executor.shutdown(timeout_sec=0.1)
-    node.destroy_node()
-    rclpy.try_shutdown()
+    try:
+        while not signals.received:
+            executor.spin_once(timeout_sec=WAKE_S)
+    finally:                      # also when a callback fails
+        executor.shutdown(timeout_sec=0.1)
+        node.destroy_node()
+        rclpy.try_shutdown()
 
 
 if __name__ == '__main__':

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 
 import rclpy.clock
 from geometry_msgs.msg import Twist, TwistStamped
-from rclpy.clock import ClockType, JumpThreshold, TimeJump
-from rclpy.duration import Duration
+from rclpy.clock import ClockType
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
@@ -18,6 +16,7 @@ from std_srvs.srv import SetBool
 
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.reports import STILL, Decision, Motion
+from vjepa_ros.ros.guard_clock import GuardClock
 from vjepa_ros.ros.guard_frames import Frames
 from vjepa_ros.ros.guard_inputs import GuardInputs, epoch_ns, odometry_message, overridable
 from vjepa_ros.ros.guard_parameters import GuardParameters
@@ -31,9 +30,7 @@ from vjepa_ros.ros.transitions import survive_wrong_requests, transition
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
 ERROR = TransitionCallbackReturn.ERROR
-NS = 1e9
 FLOOD_S = 0.005          # commands that come faster than this are sent on by the timer
-STEP_S = 0.1             # of the clock against the steady one, from which it has jumped
 
 
 class CollisionGuard(LifecycleNode):
@@ -54,16 +51,14 @@ class CollisionGuard(LifecycleNode):
         self._frame_id = ''                     # of it
         self._sent: Motion | None = None
         self._sent_s = -math.inf
-        self._offset_s = math.nan               # of the ROS clock against the steady one
+        self._stands = False                    # the simulated clock
         self.teller = Teller(self)
         self.params = GuardParameters(self, self._on_changed, lambda: self.state == 'active')
         steady = rclpy.clock.Clock(clock_type=ClockType.STEADY_TIME)
         self._steady = steady
         self.create_timer(1.0, self._on_report, clock=steady)
         self.create_service(SetBool, '~/override', self._on_override)
-        self._jump = self.get_clock().create_jump_callback(
-            JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1),
-                          on_clock_change=True), post_callback=self._on_time_jump)
+        self._time = GuardClock(self, self._jumped)
         if self.params.get('autostart'):
             self._autostart_timer = self.create_timer(0.0, self._on_autostart, clock=steady)
 
@@ -72,12 +67,8 @@ class CollisionGuard(LifecycleNode):
         """Label of the lifecycle state."""
         return self._state_machine.current_state[1]
 
-    def _ros_s(self) -> float:
-        return self.get_clock().now().nanoseconds / NS
-
     def _now_s(self) -> float:
-        """The clock of the guard [s]: steady, or in simulation the simulated one."""
-        return self._ros_s() if self.get_clock().ros_time_is_active else time.monotonic()
+        return self._time.now_s()
 
     # -- lifecycle -------------------------------------------------------------------------
 
@@ -111,7 +102,9 @@ class CollisionGuard(LifecycleNode):
         if answer == SUCCESS:
             now = self._now_s()
             self.guard.clock_jumped(now)        # what was known before is old
-            self._offset_s = math.nan
+            self.guard.no_command()
+            self._time.start()
+            self._stands = False
             self._inputs = GuardInputs(self, self.config, self.guard, self._now_s, self._on_news,
                                        self._frames)
             self._commands = self.create_subscription(
@@ -202,7 +195,12 @@ class CollisionGuard(LifecycleNode):
 
     def _on_tick(self) -> None:
         now = self._now_s()
-        self._watch_clock(now)
+        stands = self._time.watch()
+        if stands and not self._stands:
+            self._jumped('the simulated clock stands')
+        elif stands:                            # no age can be told: nothing seen now counts
+            self.guard.clock_jumped(now)
+        self._stands = stands
         self._act(now, False)
         self.teller.refused = self._inputs.refused
         self.teller.tell(now, self.state, self._decision, self.guard)
@@ -228,18 +226,6 @@ class CollisionGuard(LifecycleNode):
             self._out.publish(twist)
 
     # -- clock, override, reports ----------------------------------------------------------
-
-    def _watch_clock(self, now: float) -> None:
-        """Notice that somebody has set the clock that the stamps come from."""
-        if self.get_clock().ros_time_is_active:
-            return                              # its jumps come to `_on_time_jump`
-        offset = self._ros_s() - now
-        if abs(offset - self._offset_s) > STEP_S:
-            self._jumped(f'the clock was set by {offset - self._offset_s:+.2f} s')
-        self._offset_s = offset
-
-    def _on_time_jump(self, jump: TimeJump) -> None:
-        self._jumped('time jumped')
 
     def _jumped(self, text: str) -> None:
         self.teller.jumps += 1

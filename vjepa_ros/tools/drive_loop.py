@@ -14,7 +14,8 @@ from vjepa_ros.guard.reports import Motion, SourceReport
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.perception.assessment import Result
 from vjepa_ros.perception.collision import Optics
-from vjepa_ros.perception.twist_planner import TwistConfig, TwistPlanner
+from vjepa_ros.perception.twist_config import TwistConfig
+from vjepa_ros.perception.twist_planner import TwistPlanner
 from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.tools.drive_eyes import Eyes
 from vjepa_ros.world.bank import TextureBank

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The clock of the guard, and whether the time that stamps come from can be trusted."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from rclpy.clock import JumpThreshold, TimeJump
+from rclpy.duration import Duration
+from rclpy.node import Node
+
+NS = 1e9
+STEP_S = 0.1             # of the clock against the steady one, from which it has jumped
+AHEAD_S = 2.0            # step of a simulated clock, from which it has jumped forward
+STANDS_S = 2.0           # real time after which a simulated clock stands
+
+
+class GuardClock:
+    """Steady time, or in simulation the simulated one.
+
+    Parameters
+    ----------
+    node
+        Whose clock gives the time of the stamps.
+    jumped
+        Called with what has happened when stamps from before mean something else now.
+    """
+
+    def __init__(self, node: Node, jumped: Callable[[str], None]) -> None:
+        self._clock = node.get_clock()
+        self._jumped = jumped
+        self._steady_s = time.monotonic
+        self._handle = self._clock.create_jump_callback(
+            JumpThreshold(min_forward=Duration(seconds=AHEAD_S),
+                          min_backward=Duration(nanoseconds=-1), on_clock_change=True),
+            post_callback=self._on_time_jump)
+        self.start()
+
+    def start(self) -> None:
+        """Watch from now on; what was before is not known."""
+        self._offset_s = math.nan         # of the ROS clock against the steady one
+        self._newest_s = math.nan         # simulated time
+        self._since_s = math.nan          # steady time since when that is the newest
+
+    @property
+    def simulated(self) -> bool:
+        """Whether time is simulated."""
+        return self._clock.ros_time_is_active
+
+    def ros_s(self) -> float:
+        """Time of the stamps [s]."""
+        return self._clock.now().nanoseconds / NS
+
+    def now_s(self) -> float:
+        """Time of the guard [s]."""
+        return self.ros_s() if self.simulated else self._steady_s()
+
+    def watch(self) -> bool:
+        """Notice a clock that was set, and tell whether time stands; to be called often."""
+        steady = self._steady_s()
+        if self.simulated:                # its jumps come to `_on_time_jump`
+            now = self.ros_s()
+            if now != self._newest_s:
+                self._newest_s, self._since_s = now, steady
+            return steady - self._since_s > STANDS_S
+        offset = self.ros_s() - steady
+        if abs(offset - self._offset_s) > STEP_S:
+            self._jumped(f'the clock was set by {offset - self._offset_s:+.2f} s')
+        self._offset_s = offset
+        return False
+
+    def _on_time_jump(self, jump: TimeJump) -> None:
+        self._jumped('time jumped')
