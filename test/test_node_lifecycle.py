@@ -165,6 +165,24 @@ def test_a_failed_configure_leaves_no_entity_behind(ros, monkeypatch):
         node.destroy_node()
 
 
+def test_a_failed_configure_leaves_no_odometry_behind(ros, monkeypatch):
+    pytest.importorskip('nav_msgs', reason='nav_msgs is not installed')
+    from vjepa_ros.ros import node as module
+
+    def broken(*_):
+        raise RuntimeError('these outputs can not be made')
+
+    node = in_process_node(ros.context, **{'obstacles.odometry': 'odom'})
+    try:
+        before = entities(node)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, 'Outputs', broken)
+            assert node.trigger_configure() == TransitionCallbackReturn.FAILURE
+        assert entities(node) == before
+    finally:
+        node.destroy_node()
+
+
 def test_a_failed_activate_is_taken_back(ros, monkeypatch):
     from vjepa_ros.ros.camera_input import CameraInput
 

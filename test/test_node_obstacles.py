@@ -61,9 +61,10 @@ def drive(box: bool) -> list[np.ndarray]:
     return [np.ascontiguousarray(p) for p in render(made, plain_bank(), SIZE)[0].numpy()]
 
 
-def camera_info(focal: float = FOCAL) -> CameraInfo:
+def camera_info(focal: float = FOCAL, model: str = 'plumb_bob',
+                d: tuple[float, ...] = (0.0,) * 5) -> CameraInfo:
     x, y = (SIZE[0] - 1) / 2, (SIZE[1] - 1) / 2
-    return CameraInfo(width=SIZE[0], height=SIZE[1], distortion_model='plumb_bob', d=[0.0] * 5,
+    return CameraInfo(width=SIZE[0], height=SIZE[1], distortion_model=model, d=d,
                       k=[focal, 0.0, x, 0.0, focal, y, 0.0, 0.0, 1.0])
 
 
@@ -258,6 +259,30 @@ def test_a_camera_that_is_not_calibrated_has_no_topic(node, blocked):
             lambda: info.send(camera_info(0.0), now_ns()) and 'not calibrated'
             in node.process.output[since:], ANSWER_S)
         assert not exists(node, 'obstacle_points')
+
+
+def test_a_lens_that_is_unknown_has_no_topic(node, blocked):
+    since = node.written
+    node.begin_anew()
+    with Publisher(node.ros, 'camera/camera_info', CameraInfo, qos=None) as info:
+        assert node.ros.spin_until(
+            lambda: info.send(camera_info(model='magic', d=(0.1,)), now_ns())
+            and "distortion_model 'magic'" in node.process.output[since:], ANSWER_S)
+        assert not exists(node, 'obstacle_points')
+
+
+def test_a_lens_that_becomes_unknown_is_withheld_and_costs_no_other_output(node, blocked):
+    node.begin_anew()
+    with_geometry(node)
+    since = node.written
+    with listening(node, 'obstacle_points') as clouds, \
+            Publisher(node.ros, 'camera/camera_info', CameraInfo, reliable=True, qos=None) as info:
+        node.ros.spin_until(
+            lambda: info.send(camera_info(model='magic', d=(0.1,)), now_ns()) and False, 0.5)
+        play(node, drive(False))
+        assert clouds == []
+    node.wait_for_log("withheld, so that they become stale: distortion_model 'magic'", since)
+    assert 'failed, going on' not in node.process.output[since:]
 
 
 @pytest.mark.skipif(importlib.util.find_spec('tf2_ros') is not None, reason='tf2_ros is here')

@@ -282,6 +282,35 @@ def test_odometry_that_is_asked_for_and_missing_is_withheld(ahead):
     assert 'odometry' in find(ahead, math.nan, replace(HOW, distance='odometry')).withheld
 
 
+def test_a_frozen_picture_is_withheld_unless_odometry_says_that_the_camera_stands():
+    """The same picture with new stamps looms nowhere: to a robot that drives it looks clear."""
+    view = changed(seen(speed=0.0), flags=Quality.FROZEN)
+    publish = replace(HOW, at_rest='publish')
+    for speed in (SPEED, -SPEED, math.nan):
+        assert 'does not change' in find(view, speed, publish).withheld
+    assert find(view, 0.0, publish).withheld == ''
+
+
+def test_what_is_not_measured_is_not_free_even_where_that_is_published():
+    result, lens = changed(seen(), level=Level.CLEAR)
+    rate = result.looming.rate.copy()
+    rate[:, :5] = np.nan
+    part = replace(result, looming=replace(result.looming, rate=rate))
+    found = find((part, lens), how=replace(HOW, min_known=0.0))
+    assert found.withheld == ''
+    assert not found.free[:5].any()
+    assert found.free[5:].any()
+
+
+def test_the_border_of_what_a_lens_sees_does_not_become_the_middle():
+    """Where only one edge of a cell has a ray, its column still looks to the side."""
+    result, lens = seen()
+    found = find((result, Lens(lens.optics, (-0.6, 0.0, 0.0, 0.0, 0.0))))
+    outer = np.flatnonzero(found.free)[[0, -1]]
+    assert found.slope[outer[0]].min() > 0.4
+    assert found.slope[outer[1]].max() < -0.4
+
+
 def test_a_danger_without_a_place_is_withheld():
     view = seen()
     assert not (find(view).region >= 0).any()

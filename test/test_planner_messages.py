@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
+import cv2
 import numpy as np
 import pytest
 
@@ -14,17 +17,23 @@ pytest.importorskip('rclpy')
 
 import torch  # noqa: E402
 from geometry_msgs.msg import PoseStamped  # noqa: E402
-from sensor_msgs.msg import JointState  # noqa: E402
+from sensor_msgs.msg import Image, JointState  # noqa: E402
 from std_msgs.msg import Header  # noqa: E402
 
 from vjepa_ros.perception.plan import Plan  # noqa: E402
 from vjepa_ros.perception.planner_gap import Gap  # noqa: E402
 from vjepa_ros.perception.planner_space import to_matrix  # noqa: E402
 from vjepa_ros.ros.convert import cloud  # noqa: E402
-from vjepa_ros.ros.planner_outputs import pack_best, pack_candidates  # noqa: E402
+from vjepa_ros.ros.planner_inputs import PlannerInputs  # noqa: E402
+from vjepa_ros.ros.planner_outputs import (  # noqa: E402
+    PlannerOutputs,
+    pack_best,
+    pack_candidates,
+)
 from vjepa_ros.ros.planner_read import records  # noqa: E402
 from vjepa_ros.ros.planner_state import StateError, pose_of, state_of  # noqa: E402
 from vjepa_ros.ros.planner_table import PLANNER_TABLE, planner_config  # noqa: E402
+from vjepa_ros.ros.planner_worker import Job, PlannerWorker  # noqa: E402
 
 DEFAULTS = planner_config({row.name: row.default for row in PLANNER_TABLE})
 
@@ -109,6 +118,54 @@ def test_the_best_action_says_gap_and_energy():
     without = records(cloud(Header(), pack_best(plan(gap=None))))
     assert np.isnan(without['gap']).all()
     assert without['energy'][0] == plan().energies.min()
+
+
+def test_a_twist_names_no_frame_as_it_is_told_along_the_base():
+    """In the frame of the state, say a map, the same numbers would be another motion."""
+    sent = {}
+    node = SimpleNamespace(create_lifecycle_publisher=lambda kind, name, *more, **how:
+                           SimpleNamespace(publish=lambda msg: sent.update({name: msg})))
+    header = Header(frame_id='map')
+    header.stamp.sec = 7
+    PlannerOutputs(node, 'twist').publish(plan(), header, np.zeros(7))
+    assert sent['~/twist'].twist.linear.x == pytest.approx(float(plan().actions[0, 0]))
+    assert sent['~/twist'].header.frame_id == ''
+    assert sent['~/twist'].header.stamp.sec == sent['~/best_action'].header.stamp.sec == 7
+    assert sent['~/best_action'].header.frame_id == 'map'
+
+
+def test_a_goal_that_is_remapped_takes_its_compressed_topic_along():
+    topics = []
+    node = SimpleNamespace(
+        resolve_topic_name=lambda name: {'goal/image_raw': '/shelf/goal'}.get(name, '/' + name),
+        create_subscription=lambda kind, topic, *more, **how: topics.append(topic))
+    PlannerInputs(node, DEFAULTS).open()
+    assert '/shelf/goal/compressed' in topics
+    assert 'goal/image_raw/compressed' not in topics
+
+
+def test_an_error_of_opencv_costs_one_plan_and_not_the_planner():
+    told = Counter()
+    log = SimpleNamespace(error=lambda text: told.update(errors=1), info=lambda text: None)
+
+    def no_room(rgb):
+        raise cv2.error('Insufficient memory')
+
+    worker = PlannerWorker(SimpleNamespace(set_goal=no_room, world=SimpleNamespace(
+        close=lambda: told.update(closed=1))), log)
+    worker.start()
+    worker.resume()
+    picture = Image(width=1, height=1, encoding='rgb8', step=3, data=b'abc')
+    try:
+        for _ in range(2):
+            job = Job(picture, picture, np.zeros(7), DEFAULTS, lambda plan: None)
+            worker.submit(job)
+            assert job.done.wait(30)
+            assert 'Insufficient memory' in job.answer[1]
+    finally:
+        worker.stop()
+        assert worker.join(30)
+    assert told == {'errors': 2, 'closed': 1}
 
 
 def test_a_cloud_of_something_else_is_refused():

@@ -104,6 +104,7 @@ def find_obstacles(result: Result, size: tuple[int, int], lens: Lens, mount: Mou
         return _nothing(0, 'nothing is known of this frame')
     cells = cells_of(field, size, lens, mount, settings)
     columns = cells.rate.shape[1]
+    stands = abs(speed) < SLOWEST      # by odometry, and so not when there is none
     speed, part, source = closing_speed(cells, mount, speed, how)
     learned = result.learned if result.method != 'geometric' else None
     way = math.nan
@@ -114,8 +115,9 @@ def find_obstacles(result: Result, size: tuple[int, int], lens: Lens, mount: Mou
     watched = cells.drop / cells.ahead >= horizon(mount, how)
     reach = np.full(columns, np.nan)
     sigma, region = np.full(columns, np.nan), np.full(columns, -1)
-    slope = np.nan_to_num(np.where(watched[..., None], cells.edges, 0.0).sum(axis=0)
-                          / np.maximum(1, watched.sum(axis=0))[:, None])
+    placeable = watched & np.isfinite(cells.edges).all(axis=-1)
+    slope = (np.where(placeable[..., None], cells.edges, 0.0).sum(axis=0)
+             / np.maximum(1, placeable.sum(axis=0))[:, None])
     count, labels = cv2.connectedComponents(evidence.astype(np.uint8), connectivity=8)
     placed, lost = 0, False
     for label in range(1, count):
@@ -137,10 +139,14 @@ def find_obstacles(result: Result, size: tuple[int, int], lens: Lens, mount: Mou
         lost |= unplaced
     known = (cells.known & watched).sum(axis=0) / np.maximum(1, watched.sum(axis=0))
     sees_still = moving or (learned is not None and learned.sees)
-    free = (known >= how.min_known) & moving & ~standing.any(axis=0)
+    free = (known > 0) & (known >= how.min_known) & moving & ~standing.any(axis=0)
     share = float((cells.known & watched).sum() / max(1, watched.sum()))
     found = not lost and (placed > 0 or not math.isnan(way))
     withheld = _withheld(result, share, math.isnan(speed), sees_still, found, settings, how)
+    if not withheld and not stands and Quality.FROZEN in result.assessment.flags:
+        # What never changes looks like ground without obstacles, however fast the robot is.
+        withheld = ('the picture does not change by a single bit, and no odometry says that the '
+                    'camera stands')
     return Obstacles(reach, sigma, region, slope, free, way, speed, source, withheld)
 
 

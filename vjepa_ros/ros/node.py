@@ -82,7 +82,7 @@ class VjepaNode(LifecycleNode):
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Read the parameters, load and warm the model, create the publishers."""
         config = self.params.read()
-        engine = Engine.load(config.engine)
+        engine, sources = Engine.load(config.engine), None
         try:
             perception = Perception(engine, config.track, config.cameras)
             sources = Sources.make(self, config.obstacles)
@@ -95,6 +95,8 @@ class VjepaNode(LifecycleNode):
                                  lambda: self.get_clock().now().nanoseconds, self.get_logger())
         except BaseException:
             engine.close()
+            if sources is not None:      # no output may have them yet that would close them
+                sources.close()
             raise
         self.swapper = Swapper(self.worker, self.get_logger())
         self.config = config

@@ -73,6 +73,8 @@ class Odometry:
         if time.monotonic() - self._arrival > timeout_s:
             return math.nan
         seen = list(self._seen)
+        if not seen:                 # just after a jump of time
+            return math.nan
         near = [s for s in seen if -LOOKED_BACK_S <= (s[0] - at_ns) / NS <= AHEAD_S]
         if not near:
             closest = min(seen, key=lambda s: abs(s[0] - at_ns))

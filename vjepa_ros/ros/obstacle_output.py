@@ -18,7 +18,7 @@ import numpy as np
 from rclpy.lifecycle import LifecycleNode
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
-from sensor_msgs.msg import LaserScan, PointCloud2
+from sensor_msgs.msg import CameraInfo, LaserScan, PointCloud2
 from std_msgs.msg import Header
 
 from vjepa_ros.perception.assessment import Result
@@ -38,6 +38,7 @@ POINTS, SCAN, DETECTIONS = NAMES = ('obstacle_points', 'scan', 'detections')
 PATIENCE_S = 2.0         # from activation until what is missing is told
 LASTING = 4              # results withheld in a row, for one reason, until it is told
 REPEAT_S = 30.0          # until it is told again
+UNIT = Optics(1.0, 1.0, 0.0, 0.0, assumed=False)    # to try a distortion with
 
 
 @dataclass(frozen=True)
@@ -147,17 +148,23 @@ class ObstacleOutput:
         if info is None:
             topic = self._node.resolve_topic_name(f'{name}/camera_info')
             lacks.append(f'no camera_info on {topic} (start it or remap it)')
-        elif not info.k[0] > 0:
-            lacks.append('camera_info is not calibrated, its focal length is 0 (calibrate the '
-                         'camera)')
+        elif not (min(info.k[0], info.k[4]) > 0 and min(info.width, info.height) > 0):
+            lacks.append('camera_info is not calibrated, a focal length or its size is 0 '
+                         '(calibrate the camera)')
+        else:
+            try:
+                _lens(info, UNIT)
+            except ValueError as error:
+                lacks.append(str(error))
         if not self._fixed:
-            self._mount, why = None, ''
+            mount, why = None, ''
             if self._sources.poses is None:
                 why = 'the pose of the camera is unknown'
             elif self._sources.poses.problem:
                 why = self._sources.poses.problem
             elif info is not None:
-                self._mount, why = self._sources.poses.mount(info.header.frame_id)
+                mount, why = self._sources.poses.mount(info.header.frame_id)
+            self._mount = mount      # at once: the worker may be reading it
             if why:
                 lacks.append(f'{why} (set {name}.mount.height and pitch'
                              + (')' if self._sources.poses else ', or obstacles.base_frame for '
@@ -210,7 +217,12 @@ class ObstacleOutput:
             return
         config, settings = self._live
         how = config.settings
-        found = self._find(result, optics, mount, config, settings)
+        try:
+            lens = _lens(self._camera.info, optics)
+        except ValueError as error:      # it has changed since the topic was made
+            self._withhold(str(error))
+            return
+        found = self._find(result, lens, mount, config, settings)
         if found.withheld:
             self._withhold(found.withheld)
             return
@@ -225,10 +237,9 @@ class ObstacleOutput:
             pubs[SCAN].publish(scan_message(
                 Header(stamp=header.stamp, frame_id=config.base_frame), found, mount, config))
 
-    def _find(self, result: Result, optics: Optics, mount: Mount, config: ObstacleConfig,
+    def _find(self, result: Result, lens: Lens, mount: Mount, config: ObstacleConfig,
               settings: Settings) -> Obstacles:
-        info, odometry = self._camera.info, self._sources.odometry
-        lens = Lens(optics, tuple(info.d), info.distortion_model) if any(info.d) else Lens(optics)
+        odometry = self._sources.odometry
         speed = math.nan if odometry is None else odometry.closing_speed(
             mount, result.assessment.stamp_ns, config.odometry_timeout)
         return find_obstacles(result, result.view.source_size, lens, mount, speed, settings,
@@ -252,6 +263,11 @@ class ObstacleOutput:
             if POINTS in self._pubs else f'none: {self._told or "looking for geometry"}'
         return {'obstacle_points': state, 'obstacle_points.published': self.counts['published'],
                 'obstacle_points.withheld': self.counts['withheld']}
+
+
+def _lens(info: CameraInfo, optics: Optics) -> Lens:
+    """Optics with the distortion of a camera_info; ValueError for one that is unknown."""
+    return Lens(optics, tuple(info.d), info.distortion_model) if any(info.d) else Lens(optics)
 
 
 def point_cloud(header: Header, points: np.ndarray) -> PointCloud2:

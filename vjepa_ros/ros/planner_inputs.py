@@ -50,7 +50,9 @@ class PlannerInputs:
         self.camera.open()
         config = self._config
         self._subscribe(Image, 'goal/image_raw', self._on_goal)
-        self._subscribe(CompressedImage, 'goal/image_raw/compressed', self._on_goal)
+        # Beside the raw one also where that is remapped, as image_transport does.
+        raw = self._node.resolve_topic_name('goal/image_raw')
+        self._subscribe(CompressedImage, f'{raw}/compressed', self._on_goal)
         if config.state_source != JOINTS:
             self._subscribe(PoseStamped, 'state', self._on_pose, ReliabilityPolicy.BEST_EFFORT)
         if config.state_source == JOINTS or config.gripper_joint:

@@ -17,8 +17,11 @@ def main(args: list[str] | None = None) -> None:
     os.environ.setdefault('GOMP_SPINCOUNT', '300')
     try:
         # Imported here because PyTorch takes seconds, in which Ctrl-C must work too.
-        from vjepa_ros.ros.node import rclpy, spin_until
+        import rclpy
+        import rclpy.signals
+
         from vjepa_ros.ros.planner_node import PlannerNode
+        from vjepa_ros.ros.service import spin_until
 
         rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
         node = PlannerNode()

@@ -24,7 +24,7 @@ from vjepa_ros.ros.planner_parameters import PlannerParameters
 from vjepa_ros.ros.planner_report import Situation, report
 from vjepa_ros.ros.planner_table import PlannerConfig
 from vjepa_ros.ros.planner_worker import Job, PlannerWorker
-from vjepa_ros.ros.transitions import survive_wrong_requests, transition
+from vjepa_ros.ros.transitions import last_resort, survive_wrong_requests, transition
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
@@ -128,6 +128,7 @@ class PlannerNode(LifecycleNode):
         self.release()
         return answer
 
+    @last_resort
     def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Release everything and become unconfigured."""
         self.release()

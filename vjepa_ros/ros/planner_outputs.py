@@ -70,7 +70,8 @@ class PlannerOutputs:
             after = next_pose(*map(torch.from_numpy, (state, plan.told[0]))).numpy()
             self._pubs['target_pose'].publish(PoseStamped(header=header, pose=pose_of(after)))
         else:
-            msg = TwistStamped(header=header)
+            # Ahead and left of the base, not along the axes of the frame that the state is in.
+            msg = TwistStamped(header=Header(stamp=header.stamp))
             vx, vy, omega = (float(v) for v in plan.actions[0])
             msg.twist.linear.x, msg.twist.linear.y, msg.twist.angular.z = vx, vy, omega
             self._pubs['twist'].publish(msg)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import cv2
 import numpy as np
 
 from vjepa_ros.perception.plan import Plan
@@ -173,7 +174,7 @@ class PlannerWorker:
             plan = self._plan(job)
         # Whatever a device, a picture or memory does to one plan must not end the service of the
         # next; anything else is a fault of the code and ends the thread loudly.
-        except (RuntimeError, ValueError, MemoryError, FloatingPointError) as error:
+        except (RuntimeError, ValueError, MemoryError, FloatingPointError, cv2.error) as error:
             self.errors += 1
             self.last_error = f'{type(error).__name__}: {error}'
             # A picture that cannot be read is no fault of the code.
