@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from dataclasses import replace
 
 import rclpy.clock
 from geometry_msgs.msg import Twist, TwistStamped
 from rclpy.clock import ClockType
-from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
 from std_srvs.srv import SetBool
@@ -24,23 +25,17 @@ from vjepa_ros.ros.guard_table import GuardConfig
 from vjepa_ros.ros.guard_teller import Teller
 from vjepa_ros.ros.guard_topics import wiring_problems
 from vjepa_ros.ros.guard_twist import motion_of, twist_of
-from vjepa_ros.ros.logs import forward_logs, stop_forwarding
-from vjepa_ros.ros.transitions import survive_wrong_requests, transition
+from vjepa_ros.ros.managed import FAILURE, SUCCESS, ManagedNode
+from vjepa_ros.ros.transitions import transition
 
-SUCCESS = TransitionCallbackReturn.SUCCESS
-FAILURE = TransitionCallbackReturn.FAILURE
-ERROR = TransitionCallbackReturn.ERROR
 FLOOD_S = 0.005          # commands that come faster than this are sent on by the timer
 
 
-class CollisionGuard(LifecycleNode):
+class CollisionGuard(ManagedNode):
     """Subscribes ``cmd_vel_in`` and assessments, publishes ``cmd_vel_out`` and ``~/state``."""
 
     def __init__(self, node_name: str = 'collision_guard', **kwargs: object) -> None:
         super().__init__(node_name, **kwargs)
-        survive_wrong_requests(self)
-        self.last_failure = ''
-        self._log_handler = forward_logs(self.get_logger())
         self.config: GuardConfig | None = None
         self.guard: VelocityGuard | None = None
         self._inputs: GuardInputs | None = None
@@ -60,12 +55,7 @@ class CollisionGuard(LifecycleNode):
         self.create_service(SetBool, '~/override', self._on_override)
         self._time = GuardClock(self, self._jumped)
         if self.params.get('autostart'):
-            self._autostart_timer = self.create_timer(0.0, self._on_autostart, clock=steady)
-
-    @property
-    def state(self) -> str:
-        """Label of the lifecycle state."""
-        return self._state_machine.current_state[1]
+            self.start_alone(steady)
 
     def _now_s(self) -> float:
         return self._time.now_s()
@@ -116,65 +106,32 @@ class CollisionGuard(LifecycleNode):
             self.get_logger().info('active')
         return answer
 
-    @transition(undo='halt', on_failure=ERROR)
-    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Stop the robot once, then say nothing any more."""
-        self.halt()
-        self.get_logger().info('deactivated')
-        return super().on_deactivate(state)
-
-    @transition(undo='release', on_failure=ERROR)
-    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Release the guard and its publisher."""
-        answer = super().on_cleanup(state)
-        self.release()
-        return answer
-
-    @transition(undo='release', on_failure=ERROR)
-    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Release everything, from any state."""
-        self.halt()
-        answer = super().on_shutdown(state)
-        self.release()
-        return answer
-
-    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Release everything and become unconfigured."""
-        self.release()
-        return super().on_error(state)
-
-    def undo_activate(self) -> None:
-        """Take back a half-done activation."""
-        self.halt()
-        super().on_deactivate(None)
-
     def halt(self) -> None:
         """Stop the robot and listen no more (safe in every state)."""
-        if self._sent is not None and self._sent != STILL:
-            self._publish(STILL)
+        with ExitStack() as parts:   # in reverse order; all, whatever one of them raises
+            if self._timer is not None:
+                parts.callback(self.destroy_timer, self._timer)
+            if self._commands is not None:
+                parts.callback(self.destroy_subscription, self._commands)
+            if self._inputs is not None:
+                parts.callback(self._inputs.close)
+            if self._sent is not None and self._sent != STILL:
+                parts.callback(self._publish, STILL)
+            self._inputs = self._commands = self._timer = None
         self._sent = self._command = self._decision = None
-        if self._inputs is not None:
-            self._inputs.close()
-        if self._commands is not None:
-            self.destroy_subscription(self._commands)
-        if self._timer is not None:
-            self.destroy_timer(self._timer)
-        self._inputs = self._commands = self._timer = None
 
     def release(self) -> None:
         """Release everything that configure made (safe in every state)."""
-        self.halt()
-        if self._out is not None:
-            self.destroy_lifecycle_publisher(self._out)
-        if self._frames is not None:
-            self._frames.close()
-        self._out = self.guard = self.config = self._frames = None
+        with ExitStack() as parts:   # in reverse order
+            parts.callback(self._forget)
+            if self._frames is not None:
+                parts.callback(self._frames.close)
+            if self._out is not None:
+                parts.callback(self.destroy_lifecycle_publisher, self._out)
+            parts.callback(self.halt)
 
-    def destroy_node(self) -> None:
-        """Release everything and destroy the node."""
-        self.release()
-        stop_forwarding(self._log_handler)
-        super().destroy_node()
+    def _forget(self) -> None:
+        self._out = self.guard = self.config = self._frames = None
 
     # -- commands --------------------------------------------------------------------------
 
@@ -273,11 +230,3 @@ class CollisionGuard(LifecycleNode):
             self.teller.set_problems(wiring_problems(self, output, wanted))
         self.teller.report(self.state, self._decision, self.guard, self._now_s(),
                            self.last_failure)
-
-    def _on_autostart(self) -> None:
-        self.destroy_timer(self._autostart_timer)
-        if self.state == 'unconfigured' and self.trigger_configure() == SUCCESS:
-            self.trigger_activate()
-        if self.state != 'active':
-            self.get_logger().error(f"autostart ended in state '{self.state}'; correct the cause "
-                                    'above and request configure and activate')

@@ -8,6 +8,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:        # importing it takes rclpy, which must wait for the signal handlers
+    from vjepa_ros.ros.managed import ManagedNode
 
 WAKE_S = 0.2             # a signal is seen at most this late
 
@@ -38,17 +42,30 @@ class Signals:
             raise KeyboardInterrupt
 
 
-def main(args: list[str] | None = None) -> None:
-    """Run the node until SIGINT or SIGTERM; exits 0."""
+def run(name: str, load: Callable[[], Callable[[], ManagedNode]], args: list[str] | None) -> None:
+    """Run a node that holds a model until SIGINT or SIGTERM; exits 0.
+
+    Parameters
+    ----------
+    name
+        Of the executable, for words to people.
+    load
+        Imports the class of the node and gives it.
+    args
+        Of the command line; None: those of the process.
+    """
     signals = Signals()
-    # Idle threads of NumPy's matrix library spin on the cores that the encoder needs.
+    # Idle threads of NumPy's matrix library spin on the cores that the model needs.
     os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
     # Threads of PyTorch wait for each other for microseconds, not milliseconds, before they sleep:
     # camera drivers and planners run on the same cores.
     os.environ.setdefault('GOMP_SPINCOUNT', '300')
     try:
         # Imported here because PyTorch takes seconds, in which Ctrl-C must work too.
-        from vjepa_ros.ros.node import VjepaNode, rclpy
+        import rclpy
+        import rclpy.signals
+
+        make = load()
         from vjepa_ros.ros.service import spin_until
 
         # What the imports made stays for good: without it in view a collection, also the one that
@@ -56,7 +73,7 @@ def main(args: list[str] | None = None) -> None:
         gc.collect()
         gc.freeze()
         rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
-        node = VjepaNode()
+        node = make()
         # Loading a model can take longer than anybody wants to wait after Ctrl-C; any other
         # callback is short and must not be torn apart.
         signals.may_interrupt = lambda: node.state == 'configuring'
@@ -65,10 +82,21 @@ def main(args: list[str] | None = None) -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition('.')[0].startswith('vjepa_ros'):
             raise
-        sys.exit(f"vjepa_node needs '{error.name}', which this Python does not have: source your "
+        sys.exit(f"{name} needs '{error.name}', which this Python does not have: source your "
                  'ROS 2 (or install its wheels), and install the requirements in the README')
     if not spin_until(node, signals):
         os._exit(0)   # a thread is still inside the model; the interpreter must not wait for it
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run `vjepa_node` as a process."""
+    run('vjepa_node', _load, args)
+
+
+def _load() -> type[ManagedNode]:
+    from vjepa_ros.ros.node import VjepaNode
+
+    return VjepaNode
 
 
 if __name__ == '__main__':

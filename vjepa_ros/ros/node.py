@@ -12,30 +12,27 @@ import rclpy.signals
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.clock import ClockType, JumpThreshold, TimeJump
 from rclpy.duration import Duration
-from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from std_srvs.srv import Trigger
 
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.ros.calibration import Calibration
 from vjepa_ros.ros.camera_input import CameraInput
 from vjepa_ros.ros.diagnostics import Situation, report
-from vjepa_ros.ros.logs import forward_logs, stop_forwarding
+from vjepa_ros.ros.managed import FAILURE, SUCCESS, ManagedNode
 from vjepa_ros.ros.obstacle_output import ObstacleOutput, Sources
 from vjepa_ros.ros.outputs import Outputs
 from vjepa_ros.ros.parameters import NodeConfig, Parameters
 from vjepa_ros.ros.swapper import Swapper
-from vjepa_ros.ros.transitions import last_resort, survive_wrong_requests, transition
+from vjepa_ros.ros.transitions import transition
 from vjepa_ros.ros.worker import Worker
 from vjepa_ros.runtime.engine import Engine
 
-SUCCESS = TransitionCallbackReturn.SUCCESS
-FAILURE = TransitionCallbackReturn.FAILURE
-ERROR = TransitionCallbackReturn.ERROR
 WATCH_S = 0.25
 STOP_TIMEOUT_S = 1.2     # release waits this long for threads; Ctrl-C must end within 2 s
 
 
-class VjepaNode(LifecycleNode):
+class VjepaNode(ManagedNode):
     """V-JEPA 2 obstacle and collision perception for one or many cameras.
 
     Subscribes to ``NAME/image_raw`` or ``NAME/image_raw/compressed`` and ``NAME/camera_info``
@@ -45,9 +42,6 @@ class VjepaNode(LifecycleNode):
 
     def __init__(self, node_name: str = 'vjepa_node', **kwargs: object) -> None:
         super().__init__(node_name, **kwargs)
-        survive_wrong_requests(self)
-        self.last_failure = ''
-        self._log_handler = forward_logs(self.get_logger())
         self._unfinished: list[Worker | Swapper] = []   # threads that outlived a release
         self.config: NodeConfig | None = None
         self.worker: Worker | None = None
@@ -69,12 +63,7 @@ class VjepaNode(LifecycleNode):
             JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1),
                           on_clock_change=True), post_callback=self._on_time_jump)
         if self.params.get('autostart'):
-            self._autostart_timer = self.create_timer(0.0, self._on_autostart, clock=steady)
-
-    @property
-    def state(self) -> str:
-        """Label of the lifecycle state."""
-        return self._state_machine.current_state[1]
+            self.start_alone(steady)
 
     # -- lifecycle -------------------------------------------------------------------------
 
@@ -124,38 +113,6 @@ class VjepaNode(LifecycleNode):
             self.get_logger().info('active')
         return answer
 
-    @transition(undo='halt', on_failure=ERROR)
-    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Stop work and output, unsubscribe."""
-        self.halt()
-        self.get_logger().info('deactivated')
-        return super().on_deactivate(state)
-
-    @transition(undo='release', on_failure=ERROR)
-    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Release model, threads and publishers."""
-        answer = super().on_cleanup(state)
-        self.release()
-        return answer
-
-    @transition(undo='release', on_failure=ERROR)
-    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Release everything, from any state."""
-        answer = super().on_shutdown(state)
-        self.release()
-        return answer
-
-    @last_resort
-    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Release everything and become unconfigured."""
-        self.release()
-        return super().on_error(state)
-
-    def undo_activate(self) -> None:
-        """Take back a half-done activation: the publishers may be enabled already."""
-        self.halt()
-        super().on_deactivate(None)
-
     def halt(self) -> None:
         """Stop work and output (safe in every state)."""
         with ExitStack() as parts:   # all of them, whatever one of them raises
@@ -198,12 +155,6 @@ class VjepaNode(LifecycleNode):
     def ended(self) -> bool:
         """Whether no thread is left over from a release."""
         return not self._unfinished
-
-    def destroy_node(self) -> None:
-        """Release everything and destroy the node."""
-        self.release()
-        stop_forwarding(self._log_handler)
-        super().destroy_node()
 
     # -- callbacks (all short) -------------------------------------------------------------
 
@@ -260,11 +211,3 @@ class VjepaNode(LifecycleNode):
             {name: out.obstacles.report() for name, out in self.outputs.items()})))
         array.header.stamp = self.get_clock().now().to_msg()
         self._diagnostics.publish(array)
-
-    def _on_autostart(self) -> None:
-        self.destroy_timer(self._autostart_timer)
-        if self.state == 'unconfigured' and self.trigger_configure() == SUCCESS:
-            self.trigger_activate()
-        if self.state != 'active':
-            self.get_logger().error(f"autostart ended in state '{self.state}'; correct the cause "
-                                    'above and request configure and activate')

@@ -1,42 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run the action planner as a process: signals, executor, orderly end."""
+"""Run the action planner as a process."""
 
 from __future__ import annotations
 
-import os
-import sys
+from typing import TYPE_CHECKING
 
-from vjepa_ros.ros.main import Signals
+from vjepa_ros.ros.main import run
+
+if TYPE_CHECKING:        # importing it takes rclpy, which must wait for the signal handlers
+    from vjepa_ros.ros.planner_node import PlannerNode
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the node until SIGINT or SIGTERM; exits 0."""
-    signals = Signals()
-    # Idle threads of NumPy's matrix library spin on the cores that the model needs.
-    os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
-    os.environ.setdefault('GOMP_SPINCOUNT', '300')
-    try:
-        # Imported here because PyTorch takes seconds, in which Ctrl-C must work too.
-        import rclpy
-        import rclpy.signals
+    """Run `action_planner` until SIGINT or SIGTERM; exits 0."""
+    run('action_planner', _load, args)
 
-        from vjepa_ros.ros.planner_node import PlannerNode
-        from vjepa_ros.ros.service import spin_until
 
-        rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
-        node = PlannerNode()
-        # Loading a model can take longer than anybody wants to wait after Ctrl-C; any other
-        # callback is short and must not be torn apart.
-        signals.may_interrupt = lambda: node.state == 'configuring'
-    except KeyboardInterrupt:
-        sys.exit(0)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition('.')[0].startswith('vjepa_ros'):
-            raise
-        sys.exit(f"action_planner needs '{error.name}', which this Python does not have: source "
-                 'your ROS 2 (or install its wheels), and install the requirements in the README')
-    if not spin_until(node, signals):
-        os._exit(0)   # a thread is still inside the model; the interpreter must not wait for it
+def _load() -> type[PlannerNode]:
+    from vjepa_ros.ros.planner_node import PlannerNode
+
+    return PlannerNode
 
 
 if __name__ == '__main__':

@@ -6,36 +6,34 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator
+from contextlib import ExitStack
 
 import rclpy.clock
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.clock import ClockType
-from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from std_msgs.msg import Header
 from std_srvs.srv import Trigger
 
 from vjepa_ros.perception.planner import Planner
 from vjepa_ros.perception.planner_world import WorldModel
-from vjepa_ros.ros.logs import forward_logs, stop_forwarding
+from vjepa_ros.ros.managed import FAILURE, SUCCESS, ManagedNode
 from vjepa_ros.ros.planner_inputs import PlannerInputs
 from vjepa_ros.ros.planner_outputs import PlannerOutputs
 from vjepa_ros.ros.planner_parameters import PlannerParameters
 from vjepa_ros.ros.planner_report import Situation, report
 from vjepa_ros.ros.planner_table import PlannerConfig
 from vjepa_ros.ros.planner_worker import Job, PlannerWorker
-from vjepa_ros.ros.transitions import last_resort, survive_wrong_requests, transition
+from vjepa_ros.ros.transitions import transition
 
-SUCCESS = TransitionCallbackReturn.SUCCESS
-FAILURE = TransitionCallbackReturn.FAILURE
-ERROR = TransitionCallbackReturn.ERROR
 WATCH_S = 0.25
 NO_FRAMES_S = 2.0        # silence of the camera after which the node warns
 POLL_S = 0.002           # a waiting service looks for its answer so often
 STOP_TIMEOUT_S = 1.2     # release waits this long for the thread
 
 
-class PlannerNode(LifecycleNode):
+class PlannerNode(ManagedNode):
     """Plans actions towards a goal image with an action-conditioned world model.
 
     Subscribes to ``CAMERA/image_raw`` (or compressed), ``goal/image_raw`` (or compressed), and
@@ -46,10 +44,7 @@ class PlannerNode(LifecycleNode):
 
     def __init__(self, node_name: str = 'action_planner', **kwargs: object) -> None:
         super().__init__(node_name, **kwargs)
-        survive_wrong_requests(self)
-        self.last_failure = ''
         self.last_refusal = ''
-        self._log_handler = forward_logs(self.get_logger())
         self._unfinished: list[PlannerWorker] = []   # threads that outlived a release
         self.config: PlannerConfig | None = None
         self.worker: PlannerWorker | None = None
@@ -66,12 +61,7 @@ class PlannerNode(LifecycleNode):
         self.create_service(Trigger, '~/cancel', self._on_cancel)
         self.create_service(Trigger, '~/clear_goal', self._on_clear_goal)
         if self.params.get('autostart'):
-            self._autostart_timer = self.create_timer(0.0, self._on_autostart, clock=steady)
-
-    @property
-    def state(self) -> str:
-        """Label of the lifecycle state."""
-        return self._state_machine.current_state[1]
+            self.start_alone(steady)
 
     # -- lifecycle -------------------------------------------------------------------------
 
@@ -107,74 +97,43 @@ class PlannerNode(LifecycleNode):
             self.get_logger().info('active')
         return answer
 
-    @transition(undo='halt', on_failure=ERROR)
-    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """End the plan under way, unsubscribe."""
-        self.halt()
-        self.get_logger().info('deactivated')
-        return super().on_deactivate(state)
-
-    @transition(undo='release', on_failure=ERROR)
-    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Release model, thread and publishers."""
-        answer = super().on_cleanup(state)
-        self.release()
-        return answer
-
-    @transition(undo='release', on_failure=ERROR)
-    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Release everything, from any state."""
-        answer = super().on_shutdown(state)
-        self.release()
-        return answer
-
-    @last_resort
-    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Release everything and become unconfigured."""
-        self.release()
-        return super().on_error(state)
-
-    def undo_activate(self) -> None:
-        """Take back a half-done activation: the publishers may be enabled already."""
-        self.halt()
-        super().on_deactivate(None)
-
     def halt(self) -> None:
         """Stop work and output (safe in every state)."""
-        if self.worker is not None:
-            self.worker.pause()
-        if self.inputs is not None:
-            self.inputs.close()
+        with ExitStack() as parts:   # all of them, whatever one of them raises
+            if self.inputs is not None:
+                parts.callback(self.inputs.close)
+            if self.worker is not None:
+                parts.callback(self.worker.pause)
 
     def release(self) -> None:
         """Release everything that configure made (safe in every state).
 
         A step of a plan that is too long to wait for releases the model when it returns.
         """
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        self.halt()
-        if self.worker is not None:
-            self.worker.stop()
-            self._unfinished.append(self.worker)
+        self._unfinished += [] if self.worker is None else [self.worker]
+        with ExitStack() as parts:   # in reverse order
+            parts.callback(self._forget)
+            if self.outputs is not None:
+                parts.callback(self.outputs.close)
+            parts.callback(self._join, time.monotonic() + STOP_TIMEOUT_S)
+            if self.worker is not None:
+                parts.callback(self.worker.stop)
+            parts.callback(self.halt)
+
+    def _join(self, deadline_s: float) -> None:
         self._unfinished = [worker for worker in self._unfinished
-                            if not worker.join(deadline - time.monotonic())]
+                            if not worker.join(deadline_s - time.monotonic())]
         if self._unfinished:
             self.get_logger().warning('a plan is still under way; its model is released when it '
                                       'ends')
-        if self.outputs is not None:
-            self.outputs.close()
+
+    def _forget(self) -> None:
         self.worker = self.inputs = self.outputs = self.config = None
 
     @property
     def ended(self) -> bool:
         """Whether no thread is left over from a release."""
         return not self._unfinished
-
-    def destroy_node(self) -> None:
-        """Release everything and destroy the node."""
-        self.release()
-        stop_forwarding(self._log_handler)
-        super().destroy_node()
 
     # -- callbacks (all short) -------------------------------------------------------------
 
@@ -236,14 +195,6 @@ class PlannerNode(LifecycleNode):
             self.last_failure, self.last_refusal, self.get_clock().now().nanoseconds))])
         array.header.stamp = self.get_clock().now().to_msg()
         self._diagnostics.publish(array)
-
-    def _on_autostart(self) -> None:
-        self.destroy_timer(self._autostart_timer)
-        if self.state == 'unconfigured' and self.trigger_configure() == SUCCESS:
-            self.trigger_activate()
-        if self.state != 'active':
-            self.get_logger().error(f"autostart ended in state '{self.state}'; correct the cause "
-                                    'above and request configure and activate')
 
 
 class _Until:

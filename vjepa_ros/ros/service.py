@@ -9,12 +9,12 @@ import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 
 from vjepa_ros.ros.main import WAKE_S, Signals
-from vjepa_ros.ros.node import VjepaNode
+from vjepa_ros.ros.managed import ManagedNode
 
 LOG_EVERY_S = 2.0        # at most one error is logged in this time
 
 
-def spin_until(node: VjepaNode, signals: Signals) -> bool:
+def spin_until(node: ManagedNode, signals: Signals) -> bool:
     """Serve a node until a signal, then release everything; False when a thread is left over."""
     executor = SingleThreadedExecutor(context=node.context)
     executor.add_node(node)
@@ -29,7 +29,7 @@ def spin_until(node: VjepaNode, signals: Signals) -> bool:
     return node.ended
 
 
-def _serve_once(executor: SingleThreadedExecutor, node: VjepaNode) -> None:
+def _serve_once(executor: SingleThreadedExecutor, node: ManagedNode) -> None:
     try:
         executor.spin_once(timeout_sec=WAKE_S)
     except ExternalShutdownException:
