@@ -71,7 +71,9 @@ def test_looming_is_a_graph_that_gives_what_the_cpu_gives(monkeypatch, kernels):
         history, _, _ = film([Wall((0, 0, 2))], **options)
         found, plain, expected = (one.estimate(history, FOCAL) for one in (ours, cpu, host))
         assert ours._first.captured and ours._second.captured, ours._first.reason
-        assert ('kernels' in ours.how) == (kernels and hasattr(torch.cuda, '_compile_kernel'))
+        made = kernels and hasattr(torch.cuda, '_compile_kernel')
+        assert ours.how == 'graph ' + ('of kernels' if made
+                                       else f'without kernels: {ours.reason}')
         assert found.dt_s == plain.dt_s
         np.testing.assert_allclose(found.rotation, plain.rotation, atol=5e-3)
         np.testing.assert_allclose(found.rotation, expected.rotation, atol=0.02)

@@ -40,6 +40,8 @@ def prepare_kernels(device: torch.device) -> Future[LoomingKernels] | None:
 
 def _build(device: torch.device) -> LoomingKernels:
     with torch.cuda.device(device):
+        # A new thread has no CUDA context, and modules are loaded into one, until it does work.
+        torch.zeros(1, device=device)
         return LoomingKernels.build(STEPS, STIFFNESS, _FAKE)
 
 

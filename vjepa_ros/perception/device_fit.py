@@ -58,7 +58,7 @@ class DeviceFitter:
 
     def __init__(self, host: WindowFitter, device: torch.device,
                  kernels: LoomingKernels | None = None) -> None:
-        self._kernels, self._constants = kernels, {}
+        self._kernels, self._constants, self._host = kernels, {}, host
         def put(name: str) -> Tensor:
             return torch.as_tensor(getattr(host, name), device=device)
 
@@ -155,10 +155,10 @@ class DeviceFitter:
 
     def prepare(self, grain: float, looseness: float) -> None:
         """Bring the constants of `fit` to the device, which a graph can not."""
-        unit = float(self._scale[1])
+        spread2, prior = self._host._spread2, self._host._prior
         self._constants[grain, looseness] = torch.tensor(
-            [grain, looseness, *self._spread2.tolist(), float(self._prior[0, 0]),
-             float(self._prior[1, 1]), unit], dtype=torch.float32, device=self._scale.device)
+            [grain, looseness, *spread2, prior[0, 0], prior[1, 1], affine._SCALE[1]],
+            dtype=torch.float32, device=self._scale.device)
 
     def own(self, moments: Tensor) -> Tensor:
         """Moments (N, C, 26) of the cell in the middle of the window alone."""

@@ -83,7 +83,8 @@ class DeviceLooming(LoomingEstimator):
         if self._frames is None:
             return 'not started'
         captured = self._first.captured and self._second.captured
-        return ('graph' if captured else 'eager') + (' of kernels' if self._kernels else '')
+        without = f' without kernels: {self.reason}' if self.reason else ''
+        return ('graph' if captured else 'eager') + (' of kernels' if self._kernels else without)
 
     def estimate(self, history: Sequence[tuple[int, np.ndarray]],
                  focal_px: float | None = None,
@@ -252,7 +253,7 @@ class DeviceLooming(LoomingEstimator):
         fits = self._fit_blunt.fit(moments, noise, grain(2), loose, thorough=False)
         start = self._fit_blunt.settle(fits, self._fit_blunt.own(moments), noise, loose)
         self._held = _Held(newer, older, trust, start, samples.exposure)
-        told = torch.cat([fits.theta[..., [0, 3]], fits.covariance.flatten(2),
+        told = torch.cat([fits.theta[..., ::3], fits.covariance.flatten(2),
                           fits.inliers[..., None], fits.misfit[..., None]], -1)
         return torch.cat([told.flatten(), best.float()])
 

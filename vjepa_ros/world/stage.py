@@ -174,15 +174,23 @@ def light_of(scenes: Scenes) -> Light:
 
 
 @lru_cache(maxsize=64)
-def _numbers(kinds: tuple[int, ...], kind: int, device: torch.device) -> Tensor:
-    """Numbers of the shapes of a kind; kept, for copies make the device wait."""
-    return torch.tensor([n for n, k in enumerate(kinds) if k == kind], device=device)
+def _numbers(kinds: tuple[int, ...], kind: int, device: torch.device) -> tuple[Tensor, ...]:
+    """Numbers of the shapes of a kind in parts; kept, for copies make the device wait.
+
+    A compiled reduction works on powers of two: nineteen shapes at once cost as much as
+    thirty-two, sixteen and then three as much as twenty.
+    """
+    numbers = torch.tensor([n for n, k in enumerate(kinds) if k == kind], device=device)
+    whole = 1 << len(numbers).bit_length() - 1
+    waste = 2 * whole - len(numbers)
+    return numbers.split(whole) if whole // 4 <= waste < whole else (numbers,)
 
 
 def groups_of(kinds: tuple[int, ...], b: Body, table: Table) -> tuple[Group, ...]:
     groups = []
-    for kind in sorted(set(kinds)):
-        numbers = _numbers(kinds, kind, b.hx.device)
+    parts = ((kind, numbers) for kind in sorted(set(kinds))
+             for numbers in _numbers(kinds, kind, b.hx.device))
+    for kind, numbers in parts:
 
         def chosen(field: Tensor, numbers: Tensor = numbers) -> Tensor:
             return field.index_select(2, numbers)[:, :, None, None]
