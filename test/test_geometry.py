@@ -16,7 +16,7 @@ from scenes import texture
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.perception.assessment import Quality
 from vjepa_ros.perception.config import TrackConfig, Wants
-from vjepa_ros.perception.pipeline import Perception, _queue
+from vjepa_ros.perception.pipeline import Perception, on_device
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import Track
 from vjepa_ros.runtime.engine import Engine, EngineConfig
@@ -104,14 +104,16 @@ def test_cameras_share_the_device(engines, drive):
         assert one.assessment.time_to_contact == single[0].assessment.time_to_contact
 
 
-def test_the_host_is_the_default(engines, drive):
+def test_the_device_is_the_default_with_cuda_alone(engines, drive):
     assert TrackConfig().geometry == 'auto'
     _, perception = results(engines[0], SHAPE, drive[:1], 'auto')
-    assert perception.tracks['cam'].geometry == 'host'
-    assert _queue('auto', torch.device('cuda', 0)) is None
+    assert perception.tracks['cam'].geometry.startswith('cuda' if DEVICE != 'cpu' else 'host')
+    for name, expected in (('cuda:1', True), ('cpu', False), ('mps', False)):
+        assert on_device('auto', torch.device(name)) == expected
+        assert not on_device('host', torch.device(name))
+    assert on_device('device', torch.device('cpu'))
     with pytest.raises(ValueError, match="geometry is 'device', but mps can not"):
-        _queue('device', torch.device('mps'))
-    assert _queue('auto', torch.device('mps')) is None
+        on_device('device', torch.device('mps'))
     with pytest.raises(ValueError, match="geometry is 'gpu'"):
         TrackConfig(geometry='gpu')
 

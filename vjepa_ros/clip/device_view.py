@@ -2,7 +2,7 @@
 """Resize camera images on a device, to the very bytes that the host gives.
 
 Every step of `View.apply` and of the grey image is a sum of pixels with fixed weights followed by
-rounding, so each is a product with a matrix per axis, in float64 so that the sums are exact.
+rounding, one axis after the other, in float64 so that the sums are exact.
 Where OpenCV itself sums up in float32, a value that lies on the border between two bytes may
 fall to the other side; the tests count how rarely.
 """
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vjepa_ros.clip.preprocess import LETTERBOX_RGB, View
 
-Step = Callable[[Tensor], Tensor]   # (H, W, 3) uint8 to another size
+Step = Callable[[Tensor], Tensor]   # (H, W, 3) to another size or type
 _GREY = (9798, 19235, 3735)         # OpenCV's weights of red, green and blue, over 2^15
 _LINEAR_BITS = 11                   # of OpenCV's weights of a linear resize
 
@@ -119,22 +119,40 @@ def _halved(image: Tensor) -> Tensor:
     return ((total + 2) >> 2).to(torch.uint8)
 
 
-def _separable(rows: np.ndarray, cols: np.ndarray, device: torch.device,
-               rounded: Callable[[Tensor], Tensor],
-               between: Callable[[Tensor], Tensor] | None = None) -> Step:
-    """A resize by a matrix for each axis; with `between`, the columns go first."""
-    down = torch.as_tensor(rows, dtype=torch.float64, device=device)
-    across = torch.as_tensor(cols.T.copy(), dtype=torch.float64, device=device)
+def _weighted(matrix: np.ndarray, axis: int, device: torch.device) -> Step:
+    """Product of a matrix (m, n), whose rows are short runs of weights, with an axis, float64.
+
+    Pixel by pixel of the runs: whole matrices in float64 take robots' GPUs tens of milliseconds,
+    for they are made for single precision.
+    """
+    count = matrix.shape[1]
+    used = matrix != 0
+    first = used.argmax(1)
+    longest = int((count - used[:, ::-1].argmax(1) - first).max())
+    at = np.minimum(first[:, None] + np.arange(longest), count - 1)
+    weight = np.take_along_axis(matrix, at, 1)
+    weight[first[:, None] + np.arange(longest) >= count] = 0
+    indices = [torch.as_tensor(v, device=device) for v in at.T]
+    shape = (-1, 1, 1) if axis == 0 else (1, -1, 1)
+    weights = [torch.as_tensor(v, dtype=torch.float64, device=device).view(shape)
+               for v in weight.T]
 
     def step(image: Tensor) -> Tensor:
-        h, w = image.shape[:2]
-        if between is None:
-            high = (down @ image.double().reshape(h, w * 3)).view(-1, w, 3)
-            return rounded(high.permute(2, 0, 1).contiguous() @ across).permute(1, 2, 0)
-        wide = between(image.double().permute(2, 0, 1).contiguous() @ across)
-        return rounded(down @ wide).permute(1, 2, 0)
+        total = image.index_select(axis, indices[0]).double().mul_(weights[0])
+        for index, share in zip(indices[1:], weights[1:], strict=True):
+            total.addcmul_(image.index_select(axis, index).double(), share)
+        return total
 
     return step
+
+
+def _separable(rows: np.ndarray, cols: np.ndarray, device: torch.device, rounded: Step,
+               between: Step | None = None) -> Step:
+    """A resize by a matrix for each axis; with `between`, the columns go first."""
+    down, across = _weighted(rows, 0, device), _weighted(cols, 1, device)
+    if between is None:
+        return lambda image: rounded(across(down(image)))
+    return lambda image: rounded(down(between(across(image))))
 
 
 def _area(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:

@@ -31,8 +31,8 @@ class TrackConfig:
     looming_history
         Time the looming estimate may look back [s].
     geometry
-        Where frames are resized and looming is measured: 'host', 'device' (the one of the model;
-        not yet run on a GPU) or 'auto': on the host, for now everywhere.
+        Where frames are resized and looming is measured: 'host', 'device' (the one of the model)
+        or 'auto': the device with CUDA, else the host.
     horizontal_fov
         Field of view assumed without camera_info [rad].
     """

@@ -191,13 +191,24 @@ class Perception:
             track.reset(reason)
 
 
-def _queue(geometry: str, device: torch.device) -> Queue | None:
-    """Where frames are resized and looming is measured; None: on the host."""
-    if geometry != 'device':
-        return None     # 'auto' too, until the device path has been run on GPUs
-    if device.type not in ('cuda', 'cpu'):
+def on_device(geometry: str, device: torch.device) -> bool:
+    """Whether frames are resized and looming is measured where the model runs.
+
+    Raises
+    ------
+    ValueError
+        When that was asked for and the device can not do it.
+    """
+    if geometry == 'device' and device.type not in ('cuda', 'cpu'):
         raise ValueError(f"geometry is 'device', but {device} can not do it: it has no float64; "
                          "use 'host' or 'auto'")
+    return geometry == 'device' or (geometry == 'auto' and device.type == 'cuda')
+
+
+def _queue(geometry: str, device: torch.device) -> Queue | None:
+    """Where frames are resized and looming is measured; None: on the host."""
+    if not on_device(geometry, device):
+        return None
     prepare_kernels(device)     # now, and not at the first frame
     return Queue(device)
 

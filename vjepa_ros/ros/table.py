@@ -65,7 +65,7 @@ TABLE: tuple[Param, ...] = (
     Param('looming.width', int, 384, 'Width at which looming is estimated on 4:3 images; '
           'others get the same number of pixels', BACKGROUND, low=96, high=1920, unit='px'),
     Param('geometry', str, 'auto', 'Where frames are resized and looming is measured: host, '
-          'device (the one of the model; not yet run on a GPU) or auto: host, for now everywhere',
+          'device (the one of the model) or auto: device with CUDA, else host',
           BACKGROUND, choices=GEOMETRIES),
     Param('assumed_fov', float, 65.0, 'Horizontal field of view used until camera_info arrives',
           BACKGROUND, low=10.0, high=170.0, unit='deg'),
