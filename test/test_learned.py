@@ -284,6 +284,20 @@ def test_a_clip_has_shown_something_when_one_of_its_frames_did():
     assert (made.confidence == 0).all()           # the newest frame shows nothing
 
 
+@pytest.mark.parametrize(('rate', 'sigma', 'known'), [
+    (1.0, 0.2, True), (0.3, 0.01, True), (0.3, 0.05, False), (1.0, 0.6, False),
+    (0.0, 0.001, False), (-1.0, 0.1, False)])
+def test_what_surely_comes_nearer_is_known_when_nothing_of_it_can_be_made_out_any_more(
+        rate, sigma, known):
+    clip = np.full((8, 64, 64, 3), 40, np.uint8)
+    clip[2] = texture((64, 64))
+    made = field(heads(rate, sigma), picture=clip)
+    assert ((made.confidence >= 0.2) == known).all()
+    assert np.isnan(made.moving).all()
+    clip[2] = 40                                   # a lens that was covered all the time
+    assert (field(heads(rate, sigma), picture=clip).confidence == 0).all()
+
+
 @pytest.mark.parametrize('size', [(160, 120), (400, 120), (120, 400)])
 def test_the_edge_of_a_letterbox_is_no_structure(size):
     """A covered lens stays one, however few rows of the input it fills."""

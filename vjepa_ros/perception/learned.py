@@ -9,7 +9,10 @@ stamps of the frames that were really used. A patch is known when
   and on rendered clips they are as right about plain patches among others as about those, while a
   covered lens or a white-out is unknown, whatever they make of it. What is left of the picture
   without its slope must show structure, too, for a patch to count as known; probabilities need
-  that of the picture alone, for a plain wall right ahead looks like a covered lens,
+  that of the picture alone, for a plain wall right ahead looks like a covered lens. A patch that
+  surely comes nearer (by two standard errors faster than the 0.25 /s at which caution begins)
+  needs no more than structure somewhere in the clip: what has come so near that nothing of it can
+  be made out has not gone away, but that nothing comes is never told blindly,
 - its own standard error is small: confidence is 1 / (1 + (sigma / doubt)^2) with
   doubt = 0.0625 /s + 0.3 |rate|, so that at the usual least confidence of 0.2 two standard errors
   of a surface that seems still stay below 0.25 /s, the looming at which caution begins.
@@ -36,6 +39,8 @@ TOLERANCE = 0.05         # part by which an interval may leave the trained range
 DOUBT_S = (0.0625, 0.3)  # standard error 1/s, absolute and relative, at which confidence is half
 MOSTLY_SHOWN = 0.5       # part of the patches with structure that makes the plain ones known, too
 HARDLY_SHOWN = 0.05      # part of the patches with structure below which a frame shows nothing
+SURELY = 2.0             # standard errors by which a surface comes nearer that needs no structure
+CLOSING_PER_S = 0.25     # and faster than this, 1/s
 BLOCKED = 0.2            # probability that the way ahead is blocked within what is told as free
 NS = 1e9
 
@@ -274,8 +279,9 @@ def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
     sure = more_than_slope(clip[-1], valid)
     if sure[inside].mean() >= MOSTLY_SHOWN:
         sure |= ~black(clip[-1], valid)
+    closing = inside & saw & (rate - SURELY * sigma > CLOSING_PER_S)
     doubt = DOUBT_S[0] + DOUBT_S[1] * np.abs(rate)
-    confidence = np.where(seen & sure, 1.0 / (1.0 + (sigma / doubt) ** 2), 0.0)
+    confidence = np.where((seen & sure) | closing, 1.0 / (1.0 + (sigma / doubt) ** 2), 0.0)
     rate = np.where(inside, rate, np.nan)
     return LearnedField(
         rate.astype(np.float32), sigma.astype(np.float32), confidence.astype(np.float32),
