@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,12 @@ _LOOSE_SHARE = 0.02    # and as a share of the displacement (lens distortion, fo
 _NEAR_PX = 15.0        # parallax beyond this is as unlikely as one standard deviation
 _AGREE = 9.0           # squared standard deviations up to which a displacement agrees
 _SOFT = 4.0            # squared standard deviations that halve a weight's root
+
+
+_LEAST_DEPTH = 0.05    # of a ray that was turned, so that none comes to lie behind the camera
+_WALL_ROUNDS = 4
+_EYE = np.eye(8)
+_ACROSS = np.array([[1.0], [-1.0]])
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ def unturned(x: np.ndarray, y: np.ndarray,
     Also returns the depth of the new ray, by which the old one was divided.
     """
     (a, b, c), (d, e, f), (g, h, i) = matrix(rotation)
-    depth = np.maximum(c * x + f * y + i, 0.05)
+    depth = np.maximum(c * x + f * y + i, _LEAST_DEPTH)
     return (a * x + d * y + g) / depth, (b * x + e * y + h) / depth, depth
 
 
@@ -92,28 +99,27 @@ def camera_motion(points: np.ndarray, displaced: np.ndarray, covariance: np.ndar
     c = _Cells(points, displaced, covariance, focal_px)
     if start is not None and start.kind != 'unknown':
         return c.refined(start)
-    still = c.misfit(np.zeros(3)) < _AGREE
-    turn, cov, cost = c.turn(c.worth, rounds=5)
-    share = float(c.worth @ (c.misfit(turn) < _AGREE))
+    unmoved = c.look(np.zeros(3))
+    still = unmoved.z < _AGREE
+    cov, cost, seen = c.turn(c.worth, 5, unmoved)
+    share = float(c.worth @ (seen.z < _AGREE))
     if c.worth @ still >= max(_STILL_SHARE, share / 2):
-        rotation, cov, _ = c.turn(c.worth * still, rounds=1)
-        return c.with_direction(rotation, cov, 'still')
-    if share >= _TURN_SHARE and not c.fixed_scene(still, turn):
-        return c.with_direction(turn, cov, 'turn')
-    starts = [(s, c.direction(s)) for s in (np.zeros(3), turn, c.turn_of_wall())]
-    start, t = min(starts, key=lambda s: c.cost(*s))
-    rotation, t, joint, moved_cost, share = c.move(start, t)
-    if c.fixed_scene(still, rotation, t):
-        rotation, cov, _ = c.turn(c.worth * still, rounds=1)
-        return c.with_direction(rotation, cov, 'still')
-    if moved_cost > cost - _MOVE_GAIN:
-        return c.with_direction(turn, cov, 'turn')
-    return CameraMotion(rotation, t, joint, share, 'move' if share > 0.4 else 'unknown')
+        return c.still(still, unmoved)
+    if share >= _TURN_SHARE and not c.fixed_scene(still, seen.z < _AGREE):
+        return c.with_direction(seen, cov, 'turn')
+    start, t = c.direction([unmoved, seen, c.look(c.turn_of_wall())])
+    found = c.move(start.rotation, t, start.left)
+    if c.fixed_scene(still, found.agrees):
+        return c.still(still, unmoved)
+    if found.cost > cost - _MOVE_GAIN:
+        return c.with_direction(seen, cov, 'turn')
+    return found.told()
 
 
 def _middle(values: np.ndarray) -> float:
-    """Median, without the ceremony."""
-    return float(np.partition(values, len(values) // 2)[len(values) // 2])
+    """Median along the last axis, without the ceremony."""
+    half = values.shape[-1] // 2
+    return np.partition(values, half)[..., half]
 
 
 def _quantised(values: np.ndarray, steps: int) -> np.ndarray:
@@ -121,177 +127,269 @@ def _quantised(values: np.ndarray, steps: int) -> np.ndarray:
     return np.minimum((values - low) * (steps / max(high - low, 1e-9)), steps - 1).astype(int)
 
 
+class _Look(NamedTuple):
+    """Displacements as a rotation leaves them."""
+
+    rotation: np.ndarray    # (3,)
+    left: np.ndarray        # (2, N) displacement left without the rotation
+    pull: np.ndarray        # (2, N) the same times the inverse of its covariance
+    z: np.ndarray           # (N,) squared standard deviations by which turning alone misses
+
+
+class _Lines(NamedTuple):
+    """Displacements against the lines that moving along a direction gives them."""
+
+    miss: np.ndarray        # (..., N) distance from the line
+    variance: np.ndarray    # (..., N) of it
+    ahead: np.ndarray       # (..., N) progress along the line
+    along: np.ndarray       # (..., 2, N) unit vector of the line
+    speed: np.ndarray       # (..., N) length of that vector before
+
+
+class _Move(NamedTuple):
+    """An explanation by turning and moving."""
+
+    rotation: np.ndarray
+    direction: np.ndarray
+    covariance: np.ndarray  # (6, 6), or (3, 3) of the direction where the rotation was given
+    cost: float
+    agrees: np.ndarray      # (N,) cells that it explains
+    share: float            # of the evidence
+
+    def told(self) -> CameraMotion:
+        kind = 'move' if self.share > 0.4 else 'unknown'
+        return CameraMotion(self.rotation, self.direction, self.covariance, self.share, kind)
+
+
 class _Cells:
-    """Displacements as arrays of components, in units of the focal length."""
+    """Displacements as arrays of components, in units of the focal length.
+
+    There are few of them, so calls of NumPy count and not numbers: components lie in one array,
+    what does not depend on the hypothesis is made once, hypotheses are tried side by side.
+    """
 
     def __init__(self, points: np.ndarray, displaced: np.ndarray, covariance: np.ndarray,
                  focal_px: float) -> None:
-        self.x, self.y = points[:, 0], points[:, 1]
-        self.to_x, self.to_y = displaced[:, 0], displaced[:, 1]
-        self.rows_x, self.rows_y = turn_rows(self.x, self.y)
+        self.at = points.T.copy()                                                       # 2 N
+        x, y = self.at
+        one = np.ones_like(x)
+        self.to = np.stack([*displaced.T, one])                                         # 3 N
         sx, sxy, sy = covariance[:, 0, 0], covariance[:, 0, 1], covariance[:, 1, 1]
-        size2 = ((displaced - points) ** 2).sum(1) * focal_px ** 2
-        loose = _LOOSE_PX ** 2 + _LOOSE_SHARE ** 2 * size2
-        self.sx, self.sxy, self.sy = (a / focal_px ** 2 for a in (sx + loose, sxy, sy + loose))
-        det = self.sx * self.sy - self.sxy ** 2
-        self.ix, self.ixy, self.iy = self.sy / det, -self.sxy / det, self.sx / det
+        apart = self.to[:2] - self.at
+        apart *= apart
+        loose = _LOOSE_PX ** 2 + (_LOOSE_SHARE * focal_px) ** 2 * (apart[0] + apart[1])
+        self.spread = np.stack([sy + loose, sx + loose, -2 * sxy]) / focal_px ** 2      # 3 N
+        up, across, twice = self.spread
+        det = across * up - (twice / 2) ** 2
+        self.sure, self.both = self.spread[:2] / det, twice / (2 * det)
+        xx, xy, yy = x * x, x * y, y * y
+        # Displacement in x and y, newer to older frame, per rad of rotation, see `turn_rows`.
+        self.rows = np.stack([-xy, -one - yy, one + xx, xy, -y, x]).reshape(3, -1)      # 3 2N
+        weighted = _pulled(self.sure, self.both, self.rows.reshape(3, 2, -1))
+        self.squares = (weighted[:, None] * self.rows.reshape(1, 3, 2, -1)).sum(2)      # 3 3 N
+        self.squares = self.squares.reshape(9, -1)
         worth = 1 / (1 + (sx + sy) / 0.5)    # cells sure to half a pixel decide
         # Every part of the image has about the same say, however much texture it holds: what
         # moves on its own rarely fills all of them.
-        part = 4 * _quantised(self.y, 3) + _quantised(self.x, 4)
+        part = 4 * _quantised(y, 3) + _quantised(x, 4)
         total = np.bincount(part, worth, 12)
         worth /= (total + 0.15 * total.max())[part]
         self.filled = worth.sum() / 12
         self.worth = worth / worth.sum()
         self.near2 = (_NEAR_PX / focal_px) ** 2
 
-    def rest(self, rotation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Displacement left without the rotation."""
-        x, y, _ = unturned(self.to_x, self.to_y, rotation)
-        return x - self.x, y - self.y
+    def look(self, rotation: np.ndarray) -> _Look:
+        """Take the rotation off the displacements."""
+        left = self.rest(rotation)
+        pull = _pulled(self.sure, self.both, left)
+        z = left * pull
+        return _Look(rotation, left, pull, z[0] + z[1])
 
-    def misfit(self, rotation: np.ndarray) -> np.ndarray:
-        """Squared standard deviations by which turning alone misses each cell."""
-        dx, dy = self.rest(rotation)
-        return self.ix * dx * dx + 2 * self.ixy * dx * dy + self.iy * dy * dy
+    def rest(self, rotation: np.ndarray) -> np.ndarray:
+        """Displacement (2, N) left without the rotation, see `unturned`."""
+        ray = np.array(matrix(rotation)).T @ self.to
+        left, depth = ray[:2], np.maximum(ray[2], _LEAST_DEPTH)
+        left /= depth
+        left -= self.at
+        return left
 
-    def agrees(self, rotation: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Cells (bool) that a motion explains."""
-        miss, variance, ahead, *_ = self.misses(*self.rest(rotation), t)
-        return (miss ** 2 < _AGREE * variance) & (ahead > -3 * np.sqrt(variance))
+    def lines(self, left: np.ndarray, t: np.ndarray) -> _Lines:
+        """What is left, (..., 2, N), against the lines of a direction t (..., 3)."""
+        along = t[..., :2, None] - t[..., 2:, None] * self.at
+        square = along * along
+        speed = np.sqrt(square[..., 0, :] + square[..., 1, :])
+        speed += 1e-6
+        along /= speed[..., None, :]
+        ax, ay = along[..., 0, :], along[..., 1, :]
+        dx, dy = left[..., 0, :], left[..., 1, :]
+        up, across, twice = self.spread
+        variance = ax * ax * up + ay * ay * across + ax * ay * twice
+        return _Lines(ax * dy - ay * dx, variance, ax * dx + ay * dy, along, speed)
 
-    def fixed_scene(self, still: np.ndarray, rotation: np.ndarray,
-                    t: np.ndarray | None = None) -> bool:
+    def fixed_scene(self, still: np.ndarray, explained: np.ndarray) -> bool:
         """Whether a few still cells outweigh a motion that explains only a part of the image.
 
         Cells that stay put are no coincidence; a large object that moves before a plain wall
         otherwise passes for a turning camera.
         """
-        explained = self.misfit(rotation) < _AGREE if t is None else self.agrees(rotation, t)
-        return (self.worth @ still >= _FIXED_SHARE
-                and self.worth @ (explained & ~still) * self.filled < 0.5)
+        return bool(self.worth @ still >= _FIXED_SHARE
+                    and self.worth @ (explained & ~still) * self.filled < 0.5)
 
     def refined(self, start: CameraMotion) -> CameraMotion:
         """Motion of the same kind fitted again from a start."""
         if start.kind == 'move':
-            rotation, t, joint, _, share = self.move(start.rotation, start.direction, rounds=3)
-            return CameraMotion(rotation, t, joint, share, 'move' if share > 0.4 else 'unknown')
-        worth = self.worth
+            return self.move(start.rotation, start.direction, rounds=3).told()
+        seen, worth = self.look(start.rotation), self.worth
         if start.kind == 'still':
-            worth = worth * (self.misfit(start.rotation) < _AGREE)
-        rotation, covariance, _ = self.turn(worth, 2, start.rotation)
-        return self.with_direction(rotation, covariance, start.kind)
+            worth = worth * (seen.z < _AGREE)
+        covariance, _, seen = self.turn(worth, 2, seen, started=True)
+        return self.with_direction(seen, covariance, start.kind)
 
-    def turn(self, worth: np.ndarray, rounds: int, start: np.ndarray | None = None,
-             ) -> tuple[np.ndarray, np.ndarray, float]:
-        """Rotation that explains most on its own, its covariance and the cost left."""
-        rotation, weight = np.zeros(3) if start is None else start, worth
+    def still(self, cells: np.ndarray, unmoved: _Look) -> CameraMotion:
+        """A camera that did not turn, as the cells (bool) without displacement tell."""
+        covariance, _, seen = self.turn(self.worth * cells, 1, unmoved)
+        return self.with_direction(seen, covariance, 'still')
+
+    def turn(self, worth: np.ndarray, rounds: int, seen: _Look, started: bool = False,
+             ) -> tuple[np.ndarray, float, _Look]:
+        """Rotation that explains most on its own: its covariance, the cost left and its look.
+
+        `seen` is the look of where to start; only with `started` does it tell weights.
+        """
+        rotation, weight = seen.rotation, worth
         for k in range(rounds):
-            if k or start is not None:
-                z = self.misfit(rotation)
+            if k or started:
                 # Wide at first, so that a rough start reaches the majority.
-                wide = max(_middle(z) / 2, 1.0) if k < rounds - 2 else 1.0
-                weight = worth / (1 + z / (_SOFT * wide)) ** 2
-            dx, dy = self.rest(rotation)
-            wx = self.rows_x * (weight * self.ix)[:, None] \
-                + self.rows_y * (weight * self.ixy)[:, None]
-            wy = self.rows_x * (weight * self.ixy)[:, None] \
-                + self.rows_y * (weight * self.iy)[:, None]
-            normal = wx.T @ self.rows_x + wy.T @ self.rows_y
-            prior = max(weight.max(), 1e-9) / _TURN_PRIOR ** 2
-            normal += prior * np.eye(3)
-            rotation = rotation + np.linalg.solve(normal, dx @ wx + dy @ wy - prior * rotation)
-        z = self.misfit(rotation)
-        covariance = np.linalg.inv(normal / max(weight.max(), 1e-9))
-        return rotation, covariance, float(self.worth @ (z / (_SOFT + z)))
+                wide = max(_middle(seen.z) / 2, 1.0) if k < rounds - 2 else 1.0
+                weight = worth / _squared(1 + seen.z / (_SOFT * wide))
+            most = max(weight.max(), 1e-9)
+            prior = most / _TURN_PRIOR ** 2
+            normal = (self.squares @ weight).reshape(3, 3) + prior * _EYE[:3, :3]
+            right = self.rows @ (weight * seen.pull).ravel() - prior * rotation
+            rotation = rotation + np.linalg.solve(normal, right)
+            seen = self.look(rotation)
+        covariance = np.linalg.inv(normal / most)
+        return covariance, float(self.worth @ (seen.z / (_SOFT + seen.z))), seen
 
     def turn_of_wall(self) -> np.ndarray:
         """Rotation if the scene were a wall facing the camera: what no affine map explains."""
-        x, y = self.x, self.y
-        one, zero = np.ones_like(x), np.zeros_like(x)
-        # Columns: six of the affine map, then the quadratic part of pitch and yaw.
-        rows = np.concatenate([np.stack([one, x, y, zero, zero, zero, -x * y, x * x], -1),
-                               np.stack([zero, zero, zero, one, x, y, -y * y, x * y], -1)])
-        goal = np.concatenate([self.to_x - x, self.to_y - y])
-        base = np.tile(self.worth, 2)
-        weight, found = base, np.zeros(8)
-        for _ in range(4):
-            weighted = rows * weight[:, None]
-            found = np.linalg.solve(weighted.T @ rows + 1e-9 * np.eye(8), goal @ weighted)
-            left = np.abs(goal - rows @ found)
-            weight = base / (1 + (left / (2 * _middle(left) + 1e-5)) ** 2) ** 2
+        (x, y), n = self.at, self.at.shape[1]
+        # Rows: six of the affine map, then the quadratic part of pitch and yaw.
+        rows = np.zeros((8, 2, n))
+        rows[0, 0] = rows[3, 1] = 1
+        rows[1:3, 0] = rows[4:6, 1] = self.at
+        np.multiply(self.at, -y, out=rows[6])
+        np.multiply(self.at, x, out=rows[7])
+        rows = rows.reshape(8, -1)
+        goal = (self.to[:2] - self.at).ravel()
+        base = weight = np.concatenate([self.worth, self.worth])
+        found = np.zeros(8)
+        for k in range(_WALL_ROUNDS):
+            if k:
+                left = np.abs(goal - found @ rows)
+                weight = base / _squared(1 + _squared(left / (2 * _middle(left) + 1e-5)))
+            weighted = rows * weight
+            found = np.linalg.solve(weighted @ rows.T + 1e-9 * _EYE, weighted @ goal)
         return np.array([found[6], found[7], (found[4] - found[2]) / 2])
 
-    def misses(self, dx: np.ndarray, dy: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Distance of displacements from their lines, its variance, progress, line and speed."""
-        ax, ay = t[0] - self.x * t[2], t[1] - self.y * t[2]
-        speed = np.sqrt(ax * ax + ay * ay) + 1e-6
-        ax, ay = ax / speed, ay / speed
-        variance = ay * ay * self.sx - 2 * ax * ay * self.sxy + ax * ax * self.sy
-        return ax * dy - ay * dx, variance, ax * dx + ay * dy, ax, ay, speed
+    def direction(self, looks: list[_Look]) -> tuple[_Look, np.ndarray]:
+        """Of rotations the one that moves best, and its direction.
 
-    def cost(self, rotation: np.ndarray, t: np.ndarray) -> float:
-        """Robust cost of a motion: share of the evidence it leaves unexplained, softly."""
-        miss, variance, ahead, *_ = self.misses(*self.rest(rotation), t)
-        z = miss ** 2 / variance + np.where(ahead < -3 * np.sqrt(variance), _AGREE, 0.0)
-        far = ahead ** 2 / self.near2
-        return float(self.worth @ (z / (_SOFT + z)) + 0.01 * (self.worth @ (far / (1 + far))))
-
-    def direction(self, rotation: np.ndarray) -> np.ndarray:
-        """Direction whose lines fit best after the rotation: least eigenvector, reweighted."""
-        dx, dy = self.rest(rotation)
+        The direction is that whose lines fit best after the rotation: least eigenvector,
+        reweighted.
+        """
+        left = np.stack([look.left for look in looks])                                # H 2 N
+        (x, y), dx, dy = self.at, left[:, 0], left[:, 1]
         # Cross products of the rays (x, y, 1) and (x + dx, y + dy, 1).
-        cross = np.stack([-dy, dx, self.x * dy - self.y * dx], -1)
+        cross = np.stack([-dy, dx, x * dy - y * dx], 1)                               # H 3 N
         weight = self.worth / (dx * dx + dy * dy + self.near2)
-        t = np.array([0.0, 0.0, 1.0])
-        for _ in range(2):
-            t = np.linalg.eigh((cross * weight[:, None]).T @ cross)[1][:, 0]
-            miss, variance, ahead, _, _, speed = self.misses(dx, dy, t)
-            z = miss ** 2 / variance
-            weight = self.worth / (speed ** 2 * variance
-                                   * (1 + z / (_SOFT * max(_middle(z), 1.0))) ** 2)
-        return t if (self.worth / np.sqrt(variance)) @ np.tanh(ahead / np.sqrt(variance)) >= 0 \
-            else -t
+        turned = cross.transpose(0, 2, 1)
+        t = np.linalg.eigh((cross * weight[:, None]) @ turned)[1][..., 0]
+        seen = self.lines(left, t)
+        z = seen.miss ** 2 / seen.variance
+        wide = np.maximum(_middle(z), 1.0)[:, None]
+        weight = self.worth / (_squared(seen.speed * (1 + z / (_SOFT * wide))) * seen.variance)
+        t = np.linalg.eigh((cross * weight[:, None]) @ turned)[1][..., 0]
+        seen = self.lines(left, t)
+        deviation = np.sqrt(seen.variance)
+        sign = np.where((np.tanh(seen.ahead / deviation) / deviation) @ self.worth >= 0, 1.0, -1.0)
+        best = 0
+        if len(looks) > 1:
+            best = int(np.argmin(self.cost(seen._replace(ahead=seen.ahead * sign[:, None]))))
+        return looks[best], t[best] * sign[best]
 
-    def move(self, rotation: np.ndarray, t: np.ndarray, fixed: bool = False, rounds: int = 4,
-             ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
+    def cost(self, seen: _Lines) -> np.ndarray:
+        """Robust cost of motions: share of the evidence they leave unexplained, softly."""
+        z = seen.miss ** 2 / seen.variance + np.where(_behind(seen), _AGREE, 0.0)
+        far = seen.ahead ** 2 / self.near2
+        return (z / (_SOFT + z) + 0.01 * (far / (1 + far))) @ self.worth
+
+    def move(self, rotation: np.ndarray, t: np.ndarray, left: np.ndarray | None = None,
+             fixed: bool = False, rounds: int = 4) -> _Move:
         """Gauss-Newton over direction and (unless fixed) rotation, from a start.
 
-        Returns rotation, direction, their covariance (6, 6), cost and the share that agrees.
+        `left` is what the rotation leaves, None to work it out.
         """
+        x, y = self.at
+        left = self.rest(rotation) if left is None else left
+        seen = self.lines(left, t)
+        size, kinds = (3, 1) if fixed else (6, 2)
+        rows_x, rows_y = self.rows.reshape(3, 2, 1, -1).swapaxes(0, 1)                  # 3 1 N
+        # By rotation and direction: of the distance from the line; and of the progress along it,
+        # by rotation only, as a little prior against parallax that decides between turning and
+        # moving sideways.
+        rows = np.zeros((size, kinds, len(x)))
+        weights, misses = np.empty((2, kinds, len(x)))
         for k in range(rounds):
-            if not (fixed and k):
-                dx, dy = self.rest(rotation)
-            miss, variance, ahead, ax, ay, speed = self.misses(dx, dy, t)
-            z = miss ** 2 / variance
+            z = seen.miss ** 2 / seen.variance
             wide = max(_middle(z), 1.0) if k < rounds // 2 else 1.0
-            weight = self.worth / (1 + z / (_SOFT * wide)) ** 2 / variance
-            weight[ahead < -3 * np.sqrt(variance)] *= 0.2   # would lie behind the camera
-            by_turn = ay[:, None] * self.rows_x - ax[:, None] * self.rows_y
-            by_move = np.stack([dy / speed, -dx / speed, (dx * self.y - dy * self.x) / speed], -1)
-            rows = np.concatenate([np.zeros_like(by_turn) if fixed else by_turn, by_move], 1)
-            weighted = rows * weight[:, None]
-            normal, right = weighted.T @ rows, -miss @ weighted
+            weight = self.worth / (_squared(1 + z / (_SOFT * wide)) * seen.variance)
+            weight[_behind(seen)] *= 0.2    # would lie behind the camera
+            weights[0], misses[0] = weight, seen.miss
+            (dx, dy), by_move = left, rows[-3:, 0]
+            by_move[0], by_move[1], by_move[2] = dy, -dx, dx * y - dy * x
+            by_move /= seen.speed
             if not fixed:
-                # A little prior against parallax decides between turning and moving sideways.
-                along = -ax[:, None] * self.rows_x - ay[:, None] * self.rows_y
-                slack = along * (self.worth / (self.near2 + ahead ** 2))[:, None]
-                normal[:3, :3] += slack.T @ along
-                right[:3] -= ahead @ slack
-            size = np.trace(normal)
-            normal[3:, 3:] += size * np.outer(t, t)
-            step = np.linalg.solve(normal + (1e-10 * size + 1e-12) * np.eye(6), right)
-            rotation = rotation + (0 if fixed else step[:3])
-            t = t + step[3:]
-            t /= np.linalg.norm(t)
-        agrees = self.agrees(rotation, t)
-        covariance = np.linalg.inv(normal / self.worth.max() + 1e-3 * np.eye(6))
-        return rotation, t, covariance, self.cost(rotation, t), float(self.worth @ agrees)
+                weights[1] = self.worth / (self.near2 + _squared(seen.ahead))
+                misses[1] = seen.ahead
+                np.multiply(rows_x, seen.along[::-1] * _ACROSS, out=rows[:3])
+                rows[:3] -= rows_y * seen.along
+            weighted = (rows * weights).reshape(size, -1)
+            normal = weighted @ rows.reshape(size, -1).T
+            total = normal.trace()
+            normal[-3:, -3:] += total * (t[:, None] * t)
+            step = np.linalg.solve(normal + (1e-10 * total + 1e-12) * _EYE[:size, :size],
+                                   weighted @ misses.ravel())
+            t = t - step[-3:]
+            t /= math.sqrt(t @ t)
+            if not fixed:
+                rotation = rotation - step[:3]
+                left = self.rest(rotation)
+            seen = self.lines(left, t)
+        agrees = (_squared(seen.miss) < _AGREE * seen.variance) & ~_behind(seen)
+        covariance = np.linalg.inv(normal / self.worth.max() + 1e-3 * _EYE[:size, :size])
+        return _Move(rotation, t, covariance, float(self.cost(seen)), agrees,
+                     float(self.worth @ agrees))
 
-    def with_direction(self, rotation: np.ndarray, covariance: np.ndarray,
-                       kind: str) -> CameraMotion:
+    def with_direction(self, seen: _Look, covariance: np.ndarray, kind: str) -> CameraMotion:
         """Settled rotation with the direction that explains the remaining displacement."""
-        _, t, joint, _, share = self.move(rotation, self.direction(rotation), fixed=True)
-        joint[:3], joint[:, :3] = 0, 0
-        joint[:3, :3] = covariance
-        return CameraMotion(rotation, t, joint, share, kind)
+        found = self.move(seen.rotation, self.direction([seen])[1], seen.left, fixed=True)
+        joint = np.zeros((6, 6))
+        joint[:3, :3], joint[3:, 3:] = covariance, found.covariance
+        return CameraMotion(seen.rotation, found.direction, joint, found.share, kind)
+
+
+def _pulled(sure: np.ndarray, both: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Vectors (..., 2, N) times symmetric matrices of diagonal (2, N) and the other entry (N,)."""
+    out = sure * vectors
+    out += both * vectors[..., ::-1, :]
+    return out
+
+
+def _behind(seen: _Lines) -> np.ndarray:
+    """Cells (bool) that would lie behind the camera."""
+    return seen.ahead <= -3 * np.sqrt(seen.variance)
+
+
+def _squared(values: np.ndarray) -> np.ndarray:
+    return values * values
