@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import cv2
 import numpy as np
 
 _STILL_SHARE = 0.3     # of the evidence without displacement shows that the camera did not turn
@@ -47,7 +48,7 @@ class CameraMotion:
 
 def matrix(rotation: np.ndarray) -> tuple[tuple[float, float, float], ...]:
     """Rotation matrix (3, 3) of a rotation vector in rad (Rodrigues)."""
-    x, y, z = (float(v) for v in rotation)
+    x, y, z = np.asarray(rotation, float).tolist()
     angle2 = x * x + y * y + z * z
     angle = math.sqrt(angle2)
     s, c = (1.0, 0.5) if angle < 1e-6 else (math.sin(angle) / angle,
@@ -76,9 +77,8 @@ def turned(x: np.ndarray, y: np.ndarray,
 
 
 def turn_rows(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Displacement (N, 3) in x and in y, newer to older frame, per rad of camera rotation."""
-    one = np.ones_like(x)
-    return np.stack([-x * y, one + x * x, -y], -1), np.stack([-one - y * y, x * y, x], -1)
+    """Displacement (3, N) in x and in y, newer to older frame, per rad of camera rotation."""
+    return np.array([-x * y, 1 + x * x, -y]), np.array([-1 - y * y, x * y, x])
 
 
 def camera_motion(points: np.ndarray, displaced: np.ndarray, covariance: np.ndarray,
@@ -172,22 +172,21 @@ class _Cells:
                  focal_px: float) -> None:
         self.at = points.T.copy()                                                       # 2 N
         x, y = self.at
-        one = np.ones_like(x)
-        self.to = np.stack([*displaced.T, one])                                         # 3 N
+        self.to = np.ones((3, len(x)))
+        self.to[:2] = displaced.T
         sx, sxy, sy = covariance[:, 0, 0], covariance[:, 0, 1], covariance[:, 1, 1]
         apart = self.to[:2] - self.at
         apart *= apart
         loose = _LOOSE_PX ** 2 + (_LOOSE_SHARE * focal_px) ** 2 * (apart[0] + apart[1])
-        self.spread = np.stack([sy + loose, sx + loose, -2 * sxy]) / focal_px ** 2      # 3 N
+        self.spread = np.array([sy + loose, sx + loose, -2 * sxy]) / focal_px ** 2      # 3 N
         up, across, twice = self.spread
         det = across * up - (twice / 2) ** 2
         self.sure, self.both = self.spread[:2] / det, twice / (2 * det)
-        xx, xy, yy = x * x, x * y, y * y
-        # Displacement in x and y, newer to older frame, per rad of rotation, see `turn_rows`.
-        self.rows = np.stack([-xy, -one - yy, one + xx, xy, -y, x]).reshape(3, -1)      # 3 2N
-        weighted = _pulled(self.sure, self.both, self.rows.reshape(3, 2, -1))
-        self.squares = (weighted[:, None] * self.rows.reshape(1, 3, 2, -1)).sum(2)      # 3 3 N
-        self.squares = self.squares.reshape(9, -1)
+        self.rows = np.array(turn_rows(x, y)).swapaxes(0, 1).copy()                     # 3 2 N
+        self.flat = self.rows.reshape(3, -1)
+        weighted = _pulled(self.sure, self.both, self.rows)
+        squares = (weighted[:, None] * self.rows).sum(2)
+        self.squares = squares.reshape(9, -1)                                           # 9 N
         worth = 1 / (1 + (sx + sy) / 0.5)    # cells sure to half a pixel decide
         # Every part of the image has about the same say, however much texture it holds: what
         # moves on its own rarely fills all of them.
@@ -265,8 +264,8 @@ class _Cells:
             most = max(weight.max(), 1e-9)
             prior = most / _TURN_PRIOR ** 2
             normal = (self.squares @ weight).reshape(3, 3) + prior * _EYE[:3, :3]
-            right = self.rows @ (weight * seen.pull).ravel() - prior * rotation
-            rotation = rotation + np.linalg.solve(normal, right)
+            right = self.flat @ (weight * seen.pull).ravel() - prior * rotation
+            rotation = rotation + _solved(normal, right)
             seen = self.look(rotation)
         covariance = np.linalg.inv(normal / most)
         return covariance, float(self.worth @ (seen.z / (_SOFT + seen.z))), seen
@@ -289,7 +288,7 @@ class _Cells:
                 left = np.abs(goal - found @ rows)
                 weight = base / _squared(1 + _squared(left / (2 * _middle(left) + 1e-5)))
             weighted = rows * weight
-            found = np.linalg.solve(weighted @ rows.T + 1e-9 * _EYE, weighted @ goal)
+            found = _solved(weighted @ rows.T + 1e-9 * _EYE, weighted @ goal)
         return np.array([found[6], found[7], (found[4] - found[2]) / 2])
 
     def direction(self, looks: list[_Look]) -> tuple[_Look, np.ndarray]:
@@ -298,10 +297,10 @@ class _Cells:
         The direction is that whose lines fit best after the rotation: least eigenvector,
         reweighted.
         """
-        left = np.stack([look.left for look in looks])                                # H 2 N
+        left = np.array([look.left for look in looks])                                # H 2 N
         (x, y), dx, dy = self.at, left[:, 0], left[:, 1]
         # Cross products of the rays (x, y, 1) and (x + dx, y + dy, 1).
-        cross = np.stack([-dy, dx, x * dy - y * dx], 1)                               # H 3 N
+        cross = np.array([-dy, dx, x * dy - y * dx]).swapaxes(0, 1)                   # H 3 N
         weight = self.worth / (dx * dx + dy * dy + self.near2)
         turned = cross.transpose(0, 2, 1)
         t = np.linalg.eigh((cross * weight[:, None]) @ turned)[1][..., 0]
@@ -358,7 +357,7 @@ class _Cells:
             normal = weighted @ rows.reshape(size, -1).T
             total = normal.trace()
             normal[-3:, -3:] += total * (t[:, None] * t)
-            step = np.linalg.solve(normal + (1e-10 * total + 1e-12) * _EYE[:size, :size],
+            step = _solved(normal + (1e-10 * total + 1e-12) * _EYE[:size, :size],
                                    weighted @ misses.ravel())
             t = t - step[-3:]
             t /= math.sqrt(t @ t)
@@ -377,6 +376,14 @@ class _Cells:
         joint = np.zeros((6, 6))
         joint[:3, :3], joint[3:, 3:] = covariance, found.covariance
         return CameraMotion(seen.rotation, found.direction, joint, found.share, kind)
+
+
+def _solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Solution of a few equations; that of NumPy takes five times as long to be called."""
+    regular, found = cv2.solve(matrix, right[:, None])
+    if not regular:
+        raise np.linalg.LinAlgError('the motion of the camera leads to a singular matrix')
+    return found[:, 0]
 
 
 def _pulled(sure: np.ndarray, both: np.ndarray, vectors: np.ndarray) -> np.ndarray:
