@@ -245,8 +245,45 @@ class LearnedField:
         return self.clearance.quantile(BLOCKED) if self.sees else math.nan
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What the pictures of a clip show, which needs no model.
+
+    Attributes
+    ----------
+    inside, seen, sure
+        (Hp, Wp) bool: patches that show image; of these those that can be told anything about;
+        those that can make a view CLEAR.
+    sees, saw
+        See `LearnedField`.
+    """
+
+    inside: np.ndarray
+    seen: np.ndarray
+    sure: np.ndarray
+    sees: bool
+    saw: bool
+
+    @classmethod
+    def by(cls, view: ViewGeometry, clip: Sequence[np.ndarray]) -> Shown:
+        """Look at a clip; arguments as for `learned_field`."""
+        valid = view.patch_valid()
+        inside = valid > 0.5
+        showing = shows(clip[-1], valid)
+        part = showing[inside].mean()
+        sees = bool(part >= HARDLY_SHOWN)
+        saw = sees or any(shows(frame, valid)[inside].mean() >= HARDLY_SHOWN
+                          for frame in clip[-2::-1])
+        seen = inside & (showing | (part >= MOSTLY_SHOWN))
+        # What can make a view CLEAR needs more than what can tell a danger.
+        sure = more_than_slope(clip[-1], valid)
+        if sure[inside].mean() >= MOSTLY_SHOWN:
+            sure |= ~black(clip[-1], valid)
+        return cls(inside, seen, sure, sees, saw)
+
+
 def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
-                  clip: Sequence[np.ndarray]) -> LearnedField:
+                  clip: Sequence[np.ndarray] | Shown) -> LearnedField:
     """Convert the outputs of the heads for a clip in which they hold.
 
     Parameters
@@ -258,27 +295,17 @@ def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
     view
         Where the patches lie.
     clip
-        The encoder's input, T times (S, S, 3) uint8, the newest frame last.
+        The encoder's input, T times (S, S, 3) uint8, the newest frame last; or what it shows.
     """
+    shown = clip if isinstance(clip, Shown) else Shown.by(view, clip)
     interval = Rhythm.of(sample.stamps_ns).interval_s
     rate = heads.expansion / interval
     sigma = math.sqrt(2.0) * heads.scale / interval   # of a Laplace distribution
-    valid = view.patch_valid()
-    inside = valid > 0.5
-    showing = shows(clip[-1], valid)
-    part = showing[inside].mean()
-    sees = bool(part >= HARDLY_SHOWN)
-    saw = sees or any(shows(frame, valid)[inside].mean() >= HARDLY_SHOWN for frame in clip[-2::-1])
-    seen = inside & (showing | (part >= MOSTLY_SHOWN))
-    # What can make a view CLEAR needs more than what can tell a danger.
-    sure = more_than_slope(clip[-1], valid)
-    if sure[inside].mean() >= MOSTLY_SHOWN:
-        sure |= ~black(clip[-1], valid)
     doubt = DOUBT_S[0] + DOUBT_S[1] * np.abs(rate)
-    confidence = np.where(seen & sure, 1.0 / (1.0 + (sigma / doubt) ** 2), 0.0)
-    rate = np.where(inside, rate, np.nan)
+    confidence = np.where(shown.seen & shown.sure, 1.0 / (1.0 + (sigma / doubt) ** 2), 0.0)
+    rate = np.where(shown.inside, rate, np.nan)
     return LearnedField(
         rate.astype(np.float32), sigma.astype(np.float32), confidence.astype(np.float32),
-        np.where(seen, heads.moving, np.nan).astype(np.float32), heads.course,
+        np.where(shown.seen, heads.moving, np.nan).astype(np.float32), heads.course,
         Distribution.of(CONTACT_EDGES, heads.contact, interval),
-        Distribution.of(CLEARANCE_EDGES, heads.clearance), view, sees, saw)
+        Distribution.of(CLEARANCE_EDGES, heads.clearance), view, shown.sees, shown.saw)
