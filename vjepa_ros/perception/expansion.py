@@ -16,14 +16,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from vjepa_ros.perception.affine import AffineFits
-from vjepa_ros.perception.rotation import (
-    CameraMotion,
-    camera_motion,
-    matrix,
-    turn_rows,
-    turned,
-    unturned,
-)
+from vjepa_ros.perception.camera_motion import CameraMotion, camera_motion
+from vjepa_ros.perception.rotation import matrix, turn_rows, turned, unturned
 
 WANTED_S = (0.015, 0.06)  # standard error 1/s, absolute and relative, that needs no wider window
 WIDER_SEEN = 0.3        # texture of its own from which a cell may take a wider window

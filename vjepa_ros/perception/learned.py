@@ -28,14 +28,12 @@ from vjepa_ros.clip.sample import Sample
 from vjepa_ros.clip.view import ViewGeometry
 from vjepa_ros.model.heads import CLEARANCE_EDGES, CONTACT_EDGES
 from vjepa_ros.model.meta import BundleMeta
-from vjepa_ros.perception.structure import black, more_than_slope, shows
+from vjepa_ros.perception.structure import Shown
 from vjepa_ros.runtime.outputs import HeadArrays
 
 UNEVEN = 0.5             # part of the mean spacing by which a spacing of frames may differ
 TOLERANCE = 0.05         # part by which an interval may leave the trained range
 DOUBT_S = (0.0625, 0.3)  # standard error 1/s, absolute and relative, at which confidence is half
-MOSTLY_SHOWN = 0.5       # part of the patches with structure that makes the plain ones known, too
-HARDLY_SHOWN = 0.05      # part of the patches with structure below which a frame shows nothing
 BLOCKED = 0.2            # probability that the way ahead is blocked within what is told as free
 NS = 1e9
 
@@ -245,43 +243,6 @@ class LearnedField:
         return self.clearance.quantile(BLOCKED) if self.sees else math.nan
 
 
-@dataclass(frozen=True)
-class Shown:
-    """What the pictures of a clip show, which needs no model.
-
-    Attributes
-    ----------
-    inside, seen, sure
-        (Hp, Wp) bool: patches that show image; of these those that can be told anything about;
-        those that can make a view CLEAR.
-    sees, saw
-        See `LearnedField`.
-    """
-
-    inside: np.ndarray
-    seen: np.ndarray
-    sure: np.ndarray
-    sees: bool
-    saw: bool
-
-    @classmethod
-    def by(cls, view: ViewGeometry, clip: Sequence[np.ndarray]) -> Shown:
-        """Look at a clip; arguments as for `learned_field`."""
-        valid = view.patch_valid()
-        inside = valid > 0.5
-        showing = shows(clip[-1], valid)
-        part = showing[inside].mean()
-        sees = bool(part >= HARDLY_SHOWN)
-        saw = sees or any(shows(frame, valid)[inside].mean() >= HARDLY_SHOWN
-                          for frame in clip[-2::-1])
-        seen = inside & (showing | (part >= MOSTLY_SHOWN))
-        # What can make a view CLEAR needs more than what can tell a danger.
-        sure = more_than_slope(clip[-1], valid)
-        if sure[inside].mean() >= MOSTLY_SHOWN:
-            sure |= ~black(clip[-1], valid)
-        return cls(inside, seen, sure, sees, saw)
-
-
 def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
                   clip: Sequence[np.ndarray] | Shown) -> LearnedField:
     """Convert the outputs of the heads for a clip in which they hold.
@@ -297,7 +258,7 @@ def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
     clip
         The encoder's input, T times (S, S, 3) uint8, the newest frame last; or what it shows.
     """
-    shown = clip if isinstance(clip, Shown) else Shown.by(view, clip)
+    shown = clip if isinstance(clip, Shown) else Shown.by(view.patch_valid(), clip)
     interval = Rhythm.of(sample.stamps_ns).interval_s
     rate = heads.expansion / interval
     sigma = math.sqrt(2.0) * heads.scale / interval   # of a Laplace distribution

@@ -7,27 +7,28 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 
 from vjepa_ros.clip.preprocess import View
 from vjepa_ros.clip.ring import FrameRing, Push, Sample
 from vjepa_ros.model.meta import BundleMeta
+from vjepa_ros.perception.ahead import Ahead, Seen
 from vjepa_ros.perception.assessment import Assessment, Quality, Result
 from vjepa_ros.perception.assessor import Assessor
 from vjepa_ros.perception.clip_quality import clip_quality
-from vjepa_ros.perception.collision import Optics, Threat, find_threats
+from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.frozen import FrozenWatch
 from vjepa_ros.perception.fusion import judge
 from vjepa_ros.perception.geometry import Geometry, geometry_for, host_planes
 from vjepa_ros.perception.heads_use import HeadsUse
-from vjepa_ros.perception.learned import Shown, evened, learned_field
+from vjepa_ros.perception.learned import evened, learned_field
 from vjepa_ros.perception.looming import LoomingField
 from vjepa_ros.perception.motion import motion_map, motion_of, motion_score
 from vjepa_ros.perception.patches import looming_map, roi_mask, valid_mask
 from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.structure import Shown
 from vjepa_ros.runtime.noise import NoiseFloor
 from vjepa_ros.runtime.outputs import Output
 from vjepa_ros.runtime.replay import Queue
@@ -36,16 +37,6 @@ from vjepa_ros.runtime.staging import Clip
 __all__ = ['Track', 'TrackConfig', 'Wants']
 
 log = logging.getLogger(__name__)
-
-
-class _Seen(NamedTuple):
-    """What follows of a looming field alone."""
-
-    field: LoomingField | None
-    optics: Optics
-    settings: Settings
-    threat: Threat
-    grid: np.ndarray | None     # of patches; None where heads will have their say in it
 
 
 class Track:
@@ -80,8 +71,7 @@ class Track:
         self._clip: np.ndarray | None = None
         self._last: tuple[int | None, LoomingField | None] = (None, None)
         self._lost: int | None = None    # frame whose looming could not be computed
-        self._seen: _Seen | None = None
-        self._shown: tuple[Sample, Shown] | None = None
+        self._ahead = Ahead()
         # What `begin_looming` and `look_ahead` have spent, on looming and on the rest.
         self._ahead_s = self._judged_s = 0.0
 
@@ -209,31 +199,22 @@ class Track:
         field = self.looming()
         now = time.perf_counter()
         self._ahead_s += now - clock
-        self._see(field, settings)
+        self._seen(field, settings)
         self._judged_s += time.perf_counter() - now
 
     def look_at(self, sample: Sample) -> None:
         """Look at the pictures of a clip before `result` needs that for the heads."""
         clock = time.perf_counter()
-        self._look_at(sample)
+        self._shown(sample)
         self._judged_s += time.perf_counter() - clock
 
-    def _look_at(self, sample: Sample) -> Shown:
-        """What the pictures of a clip show (computed once per clip)."""
-        if self._shown is None or self._shown[0] is not sample:
-            self._shown = sample, Shown.by(self.view, self._geometry.pixels(self.ring, sample))
-        return self._shown[1]
+    def _seen(self, field: LoomingField | None, settings: Settings) -> Seen:
+        return self._ahead.seen(field, self.ring.size, self.optics(), settings,
+                                self.view if self.heads.meta is None else None)
 
-    def _see(self, field: LoomingField | None, settings: Settings) -> _Seen:
-        """What follows of a looming field (computed once per field and settings)."""
-        optics, seen = self.optics(), self._seen
-        if (seen is None or seen.field is not field
-                or (seen.optics, seen.settings) != (optics, settings)):
-            seen = self._seen = _Seen(
-                field, optics, settings, find_threats(field, self.ring.size, optics, settings),
-                looming_map(self.view, field, settings.min_confidence)
-                if self.heads.meta is None else None)
-        return seen
+    def _shown(self, sample: Sample) -> Shown:
+        return self._ahead.shown(sample, self.view,
+                                 lambda: self._geometry.pixels(self.ring, sample))
 
     def lose_looming(self) -> None:
         """Do without the looming field of the newest frame: measuring it has failed."""
@@ -271,7 +252,7 @@ class Track:
         problem = self.heads.problem(sample) or self.heads.broken(output)
         learned, motion, score = None, None, math.nan
         if output is not None and output.heads is not None and not problem:
-            learned = learned_field(output.heads, sample, view, self._look_at(sample))
+            learned = learned_field(output.heads, sample, view, self._shown(sample))
         features = output.features if output is not None and wants.features else None
         if features is not None and (wants.change or learned is None):
             motion = self._change(sample, output, floor)
@@ -287,7 +268,7 @@ class Track:
             if field is None and self._lost is not None and self._lost == self.ring.newest_key:
                 flags |= Quality.GEOMETRY_FAILED
             clock, self._ahead_s = _lap(timings, 'looming', clock - self._ahead_s), 0.0
-        seen = self._see(field, settings)
+        seen = self._seen(field, settings)
         found = judge(field, learned if wants.looming else None, self.ring.size,
                       self.grey_size, optics, settings, by_geometry=seen.threat)
         flags |= clip_quality(sample, view, optics, self.frozen, age_s, settings)
