@@ -283,7 +283,8 @@ class FrameRing:
         if len(self._stamps) < 2:
             return False
         span = (self._stamps[-1] - self._stamps[0]) / NS
-        return span + 0.5 * self.interval_s >= (self.num_frames - 1) / self.clip_fps
+        wanted = (self.num_frames - 1) / self.clip_fps
+        return span >= wanted or span + 0.5 * self.interval_s >= wanted
 
     def _make_room(self, stamp_ns: int) -> None:
         horizon = max(stamp_ns, self._stamps[-1] if self._stamps else stamp_ns) - self._window_ns

@@ -40,13 +40,13 @@ class AffineFits:
     @property
     def shift(self) -> np.ndarray:
         """Displacement at the cell's centre, (C, 2) px."""
-        return self.theta[:, [0, 3]]
+        return self.theta[:, ::3]
 
     @property
     def shift_covariance(self) -> np.ndarray:
         """Covariance of the shift, (C, 2, 2) px^2."""
         c = self.covariance
-        return c if c.shape[1] == 2 else c[:, [0, 3]][:, :, [0, 3]]
+        return c if c.shape[1] == 2 else c[:, ::3, ::3]
 
     @property
     def slope(self) -> np.ndarray:

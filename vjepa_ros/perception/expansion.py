@@ -16,14 +16,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from vjepa_ros.perception.affine import AffineFits
-from vjepa_ros.perception.rotation import (
-    CameraMotion,
-    camera_motion,
-    matrix,
-    turn_rows,
-    turned,
-    unturned,
-)
+from vjepa_ros.perception.camera_motion import CameraMotion, camera_motion
+from vjepa_ros.perception.rotation import matrix, turn_rows, turned, unturned
 
 WANTED_S = (0.015, 0.06)  # standard error 1/s, absolute and relative, that needs no wider window
 WIDER_SEEN = 0.3        # texture of its own from which a cell may take a wider window
@@ -34,7 +28,9 @@ _STATIC_ODDS = 1.5      # a cell belongs to the still scene rather than to a mov
 _ANY_LOOMING = 0.3      # width over which the looming per step of a mover may differ
 _TAPER = 0.33           # distance from that point, as a share of the focal length
 _FINEST = 1e-4          # looming per step is never known better than this
-_SLOPES = [1, 2, 4, 5]  # of theta
+_SLOPES = np.ix_([1, 2, 4, 5], [1, 2, 4, 5])    # of a covariance of theta
+_EYE = np.eye(2)[..., None]
+_TRACE = np.array([[1.0], [0.0], [0.0], [1.0]])
 
 
 @dataclass(frozen=True)
@@ -82,6 +78,9 @@ class View:
     def __init__(self, rays: np.ndarray, sample_rays: np.ndarray, focal_px: float) -> None:
         """rays (C, 2) of cells, sample_rays (Hs, Ws, 2), both x/z and y/z."""
         self.rays, self.focal_px = rays, focal_px
+        self.at = _rows(rays)                            # 2 C
+        self.squares = self.at * self.at
+        self.turn_rows = np.array(turn_rows(*self.at))   # 2 3 C
         self._x, self._y = sample_rays[..., 0], sample_rays[..., 1]
 
     def camera_motion(self, fits: AffineFits, start: CameraMotion | None = None) -> CameraMotion:
@@ -90,8 +89,9 @@ class View:
         use = np.flatnonzero((fits.inliers > 0.25) & (cov[:, 0, 0] + cov[:, 1, 1] < 9.0)
                              & (fits.misfit < 1.0))
         use = use[::max(1, len(use) // 150)]
-        ends = self.rays[use] + fits.shift[use] / self.focal_px
-        return camera_motion(self.rays[use], ends, cov[use], self.focal_px, start)
+        rays = self.rays[use]
+        return camera_motion(rays, rays + fits.shift[use] / self.focal_px, cov[use],
+                             self.focal_px, start)
 
     def turn_field(self, rotation: np.ndarray) -> np.ndarray:
         """Displacement (Hs, Ws, 2) in px of the samples, newer to older, by the rotation."""
@@ -123,88 +123,104 @@ def pair_looming(fits: AffineFits, view: View, rough: CameraMotion,
     dt_s : time between the frames
     slant : expected spread of h, 1/px
     """
-    rays, focal = view.rays, view.focal_px
+    rays, focal = view.at, view.focal_px
     motion = view.camera_motion(fits, rough)
-    cov_shift = fits.shift_covariance
-    ends = rays + fits.shift / focal
-    x, y, depth = unturned(ends[:, 0], ends[:, 1], motion.rotation)
-    out = np.stack([x, y], -1)
+    # Components first, each a row: there are few cells, so every call should take all of them.
+    theta, cov = _rows(fits.theta), _rows(fits.covariance).reshape(6, 6, -1)
+    sx, sxy, sy = cov[0, 0], cov[0, 3], cov[3, 3]
+    ends = theta[::3] / focal
+    ends += rays
+    x, y, depth = unturned(*ends, motion.rotation)
+    out = np.array([x, y])
     shift = out - rays                                   # without rotation, unit focal length
-    r = np.array(matrix(motion.rotation)).T
-    turn = (r[:2, :2] - out[..., None] * r[2, :2]) / depth[:, None, None]
-    slope = turn @ (fits.slope + np.eye(2)) - np.eye(2)
-    a, variance = _across(slope, fits.covariance[:, _SLOPES][:, :, _SLOPES], shift * focal, slant)
+    r = np.array(matrix(motion.rotation)).T[..., None]
+    turn = (r[:2, :2] - out[:, None] * r[2, :2]) / depth                             # 2 2 C
+    slope = turn[:, :1] * theta[1:3] + turn[:, 1:] * theta[4:]
+    slope += turn
+    slope -= _EYE
+    a, variance = _across(slope.reshape(4, -1), cov, shift * focal, slant)
     # What is unknown along an edge may hide looming: a line that tapers towards the point the
     # camera moves to does not change at all.
-    middle = (cov_shift[:, 0, 0] + cov_shift[:, 1, 1]) / 2
-    widest = middle + np.hypot((cov_shift[:, 0, 0] - cov_shift[:, 1, 1]) / 2, cov_shift[:, 0, 1])
-    variance = variance + widest / (_TAPER * focal) ** 2 + _FINEST ** 2
-    tilt = np.diag(motion.covariance)
-    variance = variance + 2.25 * (rays[:, 0] ** 2 * tilt[1] + rays[:, 1] ** 2 * tilt[0])
+    widest = (sx + sy) / 2 + np.sqrt(((sx - sy) / 2) ** 2 + sxy ** 2)
+    tilt = 2.25 * motion.covariance.diagonal()
+    variance = (variance + widest / (_TAPER * focal) ** 2 + _FINEST ** 2
+                + view.squares[0] * tilt[1] + view.squares[1] * tilt[0])
     if motion.direction is not None:
-        a, variance = _with_parallax(a, variance, rays, shift, cov_shift, motion, focal)
-    a = np.clip(a, -3.0, 0.9)
-    rate = a / (1 - a) / dt_s
-    sigma = np.sqrt(variance) / (1 - a) ** 2 / dt_s
+        a, variance = _with_parallax(a, variance, view, shift, (sx, sxy, sy), motion)
+    a = np.minimum(np.maximum(a, -3.0), 0.9)
+    rest = 1 - a
+    rate = a / (rest * dt_s)
+    sigma = np.sqrt(variance) / (rest * rest * dt_s)
     confidence = _confidence(fits, rate, sigma) * vouched
     # What does not differ from standing still by more than its error is standing still.
-    z2 = (rate / np.maximum(sigma, 1e-9)) ** 2
-    rate = rate * z2 ** 2 / (1 + z2 ** 2)
-    return PairLooming(rate, sigma, confidence, -shift * (focal / dt_s), motion, dt_s)
+    z4 = (rate / np.maximum(sigma, 1e-9)) ** 2
+    z4 *= z4
+    rate = rate * (z4 / (1 + z4))
+    return PairLooming(rate, sigma, confidence, (shift * (-focal / dt_s)).T, motion, dt_s)
+
+
+def _rows(values: np.ndarray) -> np.ndarray:
+    """Values (C, ...) of the cells as rows (..., C) in float64."""
+    return values.reshape(len(values), -1).T.astype(np.float64, order='C')
 
 
 def _across(slope: np.ndarray, cov: np.ndarray, shift: np.ndarray,
             slant: float) -> tuple[np.ndarray, np.ndarray]:
-    """Looming per time step and its variance, from slopes whatever the slant.
+    """Looming per time step and its variance, from slopes (4, C) whatever the slant.
 
-    Least squares for a in slope = -a I + shift h', with h unknown but for its spread.
+    Least squares for a in slope = -a I + shift h', with h unknown but for its spread: with S the
+    covariance of a cell's slopes, from `cov` (6, 6, C) and h, a = -i' S^-1 slope / (i' S^-1 i),
+    where i = (1, 0, 0, 1). S is positive definite, so it can be eliminated in order, all cells at
+    once.
     """
-    sx, sy = shift[:, 0], shift[:, 1]
-    s = cov.astype(np.float64)
-    two = slant ** 2
+    by_slant = slant * shift
+    by_slant = by_slant[:, None] * by_slant
+    by_slant += 1e-10 * _EYE
+    s = np.empty((4, 6, cov.shape[-1]))     # S, i, slope
+    s[:, :4], s[:, 4], s[:, 5] = cov[_SLOPES], _TRACE, slope
     for k in (0, 1):
-        s[:, k, k] += two * sx * sx + 1e-10
-        s[:, k, k + 2] += two * sx * sy
-        s[:, k + 2, k] += two * sx * sy
-        s[:, k + 2, k + 2] += two * sy * sy + 1e-10
-    identity = np.array([1.0, 0, 0, 1])
-    solved = np.linalg.solve(s, np.stack([np.broadcast_to(identity, (len(s), 4)),
-                                          slope.reshape(-1, 4)], -1))
-    precision = solved[:, 0, 0] + solved[:, 3, 0]
-    return -(solved[:, 0, 1] + solved[:, 3, 1]) / precision, 1 / precision
+        s[k::2, k:4:2] += by_slant
+    for k in range(3):
+        s[k + 1:, k + 1:] -= (s[k + 1:, k] / s[k, k])[:, None] * s[k, k + 1:]
+    identity = s[:, 4] / s.reshape(24, -1)[::7]
+    precision = (identity * s[:, 4]).sum(0)
+    return (identity * s[:, 5]).sum(0) / -precision, 1 / precision
 
 
-def _with_parallax(a: np.ndarray, variance: np.ndarray, rays: np.ndarray, shift: np.ndarray,
-                   cov: np.ndarray, motion: CameraMotion,
-                   focal: float) -> tuple[np.ndarray, np.ndarray]:
-    """Join a with what the length of the displacement says, where cells move as the scene."""
-    t = motion.direction
-    mx, my = t[0] - rays[:, 0] * t[2], t[1] - rays[:, 1] * t[2]
-    c = (cov + 0.05 ** 2 * np.eye(2)) / focal ** 2
-    det = c[:, 0, 0] * c[:, 1, 1] - c[:, 0, 1] ** 2
-    ix, ixy, iy = c[:, 1, 1] / det, -c[:, 0, 1] / det, c[:, 0, 0] / det
+def _with_parallax(a: np.ndarray, variance: np.ndarray, view: View, shift: np.ndarray,
+                   cov: tuple[np.ndarray, np.ndarray, np.ndarray],
+                   motion: CameraMotion) -> tuple[np.ndarray, np.ndarray]:
+    """Join a with what the length of the displacement says, where cells move as the scene.
+
+    shift is (2, C) in focal lengths, its covariance (xx, xy, yy) in px^2.
+    """
+    t, unit = motion.direction, 1 / view.focal_px ** 2
+    lines = t[:2, None] - view.at * t[2]
+    (mx, my), (dx, dy) = lines, shift
+    cx, cxy, cy = (cov[0] + 0.05 ** 2) * unit, cov[1] * unit, (cov[2] + 0.05 ** 2) * unit
+    det = cx * cy - cxy * cxy
     # Least squares for q in shift = q m; on an edge only the part across it counts.
-    wx, wy = ix * mx + ixy * my, ixy * mx + iy * my
-    precision = wx * mx + wy * my + 1e-6
-    q = (wx * shift[:, 0] + wy * shift[:, 1]) / precision
+    pull = np.array([cy * mx - cxy * my, cx * my - cxy * mx]) / det
+    precision = pull[0] * mx + pull[1] * my + 1e-6
+    q = (pull[0] * dx + pull[1] * dy) / precision
     b = t[2] * q
     # Derivatives of b by rotation and direction.
-    rows_x, rows_y = turn_rows(rays[:, 0], rays[:, 1])
-    kx, ky = t[2] * wx / precision, t[2] * wy / precision
-    by_turn = -(kx[:, None] * rows_x + ky[:, None] * rows_y)
-    by_t = np.stack([-q * kx, -q * ky, q * (1 + kx * rays[:, 0] + ky * rays[:, 1])], -1)
-    rows = np.concatenate([by_turn, by_t], 1)
-    b_variance = (t[2] ** 2 / precision + ((rows @ motion.covariance) * rows).sum(1)
+    by = t[2] * pull / precision
+    rows = np.empty((6, len(q)))
+    np.multiply(view.turn_rows[0], -by[0], out=rows[:3])
+    rows[:3] -= by[1] * view.turn_rows[1]
+    np.multiply(by, -q, out=rows[3:5])
+    np.multiply(q, 1 + by[0] * view.at[0] + by[1] * view.at[1], out=rows[5])
+    b_variance = (t[2] ** 2 / precision + ((motion.covariance @ rows) * rows).sum(0)
                   + _FINEST ** 2)
     m2 = mx * mx + my * my + 1e-6
-    across = my * my * c[:, 0, 0] - 2 * mx * my * c[:, 0, 1] + mx * mx * c[:, 1, 1]
-    across = np.maximum(across / m2, 1e-12)
+    across = np.maximum((my * my * cx - 2 * mx * my * cxy + mx * mx * cy) / m2, 1e-12)
     # Does the cell stand still, or move on its own? Either is weighed with heavy tails: of a
     # mover, displacement and looming may be anything, of the scene they agree with b.
-    miss = (mx * shift[:, 1] - my * shift[:, 0]) / np.sqrt(m2)
-    size = np.sqrt((shift ** 2).sum(1))
+    miss = (mx * dy - my * dx) / np.sqrt(m2)
+    size, wide = np.sqrt(dx * dx + dy * dy), np.sqrt(across)
     odds = (_STATIC_ODDS * _ANY_LOOMING * _cauchy(a - b, np.sqrt(variance + b_variance))
-            * 2 * (size + np.sqrt(across)) * _cauchy(miss, np.sqrt(across)))
+            * 2 * (size + wide) * _cauchy(miss, wide))
     static = odds / (1 + odds)
     joint_variance = 1 / (1 / variance + 1 / b_variance)
     joint = joint_variance * (a / variance + b / b_variance)
@@ -221,4 +237,5 @@ def _cauchy(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
 def _confidence(fits: AffineFits, rate: np.ndarray, sigma: np.ndarray) -> np.ndarray:
     """Confidence from the standard error and the agreement within the window."""
     doubt = _DOUBT_S[0] + _DOUBT_S[1] * np.abs(rate)
-    return np.clip((fits.inliers - 0.1) / 0.2, 0, 1) / (1 + (sigma / doubt) ** 2)
+    agreement = np.minimum(np.maximum((fits.inliers - 0.1) / 0.2, 0), 1)
+    return agreement / (1 + (sigma / doubt) ** 2)

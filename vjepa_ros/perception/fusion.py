@@ -106,7 +106,7 @@ class Judgement:
 
 def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tuple[int, int],
           gray_size: tuple[int, int], optics: Optics, settings: Settings,
-          rule: Rule = RULE) -> Judgement:
+          rule: Rule = RULE, by_geometry: Threat | None = None) -> Judgement:
     """Judge one clip by ``settings.looming_method``, as far as there are heads that hold.
 
     Parameters
@@ -123,9 +123,11 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
         Live settings.
     rule
         Numbers of the rule.
+    by_geometry
+        `find_threats` of `geometric` where that was worked out before.
     """
     if learned is None or settings.looming_method == 'geometric':
-        threat = find_threats(geometric, size, optics, settings)
+        threat = by_geometry or find_threats(geometric, size, optics, settings)
         return Judgement('geometric', geometric, threat)
     heads = on_cells(learned, geometric, size, gray_size, rule)
     by_heads = _with_clip(_threat(heads, size, optics, settings), learned, heads, size, optics,
@@ -136,7 +138,7 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
         focal = optics.fx * geometric.gray_size[0] / size[0]
         geometry = CourseField(**_values(geometric), course=course_weight(
             geometric, np.nan_to_num(geometric.rate), focal, settings))
-        by_geometry = find_threats(geometric, size, optics, settings)
+        by_geometry = by_geometry or find_threats(geometric, size, optics, settings)
         field = fuse(geometry, heads, settings.min_confidence)
         threat = _threat(field, size, optics, settings)
         if not math.isnan(by_heads.course_rate):

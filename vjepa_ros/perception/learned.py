@@ -31,14 +31,12 @@ from vjepa_ros.clip.sample import Sample
 from vjepa_ros.clip.view import ViewGeometry
 from vjepa_ros.model.heads import CLEARANCE_EDGES, CONTACT_EDGES
 from vjepa_ros.model.meta import BundleMeta
-from vjepa_ros.perception.structure import black, more_than_slope, shows
+from vjepa_ros.perception.structure import Shown
 from vjepa_ros.runtime.outputs import HeadArrays
 
 UNEVEN = 0.5             # part of the mean spacing by which a spacing of frames may differ
 TOLERANCE = 0.05         # part by which an interval may leave the trained range
 DOUBT_S = (0.0625, 0.3)  # standard error 1/s, absolute and relative, at which confidence is half
-MOSTLY_SHOWN = 0.5       # part of the patches with structure that makes the plain ones known, too
-HARDLY_SHOWN = 0.05      # part of the patches with structure below which a frame shows nothing
 SURELY = 2.0             # standard errors by which a surface comes nearer that needs no structure
 CLOSING_PER_S = 0.25     # and faster than this, 1/s
 BLOCKED = 0.2            # probability that the way ahead is blocked within what is told as free
@@ -251,7 +249,7 @@ class LearnedField:
 
 
 def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
-                  clip: Sequence[np.ndarray]) -> LearnedField:
+                  clip: Sequence[np.ndarray] | Shown) -> LearnedField:
     """Convert the outputs of the heads for a clip in which they hold.
 
     Parameters
@@ -263,28 +261,19 @@ def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
     view
         Where the patches lie.
     clip
-        The encoder's input, T times (S, S, 3) uint8, the newest frame last.
+        The encoder's input, T times (S, S, 3) uint8, the newest frame last; or what it shows.
     """
+    shown = clip if isinstance(clip, Shown) else Shown.by(view.patch_valid(), clip)
     interval = Rhythm.of(sample.stamps_ns).interval_s
     rate = heads.expansion / interval
     sigma = math.sqrt(2.0) * heads.scale / interval   # of a Laplace distribution
-    valid = view.patch_valid()
-    inside = valid > 0.5
-    showing = shows(clip[-1], valid)
-    part = showing[inside].mean()
-    sees = bool(part >= HARDLY_SHOWN)
-    saw = sees or any(shows(frame, valid)[inside].mean() >= HARDLY_SHOWN for frame in clip[-2::-1])
-    seen = inside & (showing | (part >= MOSTLY_SHOWN))
-    # What can make a view CLEAR needs more than what can tell a danger.
-    sure = more_than_slope(clip[-1], valid)
-    if sure[inside].mean() >= MOSTLY_SHOWN:
-        sure |= ~black(clip[-1], valid)
-    closing = inside & saw & (rate - SURELY * sigma > CLOSING_PER_S)
     doubt = DOUBT_S[0] + DOUBT_S[1] * np.abs(rate)
-    confidence = np.where((seen & sure) | closing, 1.0 / (1.0 + (sigma / doubt) ** 2), 0.0)
-    rate = np.where(inside, rate, np.nan)
+    closing = shown.inside & shown.saw & (rate - SURELY * sigma > CLOSING_PER_S)
+    confidence = np.where((shown.seen & shown.sure) | closing,
+                          1.0 / (1.0 + (sigma / doubt) ** 2), 0.0)
+    rate = np.where(shown.inside, rate, np.nan)
     return LearnedField(
         rate.astype(np.float32), sigma.astype(np.float32), confidence.astype(np.float32),
-        np.where(seen, heads.moving, np.nan).astype(np.float32), heads.course,
+        np.where(shown.seen, heads.moving, np.nan).astype(np.float32), heads.course,
         Distribution.of(CONTACT_EDGES, heads.contact, interval),
-        Distribution.of(CLEARANCE_EDGES, heads.clearance), view, sees, saw)
+        Distribution.of(CLEARANCE_EDGES, heads.clearance), view, shown.sees, shown.saw)

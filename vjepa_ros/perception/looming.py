@@ -99,6 +99,7 @@ class LoomingEstimator:
     def __init__(self, settings: LoomingSettings | None = None) -> None:
         self.settings = settings or LoomingSettings()
         self._size: tuple[int, int] | None = None
+        self._lens: tuple[object, View] | None = None
 
     def estimate(self, history: Sequence[tuple[int, np.ndarray]],
                  focal_px: float | None = None,
@@ -148,6 +149,8 @@ class LoomingEstimator:
         x = self._left + (np.arange(cols) + 0.5) * c - 0.5
         y = self._top + (np.arange(rows) + 0.5) * c - 0.5
         self._centers = np.stack(np.meshgrid(x, y), -1).reshape(-1, 2)
+        self._places = self._centers.reshape(rows, cols, 2).astype(np.float32)
+        self._places.flags.writeable = False    # all fields share it
         step = SAMPLE_PX
         x = self._left + (np.arange(cols * c // step) + 0.5) * step - 0.5
         y = self._top + (np.arange(rows * c // step) + 0.5) * step - 0.5
@@ -158,10 +161,15 @@ class LoomingEstimator:
         self._wide = [WindowFitter((rows, cols), c, c, n) for n in (5, 7)]
 
     def _view(self, focal_px: float | None, center: tuple[float, float] | None) -> View:
+        asked = self._size, focal_px, center
+        if self._lens is not None and self._lens[0] == asked:
+            return self._lens[1]
         w, h = self._size
         focal = focal_px or w / 2 / math.tan(_DEFAULT_VIEW / 2)
         cx, cy = center or ((w - 1) / 2, (h - 1) / 2)
-        return View((self._centers - (cx, cy)) / focal, (self._samples - (cx, cy)) / focal, focal)
+        view = View((self._centers - (cx, cy)) / focal, (self._samples - (cx, cy)) / focal, focal)
+        self._lens = asked, view
+        return view
 
     def _crop(self, gray: np.ndarray) -> np.ndarray:
         rows, cols = self._grid
@@ -225,17 +233,16 @@ class LoomingEstimator:
 
     def _field(self, result: PairLooming, size: tuple[int, int]) -> LoomingField:
         """Result of the cells on the grid, with what is not known as NaN."""
-        known = result.confidence >= self.settings.min_confidence
-        shape = self._grid
-        f32 = np.float32
-        rate = np.where(known, result.rate, np.nan)
-        flow = np.where(known[:, None], result.flow, np.nan)
+        unknown = ~(result.confidence >= self.settings.min_confidence)
+        shape, motion = self._grid, result.motion
+        rate, confidence, sigma, flow = (part.astype(np.float32, order='C') for part in (
+            result.rate, result.confidence, result.sigma, result.flow))
+        rate[unknown] = flow[unknown] = np.nan
         return LoomingField(
-            rate.reshape(shape).astype(f32), result.confidence.reshape(shape).astype(f32),
-            result.sigma.reshape(shape).astype(f32), flow.reshape(*shape, 2).astype(f32),
-            self._centers.reshape(*shape, 2).astype(f32),
-            (result.motion.rotation / result.dt_s).astype(f32),
-            None if result.motion.direction is None else result.motion.direction.astype(f32),
+            rate.reshape(shape), confidence.reshape(shape), sigma.reshape(shape),
+            flow.reshape(*shape, 2), self._places,
+            (motion.rotation / result.dt_s).astype(np.float32),
+            None if motion.direction is None else motion.direction.astype(np.float32),
             result.dt_s, float(self.settings.cell_px), size)
 
 

@@ -125,7 +125,9 @@ class Perception:
         submit_ms = (time.perf_counter() - handed) * 1e3
         # A GPU is at work now, and the CPU has time for what needs no model.
         for name in looming:
-            self._try(name, Track.look_ahead, on_error)
+            self._try(name, lambda track: track.look_ahead(settings), on_error)
+        for name in heads:
+            self.tracks[name].look_at(samples[name])
         start = time.perf_counter()
         outputs = dict(zip(names, pending.result(), strict=True))
         await_ms = (time.perf_counter() - start) * 1e3

@@ -8,12 +8,53 @@ right ahead, so what heads make of such a view counts as a warning, never as all
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import cv2
 import numpy as np
 
 GRAIN = 4                # px averaged before structure is looked for: noise is no structure
 LEAST_STRUCTURE = 1.5    # standard deviation in grey levels of what shows something
+MOSTLY_SHOWN = 0.5       # part of the patches with structure that makes the plain ones known, too
+HARDLY_SHOWN = 0.05      # part of the patches with structure below which a frame shows nothing
 BLACK = 12.0             # mean grey level below which a plain patch may be a covered one
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the pictures of a clip show, which needs no model.
+
+    Attributes
+    ----------
+    inside, seen, sure
+        (Hp, Wp) bool: patches that show image; of these those that can be told anything about;
+        those that can make a view CLEAR.
+    sees, saw
+        Whether the newest frame of the clip shows structure at all; whether any frame does.
+    """
+
+    inside: np.ndarray
+    seen: np.ndarray
+    sure: np.ndarray
+    sees: bool
+    saw: bool
+
+    @classmethod
+    def by(cls, valid: np.ndarray, clip: Sequence[np.ndarray]) -> Shown:
+        """Look at a clip, (T, S, S, 3) uint8, oldest frame first."""
+        inside = valid > 0.5
+        showing = shows(clip[-1], valid)
+        part = showing[inside].mean()
+        sees = bool(part >= HARDLY_SHOWN)
+        saw = sees or any(shows(frame, valid)[inside].mean() >= HARDLY_SHOWN
+                          for frame in clip[-2::-1])
+        seen = inside & (showing | (part >= MOSTLY_SHOWN))
+        # What can make a view CLEAR needs more than what can tell a danger.
+        sure = more_than_slope(clip[-1], valid)
+        if sure[inside].mean() >= MOSTLY_SHOWN:
+            sure |= ~black(clip[-1], valid)
+        return cls(inside, seen, sure, sees, saw)
 
 
 def shows(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 from vjepa_ros.clip.preprocess import View
 from vjepa_ros.clip.ring import FrameRing, Push, Sample
 from vjepa_ros.model.meta import BundleMeta
+from vjepa_ros.perception.ahead import Ahead, Seen
 from vjepa_ros.perception.assessment import Assessment, Quality, Result
 from vjepa_ros.perception.assessor import Assessor
 from vjepa_ros.perception.clip_quality import clip_quality
@@ -27,6 +28,7 @@ from vjepa_ros.perception.looming import LoomingField
 from vjepa_ros.perception.motion import motion_map, motion_of, motion_score
 from vjepa_ros.perception.patches import looming_map, roi_mask, valid_mask
 from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.structure import Shown
 from vjepa_ros.runtime.noise import NoiseFloor
 from vjepa_ros.runtime.outputs import Output
 from vjepa_ros.runtime.replay import Queue
@@ -69,7 +71,9 @@ class Track:
         self._clip: np.ndarray | None = None
         self._last: tuple[int | None, LoomingField | None] = (None, None)
         self._lost: int | None = None    # frame whose looming could not be computed
-        self._ahead_s = 0.0     # what `begin_looming` and `look_ahead` have spent
+        self._ahead = Ahead()
+        # What `begin_looming` and `look_ahead` have spent, on looming and on the rest.
+        self._ahead_s = self._judged_s = 0.0
 
     def prepare(self, rgb: np.ndarray) -> dict[str, np.ndarray]:
         """What `push` keeps of a frame on the host, as new arrays. Any thread may call this.
@@ -184,15 +188,33 @@ class Track:
     def begin_looming(self) -> None:
         """Start the looming field at the newest frame, where a device can go on by itself."""
         clock, newest = time.perf_counter(), self.ring.newest_key
+        self._judged_s = 0.0
         if self.on_device and newest not in (None, self._last[0]):
             self._geometry.begin(self.ring, self.optics())
         self._ahead_s = time.perf_counter() - clock
 
-    def look_ahead(self) -> None:
-        """Compute the looming field before `result` asks for it."""
+    def look_ahead(self, settings: Settings) -> None:
+        """Compute the looming field and what it says before `result` asks for it."""
         clock = time.perf_counter()
-        self.looming()
-        self._ahead_s += time.perf_counter() - clock
+        field = self.looming()
+        now = time.perf_counter()
+        self._ahead_s += now - clock
+        self._seen(field, settings)
+        self._judged_s += time.perf_counter() - now
+
+    def look_at(self, sample: Sample) -> None:
+        """Look at the pictures of a clip before `result` needs that for the heads."""
+        clock = time.perf_counter()
+        self._shown(sample)
+        self._judged_s += time.perf_counter() - clock
+
+    def _seen(self, field: LoomingField | None, settings: Settings) -> Seen:
+        return self._ahead.seen(field, self.ring.size, self.optics(), settings,
+                                self.view if self.heads.meta is None else None)
+
+    def _shown(self, sample: Sample) -> Shown:
+        return self._ahead.shown(sample, self.view,
+                                 lambda: self._geometry.pixels(self.ring, sample))
 
     def lose_looming(self) -> None:
         """Do without the looming field of the newest frame: measuring it has failed."""
@@ -230,14 +252,13 @@ class Track:
         problem = self.heads.problem(sample) or self.heads.broken(output)
         learned, motion, score = None, None, math.nan
         if output is not None and output.heads is not None and not problem:
-            learned = learned_field(output.heads, sample, view,
-                                    self._geometry.pixels(self.ring, sample))
+            learned = learned_field(output.heads, sample, view, self._shown(sample))
         features = output.features if output is not None and wants.features else None
         if features is not None and (wants.change or learned is None):
             motion = self._change(sample, output, floor)
         if learned is not None or motion is not None:
-            seen = motion if learned is None else learned.moving
-            score = motion_score(seen, mask=valid_mask(view) & roi_mask(view, settings.roi))
+            moving = motion if learned is None else learned.moving
+            score = motion_score(moving, mask=valid_mask(view) & roi_mask(view, settings.roi))
             clock = _lap(timings, 'motion', clock)
         method = settings.looming_method
         field = None
@@ -247,8 +268,9 @@ class Track:
             if field is None and self._lost is not None and self._lost == self.ring.newest_key:
                 flags |= Quality.GEOMETRY_FAILED
             clock, self._ahead_s = _lap(timings, 'looming', clock - self._ahead_s), 0.0
+        seen = self._seen(field, settings)
         found = judge(field, learned if wants.looming else None, self.ring.size,
-                      self.grey_size, optics, settings)
+                      self.grey_size, optics, settings, by_geometry=seen.threat)
         flags |= clip_quality(sample, view, optics, self.frozen, age_s, settings)
         if problem:
             flags |= Quality.HEADS_OUT_OF_RANGE
@@ -256,8 +278,12 @@ class Track:
             flags |= Quality.DISAGREEMENT
         scores = self.assessor.update(found.threat, score, sample.newest_ns, flags, settings,
                                       found.probability, found.believed)
-        grid = looming_map(view, found.field, settings.min_confidence) if wants.looming else None
-        _lap(timings, 'assess', clock)
+        grid = None
+        if wants.looming:
+            grid = (seen.grid.copy() if found.field is field and seen.grid is not None
+                    else looming_map(view, found.field, settings.min_confidence))
+        _lap(timings, 'assess', clock - self._judged_s)
+        self._judged_s = 0.0
         assessment = Assessment(
             camera=self.name, stamp_ns=sample.newest_ns, frame_id=sample.frame_id,
             motion_score=scores.motion_score, obstacle_score=scores.obstacle_score,
