@@ -7,6 +7,7 @@ import gc
 import json
 import math
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from scenes import texture
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.perception.assessment import Quality
 from vjepa_ros.perception.config import TrackConfig, Wants
+from vjepa_ros.perception.device_frames import DeviceFrames
+from vjepa_ros.perception.geometry import Prepared
 from vjepa_ros.perception.pipeline import Perception, on_device
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import Track
@@ -236,17 +239,46 @@ def test_an_error_of_looming_costs_no_other_camera_its_own(engines, drive, monke
     np.testing.assert_array_equal(one.looming_map, other.looming_map)
 
 
-def test_nothing_but_decoding_is_done_ahead_for_a_device(drive):
+def test_frames_are_uploaded_ahead(drive, monkeypatch):
     ours, host = track(), Track('cam', TrackConfig(**SHAPE))
+    assert ours.prepare(drive[0]) == Prepared()     # there is no place for it yet
+    copied, put = [], DeviceFrames.put
+
+    def watched(self, rgb, row, upload=None):
+        copied.append(upload is None)
+        put(self, rgb, row, upload)
+
+    monkeypatch.setattr(DeviceFrames, 'put', watched)
     for number, frame in enumerate(drive[:6]):
-        assert ours.prepare(frame) == {}
-        ours.push(frame, NS + number * NS // 10, planes={})
-        host.push(frame, NS + number * NS // 10, planes=host.prepare(frame))
+        with ThreadPoolExecutor(1) as other:
+            prepared = other.submit(ours.prepare, frame).result()
+        assert (prepared.upload is None) == (number == 0)
+        assert number == 0 or prepared.nbytes == 2 * frame.nbytes
+        # What was uploaded counts, whatever has become of the memory since.
+        ours.push(frame if number == 0 else np.zeros_like(frame), NS + number * NS // 10,
+                  prepared=prepared)
+        host.push(frame, NS + number * NS // 10, prepared=host.prepare(frame))
+    assert copied == [True] + [False] * 5
     assert np.abs(clip_of(ours).astype(int) - host.clip(host.sample())).max() <= 1
     small = texture((60, 200), 0)       # grows, which only the host does
-    ours.push(small, 2 * NS, planes=ours.prepare(small))
+    ours.push(small, 2 * NS, prepared=ours.prepare(small))
     assert ours.geometry == 'host'
     assert ours.ring.newest('gray').shape == small.shape[:2]
+
+
+def test_a_frame_that_cannot_be_uploaded_ahead_is_uploaded_later(drive, monkeypatch):
+    ours = track()
+    ours.push(drive[0], NS)
+
+    def full(*args, **more):
+        raise torch.OutOfMemoryError('CUDA out of memory')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, 'to', full)
+        prepared = ours.prepare(drive[1])
+    assert prepared == Prepared()
+    ours.push(drive[1], NS + NS // 10, prepared=prepared)
+    assert ours.on_device and ours.ring.fill == 2
 
 
 def test_the_features_change_on_the_device_only_with_frames_there(engines, drive, monkeypatch):

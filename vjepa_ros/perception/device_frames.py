@@ -4,14 +4,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from vjepa_ros.clip.device_view import DeviceGrey, DeviceView
 from vjepa_ros.clip.preprocess import View
+from vjepa_ros.runtime.memory import is_out_of_memory
 from vjepa_ros.runtime.replay import Queue, Replay
 from vjepa_ros.runtime.staging import DeviceClip
+
+
+@dataclass(frozen=True)
+class Upload:
+    """An image on its way to a device, see `DeviceFrames.upload`.
+
+    Attributes
+    ----------
+    image
+        (H, W, 3) uint8 on the device.
+    arrived
+        When it is there; None: it is.
+    nbytes
+        Bytes it takes on the device and in pinned memory.
+    """
+
+    image: torch.Tensor
+    arrived: torch.cuda.Event | None
+
+    @property
+    def nbytes(self) -> int:
+        return 2 * self.image.nbytes
 
 
 class DeviceFrames:
@@ -48,6 +72,8 @@ class DeviceFrames:
         self._mirror = torch.empty((capacity, side, side, 3), dtype=torch.uint8,
                                    pin_memory=self._pin) if mirror else None
         self._made = Replay(queue, self._work, 1, 'resizing')
+        # Images come on a queue of their own: they wait neither for graphs nor for the model.
+        self._arrivals = Queue(device)
         self._own: tuple[np.ndarray, torch.Tensor] | None = None
         self._ready: torch.cuda.Event | None = None
         self._used: torch.cuda.Event | None = None
@@ -65,23 +91,44 @@ class DeviceFrames:
 
     def copy_of(self, rgb: np.ndarray) -> np.ndarray:
         """A copy of an image in memory from which `put` uploads it as it is."""
-        staged = torch.empty(rgb.shape, dtype=torch.uint8, pin_memory=self._pin)
-        array = staged.numpy()
-        np.copyto(array, rgb)
-        self._own = array, staged
-        return array
+        staged = self._staged(rgb)
+        self._own = staged.numpy(), staged
+        return self._own[0]
 
-    def put(self, rgb: np.ndarray, row: int) -> None:
-        """Queue the upload of an image (H, W, 3) uint8 into a row of the store."""
-        if self._own is None or self._own[0] is not rgb:
-            self.copy_of(rgb)
-        staged, self._own = self._own[1], None
+    def upload(self, rgb: np.ndarray) -> Upload | None:
+        """Begin to upload an image (H, W, 3) uint8 before `put` wants it, in any thread.
+
+        None where the device has no memory for it; `put` needs none.
+        """
+        staged = self._staged(rgb)
+        with self._arrivals.here():
+            try:
+                return Upload(staged.to(self.queue.device, non_blocking=True),
+                              self._arrivals.mark())
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                return None
+
+    def put(self, rgb: np.ndarray, row: int, upload: Upload | None = None) -> None:
+        """Queue an image (H, W, 3) uint8, uploaded already or not, for a row of the store."""
+        if upload is None:
+            if self._own is None or self._own[0] is not rgb:
+                self.copy_of(rgb)
+            image, self._own = self._own[1], None
+        else:
+            image = upload.image
         if self._ready is not None:
             self._ready.synchronize()   # the number of the row before is read no more
         # What looks at the frames of before, among them perhaps that of this row.
         self.queue.wait_for(self._used)
+        if upload is not None:
+            self.queue.wait_for(upload.arrived)
         with self.queue.here():
-            self._raw.copy_(staged, non_blocking=True)
+            self._raw.copy_(image, non_blocking=True)
+            if upload is not None and self.queue.stream is not None:
+                # Its memory came from the other queue and must not be used again before.
+                image.record_stream(self.queue.stream)
             self._made.start(np.array([row], np.float32))
             if self._mirror is not None:
                 self._mirror[row].copy_(self._small[0], non_blocking=True)
@@ -99,6 +146,11 @@ class DeviceFrames:
         if self._ready is not None:
             self._ready.synchronize()
         return self._mirror.numpy()[list(rows)]
+
+    def _staged(self, rgb: np.ndarray) -> torch.Tensor:
+        staged = torch.empty(rgb.shape, dtype=torch.uint8, pin_memory=self._pin)
+        np.copyto(staged.numpy(), rgb)
+        return staged
 
     def _mark_used(self, event: torch.cuda.Event) -> None:
         self._used = event

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import cv2
@@ -19,7 +20,7 @@ from vjepa_ros.clip.preprocess import View
 from vjepa_ros.clip.ring import FrameRing, Push, Sample
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.config import TrackConfig
-from vjepa_ros.perception.device_frames import DeviceFrames
+from vjepa_ros.perception.device_frames import DeviceFrames, Upload
 from vjepa_ros.perception.device_looming import DeviceLooming
 from vjepa_ros.perception.looming import LoomingEstimator, LoomingField, LoomingSettings
 from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
@@ -49,6 +50,28 @@ def host_planes(rgb: np.ndarray, view: View, looming_width: int) -> dict[str, np
     return {'rgb': view.apply(rgb), 'gray': cv2.cvtColor(dim, cv2.COLOR_RGB2GRAY)}
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """What was made of an image before `Geometry.push` takes it.
+
+    Attributes
+    ----------
+    planes
+        What `host_planes` gave; empty on a device.
+    upload
+        The image on its way to the device; None on the host, or where it has not begun.
+    """
+
+    planes: Mapping[str, np.ndarray] = field(default_factory=dict)
+    upload: Upload | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it holds."""
+        held = [*self.planes.values(), *([] if self.upload is None else [self.upload])]
+        return sum(part.nbytes for part in held)
+
+
 class Geometry(Protocol):
     """Frames and looming of one camera whose images have one size. Used by one thread only.
 
@@ -64,9 +87,12 @@ class Geometry(Protocol):
     def own(self, rgb: np.ndarray) -> np.ndarray:
         """A copy of an image, where it is best to have one."""
 
+    def prepare(self, rgb: np.ndarray) -> Prepared:
+        """Do of `push` what can be done before, in any thread; `rgb` must stay as it is."""
+
     def push(self, ring: FrameRing, rgb: np.ndarray, stamp_ns: int, frame_id: str,
-             arrival_ns: int | None, planes: Mapping[str, np.ndarray] | None) -> Push:
-        """Put an image into the ring (see `FrameRing.push`); `planes`: what `host_planes` gave."""
+             arrival_ns: int | None, prepared: Prepared) -> Push:
+        """Put an image into the ring, see `FrameRing.push`."""
 
     def frames(self, ring: FrameRing, sample: Sample) -> Clip:
         """The encoder's input of a sample, where it lies; valid until the next `push`."""
@@ -98,10 +124,12 @@ class HostGeometry:
     def own(self, rgb: np.ndarray) -> np.ndarray:
         return rgb.copy()
 
+    def prepare(self, rgb: np.ndarray) -> Prepared:
+        return Prepared(host_planes(rgb, self._view, self._config.looming_width))
+
     def push(self, ring: FrameRing, rgb: np.ndarray, stamp_ns: int, frame_id: str,
-             arrival_ns: int | None, planes: Mapping[str, np.ndarray] | None) -> Push:
-        # There are none where the device was expected to make them.
-        planes = planes or host_planes(rgb, self._view, self._config.looming_width)
+             arrival_ns: int | None, prepared: Prepared) -> Push:
+        planes = prepared.planes or self.prepare(rgb).planes
         return ring.push(stamp_ns, planes, frame_id=frame_id, size=self._view.source_size,
                          arrival_ns=arrival_ns)
 
@@ -153,15 +181,18 @@ class DeviceGeometry:
     def own(self, rgb: np.ndarray) -> np.ndarray:
         return self._frames.copy_of(rgb)
 
+    def prepare(self, rgb: np.ndarray) -> Prepared:
+        return Prepared(upload=self._frames.upload(rgb))
+
     def push(self, ring: FrameRing, rgb: np.ndarray, stamp_ns: int, frame_id: str,
-             arrival_ns: int | None, planes: Mapping[str, np.ndarray] | None) -> Push:
+             arrival_ns: int | None, prepared: Prepared) -> Push:
         held = {int(number[0]) for _, number in ring.recent('number', EVER_S)}
         while self._next in held:
             self._next = (self._next + 1) % self._frames.capacity
         push = ring.push(stamp_ns, {'number': np.array([self._next], self.NUMBER)},
                          frame_id=frame_id, size=self._view.source_size, arrival_ns=arrival_ns)
         if push.stored:
-            self._frames.put(rgb, self._next)
+            self._frames.put(rgb, self._next, prepared.upload)
             self._next = (self._next + 1) % self._frames.capacity
         return push
 

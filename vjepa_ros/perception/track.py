@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.frozen import FrozenWatch
 from vjepa_ros.perception.fusion import judge
-from vjepa_ros.perception.geometry import Geometry, geometry_for, host_planes
+from vjepa_ros.perception.geometry import Geometry, Prepared, geometry_for, host_planes
 from vjepa_ros.perception.heads_use import HeadsUse
 from vjepa_ros.perception.learned import evened, learned_field
 from vjepa_ros.perception.looming import LoomingField
@@ -75,21 +74,25 @@ class Track:
         # What `begin_looming` and `look_ahead` have spent, on looming and on the rest.
         self._ahead_s = self._judged_s = 0.0
 
-    def prepare(self, rgb: np.ndarray) -> dict[str, np.ndarray]:
-        """What `push` keeps of a frame on the host, as new arrays. Any thread may call this.
+    def prepare(self, rgb: np.ndarray) -> Prepared:
+        """What `push` needs of a frame, made before. Any thread may call this.
 
-        Nothing with geometry on a device: that is made there, by `push`.
+        With geometry on a device the frame is uploaded, but for the first one, before which there
+        is no place for it.
         """
-        if self._queue is not None:
-            return {}
-        return host_planes(rgb, self._view_of(rgb), self.config.looming_width)
+        geometry = self._geometry
+        if geometry is not None and geometry.on_device:
+            return geometry.prepare(rgb)
+        if geometry is None and self._queue is not None:
+            return Prepared()
+        return Prepared(host_planes(rgb, self._view_of(rgb), self.config.looming_width))
 
     def push(self, rgb: np.ndarray, stamp_ns: int, frame_id: str = '',
              arrival_ns: int | None = None,
-             planes: Mapping[str, np.ndarray] | None = None) -> Push:
+             prepared: Prepared | None = None) -> Push:
         """Take one decoded frame: RGB uint8 (H, W, 3), stamp [ns] (see `FrameRing.push`).
 
-        `planes` is what `prepare` has made of it, if that was done before.
+        `prepared` is what `prepare` has made of it, if that was done before.
         """
         view = self._view_of(rgb)
         if view is not self.view:
@@ -100,7 +103,8 @@ class Track:
                 log.warning('%s: frames are resized and looming is measured on the host: %s',
                             self.name, problem)
         resets = sum(self.ring.resets.values())
-        push = self._geometry.push(self.ring, rgb, stamp_ns, frame_id, arrival_ns, planes)
+        push = self._geometry.push(self.ring, rgb, stamp_ns, frame_id, arrival_ns,
+                                   prepared or Prepared())
         if sum(self.ring.resets.values()) != resets:
             self.assessor.reset()
         if push in (Push.ACCEPTED, Push.RESET):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decode the images of all cameras, on an accelerator those of the next clip during a pass.
+"""Decode and upload the images of all cameras, those of the next clip while a device computes.
 
 The worker decodes what has come whenever it looks for news. While it waits for a device, a second
 thread does so in its place, so that the frames of the next clip are ready when the pass is over.
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vjepa_ros.perception.geometry import Prepared
 from vjepa_ros.perception.track import Track
 from vjepa_ros.ros.camera_input import CameraInput
 from vjepa_ros.ros.convert import ImageError, decode
@@ -33,8 +34,8 @@ class Frame:
     ----------
     rgb
         (H, W, 3) uint8.
-    planes, track
-        What the memory of a camera keeps of it, and of which memory that is true.
+    prepared, track
+        What was made of it for the memory of a camera, and for which one.
     stamp_ns, arrival_ns, frame_id
         As the message said, and when it came [ns].
     spent_ms
@@ -42,7 +43,7 @@ class Frame:
     """
 
     rgb: np.ndarray
-    planes: Mapping[str, np.ndarray]
+    prepared: Prepared
     track: Track
     stamp_ns: int
     arrival_ns: int
@@ -52,7 +53,7 @@ class Frame:
     @property
     def size(self) -> int:
         """Bytes it holds."""
-        return self.rgb.nbytes + sum(plane.nbytes for plane in self.planes.values())
+        return self.rgb.nbytes + self.prepared.nbytes
 
 
 class _Lane:
@@ -116,7 +117,7 @@ class Decoder:
 
     @contextmanager
     def ahead(self, tracks: Mapping[str, Track], spacing_ns: int) -> Iterator[None]:
-        """Inside of this block, decode and resize what comes for these tracks, see `take`.
+        """Inside of this block, decode and prepare what comes for these tracks, see `take`.
 
         The first image of each camera at once, further ones if they are apart by `spacing_ns`:
         of a pass so long that many come, no more are decoded than without this.
@@ -199,8 +200,8 @@ def _frame(item: Waiting, track: Track) -> Frame:
     begin = time.perf_counter()
     rgb = decode(item.message)
     middle = time.perf_counter()
-    planes = track.prepare(rgb)
+    prepared = track.prepare(rgb)
     end = time.perf_counter()
-    return Frame(rgb, planes, track, item.stamp_ns, item.arrival_ns,
+    return Frame(rgb, prepared, track, item.stamp_ns, item.arrival_ns,
                  item.message.header.frame_id,
                  {'decode': (middle - begin) * 1e3, 'preprocess': (end - middle) * 1e3})

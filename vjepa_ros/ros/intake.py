@@ -74,7 +74,7 @@ class Intake:
         track = perception.tracks[name]
         track.intrinsics = self._cameras[name].intrinsics_for(frame.rgb.shape[1::-1])
         return track.push(frame.rgb, frame.stamp_ns, frame.frame_id, frame.arrival_ns,
-                          frame.planes if frame.track is track else None)
+                          frame.prepared if frame.track is track else None)
 
 
 def _spacing_ns(perception: Perception) -> int:
