@@ -12,6 +12,7 @@ import pytest
 from scenes import Approach, texture
 
 from vjepa_ros.clip.ring import Push
+from vjepa_ros.perception import ahead
 from vjepa_ros.perception.assessment import Level, Quality, with_timings
 from vjepa_ros.perception.patches import roi_mask
 from vjepa_ros.perception.pipeline import Perception, known_age
@@ -121,6 +122,40 @@ def test_only_the_asked_cameras_are_pending(engine, picture):
 def test_an_engine_of_another_shape_is_refused(engine):
     with pytest.raises(ValueError, match=r'4 frames at 64 px.*6 frames at 64 px'):
         Perception(engine, replace(CONFIG, num_frames=6), ['cam'])
+
+
+def encoded(engine, frames, settings: Settings = SETTINGS):
+    """A camera with frames of size 160x120, its clip and what the model says of it."""
+    perception = Perception(engine, CONFIG, ['cam'])
+    fill(perception.tracks['cam'], frames)
+    samples = perception.pending()
+    outputs, _ = perception.encode(samples, {'cam': EVERYTHING}, settings)
+    return lambda settings: perception.result('cam', samples['cam'], outputs['cam'], settings,
+                                              EVERYTHING, 0.01, {})
+
+
+def test_what_looming_says_is_known_when_the_model_has_been_run(engine, monkeypatch):
+    frames = [texture((160, 120), number) for number in range(4)]
+    wanted = one(engine, frames)
+    result = encoded(engine, frames)
+    monkeypatch.setattr(ahead, 'find_threats', None)
+    monkeypatch.setattr(ahead, 'looming_map', None)
+    found = result(SETTINGS)
+    np.testing.assert_equal(vars(replace(found.assessment, timings={})),
+                            vars(replace(wanted.assessment, timings={})))
+    np.testing.assert_array_equal(found.looming_map, wanted.looming_map)
+    with pytest.raises(TypeError):
+        result(replace(SETTINGS, roi=(0.0, 0.0, 0.5, 0.5)))
+
+
+def test_what_was_made_ahead_does_not_outlive_its_settings(engine, picture):
+    frames = [np.roll(picture, number, 1) for number in range(4)]
+    strict = replace(SETTINGS, min_confidence=1.0)
+    result = encoded(engine, frames)
+    before, found, wanted = result(SETTINGS), result(strict), one(engine, frames, settings=strict)
+    assert found.assessment.known_fraction == wanted.assessment.known_fraction
+    np.testing.assert_array_equal(found.looming_map, wanted.looming_map)
+    assert np.isnan(found.looming_map).sum() > np.isnan(before.looming_map).sum()
 
 
 # -- one model for all cameras --------------------------------------------------------------------

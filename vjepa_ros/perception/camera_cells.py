@@ -22,7 +22,9 @@ _LOOSE_SHARE = 0.02    # and as a share of the displacement (lens distortion, fo
 _NEAR_PX = 15.0        # parallax beyond this is as unlikely as one standard deviation
 _SOFT = 4.0            # squared standard deviations that halve a weight's root
 _WALL_ROUNDS = 4
+_KEPT = np.array([1.0, 0.2])    # of the weight of a cell that would lie behind the camera
 _EYE = np.eye(8)
+_SINGULAR = 'the displacements of the cells lead to a singular matrix'
 _ACROSS = np.array([[1.0], [-1.0]])
 
 
@@ -141,7 +143,7 @@ class Cells:
             right = self.flat @ (weight * seen.pull).ravel() - prior * rotation
             rotation = rotation + _solved(normal, right)
             seen = self.look(rotation)
-        covariance = np.linalg.inv(normal / most)
+        covariance = _inverse(normal / most)
         return covariance, float(self.worth @ (seen.z / (_SOFT + seen.z))), seen
 
     def turn_of_wall(self) -> np.ndarray:
@@ -174,15 +176,15 @@ class Cells:
         left = np.array([look.left for look in looks])                                # H 2 N
         (x, y), dx, dy = self.at, left[:, 0], left[:, 1]
         # Cross products of the rays (x, y, 1) and (x + dx, y + dy, 1).
-        cross = np.array([-dy, dx, x * dy - y * dx]).swapaxes(0, 1)                   # H 3 N
+        cross = np.array([-dy, dx, x * dy - y * dx]).swapaxes(0, 1).copy()            # H 3 N
         weight = self.worth / (dx * dx + dy * dy + self.near2)
         turned = cross.transpose(0, 2, 1)
-        t = np.linalg.eigh((cross * weight[:, None]) @ turned)[1][..., 0]
+        t = _least((cross * weight[:, None]) @ turned)
         seen = self.lines(left, t)
         z = seen.miss ** 2 / seen.variance
         wide = np.maximum(_middle(z), 1.0)[:, None]
         weight = self.worth / (_squared(seen.speed * (1 + z / (_SOFT * wide))) * seen.variance)
-        t = np.linalg.eigh((cross * weight[:, None]) @ turned)[1][..., 0]
+        t = _least((cross * weight[:, None]) @ turned)
         seen = self.lines(left, t)
         deviation = np.sqrt(seen.variance)
         sign = np.where((np.tanh(seen.ahead / deviation) / deviation) @ self.worth >= 0, 1.0, -1.0)
@@ -217,7 +219,7 @@ class Cells:
             z = seen.miss ** 2 / seen.variance
             wide = max(_middle(z), 1.0) if k < rounds // 2 else 1.0
             weight = self.worth / (_squared(1 + z / (_SOFT * wide)) * seen.variance)
-            weight[_behind(seen)] *= 0.2    # would lie behind the camera
+            weight *= _KEPT[_behind(seen).view(np.int8)]
             weights[0], misses[0] = weight, seen.miss
             (dx, dy), by_move = left, rows[-3:, 0]
             by_move[0], by_move[1], by_move[2] = dy, -dx, dx * y - dy * x
@@ -240,17 +242,30 @@ class Cells:
                 left = self.rest(rotation)
             seen = self.lines(left, t)
         agrees = (_squared(seen.miss) < AGREE * seen.variance) & ~_behind(seen)
-        covariance = np.linalg.inv(normal / self.worth.max() + 1e-3 * _EYE[:size, :size])
+        covariance = _inverse(normal / self.worth.max() + 1e-3 * _EYE[:size, :size])
         return Move(rotation, t, covariance, float(self.cost(seen)), agrees,
                      float(self.worth @ agrees))
 
 
+# Of matrices as small as here; those of NumPy take five times as long to be called.
+
 def _solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Solution of a few equations; that of NumPy takes five times as long to be called."""
     regular, found = cv2.solve(matrix, right[:, None])
     if not regular:
-        raise np.linalg.LinAlgError('the motion of the camera leads to a singular matrix')
+        raise np.linalg.LinAlgError(_SINGULAR)
     return found[:, 0]
+
+
+def _inverse(matrix: np.ndarray) -> np.ndarray:
+    regular, found = cv2.invert(matrix)
+    if not regular:
+        raise np.linalg.LinAlgError(_SINGULAR)
+    return found
+
+
+def _least(matrices: np.ndarray) -> np.ndarray:
+    """Eigenvectors (H, 3) of the least eigenvalues of symmetric matrices (H, 3, 3)."""
+    return np.array([cv2.eigen(matrix)[2][-1] for matrix in matrices])
 
 
 def _pulled(sure: np.ndarray, both: np.ndarray, vectors: np.ndarray) -> np.ndarray:

@@ -149,7 +149,7 @@ class DeviceLooming(LoomingEstimator):
         cells = found[:-1].reshape(-1, _FIRST).astype(np.float64)
         self._dt_s = self._ages[int(found[-1])]
         theta = np.zeros((len(cells), 6))
-        theta[:, [0, 3]] = cells[:, :2]
+        theta[:, ::3] = cells[:, :2]
         fits = AffineFits(theta, cells[:, 2:6].reshape(-1, 2, 2), np.zeros(len(cells)),
                           cells[:, 6], cells[:, 7])
         self._motion = self._rays.camera_motion(fits)

@@ -103,6 +103,9 @@ class Geometry(Protocol):
     def begin(self, ring: FrameRing, optics: Optics) -> None:
         """Start looming at the newest frame, where that can go on by itself."""
 
+    def proceed(self) -> None:
+        """Go on with looming that was begun as far as that goes before `looming` waits for it."""
+
     def looming(self, ring: FrameRing, optics: Optics) -> LoomingField | None:
         """The looming field at the newest frame; None: unknown."""
 
@@ -141,6 +144,9 @@ class HostGeometry:
     def begin(self, ring: FrameRing, optics: Optics) -> None:
         """Nothing goes on by itself on the host."""
 
+    def proceed(self) -> None:
+        """Nothing was begun."""
+
     def looming(self, ring: FrameRing, optics: Optics) -> LoomingField | None:
         if min(self.grey_size) < MIN_LOOMING_SIDE:
             return None
@@ -170,7 +176,8 @@ class DeviceGeometry:
         self._frames = DeviceFrames(queue, view, self.grey_size, capacity + 2, mirror)
         self._estimator = DeviceLooming(queue, EVERYTHING)
         self._next = 0
-        self._begun: int | None = None
+        self._begun: int | None = None      # frame whose looming is under way
+        self._halfway = False               # and whether its second step is, too
 
     @property
     def where(self) -> str:
@@ -211,15 +218,22 @@ class DeviceGeometry:
                   for ns, number in ring.recent('number', self._config.looming_history)]
         if min(self.grey_size) >= MIN_LOOMING_SIDE and self._estimator.begin(
                 self._frames.grey, recent, *_lens(optics, self.grey_size, ring.size)):
-            self._begun = ring.newest_key
+            self._begun, self._halfway = ring.newest_key, False
+
+    def proceed(self) -> None:
+        if self._begun is None or self._halfway:
+            return
+        begun, self._begun = self._begun, None      # for good where this fails
+        self._estimator.proceed()
+        self._begun, self._halfway = begun, True
 
     def looming(self, ring: FrameRing, optics: Optics) -> LoomingField | None:
         self.begin(ring, optics)
         return self._complete() if self._begun is not None else None
 
     def _complete(self) -> LoomingField:
+        self.proceed()
         self._begun = None
-        self._estimator.proceed()
         return self._estimator.finish()
 
     @staticmethod

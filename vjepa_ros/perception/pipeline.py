@@ -125,9 +125,11 @@ class Perception:
         submit_ms = (time.perf_counter() - handed) * 1e3
         # A GPU is at work now, and the CPU has time for what needs no model.
         for name in looming:
-            self._try(name, lambda track: track.look_ahead(settings), on_error)
+            self._try(name, Track.proceed_looming, on_error)
         for name in heads:
             self.tracks[name].look_at(samples[name])
+        for name in looming:
+            self._try(name, lambda track: track.look_ahead(settings), on_error)
         start = time.perf_counter()
         outputs = dict(zip(names, pending.result(), strict=True))
         await_ms = (time.perf_counter() - start) * 1e3

@@ -71,7 +71,7 @@ class Track:
         self._last: tuple[int | None, LoomingField | None] = (None, None)
         self._lost: int | None = None    # frame whose looming could not be computed
         self._ahead = Ahead()
-        # What `begin_looming` and `look_ahead` have spent, on looming and on the rest.
+        # What the steps before `result` have spent, on looming and on the rest.
         self._ahead_s = self._judged_s = 0.0
 
     def prepare(self, rgb: np.ndarray) -> Prepared:
@@ -196,6 +196,12 @@ class Track:
         if self.on_device and newest not in (None, self._last[0]):
             self._geometry.begin(self.ring, self.optics())
         self._ahead_s = time.perf_counter() - clock
+
+    def proceed_looming(self) -> None:
+        """Go on with what `begin_looming` has begun; the device then works on it again."""
+        clock = time.perf_counter()
+        self._geometry.proceed()
+        self._ahead_s += time.perf_counter() - clock
 
     def look_ahead(self, settings: Settings) -> None:
         """Compute the looming field and what it says before `result` asks for it."""

@@ -3,10 +3,11 @@
 
     python -m vjepa_ros.tools.bench_geometry [--device cuda] [--source 1280x720] [--json FILE]
 
-prints the median milliseconds of each step of one frame: `put` (upload and resizing), `displace`
-and `refine` (the two pieces of looming on the device, from handing over to the result), `motion`
-and `rates` (what the host does between and after them), `device` (all of them), and `host`
-(resizing and looming as without a device). Nothing else runs on the device meanwhile.
+prints the median milliseconds of each step of one frame: `own` (the copy from which an image is
+uploaded), `put` (upload and resizing), `displace` and `refine` (the two pieces of looming on the
+device, from handing over to the result), `motion` and `rates` (what the host does between and
+after them), `device` (all of them), and `host` (resizing and looming as without a device).
+Nothing else runs on the device meanwhile.
 """
 
 from __future__ import annotations
@@ -54,11 +55,14 @@ def measure(device: torch.device, source: tuple[int, int], side: int,
         host.looming()
         times.setdefault('host', []).append(1e3 * (time.perf_counter() - clock))
         clock = begun = time.perf_counter()
-        ours.push(ours.own(frame), stamp)
+        owned = ours.own(frame)
+        own = time.perf_counter()
+        ours.push(owned, stamp)
         if ours.ring.fill < 2:
             ours.looming()
             continue
-        clock = lap('put', clock)
+        times.setdefault('own', []).append(1e3 * (own - clock))
+        clock = lap('put', own)
         looming = ours._geometry._estimator
         ours.begin_looming()
         clock = lap('displace', clock)
