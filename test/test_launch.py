@@ -17,9 +17,10 @@ import cv2
 import numpy as np
 import pytest
 import yaml
-from ros_harness import NodeProcess, free_domain_id, ros_env
+from ros_harness import NodeProcess, ros_env
 
 from vjepa_ros.ros.source_table import SOURCE_TABLE
+from vjepa_ros.tools.processes import free_domain
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 LAUNCH = REPOSITORY / 'launch'
@@ -279,7 +280,7 @@ def launched(tmp_path):
     pytest.importorskip('launch_ros', reason=NO_LAUNCH)
     pytest.importorskip('rclpy')
     prefix = make_prefix(tmp_path / 'prefix', {'vjepa_node': NODE, 'camera_source': SOURCE})
-    with free_domain_id() as domain:
+    with free_domain() as domain:
         running = []
 
         def start(file: str, *arguments: str) -> NodeProcess:
