@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.perception.looming import LoomingEstimator
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.sources.encodings import decode_compressed
+from vjepa_ros.tools.json_file import write_json
 from vjepa_ros.tools.machine import hardware, versions
 from vjepa_ros.world.approach import ApproachScene
 
@@ -250,8 +250,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = run(args.runs)
     command = 'vjepa-ros bench' + (f' --runs {args.runs}' if args.runs != 40 else '')
     out = args.out or default_out()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({'command': command, **result}, indent=1) + '\n', encoding='utf-8')
+    write_json(out, {'command': command, **result})
     console.print(make_table(result))
     ratios = result['ratios']
     console.print(f'Farneback flow alone takes {ratios["farneback_over_looming"]:.1f} times as '

@@ -8,7 +8,6 @@ them is timed apart. Every batch is waited for. Without --compile the CPU draws 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from vjepa_ros.tools.json_file import write_json
 from vjepa_ros.tools.machine import accelerator, hardware, versions
 from vjepa_ros.world.clips import ClipWorld, WorldClips
 from vjepa_ros.world.render import one_thread
@@ -254,8 +254,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                + (' --compile' if args.compile else ''))
     print('\n'.join(lines(result)))
     if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps({'command': command, **result}, indent=1) + '\n',
-                            encoding='utf-8')
+        write_json(args.out, {'command': command, **result})
         print(f'written: {args.out}')
     return 0

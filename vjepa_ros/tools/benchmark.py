@@ -9,11 +9,10 @@ out. Sizes without weights run with random ones, on which speed does not depend.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from vjepa_ros.runtime.session import SessionError
 from vjepa_ros.tools import benchmark_hf, benchmark_run, benchmark_suite
 from vjepa_ros.tools.benchmark_case import add_options, case_of, command
 from vjepa_ros.tools.benchmark_table import make_table
+from vjepa_ros.tools.json_file import write_json
 
 NAMES = {'ours': 'encode', 'end_to_end': 'end to end', 'floor': 'floor',
          'hf_eager': 'Hugging Face eager', 'hf_compiled': 'Hugging Face compiled'}
@@ -124,7 +124,3 @@ def _measured(args: argparse.Namespace, console: Console) -> dict[str, Any]:
                                  not args.encode_only, say, advance)
 
 
-def write_json(path: Path, result: Mapping[str, Any]) -> None:
-    """Write figures, making the folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + '\n', encoding='utf-8')

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import logging
 import tempfile
 import time
@@ -35,6 +34,7 @@ from vjepa_ros.runtime import cpu
 from vjepa_ros.runtime.onnx import ExportError, Graph, export, packages
 from vjepa_ros.tools.bench import RATE_HZ, approach_frames
 from vjepa_ros.tools.checkpoint_words import refuse
+from vjepa_ros.tools.json_file import write_json
 from vjepa_ros.tools.machine import hardware, versions
 
 CLIP_HZ = 4.0
@@ -64,9 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = (f'vjepa-ros cpu-study --model-size {args.model_size} --num-frames '
                f'{args.num_frames} --image-size {args.image_size} --runs {args.runs}')
     if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps({'command': command, **result}, indent=1) + '\n',
-                             encoding='utf-8')
+        write_json(args.json, {'command': command, **result})
     console.print(make_table(result))
     for name, why in result['left_out'].items():
         console.print(f'left out: {name}: {why}', highlight=False, soft_wrap=True)
