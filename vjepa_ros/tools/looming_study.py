@@ -242,7 +242,8 @@ def _print_errors(rows: list[dict], ttcs: Sequence[float], spacings: Sequence[fl
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the study; returns the exit status."""
-    parser = argparse.ArgumentParser(prog='looming_study', description=__doc__.split('\n')[0])
+    parser = argparse.ArgumentParser(prog='vjepa-ros looming-study',
+                                     description=__doc__.split('\n')[0])
     parser.add_argument('--quick', action='store_true', help='fewer spacings and runs')
     parser.add_argument('--json', type=Path, help='also write the figures to this file')
     args = parser.parse_args(argv)

@@ -245,7 +245,8 @@ def table(result: dict) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line: print the table, and write all figures when asked."""
-    parser = argparse.ArgumentParser(prog='motion-study', description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog='vjepa-ros motion-study',
+                                     description=__doc__.splitlines()[0])
     parser.add_argument('shared', type=Path, help='folder of the recordings')
     parser.add_argument('--mode', nargs='+', default=['crop', 'squash', 'letterbox'],
                         help='resize modes')
