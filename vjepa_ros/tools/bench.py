@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -26,6 +27,7 @@ from vjepa_ros.perception.looming import LoomingEstimator
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.sources.encodings import decode_compressed
 from vjepa_ros.tools.json_file import write_json
+from vjepa_ros.tools.limits import check_ranges
 from vjepa_ros.tools.machine import hardware, versions
 from vjepa_ros.world.approach import ApproachScene
 
@@ -242,8 +244,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help='JSON file to write (default: docs/benchmarks/cpu.json in a '
                         'checkout, else vjepa_ros_bench.json)')
     args = parser.parse_args(argv)
-    if args.runs < 1:
-        parser.error(f'argument --runs: {args.runs} is out of range: at least 1')
+    check_ranges(parser, args, {'runs': (1, math.inf)})
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)  # the table is what is wanted
     with console.status('measuring, half a minute or so'):

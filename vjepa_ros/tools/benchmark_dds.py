@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What benchmarks of nodes over DDS share: their limits, and how one is run and told."""
+"""How a benchmark of nodes over DDS is run and told."""
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -16,16 +15,6 @@ from rich.table import Table
 from vjepa_ros.tools.benchmark_case import command
 from vjepa_ros.tools.json_file import write_json
 from vjepa_ros.tools.trio import end_like_ctrl_c, ros_problem
-
-
-def check_ranges(parser: argparse.ArgumentParser, args: argparse.Namespace,
-                 ranges: Mapping[str, tuple[float, float]]) -> None:
-    """End the program where a number is not from the least to the largest that is given."""
-    for name, (low, high) in ranges.items():
-        value = getattr(args, name)
-        if not low <= value <= high:
-            parser.error(f'argument --{name.replace("_", "-")}: {value:g} is out of range: '
-                         f'{low:g} to {high:g}')
 
 
 def run_benchmark(tool: str, words: Sequence[str], file: Path | None,

@@ -20,7 +20,8 @@ from typing import Any
 
 from rich.table import Table
 
-from vjepa_ros.tools.benchmark_dds import check_ranges, run_benchmark
+from vjepa_ros.tools.benchmark_dds import run_benchmark
+from vjepa_ros.tools.limits import check_ranges
 from vjepa_ros.tools.machine import hardware, versions
 from vjepa_ros.tools.processes import (
     Children,

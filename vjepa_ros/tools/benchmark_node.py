@@ -28,7 +28,8 @@ from rich.table import Table
 
 from vjepa_ros.sources import SUPPORTED, SourceError, open_source
 from vjepa_ros.tools.benchmark_case import add_options, image_size
-from vjepa_ros.tools.benchmark_dds import check_ranges, run_benchmark
+from vjepa_ros.tools.benchmark_dds import run_benchmark
+from vjepa_ros.tools.limits import check_ranges
 from vjepa_ros.tools.machine import accelerator, hardware, versions
 from vjepa_ros.tools.node_overhead import PARTS, OverheadError, node_results, summarise
 from vjepa_ros.tools.processes import ProcessFailed

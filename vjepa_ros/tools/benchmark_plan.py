@@ -38,6 +38,7 @@ from vjepa_ros.tools.benchmark_clock import device_ms, statistics
 from vjepa_ros.tools.benchmark_floor import BACKENDS, floor_dtype
 from vjepa_ros.tools.benchmark_plan_floor import PlanFloor
 from vjepa_ros.tools.json_file import write_json
+from vjepa_ros.tools.limits import check_ranges
 from vjepa_ros.tools.machine import accelerator, hardware, versions
 
 NO_GAP = GapConfig(repetitions=0)
@@ -224,8 +225,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if kind not in ('default', *BACKENDS):
             parser.error(f"argument --attention: '{kind}' is not one of default, "
                          f'{", ".join(BACKENDS)}')
-    if args.runs < 1:
-        parser.error(f'argument --runs: {args.runs} is out of range: at least 1')
+    check_ranges(parser, args, {'runs': (1, math.inf)})
     try:
         predictor = tuple(map(int, args.predictor.split(',')))
         batches = tuple(map(int, args.batch.split(',')))

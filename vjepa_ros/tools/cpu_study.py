@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import copy
 import logging
+import math
 import tempfile
 import time
 import warnings
@@ -35,6 +36,7 @@ from vjepa_ros.runtime.onnx import ExportError, Graph, export, packages
 from vjepa_ros.tools.bench import RATE_HZ, approach_frames
 from vjepa_ros.tools.checkpoint_words import refuse
 from vjepa_ros.tools.json_file import write_json
+from vjepa_ros.tools.limits import check_ranges
 from vjepa_ros.tools.machine import hardware, versions
 
 CLIP_HZ = 4.0
@@ -52,8 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument('--runs', type=int, default=20, help='of each way (default: 20)')
     parser.add_argument('--json', type=Path, metavar='FILE', help='file to write')
     args = parser.parse_args(argv)
-    if args.runs < 1:
-        parser.error(f'argument --runs: {args.runs} is out of range: at least 1')
+    check_ranges(parser, args, {'runs': (1, math.inf)})
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
     console = Console()
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -29,6 +30,7 @@ from vjepa_ros.tools.benchmark_case import Case, add_options, case_of
 from vjepa_ros.tools.benchmark_clock import measure, statistics
 from vjepa_ros.tools.benchmark_ours import Encode, EndToEnd, memory
 from vjepa_ros.tools.json_file import write_json
+from vjepa_ros.tools.limits import check_above_zero, check_ranges
 from vjepa_ros.tools.machine import accelerator, hardware, versions
 from vjepa_ros.tools.profile_layers import time_layers, totals
 from vjepa_ros.tools.profile_trace import record
@@ -157,10 +159,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help='chrome trace to write, for chrome://tracing or ui.perfetto.dev')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures')
     args = parser.parse_args(argv)
-    if args.runs < 1:
-        parser.error(f'argument --runs: {args.runs} is out of range: at least 1')
-    if not 0 < args.seconds < float('inf'):
-        parser.error(f'argument --seconds: {args.seconds} is out of range: more than 0')
+    check_ranges(parser, args, {'runs': (1, math.inf)})
+    check_above_zero(parser, args, 'seconds')
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
     try:
