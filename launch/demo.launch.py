@@ -2,18 +2,15 @@
 """Start a camera (a synthetic approach, or any source) and the perception node watching it."""
 
 from launch import LaunchContext, LaunchDescription
-from launch.actions import (
-    DeclareLaunchArgument,
-    IncludeLaunchDescription,
-    OpaqueFunction,
-    Shutdown,
-)
+from launch.actions import IncludeLaunchDescription, Shutdown
 from launch.launch_description_sources import PythonLaunchDescriptionSource
-from launch.substitutions import LaunchConfiguration, PathJoinSubstitution, ThisLaunchFileDir
+from launch.substitutions import PathJoinSubstitution, ThisLaunchFileDir
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
-SWITCH = ['true', 'false', 'True', 'False']
+from vjepa_ros.ros import launching
+from vjepa_ros.ros.launching import SWITCH, is_on
+
 ARGUMENTS = (  # name, default, allowed values, description
     ('source', 'synthetic', None,
      'What to play: synthetic, a camera index, or the path of a video, image folder, recording '
@@ -39,11 +36,11 @@ FORWARDED = ('namespace', 'params_file', 'device', 'model_size', 'num_frames', '
 
 def start(context: LaunchContext) -> list:
     """Turn the values of the arguments into the two nodes."""
-    value = {name: LaunchConfiguration(name).perform(context) for name, *_ in ARGUMENTS}
+    value = launching.values(context, ARGUMENTS)
     # A camera index is text, too: the parameter would otherwise become an integer.
     parameters = {name: ParameterValue(value[name], value_type=str)
                   for name in ('source', 'camera', 'transport')}
-    parameters.update(loop=value['loop'].lower() == 'true', truth=True, wait_for_subscribers=True)
+    parameters.update(loop=is_on(value['loop']), truth=True, wait_for_subscribers=True)
     if value['rate']:
         try:
             parameters['rate'] = float(value['rate'])
@@ -66,7 +63,4 @@ def start(context: LaunchContext) -> list:
 
 def generate_launch_description() -> LaunchDescription:
     """Declare the arguments and start the nodes."""
-    return LaunchDescription([
-        *(DeclareLaunchArgument(name, default_value=default, description=text, choices=choices)
-          for name, default, choices, text in ARGUMENTS),
-        OpaqueFunction(function=start)])
+    return launching.description(ARGUMENTS, start)

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Start the perception node and the guard between controller and base that listens to it."""
 
-from pathlib import Path
-
-from ament_index_python.packages import get_package_share_directory
 from launch import LaunchContext, LaunchDescription
-from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription, OpaqueFunction
+from launch.actions import IncludeLaunchDescription
 from launch.launch_description_sources import PythonLaunchDescriptionSource
-from launch.substitutions import LaunchConfiguration, PathJoinSubstitution, ThisLaunchFileDir
+from launch.substitutions import PathJoinSubstitution, ThisLaunchFileDir
 from launch_ros.actions import Node
-from launch_ros.parameter_descriptions import ParameterFile
 
-SWITCH = ['true', 'false', 'True', 'False']
+from vjepa_ros.ros import launching
+from vjepa_ros.ros.launching import SWITCH, is_on
+
 # An empty value leaves what the parameter file says.
 ARGUMENTS = (  # name, default, allowed values, description
     ('cmd_vel_in', 'cmd_vel_in', None, 'Topic that the controller publishes on'),
@@ -41,31 +39,21 @@ FORWARDED = ('namespace', 'params_file', 'cameras', 'device', 'model_size', 'wei
 RESPAWN_DELAY_S = 0.5
 
 
-def parameter_file(name: str) -> Path:
-    """Find a parameter file by path or by its name in the package."""
-    config = Path(get_package_share_directory('vjepa_ros')) / 'config'
-    for path in (Path(name).expanduser(), config / name):
-        if path.is_file():
-            return path
-    raise RuntimeError(f"guard_params_file is '{name}', which is neither a file nor one of the "
-                       'config folder')
-
-
 def start(context: LaunchContext) -> list:
     """Turn the values of the arguments into the two nodes."""
-    value = {name: LaunchConfiguration(name).perform(context) for name, *_ in ARGUMENTS}
-    parameters = {name: value[name].lower() == 'true' for name in ('use_sim_time', 'autostart')}
+    value = launching.values(context, ARGUMENTS)
+    parameters = {name: is_on(value[name]) for name in ('use_sim_time', 'autostart')}
     if value['message']:
         parameters['message'] = value['message']
     guard = Node(
         package='vjepa_ros', executable='collision_guard', name='collision_guard',
         namespace=value['namespace'],
-        parameters=[ParameterFile(str(parameter_file(value['guard_params_file'])),
-                                  allow_substs=True), parameters],
+        parameters=[launching.parameter_file('guard_params_file', value['guard_params_file']),
+                    parameters],
         remappings=[(name, value[name]) for name in ('cmd_vel_in', 'cmd_vel_out', 'odom')
                     if value[name] != name],
         arguments=['--ros-args', '--log-level', value['log_level']],
-        respawn=value['respawn'].lower() == 'true', respawn_delay=RESPAWN_DELAY_S,
+        respawn=is_on(value['respawn']), respawn_delay=RESPAWN_DELAY_S,
         output='screen', emulate_tty=True)
     perception = IncludeLaunchDescription(
         PythonLaunchDescriptionSource(
@@ -76,7 +64,4 @@ def start(context: LaunchContext) -> list:
 
 def generate_launch_description() -> LaunchDescription:
     """Declare the arguments and start the nodes."""
-    return LaunchDescription([
-        *(DeclareLaunchArgument(name, default_value=default, description=text, choices=choices)
-          for name, default, choices, text in ARGUMENTS),
-        OpaqueFunction(function=start)])
+    return launching.description(ARGUMENTS, start)

@@ -20,13 +20,10 @@ each other and beside a robot. ``rclpy`` is imported only by what needs it.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -38,6 +35,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vjepa_ros.tools.processes import free_domain
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 _TICK_S = 0.02
 # How long to wait for what must come: long enough for any machine, as only a failure costs it.
@@ -47,39 +46,7 @@ _FOREIGN = ('ROS_LOCALHOST_ONLY', 'ROS_DISCOVERY_SERVER', 'ROS_STATIC_PEERS', 'R
             'FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE', 'CYCLONEDDS_URI')
 
 
-# -- domains and environment ----------------------------------------------------------------------
-
-@contextmanager
-def free_domain_id() -> Iterator[int]:
-    """Reserve a DDS domain that nobody on this machine uses, as long as the block lasts."""
-    candidates = list(range(1, 102))  # above 101 the ports meet the ephemeral range of Linux
-    random.SystemRandom().shuffle(candidates)
-    for domain in candidates:
-        name = f'vjepa_ros_domain_{os.getuid()}_{domain}.lock'
-        with open(Path(tempfile.gettempdir()) / name, 'w') as lock:
-            if _locked(lock) and _domain_is_silent(domain):
-                yield domain
-                return
-    raise RuntimeError('no free DDS domain between 1 and 101 on this machine')
-
-
-def _locked(file: Any) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _domain_is_silent(domain: int) -> bool:
-    """Whether no DDS participant of this machine holds the first unicast port of a domain."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind(('', 7400 + 250 * domain + 10))
-        except OSError:
-            return False
-    return True
-
+# -- environment ----------------------------------------------------------------------------------
 
 def ros_env(domain_id: int, extra: Mapping[str, str | None] | None = None) -> dict[str, str]:
     """Environment of a process that takes part in the domain, on this machine only.
@@ -346,7 +313,7 @@ def ros_session(name: str = 'tester', env: Mapping[str, str | None] | None = Non
     import rclpy
     from rclpy.signals import SignalHandlerOptions
 
-    with free_domain_id() as domain_id, _environment({**local_only(), **(env or {})}):
+    with free_domain() as domain_id, _environment({**local_only(), **(env or {})}):
         context = rclpy.Context()
         try:
             rclpy.init(context=context, domain_id=domain_id,

@@ -31,6 +31,7 @@ from vjepa_ros.model.meta import BundleMeta
 from vjepa_ros.model.variants import VARIANTS, Variant
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
+pytestmark = pytest.mark.usefixtures('one_thread')
 REAL_FOLDER = files.WEIGHTS_FOLDER  # the tests look elsewhere
 SIZE = Variant('test', 48, 2, 1, 96)
 META = BundleMeta(
@@ -46,15 +47,6 @@ def nothing_bundled(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setattr(files, 'WEIGHTS_FOLDER', folder)
     return folder
-
-
-@pytest.fixture(scope='module', autouse=True)
-def one_thread():
-    """Small models gain nothing from threads, and lose much where other tests run beside them."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def encoder_state(variant=SIZE, seed=7):

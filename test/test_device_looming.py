@@ -7,23 +7,24 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from looming_checks import (
+    check_object_before_background,
+    check_still_scene,
+    check_turning_alone,
+    check_wall,
+    check_wall_while_turning,
+    noisy,
+    ttc_error,
+)
 
 from vjepa_ros.perception.device_looming import DeviceLooming
 from vjepa_ros.perception.looming import LoomingEstimator
 from vjepa_ros.runtime.replay import Queue
-from vjepa_ros.tools.looming_study import FOCAL, SIZE, Wall, cells, film, whole
+from vjepa_ros.tools.looming_study import FOCAL, SIZE, Wall, film
 
+pytestmark = pytest.mark.usefixtures('one_thread')
 W, H = SIZE
 DEVICE = torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')
-
-
-@pytest.fixture(scope='module', autouse=True)
-def one_thread():
-    """Small tensors gain nothing from threads, and lose much where other tests run beside them."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope='module')
@@ -36,54 +37,28 @@ def on_host():
     return LoomingEstimator()
 
 
-def ttc_error(field, rate, where=None):
-    """Median relative error of the time to contact over the known cells; fails when few are."""
-    known = np.isfinite(field.rate) & (where if where is not None else True)
-    assert known.sum() > 0.4 * (where.sum() if where is not None else known.size)
-    found, true = field.rate[known], cells(rate)[known]
-    return float(np.median(np.abs(true / np.where(found == 0, 1e-9, found) - 1)))
-
-
-# The bounds are those that `test_looming` sets for the host.
-
 @pytest.mark.parametrize('dt', [1 / 30, 0.1, 0.25])
 @pytest.mark.parametrize('ttc', [0.5, 2.0, 6.0])
 def test_time_to_a_wall_is_right_at_any_frame_rate(on_device, ttc, dt):
-    history, rate, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 2 / ttc), dt=dt)
-    assert ttc_error(on_device.estimate(history, FOCAL), rate) < 0.05
+    check_wall(on_device, ttc, dt)
 
 
 @pytest.mark.parametrize('turn', [(0, 1.0, 0), (0.3, 0, 0), (0.2, 0.4, -0.3)])
 @pytest.mark.parametrize('ttc', [1.0, 4.0])
 def test_turning_does_not_spoil_time_to_contact(on_device, ttc, turn):
-    history, rate, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 2 / ttc), turn=turn, dt=1 / 15)
-    field = on_device.estimate(history, FOCAL)
-    assert ttc_error(field, rate) < 0.1
-    assert np.abs(field.rotation - turn).max() < 0.05
+    check_wall_while_turning(on_device, ttc, turn)
 
 
 @pytest.mark.parametrize('turn', [(0, 1.0, 0), (0.4, 0, 0), (0, 0, 0.8), (-0.2, 0.3, 0.2)])
 @pytest.mark.parametrize('dt', [1 / 30, 0.25])
 def test_turning_is_not_read_as_looming(on_device, dt, turn):
-    history, _, _ = film([Wall((0, 0, 3))], turn=turn, dt=dt)
-    field = on_device.estimate(history, FOCAL)
-    known = np.isfinite(field.rate)
-    assert known.mean() > 0.4
-    assert np.median(np.abs(field.rate[known])) < 0.01
-    assert np.abs(field.rate[known]).max() < 0.06
+    check_turning_alone(on_device, dt, turn)
 
 
 @pytest.mark.parametrize('aside', [0.0, 0.3])
 @pytest.mark.parametrize('ttc', [0.5, 4.0])
 def test_an_object_looms_before_a_still_background(on_device, ttc, aside):
-    thing = Wall((0.2, 0.1, 1.5), half=(0.35, 0.3), velocity=(aside, 0, -1.5 / ttc), look=1,
-                 texel=0.0025)
-    history, rate, which = film([Wall((0, 0, 4), texel=0.0068), thing], dt=1 / 15)
-    field = on_device.estimate(history, FOCAL)
-    assert ttc_error(field, rate, whole(which, 1)) < 0.1
-    behind = field.rate[whole(which, 0)]
-    assert np.nanmedian(np.abs(behind)) < 0.01
-    assert np.nanpercentile(np.abs(behind), 95) < 0.03
+    check_object_before_background(on_device, ttc, aside)
 
 
 @pytest.mark.parametrize('light', [lambda g, t: g * (1 + 0.5 * t),
@@ -96,13 +71,7 @@ def test_a_change_of_brightness_does_not_matter(on_device, light):
 @pytest.mark.parametrize('noise', [0.0, 2.0])
 @pytest.mark.parametrize(('dt', 'count'), [(1 / 30, 12), (1 / 30, 2), (0.25, 2)])
 def test_a_still_scene_is_known_not_to_loom(on_device, noise, dt, count):
-    history, _, _ = film([Wall((0, 0, 2))], dt=dt, count=count, noise=noise)
-    field = on_device.estimate(history, FOCAL)
-    known = np.isfinite(field.rate)
-    assert known.mean() > 0.9
-    assert np.abs(field.rate[known]).mean() < 0.002
-    assert np.abs(field.rate[known]).max() < 0.01
-    assert np.abs(field.rotation).max() < 0.01
+    check_still_scene(on_device, noise, dt, count)
 
 
 def test_much_noise_in_a_still_scene_does_no_more_harm_than_on_the_host(on_device, on_host):
@@ -118,10 +87,7 @@ def test_much_noise_in_a_still_scene_does_no_more_harm_than_on_the_host(on_devic
 
 @pytest.mark.parametrize('noise', [(128, 2), (128, 0), (0, 0), (6, 1), (128, 60)])
 def test_where_nothing_can_be_seen_looming_is_unknown_not_zero(on_device, noise):
-    rng = np.random.default_rng(7)
-    frames = np.clip(np.round(noise[0] + rng.normal(size=(5, H, W)) * noise[1]), 0, 255)
-    field = on_device.estimate([(int(1e8) * (k + 1), f)
-                                for k, f in enumerate(frames.astype(np.uint8))], FOCAL)
+    field = on_device.estimate(noisy(*noise), FOCAL)
     assert np.isnan(field.rate).all()
     assert field.confidence.max() < 0.3
 

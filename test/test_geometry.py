@@ -27,18 +27,10 @@ from vjepa_ros.runtime.replay import Queue
 from vjepa_ros.tools import bench_geometry, benchmark_ours
 from vjepa_ros.world.approach import ApproachScene
 
+pytestmark = pytest.mark.usefixtures('one_thread')
 NS = 1_000_000_000
 DEVICE = 'cuda:0' if torch.cuda.is_available() else 'cpu'
 SHAPE = {'num_frames': 4, 'image_size': 64, 'clip_fps': 10.0}
-
-
-@pytest.fixture(scope='module', autouse=True)
-def one_thread():
-    """Small tensors gain nothing from threads, and lose much where other tests run beside them."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope='module')

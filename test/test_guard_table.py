@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from vjepa_ros.ros.guard_table import (
     range_rows,
     source_rows,
 )
-from vjepa_ros.ros.table import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULTS = {row.name: row.default for row in (*GUARD_TABLE, *source_rows('camera'))}
@@ -62,16 +60,6 @@ def test_the_parameter_file_names_all_parameters_with_their_defaults():
     for name, value in values.items():
         if name in ROWS and ROWS[name].kind is float:
             assert type(value) is float, name
-
-
-def test_the_table_in_the_document_is_up_to_date():
-    text = (ROOT / 'docs' / 'guard.md').read_text(encoding='utf-8')
-    block = re.search(r'<!-- guard-parameters:begin -->\n(.*?)<!-- guard-parameters:end -->', text,
-                      re.S)
-    assert block is not None
-    rows = (*GUARD_TABLE, *source_rows('NAME'), *range_rows('RANGE'))
-    assert block.group(1).strip() == markdown(rows).strip(), (
-        'run python -m vjepa_ros.tools.readme')
 
 
 def test_sources_and_ranges_get_topics_and_directions():

@@ -27,18 +27,9 @@ from vjepa_ros.model.heads import (
 )
 from vjepa_ros.model.variants import VARIANTS
 
+pytestmark = pytest.mark.usefixtures('one_thread')
 DIM = 48
 FIELDS = ('expansion', 'log_scale', 'moving', 'course', 'contact', 'clearance')
-
-
-@pytest.fixture(scope='module', autouse=True)
-def one_thread():
-    """Small models gain nothing from threads, and lose much where other tests run beside them."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
 
 
 def lively(seed=0, dim=DIM):

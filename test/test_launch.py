@@ -17,13 +17,15 @@ import cv2
 import numpy as np
 import pytest
 import yaml
-from ros_harness import NodeProcess, free_domain_id, ros_env
+from ros_harness import NodeProcess, ros_env
 
 from vjepa_ros.ros.source_table import SOURCE_TABLE
+from vjepa_ros.tools.processes import free_domain
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 LAUNCH = REPOSITORY / 'launch'
 FILES = sorted(LAUNCH.glob('*.launch.py'))
+SHARED = REPOSITORY / 'vjepa_ros/ros/launching.py'
 NO_LAUNCH = 'launch and launch_ros have no wheels: source a ROS 2 installation for this test'
 
 # Runs a launch file as `ros2 launch` does, without the need for ros2cli.
@@ -39,6 +41,7 @@ service.include_launch_description(LaunchDescription([IncludeLaunchDescription(
     launch_arguments=[tuple(a.split(':=', 1)) for a in arguments])]))
 sys.exit(service.run())
 """
+RECORDED = ('vjepa_node', 'camera_source', 'collision_guard', 'action_planner')
 # Stands in for a node: writes down how it was started.
 RECORDER = """
 import json, os, sys, time
@@ -64,10 +67,12 @@ def table_of(file: Path) -> dict[str, tuple]:
 @pytest.mark.parametrize('file', FILES, ids=lambda f: f.name)
 def test_every_argument_is_described_and_used(file):
     text = file.read_text()
+    shared = SHARED.read_text() if 'launching.model_node(' in text else ''
     for name, (_, _, description) in table_of(file).items():
         assert len(description) > 15, name
         assert description[0].isupper(), name
-        assert text.count(f"'{name}'") > 1, f'{name} is declared, but not used'
+        assert text.count(f"'{name}'") > 1 or f"'{name}'" in shared, \
+            f'{name} is declared, but not used'
 
 
 def test_the_launch_file_of_the_node_offers_the_usual_arguments():
@@ -120,8 +125,7 @@ def recorded(tmp_path):
     """Function that launches with recorders for nodes and returns how they were started."""
     pytest.importorskip('launch_ros', reason=NO_LAUNCH)
     prefix = make_prefix(tmp_path / 'prefix',
-                         {'vjepa_node': RECORDER, 'camera_source': RECORDER,
-                          'collision_guard': RECORDER})
+                         dict.fromkeys(RECORDED, RECORDER))
 
     def run(file: str, *arguments: str, code: int = 0, **env: str) -> dict[str, dict]:
         whole = launch_env(prefix, 0)
@@ -132,7 +136,7 @@ def recorded(tmp_path):
         finally:
             launch.kill()
         records = {}
-        for name in ('vjepa_node', 'camera_source', 'collision_guard'):
+        for name in RECORDED:
             journal = prefix / 'lib/vjepa_ros' / f'{name}.json'
             if journal.exists():
                 records[name] = json.loads(journal.read_text().splitlines()[0])
@@ -226,13 +230,29 @@ def test_the_demo_starts_camera_and_node_together(recorded):
         assert any(word in ('__ns:=robot', '__ns:=/robot') for word in record['argv'])
 
 
+def test_the_planner_is_started_as_its_arguments_say(recorded):
+    node = recorded('planner.launch.py', 'image:=/arm/image', 'state:=/arm/pose', 'weights:=1234',
+                    'action_space:=twist', 'autostart:=false', 'namespace:=arm')['action_planner']
+    got = parameters_of(node)
+    file = yaml.safe_load((REPOSITORY / 'config/action_planner.yaml').read_text())
+    assert got == {**file['/**']['ros__parameters'], 'weights': '1234', 'action_space': 'twist',
+                   'autostart': False, 'use_sim_time': False}
+    rules = [rule for flag, rule in itertools.pairwise(node['argv']) if flag == '-r']
+    assert [rule for rule in rules if not rule.startswith('__')] == [
+        'camera/image_raw:=/arm/image', 'state:=/arm/pose']
+    assert node['env']['MALLOC_MMAP_THRESHOLD_'] == str(32 << 20)
+    assert '__ns:=/arm' in node['argv']
+
+
 def test_guarded_starts_perception_and_guard_together(recorded):
     got = recorded('guarded.launch.py', 'cmd_vel_in:=/nav/cmd_vel', 'cmd_vel_out:=/cmd_vel',
                    'message:=twist_stamped', 'namespace:=robot', 'respawn:=false')
     parameters = parameters_of(got['collision_guard'])
     assert parameters['message'] == 'twist_stamped'
     assert parameters['autostart'] is True
-    assert parameters['min_time_to_contact'] == 2.0
+    file = yaml.safe_load((REPOSITORY / 'config/collision_guard.yaml').read_text())
+    assert parameters['min_time_to_contact'] == \
+        file['/**']['ros__parameters']['min_time_to_contact']
     words = ' '.join(got['collision_guard']['argv'])
     assert 'cmd_vel_in:=/nav/cmd_vel' in words
     assert 'cmd_vel_out:=/cmd_vel' in words
@@ -260,7 +280,7 @@ def launched(tmp_path):
     pytest.importorskip('launch_ros', reason=NO_LAUNCH)
     pytest.importorskip('rclpy')
     prefix = make_prefix(tmp_path / 'prefix', {'vjepa_node': NODE, 'camera_source': SOURCE})
-    with free_domain_id() as domain:
+    with free_domain() as domain:
         running = []
 
         def start(file: str, *arguments: str) -> NodeProcess:

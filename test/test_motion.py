@@ -6,7 +6,6 @@ from functools import partial
 import cv2
 import numpy as np
 import pytest
-import torch
 
 from vjepa_ros.perception.motion import motion_map, motion_of, motion_score
 from vjepa_ros.runtime.change import Change
@@ -22,17 +21,9 @@ from vjepa_ros.runtime.noise import (
 )
 from vjepa_ros.tools import motion_study
 
+pytestmark = pytest.mark.usefixtures('one_thread')
 FRAMES, SIZE = 8, 192
 FLOOR = NoiseFloor(np.full(3, 0.01, np.float32), np.full(3, 0.05, np.float32), 0.1)
-
-
-@pytest.fixture(scope='module', autouse=True)
-def one_thread():
-    """Small models gain little from threads, and lose much where other tests run beside them."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope='module')

@@ -17,12 +17,13 @@ from pathlib import Path, PurePath
 import pytest
 import setuptools
 import yaml
-from ros_harness import NodeProcess, free_domain_id, ros_env
+from ros_harness import NodeProcess, ros_env
 
 import vjepa_ros
 from vjepa_ros.model.bundle import read_meta
 from vjepa_ros.model.files import bundled_file
 from vjepa_ros.ros.table import ROWS, TABLE, camera_rows, check_together
+from vjepa_ros.tools.processes import free_domain
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 WEIGHTS = REPOSITORY / 'vjepa_ros' / 'weights'
@@ -268,7 +269,7 @@ def test_a_symlinked_colcon_build_works_too(tmp_path):
 def test_the_installed_node_runs_with_the_installed_parameters(colcon_prefix):
     pytest.importorskip('rclpy')
     params = colcon_prefix / 'share/vjepa_ros/config/cpu.yaml'
-    with free_domain_id() as domain:
+    with free_domain() as domain:
         path = tool_env(site_packages(colcon_prefix))['PYTHONPATH']
         env = ros_env(domain, {'PYTHONPATH': path})
         node = NodeProcess([str(colcon_prefix / 'lib/vjepa_ros/vjepa_node'), '--ros-args',

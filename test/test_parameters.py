@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from vjepa_ros.perception.track import TrackConfig
 from vjepa_ros.ros import table
 from vjepa_ros.ros.table import ROWS, TABLE, camera_rows, check_together, make_settings
 from vjepa_ros.runtime.engine import EngineConfig
+from vjepa_ros.tools import readme
+from vjepa_ros.tools.blocks import fill
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULTS = {row.name: row.default for row in TABLE}
@@ -152,12 +153,12 @@ def test_each_camera_has_its_own_transport():
 
 # -- documents ------------------------------------------------------------------------------------
 
-def test_the_table_in_the_readme_is_up_to_date():
-    readme = (ROOT / 'README.md').read_text(encoding='utf-8')
-    block = re.search(r'<!-- parameters:begin -->\n(.*?)<!-- parameters:end -->', readme, re.S)
-    assert block is not None
-    assert block.group(1).strip() == table.markdown().strip(), (
-        'write vjepa_ros.ros.table.markdown() between the parameter marks of README.md')
+@pytest.mark.parametrize('name', readme.BLOCKS)
+def test_the_tables_in_the_documents_are_up_to_date(name):
+    text = (ROOT / name).read_text(encoding='utf-8')
+    for block, rows in readme.BLOCKS[name].items():
+        assert fill(text, block, table.markdown(rows)) == text, \
+            'run python -m vjepa_ros.tools.readme'
 
 
 def test_the_documented_table_has_one_whole_line_per_parameter():

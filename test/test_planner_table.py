@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from vjepa_ros.ros.planner_table import (
     check_planner,
     planner_config,
 )
-from vjepa_ros.ros.table import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULTS = {row.name: row.default for row in PLANNER_TABLE}
@@ -73,11 +71,3 @@ def test_the_configuration_file_holds_all_parameters_with_their_defaults():
     assert values.keys() == PLANNER_ROWS.keys()
     for name, value in values.items():
         assert PLANNER_ROWS[name].check(value) == (DEFAULTS[name], '')
-
-
-def test_the_table_in_the_documentation_is_up_to_date():
-    text = (ROOT / 'docs/planning.md').read_text(encoding='utf-8')
-    block = re.search(r'<!-- parameters:begin -->\n(.*?)<!-- parameters:end -->', text, re.S)
-    assert block is not None
-    assert block.group(1).strip() == markdown(PLANNER_TABLE).strip(), (
-        'write vjepa_ros.ros.table.markdown(PLANNER_TABLE) between the marks in docs/planning.md')

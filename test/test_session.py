@@ -18,19 +18,11 @@ from vjepa_ros.runtime.device import DeviceChoice, DeviceError
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.session import EncoderSession, SessionError
 
+pytestmark = pytest.mark.usefixtures('one_thread')
 SIZE = Variant('test', 48, 2, 1, 96)
 ON_CPU = DeviceChoice(torch.device('cpu'), torch.float32, 'test')
 SMALL = EngineConfig(weights='random', allow_random_weights=True, num_frames=4, image_size=64,
                      device='cpu')
-
-
-@pytest.fixture(scope='module', autouse=True)
-def one_thread():
-    """Small models gain little from threads, and lose much where other tests run beside them."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def session(frames=4, size=32):

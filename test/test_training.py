@@ -52,17 +52,10 @@ from vjepa_ros.training.targets import (
     world_targets,
 )
 
+pytestmark = pytest.mark.usefixtures('one_thread')
 TINY = Variant('test', 48, 2, 3, 96)
 CPU = torch.device('cpu')
 ALONE = Team(0, 1, CPU)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)     # the networks are so small that threads only wait for each other
-    yield
-    torch.set_num_threads(before)
 
 
 def make_truth(looming=0.0, moving=False, enters=False, enter_time=math.inf, depth=2.0,

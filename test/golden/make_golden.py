@@ -37,6 +37,18 @@ def stand_in(name: str, **content: object) -> None:
     vars(sys.modules[name]).update(content)
 
 
+def find_reference(doc: str | None, commit: str) -> None:
+    """Read the command line, which names a checkout of the reference, and make it importable."""
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument('checkout', type=Path, help=f'{cases.SOURCE} at {commit}')
+    sys.path.insert(0, str(parser.parse_args().checkout))
+    # Random depth and rearranged sound are not used here; their packages need not be installed.
+    stand_in('timm', models=None)
+    stand_in('timm.models')
+    stand_in('timm.models.layers', drop_path=None)
+    stand_in('einops', rearrange=None)
+
+
 def encoder(case: EncoderCase) -> tuple[nn.Module, Tensor]:
     if case.version == '2.0':
         from src.models.vision_transformer import VisionTransformer
@@ -144,14 +156,7 @@ def published_names() -> Iterator[tuple[str, str]]:
 
 @torch.inference_mode()
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('checkout', type=Path, help=f'{cases.SOURCE} at {cases.COMMIT}')
-    sys.path.insert(0, str(parser.parse_args().checkout))
-    # Random depth and rearranged sound are not used here; their packages need not be installed.
-    stand_in('timm', models=None)
-    stand_in('timm.models')
-    stand_in('timm.models.layers', drop_path=None)
-    stand_in('einops', rearrange=None)
+    find_reference(__doc__, cases.COMMIT)
     stand_in('notebooks.utils.mpc_utils', cem=None, compute_new_pose=None)
     warnings.filterwarnings('ignore', category=FutureWarning)
     stamp = {'source': np.array(f'{cases.SOURCE} at {cases.COMMIT}')}

@@ -8,16 +8,13 @@ python test/golden/make_planner.py CHECKOUT
 
 from __future__ import annotations
 
-import argparse
-import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import planner_case as case
 import torch
 from cases import FOLDER, SOURCE, fill
-from make_golden import NORM, stand_in
+from make_golden import NORM, find_reference
 from torch import Tensor, nn
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -45,13 +42,7 @@ def clip_of(pictures: np.ndarray) -> Tensor:
 
 @torch.inference_mode()
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('checkout', type=Path, help=f'{SOURCE} at {case.COMMIT}')
-    sys.path.insert(0, str(parser.parse_args().checkout))
-    stand_in('timm', models=None)
-    stand_in('timm.models')
-    stand_in('timm.models.layers', drop_path=None)
-    stand_in('einops', rearrange=None)
+    find_reference(__doc__, case.COMMIT)
     from notebooks.utils import mpc_utils
     from notebooks.utils.world_model_wrapper import WorldModel
 

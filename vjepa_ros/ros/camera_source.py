@@ -40,12 +40,12 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.time import Time
 from std_msgs.msg import Header
 
+from vjepa_ros.ros.environment import LARGE_IMAGES
 from vjepa_ros.ros.source_output import OutputOptions, SourceOutput
 from vjepa_ros.ros.source_table import SOURCE_TABLE, Param
 from vjepa_ros.sources import Source, SourceError, SourceFrame, SourceLost, open_source
 from vjepa_ros.sources.pacing import Pacer
 
-TRANSPORTS = 'DEFAULT?max_msg_size=64KB&sockets_size=4MB'
 RETRY_S = 1.0
 REPORT_S = 5.0            # between reports of skipped frames
 CLOCK_JUMP_NS = 200_000_000
@@ -249,7 +249,7 @@ class _ToRos(logging.Handler):
 
 def main(args: list[str] | None = None) -> int:
     """Run until the source ends or a signal comes; the exit code of the process."""
-    os.environ.setdefault('FASTDDS_BUILTIN_TRANSPORTS', TRANSPORTS)
+    os.environ.setdefault('FASTDDS_BUILTIN_TRANSPORTS', LARGE_IMAGES)
     # Beside the node a camera has one core at most; PyTorch, where a source brings it, asks OMP.
     os.environ.setdefault('OMP_NUM_THREADS', '1')
     cv2.setNumThreads(1)

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -26,6 +26,8 @@ from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.perception.looming import LoomingEstimator
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.sources.encodings import decode_compressed
+from vjepa_ros.tools.json_file import write_json
+from vjepa_ros.tools.limits import check_ranges
 from vjepa_ros.tools.machine import hardware, versions
 from vjepa_ros.world.approach import ApproachScene
 
@@ -242,16 +244,14 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help='JSON file to write (default: docs/benchmarks/cpu.json in a '
                         'checkout, else vjepa_ros_bench.json)')
     args = parser.parse_args(argv)
-    if args.runs < 1:
-        parser.error(f'argument --runs: {args.runs} is out of range: at least 1')
+    check_ranges(parser, args, {'runs': (1, math.inf)})
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)  # the table is what is wanted
     with console.status('measuring, half a minute or so'):
         result = run(args.runs)
     command = 'vjepa-ros bench' + (f' --runs {args.runs}' if args.runs != 40 else '')
     out = args.out or default_out()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({'command': command, **result}, indent=1) + '\n', encoding='utf-8')
+    write_json(out, {'command': command, **result})
     console.print(make_table(result))
     ratios = result['ratios']
     console.print(f'Farneback flow alone takes {ratios["farneback_over_looming"]:.1f} times as '

@@ -8,7 +8,7 @@ them is timed apart. Every batch is waited for. Without --compile the CPU draws 
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from vjepa_ros.tools.json_file import write_json
+from vjepa_ros.tools.limits import check_above_zero, check_ranges
 from vjepa_ros.tools.machine import accelerator, hardware, versions
 from vjepa_ros.world.clips import ClipWorld, WorldClips
 from vjepa_ros.world.render import one_thread
@@ -237,12 +239,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Command line: measure, print the figures, write the file."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    for name, least in (('size', 8), ('frames', 1), ('batch', 1)):
-        value = getattr(args, name)
-        if value is not None and value < least:
-            parser.error(f'argument --{name}: {value} is out of range: at least {least}')
-    if not 0 < args.seconds < float('inf'):
-        parser.error(f'argument --seconds: {args.seconds} is out of range: more than 0')
+    check_ranges(parser, args, {
+        'size': (8, math.inf), 'frames': (1, math.inf), 'batch': (1, math.inf)})
+    check_above_zero(parser, args, 'seconds')
     if args.device == 'cuda' and not torch.cuda.is_available():
         parser.error('argument --device: PyTorch finds no CUDA device here')
     device = args.device or ('cuda' if torch.cuda.is_available() else 'cpu')
@@ -254,8 +253,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                + (' --compile' if args.compile else ''))
     print('\n'.join(lines(result)))
     if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps({'command': command, **result}, indent=1) + '\n',
-                            encoding='utf-8')
+        write_json(args.out, {'command': command, **result})
         print(f'written: {args.out}')
     return 0

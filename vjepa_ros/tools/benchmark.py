@@ -9,11 +9,11 @@ out. Sizes without weights run with random ones, on which speed does not depend.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
+import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from vjepa_ros.runtime.session import SessionError
 from vjepa_ros.tools import benchmark_hf, benchmark_run, benchmark_suite
 from vjepa_ros.tools.benchmark_case import add_options, case_of, command
 from vjepa_ros.tools.benchmark_table import make_table
+from vjepa_ros.tools.json_file import write_json
+from vjepa_ros.tools.limits import check_above_zero, check_ranges
 
 NAMES = {'ours': 'encode', 'end_to_end': 'end to end', 'floor': 'floor',
          'hf_eager': 'Hugging Face eager', 'hf_compiled': 'Hugging Face compiled'}
@@ -72,10 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[2:] if argv is None else argv)
     parser = make_parser()
     args = parser.parse_args(words)
-    if args.iterations < 1:
-        parser.error(f'argument --iterations: {args.iterations} is out of range: at least 1')
-    if not 0 < args.seconds < float('inf'):
-        parser.error(f'argument --seconds: {args.seconds} is out of range: more than 0')
+    check_ranges(parser, args, {'iterations': (1, math.inf)})
+    check_above_zero(parser, args, 'seconds')
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)  # the table is what is wanted
     if args.suite or args.sweep:
@@ -124,7 +124,3 @@ def _measured(args: argparse.Namespace, console: Console) -> dict[str, Any]:
                                  not args.encode_only, say, advance)
 
 
-def write_json(path: Path, result: Mapping[str, Any]) -> None:
-    """Write figures, making the folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + '\n', encoding='utf-8')

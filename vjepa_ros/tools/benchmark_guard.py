@@ -12,19 +12,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-from vjepa_ros.tools.benchmark import write_json
-from vjepa_ros.tools.benchmark_case import command
+from vjepa_ros.tools.benchmark_dds import run_benchmark
+from vjepa_ros.tools.limits import check_ranges
 from vjepa_ros.tools.machine import hardware, versions
 from vjepa_ros.tools.processes import (
     Children,
@@ -33,7 +30,6 @@ from vjepa_ros.tools.processes import (
     ros_arguments,
     ros_environment,
 )
-from vjepa_ros.tools.trio import end_like_ctrl_c, ros_problem
 
 SOURCE_TIMEOUT_S = 0.5
 # Releases at once, so that many stops fit into the time; what stops is not changed.
@@ -118,32 +114,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[2:] if argv is None else argv)
     parser = make_parser()
     args = parser.parse_args(words)
-    for name, low, high in (('cameras', 1, 16), ('camera_rate', 5.0, 200.0),
-                            ('command_rate', 5.0, 1000.0), ('seconds', 1.0, 3600.0),
-                            ('stops', 0, 1000)):
-        if not low <= getattr(args, name) <= high:
-            parser.error(f'argument --{name.replace("_", "-")}: {getattr(args, name):g} is out of '
-                         f'range: {low:g} to {high:g}')
-    console = Console()
-    if ros_problem():
-        console.print(f'cannot measure: {ros_problem()}', style='red', highlight=False)
-        return 1
-    end_like_ctrl_c()
-    work = Path(tempfile.mkdtemp(prefix='vjepa_ros_guard_'))
-    try:
-        result = {'command': command('benchmark-guard', words), **measure(args, work)}
-        if args.json:
-            write_json(args.json, result)
-    except (ProcessFailed, OSError) as error:
-        console.print(f'cannot measure: {error}', style='red', markup=False, highlight=False,
-                      soft_wrap=True)
-        return 1
-    except KeyboardInterrupt:
-        console.print('stopped; nothing was written')
-        return 130
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    console.print(make_table(result))
-    if args.json:
-        console.print(f'written: {args.json}', highlight=False, soft_wrap=True)
-    return 0
+    check_ranges(parser, args, {
+        'cameras': (1, 16), 'camera_rate': (5.0, 200.0), 'command_rate': (5.0, 1000.0),
+        'seconds': (1.0, 3600.0), 'stops': (0, 1000)})
+    return run_benchmark('benchmark-guard', words, args.json, lambda _, work: measure(args, work),
+                         make_table, (ProcessFailed, OSError))

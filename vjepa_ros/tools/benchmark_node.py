@@ -14,9 +14,7 @@ import argparse
 import logging
 import math
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import date
 from importlib import metadata
@@ -29,13 +27,14 @@ from rich.console import Console
 from rich.table import Table
 
 from vjepa_ros.sources import SUPPORTED, SourceError, open_source
-from vjepa_ros.tools.benchmark import write_json
-from vjepa_ros.tools.benchmark_case import add_options, command, image_size
+from vjepa_ros.tools.benchmark_case import add_options, image_size
+from vjepa_ros.tools.benchmark_dds import run_benchmark
+from vjepa_ros.tools.limits import check_ranges
 from vjepa_ros.tools.machine import accelerator, hardware, versions
 from vjepa_ros.tools.node_overhead import PARTS, OverheadError, node_results, summarise
 from vjepa_ros.tools.processes import ProcessFailed
 from vjepa_ros.tools.terminal import View
-from vjepa_ros.tools.trio import NODE, Plan, Trio, end_like_ctrl_c, ros_problem
+from vjepa_ros.tools.trio import NODE, Plan, Trio
 
 WITHOUT = ('cameras', 'engine', 'cpu_threads', 'saved', 'source')   # options of `benchmark`
 METHODS = ('fused', 'geometric', 'learned')
@@ -199,31 +198,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[2:] if argv is None else argv)
     parser = make_parser()
     args = parser.parse_args(words)
-    for name, low, high in (('rate', 1.0, 60.0), ('seconds', 1.0, 3600.0), ('warmup', 0.0, 600.0)):
-        if not low <= getattr(args, name) <= high:
-            parser.error(f'argument --{name}: {getattr(args, name):g} is out of range: '
-                         f'{low:g} to {high:g}')
-    console = Console()
+    check_ranges(parser, args, {
+        'rate': (1.0, 60.0), 'seconds': (1.0, 3600.0), 'warmup': (0.0, 600.0)})
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)   # the table is what is wanted
-    if ros_problem():
-        console.print(f'cannot measure: {ros_problem()}', style='red', highlight=False)
-        return 1
-    end_like_ctrl_c()
-    work = Path(tempfile.mkdtemp(prefix='vjepa_ros_benchmark_'))
-    try:
-        result = {'command': command('benchmark-node', words), **measure(args, console, work)}
-        if args.json:
-            write_json(args.json, result)
-    except PROBLEMS as error:
-        console.print(f'cannot measure: {error}', style='red', markup=False, highlight=False,
-                      soft_wrap=True)
-        return 1
-    except KeyboardInterrupt:
-        console.print('stopped; nothing was written')
-        return 130
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    console.print(make_table(result))
-    if args.json:
-        console.print(f'written: {args.json}', highlight=False, soft_wrap=True)
-    return 0
+    return run_benchmark('benchmark-node', words, args.json,
+                         lambda console, work: measure(args, console, work), make_table, PROBLEMS)

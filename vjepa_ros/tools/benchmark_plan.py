@@ -10,7 +10,6 @@ search alone, on random data. On CUDA times are those between marks of the devic
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import math
 import sys
@@ -34,9 +33,12 @@ from vjepa_ros.perception.planner_weights import PUBLISHED, WorldConfig
 from vjepa_ros.perception.planner_world import WorldModel
 from vjepa_ros.runtime.device import DeviceError, device_name
 from vjepa_ros.runtime.session import SessionError
+from vjepa_ros.tools.benchmark_case import command
 from vjepa_ros.tools.benchmark_clock import device_ms, statistics
 from vjepa_ros.tools.benchmark_floor import BACKENDS, floor_dtype
 from vjepa_ros.tools.benchmark_plan_floor import PlanFloor
+from vjepa_ros.tools.json_file import write_json
+from vjepa_ros.tools.limits import check_ranges
 from vjepa_ros.tools.machine import accelerator, hardware, versions
 
 NO_GAP = GapConfig(repetitions=0)
@@ -223,8 +225,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if kind not in ('default', *BACKENDS):
             parser.error(f"argument --attention: '{kind}' is not one of default, "
                          f'{", ".join(BACKENDS)}')
-    if args.runs < 1:
-        parser.error(f'argument --runs: {args.runs} is out of range: at least 1')
+    check_ranges(parser, args, {'runs': (1, math.inf)})
     try:
         predictor = tuple(map(int, args.predictor.split(',')))
         batches = tuple(map(int, args.batch.split(',')))
@@ -246,9 +247,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     print('\n'.join(lines(result)))
     if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        told = ' '.join(word for word in ('vjepa-ros benchmark-plan', *words))
-        args.json.write_text(json.dumps({'command': told, **result}, indent=1) + '\n',
-                             encoding='utf-8')
+        write_json(args.json, {'command': command('benchmark-plan', words), **result})
         print(f'written: {args.json}')
     return 0

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from vjepa_ros.tools.report_plots import GRID, INK, SOFT
+from vjepa_ros.tools.plot_style import GRID, INK, SOFT, open_axes
 
 SERIES = (('encode', '#0b6bcb'), ('end to end', '#15803d'), ('floor', '#94a3b8'),
           ('Hugging Face, compiled', '#d97706'), ('Hugging Face, eager', '#9333ea'))
@@ -61,9 +61,7 @@ def draw(results: Mapping[str, Mapping[str, Any]]) -> bytes:
     axes.set_title(f'{first["hardware"].get("gpu", first["hardware"]["cpu"])}, '
                    f'{", ".join(precisions)}, {first["date"]}', fontsize=10, color=INK, loc='left')
     axes.grid(axis='y', color=GRID, linewidth=0.7)
-    axes.set_axisbelow(True)
-    for side in ('top', 'right'):
-        axes.spines[side].set_visible(False)
+    open_axes(axes)
     axes.tick_params(colors=SOFT)
     axes.legend(frameon=False, fontsize=8, ncols=len(used), loc='upper left',
                 bbox_to_anchor=(0, -0.16))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import logging
+import math
 import tempfile
 import time
 import warnings
@@ -35,6 +35,8 @@ from vjepa_ros.runtime import cpu
 from vjepa_ros.runtime.onnx import ExportError, Graph, export, packages
 from vjepa_ros.tools.bench import RATE_HZ, approach_frames
 from vjepa_ros.tools.checkpoint_words import refuse
+from vjepa_ros.tools.json_file import write_json
+from vjepa_ros.tools.limits import check_ranges
 from vjepa_ros.tools.machine import hardware, versions
 
 CLIP_HZ = 4.0
@@ -52,8 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument('--runs', type=int, default=20, help='of each way (default: 20)')
     parser.add_argument('--json', type=Path, metavar='FILE', help='file to write')
     args = parser.parse_args(argv)
-    if args.runs < 1:
-        parser.error(f'argument --runs: {args.runs} is out of range: at least 1')
+    check_ranges(parser, args, {'runs': (1, math.inf)})
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
     console = Console()
     try:
@@ -64,9 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = (f'vjepa-ros cpu-study --model-size {args.model_size} --num-frames '
                f'{args.num_frames} --image-size {args.image_size} --runs {args.runs}')
     if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps({'command': command, **result}, indent=1) + '\n',
-                             encoding='utf-8')
+        write_json(args.json, {'command': command, **result})
     console.print(make_table(result))
     for name, why in result['left_out'].items():
         console.print(f'left out: {name}: {why}', highlight=False, soft_wrap=True)

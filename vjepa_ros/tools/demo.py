@@ -17,6 +17,7 @@ from rich.console import Console
 
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.sources import SUPPORTED, SourceError, open_source
+from vjepa_ros.tools.limits import check_ranges
 from vjepa_ros.tools.outputs import summary_lines, write_outputs
 from vjepa_ros.tools.processes import ProcessFailed, keep_logs
 from vjepa_ros.tools.terminal import View, log_to
@@ -144,8 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Command line; 0 when report, video and summary were written."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    if args.seconds is not None and not 1 <= args.seconds <= 3600:
-        parser.error(f'argument --seconds: {args.seconds:g} is out of range: 1 to 3600')
+    check_ranges(parser, args, {'seconds': (1, 3600)})
     console = Console()
     log_to(console)
     words = ['vjepa-ros', 'demo', *(argv if argv is not None else [])]

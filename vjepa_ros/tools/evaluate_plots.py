@@ -13,7 +13,8 @@ from vjepa_ros.evaluation.alarms import runs
 from vjepa_ros.evaluation.metrics import Reliability, roc_auc, roc_curve
 from vjepa_ros.evaluation.nearness import nearness
 from vjepa_ros.tools.evaluate_run import METHODS, Played
-from vjepa_ros.tools.report_plots import GRID, INK, LEVELS, SOFT
+from vjepa_ros.tools.plot_style import GRID, INK, open_axes, soften
+from vjepa_ros.tools.report_plots import LEVELS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -136,9 +137,7 @@ def _figure(width: float, height: float) -> Figure:
 
 def _plain(axes: Axes) -> None:
     axes.grid(True, color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ('top', 'right'):
-        axes.spines[side].set_visible(False)
+    open_axes(axes)
 
 
 def _square(axes: Axes) -> None:
@@ -150,12 +149,7 @@ def _square(axes: Axes) -> None:
 def _saved(figure: Figure, kind: str) -> bytes:
     import matplotlib
     out = io.BytesIO()
-    for axes in figure.axes:
-        axes.tick_params(colors=SOFT, labelsize=SIZE * 0.92)
-        for text in (axes.xaxis.label, axes.yaxis.label):
-            text.set_color(SOFT)
-        for spine in axes.spines.values():
-            spine.set_color('#b8c2cd')
+    soften(figure, SIZE)
     # Fixed ids and no date: the same figures give the same file.
     metadata = {'Date': None} if kind == 'svg' else {'Software': None}
     with matplotlib.rc_context({'svg.hashsalt': 'evaluate'}):

@@ -19,7 +19,6 @@ They hold for every recording; none is chosen per recording.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import shlex
 import sys
@@ -44,6 +43,7 @@ from vjepa_ros.tools.evaluate_jobs import Workers, recipe_of, usual_jobs
 from vjepa_ros.tools.evaluate_run import Setup
 from vjepa_ros.tools.evaluate_table import Grid, markdown, number
 from vjepa_ros.tools.fusion_cases import figures, judged_part, merged
+from vjepa_ros.tools.json_file import write_json
 from vjepa_ros.tools.machine import hardware, versions
 from vjepa_ros.training.seeds import SPLIT_BATCH, STUDY_SEED
 
@@ -193,9 +193,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f'--clips {args.clips} must be at least 1, --jobs {args.jobs} 0 or '
                              f'more, --seed {args.seed} 0 to 99')
         found = study(args, console, shlex.join(['vjepa-ros', 'fusion-study', *words]))
-        args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / 'fusion.json').write_text(json.dumps(found, indent=1) + '\n',
-                                              encoding='utf-8')
+        write_json(args.out / 'fusion.json', found)
         (args.out / 'fusion.md').write_text(document(found), encoding='utf-8')
         plot(found, args.out / 'fusion.png')
     except (WeightsError, DeviceError, ValueError, OSError) as error:

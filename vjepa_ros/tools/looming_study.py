@@ -10,7 +10,6 @@ contact, what is seen where nothing looms, and the CPU time of a frame of 384x28
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import platform
 import sys
@@ -23,6 +22,7 @@ import cv2
 import numpy as np
 
 from vjepa_ros.perception.looming import LoomingEstimator
+from vjepa_ros.tools.json_file import write_json
 
 SIZE = (384, 288)
 FOCAL = SIZE[0] / 2 / math.tan(math.radians(32.5))
@@ -242,7 +242,8 @@ def _print_errors(rows: list[dict], ttcs: Sequence[float], spacings: Sequence[fl
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the study; returns the exit status."""
-    parser = argparse.ArgumentParser(prog='looming_study', description=__doc__.split('\n')[0])
+    parser = argparse.ArgumentParser(prog='vjepa-ros looming-study',
+                                     description=__doc__.split('\n')[0])
     parser.add_argument('--quick', action='store_true', help='fewer spacings and runs')
     parser.add_argument('--json', type=Path, help='also write the figures to this file')
     args = parser.parse_args(argv)
@@ -265,7 +266,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f'{r["case"]:28}least {r["least_ms"]:.1f}  median {r["median_ms"]:.1f}  '
               f'p95 {r["p95_ms"]:.1f}')
     if args.json:
-        args.json.write_text(json.dumps(found, indent=1) + '\n')
+        write_json(args.json, found)
     return 0
 
 

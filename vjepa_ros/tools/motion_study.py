@@ -10,7 +10,6 @@ over tokens, which other V-JEPA tools call motion.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -24,6 +23,7 @@ from vjepa_ros.perception.motion import motion_map, motion_score
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.noise import still_clip
 from vjepa_ros.sources import open_source
+from vjepa_ros.tools.json_file import write_json
 
 HELD_SIGMA = 2.0  # sensor noise of held frames at the size of the source [grey levels]
 
@@ -245,7 +245,8 @@ def table(result: dict) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line: print the table, and write all figures when asked."""
-    parser = argparse.ArgumentParser(prog='motion-study', description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog='vjepa-ros motion-study',
+                                     description=__doc__.splitlines()[0])
     parser.add_argument('shared', type=Path, help='folder of the recordings')
     parser.add_argument('--mode', nargs='+', default=['crop', 'squash', 'letterbox'],
                         help='resize modes')
@@ -265,7 +266,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                  settings=[(mode, fps) for mode in args.mode for fps in args.fps])
     print(table(result))
     if args.json:
-        args.json.write_text(json.dumps(result, indent=1), encoding='utf-8')
+        write_json(args.json, result)
     return 0
 
 

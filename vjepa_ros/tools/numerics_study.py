@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import math
 import sys
 import time
@@ -28,6 +27,7 @@ from vjepa_ros.model.encoder import PatchEmbed, token_grid
 from vjepa_ros.model.rope import rope_tables
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, Variant, find_variant
 from vjepa_ros.tools.blocks import fill
+from vjepa_ros.tools.json_file import write_json
 from vjepa_ros.tools.machine import hardware
 from vjepa_ros.tools.numerics_table import markdown
 
@@ -268,7 +268,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.document.write_text(fill(args.document.read_text(encoding='utf-8'), BLOCK,
                                           markdown(about, rows)), encoding='utf-8')
         if args.json:
-            args.json.write_text(json.dumps({**about, 'rows': rows}, indent=1), encoding='utf-8')
+            write_json(args.json, {**about, 'rows': rows})
     print(markdown(about, rows))
     return 0
 

@@ -9,7 +9,6 @@ with distortion, pitch and roll. The truth is the depth of every pixel. What is 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import shlex
 import sys
@@ -30,6 +29,7 @@ from vjepa_ros.tools.blocks import fill
 from vjepa_ros.tools.evaluate_jobs import Workers, recipe_of, usual_jobs
 from vjepa_ros.tools.evaluate_run import Setup
 from vjepa_ros.tools.evaluate_table import NONE, Grid, markdown
+from vjepa_ros.tools.json_file import write_json
 from vjepa_ros.tools.machine import hardware, versions
 from vjepa_ros.tools.obstacle_cases import FACTOR, Tally, Way, figures, judged_part
 from vjepa_ros.training.seeds import STUDY_SEED
@@ -138,8 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             fill(page, BLOCK, '')           # refused before minutes are spent
         found = study(args, console, shlex.join(['vjepa-ros', 'obstacle-study', *words]))
         if args.json:
-            args.json.parent.mkdir(parents=True, exist_ok=True)
-            args.json.write_text(json.dumps(found, indent=1) + '\n', encoding='utf-8')
+            write_json(args.json, found)
         if args.document:
             args.document.write_text(fill(page, BLOCK, document(found)), encoding='utf-8')
     except (DeviceError, ValueError, OSError) as error:

@@ -19,12 +19,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import vjepa_ros
+from vjepa_ros.ros.environment import TUNING
 
-# By default glibc maps and unmaps fresh pages for every large message, and the idle threads of
-# NumPy's matrix library spin on the cores that the encoder needs. Threads of PyTorch that wait for
-# each other would spin for milliseconds, too, in which nothing else gets their core.
-TUNING = {'MALLOC_MMAP_THRESHOLD_': str(32 << 20), 'MALLOC_TRIM_THRESHOLD_': str(128 << 20),
-          'OPENBLAS_NUM_THREADS': '1', 'GOMP_SPINCOUNT': '300'}
 # Shared memory alone never leaves the machine, and with room for several images none gets lost.
 # The usual way to stay on the machine, ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST, makes rmw_fastrtps
 # ignore these sizes, and then most raw images are lost to best-effort subscribers.

@@ -8,8 +8,8 @@ other, because a graph or compiled code has none.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
+import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -29,6 +29,8 @@ from vjepa_ros.runtime.session import SessionError
 from vjepa_ros.tools.benchmark_case import Case, add_options, case_of
 from vjepa_ros.tools.benchmark_clock import measure, statistics
 from vjepa_ros.tools.benchmark_ours import Encode, EndToEnd, memory
+from vjepa_ros.tools.json_file import write_json
+from vjepa_ros.tools.limits import check_above_zero, check_ranges
 from vjepa_ros.tools.machine import accelerator, hardware, versions
 from vjepa_ros.tools.profile_layers import time_layers, totals
 from vjepa_ros.tools.profile_trace import record
@@ -157,10 +159,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help='chrome trace to write, for chrome://tracing or ui.perfetto.dev')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures')
     args = parser.parse_args(argv)
-    if args.runs < 1:
-        parser.error(f'argument --runs: {args.runs} is out of range: at least 1')
-    if not 0 < args.seconds < float('inf'):
-        parser.error(f'argument --seconds: {args.seconds} is out of range: more than 0')
+    check_ranges(parser, args, {'runs': (1, math.inf)})
+    check_above_zero(parser, args, 'seconds')
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
     try:
@@ -175,8 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.print(', '.join(f'{name.replace("_", " ")} {value / 2**20:.0f} MiB'
                             for name, value in memory_bytes.items()), highlight=False)
     if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(result, indent=1) + '\n', encoding='utf-8')
+        write_json(args.json, result)
     for path in filter(None, (args.trace, args.json)):
         console.print(f'written: {path}', highlight=False, soft_wrap=True)
     return 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the parameter tables of the nodes into the README and docs/guard.md."""
+"""Write the parameter tables of the nodes into the README and the documents beside it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from vjepa_ros.ros.guard_table import GUARD_TABLE, range_rows, source_rows
+from vjepa_ros.ros.planner_table import PLANNER_TABLE
 from vjepa_ros.ros.source_table import SOURCE_TABLE
 from vjepa_ros.ros.table import TABLE, Param, camera_rows, markdown
 from vjepa_ros.tools.blocks import fill
@@ -16,6 +17,7 @@ BLOCKS: dict[str, dict[str, tuple[Param, ...]]] = {
                   'source-parameters': SOURCE_TABLE},
     'docs/guard.md': {'guard-parameters': (*GUARD_TABLE, *source_rows('NAME'),
                                            *range_rows('RANGE'))},
+    'docs/planning.md': {'parameters': PLANNER_TABLE},
 }
 
 
@@ -23,10 +25,10 @@ def main(argv: list[str]) -> int:
     """Rewrite the documents below the folder given, or here; 0 when done."""
     folder = Path(argv[0] if argv else '.')
     for name, blocks in BLOCKS.items():
-        text = (folder / name).read_text()
+        text = (folder / name).read_text(encoding='utf-8')
         for block, rows in blocks.items():
             text = fill(text, block, markdown(rows))
-        (folder / name).write_text(text)
+        (folder / name).write_text(text, encoding='utf-8')
     return 0
 
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vjepa_ros.tools.plot_style import GRID, INK, SOFT, open_axes, soften
+
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 TTC_RANGE = (0.2, 20.0)    # seconds shown; what is larger, also inf, is drawn at the upper end
-INK, SOFT, GRID = '#1c2430', '#5c6b7c', '#e3e8ee'
 ESTIMATE, TRUTH = '#0b6bcb', '#111820'
 LEVELS = {0: ('CLEAR', '#4caf50'), 1: ('CAUTION', '#ffd600'), 2: ('WARNING', '#ff8c00'),
           3: ('DANGER', '#e53030'), 255: ('UNKNOWN', '#846ab4')}
@@ -93,10 +94,8 @@ def _figure(series: Series, shape: str, tall: float = 1.0,
         axes = figure.subplots()
         axes.set_xlabel('seconds')
     axes.grid(True, color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
+    open_axes(axes)
     axes.margins(x=0)
-    for side in ('top', 'right'):
-        axes.spines[side].set_visible(False)
     return figure, axes
 
 
@@ -105,14 +104,10 @@ def _svg(figure: Figure, shape: str) -> str:
     out = io.StringIO()
     # Fixed ids and no date: the same records give the same file.
     with matplotlib.rc_context({'svg.hashsalt': 'report', 'font.size': SHAPES[shape][2]}):
+        soften(figure, SHAPES[shape][2])
         for axes in figure.axes:
-            size = SHAPES[shape][2]
-            axes.tick_params(colors=SOFT, labelsize=size * 0.92)
             for text in (axes.xaxis.label, axes.yaxis.label):
-                text.set_color(SOFT)
-                text.set_fontsize(size)
-            for spine in axes.spines.values():
-                spine.set_color('#b8c2cd')
+                text.set_fontsize(SHAPES[shape][2])
         figure.savefig(out, format='svg', metadata={'Date': None})
     text = out.getvalue()
     return text[text.index('<svg'):]

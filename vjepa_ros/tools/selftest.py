@@ -10,7 +10,6 @@ untested.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from rich.table import Table
 
 from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
 from vjepa_ros.tools.benchmark_case import command
+from vjepa_ros.tools.json_file import write_json
 from vjepa_ros.tools.machine import accelerator, hardware, versions
 from vjepa_ros.tools.selftest_detector import compare_detectors
 from vjepa_ros.tools.selftest_operators import Operators, coverage, fallback_problem
@@ -159,8 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.print('operators: ' + ', '.join(f'{n} different ones in {p}'
                                             for p, n in counts.items()), highlight=False)
     if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(result, indent=1) + '\n', encoding='utf-8')
+        write_json(args.json, result)
         console.print(f'written: {args.json}', highlight=False, soft_wrap=True)
     if result['ok']:
         console.print('[bold green]SELF-TEST PASSED[/]: every path gives the numbers of float32 '

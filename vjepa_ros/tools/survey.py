@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
 from collections import Counter
@@ -20,6 +19,7 @@ from rich.table import Table
 from vjepa_ros.perception.assessment import Level
 from vjepa_ros.tools.blocks import fill
 from vjepa_ros.tools.demo import Demo, make_plan
+from vjepa_ros.tools.json_file import write_json
 from vjepa_ros.tools.report import json_safe
 
 SHEET_COLUMNS, SHEET_ROWS, TILE_WIDTH = 3, 2, 440
@@ -132,8 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         name = Path(source).stem
         console.rule(name)
         results[name] = survey(source, name, args.out / name, args.pictures, console, {})
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    args.json.write_text(json.dumps(json_safe(results), indent=1) + '\n')
+    write_json(args.json, json_safe(results))
     show(results, console)
     if args.document is not None:
         args.document.write_text(fill(args.document.read_text(), 'survey', markdown(results)))
