@@ -7,6 +7,7 @@ import array
 import importlib.util
 import math
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,7 +29,7 @@ from sensor_msgs.msg import LaserScan, PointCloud2, Range  # noqa: E402
 
 from vjepa_ros.guard.reports import Motion, SourceReport  # noqa: E402
 from vjepa_ros.perception.assessment import Level, Quality  # noqa: E402
-from vjepa_ros.ros import guard_main  # noqa: E402
+from vjepa_ros.ros import guard_main, main  # noqa: E402
 from vjepa_ros.ros.guard_frames import axis_yaw  # noqa: E402
 from vjepa_ros.ros.guard_node import CollisionGuard  # noqa: E402
 from vjepa_ros.ros.guard_ranges import range_distance, scan_distance  # noqa: E402
@@ -329,12 +330,30 @@ def test_a_guard_whose_callback_fails_ends_with_a_zero(monkeypatch):
         destroy(node)
 
     monkeypatch.setattr(guard_main, 'Signals', lambda: SimpleNamespace(received=False))
-    monkeypatch.setattr(guard_main.gc, 'freeze', lambda: None)
+    monkeypatch.setattr(guard_main, 'settle', lambda: None)
     monkeypatch.setattr('rclpy.executors.SingleThreadedExecutor.spin_once', fail)
     monkeypatch.setattr(CollisionGuard, 'destroy_node', note)      # which sends it
     with ros_session(), pytest.raises(RuntimeError, match='a callback failed'):
         guard_main.main([])
     assert ended == [True]
+
+
+@pytest.mark.parametrize(('module', 'name'), [(main, 'vjepa_node'),
+                                              (guard_main, 'collision_guard')])
+def test_a_package_that_is_missing_is_named_with_the_remedy(module, name, monkeypatch):
+    monkeypatch.setattr(main, 'Signals', SimpleNamespace)
+    monkeypatch.setattr(guard_main, 'Signals', SimpleNamespace)
+    monkeypatch.setitem(sys.modules, 'rclpy', None)           # as if it were not installed
+    with pytest.raises(SystemExit, match=f"{name} needs 'rclpy'.*source your ROS 2"):
+        module.main([])
+
+
+def test_a_module_of_this_package_that_is_missing_is_no_matter_of_installation():
+    with pytest.raises(ModuleNotFoundError), main.starting('vjepa_node'):
+        raise ModuleNotFoundError("No module named 'vjepa_ros.other'", name='vjepa_ros.other')
+    with pytest.raises(SystemExit) as end, main.starting('vjepa_node'):
+        raise KeyboardInterrupt
+    assert end.value.code == 0
 
 
 def test_bad_parameters_fail_to_configure_and_good_ones_then_do():
