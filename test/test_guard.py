@@ -115,6 +115,72 @@ def test_the_time_to_contact_stays_above_its_least_and_the_robot_stands_before_t
     assert 0.3 < w.gap < 1.0
 
 
+CLEAR_VIEW = {'level': Level.CLEAR, 'time_to_contact': math.inf}
+
+
+def approaching(**more: object) -> World:
+    """A robot that drives towards a wall which is remembered as a threat."""
+    w = world(wall=9.0, **more)
+    while not w.guard.sources['front'].way.threat or w.motion.vx < 0.9:
+        w.run(STEP)
+    w.run(0.5)
+    return w
+
+
+def test_one_view_in_which_nothing_comes_nearer_does_not_lift_a_threat():
+    w = approaching()
+    way = w.guard.sources['front'].way
+    for _ in range(12):                       # every third view misses the wall
+        for change, views in ((CLEAR_VIEW, 1), ({}, 2)):
+            w.change = change
+            for _ in range(views * PERIOD):
+                w.run(STEP)
+                assert way.threat
+                assert way.distance < w.gap + 0.6
+    w.run(20.0)
+    assert w.motion.vx == 0
+    assert w.gap > 0.25
+
+
+def test_a_way_that_stays_free_lifts_a_threat_soon():
+    w = approaching()
+    w.change, w.wall = CLEAR_VIEW, math.inf
+    w.run(LATENCY * STEP + 0.2)
+    assert w.guard.sources['front'].way.threat
+    w.run(0.3)
+    assert not w.guard.sources['front'].way.threat
+    assert w.run(3.0).motion.vx == pytest.approx(1.0)
+
+
+def test_free_views_before_and_after_a_silence_are_not_in_a_row():
+    w = approaching(source_timeout=0.3)
+    w.change = CLEAR_VIEW
+    w.run(0.22)
+    w.silent = True
+    w.run(0.5)
+    assert 'timeout' in w.last.reason
+    w.silent = False
+    w.run(LATENCY * STEP + 2 * STEP)
+    assert w.guard.sources['front'].way.threat
+
+
+def test_after_a_stop_one_free_view_does_not_release_the_full_speed():
+    w = world(release_hold=0.1, release_speed=0.3, release_acceleration=50.0)
+    w.run(6.0)
+    w.change = {'flags': Quality.UNTRAINED}
+    w.run(0.5)
+    assert w.motion.vx == 0
+    w.change = {}
+    before = len(w.decisions)
+    w.run(3.0)
+    speeds = [d.motion.vx for d in w.decisions[before:]]
+    slow = [v for v in speeds if 0 < v < 0.5]
+    assert max(slow) <= 0.3 + 1e-9
+    # A measurement takes 0.4 s of driving, and they must agree for 0.3 s.
+    assert len(slow) * STEP > 0.4 + 0.3
+    assert speeds[-1] == 1.0
+
+
 def test_a_robot_that_stands_before_a_wall_does_not_creep_into_it():
     w = world(wall=4.0)
     w.run(30.0)
