@@ -397,11 +397,42 @@ def scan(values: dict[int, float], default: float = math.inf) -> LaserScan:
 
 @pytest.mark.parametrize(('values', 'yaw', 'mounting', 'found'), [
     ({}, 0.0, 0.0, math.inf), ({0: 2.0}, 0.0, 0.0, 2.0), ({20: 2.0}, 0.0, 0.0, math.inf),
-    ({20: 0.6}, 0.0, 0.0, 0.6 * math.cos(math.radians(20))), ({0: 0.05}, 0.0, 0.0, math.inf),
+    ({20: 0.6}, 0.0, 0.0, 0.6 * math.cos(math.radians(20))), ({0: 20.0}, 0.0, 0.0, math.inf),
     ({0: -math.inf}, 0.0, 0.0, 0.0), ({90: 2.0}, math.pi / 2, 0.0, 2.0),
     ({0: 2.0}, math.pi, math.pi, 2.0), ({-180: 2.0}, math.pi, 0.0, 2.0)])
 def test_a_scan_counts_in_its_corridor(values, yaw, mounting, found):
     assert scan_distance(scan(values), yaw, mounting, 0.3) == pytest.approx(found, abs=1e-5)
+
+
+ONE_RAY = 0.1 / math.radians(1.0)      # from there on one ray of a degree hides what is 0.1 m wide
+
+
+@pytest.mark.parametrize(('values', 'found'), [
+    ({0: math.nan}, ONE_RAY), ({0: 0.0}, ONE_RAY), ({0: 0.05}, ONE_RAY),
+    ({0: math.nan, 2: math.nan}, ONE_RAY), ({0: math.nan, 1: math.nan}, ONE_RAY / 2),
+    ({0: math.nan, 5: 2.0}, 2.0 * math.cos(math.radians(5))),
+    (dict.fromkeys(range(40, 50), math.nan), math.inf)])      # hides nothing in the corridor
+def test_rays_without_a_reading_are_not_free(values, found):
+    assert scan_distance(scan(values), 0.0, 0.0, 0.3) == pytest.approx(found, rel=1e-3)
+    blank = scan({angle: value for angle, value in values.items() if value != 2.0})
+    assert scan_distance(blank, 0.0, 0.0, 0.3, blank_free=True) == math.inf
+
+
+def test_a_scan_that_is_blind_straight_ahead_is_no_reading_whatever_its_other_rays_say():
+    blind = scan(dict.fromkeys(range(-15, 16), math.nan))
+    with pytest.raises(ValueError, match=r'31 of 120 rays .* set blank: free'):
+        scan_distance(blind, 0.0, 0.0, 0.3)
+    assert scan_distance(blind, 0.0, 0.0, 0.3, blank_free=True) == math.inf
+    near = scan({**dict.fromkeys(range(-15, 16), math.nan), 20: 0.15})
+    assert scan_distance(near, 0.0, 0.0, 0.3) < 0.15        # what is there, it can tell
+
+
+def test_the_ends_of_a_field_of_view_are_no_gaps():
+    narrow = LaserScan(angle_min=-0.5, angle_increment=0.02, range_min=0.1, range_max=10.0,
+                       ranges=array.array('f', [math.inf] * 51))
+    assert scan_distance(narrow, 0.0, 0.0, 0.3) == math.inf
+    with pytest.raises(ValueError, match='none of its rays looks along the corridor'):
+        scan_distance(narrow, 1.0, 0.0, 0.3)
 
 
 @pytest.mark.parametrize(('quaternion', 'yaw'), [
@@ -431,6 +462,38 @@ def test_direction_from_tf_without_tf_is_refused_with_the_remedy():
             node.destroy_node()
 
 
-def test_a_scan_that_does_not_look_there_says_nothing():
-    assert math.isnan(scan_distance(scan({}, math.nan), 0.0, 0.0, 0.3))
-    assert math.isnan(scan_distance(LaserScan(), 0.0, 0.0, 0.3))
+def test_a_scan_without_any_reading_says_nothing():
+    with pytest.raises(ValueError, match='120 of 120 rays'):
+        scan_distance(scan({}, math.nan), 0.0, 0.0, 0.3)
+    with pytest.raises(ValueError, match='none of its rays'):
+        scan_distance(LaserScan(), 0.0, 0.0, 0.3)
+
+
+def test_a_scan_that_goes_blind_ahead_stops_and_says_why():
+    with ros_session() as ros:
+        node = CollisionGuard(context=ros.context, parameter_overrides=[
+            rclpy.parameter.Parameter(name, value=value) for name, value in {
+                'ranges': ['scan'], 'scan.type': 'scan', 'range_timeout': 0.1, **QUICK,
+                'autostart': False}.items()])
+        try:
+            node.trigger_configure()
+            node.trigger_activate()
+            config = node.config.ranges[0]
+
+            def drive(msg: LaserScan) -> str:
+                for _ in range(10):
+                    now = node._now_s()
+                    node.guard.observe(SourceReport('camera', now, now, Level.CLEAR, math.inf))
+                    msg.header.stamp.sec, msg.header.stamp.nanosec = divmod(now_ns(), NS)
+                    node._inputs._on_range(config, msg)
+                    node.guard.command(Motion(1.0), node._now_s())
+                    time.sleep(0.02)
+                return node.guard.decide(node._now_s())
+
+            assert drive(scan({})).motion.vx == 1.0
+            blind = drive(scan(dict.fromkeys(range(-15, 16), math.nan)))
+            assert blind.motion.vx == 0
+            assert 'scan: timeout' in blind.reason
+            assert node._inputs.refused == 10
+        finally:
+            node.destroy_node()

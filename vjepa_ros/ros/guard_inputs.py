@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -134,10 +135,11 @@ class GuardInputs:
                 distance, reach = range_distance(msg), msg.max_range
             else:
                 reach = msg.range_max
-                distance = scan_distance(msg, ranger.yaw, ranger.mounting, ranger.half_width)
+                distance = scan_distance(msg, ranger.yaw, ranger.mounting, ranger.half_width,
+                                         ranger.blank_free)
         except ValueError as error:
             self._refuse(f"range '{ranger.name}' ({ranger.topic})", error)
-            return
+            distance = reach = math.nan         # as good as none, until it becomes too old
         self._guard.observe_range(RangeReading(ranger.name, self._stamp_s(msg, now), now,
                                                distance, reach))
         self._decide(0)
