@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 
+from vjepa_ros.guard import cover
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.history import SpeedHistory
 from vjepa_ros.guard.reports import STILL, Decision, Motion, RangeReading, SourceReport
@@ -213,8 +214,8 @@ def test_what_comes_nearer_stops_the_robot_and_when_it_has_gone_the_robot_goes_o
     assert max(b - a for a, b in pairwise(speeds)) <= rise + 1e-9
 
 
-def test_turning_and_driving_away_stay_free():
-    w = world(wall=2.0)
+def test_turning_stays_free_and_driving_away_where_it_may():
+    w = world(wall=2.0, uncovered='free')
     w.run(20.0)
     assert w.motion.vx == 0
     assert w.run(0.5, Motion(0.0, 0.0, 1.0)).motion == Motion(0.0, 0.0, 1.0)
@@ -222,7 +223,7 @@ def test_turning_and_driving_away_stay_free():
 
 
 def test_a_camera_that_looks_backward_guards_reversing_alone():
-    w = world(yaw=math.pi, wall=3.0)
+    w = world(yaw=math.pi, wall=3.0, uncovered='free')
     w.run(20.0, Motion(-1.0))
     assert w.motion.vx == 0
     assert w.gap > 0.25
@@ -230,7 +231,7 @@ def test_a_camera_that_looks_backward_guards_reversing_alone():
 
 
 def test_only_the_part_towards_the_source_is_held_back():
-    w = world(wall=0.36, change={'level': Level.DANGER, 'time_to_contact': 0.5})
+    w = world(wall=0.36, change={'level': Level.DANGER, 'time_to_contact': 0.5}, uncovered='free')
     w.run(1.0, Motion(1.0, 0.5, 0.2))
     assert w.motion == Motion(0.0, 0.5, 0.2)
 
@@ -507,6 +508,45 @@ def test_motion_that_no_source_looks_at_stops_also_with_a_trace_of_motion_that_o
     assert seen(guard, yaws, Motion(0.5, 0.5), front=True) == Motion()
     guard = VelocityGuard(GuardSettings(uncovered='slow'), yaws)
     assert seen(guard, yaws, Motion(-0.5)) == Motion(-0.1)
+
+
+def test_a_robot_with_one_camera_reverses_slowly_and_that_is_told():
+    yaws = {'front': 0.0}
+    guard = VelocityGuard(GuardSettings(), yaws)
+    assert seen(guard, yaws, Motion(-1.0, 0.0, 0.4)) == Motion(-0.1, 0.0, 0.4)
+    last = guard.decide(6.5)
+    assert last.blind
+    assert (last.state, last.limits[0].kind) == ('slowed', 'uncovered')
+    assert 'no source looks where the robot goes' in last.reason
+    guard = VelocityGuard(GuardSettings(uncovered='free'), yaws)
+    assert seen(guard, yaws, Motion(-1.0)) == Motion(-1.0)
+    last = guard.decide(6.5)
+    assert (last.state, last.blind) == ('free', True)
+    assert 'no source looks where the robot goes' in last.reason
+    assert seen(guard, yaws, Motion(1.0)) == Motion(1.0)
+    assert not guard.decide(6.5).blind
+
+
+@pytest.mark.parametrize(('yaws', 'where'), [
+    ((0.0,), '60 to 300'), ((math.pi,), '-120 to 120'),
+    ((0.0, math.pi), '60 to 120 and -120 to -60'), ((0.0, 2.0, -2.0), '175 to 185'),
+    ((0.0, math.pi / 2, math.pi, -math.pi / 2), ''),
+    ((0.0, math.radians(120), math.radians(-120)), '')])
+def test_where_no_source_looks_is_told(yaws, where):
+    guard = VelocityGuard(GuardSettings(), {str(i): yaw for i, yaw in enumerate(yaws)})
+    text = guard.uncovered_text()
+    assert (where in text and 'slowed to 0.1 m/s' in text) if where else text == ''
+    for low, high in cover.uncovered(yaws):         # and motion there is what the law takes as blind
+        for yaw in (low + 0.01, high - 0.01):
+            assert not any(math.cos(yaw - other) > 0.5 for other in yaws)
+        for yaw in (low - 0.01, high + 0.01):
+            assert any(math.cos(yaw - other) > 0.5 for other in yaws)
+
+
+def test_a_range_sensor_covers_its_direction_too():
+    guard = VelocityGuard(GuardSettings(uncovered='stop'), {'front': 0.0}, {'rear': math.pi})
+    assert '60 to 120 and -120 to -60' in guard.uncovered_text()
+    assert 'is stopped' in guard.uncovered_text()
 
 
 def test_one_of_two_cameras_that_dies_stops_motion_towards_it_alone():

@@ -186,6 +186,16 @@ def test_an_override_lets_all_pass_is_loud_and_expires(rig):
         rig.wait(lambda: rig.values(1)['free_way'] == 'unknown')
 
 
+def test_what_no_camera_looks_at_is_told_at_once_and_slowed(rig):
+    text = 'no source looks 60 to 300 degrees from forward (left positive): motion there is slowed'
+    assert text in rig.process.output
+    with rig.driving(-1.0):
+        rig.wait_for_speed(-0.1)
+        rig.wait_for_state('slowed: guard: no source looks where the robot goes')
+        assert rig.status.level == DiagnosticStatus.WARN
+        assert rig.values()['uncovered'].startswith(text)
+
+
 def test_the_reaction_is_measured_and_published(rig):
     with rig.driving():
         rig.wait_for_speed(1.0)

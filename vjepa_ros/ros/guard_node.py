@@ -83,6 +83,8 @@ class CollisionGuard(ManagedNode):
         listened = ', '.join(f'{s.name} ({s.topic}, {math.degrees(s.yaw):.0f} deg)'
                              for s in config.sources)
         self.get_logger().info(f'configured: guards against {listened or "ranges alone"}')
+        if self._frames is None:                # else once tf has told where cameras look
+            self.teller.tell_uncovered(self.guard)
         return super().on_configure(state)
 
     @transition(undo='undo_activate', on_failure=FAILURE)
@@ -228,5 +230,7 @@ class CollisionGuard(ManagedNode):
                       **{self.resolve_topic_name(source.topic): 'sensor_msgs/msg/PointCloud2'
                          for source in self.config.sources}}
             self.teller.set_problems(wiring_problems(self, output, wanted))
+        if self.guard is not None and (self._frames is None or self.state == 'active'):
+            self.teller.tell_uncovered(self.guard)
         self.teller.report(self.state, self._decision, self.guard, self._now_s(),
                            self.last_failure)

@@ -89,7 +89,8 @@ SETTINGS: tuple[Param, ...] = (
           'or in slow_on) and flags of the assessment'),
     Param('slow_on', tuple[str, ...], DEFAULT.slow_on, 'Faults that slow it to fault_speed '
           'instead'),
-    Param('uncovered', str, DEFAULT.uncovered, 'Motion that no source looks at', LIVE,
+    Param('uncovered', str, DEFAULT.uncovered, 'Motion that no source looks at, such as reversing '
+          'with one camera ahead. slow: at most fault_speed; stop: none; free: all, blind', LIVE,
           choices=UNCOVERED),
 )
 
