@@ -536,7 +536,7 @@ def test_where_no_source_looks_is_told(yaws, where):
     guard = VelocityGuard(GuardSettings(), {str(i): yaw for i, yaw in enumerate(yaws)})
     text = guard.uncovered_text()
     assert (where in text and 'slowed to 0.1 m/s' in text) if where else text == ''
-    for low, high in cover.uncovered(yaws):         # and motion there is what the law takes as blind
+    for low, high in cover.uncovered(yaws):   # where the law takes motion as blind
         for yaw in (low + 0.01, high - 0.01):
             assert not any(math.cos(yaw - other) > 0.5 for other in yaws)
         for yaw in (low - 0.01, high + 0.01):

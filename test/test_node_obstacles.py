@@ -30,7 +30,7 @@ from vjepa_ros.perception.obstacles import Obstacles
 from vjepa_ros.perception.obstacles_geometry import Mount
 from vjepa_ros.ros import read
 from vjepa_ros.ros.obstacle_detections import detections, vision_messages
-from vjepa_ros.ros.obstacle_inputs import Odometry, Poses
+from vjepa_ros.ros.obstacle_inputs import Odometry
 from vjepa_ros.ros.obstacle_output import point_cloud, scan_message
 from vjepa_ros.ros.obstacle_table import make_obstacle_config
 from vjepa_ros.ros.table import ROWS, camera_rows, check_together
@@ -381,33 +381,6 @@ def test_odometry_that_jumps_back_in_time_starts_anew(odometry):
     odometry._on_message(twist(x=1.0, stamp_s=100.0))
     odometry._on_message(twist(x=2.0, stamp_s=1.0))
     assert odometry.closing_speed(Mount.from_angles(0.5), NS, 0.5) == pytest.approx(2.0)
-
-
-def test_tf_tells_the_pose_or_why_not(monkeypatch):
-    """With a stand-in for tf2_ros, which has no wheel: this is not a test with the real one."""
-    class TransformException(Exception):
-        pass
-
-    class Buffer:
-        def lookup_transform(self, target, source, time):
-            if source != 'optical':
-                raise TransformException(f'"{source}" passed to lookupTransform does not exist')
-            assert target == 'base_link'
-            # Looks ahead: z of the optical frame is x of the base.
-            return SimpleNamespace(transform=SimpleNamespace(
-                translation=SimpleNamespace(x=0.1, y=0.0, z=0.4),
-                rotation=SimpleNamespace(x=-0.5, y=0.5, z=-0.5, w=0.5)))
-
-    stand_in = SimpleNamespace(Buffer=Buffer, TransformException=TransformException,
-                               TransformListener=lambda *a, **k: SimpleNamespace())
-    monkeypatch.setitem(sys.modules, 'tf2_ros', stand_in)
-    poses = Poses(SimpleNamespace(), 'base_link')
-    mount, why = poses.mount('optical')
-    assert why == ''
-    np.testing.assert_allclose(mount.rotation, Mount.from_angles(0.4).rotation, atol=1e-9)
-    assert poses.mount('elsewhere')[0] is None
-    assert 'does not exist' in poses.mount('elsewhere')[1]
-    assert 'frame_id' in poses.mount('')[1]
 
 
 def test_the_empty_cloud_survives_the_wire():

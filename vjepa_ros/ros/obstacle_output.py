@@ -157,14 +157,13 @@ class ObstacleOutput:
             except ValueError as error:
                 lacks.append(str(error))
         if not self._fixed:
-            mount, why = None, ''
+            why = ''
             if self._sources.poses is None:
                 why = 'the pose of the camera is unknown'
             elif self._sources.poses.problem:
                 why = self._sources.poses.problem
             elif info is not None:
-                mount, why = self._sources.poses.mount(info.header.frame_id)
-            self._mount = mount      # at once: the worker may be reading it
+                why = self._sources.poses.mount(info.header.frame_id)[1]
             if why:
                 lacks.append(f'{why} (set {name}.mount.height and pitch'
                              + (')' if self._sources.poses else ', or obstacles.base_frame for '
@@ -208,13 +207,15 @@ class ObstacleOutput:
         mount = self._mount
         if wanted.isdisjoint((POINTS, SCAN)) or POINTS not in pubs:
             return
-        if mount is None:
-            self._withhold('tf gives the pose of the camera no more')
-            return
         if not self._fixed and header.frame_id != self._camera.info.header.frame_id:
             self._withhold(f"images are in the frame '{header.frame_id}', but tf was asked for "
                            f"'{self._camera.info.header.frame_id}', which camera_info names")
             return
+        if not self._fixed:      # where the camera was when it took the image, not where it is now
+            mount, why = self._sources.poses.mount(header.frame_id, header.stamp)
+            if mount is None:
+                self._withhold(why)
+                return
         config, settings = self._live
         how = config.settings
         try:
