@@ -148,7 +148,8 @@ def test_obstacles_take_the_pose_at_the_stamp_and_are_withheld_without_one(tf, m
     said: list[str] = []
     log = SimpleNamespace(info=said.append, warning=said.append)
     node = SimpleNamespace(get_logger=lambda: log)
-    camera = SimpleNamespace(name='camera', info=CameraInfo(header=header(0)))
+    camera = SimpleNamespace(name='camera', info=CameraInfo(header=header(0)),
+                             info_problem='')
     config = make_obstacle_config({
         **{name: row.default for name, row in ROWS.items()},
         **{row.name: row.default for row in camera_rows('camera')},

@@ -29,6 +29,7 @@ from vjepa_ros.perception.obstacles_points import base_points, scan
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.ros import convert
 from vjepa_ros.ros.camera_input import CameraInput
+from vjepa_ros.ros.intrinsics import calibration_problem
 from vjepa_ros.ros.obstacle_detections import detections, vision_messages
 from vjepa_ros.ros.obstacle_inputs import Odometry, Poses
 from vjepa_ros.ros.obstacle_table import ObstacleConfig
@@ -148,9 +149,8 @@ class ObstacleOutput:
         if info is None:
             topic = self._node.resolve_topic_name(f'{name}/camera_info')
             lacks.append(f'no camera_info on {topic} (start it or remap it)')
-        elif not (min(info.k[0], info.k[4]) > 0 and min(info.width, info.height) > 0):
-            lacks.append('camera_info is not calibrated, a focal length or its size is 0 '
-                         '(calibrate the camera)')
+        elif calibration_problem(info) or self._camera.info_problem:
+            lacks.append(calibration_problem(info) or self._camera.info_problem)
         else:
             try:
                 _lens(info, UNIT)
@@ -206,6 +206,9 @@ class ObstacleOutput:
             pubs[DETECTIONS].publish(detections(self._vision, header, result.assessment.regions))
         mount = self._mount
         if wanted.isdisjoint((POINTS, SCAN)) or POINTS not in pubs:
+            return
+        if self._camera.info_problem:
+            self._withhold(self._camera.info_problem)
             return
         if not self._fixed and header.frame_id != self._camera.info.header.frame_id:
             self._withhold(f"images are in the frame '{header.frame_id}', but tf was asked for "
