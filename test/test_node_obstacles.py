@@ -31,7 +31,7 @@ from vjepa_ros.perception.obstacles_geometry import Mount
 from vjepa_ros.ros import read
 from vjepa_ros.ros.obstacle_detections import detections, vision_messages
 from vjepa_ros.ros.obstacle_inputs import Odometry
-from vjepa_ros.ros.obstacle_output import point_cloud, scan_message
+from vjepa_ros.ros.obstacle_output import ObstacleOutput, Sources, point_cloud, scan_message
 from vjepa_ros.ros.obstacle_table import make_obstacle_config
 from vjepa_ros.ros.table import ROWS, camera_rows, check_together
 from vjepa_ros.world.render import render
@@ -227,6 +227,16 @@ def test_a_robot_that_stands_gets_no_cloud_and_the_log_says_why(node, blocked):
     assert int(values['obstacle_points.withheld']) > 0
 
 
+def test_a_camera_that_hangs_clears_nothing_from_its_first_repeated_picture_on(node, blocked):
+    node.begin_anew()
+    with_geometry(node)
+    shown = drive(False)
+    with listening(node, 'obstacle_points') as clouds:
+        stamp = play(node, [*shown, *[shown[-1]] * 4])       # 0.4 s: not yet flagged as frozen
+        node.some(clouds)
+        assert max(map(read.stamp_ns, clouds)) == stamp - 4 * PERIOD
+
+
 def test_untrained_weights_say_nothing_where_they_could_take_part(node, blocked):
     node.begin_anew(looming__method='fused')
     with_geometry(node)
@@ -381,6 +391,49 @@ def test_odometry_that_jumps_back_in_time_starts_anew(odometry):
     odometry._on_message(twist(x=1.0, stamp_s=100.0))
     odometry._on_message(twist(x=2.0, stamp_s=1.0))
     assert odometry.closing_speed(Mount.from_angles(0.5), NS, 0.5) == pytest.approx(2.0)
+
+
+def fed(odometry, speeds, yaw_rates=None, step_s=0.1, start_s=1.0):
+    for i, speed in enumerate(speeds):
+        odometry._on_message(twist(x=speed, yaw=yaw_rates[i] if yaw_rates else 0.0,
+                                   stamp_s=start_s + i * step_s))
+
+
+def test_turning_counts_as_motion_and_way(odometry):
+    fed(odometry, [0.0] * 20, [0.4] * 10 + [0.0] * 10)      # 1.0 to 2.9 s
+    fast, way = odometry.motion(round(1.5 * NS), round(1.9 * NS), 0.5)
+    assert fast == pytest.approx(0.4)
+    assert way == pytest.approx(0.4 * 0.4)
+    fast, way = odometry.motion(round(2.1 * NS), round(2.9 * NS), 0.5)
+    assert (fast, way) == (0.0, 0.0)
+    assert math.isnan(odometry.motion(NS, 2 * NS, 0.0)[0])
+
+
+def still_output(odometry):
+    out = ObstacleOutput.__new__(ObstacleOutput)
+    out._sources, out._moved_under = Sources(odometry, None), 0
+    return lambda stamp_s, unchanged_s: out._still(SimpleNamespace(
+        unchanged_s=unchanged_s, assessment=SimpleNamespace(stamp_ns=round(stamp_s * NS))), 0.5)
+
+
+def test_a_picture_that_hung_while_the_robot_drove_is_not_excused_when_it_stands(odometry):
+    still = still_output(odometry)
+    fed(odometry, [1.0] * 10 + [0.0] * 10)                  # it drives until 1.9 s
+    assert not still(1.9, 0.4)
+    assert not still(2.9, 1.4)
+    fed(odometry, [0.0] * 500, start_s=3.0)                 # more than is kept
+    assert not still(52.9, 51.4)
+    assert still(52.9, 20.0)                                # another picture, since it stands
+
+
+def test_a_picture_that_is_the_same_while_the_robot_stands_is_excused(odometry):
+    still = still_output(odometry)
+    fed(odometry, [0.0] * 20)
+    assert still(2.9, 1.0)
+    assert still(2.9, 60.0)                                 # longer than odometry is known
+    assert not still_output(None)(2.9, 1.0)
+    fed(odometry, [0.0] * 5, [0.3] * 5, start_s=3.0)        # it turns on the spot
+    assert not still(3.4, 0.4)
 
 
 def test_the_empty_cloud_survives_the_wire():

@@ -135,7 +135,8 @@ def ahead():
 
 def find(view, speed=SPEED, how=HOW, mount=MOUNT, settings=SETTINGS):
     result, lens = view
-    return find_obstacles(result, SIZE, lens, mount, speed, settings, how)
+    still = speed == 0 and result.unchanged_s > 0.5      # as rendered for a robot that stands
+    return find_obstacles(result, SIZE, lens, mount, speed, settings, how, still)
 
 
 @pytest.mark.parametrize('distance', [1.2, 2.0, 3.0])
@@ -282,13 +283,22 @@ def test_odometry_that_is_asked_for_and_missing_is_withheld(ahead):
     assert 'odometry' in find(ahead, math.nan, replace(HOW, distance='odometry')).withheld
 
 
-def test_a_frozen_picture_is_withheld_unless_odometry_says_that_the_camera_stands():
+def test_a_picture_that_repeats_is_withheld_from_the_first_on_unless_the_robot_stands():
     """The same picture with new stamps looms nowhere: to a robot that drives it looks clear."""
-    view = changed(seen(speed=0.0), flags=Quality.FROZEN)
+    result, lens = seen(frames=20)
+    view = replace(result, unchanged_s=0.0), lens
+    assert find(view).withheld == ''
+    again = replace(result, unchanged_s=0.03), lens
     publish = replace(HOW, at_rest='publish')
-    for speed in (SPEED, -SPEED, math.nan):
-        assert 'does not change' in find(view, speed, publish).withheld
-    assert find(view, 0.0, publish).withheld == ''
+    for speed in (SPEED, -SPEED, 0.0, math.nan):       # 0: along its axis, as while it turns
+        assert 'has not changed by a single bit for 0.03 s' in find(again, speed, publish).withheld
+    assert find_obstacles(*again[:1], SIZE, lens, MOUNT, 0.0, SETTINGS, publish,
+                          still=True).withheld == ''
+
+
+def test_a_track_tells_for_how_long_a_picture_is_the_same():
+    assert seen(frames=8)[0].unchanged_s == 0.0
+    assert seen(speed=0.0, frames=8)[0].unchanged_s == pytest.approx(7 * PERIOD)
 
 
 def test_what_is_not_measured_is_not_free_even_where_that_is_published():

@@ -83,7 +83,8 @@ class Obstacles:
 
 
 def find_obstacles(result: Result, size: tuple[int, int], lens: Lens, mount: Mount,
-                   speed: float, settings: Settings, how: ObstacleSettings) -> Obstacles:
+                   speed: float, settings: Settings, how: ObstacleSettings,
+                   still: bool = False) -> Obstacles:
     """Obstacles of one result.
 
     Parameters
@@ -98,13 +99,15 @@ def find_obstacles(result: Result, size: tuple[int, int], lens: Lens, mount: Mou
         Of the camera along its optical axis by odometry [m/s], NaN unknown.
     settings, how
         Live settings of perception and of this.
+    still
+        Whether odometry says that the robot neither moves nor turns, and has not while the
+        newest picture stayed the same: only then it may stay the same.
     """
     field = result.looming
     if field is None:
         return _nothing(0, 'nothing is known of this frame')
     cells = cells_of(field, size, lens, mount, settings)
     columns = cells.rate.shape[1]
-    stands = abs(speed) < SLOWEST      # by odometry, and so not when there is none
     speed, part, source = closing_speed(cells, mount, speed, how)
     learned = result.learned if result.method != 'geometric' else None
     way = math.nan
@@ -143,10 +146,11 @@ def find_obstacles(result: Result, size: tuple[int, int], lens: Lens, mount: Mou
     share = float((cells.known & watched).sum() / max(1, watched.sum()))
     found = not lost and (placed > 0 or not math.isnan(way))
     withheld = _withheld(result, share, math.isnan(speed), sees_still, found, settings, how)
-    if not withheld and not stands and Quality.FROZEN in result.assessment.flags:
-        # What never changes looks like ground without obstacles, however fast the robot is.
-        withheld = ('the picture does not change by a single bit, and no odometry says that the '
-                    'camera stands')
+    if not withheld and not still and result.unchanged_s > 0:
+        # A camera that hangs repeats its picture with new stamps. What does not change looks like
+        # ground without obstacles, however fast the robot is; the sooner that is seen the better.
+        withheld = (f'the picture has not changed by a single bit for {result.unchanged_s:.2f} s, '
+                    'and no odometry says that the robot stood all the time')
     return Obstacles(reach, sigma, region, slope, free, way, speed, source, withheld)
 
 

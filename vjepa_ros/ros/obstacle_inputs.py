@@ -7,6 +7,7 @@ import importlib
 import math
 import time
 from collections import deque
+from itertools import pairwise
 from typing import Any
 
 from rclpy.lifecycle import LifecycleNode
@@ -84,6 +85,27 @@ class Odometry:
             near = [closest]
         return sum(mount.closing_speed(s[1], s[2]) for s in near) / len(near)
 
+    def motion(self, since_ns: int, at_ns: int, timeout_s: float) -> tuple[float, float]:
+        """Greatest speed around a stamp, NaN without recent odometry, and way since another one.
+
+        Turning counts like driving: [m/s] or [rad/s], whichever is more, and [m] or [rad]. Of
+        what was before the oldest message nothing is known, and it counts as no way.
+
+        Parameters
+        ----------
+        since_ns, at_ns
+            Stamps [ns].
+        timeout_s
+            From which age on odometry counts as none [s].
+        """
+        seen = list(self._seen)
+        if time.monotonic() - self._arrival > timeout_s or not seen:
+            return math.nan, 0.0
+        now = [s for s in seen if (s[0] - at_ns) / NS >= -LOOKED_BACK_S] or seen[-1:]
+        way = sum(_fast(s) * max(0, min(until[0], at_ns) - max(s[0], since_ns)) / NS
+                  for s, until in pairwise(seen))
+        return max(map(_fast, now)), way
+
     def _on_message(self, msg: Any) -> None:
         twist = msg.twist.twist
         linear = (twist.linear.x, twist.linear.y, twist.linear.z)
@@ -106,6 +128,11 @@ class Odometry:
         if kind not in self._told:
             self._told.add(kind)
             self._node.get_logger().warning(text)
+
+
+def _fast(seen: tuple[int, tuple[float, ...], tuple[float, ...]]) -> float:
+    """The greater one of speed [m/s] and turn rate [rad/s]."""
+    return max(math.hypot(*seen[1]), math.hypot(*seen[2]))
 
 
 class Poses:

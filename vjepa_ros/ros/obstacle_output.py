@@ -38,6 +38,7 @@ POINT = np.dtype([('x', '<f4'), ('y', '<f4'), ('z', '<f4')])
 POINTS, SCAN, DETECTIONS = NAMES = ('obstacle_points', 'scan', 'detections')
 PATIENCE_S = 2.0         # from activation until what is missing is told
 LASTING = 4              # results withheld in a row, for one reason, until it is told
+STANDS = 0.05            # m/s, rad/s, and m, rad in all: less of each is no motion
 REPEAT_S = 30.0          # until it is told again
 UNIT = Optics(1.0, 1.0, 0.0, 0.0, assumed=False)    # to try a distortion with
 
@@ -90,6 +91,7 @@ class ObstacleOutput:
         self._told = ''
         self._withheld = ''
         self._in_a_row = 0
+        self._moved_under = 0                 # since when the picture is the same [ns]; 0: none
         self._said: dict[str, float] = {}     # when each reason was told last
         self.counts: Counter[str] = Counter()
         self._vision = vision_messages()
@@ -243,11 +245,23 @@ class ObstacleOutput:
 
     def _find(self, result: Result, lens: Lens, mount: Mount, config: ObstacleConfig,
               settings: Settings) -> Obstacles:
-        odometry = self._sources.odometry
+        odometry, at_ns = self._sources.odometry, result.assessment.stamp_ns
         speed = math.nan if odometry is None else odometry.closing_speed(
-            mount, result.assessment.stamp_ns, config.odometry_timeout)
+            mount, at_ns, config.odometry_timeout)
         return find_obstacles(result, result.view.source_size, lens, mount, speed, settings,
-                              config.settings)
+                              config.settings, self._still(result, config.odometry_timeout))
+
+    def _still(self, result: Result, timeout_s: float) -> bool:
+        """Whether the robot has stood for as long as the picture of a result is the same."""
+        odometry, at_ns = self._sources.odometry, result.assessment.stamp_ns
+        if odometry is None or result.unchanged_s == 0:
+            return False
+        since_ns = at_ns - round(result.unchanged_s * 1e9)
+        fast, way = odometry.motion(since_ns, at_ns, timeout_s)
+        # Once it has moved under a picture, that stays so: odometry is not kept for ever.
+        moved = self._moved_under == since_ns or way > STANDS
+        self._moved_under = since_ns if moved else 0
+        return fast < STANDS and not moved
 
     def _withhold(self, reason: str) -> None:
         """Stay silent, and say why when that lasts, but not again and again."""
