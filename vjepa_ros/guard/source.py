@@ -107,7 +107,8 @@ class SourceGuard:
         unknown = math.isnan(self.way.distance)
         enough = settings.measuring_speed * (CREEPING if unknown else 1.0)
         # The least speed: a robot that has just stopped sees nothing come nearer either.
-        free = not threat and least >= settings.measuring_speed
+        free = (not threat and least >= settings.measuring_speed
+                and Quality.FROZEN not in report.flags)
         if not free:
             self.way.interrupt()
         if threat and speed >= enough:

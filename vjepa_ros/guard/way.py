@@ -23,7 +23,8 @@ from vjepa_ros.guard.history import SpeedHistory
 from vjepa_ros.guard.settings import GuardSettings
 
 MIN_SAMPLES = 3          # of clearance, range or a free view, before they count as steady
-LIFT_S = 0.3             # time that they must say so, too, before a free view lifts a threat
+LIFT_S = 0.6             # time that free views must last, too, before they lift a threat: longer
+                         # than it takes until a camera that hangs is flagged (`FrozenWatch`)
 CAME = 0.5               # part of the expected distance below which a threat has come by itself
 NEAR = 0.1               # by which it must fall short, too [m]
 STAYED = 0.85            # part from which it has not
