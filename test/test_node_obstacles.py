@@ -45,7 +45,7 @@ FOCAL = SIZE[0] / 2 / math.tan(math.radians(35))
 GEOMETRY = {'looming__method': 'geometric', 'camera__mount__height': HEIGHT,
             'camera__mount__x': 0.2, 'camera__mount__pitch': PITCH_DEG,
             'obstacles__base_frame': 'base_link', 'obstacles__scan': True,
-            'obstacles__caution': 0.0, **exact()}
+            'obstacles__caution': 0.0, 'obstacles__max_range': 3.0, **exact()}
 nav_msgs = importlib.util.find_spec('nav_msgs')
 needs_nav_msgs = pytest.mark.skipif(nav_msgs is None, reason='nav_msgs is not installed '
                                     '(requirements/ros-*.txt names its wheel)')
@@ -318,7 +318,8 @@ def test_odometry_gives_the_distance(node, blocked):
     from nav_msgs.msg import Odometry as Message
 
     since = node.written
-    node.begin_anew(obstacles__odometry='odom', obstacles__distance='odometry')
+    node.begin_anew(obstacles__odometry='odom', obstacles__distance='odometry',
+                    obstacles__max_range=5.0)
     node.wait_for_log('nothing comes on /odom', since)
     speed = Message(child_frame_id='base_link')
     speed.twist.twist.linear.x = 2.0          # twice the real one: everything is twice as far
@@ -448,7 +449,7 @@ def test_a_scan_survives_the_wire():
     reach = np.full(10, np.nan)
     reach[5] = 2.0
     found = Obstacles(reach, 0 * reach, np.where(np.isnan(reach), -1, 0), slope,
-                      np.arange(10) > 6)
+                      np.arange(10) > 6, np.full(10, np.inf))
     config = make_obstacle_config({**{n: r.default for n, r in ROWS.items()},
                                    **{r.name: r.default for r in camera_rows('camera')}})
     msg = scan_message(Header(), found, Mount.from_angles(0.5), config)

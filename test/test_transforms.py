@@ -161,7 +161,7 @@ def test_obstacles_take_the_pose_at_the_stamp_and_are_withheld_without_one(tf, m
     mounts: list[Mount] = []
     reach = np.array([2.0])
     found = Obstacles(reach, 0 * reach, np.array([0]), np.array([[0.1, -0.1]]),
-                      np.array([False]))
+                      np.array([False]), np.array([np.inf]))
     monkeypatch.setattr(out, '_find', lambda _, lens, mount, *more: mounts.append(mount) or found)
     optics = Optics(1.0, 1.0, 0.0, 0.0, assumed=False)
     for second in (4, 7):
