@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -411,6 +412,39 @@ def test_odometry_counts_instead_of_the_commands():
     w = world()
     w.guard.observe_speed(Motion(0.3), 0.0)
     assert w.guard.history.newest == Motion(0.3)
+
+
+class Counting(deque):
+    """Counts what is looked at."""
+
+    looked = 0
+
+    def __iter__(self):
+        for item in super().__iter__():
+            self.looked += 1
+            yield item
+
+    def __reversed__(self):
+        for item in super().__reversed__():
+            self.looked += 1
+            yield item
+
+
+def test_the_history_adds_up_and_looks_only_at_the_time_it_is_asked_for():
+    history = SpeedHistory()
+    history._samples = samples = Counting()
+    for i in range(1000):                                 # 5 s of odometry at 200 Hz
+        history.add(i * 0.005, Motion(0.5 + 0.001 * (i % 7), 0.0, 0.002 * (i % 5)))
+    samples.looked = 0
+    assert history.travel(4.5, 4.9, 0.0) == pytest.approx(sum(
+        0.005 * (0.5 + 0.001 * (i % 7)) for i in range(900, 980)))
+    assert samples.looked < 110
+    assert history.travel(-1.0, 9.0, 0.0) == pytest.approx(
+        sum(0.005 * (0.5 + 0.001 * (i % 7)) for i in range(999)) + 4.005 * 0.505)
+    assert history.turned(0.0025, 0.0075) == pytest.approx(0.0025 * 0.002)
+    assert history.least(4.0, 4.9, 0.0) == 0.5
+    assert history.least(-1.0, 4.9, 0.0) == 0.0           # not all of it is known
+    assert history.travel(2.0, 2.0, 0.0) == 0
 
 
 def test_the_reaction_is_told_once_for_each_assessment():

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import array
+import gc
 import importlib.util
 import math
 import signal
@@ -304,6 +305,20 @@ def test_a_clock_that_is_set_makes_all_seen_forgotten():
             assert node.guard.sources['camera'].report is None
             assert node.teller.jumps == 1
         finally:
+            node.destroy_node()
+
+
+def test_an_active_guard_is_out_of_view_of_the_collector():
+    with ros_session() as ros:
+        node = CollisionGuard(context=ros.context)
+        try:
+            node.trigger_configure()
+            gc.unfreeze()
+            node.trigger_activate()
+            assert gc.get_freeze_count() > 0
+            assert not any(found is node for found in gc.get_objects())
+        finally:
+            gc.unfreeze()
             node.destroy_node()
 
 

@@ -25,6 +25,7 @@ from vjepa_ros.ros.guard_table import GuardConfig
 from vjepa_ros.ros.guard_teller import Teller
 from vjepa_ros.ros.guard_topics import wiring_problems
 from vjepa_ros.ros.guard_twist import motion_of, twist_of
+from vjepa_ros.ros.main import settle
 from vjepa_ros.ros.managed import FAILURE, SUCCESS, ManagedNode
 from vjepa_ros.ros.transitions import transition
 
@@ -105,6 +106,7 @@ class CollisionGuard(ManagedNode):
                 qos_overriding_options=overridable())
             self._timer = self.create_timer(1.0 / self.config.rate, self._on_tick,
                                             clock=self._steady)
+            settle()            # now, before anything drives, rather than while a stop is due
             self.get_logger().info('active')
         return answer
 

@@ -67,8 +67,10 @@ def settle() -> None:
     """Take what there is out of view of the collector: it stays for good.
 
     Without it in view a collection, also the one that gives back the memory of a replaced model,
-    is over before a frame is late or a stop is held up.
+    is over before a frame is late or a stop is held up. What was taken out before comes back into
+    view first: what has ended since is given back.
     """
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
 
