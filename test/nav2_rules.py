@@ -114,14 +114,14 @@ class ObstacleLayer:
 
     Parameters
     ----------
-    inf_is_valid
-        As the parameter of a LaserScan source.
+    inf_is_valid, obstacle_max_range
+        As the parameters of a LaserScan source; [m].
     """
 
     RESOLUTION, REACH = 0.05, 4.0
 
-    def __init__(self, inf_is_valid: bool = True) -> None:
-        self.inf_is_valid = inf_is_valid
+    def __init__(self, inf_is_valid: bool = True, obstacle_max_range: float = 3.0) -> None:
+        self.inf_is_valid, self.obstacle_max_range = inf_is_valid, obstacle_max_range
         side = round(2 * self.REACH / self.RESOLUTION)
         self.cells = np.zeros((side, side), bool)
 
@@ -137,7 +137,8 @@ class ObstacleLayer:
             for part in np.arange(0.0, 1.0, 0.5 * self.RESOLUTION / math.hypot(x, y)):
                 self._set(part * x, part * y, False)
         for x, y in points:
-            self._set(x, y, True)
+            if math.hypot(x, y) < self.obstacle_max_range:
+                self._set(x, y, True)
 
     def cloud(self, msg: object, to_base: Transform = same, min_height: float = 0.0,
               max_height: float = 2.0) -> None:

@@ -57,3 +57,11 @@ def test_a_reset_begins_anew():
     seen = watch(pictures(20, noise=False))
     seen.reset()
     assert not seen.frozen
+
+
+def test_how_long_a_picture_is_the_same_is_told_from_the_second_on():
+    still = pictures(4, noise=False)
+    assert watch(still[:1]).unchanged_s == 0
+    assert watch(still[:2]).unchanged_s == 0.1
+    assert watch(still).unchanged_s == 0.3
+    assert watch([*still, still[0] + np.uint8(1)]).unchanged_s == 0

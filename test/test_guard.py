@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pytest
 
+from vjepa_ros.guard import cover
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.history import SpeedHistory
 from vjepa_ros.guard.reports import STILL, Decision, Motion, RangeReading, SourceReport
@@ -115,6 +117,85 @@ def test_the_time_to_contact_stays_above_its_least_and_the_robot_stands_before_t
     assert 0.3 < w.gap < 1.0
 
 
+CLEAR_VIEW = {'level': Level.CLEAR, 'time_to_contact': math.inf}
+
+
+def approaching(**more: object) -> World:
+    """A robot that drives towards a wall which is remembered as a threat."""
+    w = world(wall=9.0, **more)
+    while not w.guard.sources['front'].way.threat or w.motion.vx < 0.9:
+        w.run(STEP)
+    w.run(0.5)
+    return w
+
+
+def test_one_view_in_which_nothing_comes_nearer_does_not_lift_a_threat():
+    w = approaching()
+    way = w.guard.sources['front'].way
+    for _ in range(12):                       # every third view misses the wall
+        for change, views in ((CLEAR_VIEW, 1), ({}, 2)):
+            w.change = change
+            for _ in range(views * PERIOD):
+                w.run(STEP)
+                assert way.threat
+                assert way.distance < w.gap + 0.6
+    w.run(20.0)
+    assert w.motion.vx == 0
+    assert w.gap > 0.25
+
+
+def test_a_way_that_stays_free_lifts_a_threat_soon():
+    w = approaching()
+    w.change, w.wall = CLEAR_VIEW, math.inf
+    w.run(LATENCY * STEP + 0.5)
+    assert w.guard.sources['front'].way.threat
+    w.run(0.3)
+    assert not w.guard.sources['front'].way.threat
+    assert w.run(3.0).motion.vx == pytest.approx(1.0)
+
+
+def test_a_camera_that_hangs_lifts_no_threat_before_it_is_noticed():
+    w = approaching()
+    hung = w.now
+    way = w.guard.sources['front'].way
+    while w.last.state != 'fault':
+        flags = Quality.FROZEN if w.now - hung >= 0.5 else Quality(0)
+        w.change = {**CLEAR_VIEW, 'flags': flags}      # what stays the same looms nowhere
+        w.run(STEP)
+        assert way.threat
+        assert w.now - hung < 1.0
+    assert 'frozen' in w.last.reason
+
+
+def test_free_views_before_and_after_a_silence_are_not_in_a_row():
+    w = approaching(source_timeout=0.3)
+    w.change = CLEAR_VIEW
+    w.run(0.42)
+    w.silent = True
+    w.run(0.5)
+    assert 'timeout' in w.last.reason
+    w.silent = False
+    w.run(LATENCY * STEP + 0.2)
+    assert w.guard.sources['front'].way.threat
+
+
+def test_after_a_stop_one_free_view_does_not_release_the_full_speed():
+    w = world(release_hold=0.1, release_speed=0.3, release_acceleration=50.0)
+    w.run(6.0)
+    w.change = {'flags': Quality.UNTRAINED}
+    w.run(0.5)
+    assert w.motion.vx == 0
+    w.change = {}
+    before = len(w.decisions)
+    w.run(3.0)
+    speeds = [d.motion.vx for d in w.decisions[before:]]
+    slow = [v for v in speeds if 0 < v < 0.5]
+    assert max(slow) <= 0.3 + 1e-9
+    # A measurement takes 0.4 s of driving, and they must agree for 0.6 s.
+    assert len(slow) * STEP > 0.4 + 0.6
+    assert speeds[-1] == 1.0
+
+
 def test_a_robot_that_stands_before_a_wall_does_not_creep_into_it():
     w = world(wall=4.0)
     w.run(30.0)
@@ -147,8 +228,8 @@ def test_what_comes_nearer_stops_the_robot_and_when_it_has_gone_the_robot_goes_o
     assert max(b - a for a, b in pairwise(speeds)) <= rise + 1e-9
 
 
-def test_turning_and_driving_away_stay_free():
-    w = world(wall=2.0)
+def test_turning_stays_free_and_driving_away_where_it_may():
+    w = world(wall=2.0, uncovered='free')
     w.run(20.0)
     assert w.motion.vx == 0
     assert w.run(0.5, Motion(0.0, 0.0, 1.0)).motion == Motion(0.0, 0.0, 1.0)
@@ -156,7 +237,7 @@ def test_turning_and_driving_away_stay_free():
 
 
 def test_a_camera_that_looks_backward_guards_reversing_alone():
-    w = world(yaw=math.pi, wall=3.0)
+    w = world(yaw=math.pi, wall=3.0, uncovered='free')
     w.run(20.0, Motion(-1.0))
     assert w.motion.vx == 0
     assert w.gap > 0.25
@@ -164,7 +245,7 @@ def test_a_camera_that_looks_backward_guards_reversing_alone():
 
 
 def test_only_the_part_towards_the_source_is_held_back():
-    w = world(wall=0.36, change={'level': Level.DANGER, 'time_to_contact': 0.5})
+    w = world(wall=0.36, change={'level': Level.DANGER, 'time_to_contact': 0.5}, uncovered='free')
     w.run(1.0, Motion(1.0, 0.5, 0.2))
     assert w.motion == Motion(0.0, 0.5, 0.2)
 
@@ -333,6 +414,39 @@ def test_odometry_counts_instead_of_the_commands():
     assert w.guard.history.newest == Motion(0.3)
 
 
+class Counting(deque):
+    """Counts what is looked at."""
+
+    looked = 0
+
+    def __iter__(self):
+        for item in super().__iter__():
+            self.looked += 1
+            yield item
+
+    def __reversed__(self):
+        for item in super().__reversed__():
+            self.looked += 1
+            yield item
+
+
+def test_the_history_adds_up_and_looks_only_at_the_time_it_is_asked_for():
+    history = SpeedHistory()
+    history._samples = samples = Counting()
+    for i in range(1000):                                 # 5 s of odometry at 200 Hz
+        history.add(i * 0.005, Motion(0.5 + 0.001 * (i % 7), 0.0, 0.002 * (i % 5)))
+    samples.looked = 0
+    assert history.travel(4.5, 4.9, 0.0) == pytest.approx(sum(
+        0.005 * (0.5 + 0.001 * (i % 7)) for i in range(900, 980)))
+    assert samples.looked < 110
+    assert history.travel(-1.0, 9.0, 0.0) == pytest.approx(
+        sum(0.005 * (0.5 + 0.001 * (i % 7)) for i in range(999)) + 4.005 * 0.505)
+    assert history.turned(0.0025, 0.0075) == pytest.approx(0.0025 * 0.002)
+    assert history.least(4.0, 4.9, 0.0) == 0.5
+    assert history.least(-1.0, 4.9, 0.0) == 0.0           # not all of it is known
+    assert history.travel(2.0, 2.0, 0.0) == 0
+
+
 def test_the_reaction_is_told_once_for_each_assessment():
     guard = VelocityGuard(GuardSettings(), {'front': 0.0})
     guard.observe(SourceReport('front', 1.0, 1.2, Level.CLEAR, math.inf))
@@ -441,6 +555,45 @@ def test_motion_that_no_source_looks_at_stops_also_with_a_trace_of_motion_that_o
     assert seen(guard, yaws, Motion(0.5, 0.5), front=True) == Motion()
     guard = VelocityGuard(GuardSettings(uncovered='slow'), yaws)
     assert seen(guard, yaws, Motion(-0.5)) == Motion(-0.1)
+
+
+def test_a_robot_with_one_camera_reverses_slowly_and_that_is_told():
+    yaws = {'front': 0.0}
+    guard = VelocityGuard(GuardSettings(), yaws)
+    assert seen(guard, yaws, Motion(-1.0, 0.0, 0.4)) == Motion(-0.1, 0.0, 0.4)
+    last = guard.decide(6.5)
+    assert last.blind
+    assert (last.state, last.limits[0].kind) == ('slowed', 'uncovered')
+    assert 'no source looks where the robot goes' in last.reason
+    guard = VelocityGuard(GuardSettings(uncovered='free'), yaws)
+    assert seen(guard, yaws, Motion(-1.0)) == Motion(-1.0)
+    last = guard.decide(6.5)
+    assert (last.state, last.blind) == ('free', True)
+    assert 'no source looks where the robot goes' in last.reason
+    assert seen(guard, yaws, Motion(1.0)) == Motion(1.0)
+    assert not guard.decide(6.5).blind
+
+
+@pytest.mark.parametrize(('yaws', 'where'), [
+    ((0.0,), '60 to 300'), ((math.pi,), '-120 to 120'),
+    ((0.0, math.pi), '60 to 120 and -120 to -60'), ((0.0, 2.0, -2.0), '175 to 185'),
+    ((0.0, math.pi / 2, math.pi, -math.pi / 2), ''),
+    ((0.0, math.radians(120), math.radians(-120)), '')])
+def test_where_no_source_looks_is_told(yaws, where):
+    guard = VelocityGuard(GuardSettings(), {str(i): yaw for i, yaw in enumerate(yaws)})
+    text = guard.uncovered_text()
+    assert (where in text and 'slowed to 0.1 m/s' in text) if where else text == ''
+    for low, high in cover.uncovered(yaws):   # where the law takes motion as blind
+        for yaw in (low + 0.01, high - 0.01):
+            assert not any(math.cos(yaw - other) > 0.5 for other in yaws)
+        for yaw in (low - 0.01, high + 0.01):
+            assert any(math.cos(yaw - other) > 0.5 for other in yaws)
+
+
+def test_a_range_sensor_covers_its_direction_too():
+    guard = VelocityGuard(GuardSettings(uncovered='stop'), {'front': 0.0}, {'rear': math.pi})
+    assert '60 to 120 and -120 to -60' in guard.uncovered_text()
+    assert 'is stopped' in guard.uncovered_text()
 
 
 def test_one_of_two_cameras_that_dies_stops_motion_towards_it_alone():

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import array
+import gc
 import importlib.util
 import math
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,7 +30,7 @@ from sensor_msgs.msg import LaserScan, PointCloud2, Range  # noqa: E402
 
 from vjepa_ros.guard.reports import Motion, SourceReport  # noqa: E402
 from vjepa_ros.perception.assessment import Level, Quality  # noqa: E402
-from vjepa_ros.ros import guard_main  # noqa: E402
+from vjepa_ros.ros import guard_main, main  # noqa: E402
 from vjepa_ros.ros.guard_frames import axis_yaw  # noqa: E402
 from vjepa_ros.ros.guard_node import CollisionGuard  # noqa: E402
 from vjepa_ros.ros.guard_ranges import range_distance, scan_distance  # noqa: E402
@@ -185,6 +187,16 @@ def test_an_override_lets_all_pass_is_loud_and_expires(rig):
         rig.wait(lambda: rig.values(1)['free_way'] == 'unknown')
 
 
+def test_what_no_camera_looks_at_is_told_at_once_and_slowed(rig):
+    text = 'no source looks 60 to 300 degrees from forward (left positive): motion there is slowed'
+    assert text in rig.process.output
+    with rig.driving(-1.0):
+        rig.wait_for_speed(-0.1)
+        rig.wait_for_state('slowed: guard: no source looks where the robot goes')
+        assert rig.status.level == DiagnosticStatus.WARN
+        assert rig.values()['uncovered'].startswith(text)
+
+
 def test_the_reaction_is_measured_and_published(rig):
     with rig.driving():
         rig.wait_for_speed(1.0)
@@ -296,6 +308,20 @@ def test_a_clock_that_is_set_makes_all_seen_forgotten():
             node.destroy_node()
 
 
+def test_an_active_guard_is_out_of_view_of_the_collector():
+    with ros_session() as ros:
+        node = CollisionGuard(context=ros.context)
+        try:
+            node.trigger_configure()
+            gc.unfreeze()
+            node.trigger_activate()
+            assert gc.get_freeze_count() > 0
+            assert not any(found is node for found in gc.get_objects())
+        finally:
+            gc.unfreeze()
+            node.destroy_node()
+
+
 def test_deactivation_sends_a_zero_and_an_old_command_does_not_come_back():
     with ros_session() as ros:
         node = CollisionGuard(context=ros.context)
@@ -329,12 +355,30 @@ def test_a_guard_whose_callback_fails_ends_with_a_zero(monkeypatch):
         destroy(node)
 
     monkeypatch.setattr(guard_main, 'Signals', lambda: SimpleNamespace(received=False))
-    monkeypatch.setattr(guard_main.gc, 'freeze', lambda: None)
+    monkeypatch.setattr(guard_main, 'settle', lambda: None)
     monkeypatch.setattr('rclpy.executors.SingleThreadedExecutor.spin_once', fail)
     monkeypatch.setattr(CollisionGuard, 'destroy_node', note)      # which sends it
     with ros_session(), pytest.raises(RuntimeError, match='a callback failed'):
         guard_main.main([])
     assert ended == [True]
+
+
+@pytest.mark.parametrize(('module', 'name'), [(main, 'vjepa_node'),
+                                              (guard_main, 'collision_guard')])
+def test_a_package_that_is_missing_is_named_with_the_remedy(module, name, monkeypatch):
+    monkeypatch.setattr(main, 'Signals', SimpleNamespace)
+    monkeypatch.setattr(guard_main, 'Signals', SimpleNamespace)
+    monkeypatch.setitem(sys.modules, 'rclpy', None)           # as if it were not installed
+    with pytest.raises(SystemExit, match=f"{name} needs 'rclpy'.*source your ROS 2"):
+        module.main([])
+
+
+def test_a_module_of_this_package_that_is_missing_is_no_matter_of_installation():
+    with pytest.raises(ModuleNotFoundError), main.starting('vjepa_node'):
+        raise ModuleNotFoundError("No module named 'vjepa_ros.other'", name='vjepa_ros.other')
+    with pytest.raises(SystemExit) as end, main.starting('vjepa_node'):
+        raise KeyboardInterrupt
+    assert end.value.code == 0
 
 
 def test_bad_parameters_fail_to_configure_and_good_ones_then_do():
@@ -378,11 +422,42 @@ def scan(values: dict[int, float], default: float = math.inf) -> LaserScan:
 
 @pytest.mark.parametrize(('values', 'yaw', 'mounting', 'found'), [
     ({}, 0.0, 0.0, math.inf), ({0: 2.0}, 0.0, 0.0, 2.0), ({20: 2.0}, 0.0, 0.0, math.inf),
-    ({20: 0.6}, 0.0, 0.0, 0.6 * math.cos(math.radians(20))), ({0: 0.05}, 0.0, 0.0, math.inf),
+    ({20: 0.6}, 0.0, 0.0, 0.6 * math.cos(math.radians(20))), ({0: 20.0}, 0.0, 0.0, math.inf),
     ({0: -math.inf}, 0.0, 0.0, 0.0), ({90: 2.0}, math.pi / 2, 0.0, 2.0),
     ({0: 2.0}, math.pi, math.pi, 2.0), ({-180: 2.0}, math.pi, 0.0, 2.0)])
 def test_a_scan_counts_in_its_corridor(values, yaw, mounting, found):
     assert scan_distance(scan(values), yaw, mounting, 0.3) == pytest.approx(found, abs=1e-5)
+
+
+ONE_RAY = 0.1 / math.radians(1.0)      # from there on one ray of a degree hides what is 0.1 m wide
+
+
+@pytest.mark.parametrize(('values', 'found'), [
+    ({0: math.nan}, ONE_RAY), ({0: 0.0}, ONE_RAY), ({0: 0.05}, ONE_RAY),
+    ({0: math.nan, 2: math.nan}, ONE_RAY), ({0: math.nan, 1: math.nan}, ONE_RAY / 2),
+    ({0: math.nan, 5: 2.0}, 2.0 * math.cos(math.radians(5))),
+    (dict.fromkeys(range(40, 50), math.nan), math.inf)])      # hides nothing in the corridor
+def test_rays_without_a_reading_are_not_free(values, found):
+    assert scan_distance(scan(values), 0.0, 0.0, 0.3) == pytest.approx(found, rel=1e-3)
+    blank = scan({angle: value for angle, value in values.items() if value != 2.0})
+    assert scan_distance(blank, 0.0, 0.0, 0.3, blank_free=True) == math.inf
+
+
+def test_a_scan_that_is_blind_straight_ahead_is_no_reading_whatever_its_other_rays_say():
+    blind = scan(dict.fromkeys(range(-15, 16), math.nan))
+    with pytest.raises(ValueError, match=r'31 of 120 rays .* set blank: free'):
+        scan_distance(blind, 0.0, 0.0, 0.3)
+    assert scan_distance(blind, 0.0, 0.0, 0.3, blank_free=True) == math.inf
+    near = scan({**dict.fromkeys(range(-15, 16), math.nan), 20: 0.15})
+    assert scan_distance(near, 0.0, 0.0, 0.3) < 0.15        # what is there, it can tell
+
+
+def test_the_ends_of_a_field_of_view_are_no_gaps():
+    narrow = LaserScan(angle_min=-0.5, angle_increment=0.02, range_min=0.1, range_max=10.0,
+                       ranges=array.array('f', [math.inf] * 51))
+    assert scan_distance(narrow, 0.0, 0.0, 0.3) == math.inf
+    with pytest.raises(ValueError, match='none of its rays looks along the corridor'):
+        scan_distance(narrow, 1.0, 0.0, 0.3)
 
 
 @pytest.mark.parametrize(('quaternion', 'yaw'), [
@@ -412,6 +487,38 @@ def test_direction_from_tf_without_tf_is_refused_with_the_remedy():
             node.destroy_node()
 
 
-def test_a_scan_that_does_not_look_there_says_nothing():
-    assert math.isnan(scan_distance(scan({}, math.nan), 0.0, 0.0, 0.3))
-    assert math.isnan(scan_distance(LaserScan(), 0.0, 0.0, 0.3))
+def test_a_scan_without_any_reading_says_nothing():
+    with pytest.raises(ValueError, match='120 of 120 rays'):
+        scan_distance(scan({}, math.nan), 0.0, 0.0, 0.3)
+    with pytest.raises(ValueError, match='none of its rays'):
+        scan_distance(LaserScan(), 0.0, 0.0, 0.3)
+
+
+def test_a_scan_that_goes_blind_ahead_stops_and_says_why():
+    with ros_session() as ros:
+        node = CollisionGuard(context=ros.context, parameter_overrides=[
+            rclpy.parameter.Parameter(name, value=value) for name, value in {
+                'ranges': ['scan'], 'scan.type': 'scan', 'range_timeout': 0.1, **QUICK,
+                'autostart': False}.items()])
+        try:
+            node.trigger_configure()
+            node.trigger_activate()
+            config = node.config.ranges[0]
+
+            def drive(msg: LaserScan) -> str:
+                for _ in range(10):
+                    now = node._now_s()
+                    node.guard.observe(SourceReport('camera', now, now, Level.CLEAR, math.inf))
+                    msg.header.stamp.sec, msg.header.stamp.nanosec = divmod(now_ns(), NS)
+                    node._inputs._on_range(config, msg)
+                    node.guard.command(Motion(1.0), node._now_s())
+                    time.sleep(0.02)
+                return node.guard.decide(node._now_s())
+
+            assert drive(scan({})).motion.vx == 1.0
+            blind = drive(scan(dict.fromkeys(range(-15, 16), math.nan)))
+            assert blind.motion.vx == 0
+            assert 'scan: timeout' in blind.reason
+            assert node._inputs.refused == 10
+        finally:
+            node.destroy_node()

@@ -30,8 +30,8 @@ from vjepa_ros.perception.obstacles import Obstacles
 from vjepa_ros.perception.obstacles_geometry import Mount
 from vjepa_ros.ros import read
 from vjepa_ros.ros.obstacle_detections import detections, vision_messages
-from vjepa_ros.ros.obstacle_inputs import Odometry, Poses
-from vjepa_ros.ros.obstacle_output import point_cloud, scan_message
+from vjepa_ros.ros.obstacle_inputs import Odometry
+from vjepa_ros.ros.obstacle_output import ObstacleOutput, Sources, point_cloud, scan_message
 from vjepa_ros.ros.obstacle_table import make_obstacle_config
 from vjepa_ros.ros.table import ROWS, camera_rows, check_together
 from vjepa_ros.world.render import render
@@ -45,7 +45,7 @@ FOCAL = SIZE[0] / 2 / math.tan(math.radians(35))
 GEOMETRY = {'looming__method': 'geometric', 'camera__mount__height': HEIGHT,
             'camera__mount__x': 0.2, 'camera__mount__pitch': PITCH_DEG,
             'obstacles__base_frame': 'base_link', 'obstacles__scan': True,
-            'obstacles__caution': 0.0, **exact()}
+            'obstacles__caution': 0.0, 'obstacles__max_range': 3.0, **exact()}
 nav_msgs = importlib.util.find_spec('nav_msgs')
 needs_nav_msgs = pytest.mark.skipif(nav_msgs is None, reason='nav_msgs is not installed '
                                     '(requirements/ros-*.txt names its wheel)')
@@ -227,6 +227,16 @@ def test_a_robot_that_stands_gets_no_cloud_and_the_log_says_why(node, blocked):
     assert int(values['obstacle_points.withheld']) > 0
 
 
+def test_a_camera_that_hangs_clears_nothing_from_its_first_repeated_picture_on(node, blocked):
+    node.begin_anew()
+    with_geometry(node)
+    shown = drive(False)
+    with listening(node, 'obstacle_points') as clouds:
+        stamp = play(node, [*shown, *[shown[-1]] * 4])       # 0.4 s: not yet flagged as frozen
+        node.some(clouds)
+        assert max(map(read.stamp_ns, clouds)) == stamp - 4 * PERIOD
+
+
 def test_untrained_weights_say_nothing_where_they_could_take_part(node, blocked):
     node.begin_anew(looming__method='fused')
     with_geometry(node)
@@ -308,7 +318,8 @@ def test_odometry_gives_the_distance(node, blocked):
     from nav_msgs.msg import Odometry as Message
 
     since = node.written
-    node.begin_anew(obstacles__odometry='odom', obstacles__distance='odometry')
+    node.begin_anew(obstacles__odometry='odom', obstacles__distance='odometry',
+                    obstacles__max_range=5.0)
     node.wait_for_log('nothing comes on /odom', since)
     speed = Message(child_frame_id='base_link')
     speed.twist.twist.linear.x = 2.0          # twice the real one: everything is twice as far
@@ -383,31 +394,47 @@ def test_odometry_that_jumps_back_in_time_starts_anew(odometry):
     assert odometry.closing_speed(Mount.from_angles(0.5), NS, 0.5) == pytest.approx(2.0)
 
 
-def test_tf_tells_the_pose_or_why_not(monkeypatch):
-    """With a stand-in for tf2_ros, which has no wheel: this is not a test with the real one."""
-    class TransformException(Exception):
-        pass
+def fed(odometry, speeds, yaw_rates=None, step_s=0.1, start_s=1.0):
+    for i, speed in enumerate(speeds):
+        odometry._on_message(twist(x=speed, yaw=yaw_rates[i] if yaw_rates else 0.0,
+                                   stamp_s=start_s + i * step_s))
 
-    class Buffer:
-        def lookup_transform(self, target, source, time):
-            if source != 'optical':
-                raise TransformException(f'"{source}" passed to lookupTransform does not exist')
-            assert target == 'base_link'
-            # Looks ahead: z of the optical frame is x of the base.
-            return SimpleNamespace(transform=SimpleNamespace(
-                translation=SimpleNamespace(x=0.1, y=0.0, z=0.4),
-                rotation=SimpleNamespace(x=-0.5, y=0.5, z=-0.5, w=0.5)))
 
-    stand_in = SimpleNamespace(Buffer=Buffer, TransformException=TransformException,
-                               TransformListener=lambda *a, **k: SimpleNamespace())
-    monkeypatch.setitem(sys.modules, 'tf2_ros', stand_in)
-    poses = Poses(SimpleNamespace(), 'base_link')
-    mount, why = poses.mount('optical')
-    assert why == ''
-    np.testing.assert_allclose(mount.rotation, Mount.from_angles(0.4).rotation, atol=1e-9)
-    assert poses.mount('elsewhere')[0] is None
-    assert 'does not exist' in poses.mount('elsewhere')[1]
-    assert 'frame_id' in poses.mount('')[1]
+def test_turning_counts_as_motion_and_way(odometry):
+    fed(odometry, [0.0] * 20, [0.4] * 10 + [0.0] * 10)      # 1.0 to 2.9 s
+    fast, way = odometry.motion(round(1.5 * NS), round(1.9 * NS), 0.5)
+    assert fast == pytest.approx(0.4)
+    assert way == pytest.approx(0.4 * 0.4)
+    fast, way = odometry.motion(round(2.1 * NS), round(2.9 * NS), 0.5)
+    assert (fast, way) == (0.0, 0.0)
+    assert math.isnan(odometry.motion(NS, 2 * NS, 0.0)[0])
+
+
+def still_output(odometry):
+    out = ObstacleOutput.__new__(ObstacleOutput)
+    out._sources, out._moved_under = Sources(odometry, None), 0
+    return lambda stamp_s, unchanged_s: out._still(SimpleNamespace(
+        unchanged_s=unchanged_s, assessment=SimpleNamespace(stamp_ns=round(stamp_s * NS))), 0.5)
+
+
+def test_a_picture_that_hung_while_the_robot_drove_is_not_excused_when_it_stands(odometry):
+    still = still_output(odometry)
+    fed(odometry, [1.0] * 10 + [0.0] * 10)                  # it drives until 1.9 s
+    assert not still(1.9, 0.4)
+    assert not still(2.9, 1.4)
+    fed(odometry, [0.0] * 500, start_s=3.0)                 # more than is kept
+    assert not still(52.9, 51.4)
+    assert still(52.9, 20.0)                                # another picture, since it stands
+
+
+def test_a_picture_that_is_the_same_while_the_robot_stands_is_excused(odometry):
+    still = still_output(odometry)
+    fed(odometry, [0.0] * 20)
+    assert still(2.9, 1.0)
+    assert still(2.9, 60.0)                                 # longer than odometry is known
+    assert not still_output(None)(2.9, 1.0)
+    fed(odometry, [0.0] * 5, [0.3] * 5, start_s=3.0)        # it turns on the spot
+    assert not still(3.4, 0.4)
 
 
 def test_the_empty_cloud_survives_the_wire():
@@ -422,7 +449,7 @@ def test_a_scan_survives_the_wire():
     reach = np.full(10, np.nan)
     reach[5] = 2.0
     found = Obstacles(reach, 0 * reach, np.where(np.isnan(reach), -1, 0), slope,
-                      np.arange(10) > 6)
+                      np.arange(10) > 6, np.full(10, np.inf))
     config = make_obstacle_config({**{n: r.default for n, r in ROWS.items()},
                                    **{r.name: r.default for r in camera_rows('camera')}})
     msg = scan_message(Header(), found, Mount.from_angles(0.5), config)

@@ -10,9 +10,9 @@ from functools import lru_cache
 import cv2
 import numpy as np
 import pytest
-from render_scenes import BOX, Camera, Thing, plain_bank, scene
+from render_scenes import BOX, WHITE, Camera, Thing, plain_bank, scene
 
-from vjepa_ros.perception.assessment import Level, Quality
+from vjepa_ros.perception.assessment import Level, Quality, Region
 from vjepa_ros.perception.assessor import SETTLE_RESULTS
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.config import TrackConfig, Wants
@@ -31,6 +31,7 @@ HEIGHT, PITCH = 0.5, 0.15
 MOUNT = Mount.from_angles(HEIGHT, pitch=PITCH)
 SETTINGS = Settings(looming_method='geometric')
 HOW = ObstacleSettings(caution=0.0)
+SHORT = replace(HOW, max_range=3.0)      # up to where the ground is measured
 PERIOD = 0.1
 SPEED = math.cos(PITCH)   # along the axis of a camera that drives ahead at 1 m/s
 
@@ -135,7 +136,8 @@ def ahead():
 
 def find(view, speed=SPEED, how=HOW, mount=MOUNT, settings=SETTINGS):
     result, lens = view
-    return find_obstacles(result, SIZE, lens, mount, speed, settings, how)
+    still = speed == 0 and result.unchanged_s > 0.5      # as rendered for a robot that stands
+    return find_obstacles(result, SIZE, lens, mount, speed, settings, how, still)
 
 
 @pytest.mark.parametrize('distance', [1.2, 2.0, 3.0])
@@ -164,7 +166,7 @@ def test_a_box_beside_the_way_is_placed_beside_it(ahead):
 
 
 def test_open_ground_is_free_and_gives_no_points():
-    found = find(seen())
+    found = find(seen(), how=SHORT)
     assert found.withheld == ''
     assert not (found.region >= 0).any()
     assert base_points(found, MOUNT, HOW).shape == (0, 3)
@@ -211,7 +213,7 @@ def test_caution_moves_points_nearer_by_the_standard_error(ahead):
 
 
 def test_a_scan_has_numbers_for_obstacles_inf_for_free_and_nan_for_unknown(ahead):
-    rays = scan(find(ahead), MOUNT, HOW)
+    rays = scan(find(ahead, how=SHORT), MOUNT, SHORT)
     angles = rays.angle_min + rays.step * np.arange(len(rays.ranges))
     front = rays.ranges[np.abs(angles) < 0.2]
     assert np.nanmedian(front) == pytest.approx(2.0, rel=0.15)
@@ -265,7 +267,61 @@ def test_a_partly_measured_view_is_withheld(ahead):
     part = replace(changed(ahead, level=Level.CLEAR)[0],
                    looming=replace(result.looming, rate=rate))
     assert 'min_known' in find((part, lens)).withheld
-    assert find((part, lens), how=replace(HOW, min_known=0.0)).withheld == ''
+    assert find((part, lens), how=replace(HOW, min_known=0.0, min_sight=0.0)).withheld == ''
+
+
+def blanked(view, first_row, last_row, columns=slice(None), **changes):
+    """A view in which rows of cells, counted from below, can not be measured."""
+    result, lens = changed(view, **{'level': Level.CLEAR, **changes})
+    rate, rows = result.looming.rate.copy(), len(result.looming.rate)
+    rate[rows - 1 - last_row:rows - first_row, columns] = np.nan
+    return replace(result, looming=replace(result.looming, rate=rate)), lens
+
+
+def test_a_plain_wall_ahead_is_not_a_clear_view():
+    """The ground is measured up to its foot; on it nothing is, so nothing stands there either."""
+    plain = Thing(BOX, (0, -1.5, 1.2 + 0.4), (4.0, 1.5, 0.4), texture=WHITE)
+    result, lens = changed(seen(plain), level=Level.CLEAR)
+    open_eyed = find((result, lens), how=replace(HOW, min_sight=0.0))
+    assert open_eyed.withheld == ''                      # min_known does not notice
+    assert not (open_eyed.region >= 0).any()
+    assert not np.isinf(scan(open_eyed, MOUNT, HOW).ranges).any()
+    assert 'obstacles.min_sight' in find((result, lens)).withheld
+
+
+def test_what_is_measured_up_to_min_sight_is_published_and_nothing_beyond_is_free():
+    view = blanked(seen(), 8, 17)                        # the ground up to 2.4 m
+    found = find(view, how=replace(HOW, max_range=2.0))
+    assert found.withheld == ''
+    assert found.free.mean() > 0.6
+    found = find(view)
+    assert found.withheld == ''
+    assert not found.free.any()
+    assert np.median(found.sight) == pytest.approx(2.4, abs=0.2)
+    assert 'min_sight' in find(view, how=replace(HOW, min_sight=3.0)).withheld
+    # Heads that see tell the way instead.
+    told, lens = with_heads(view, 8.0)
+    assert find((told, lens), how=replace(HOW, min_sight=3.0),
+                settings=replace(SETTINGS, looming_method='fused')).withheld == ''
+
+
+def test_a_gap_ahead_hides_what_stands_there_and_one_cell_does_not():
+    assert find(blanked(seen(), 3, 3)).withheld == ''
+    assert 'min_sight' in find(blanked(seen(), 3, 4)).withheld
+    assert find(blanked(seen(), 3, 4, slice(0, 6))).withheld == ''      # not straight ahead
+    assert not find(blanked(seen(), 3, 4, slice(0, 6)), how=SHORT).free[:6].any()
+    assert find(blanked(seen(), 3, 4, slice(12, 13))).withheld == ''
+
+
+def test_no_ray_leads_through_what_is_not_measured(ahead):
+    """Behind a plain thing one with texture is seen: it marks, but the way to it is not free."""
+    whole = find(ahead, how=SHORT)
+    hidden = find(blanked(ahead, 2, 4), how=replace(SHORT, min_sight=0.0))
+    assert hidden.withheld == ''
+    assert (hidden.region >= 0).sum() == (whole.region >= 0).sum() > 4
+    assert len(base_points(hidden, MOUNT, SHORT)) >= 4
+    assert np.isfinite(scan(whole, MOUNT, SHORT).ranges).any()
+    assert np.isnan(scan(hidden, MOUNT, SHORT).ranges).all()
 
 
 def test_without_any_looming_there_is_nothing_to_tell(ahead):
@@ -282,13 +338,22 @@ def test_odometry_that_is_asked_for_and_missing_is_withheld(ahead):
     assert 'odometry' in find(ahead, math.nan, replace(HOW, distance='odometry')).withheld
 
 
-def test_a_frozen_picture_is_withheld_unless_odometry_says_that_the_camera_stands():
+def test_a_picture_that_repeats_is_withheld_from_the_first_on_unless_the_robot_stands():
     """The same picture with new stamps looms nowhere: to a robot that drives it looks clear."""
-    view = changed(seen(speed=0.0), flags=Quality.FROZEN)
+    result, lens = seen(frames=20)
+    view = replace(result, unchanged_s=0.0), lens
+    assert find(view).withheld == ''
+    again = replace(result, unchanged_s=0.03), lens
     publish = replace(HOW, at_rest='publish')
-    for speed in (SPEED, -SPEED, math.nan):
-        assert 'does not change' in find(view, speed, publish).withheld
-    assert find(view, 0.0, publish).withheld == ''
+    for speed in (SPEED, -SPEED, 0.0, math.nan):       # 0: along its axis, as while it turns
+        assert 'has not changed by a single bit for 0.03 s' in find(again, speed, publish).withheld
+    assert find_obstacles(*again[:1], SIZE, lens, MOUNT, 0.0, SETTINGS, publish,
+                          still=True).withheld == ''
+
+
+def test_a_track_tells_for_how_long_a_picture_is_the_same():
+    assert seen(frames=8)[0].unchanged_s == 0.0
+    assert seen(speed=0.0, frames=8)[0].unchanged_s == pytest.approx(7 * PERIOD)
 
 
 def test_what_is_not_measured_is_not_free_even_where_that_is_published():
@@ -296,7 +361,7 @@ def test_what_is_not_measured_is_not_free_even_where_that_is_published():
     rate = result.looming.rate.copy()
     rate[:, :5] = np.nan
     part = replace(result, looming=replace(result.looming, rate=rate))
-    found = find((part, lens), how=replace(HOW, min_known=0.0))
+    found = find((part, lens), how=replace(SHORT, min_known=0.0))
     assert found.withheld == ''
     assert not found.free[:5].any()
     assert found.free[5:].any()
@@ -316,6 +381,37 @@ def test_a_danger_without_a_place_is_withheld():
     assert not (find(view).region >= 0).any()
     assert find(view).withheld == ''
     assert 'no known place' in find(changed(view, level=Level.DANGER)).withheld
+
+
+def region(x, width, on_course=True, time=1.0):
+    return Region(x, 100.0, width, 60.0, 0.0, 0.0, time, 1 / time, 'CENTER', 0.8, on_course)
+
+
+@pytest.mark.parametrize('level', [Level.WARNING, Level.DANGER])
+def test_a_danger_is_not_placed_because_something_else_is(level):
+    """A box to the right has a distance; what comes from the left has none."""
+    view = seen(box(2.0, x=0.7, half=(0.3, 0.4, 0.3)))
+    beside = (find(view).region >= 0)
+    assert beside.any()
+    on_it, left = region(270.0, 60.0), region(20.0, 60.0)
+    placed = {'level': level, 'bearing': 0.35, 'regions': (on_it,)}
+    assert find(changed(view, **placed)).withheld == ''
+    for wrong in ({'bearing': -0.35}, {'regions': (left, on_it)}, {'regions': (on_it, left)},
+                  {'regions': (), 'bearing': math.nan}):
+        assert 'no known place' in find(changed(view, **{**placed, **wrong})).withheld
+    for harmless in (region(20.0, 60.0, on_course=False), region(20.0, 60.0, time=9.0)):
+        assert find(changed(view, **{**placed, 'regions': (on_it, harmless)})).withheld == ''
+    # One that is placed a little beyond the range is known, and left out.
+    assert find(changed(view, **placed), how=replace(HOW, max_range=1.8)).withheld == ''
+
+
+def with_heads(view, free_m):
+    """A result of which heads say how far the way ahead is free [m]."""
+    result, lens = view
+    none = np.zeros((4, 4), np.float32)
+    steps = Distribution(np.array([0.5 * free_m, free_m, 2 * free_m]), np.array([0.0, 0.5, 1.0]))
+    learned = LearnedField(none, none, none, none, none, steps, steps, result.view)
+    return replace(result, learned=learned, method='fused'), lens
 
 
 def test_heads_tell_the_free_way_while_the_robot_stands():

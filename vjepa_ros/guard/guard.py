@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from vjepa_ros.guard import cover
 from vjepa_ros.guard.history import SpeedHistory
 from vjepa_ros.guard.reports import (
     STILL,
@@ -24,10 +25,10 @@ from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.source import FREE, SourceGuard, speed_for
 
 NEAR_ANGLE = math.cos(math.radians(30.0))   # a range sensor within this looks where a camera looks
+BLIND = 'no source looks where the robot goes'
 LEAST = 1e-6             # slower is no motion towards a source [m/s]
 MOST_DT = 0.5            # a longer pause between decisions does not release more [s]
 ROUNDS = 4               # of the limits, which can push motion towards each other
-COVERED = math.cos(math.radians(60.0))   # a camera looks where motion within this goes
 
 
 class VelocityGuard:
@@ -82,6 +83,18 @@ class VelocityGuard:
         source = self._sources[name]
         source.yaw = source.way.yaw = yaw
         source.reset()
+
+    @property
+    def yaws(self) -> Mapping[str, float]:
+        """Direction of each camera and range sensor [rad] by its name."""
+        return {**{n: s.yaw for n, s in self._sources.items()}, **self._ranges}
+
+    def uncovered_text(self) -> str:
+        """Where no source looks, and what holds there; '' when they look everywhere."""
+        where = cover.where(cover.uncovered(self.yaws.values()))
+        how = {'free': 'is free, BLIND', 'stop': 'is stopped', 'slow':
+               f'is slowed to {self.settings.fault_speed:g} m/s'}[self.settings.uncovered]
+        return where and f'{where}: motion there {how}'
 
     # -- what comes in ---------------------------------------------------------------------
 
@@ -181,8 +194,8 @@ class VelocityGuard:
         if not acting:
             return self._send(motion, asked, 'free', '', (), now_s, reaction)
         first = acting[0]
-        state = ('fault' if first.kind == 'fault' else
-                 'stopped' if first.speed <= 0 else 'slowed')
+        state = ('fault' if first.kind == 'fault' else 'stopped' if first.speed <= 0 else
+                 'slowed' if motion != asked else 'free')     # free: blind, and said to be
         return self._send(motion, asked, state, f'{first.source}: {first.reason}', acting, now_s,
                           reaction)
 
@@ -247,7 +260,7 @@ class VelocityGuard:
 
     def _apply(self, asked: Motion, limits: tuple[Limit, ...]) -> tuple[Motion, tuple[Limit, ...]]:
         """The motion within all limits, and those that changed it, the strongest first."""
-        yaws = {**{n: s.yaw for n, s in self._sources.items()}, **self._ranges}
+        yaws = self.yaws
         acting: dict[str, Limit] = {}
         motion = asked
         for _ in range(ROUNDS):
@@ -264,14 +277,12 @@ class VelocityGuard:
                    for limit in limits):
                 motion = Motion(0.0, 0.0, asked.omega)   # limits that contradict each other
         # Of what is left: a limit can leave the part alone that nobody sees.
-        speed = math.hypot(motion.vx, motion.vy)
-        if (self.settings.uncovered != 'free' and speed > LEAST
-                and not any(motion.along(yaw) > COVERED * speed for yaw in yaws.values())):
-            most = 0.0 if self.settings.uncovered == 'stop' else self.settings.fault_speed
-            scale = min(1.0, most / speed)
+        if math.hypot(motion.vx, motion.vy) > LEAST and not cover.looks(motion, yaws.values()):
+            most = {'free': math.inf, 'slow': self.settings.fault_speed,
+                    'stop': 0.0}[self.settings.uncovered]
+            scale = min(1.0, most / math.hypot(motion.vx, motion.vy))
             motion = Motion(motion.vx * scale, motion.vy * scale, asked.omega)
-            acting['guard'] = Limit('guard', 'uncovered', most,
-                                    'no source looks where the robot goes')
+            acting['guard'] = Limit('guard', 'uncovered', most, BLIND)
         return _tidy(motion), tuple(sorted(acting.values(), key=lambda limit: limit.speed))
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import pairwise
 
 from vjepa_ros.guard.reports import STILL, Motion
 
@@ -62,11 +61,18 @@ class SpeedHistory:
         return min((motion.along(yaw) for _, motion in parts), default=0.0)
 
     def _parts(self, begin_s: float, end_s: float) -> list[tuple[float, Motion]]:
-        """Durations [s] and velocities that make up a time."""
-        ends = [*self._samples, (float('inf'), STILL)]
+        """Durations [s] and velocities that make up a time, the newest first.
+
+        From the newest on: what is asked for is mostly the last moment, and of odometry there may
+        be a thousand samples.
+        """
         parts = []
-        for (since, motion), (until, _) in pairwise(ends):
+        until = float('inf')
+        for since, motion in reversed(self._samples):
             dt = min(until, end_s) - max(since, begin_s)
             if dt > 0:
                 parts.append((dt, motion))
+            if since <= begin_s:
+                break
+            until = since
         return parts

@@ -173,3 +173,8 @@ class Decision:
     reason: str = ''
     limits: tuple[Limit, ...] = ()
     reaction_s: float = math.nan
+
+    @property
+    def blind(self) -> bool:
+        """Whether the robot is asked to go where no source looks."""
+        return any(limit.kind == 'uncovered' for limit in self.limits)

@@ -91,7 +91,8 @@ class GuardSettings:
         Faults of a source that stop or slow motion towards it. 'missing', 'timeout', 'clock',
         'malformed', 'unknown' and 'frozen' must be in one of them.
     uncovered
-        What happens to motion that no source looks at: 'free', 'slow' or 'stop'.
+        What happens to motion that no source looks at: 'free', 'slow' (to `fault_speed`) or
+        'stop'.
     """
 
     min_time_to_contact: float = 1.6
@@ -127,7 +128,7 @@ class GuardSettings:
     stop_on: tuple[str, ...] = (*ALWAYS, 'untrained', 'partial_view', 'stale', 'warming_up',
                                 'looming_unknown')
     slow_on: tuple[str, ...] = ('low_texture', 'geometry_failed')
-    uncovered: str = 'free'
+    uncovered: str = 'slow'
 
     def __post_init__(self) -> None:
         problem = self.problem()

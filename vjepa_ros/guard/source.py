@@ -91,6 +91,7 @@ class SourceGuard:
                                    self.yaw)
         time = self._time(report, settings)
         if self.fault(now, history, settings) or math.isnan(time):
+            self.way.interrupt()
             return True
         self._learn(time, history, settings)
         return True
@@ -105,13 +106,17 @@ class SourceGuard:
         threat = time < settings.horizon
         unknown = math.isnan(self.way.distance)
         enough = settings.measuring_speed * (CREEPING if unknown else 1.0)
+        # The least speed: a robot that has just stopped sees nothing come nearer either.
+        free = (not threat and least >= settings.measuring_speed
+                and Quality.FROZEN not in report.flags)
+        if not free:
+            self.way.interrupt()
         if threat and speed >= enough:
             self.way.measure(speed * time - since, now, turned)
             self._confirm = self._confirm and speed < settings.measuring_speed
-        elif not threat and least >= settings.measuring_speed:
-            # The least speed: a robot that has just stopped sees nothing come nearer either.
-            self.way.free(least * settings.horizon - since, now, turned)
-            self._confirm = False
+        elif free:
+            if self.way.free(least * settings.horizon - since, now, turned):
+                self._confirm = False
         elif (threat or self.way.moving) and history.path(
                 stamp - STANDING[0], stamp) < STANDING[1]:
             # It moves by itself: where it was says nothing about where it will be.
@@ -190,6 +195,7 @@ class SourceGuard:
                 if self._begun:           # at the start there is no motion to be released again
                     self._stopped = self._confirm = True
                 self._quiet_s = math.nan
+                self.way.interrupt()      # also a silence, which brings no report
             if stops or self.report is None:
                 return held
             # What only slows does not make a danger, or what was seen before, forgotten.

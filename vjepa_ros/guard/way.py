@@ -7,8 +7,9 @@ looming is zero whatever lies ahead. So a distance is measured only while drivin
 by the way covered since, and is kept while the robot stands:
 
 - a *threat* (something nearer than speed * horizon) is kept until it is measured again, until the
-  robot has turned away, or until clearance or a range sensor says for `release_hold` that the way
-  is free; one that came by itself only until the robot stands,
+  robot has turned away, until nothing has come nearer for `LIFT_S` and `MIN_SAMPLES` measurements
+  while driving, or until clearance or a range sensor says for `release_hold` that the way is free;
+  one that came by itself only until the robot stands,
 - a *free* way (nothing comes nearer within the horizon, so speed * horizon is free) is kept for
   `memory` seconds, for somebody may step into it.
 """
@@ -21,7 +22,9 @@ from collections import deque
 from vjepa_ros.guard.history import SpeedHistory
 from vjepa_ros.guard.settings import GuardSettings
 
-MIN_SAMPLES = 3          # of clearance or range, before they count as steady
+MIN_SAMPLES = 3          # of clearance, range or a free view, before they count as steady
+LIFT_S = 0.6             # time that free views must last, too, before they lift a threat: longer
+                         # than it takes until a camera that hangs is flagged (`FrozenWatch`)
 CAME = 0.5               # part of the expected distance below which a threat has come by itself
 NEAR = 0.1               # by which it must fall short, too [m]
 STAYED = 0.85            # part from which it has not
@@ -88,6 +91,7 @@ class Way:
         self.threat = self.moving = False
         self.known_by = 'none'
         self._short = False
+        self._free: tuple[int, float] = 0, math.nan    # measurements in a row, and since when
         self._farthest = math.nan    # of the estimates of this threat, carried on
         self._turned = 0.0
         self._still_s = 0.0
@@ -138,13 +142,30 @@ class Way:
         self._farthest = max(self.distance, self._farthest)
         self.threat = True
 
-    def free(self, found: float, now_s: float, turned: float) -> None:
-        """Take that nothing comes nearer within a distance [m], measured while driving."""
+    def free(self, found: float, now_s: float, turned: float) -> bool:
+        """Take that nothing comes nearer within a distance [m], measured while driving.
+
+        Returns
+        -------
+        bool
+            Whether that has been so for long enough to be believed against what was seen before.
+            One view alone can miss what is there: until then a threat stays where it is.
+        """
+        count, since_s = self._free
+        self._free = count, since_s = count + 1, now_s if count == 0 else since_s
+        steady = count >= MIN_SAMPLES and now_s - since_s >= LIFT_S
+        if self.threat and not steady:
+            return False
         # That is a lower bound: more may be known already.
         if not self.distance > found:
             self._measured(found, now_s, turned)
         self.threat = self.moving = False
         self.known_s, self.known_by = now_s, 'looming'
+        return steady
+
+    def interrupt(self) -> None:
+        """The views in which nothing comes nearer are not in a row any more."""
+        self._free = 0, math.nan
 
     def _measured(self, found: float, now_s: float, turned: float) -> None:
         if self.threat and found > self.distance:

@@ -174,6 +174,8 @@ class Result:
         What looming and collision come from: 'geometric', 'learned' or 'fused'.
     heads_problem
         Why the heads do not hold for this clip; '' when they do or there are none.
+    unchanged_s
+        How long the newest picture has been the same to the last bit [s]; 0: it is new.
     """
 
     assessment: Assessment
@@ -186,6 +188,7 @@ class Result:
     learned: LearnedField | None = None
     method: str = 'geometric'
     heads_problem: str = ''
+    unchanged_s: float = 0.0
 
     @property
     def moving_map(self) -> np.ndarray | None:

@@ -43,6 +43,11 @@ class FrozenWatch:
         self._frames += 1
 
     @property
+    def unchanged_s(self) -> float:
+        """How long the newest picture has been the same to the last bit [s]; 0: it is new."""
+        return max(0, self._newest_ns - self._since_ns) / NS
+
+    @property
     def frozen(self) -> bool:
         """Whether the newest pictures are the same, for `LEAST_S` and `LEAST_FRAMES`."""
         return (self._frames >= LEAST_FRAMES

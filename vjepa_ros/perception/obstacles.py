@@ -34,6 +34,7 @@ from vjepa_ros.perception.obstacles_cells import (
     closing_speed,
     distance_of,
     horizon,
+    sight,
     standing_cells,
 )
 from vjepa_ros.perception.obstacles_config import ObstacleSettings
@@ -61,7 +62,9 @@ class Obstacles:
         (N, 2) offset to the left per distance along the heading, at the two borders of a column;
         0 for a column that sees nothing of the band.
     free
-        (N,) bool: measured, able to see what stands still, and nothing there within max_range.
+        (N,) bool: able to see what stands still, measured up to max_range, and nothing there.
+    sight
+        (N,) how far a column is measured without a break [m], inf up to the horizon.
     way
         Free way ahead by the heads where that is short [m], else NaN.
     speed
@@ -76,6 +79,7 @@ class Obstacles:
     region: np.ndarray
     slope: np.ndarray
     free: np.ndarray
+    sight: np.ndarray
     way: float = math.nan
     speed: float = math.nan
     source: str = ''
@@ -83,7 +87,8 @@ class Obstacles:
 
 
 def find_obstacles(result: Result, size: tuple[int, int], lens: Lens, mount: Mount,
-                   speed: float, settings: Settings, how: ObstacleSettings) -> Obstacles:
+                   speed: float, settings: Settings, how: ObstacleSettings,
+                   still: bool = False) -> Obstacles:
     """Obstacles of one result.
 
     Parameters
@@ -98,13 +103,15 @@ def find_obstacles(result: Result, size: tuple[int, int], lens: Lens, mount: Mou
         Of the camera along its optical axis by odometry [m/s], NaN unknown.
     settings, how
         Live settings of perception and of this.
+    still
+        Whether odometry says that the robot neither moves nor turns, and has not while the
+        newest picture stayed the same: only then it may stay the same.
     """
     field = result.looming
     if field is None:
         return _nothing(0, 'nothing is known of this frame')
     cells = cells_of(field, size, lens, mount, settings)
     columns = cells.rate.shape[1]
-    stands = abs(speed) < SLOWEST      # by odometry, and so not when there is none
     speed, part, source = closing_speed(cells, mount, speed, how)
     learned = result.learned if result.method != 'geometric' else None
     way = math.nan
@@ -119,7 +126,7 @@ def find_obstacles(result: Result, size: tuple[int, int], lens: Lens, mount: Mou
     slope = (np.where(placeable[..., None], cells.edges, 0.0).sum(axis=0)
              / np.maximum(1, placeable.sum(axis=0))[:, None])
     count, labels = cv2.connectedComponents(evidence.astype(np.uint8), connectivity=8)
-    placed, lost = 0, False
+    placed, lost, seen = 0, False, np.zeros(columns, bool)
     for label in range(1, count):
         whole = labels == label
         inside = whole & standing
@@ -131,23 +138,27 @@ def find_obstacles(result: Result, size: tuple[int, int], lens: Lens, mount: Mou
             at, error = distance_of(cells, inside[:, column], column, mount,
                                     speed if moving else math.nan, part, how)
             unplaced &= math.isnan(at)
+            seen[column] |= not math.isnan(at)
             if not at <= how.max_range or at >= np.nan_to_num(reach[column], nan=np.inf):
                 continue
             reach[column], sigma[column], region[column] = at, error, placed
             slope[column] = cells.edges[inside[:, column], column].mean(axis=0)
         placed += bool((region == placed).any())
         lost |= unplaced
-    known = (cells.known & watched).sum(axis=0) / np.maximum(1, watched.sum(axis=0))
+    far = sight(cells, mount, watched)
     sees_still = moving or (learned is not None and learned.sees)
-    free = (known > 0) & (known >= how.min_known) & moving & ~standing.any(axis=0)
+    free = (far >= how.max_range) & watched.any(axis=0) & moving & ~standing.any(axis=0)
     share = float((cells.known & watched).sum() / max(1, watched.sum()))
-    found = not lost and (placed > 0 or not math.isnan(way))
+    found = not lost and _danger_is_placed(result, seen, slope, way, lens, size, settings)
     withheld = _withheld(result, share, math.isnan(speed), sees_still, found, settings, how)
-    if not withheld and not stands and Quality.FROZEN in result.assessment.flags:
-        # What never changes looks like ground without obstacles, however fast the robot is.
-        withheld = ('the picture does not change by a single bit, and no odometry says that the '
-                    'camera stands')
-    return Obstacles(reach, sigma, region, slope, free, way, speed, source, withheld)
+    if not withheld and moving and not (learned is not None and learned.sees):
+        withheld = _out_of_sight(far, seen, slope, how)
+    if not withheld and not still and result.unchanged_s > 0:
+        # A camera that hangs repeats its picture with new stamps. What does not change looks like
+        # ground without obstacles, however fast the robot is; the sooner that is seen the better.
+        withheld = (f'the picture has not changed by a single bit for {result.unchanged_s:.2f} s, '
+                    'and no odometry says that the robot stood all the time')
+    return Obstacles(reach, sigma, region, slope, free, far, way, speed, source, withheld)
 
 
 def _withheld(result: Result, known: float, speed_unknown: bool, sees_still: bool, found: bool,
@@ -178,6 +189,60 @@ def _withheld(result: Result, known: float, speed_unknown: bool, sees_still: boo
     return ''
 
 
+def _out_of_sight(far: np.ndarray, seen: np.ndarray, slope: np.ndarray,
+                  how: ObstacleSettings) -> str:
+    """Why the way straight ahead is not known far enough, '' when it is.
+
+    Below a plain wall the ground is measured up to its foot alone, and nothing stands there.
+    """
+    half = ROBOT_HALF_WIDTH / max(how.min_sight, 1e-6)
+    ahead = (slope.min(axis=1) < half) & (slope.max(axis=1) > -half) & (slope != 0).any(axis=1)
+    dark = ahead & ~seen & (far < how.min_sight)
+    # One column alone lies within the windows of those beside it.
+    if ahead.any() and not (dark[1:] & dark[:-1]).any():
+        return ''
+    known = float(far[dark].min()) if dark.any() else 0.0
+    return (f'the way ahead is measured for {known:.1f} m only, less than obstacles.min_sight: '
+            'what lies beyond has too little texture')
+
+
+def _danger_is_placed(result: Result, seen: np.ndarray, slope: np.ndarray, way: float,
+                      lens: Lens, size: tuple[int, int], settings: Settings) -> bool:
+    """Whether each danger that made the level has a distance: its own, not that of something else.
+
+    Dangers are the regions on course with a time to contact below that of WARNING, and the
+    direction of the assessment, which is also known when no region is.
+
+    Parameters
+    ----------
+    result
+        With assessment and looming field.
+    seen
+        (N,) bool, columns in which something has a distance, also one beyond max_range.
+    slope
+        (N, 2) as in `Obstacles`.
+    way
+        Free way ahead by the heads, NaN without: a thing straight ahead.
+    lens, size, settings
+        As above.
+    """
+    field, told = result.looming, result.assessment
+    x = (field.centers[0, :, 0] + 0.5) * size[0] / field.gray_size[0] - 0.5
+    half = 0.5 * field.cell_px * size[0] / field.gray_size[0]
+    spans = [(r.x, r.x + r.width) for r in told.regions
+             if r.on_course and r.time_to_contact < settings.warning_ttc]
+    if not math.isnan(told.bearing):
+        at = lens.optics.cx + lens.optics.fx * math.tan(told.bearing)
+        spans.append((at - half, at + half))
+    known = seen
+    if not math.isnan(way):
+        ahead = ROBOT_HALF_WIDTH / max(way, 1e-6)
+        known = seen | ((slope.min(axis=1) < ahead) & (slope.max(axis=1) > -ahead))
+    return bool(spans) and all((known & (x + half > low) & (x - half < high)).any()
+                               for low, high in spans)
+
+
 def _nothing(columns: int, withheld: str) -> Obstacles:
     return Obstacles(np.full(columns, np.nan), np.full(columns, np.nan), np.full(columns, -1),
-                     np.zeros((columns, 2)), np.zeros(columns, bool), withheld=withheld)
+                     np.zeros((columns, 2)), np.zeros(columns, bool), np.zeros(columns),
+                     withheld=withheld)

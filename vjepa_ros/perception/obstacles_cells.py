@@ -153,6 +153,29 @@ def standing_cells(cells: Cells, mount: Mount, speed: float,
     return found, found & (height < top)
 
 
+def sight(cells: Cells, mount: Mount, watched: np.ndarray) -> np.ndarray:
+    """How far each column is measured without a break, (Wc,) level distance [m].
+
+    It ends where the ray of the lower edge of the first unknown cell meets the ground; inf where
+    all is known up to the horizon. One unknown cell between two known ones is within their
+    windows, and one at the border of the picture is as if the picture ended before it.
+
+    Parameters
+    ----------
+    cells, mount
+        As above.
+    watched
+        (Hc, Wc) bool, cells that look at the band.
+    """
+    known = cells.known.copy()
+    known[1:-1] |= cells.known[:-2] & cells.known[2:]
+    known[-1] |= known[-2]
+    ends = watched & ~known
+    first = ends.shape[0] - 1 - np.argmax(ends[::-1], axis=0)     # from the robot on
+    fall = np.take_along_axis(cells.low, first[None], axis=0)[0]
+    return np.where(ends.any(axis=0) & (fall > 0), mount.height / np.maximum(fall, 1e-6), np.inf)
+
+
 def _like_seeds(cells: Cells, seeds: np.ndarray) -> np.ndarray:
     """Cells connected with seeds that loom about as much."""
     if not seeds.any():

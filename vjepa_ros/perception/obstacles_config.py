@@ -24,6 +24,9 @@ class ObstacleSettings:
         Obstacles farther away are left out [m].
     min_known
         Least part of the patches that look where the robot drives that must be known.
+    min_sight
+        Least distance up to which the way straight ahead must be measured, or blocked by something
+        that is placed, while heads do not tell it [m].
     at_rest
         Whether to publish while the camera stands and no heads tell the free way: then only what
         moves can be seen. 'withhold' or 'publish'.
@@ -40,6 +43,7 @@ class ObstacleSettings:
     max_height: float = 0.5
     max_range: float = 5.0
     min_known: float = 0.25
+    min_sight: float = 1.5
     at_rest: str = 'withhold'
     pitch_error: float = math.radians(1.0)
     caution: float = 1.0

@@ -22,6 +22,8 @@ LEAST_ACROSS = 2          # points side by side: with the levels at least 6 for 
                           # polygons of the collision monitor want 4 (`min_points`)
 NEAREST_M = 0.1           # nothing is placed nearer: a scan leaves out what is below its range_min
 WAY_PART = 0.3            # relative error of the free way that heads tell, measured: docs/nav2.md
+MEASURED = 0.7            # part of the way to an obstacle that must be measured for a ray to it;
+                          # cells at its foot show ground as well, and are the sooner unknown
 SCAN_STEP = math.radians(1.0)
 
 
@@ -32,7 +34,8 @@ class Scan:
     Attributes
     ----------
     ranges
-        (M,) float32 [m]: a number, inf for free, NaN for not known (neither marks nor clears).
+        (M,) float32 [m]: a number, inf for free up to max_range, NaN for not known (neither marks
+        nor clears). Also a number says that all before it is free.
     angle_min, step
         Of the first ray and between rays [rad], left positive.
     range_min, range_max
@@ -71,7 +74,7 @@ def scan(found: Obstacles, mount: Mount, how: ObstacleSettings) -> Scan:
     for column in np.flatnonzero(found.free):
         low, high = np.sort(borders[:, column])
         ranges[(angles >= low) & (angles <= high)] = np.inf
-    for reach, slope in _placed(found, how):
+    for reach, slope in _placed(found, how, measured=True):
         spacing = min(how.spacing, 0.4 * SCAN_STEP * reach)
         points = _line(mount, reach, reach * slope, spacing)
         index = np.round((_turned(np.arctan2(points[:, 1], points[:, 0]) - middle) - first)
@@ -79,14 +82,24 @@ def scan(found: Obstacles, mount: Mount, how: ObstacleSettings) -> Scan:
         inside = (index >= 0) & (index < count)
         np.fmin.at(ranges, index[inside],
                    np.maximum(np.linalg.norm(points[inside], axis=1), 1.01 * NEAREST_M))
-    reach = how.max_range + float(np.linalg.norm(mount.position[:2]))
-    return Scan(ranges.astype(np.float32), middle + first, SCAN_STEP, NEAREST_M, 1.01 * reach)
+    limit = 1.01 * (how.max_range + float(np.linalg.norm(mount.position[:2])))
+    # The end of a free ray, and of none: what is obliquely ahead can be farther away, and is left
+    # to the points.
+    ranges[np.isfinite(ranges) & (ranges > limit)] = np.nan
+    return Scan(ranges.astype(np.float32), middle + first, SCAN_STEP, NEAREST_M, limit)
 
 
-def _placed(found: Obstacles, how: ObstacleSettings) -> list[tuple[float, np.ndarray]]:
-    """Level distance along the heading and both borders to the left per distance, of each part."""
-    parts = [(max(NEAREST_M, float(found.reach[c] - how.caution * found.sigma[c])),
-              found.slope[c]) for c in np.flatnonzero(found.region >= 0)]
+def _placed(found: Obstacles, how: ObstacleSettings,
+            measured: bool = False) -> list[tuple[float, np.ndarray]]:
+    """Level distance along the heading and both borders to the left per distance, of each part.
+
+    `measured` leaves those out before which not all is measured: what is there may hide.
+    """
+    parts = []
+    for column in np.flatnonzero(found.region >= 0):
+        reach = max(NEAREST_M, float(found.reach[column] - how.caution * found.sigma[column]))
+        if not measured or found.sight[column] >= MEASURED * reach:
+            parts.append((reach, found.slope[column]))
     if not math.isnan(found.way):
         reach = max(NEAREST_M, found.way * (1 - WAY_PART * how.caution))
         parts.append((reach, np.array((ROBOT_HALF_WIDTH, -ROBOT_HALF_WIDTH)) / reach))

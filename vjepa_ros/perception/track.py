@@ -305,7 +305,8 @@ class Track:
             known_fraction=found.threat.known_fraction,
             clearance=math.nan if learned is None else learned.free_way)
         return Result(assessment, motion, grid, found.field, features, view,
-                      self.image if wants.image else None, learned, found.method, problem)
+                      self.image if wants.image else None, learned, found.method, problem,
+                      self.frozen.unchanged_s)
 
     def _change(self, sample: Sample, output: Output, floor: NoiseFloor) -> np.ndarray:
         if output.change is not None:

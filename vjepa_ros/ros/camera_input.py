@@ -19,6 +19,7 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from vjepa_ros.ros.convert import ImageError, stamp_ns
 from vjepa_ros.ros.inbox import Inbox, Waiting
+from vjepa_ros.ros.intrinsics import intrinsics
 from vjepa_ros.ros.rates import Rate
 
 try:
@@ -60,6 +61,7 @@ class CameraInput:
         self.rate = Rate()
         self.counts: Counter[str] = Counter()
         self.info: CameraInfo | None = None
+        self.info_problem = ''      # why it can not be used for the newest image
         self._subscriptions: dict[str, object] = {}
         self._warned: set[str] = set()
         self._last_arrival = time.monotonic()
@@ -140,12 +142,20 @@ class CameraInput:
         """(fx, fy, cx, cy) for images of a size [px], None without a usable camera_info."""
         info = self.info
         if info is None:
+            self.info_problem = ''
             return None
-        k = info.k
-        if not (k[0] > 0 and k[4] > 0 and info.width > 0 and info.height > 0):
+        try:
+            found = intrinsics(info, size)
+        except ValueError as error:
+            self.info_problem = str(error)
+            # Drivers without a calibration send zeros; that is flagged, and told for obstacles.
+            if info.k[0] > 0 and self.info_problem not in self._warned:
+                self._warned.add(self.info_problem)
+                self._node.get_logger().warning(
+                    f"camera '{self.name}': camera_info is not used: {error}")
             return None
-        sx, sy = size[0] / info.width, size[1] / info.height
-        return (k[0] * sx, k[4] * sy, (k[2] + 0.5) * sx - 0.5, (k[5] + 0.5) * sy - 0.5)
+        self.info_problem = ''
+        return found
 
     def _subscribe(self, kind: str) -> None:
         self._subscriptions[kind] = self._node.create_subscription(

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a camera looks, from tf, as far as tf2_ros is installed."""
+"""Where a camera looks, from tf."""
 
 from __future__ import annotations
 
-import importlib
 import math
+from typing import Any
 
 from rclpy.lifecycle import LifecycleNode
-from rclpy.time import Time
+
+from vjepa_ros.ros.transforms import Transforms
 
 STEEP = 0.2     # horizontal part of the optical axis below which it has no direction
 
@@ -49,32 +50,45 @@ class Frames:
 
     def __init__(self, node: LifecycleNode, base_frame: str) -> None:
         try:
-            self._tf2 = importlib.import_module('tf2_ros')
+            self._transforms = Transforms(node, base_frame)
         except ImportError as error:
             raise RuntimeError(
                 'a source has direction: tf, which needs the package tf2_ros: install it, or set '
                 'direction: yaw and yaw') from error
-        self._base_frame = base_frame
-        self._buffer = self._tf2.Buffer()
-        self._listener = self._tf2.TransformListener(self._buffer, node, spin_thread=False)
+        self._told: dict[str, tuple[float, float]] = {}    # by source: when, and yaw
 
-    def yaw(self, frame_id: str) -> float:
-        """Direction of a camera by its optical frame [rad].
+    def yaw(self, source: str, header: Any, now_s: float, patience_s: float) -> float:
+        """Direction of a camera by its optical frame at the stamp of its newest image [rad].
+
+        tf may come a little later than an assessment, and the executor that runs this is what
+        would take it: so this does not wait. What was told last holds meanwhile.
+
+        Parameters
+        ----------
+        source
+            Name of the camera.
+        header
+            Of its assessment.
+        now_s
+            Time [s].
+        patience_s
+            How long what was told holds [s].
 
         Raises
         ------
         ValueError
-            When tf does not know it (yet), or it has none.
+            When tf does not know it at that time, or it has none.
         """
         try:
-            found = self._buffer.lookup_transform(self._base_frame, frame_id, Time())
-        except self._tf2.TransformException as error:
-            raise ValueError(f"tf gives no pose of '{frame_id}' in '{self._base_frame}': "
-                             f'{error}') from error
-        turn = found.transform.rotation
-        return axis_yaw(turn.x, turn.y, turn.z, turn.w)
+            yaw = axis_yaw(*self._transforms.pose(header.frame_id, header.stamp)[1])
+        except ValueError:
+            since, yaw = self._told.get(source, (-math.inf, math.nan))
+            if not 0 <= now_s - since <= patience_s:
+                raise
+            return yaw
+        self._told[source] = now_s, yaw
+        return yaw
 
     def close(self) -> None:
         """Stop listening."""
-        if hasattr(self._listener, 'unregister'):   # newer distributions
-            self._listener.unregister()
+        self._transforms.close()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -22,6 +23,7 @@ from vjepa_ros.ros.guard_table import GuardConfig, Ranger, Source
 
 NS = 1e9
 LOG_EVERY_S = 5.0
+TURNED = 0.05            # rad by which a camera must have been turned on the robot to count
 
 
 def overridable() -> QoSOverridingOptions:
@@ -115,9 +117,8 @@ class GuardInputs:
         now = self._now_s()
         try:
             seen = read.assessment(msg, source.name)
-            if source.from_tf and source.name not in self._yaw:
-                self._yaw[source.name] = self._frames.yaw(seen.frame_id)
-                self._guard.turn_source(source.name, self._yaw[source.name])
+            if source.from_tf:
+                self._face(source, msg.header, now)
         except (ValueError, IndexError) as error:
             reason = self._refuse(f"source '{source.name}' ({source.topic})", error)
             self._guard.observe_malformed(source.name, reason)
@@ -127,6 +128,15 @@ class GuardInputs:
                 return
         self._decide(info.get('received_timestamp', 0))
 
+    def _face(self, source: Source, header: Any, now_s: float) -> None:
+        """Let a source look where tf says (ValueError when that is not known)."""
+        yaw = self._frames.yaw(source.name, header, now_s, self._guard.settings.source_timeout)
+        known = self._yaw.get(source.name)
+        if known is None or abs(math.remainder(yaw - known, 2 * math.pi)) > TURNED:
+            # What it saw before lies elsewhere.
+            self._yaw[source.name] = yaw
+            self._guard.turn_source(source.name, yaw)
+
     def _on_range(self, ranger: Ranger, msg: Range | LaserScan) -> None:
         now = self._now_s()
         try:
@@ -134,10 +144,11 @@ class GuardInputs:
                 distance, reach = range_distance(msg), msg.max_range
             else:
                 reach = msg.range_max
-                distance = scan_distance(msg, ranger.yaw, ranger.mounting, ranger.half_width)
+                distance = scan_distance(msg, ranger.yaw, ranger.mounting, ranger.half_width,
+                                         ranger.blank_free)
         except ValueError as error:
             self._refuse(f"range '{ranger.name}' ({ranger.topic})", error)
-            return
+            distance = reach = math.nan         # as good as none, until it becomes too old
         self._guard.observe_range(RangeReading(ranger.name, self._stamp_s(msg, now), now,
                                                distance, reach))
         self._decide(0)

@@ -3,35 +3,24 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import sys
 
-from vjepa_ros.ros.main import WAKE_S, Signals
+from vjepa_ros.ros.main import WAKE_S, Signals, settle, starting
 
 
 def main(args: list[str] | None = None) -> None:
     """Run the guard until SIGINT or SIGTERM; exits 0."""
     signals = Signals()
     os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
-    try:
+    with starting('collision_guard'):
         import rclpy
         from rclpy.executors import SingleThreadedExecutor
 
         from vjepa_ros.ros.guard_node import CollisionGuard
 
-        # What the imports made stays for good: a collection must not hold up a stop.
-        gc.collect()
-        gc.freeze()
+        settle()
         rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
         node = CollisionGuard()
-    except KeyboardInterrupt:
-        sys.exit(0)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition('.')[0].startswith('vjepa_ros'):
-            raise
-        sys.exit(f"collision_guard needs '{error.name}', which this Python does not have: source "
-                 'your ROS 2 (or install its wheels), and install the requirements in the README')
     # Callbacks are short: none is torn apart, the loop sees the signal; the last word is a zero.
     signals.may_interrupt = lambda: False
     executor = SingleThreadedExecutor()

@@ -25,6 +25,7 @@ from vjepa_ros.ros.guard_table import GuardConfig
 from vjepa_ros.ros.guard_teller import Teller
 from vjepa_ros.ros.guard_topics import wiring_problems
 from vjepa_ros.ros.guard_twist import motion_of, twist_of
+from vjepa_ros.ros.main import settle
 from vjepa_ros.ros.managed import FAILURE, SUCCESS, ManagedNode
 from vjepa_ros.ros.transitions import transition
 
@@ -83,6 +84,8 @@ class CollisionGuard(ManagedNode):
         listened = ', '.join(f'{s.name} ({s.topic}, {math.degrees(s.yaw):.0f} deg)'
                              for s in config.sources)
         self.get_logger().info(f'configured: guards against {listened or "ranges alone"}')
+        if self._frames is None:                # else once tf has told where cameras look
+            self.teller.tell_uncovered(self.guard)
         return super().on_configure(state)
 
     @transition(undo='undo_activate', on_failure=FAILURE)
@@ -103,6 +106,7 @@ class CollisionGuard(ManagedNode):
                 qos_overriding_options=overridable())
             self._timer = self.create_timer(1.0 / self.config.rate, self._on_tick,
                                             clock=self._steady)
+            settle()            # now, before anything drives, rather than while a stop is due
             self.get_logger().info('active')
         return answer
 
@@ -228,5 +232,7 @@ class CollisionGuard(ManagedNode):
                       **{self.resolve_topic_name(source.topic): 'sensor_msgs/msg/PointCloud2'
                          for source in self.config.sources}}
             self.teller.set_problems(wiring_problems(self, output, wanted))
+        if self.guard is not None and (self._frames is None or self.state == 'active'):
+            self.teller.tell_uncovered(self.guard)
         self.teller.report(self.state, self._decision, self.guard, self._now_s(),
                            self.last_failure)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 AHEAD = math.radians(60.0)   # rays that are farther from the direction do not look that way
+LEAST_SEEN = 0.1             # m, width of the narrowest thing that must not hide between rays
+LEAST_KNOWN = 0.5            # m of a corridor that rays must tell to be a reading at all
 
 
 def range_distance(msg: Any) -> float:
@@ -35,38 +37,87 @@ def range_distance(msg: Any) -> float:
     return math.inf if value >= high else float(value)
 
 
-def scan_distance(msg: Any, yaw: float, mounting: float, half_width: float) -> float:
+def scan_distance(msg: Any, yaw: float, mounting: float, half_width: float,
+                  blank_free: bool = False) -> float:
     """Free way of a sensor_msgs/LaserScan along a corridor that begins at the sensor [m].
+
+    It reaches to the nearest hit in the corridor, and no farther than rays tell: neighbouring
+    rays without a reading, g radians wide together, hide what is `LEAST_SEEN` wide from the
+    distance ``LEAST_SEEN / g`` on. One that drops out here and there shortens the way hardly; many
+    side by side straight ahead leave none.
 
     Parameters
     ----------
     msg
-        The scan. Rays of +inf are free, -inf is something too near to measure, values outside
-        `range_min` to `range_max` and NaN are left out (REP 117; many drivers send 0 for nothing).
+        The scan, by REP 117: +inf and values above `range_max` are free as far as the sensor
+        sees, -inf is something too near to measure, NaN and values below `range_min` are none.
     yaw
         Direction of the corridor in the frame of the robot [rad].
     mounting
         Yaw of the scanner's frame in the frame of the robot [rad].
     half_width
         Half the width of the corridor [m].
+    blank_free
+        Whether rays without a reading are free, for drivers that send 0 or NaN for nothing.
 
     Returns
     -------
     float
-        inf when nothing is in it; NaN when no ray looks that way.
+        inf when nothing is in it.
+
+    Raises
+    ------
+    ValueError
+        When no ray looks along the corridor, or too few of them have a reading to tell whether
+        its first `LEAST_KNOWN` are free, with the remedy.
     """
     ranges = np.frombuffer(msg.ranges, np.float32) if len(msg.ranges) else np.empty(0, np.float32)
     angles = msg.angle_min + msg.angle_increment * np.arange(len(ranges)) + mounting - yaw
     angles = (angles + math.pi) % (2 * math.pi) - math.pi
-    looks = np.abs(angles) < AHEAD
-    near = looks & (ranges == -np.inf)
-    if near.any():
+    order = np.argsort(angles)
+    order = order[np.abs(angles[order]) < AHEAD]
+    ranges, angles, step = ranges[order], angles[order], abs(msg.angle_increment)
+    if not len(angles) or not angles[0] - step <= 0 <= angles[-1] + step:
+        raise ValueError('none of its rays looks along the corridor; correct direction, yaw or '
+                         'mounting')
+    if (ranges == -np.inf).any():
         return 0.0
     with np.errstate(invalid='ignore'):
-        valid = (ranges >= msg.range_min) & (ranges <= msg.range_max)
-    if not (looks & (valid | (ranges == np.inf))).any():
-        return math.nan
-    ranges, angles = ranges[valid], angles[valid]
-    along, across = ranges * np.cos(angles), ranges * np.sin(angles)
-    inside = (along > 0) & (np.abs(across) <= half_width)
-    return float(along[inside].min()) if inside.any() else math.inf
+        blank = ~(ranges >= msg.range_min)                    # also NaN
+        hit = ~blank & (ranges <= msg.range_max)
+    along, across = (ranges[hit] * f(angles[hit]) for f in (np.cos, np.sin))
+    inside = np.abs(across) <= half_width
+    nearest = float(along[inside].min()) if inside.any() else math.inf
+    known = math.inf if blank_free else _told(angles, blank, step, half_width)
+    if known < min(nearest, LEAST_KNOWN):
+        raise ValueError(
+            f'{int(blank.sum())} of {len(blank)} rays within 60 degrees of its direction are NaN '
+            f'or below range_min, so only {known:.2f} m of the way are known; if its driver sends '
+            'that where nothing is, set blank: free')
+    return min(nearest, known)
+
+
+def _told(angles: np.ndarray, blank: np.ndarray, step: float, half_width: float) -> float:
+    """How far rays tell of a corridor, by the widest gaps between those with a reading [m].
+
+    Parameters
+    ----------
+    angles
+        (N,) of the rays from the direction of the corridor, rising [rad].
+    blank
+        (N,) bool, which of them have no reading.
+    step
+        Between rays [rad].
+    half_width
+        Half the width of the corridor [m].
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], blank.astype(np.int8), [0]))))
+    known = math.inf
+    for first, end in edges.reshape(-1, 2):
+        low, high = angles[first] - 0.5 * step, angles[end - 1] + 0.5 * step
+        hidden_from = LEAST_SEEN / (high - low)
+        # The part of the gap that lies next to the direction of the corridor.
+        off = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+        if hidden_from * math.sin(off) <= half_width:
+            known = min(known, hidden_from * math.cos(off))
+    return float(known)

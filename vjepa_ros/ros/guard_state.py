@@ -51,7 +51,7 @@ def guard_status(node: str, state: str, decision: Decision | None, values: Mappi
     level, message = OK, state
     found = dict(values)
     if decision is not None:
-        level = LEVEL[decision.state]
+        level = max(LEVEL[decision.state], WARN if decision.blind else OK)
         message = decision.state + (f': {decision.reason}' if decision.reason else '')
         found = {'action': decision.state, 'reason': decision.reason or 'none',
                  **_motion('asked', decision.asked),

@@ -17,6 +17,7 @@ DIRECTION_NAMES = (*DIRECTIONS, 'yaw')
 FROM_TF = 'tf'
 MESSAGES = ('twist', 'twist_stamped')
 SENSORS = ('range', 'scan')
+BLANKS = ('unknown', 'free')
 LEVELS = {level.name.lower(): level for level in (Level.CAUTION, Level.WARNING, Level.DANGER)}
 DEFAULT = GuardSettings()
 
@@ -88,7 +89,8 @@ SETTINGS: tuple[Param, ...] = (
           'or in slow_on) and flags of the assessment'),
     Param('slow_on', tuple[str, ...], DEFAULT.slow_on, 'Faults that slow it to fault_speed '
           'instead'),
-    Param('uncovered', str, DEFAULT.uncovered, 'Motion that no source looks at', LIVE,
+    Param('uncovered', str, DEFAULT.uncovered, 'Motion that no source looks at, such as reversing '
+          'with one camera ahead. slow: at most fault_speed; stop: none; free: all, blind', LIVE,
           choices=UNCOVERED),
 )
 
@@ -137,6 +139,10 @@ def range_rows(name: str) -> tuple[Param, ...]:
               CONFIGURE, low=-math.pi, high=math.pi, unit='rad'),
         Param(f'{name}.half_width', float, 0.3, 'Scan: half the width of the corridor', CONFIGURE,
               low=0.01, high=10.0, unit='m'),
+        Param(f'{name}.blank', str, 'unknown', 'Scan: what rays with NaN, 0 or less than '
+              'range_min say. unknown: nothing (REP 117), and many side by side stop; free: that '
+              'nothing is there, for drivers that send these instead of inf', CONFIGURE,
+              choices=BLANKS),
     )
 
 
@@ -155,7 +161,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Ranger:
-    """A range sensor: name, topic, yaw [rad] and, of a scan, its mounting [rad] and width [m]."""
+    """A range sensor: name, topic, yaw [rad].
+
+    Of a scan also its mounting [rad], half the width of the corridor [m], and whether rays without
+    a reading are free.
+    """
 
     name: str
     topic: str
@@ -163,6 +173,7 @@ class Ranger:
     kind: str
     mounting: float
     half_width: float
+    blank_free: bool = False
 
 
 @dataclass(frozen=True)
@@ -210,7 +221,8 @@ def make_config(values: Mapping[str, Any]) -> GuardConfig:
                     for name in values['sources'])
     ranges = tuple(Ranger(name, values[f'{name}.topic'] or name, _yaw(values, name),
                           values[f'{name}.type'], values[f'{name}.mounting'],
-                          values[f'{name}.half_width']) for name in values['ranges'])
+                          values[f'{name}.half_width'], values[f'{name}.blank'] == 'free')
+                   for name in values['ranges'])
     return GuardConfig(make_settings(values), sources, ranges,
                        values['message'] == 'twist_stamped', values['odometry'], values['rate'],
                        values['base_frame'])

@@ -37,6 +37,7 @@ class Teller:
         self.reaction, self.latency = Times(), Times()
         self.problems: list[str] = []
         self.jumps = self.refused = 0
+        self._uncovered = ''
         self._told: tuple[str, ...] = ()
         self._told_s = -math.inf
 
@@ -65,6 +66,13 @@ class Teller:
             self._node.get_logger().warning(decision.reason)
         self._send(self._diagnostics, label, decision, guard, now_s, failure)
 
+    def tell_uncovered(self, guard: VelocityGuard) -> None:
+        """Warn of directions that no source looks at, once and when they change."""
+        text = guard.uncovered_text()
+        if text and text != self._uncovered:
+            self._node.get_logger().warning(f"{text} (parameter 'uncovered')")
+        self._uncovered = text
+
     def set_problems(self, problems: list[str]) -> None:
         """Take what is wrong with the wiring; what is new is logged."""
         for problem in problems:
@@ -74,7 +82,7 @@ class Teller:
 
     def _log(self, decision: Decision) -> None:
         text = decision.state + (f': {decision.reason}' if decision.reason else '')
-        if decision.state in ('fault', 'override'):
+        if decision.state in ('fault', 'override') or decision.blind:
             self._node.get_logger().warning(text, throttle_duration_sec=LOG_EVERY_S)
         else:
             self._node.get_logger().info(text, throttle_duration_sec=LOG_EVERY_S)
@@ -103,6 +111,7 @@ class Teller:
     def _values(self, guard: VelocityGuard | None, now_s: float) -> dict[str, object]:
         reaction, latency = self.reaction.summary(), self.latency.summary()
         return {
+            'uncovered': ('' if guard is None else guard.uncovered_text()) or 'none',
             'override_left_s': number(0.0 if guard is None else guard.override_left(now_s)),
             'reaction_ms': number(self.reaction.last), 'reaction_ms.median': number(reaction[0]),
             'reaction_ms.p99': number(reaction[1]), 'reaction_ms.worst': number(

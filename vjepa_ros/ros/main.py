@@ -7,7 +7,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:        # importing it takes rclpy, which must wait for the signal handlers
@@ -42,6 +43,38 @@ class Signals:
             raise KeyboardInterrupt
 
 
+@contextmanager
+def starting(name: str) -> Iterator[None]:
+    """Import and make a node in this: Ctrl-C exits 0, a missing package is named with the remedy.
+
+    Parameters
+    ----------
+    name
+        Of the executable, for words to people.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(0)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition('.')[0].startswith('vjepa_ros'):
+            raise            # a fault of this package: no installation would mend it
+        sys.exit(f"{name} needs '{error.name}', which this Python does not have: source your "
+                 'ROS 2 (or install its wheels), and install the requirements in the README')
+
+
+def settle() -> None:
+    """Take what there is out of view of the collector: it stays for good.
+
+    Without it in view a collection, also the one that gives back the memory of a replaced model,
+    is over before a frame is late or a stop is held up. What was taken out before comes back into
+    view first: what has ended since is given back.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
 def run(name: str, load: Callable[[], Callable[[], ManagedNode]], args: list[str] | None) -> None:
     """Run a node that holds a model until SIGINT or SIGTERM; exits 0.
 
@@ -60,7 +93,7 @@ def run(name: str, load: Callable[[], Callable[[], ManagedNode]], args: list[str
     # Threads of PyTorch wait for each other for microseconds, not milliseconds, before they sleep:
     # camera drivers and planners run on the same cores.
     os.environ.setdefault('GOMP_SPINCOUNT', '300')
-    try:
+    with starting(name):
         # Imported here because PyTorch takes seconds, in which Ctrl-C must work too.
         import rclpy
         import rclpy.signals
@@ -68,22 +101,12 @@ def run(name: str, load: Callable[[], Callable[[], ManagedNode]], args: list[str
         make = load()
         from vjepa_ros.ros.service import spin_until
 
-        # What the imports made stays for good: without it in view a collection, also the one that
-        # gives back the memory of a replaced model, is over before a frame is late.
-        gc.collect()
-        gc.freeze()
+        settle()
         rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
         node = make()
         # Loading a model can take longer than anybody wants to wait after Ctrl-C; any other
         # callback is short and must not be torn apart.
         signals.may_interrupt = lambda: node.state == 'configuring'
-    except KeyboardInterrupt:
-        sys.exit(0)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition('.')[0].startswith('vjepa_ros'):
-            raise
-        sys.exit(f"{name} needs '{error.name}', which this Python does not have: source your "
-                 'ROS 2 (or install its wheels), and install the requirements in the README')
     if not spin_until(node, signals):
         os._exit(0)   # a thread is still inside the model; the interpreter must not wait for it
 

@@ -7,18 +7,20 @@ import importlib
 import math
 import time
 from collections import deque
+from itertools import pairwise
 from typing import Any
 
 from rclpy.lifecycle import LifecycleNode
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rclpy.time import Time
 
 from vjepa_ros.perception.obstacles_geometry import Mount
 from vjepa_ros.ros.convert import stamp_ns
+from vjepa_ros.ros.transforms import Transforms
 
 LOOKED_BACK_S = 0.35     # looming is measured over at most this time before the newest frame
 AHEAD_S = 0.05           # odometry may be that much newer than a frame and still belong to it
 KEPT = 400
+WAIT_S = 0.05            # tf may come so much later than an image
 NS = 1e9
 
 
@@ -83,6 +85,27 @@ class Odometry:
             near = [closest]
         return sum(mount.closing_speed(s[1], s[2]) for s in near) / len(near)
 
+    def motion(self, since_ns: int, at_ns: int, timeout_s: float) -> tuple[float, float]:
+        """Greatest speed around a stamp, NaN without recent odometry, and way since another one.
+
+        Turning counts like driving: [m/s] or [rad/s], whichever is more, and [m] or [rad]. Of
+        what was before the oldest message nothing is known, and it counts as no way.
+
+        Parameters
+        ----------
+        since_ns, at_ns
+            Stamps [ns].
+        timeout_s
+            From which age on odometry counts as none [s].
+        """
+        seen = list(self._seen)
+        if time.monotonic() - self._arrival > timeout_s or not seen:
+            return math.nan, 0.0
+        now = [s for s in seen if (s[0] - at_ns) / NS >= -LOOKED_BACK_S] or seen[-1:]
+        way = sum(_fast(s) * max(0, min(until[0], at_ns) - max(s[0], since_ns)) / NS
+                  for s, until in pairwise(seen))
+        return max(map(_fast, now)), way
+
     def _on_message(self, msg: Any) -> None:
         twist = msg.twist.twist
         linear = (twist.linear.x, twist.linear.y, twist.linear.z)
@@ -107,6 +130,11 @@ class Odometry:
             self._node.get_logger().warning(text)
 
 
+def _fast(seen: tuple[int, tuple[float, ...], tuple[float, ...]]) -> float:
+    """The greater one of speed [m/s] and turn rate [rad/s]."""
+    return max(math.hypot(*seen[1]), math.hypot(*seen[2]))
+
+
 class Poses:
     """Poses of cameras on the robot from tf, as far as tf2_ros is installed.
 
@@ -119,33 +147,35 @@ class Poses:
     """
 
     def __init__(self, node: LifecycleNode, base_frame: str) -> None:
-        self.base_frame = base_frame
         self.problem = ''
-        self._buffer = self._listener = None
+        self._transforms: Transforms | None = None
         try:
-            self._tf2 = importlib.import_module('tf2_ros')
+            self._transforms = Transforms(node, base_frame)
         except ImportError:
             self.problem = 'tf2_ros is not installed, so tf can not tell the pose'
-            return
-        self._buffer = self._tf2.Buffer()
-        self._listener = self._tf2.TransformListener(self._buffer, node, spin_thread=False)
 
     def close(self) -> None:
         """Stop listening."""
-        if self._listener is not None and hasattr(self._listener, 'unregister'):
-            self._listener.unregister()
-        self._buffer = self._listener = None
+        transforms, self._transforms = self._transforms, None
+        if transforms is not None:
+            transforms.close()
 
-    def mount(self, frame_id: str) -> tuple[Mount | None, str]:
-        """Pose of an optical frame, or None and why there is none."""
-        if self._buffer is None:
-            return None, self.problem
-        if not frame_id:
-            return None, 'camera_info has no frame_id to ask tf for'
+    def mount(self, frame_id: str, stamp: Any | None = None) -> tuple[Mount | None, str]:
+        """Pose of an optical frame, or None and why there is none.
+
+        Parameters
+        ----------
+        frame_id
+            The frame.
+        stamp
+            builtin_interfaces/Time at which; this waits for tf up to `WAIT_S`, so only beside the
+            executor. None: the newest pose, at once.
+        """
+        transforms = self._transforms        # the executor may close it meanwhile
+        if transforms is None:
+            return None, self.problem or 'tf is not listened to any more'
         try:
-            # The newest one: a camera is fixed to its robot, and waiting would hold up the node.
-            found = self._buffer.lookup_transform(self.base_frame, frame_id, Time()).transform
-            at, turn = found.translation, found.rotation
-            return Mount.from_transform((at.x, at.y, at.z), (turn.x, turn.y, turn.z, turn.w)), ''
-        except (self._tf2.TransformException, ValueError) as error:
-            return None, f"tf gives no pose of '{frame_id}' in '{self.base_frame}' ({error})"
+            at, turn = transforms.pose(frame_id, stamp, 0.0 if stamp is None else WAIT_S)
+            return Mount.from_transform(at, turn), ''
+        except ValueError as error:
+            return None, str(error)

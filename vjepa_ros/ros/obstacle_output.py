@@ -29,6 +29,7 @@ from vjepa_ros.perception.obstacles_points import base_points, scan
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.ros import convert
 from vjepa_ros.ros.camera_input import CameraInput
+from vjepa_ros.ros.intrinsics import calibration_problem
 from vjepa_ros.ros.obstacle_detections import detections, vision_messages
 from vjepa_ros.ros.obstacle_inputs import Odometry, Poses
 from vjepa_ros.ros.obstacle_table import ObstacleConfig
@@ -37,6 +38,7 @@ POINT = np.dtype([('x', '<f4'), ('y', '<f4'), ('z', '<f4')])
 POINTS, SCAN, DETECTIONS = NAMES = ('obstacle_points', 'scan', 'detections')
 PATIENCE_S = 2.0         # from activation until what is missing is told
 LASTING = 4              # results withheld in a row, for one reason, until it is told
+STANDS = 0.05            # m/s, rad/s, and m, rad in all: less of each is no motion
 REPEAT_S = 30.0          # until it is told again
 UNIT = Optics(1.0, 1.0, 0.0, 0.0, assumed=False)    # to try a distortion with
 
@@ -89,6 +91,7 @@ class ObstacleOutput:
         self._told = ''
         self._withheld = ''
         self._in_a_row = 0
+        self._moved_under = 0                 # since when the picture is the same [ns]; 0: none
         self._said: dict[str, float] = {}     # when each reason was told last
         self.counts: Counter[str] = Counter()
         self._vision = vision_messages()
@@ -148,23 +151,21 @@ class ObstacleOutput:
         if info is None:
             topic = self._node.resolve_topic_name(f'{name}/camera_info')
             lacks.append(f'no camera_info on {topic} (start it or remap it)')
-        elif not (min(info.k[0], info.k[4]) > 0 and min(info.width, info.height) > 0):
-            lacks.append('camera_info is not calibrated, a focal length or its size is 0 '
-                         '(calibrate the camera)')
+        elif calibration_problem(info) or self._camera.info_problem:
+            lacks.append(calibration_problem(info) or self._camera.info_problem)
         else:
             try:
                 _lens(info, UNIT)
             except ValueError as error:
                 lacks.append(str(error))
         if not self._fixed:
-            mount, why = None, ''
+            why = ''
             if self._sources.poses is None:
                 why = 'the pose of the camera is unknown'
             elif self._sources.poses.problem:
                 why = self._sources.poses.problem
             elif info is not None:
-                mount, why = self._sources.poses.mount(info.header.frame_id)
-            self._mount = mount      # at once: the worker may be reading it
+                why = self._sources.poses.mount(info.header.frame_id)[1]
             if why:
                 lacks.append(f'{why} (set {name}.mount.height and pitch'
                              + (')' if self._sources.poses else ', or obstacles.base_frame for '
@@ -208,13 +209,18 @@ class ObstacleOutput:
         mount = self._mount
         if wanted.isdisjoint((POINTS, SCAN)) or POINTS not in pubs:
             return
-        if mount is None:
-            self._withhold('tf gives the pose of the camera no more')
+        if self._camera.info_problem:
+            self._withhold(self._camera.info_problem)
             return
         if not self._fixed and header.frame_id != self._camera.info.header.frame_id:
             self._withhold(f"images are in the frame '{header.frame_id}', but tf was asked for "
                            f"'{self._camera.info.header.frame_id}', which camera_info names")
             return
+        if not self._fixed:      # where the camera was when it took the image, not where it is now
+            mount, why = self._sources.poses.mount(header.frame_id, header.stamp)
+            if mount is None:
+                self._withhold(why)
+                return
         config, settings = self._live
         how = config.settings
         try:
@@ -239,11 +245,23 @@ class ObstacleOutput:
 
     def _find(self, result: Result, lens: Lens, mount: Mount, config: ObstacleConfig,
               settings: Settings) -> Obstacles:
-        odometry = self._sources.odometry
+        odometry, at_ns = self._sources.odometry, result.assessment.stamp_ns
         speed = math.nan if odometry is None else odometry.closing_speed(
-            mount, result.assessment.stamp_ns, config.odometry_timeout)
+            mount, at_ns, config.odometry_timeout)
         return find_obstacles(result, result.view.source_size, lens, mount, speed, settings,
-                              config.settings)
+                              config.settings, self._still(result, config.odometry_timeout))
+
+    def _still(self, result: Result, timeout_s: float) -> bool:
+        """Whether the robot has stood for as long as the picture of a result is the same."""
+        odometry, at_ns = self._sources.odometry, result.assessment.stamp_ns
+        if odometry is None or result.unchanged_s == 0:
+            return False
+        since_ns = at_ns - round(result.unchanged_s * 1e9)
+        fast, way = odometry.motion(since_ns, at_ns, timeout_s)
+        # Once it has moved under a picture, that stays so: odometry is not kept for ever.
+        moved = self._moved_under == since_ns or way > STANDS
+        self._moved_under = since_ns if moved else 0
+        return fast < STANDS and not moved
 
     def _withhold(self, reason: str) -> None:
         """Stay silent, and say why when that lasts, but not again and again."""

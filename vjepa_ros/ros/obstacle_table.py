@@ -40,6 +40,9 @@ OBSTACLE_ROWS: tuple[Param, ...] = (
           high=50.0, unit='m'),
     Param('obstacles.min_known', float, 0.25, 'Nothing is published when less of what lies ahead '
           'could be measured', low=0.0, high=1.0),
+    Param('obstacles.min_sight', float, 1.5, 'Nothing is published while the way straight ahead '
+          'is not measured that far, nor blocked, and no heads tell it', low=0.0, high=20.0,
+          unit='m'),
     Param('obstacles.at_rest', str, 'withhold', 'Whether to publish what moves while the camera '
           'stands and no heads tell the free way; still things can not be seen then',
           choices=AT_REST),
@@ -110,8 +113,8 @@ def make_obstacle_settings(values: Mapping[str, Any]) -> ObstacleSettings:
     if values['obstacles.scan'] and not values['obstacles.base_frame']:
         raise ValueError('obstacles.scan is true, but obstacles.base_frame is empty; rays of a '
                          'scan lie in the plane of that frame: name it, such as base_link')
-    names = ('distance', 'min_height', 'max_height', 'max_range', 'min_known', 'at_rest',
-             'caution', 'spacing')
+    names = ('distance', 'min_height', 'max_height', 'max_range', 'min_known', 'min_sight',
+             'at_rest', 'caution', 'spacing')
     return ObstacleSettings(pitch_error=math.radians(values['obstacles.pitch_error']),
                             **{name: values[f'obstacles.{name}'] for name in names})
 

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Intrinsics from camera_info: where a point is seen does not depend on region, bins or size."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from vjepa_ros.ros.intrinsics import calibration_problem, intrinsics
+
+FULL = (640, 480)
+
+
+def info(roi: tuple[int, int, int, int] = (0, 0, 0, 0), binning: int = 0,
+         **changes: object) -> SimpleNamespace:
+    made = SimpleNamespace(
+        width=FULL[0], height=FULL[1], k=[500.0, 0.0, 319.5, 0.0, 510.0, 239.5, 0.0, 0.0, 1.0],
+        binning_x=binning, binning_y=binning, roi=SimpleNamespace(
+            x_offset=roi[0], y_offset=roi[1], width=roi[2], height=roi[3]))
+    made.__dict__.update(changes)
+    return made
+
+
+def shown(full: np.ndarray, roi: tuple[int, int, int, int], bins: int) -> np.ndarray:
+    """What a driver makes of a picture of the whole sensor."""
+    x, y, width, height = roi if roi[2] else (0, 0, *FULL)
+    part = full[y:y + height, x:x + width]
+    return part.reshape(height // bins, bins, width // bins, bins).mean(axis=(1, 3))
+
+
+@pytest.mark.parametrize('roi', [(0, 0, 0, 0), (100, 100, 320, 240), (320, 240, 320, 240),
+                                 (0, 120, 640, 200)])
+@pytest.mark.parametrize('bins', [1, 2, 4])
+def test_a_point_is_seen_along_the_same_ray_in_every_part_and_binning(roi, bins):
+    full = np.zeros((FULL[1], FULL[0]))
+    full[300:308, 360:376] = 1.0                      # a bright spot that bins do not split
+    found = []
+    for picture, (fx, fy, cx, cy) in (
+            (full, intrinsics(info(), FULL)),
+            (image := shown(full, roi, bins), intrinsics(info(roi, bins), image.shape[::-1]))):
+        y, x = (np.array(np.nonzero(picture)) * picture[np.nonzero(picture)]).sum(
+            axis=1) / picture.sum()
+        found.append(((x - cx) / fx, (y - cy) / fy))
+    np.testing.assert_allclose(found[1], found[0], atol=1e-9)
+
+
+def test_a_resized_region_is_scaled():
+    fx, fy, cx, cy = intrinsics(info((160, 120, 320, 240)), (160, 120))
+    assert (fx, fy) == (250.0, 255.0)
+    assert (cx, cy) == ((319.5 - 160 + 0.5) / 2 - 0.5, (239.5 - 120 + 0.5) / 2 - 0.5)
+
+
+@pytest.mark.parametrize(('made', 'size', 'text'), [
+    (info((0, 120, 640, 200)), FULL, '640 x 480 can not show the region of interest'),
+    (info((400, 0, 320, 240)), (320, 240), 'not within its 640 x 480'),
+    (info((0, 0, 320, 0)), (320, 240), 'not within'),
+    (info(k=[0.0] * 9), FULL, 'not calibrated'), (info(width=0), FULL, 'not calibrated')])
+def test_a_camera_info_that_does_not_fit_is_refused_with_a_remedy(made, size, text):
+    with pytest.raises(ValueError, match=text):
+        intrinsics(made, size)
+
+
+def test_odd_sizes_round_without_being_refused():
+    intrinsics(info((1, 1, 333, 77), 4), (83, 19))
+    assert calibration_problem(info()) == ''

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Poses from tf, with a stand-in for tf2_ros, which has no wheel: not a test with the real one."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.ros
+pytest.importorskip('rclpy')
+
+from builtin_interfaces.msg import Time  # noqa: E402
+from sensor_msgs.msg import CameraInfo, PointCloud2  # noqa: E402
+from std_msgs.msg import Header  # noqa: E402
+
+from vjepa_ros.perception.collision import Optics  # noqa: E402
+from vjepa_ros.perception.obstacles import Obstacles  # noqa: E402
+from vjepa_ros.perception.obstacles_geometry import Mount  # noqa: E402
+from vjepa_ros.perception.settings import Settings  # noqa: E402
+from vjepa_ros.ros.guard_frames import Frames  # noqa: E402
+from vjepa_ros.ros.obstacle_inputs import WAIT_S, Poses  # noqa: E402
+from vjepa_ros.ros.obstacle_output import ObstacleOutput, Sources  # noqa: E402
+from vjepa_ros.ros.obstacle_table import make_obstacle_config  # noqa: E402
+from vjepa_ros.ros.table import ROWS, camera_rows  # noqa: E402
+from vjepa_ros.ros.transforms import Transforms  # noqa: E402
+
+AHEAD = (-0.5, 0.5, -0.5, 0.5)      # z of the optical frame is x of the base
+LEFT = (-0.7071068, 0.0, 0.0, 0.7071068)
+NS = 10**9
+
+
+class TransformException(Exception):
+    pass
+
+
+class Tf:
+    """What tf knows: a camera that looks ahead up to 5 s, and to the left from 6 s to 9 s."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, float]] = []
+        self.jumped: Callable[[object], None] | None = None
+        self.cleared = self.unregistered = 0
+
+    def node(self) -> SimpleNamespace:
+        def create_jump_callback(threshold: object, post_callback: Callable) -> SimpleNamespace:
+            assert threshold.min_backward.nanoseconds < 0
+            self.jumped = post_callback
+            return SimpleNamespace(unregister=self.unregister)
+
+        clock = SimpleNamespace(create_jump_callback=create_jump_callback)
+        return SimpleNamespace(get_clock=lambda: clock)
+
+    def unregister(self) -> None:
+        self.unregistered += 1
+
+    def clear(self) -> None:
+        self.cleared += 1
+
+    def lookup_transform(self, target: str, source: str, time: object,
+                         timeout: object) -> SimpleNamespace:
+        at = time.nanoseconds / NS
+        self.asked.append((at, timeout.nanoseconds / NS))
+        if source != 'optical':
+            raise TransformException(f'"{source}" passed to lookupTransform does not exist')
+        assert target == 'base_link'
+        if 5 < at < 6 or at > 9:
+            raise TransformException('Lookup would require extrapolation')
+        turn = AHEAD if 0 < at <= 5 else LEFT       # 0 is the newest
+        return SimpleNamespace(transform=SimpleNamespace(
+            translation=SimpleNamespace(x=0.1, y=0.0, z=0.4),
+            rotation=SimpleNamespace(**dict(zip('xyzw', turn, strict=True)))))
+
+
+@pytest.fixture
+def tf(monkeypatch: pytest.MonkeyPatch) -> Tf:
+    made = Tf()
+    monkeypatch.setitem(sys.modules, 'tf2_ros', SimpleNamespace(
+        Buffer=lambda: made, TransformException=TransformException,
+        TransformListener=lambda *a, **k: SimpleNamespace()))
+    return made
+
+
+def header(second: int, frame_id: str = 'optical') -> Header:
+    return Header(stamp=Time(sec=second), frame_id=frame_id)
+
+
+def test_a_pose_is_that_at_the_stamp_of_the_image_and_not_the_newest(tf):
+    poses = Poses(tf.node(), 'base_link')
+    then, why = poses.mount('optical', Time(sec=4))
+    assert why == ''
+    np.testing.assert_allclose(then.rotation, Mount.from_angles(0.4).rotation, atol=1e-6)
+    now, _ = poses.mount('optical')
+    np.testing.assert_allclose(now.heading, [0, 1, 0], atol=1e-6)
+    assert tf.asked == [(4.0, WAIT_S), (0.0, 0.0)]     # who asks for the newest does not wait
+
+
+def test_without_a_transform_at_that_time_the_reason_says_so(tf):
+    poses = Poses(tf.node(), 'base_link')
+    mount, why = poses.mount('optical', Time(sec=12, nanosec=5))
+    assert mount is None
+    assert "no pose of 'optical' in 'base_link' at the time 12.000000005" in why
+    assert 'extrapolation' in why
+    assert 'does not exist' in poses.mount('elsewhere')[1]
+    assert 'frame_id' in poses.mount('')[1]
+    assert 'stamp' in poses.mount('optical', Time())[1]        # 0 would be the newest
+
+
+def test_after_a_jump_of_time_tf_begins_anew_and_it_ends_with_the_node(tf):
+    transforms = Transforms(tf.node(), 'base_link')
+    tf.jumped(None)
+    assert tf.cleared == 1
+    transforms.close()
+    assert tf.unregistered == 1
+
+
+def test_poses_that_are_closed_give_none(tf):
+    poses = Poses(tf.node(), 'base_link')
+    poses.close()
+    assert poses.mount('optical', Time(sec=4)) == (None, 'tf is not listened to any more')
+
+
+def test_a_camera_of_the_guard_looks_where_it_looked_then(tf):
+    frames = Frames(tf.node(), 'base_link')
+    assert frames.yaw('camera', header(4), 4.1, 0.5) == pytest.approx(0.0)
+    assert frames.yaw('camera', header(7), 7.1, 0.5) == pytest.approx(math.pi / 2)
+    assert all(wait == 0 for _, wait in tf.asked)      # the executor must not wait for itself
+
+
+def test_what_tf_told_the_guard_last_holds_for_a_while_and_then_is_a_fault(tf):
+    frames = Frames(tf.node(), 'base_link')
+    with pytest.raises(ValueError, match='at the time 12'):
+        frames.yaw('camera', header(12), 12.1, 0.5)
+    frames.yaw('camera', header(8), 8.1, 0.5)
+    assert frames.yaw('camera', header(12), 8.5, 0.5) == pytest.approx(math.pi / 2)
+    for now in (8.7, 7.0):                             # also after the clock went back
+        with pytest.raises(ValueError, match='at the time 12'):
+            frames.yaw('camera', header(12), now, 0.5)
+    with pytest.raises(ValueError, match='at the time 12'):
+        frames.yaw('other', header(12), 8.2, 0.5)
+
+
+def test_obstacles_take_the_pose_at_the_stamp_and_are_withheld_without_one(tf, monkeypatch):
+    said: list[str] = []
+    log = SimpleNamespace(info=said.append, warning=said.append)
+    node = SimpleNamespace(get_logger=lambda: log)
+    camera = SimpleNamespace(name='camera', info=CameraInfo(header=header(0)),
+                             info_problem='')
+    config = make_obstacle_config({
+        **{name: row.default for name, row in ROWS.items()},
+        **{row.name: row.default for row in camera_rows('camera')},
+        'obstacles.base_frame': 'base_link'})
+    sources = Sources(None, Poses(tf.node(), 'base_link'))
+    out = ObstacleOutput(node, camera, config, Settings(), sources)
+    clouds: list[PointCloud2] = []
+    out._pubs = {'obstacle_points': SimpleNamespace(publish=clouds.append)}
+    mounts: list[Mount] = []
+    reach = np.array([2.0])
+    found = Obstacles(reach, 0 * reach, np.array([0]), np.array([[0.1, -0.1]]),
+                      np.array([False]), np.array([np.inf]))
+    monkeypatch.setattr(out, '_find', lambda _, lens, mount, *more: mounts.append(mount) or found)
+    optics = Optics(1.0, 1.0, 0.0, 0.0, assumed=False)
+    for second in (4, 7):
+        out.publish(None, header(second), optics, frozenset({'obstacle_points'}))
+    assert [m.heading.round(3).tolist() for m in mounts] == [[1, 0, 0], [0, 1, 0]]
+    assert len(clouds) == 2
+    out.publish(None, header(12), optics, frozenset({'obstacle_points'}))
+    assert len(clouds) == 2
+    assert 'at the time 12' in out.report()['obstacle_points']
