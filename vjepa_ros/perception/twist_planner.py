@@ -238,6 +238,12 @@ class TwistPlanner:
         weight = part * cells.confidence / (1 + (sigma / (_EXACT * rate)) ** 2)
         return _placed(mount, depth[solid], right[solid], own[solid], weight[solid])
 
+    def covering(self, command: Twist) -> tuple[str, ...]:
+        """Names of the cameras that look where a command leads; none for a turn on the spot."""
+        heading = math.atan2(command.vy, command.vx)
+        return tuple(name for name, eye in self._eyes.items()
+                     if command.speed > 0 and eye.covers(heading))
+
     def choose(self, command: Twist) -> TwistPlan:
         """The safest twist nearest the commanded one.
 
@@ -258,10 +264,9 @@ class TwistPlanner:
         """
         if not all(map(math.isfinite, command)):
             raise ValueError(f'the commanded twist is {tuple(command)}; it must be finite')
-        can, speed = self.config, command.speed
-        heading = math.atan2(command.vy, command.vx)
-        eyes = [eye for eye in self._eyes.values() if eye.covers(heading)]
-        if not speed or not eyes:
+        can, heading = self.config, math.atan2(command.vy, command.vx)
+        eyes = [self._eyes[name] for name in self.covering(command)]
+        if not eyes:
             return TwistPlan(command, math.nan, np.empty(0, CANDIDATE), 0, False, False)
         measured = min(eye.measured_s for eye in eyes) <= can.memory_s
         pairs = dict.fromkeys((part, float(np.clip(
