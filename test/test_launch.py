@@ -121,7 +121,7 @@ def recorded(tmp_path):
     pytest.importorskip('launch_ros', reason=NO_LAUNCH)
     prefix = make_prefix(tmp_path / 'prefix',
                          {'vjepa_node': RECORDER, 'camera_source': RECORDER,
-                          'collision_guard': RECORDER})
+                          'collision_guard': RECORDER, 'twist_planner': RECORDER})
 
     def run(file: str, *arguments: str, code: int = 0, **env: str) -> dict[str, dict]:
         whole = launch_env(prefix, 0)
@@ -132,7 +132,7 @@ def recorded(tmp_path):
         finally:
             launch.kill()
         records = {}
-        for name in ('vjepa_node', 'camera_source', 'collision_guard'):
+        for name in ('vjepa_node', 'camera_source', 'collision_guard', 'twist_planner'):
             journal = prefix / 'lib/vjepa_ros' / f'{name}.json'
             if journal.exists():
                 records[name] = json.loads(journal.read_text().splitlines()[0])
@@ -238,6 +238,19 @@ def test_guarded_starts_perception_and_guard_together(recorded):
     assert 'cmd_vel_out:=/cmd_vel' in words
     assert '__ns:=/robot' in words
     assert parameters_of(got['vjepa_node'])['model_size'] == 'tiny'
+
+
+def test_guarded_puts_a_planner_before_the_guard_when_asked(recorded):
+    got = recorded('guarded.launch.py', 'cmd_vel_in:=/nav/cmd_vel', 'cmd_vel_out:=/cmd_vel',
+                   'message:=twist_stamped', 'planner:=true', 'respawn:=false')
+    words = {name: ' '.join(got[name]['argv']) for name in ('twist_planner', 'collision_guard')}
+    for wanted in ('cmd_vel_in:=/nav/cmd_vel', 'cmd_vel_out:=cmd_vel_planned',
+                   'cmd_vel_sent:=/cmd_vel'):
+        assert wanted in words['twist_planner']
+    for wanted in ('cmd_vel_in:=cmd_vel_planned', 'cmd_vel_out:=/cmd_vel'):
+        assert wanted in words['collision_guard']
+    assert parameters_of(got['twist_planner'])['message'] == 'twist_stamped'
+    assert 'twist_planner' not in recorded('guarded.launch.py', 'respawn:=false')
 
 
 def test_the_parameters_that_the_demo_sets_exist(recorded):

@@ -356,10 +356,12 @@ def test_controller_planner_and_guard_in_a_row():
         guarded: list[Twist] = []
         ros.node.create_subscription(Twist, 'cmd_vel', guarded.append, 10)
         rig.out = guarded
-        rig.boxes, rig.level = LEFT, Level.CLEAR
+        rig.level = Level.CLEAR
         with (Every(0.05, lambda: rig.send(rig.controller, 1.0)), Every(0.05, rig.look)):
-            assert ros.spin_until(lambda: guarded and guarded[-1].linear.x > 0.9), guard.output
-            rig.level = Level.WARNING
+            rig.until_state('free')
+            rig.until(lambda: rig.twist.linear.x == 1.0)
+            rig.boxes, rig.level = LEFT, Level.WARNING
             rig.until(lambda: rig.twist.angular.z < 0)         # the planner
             rig.level = Level.DANGER
             rig.until(lambda: rig.twist.linear.x == 0)         # the guard
+            assert guard.alive()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the parameter tables of the nodes into the README and docs/guard.md."""
+"""Write the parameter tables of the nodes into the README and the documents."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from vjepa_ros.ros.guard_table import GUARD_TABLE, range_rows, source_rows
 from vjepa_ros.ros.source_table import SOURCE_TABLE
 from vjepa_ros.ros.table import TABLE, Param, camera_rows, markdown
+from vjepa_ros.ros.twist_table import TWIST_TABLE
+from vjepa_ros.ros.twist_table import source_rows as twist_source_rows
 from vjepa_ros.tools.blocks import fill
 
 BLOCKS: dict[str, dict[str, tuple[Param, ...]]] = {
@@ -16,6 +18,7 @@ BLOCKS: dict[str, dict[str, tuple[Param, ...]]] = {
                   'source-parameters': SOURCE_TABLE},
     'docs/guard.md': {'guard-parameters': (*GUARD_TABLE, *source_rows('NAME'),
                                            *range_rows('RANGE'))},
+    'docs/planning.md': {'twist-parameters': (*TWIST_TABLE, *twist_source_rows('NAME'))},
 }
 
 
