@@ -25,7 +25,7 @@ from vjepa_ros.tools.processes import (
 )
 from vjepa_ros.world.bank import TextureBank
 from vjepa_ros.world.clips import BANK_SEED
-from vjepa_ros.world.episode import draw
+from vjepa_ros.world.episode import EpisodeConfig, draw
 from vjepa_ros.world.materials import Materials
 
 START_LIMIT_S = 120.0     # loading PyTorch from a cold disk takes its time
@@ -116,7 +116,8 @@ class RosRun:
     def _camera_height(self, number: int) -> float:
         """Of the robot in an episode [m]."""
         bank = TextureBank.procedural(BANK_SEED)
-        return draw(self.seed, number, Materials(bank.groups, bank.walks)).camera_height
+        config = replace(EpisodeConfig(), rate=self.rate, settle_s=SETTLE_S)
+        return draw(self.seed, number, Materials(bank.groups, bank.walks), config).camera_height
 
     def _episode(self, children: Children, mode: str, number: int,
                  tick: Callable[[], None]) -> Outcome:
