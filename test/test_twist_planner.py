@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -113,6 +114,31 @@ def test_the_way_since_the_picture_counts(age):
     look(others, 1.0, [(-0.4, 0.4, 2.0)], Level.DANGER, age)
     middle = np.concatenate((others._points, others._eyes['camera'].points))[:, 1].mean()
     assert middle == pytest.approx(-2.3 * math.sin(age) + 0.5 * age ** 2, abs=0.2)
+
+
+def test_what_was_measured_while_braking_is_not_kept():
+    planner = TwistPlanner()
+    drive(planner, 1.0)
+    drive(planner, 0.4, 0.2)
+    look(planner, 0.7, [(-0.4, 0.4, 1.2)], Level.DANGER)
+    assert planner.choose(Twist(1.0)).points > 0            # it counts
+    look(planner, 0.7, [], Level.DANGER)
+    assert planner.choose(Twist(1.0)).points == 0           # until the next picture
+    drive(planner, 0.6, 0.5)
+    look(planner, 0.6, [(-0.4, 0.4, 1.2)], Level.DANGER)
+    look(planner, 0.6, [], Level.DANGER)
+    assert planner.choose(Twist(1.0)).points > 0            # at an even speed it is kept
+
+
+@pytest.mark.parametrize(('level', 'counts'), [(Level.CAUTION, False), (Level.WARNING, True)])
+def test_what_the_heads_say_counts_from_warning_on(level, counts):
+    for change in ({'collision_probability': 0.9}, {'clearance': 0.5}):
+        planner = TwistPlanner()
+        drive(planner, 1.0)
+        result = seen(field(1.0, []), level)
+        planner.see('camera', LoomingCells.of(result, OPTICS),
+                    replace(result.assessment, **change))
+        assert (straight_on(planner.choose(Twist(1.0)))['risk'] > 0.5) == counts
 
 
 def test_the_speed_is_that_of_the_picture_and_not_of_now():

@@ -101,7 +101,7 @@ class TwistConfig:
     reaction_s: float = 1.4
     accepted: float = 0.3
     memory_s: float = 3.0
-    window_s: float = 0.2
+    window_s: float = 0.4
     least_speed: float = 0.3
     reach: float = 6.0
     evidence: float = 2.5

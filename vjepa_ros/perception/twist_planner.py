@@ -4,11 +4,14 @@
 For a camera that goes along its optical axis at speed v past what stands still, a surface with
 looming rate L lies at the depth Z = v / L along that axis (Lee 1976: 1 / L is the time to
 contact). Cells of the measured looming field so become points around the robot; those of the
-ground and those above the robot are left out. They are placed where the robot was when the picture
-was taken, and carried on by the way since. They stay for some seconds, so that a robot that
-stands, or has turned away, still knows what it saw. Where the heads see that a surface moves by
-itself, its point goes on at the speed that its flow tells. What the heads say of the free way
-ahead is a barrier across it, while the robot drives: of a standing one they are less sure.
+ground and those above the robot are left out. They are placed where the robot was when the
+picture was taken, and carried on by the way since. Those that were measured at an even speed stay
+for some seconds, so that a robot that stands, or has turned away, still knows what it saw. (While
+it brakes, the speed that belongs to a rate is not known well: the ground would rise before it.)
+Where the heads see that a surface moves by itself, its point goes on at the speed that its flow
+tells. What the heads say of the free way ahead is a barrier across it, while the robot drives: of
+a standing one they are less sure, and below WARNING neither that nor the probability of contact
+is believed.
 
 Candidate twists around the commanded one are rolled forward as arcs (as in the dynamic window
 approach: Fox, Burgard, Thrun, "The dynamic window approach to collision avoidance", 1997), and
@@ -38,6 +41,8 @@ _FASTEST = 2.5          # speed of what moves by itself [m/s]
 _AGES_STANDING = 0.3    # how fast points grow old while the robot stands
 _STANDS = 0.05          # a robot that is slower stands [m/s]
 _KEEP_EVERY_S, _KEEP_POINTS = 0.25, 50   # of pictures whose points are kept: the nearest ones
+_EVEN = 0.7             # part of its speed that a robot keeps while points are kept
+_TINY_S = 1e-6          # of rounding
 _BEHIND_S = 5.0         # motion is known for so long; older pictures are not taken
 _COVERS = math.cos(math.radians(60))     # a camera covers motion so far beside its axis
 _NO_POINTS = np.empty((0, 6))            # ahead, left; own speed ahead, left; weight; age
@@ -128,21 +133,25 @@ class TwistPlanner:
         near = np.hypot(points[:, 0], points[:, 1]) < 2 * self.config.reach
         return points[near & (points[:, 5] <= self.config.memory_s)]
 
-    def _at(self, age_s: float) -> tuple[Twist, list[tuple[float, Twist]]]:
-        """Mean motion over `window_s` before a past time, and the steps since then."""
+    def _at(self, age_s: float) -> tuple[Twist, bool, list[tuple[float, Twist]]]:
+        """Mean motion over `window_s` before a past time, whether even, and the steps since."""
         since, window, left, wanted = [], np.zeros(3), age_s, self.config.window_s
+        speeds = []
         for dt, twist in reversed(self._steps):
             after = min(dt, left)
             if after > 0:
                 since.append((after, twist))
                 left -= after
             before = min(dt - after, wanted)
+            if before > _TINY_S:
+                speeds.append(twist.speed)
             window += before * np.array(twist)
             wanted -= before
             if wanted <= 0 and left <= 0:
                 break
         # What is not known is rest.
-        return Twist(*(window / self.config.window_s).tolist()), since[::-1]
+        even = wanted < _TINY_S and min(speeds) >= _EVEN * max(speeds)
+        return Twist(*(window / self.config.window_s).tolist()), even, since[::-1]
 
     def see(self, camera: str, cells: LoomingCells, seen: Assessment, age_s: float = 0.0) -> None:
         """Take what a camera saw.
@@ -169,8 +178,9 @@ class TwistPlanner:
             raise ValueError(f'age_s is {age_s}, must be a finite number, at least 0')
         eye, can = self._eyes[camera], self.config
         probability = seen.collision_probability
-        eye.hazard = probability if math.isfinite(probability) else 0.0
-        then, since = self._at(age_s)
+        believed = seen.level >= Level.WARNING
+        eye.hazard = probability if believed and math.isfinite(probability) else 0.0
+        then, even, since = self._at(age_s)
         ahead, aside = eye.mount.speed(then)
         moves = ahead >= can.least_speed
         eye.points = eye.barrier = _NO_POINTS
@@ -178,12 +188,13 @@ class TwistPlanner:
             return
         eye.measured_s = age_s
         eye.points = self._found(cells, seen.level, eye.mount, ahead, aside)
-        if math.isfinite(seen.clearance) and seen.clearance < can.reach:
+        if believed and math.isfinite(seen.clearance) and seen.clearance < can.reach:
             eye.barrier = self._barrier(eye.mount, seen.clearance)
         for dt, twist in since:
             eye.points = self._carried(eye.points, twist, dt)
             eye.barrier = self._carried(eye.barrier, twist, dt)
-        self._keep(eye)
+        if even:
+            self._keep(eye)
 
     def _keep(self, eye: _Eye) -> None:
         """What moves is seen anew each time; of the rest some pictures are kept."""
