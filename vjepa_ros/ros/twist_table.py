@@ -50,8 +50,8 @@ CHOICE: tuple[Param, ...] = (
             20.0),
     _choice('accepted', 'Greatest risk of a twist that is taken', high=1.0),
     _choice('memory', 'How long what was seen is kept', 's', 0.1, 60.0),
-    _choice('measurement_window', 'Time before a picture that looming is measured over: its speed is the mean '
-            'of that time', 's',
+    _choice('measurement_window', 'Time before a picture that looming is measured over: the '
+            'speed that belongs to it is the mean of that time', 's',
             0.02, 5.0),
     _choice('measuring_speed', 'Speed along the axis of a camera from which looming tells '
             'distances', 'm/s', 0.02, 5.0),
