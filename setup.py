@@ -76,6 +76,7 @@ setup(
             f'collision_guard = {NAME}.ros.guard_main:main',
             f'simulated_robot = {NAME}.ros.simulated_robot:main',
             f'action_planner = {NAME}.ros.planner_main:main',
+            f'twist_planner = {NAME}.ros.twist_main:main',
             f'vjepa-ros = {NAME}.tools.cli:main',
         ],
     },

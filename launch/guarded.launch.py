@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start the perception node and the guard between controller and base that listens to it."""
+"""Start the perception node, the guard between controller and base, and a planner if wanted."""
 
 from launch import LaunchContext, LaunchDescription
 from launch.actions import IncludeLaunchDescription
@@ -15,10 +15,14 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('cmd_vel_in', 'cmd_vel_in', None, 'Topic that the controller publishes on'),
     ('cmd_vel_out', 'cmd_vel', None, 'Topic that the base listens to; nobody else may publish it'),
     ('odom', 'odom', None, 'Topic of the odometry, where the parameter odometry is set'),
-    ('message', '', ['', 'twist', 'twist_stamped'], 'Type of both topics of velocities'),
+    ('message', '', ['', 'twist', 'twist_stamped'], 'Type of the topics of velocities'),
     ('guard_params_file', 'collision_guard.yaml', None,
      'Parameter file of the guard: a path, or the name of a file in the config folder'),
-    ('namespace', '', None, 'Namespace of both nodes and of their topics'),
+    ('planner', 'false', SWITCH,
+     'Put twist_planner between controller and guard: it turns and slows before the guard stops'),
+    ('planner_params_file', 'twist_planner.yaml', None,
+     'Parameter file of that planner: a path, or the name of a file in the config folder'),
+    ('namespace', '', None, 'Namespace of the nodes and of their topics'),
     ('params_file', 'default.yaml', None, 'Parameter file of the perception node'),
     ('cameras', '', None,
      'Cameras of the perception node, NAME or NAME=TOPIC, separated by commas; the guard listens '
@@ -27,9 +31,9 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('model_size', '', None, 'Size of the encoder: tiny, small, base, large, huge, giant...'),
     ('weights', '', None,
      'Checkpoint of the encoder; empty: that of the parameter file, else that of the package'),
-    ('use_sim_time', 'false', SWITCH, 'Take the time from /clock, both nodes'),
+    ('use_sim_time', 'false', SWITCH, 'Take the time from /clock, all nodes'),
     ('autostart', 'true', SWITCH,
-     'Configure and activate both at once; false leaves that to a lifecycle manager'),
+     'Configure and activate all at once; false leaves that to a lifecycle manager'),
     ('respawn', 'true', SWITCH,
      'Start a node again when its process ends; until then the robot stands'),
     ('log_level', 'info', ['debug', 'info', 'warn', 'error', 'fatal'], 'Least severity logged'),
@@ -37,29 +41,39 @@ ARGUMENTS = (  # name, default, allowed values, description
 FORWARDED = ('namespace', 'params_file', 'cameras', 'device', 'model_size', 'weights',
              'use_sim_time', 'autostart', 'respawn', 'log_level')
 RESPAWN_DELAY_S = 0.5
+PLANNED = 'cmd_vel_planned'      # what a planner sends to the guard
 
 
 def start(context: LaunchContext) -> list:
-    """Turn the values of the arguments into the two nodes."""
+    """Turn the values of the arguments into the nodes."""
     value = launching.values(context, ARGUMENTS)
     parameters = {name: is_on(value[name]) for name in ('use_sim_time', 'autostart')}
     if value['message']:
         parameters['message'] = value['message']
-    guard = Node(
-        package='vjepa_ros', executable='collision_guard', name='collision_guard',
-        namespace=value['namespace'],
-        parameters=[launching.parameter_file('guard_params_file', value['guard_params_file']),
-                    parameters],
-        remappings=[(name, value[name]) for name in ('cmd_vel_in', 'cmd_vel_out', 'odom')
-                    if value[name] != name],
-        arguments=['--ros-args', '--log-level', value['log_level']],
-        respawn=is_on(value['respawn']), respawn_delay=RESPAWN_DELAY_S,
-        output='screen', emulate_tty=True)
+
+    def node(name: str, argument: str, topics: dict[str, str]) -> Node:
+        return Node(
+            package='vjepa_ros', executable=name, name=name, namespace=value['namespace'],
+            parameters=[launching.parameter_file(argument, value[argument]), parameters],
+            remappings=[(own, topic) for own, topic in topics.items() if topic != own],
+            arguments=['--ros-args', '--log-level', value['log_level']],
+            respawn=is_on(value['respawn']), respawn_delay=RESPAWN_DELAY_S,
+            output='screen', emulate_tty=True)
+
+    # Controller, planner if wanted, guard, base: nothing goes round the guard.
+    begin, end, odom = (value[name] for name in ('cmd_vel_in', 'cmd_vel_out', 'odom'))
+    nodes, guarded = [], begin
+    if is_on(value['planner']):
+        guarded = PLANNED
+        nodes.append(node('twist_planner', 'planner_params_file', {
+            'cmd_vel_in': begin, 'cmd_vel_out': guarded, 'cmd_vel_sent': end, 'odom': odom}))
+    nodes.append(node('collision_guard', 'guard_params_file', {
+        'cmd_vel_in': guarded, 'cmd_vel_out': end, 'odom': odom}))
     perception = IncludeLaunchDescription(
         PythonLaunchDescriptionSource(
             PathJoinSubstitution([ThisLaunchFileDir(), 'vjepa.launch.py'])),
         launch_arguments=[(name, value[name]) for name in FORWARDED])
-    return [perception, guard]
+    return [perception, *nodes]
 
 
 def generate_launch_description() -> LaunchDescription:

@@ -46,8 +46,8 @@ SMALL = {'weights': 'random', 'allow_random_weights': True, 'num_frames': 4, 'im
 KINDS = {'motion_score': Float32, 'obstacle_score': Float32, 'collision_probability': Float32,
          'time_to_contact': Float32, 'assessment': PointCloud2, 'obstacles': PointCloud2,
          'motion_map': Image, 'moving_map': Image, 'looming_map': Image, 'map_info': CameraInfo,
-         'features': PointCloud2, 'embedding': PointCloud2, 'overlay': Image,
-         'overlay/compressed': CompressedImage}
+         'looming_field': PointCloud2, 'features': PointCloud2, 'embedding': PointCloud2,
+         'overlay': Image, 'overlay/compressed': CompressedImage}
 TRANSITIONS = {'configure': Transition.TRANSITION_CONFIGURE,
                'activate': Transition.TRANSITION_ACTIVATE,
                'deactivate': Transition.TRANSITION_DEACTIVATE,

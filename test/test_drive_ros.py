@@ -30,6 +30,16 @@ def test_robot_node_and_guard_close_the_loop(tmp_path):
     assert not list(tmp_path.iterdir())       # no logs of failures
 
 
+def test_the_planner_turns_the_robot_before_the_guard_stops_it(tmp_path):
+    run = RosRun(SEED, rate=8.0, width=256)
+    outcome = run.drive([DOOR], ['with_planner'], tmp_path, lambda count: None)['with_planner'][0]
+    assert not outcome.collided
+    # It drove, and its wishes have reached the robot through planner and guard.
+    assert max(m.speed for m in outcome.moments) > 0.5
+    assert outcome.progress > 0.1
+    assert not list(tmp_path.iterdir())
+
+
 def test_stops_are_counted_from_what_the_robot_told():
     def moment(time: float, state: str, distance: float = 5.0) -> Moment:
         return Moment(time, 0.0, 1.0, distance, 9.0, 0, state, '')

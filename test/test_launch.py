@@ -41,7 +41,7 @@ service.include_launch_description(LaunchDescription([IncludeLaunchDescription(
     launch_arguments=[tuple(a.split(':=', 1)) for a in arguments])]))
 sys.exit(service.run())
 """
-RECORDED = ('vjepa_node', 'camera_source', 'collision_guard', 'action_planner')
+RECORDED = ('vjepa_node', 'camera_source', 'collision_guard', 'action_planner', 'twist_planner')
 # Stands in for a node: writes down how it was started.
 RECORDER = """
 import json, os, sys, time
@@ -258,6 +258,19 @@ def test_guarded_starts_perception_and_guard_together(recorded):
     assert 'cmd_vel_out:=/cmd_vel' in words
     assert '__ns:=/robot' in words
     assert parameters_of(got['vjepa_node'])['model_size'] == 'tiny'
+
+
+def test_guarded_puts_a_planner_before_the_guard_when_asked(recorded):
+    got = recorded('guarded.launch.py', 'cmd_vel_in:=/nav/cmd_vel', 'cmd_vel_out:=/cmd_vel',
+                   'message:=twist_stamped', 'planner:=true', 'respawn:=false')
+    words = {name: ' '.join(got[name]['argv']) for name in ('twist_planner', 'collision_guard')}
+    for wanted in ('cmd_vel_in:=/nav/cmd_vel', 'cmd_vel_out:=cmd_vel_planned',
+                   'cmd_vel_sent:=/cmd_vel'):
+        assert wanted in words['twist_planner']
+    for wanted in ('cmd_vel_in:=cmd_vel_planned', 'cmd_vel_out:=/cmd_vel'):
+        assert wanted in words['collision_guard']
+    assert parameters_of(got['twist_planner'])['message'] == 'twist_stamped'
+    assert 'twist_planner' not in recorded('guarded.launch.py', 'respawn:=false')
 
 
 def test_the_parameters_that_the_demo_sets_exist(recorded):

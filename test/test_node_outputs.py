@@ -102,6 +102,16 @@ def test_maps_lie_on_the_patch_grid(everything, topic):
         assert np.isnan(values).all()
 
 
+def test_the_looming_field_has_directions_and_rates(everything):
+    cells = read.looming_field(everything[1]['looming_field'])
+    assert len(cells) > 20
+    # 65 degrees are assumed; cells lie within the picture.
+    edge = math.tan(math.radians(32.5))
+    assert 0.6 * edge < cells.across.max() < edge and -edge < cells.across.min() < -0.6 * edge
+    assert np.isnan(cells.moving).all()      # there are no heads that could know
+    assert (np.isnan(cells.rate) | (cells.confidence >= 0)).all()
+
+
 def test_map_info_is_the_camera_of_the_patch_grid(everything):
     info = everything[1]['map_info']
     assert (info.height, info.width) == (4, 4)

@@ -30,9 +30,10 @@ WEIGHTS = REPOSITORY / 'vjepa_ros' / 'weights'
 LARGEST_BYTES = 24_000_000   # of a file of the package: a clone and a wheel carry them all
 CONFIGS = sorted(p for p in (REPOSITORY / 'config').glob('*.yaml')
                  # Those of other nodes are tested beside them.
-                 if not p.name.startswith(('nav2', 'collision_guard', 'action_planner')))
-COMMANDS = {'vjepa_node', 'camera_source', 'collision_guard', 'action_planner', 'simulated_robot',
-            'vjepa-ros'}
+                 if not p.name.startswith(('nav2', 'collision_guard', 'action_planner',
+                                            'twist_planner')))
+COMMANDS = {'vjepa_node', 'camera_source', 'collision_guard', 'action_planner', 'twist_planner',
+            'simulated_robot',            'vjepa-ros'}
 # Import name -> name in package.xml and on the package index, where they differ.
 ROS_PACKAGES = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
                 **{name: f'python3-{name}' for name in ('matplotlib', 'numpy', 'psutil', 'yaml')}}

@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -166,6 +170,105 @@ def test_an_error_of_opencv_costs_one_plan_and_not_the_planner():
         worker.stop()
         assert worker.join(30)
     assert told == {'errors': 2, 'closed': 1}
+
+
+@contextmanager
+def working(found, log=None):
+    """A worker whose planner finds this plan at once."""
+    silent = SimpleNamespace(error=lambda text: None, info=lambda text: None)
+    worker = PlannerWorker(SimpleNamespace(
+        set_goal=lambda rgb: None, plan=lambda *what, **how: found,
+        world=SimpleNamespace(close=lambda: None)), log or silent)
+    worker.start()
+    worker.resume()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        assert worker.join(30)
+
+
+def job_of(publish):
+    picture = Image(width=1, height=1, encoding='rgb8', step=3, data=b'abc')
+    return Job(picture, picture, np.zeros(7), DEFAULTS, publish)
+
+
+def test_what_is_published_is_not_cancelled_any_more():
+    """The answer is that of the plan that all can see, however soon afterwards a cancel comes."""
+    begun, cancelled, published = threading.Event(), [], []
+
+    def tell(text):
+        # The line of the log stands between publication and the answer to the caller.
+        cancelled.append(worker.cancel('it was cancelled'))
+
+    def publish(found):
+        begun.set()
+        published.append(found)
+
+    log = SimpleNamespace(error=lambda text: None, info=tell)
+    with working(plan(), log) as worker:
+        job = job_of(publish)
+        worker.submit(job)
+        assert job.done.wait(30)
+    assert len(published) == 1 and cancelled == [False]
+    assert job.answer == (True, str(plan()))
+
+
+def test_a_cancel_during_publication_waits_and_finds_nothing_to_cancel():
+    begun, go_on = threading.Event(), threading.Event()
+
+    def publish(found):
+        begun.set()
+        assert go_on.wait(30)
+
+    with working(plan()) as worker, ThreadPoolExecutor(1) as other:
+        job = job_of(publish)
+        worker.submit(job)
+        assert begun.wait(30)
+        cancel = other.submit(worker.cancel, 'it was cancelled')
+        time.sleep(0.1)
+        assert not cancel.done()
+        go_on.set()
+        assert not cancel.result(30)
+        assert job.done.wait(30) and job.answer[0]
+
+
+def test_what_is_cancelled_in_time_is_not_published():
+    published = []
+    with working(plan()) as worker:
+        job = job_of(published.append)
+        planning = worker.planner.plan
+
+        def cancelled_meanwhile(*what, **how):
+            assert worker.cancel('it was cancelled')
+            return planning()
+
+        worker.planner.plan = cancelled_meanwhile
+        worker.submit(job)
+        assert job.done.wait(30)
+        assert job.answer == (False, 'refused: it was cancelled')
+    assert not published
+
+
+@pytest.mark.parametrize('error', [RuntimeError('the publisher is gone'),
+                                   AssertionError('a field has another type')])
+def test_an_error_of_publication_costs_one_plan_and_not_the_planner(error):
+    def publish(found):
+        if worker.errors == 0:
+            raise error
+
+    told = []
+    log = SimpleNamespace(error=told.append, info=lambda text: None)
+    with working(plan(), log) as worker:
+        first, second = job_of(publish), job_of(publish)
+        worker.submit(first)
+        assert first.done.wait(30)
+        assert first.answer[0] is False
+        assert f'publishing failed: {type(error).__name__}: {error}' in first.answer[1]
+        worker.submit(second)
+        assert second.done.wait(30) and second.answer[0]
+        assert worker.alive
+    assert len(told) == 1 and 'publishing failed' in told[0]
 
 
 def test_a_cloud_of_something_else_is_refused():

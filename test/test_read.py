@@ -16,8 +16,16 @@ from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 
 from vjepa_ros.perception.assessment import Assessment, Level, Quality, Region
+from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.ros import convert, read
-from vjepa_ros.ros.layout import ASSESSMENT, REGION, pack_assessment, pack_regions
+from vjepa_ros.ros.layout import (
+    ASSESSMENT,
+    CELL,
+    REGION,
+    pack_assessment,
+    pack_cells,
+    pack_regions,
+)
 from vjepa_ros.ros.outputs import make_header, reduce_features
 
 pytestmark = pytest.mark.ros
@@ -50,6 +58,19 @@ def test_an_assessment_arrives_as_it_was_sent():
     assert got.timings == {'latency': 12.5}
     assert isinstance(got.level, Level)
     assert isinstance(got.flags, Quality)
+
+
+@pytest.mark.parametrize('count', [0, 5])
+def test_the_looming_field_arrives_as_it_was_sent(count):
+    values = np.arange(9.0 * count, dtype=np.float32).reshape(9, count)
+    if count:
+        values[2, 1] = np.nan
+    cells = LoomingCells(*values)
+    got = read.looming_field(over_the_wire(convert.cloud(make_header(STAMP, ''),
+                                                         pack_cells(cells))))
+    assert len(got) == count
+    for name in CELL.names:
+        np.testing.assert_array_equal(getattr(got, name), getattr(cells, name))
 
 
 @pytest.mark.parametrize('field', ['motion_score', 'obstacle_score', 'collision_probability',

@@ -4,123 +4,234 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from looming_scenes import CELL, FOCAL, OPTICS, SIZE, field, seen
 
 from vjepa_ros.clip.preprocess import View
-from vjepa_ros.perception.assessment import Assessment, Level, Quality, Result
-from vjepa_ros.perception.collision import Optics
+from vjepa_ros.perception.assessment import Level, Result
 from vjepa_ros.perception.fusion import CourseField
-from vjepa_ros.perception.twist_config import TwistConfig
+from vjepa_ros.perception.looming_cells import LoomingCells
+from vjepa_ros.perception.twist_config import Mount, Twist, TwistConfig, TwistPlan
 from vjepa_ros.perception.twist_planner import TwistPlanner
 
-SIZE, FOCAL, CELL = (384, 288), 300.0, 16
-OPTICS = Optics(FOCAL, FOCAL, 191.5, 143.5, False)
-CAMERA_M = 0.4
+
+def look(planner: TwistPlanner, speed: float, boxes: list[tuple[float, float, float]],
+         level: Level = Level.WARNING, age_s: float = 0.0, camera: str = 'camera') -> None:
+    """Let a camera see boxes that it goes towards at a speed."""
+    result = seen(field(speed, boxes), level)
+    planner.see(camera, LoomingCells.of(result, OPTICS), result.assessment, age_s)
 
 
-def field(speed: float, boxes: list[tuple[float, float, float]]) -> CourseField:
-    """The field of a robot that goes ahead over a plain ground towards boxes.
-
-    Boxes are (x of the left side, x of the right side, distance from the camera), 1 m high.
-    """
-    xs = np.arange(CELL / 2 - 0.5, SIZE[0], CELL)
-    ys = np.arange(CELL / 2 - 0.5, SIZE[1], CELL)
-    centers = np.stack(np.meshgrid(xs, ys), -1)
-    across = (centers[..., 0] - OPTICS.cx) / FOCAL
-    down = (centers[..., 1] - OPTICS.cy) / FOCAL
-    depth = np.where(down > 0.02, CAMERA_M / np.maximum(down, 0.02), 50.0)
-    course = np.zeros(depth.shape)
-    for left, right, far in boxes:
-        x, up = across * far, CAMERA_M - down * far
-        hit = (x > left) & (x < right) & (up > 0) & (up < 1.0) & (far < depth)
-        depth = np.where(hit, far, depth)
-        course = np.where(hit & (np.abs(x) < 0.35), 1.0, course)
-    rate = (speed / depth).astype(np.float32)
-    ones = np.ones_like(rate)
-    flow = np.stack((across, down), -1) * rate[..., None] * FOCAL
-    return CourseField(rate, 0.9 * ones, 0.01 * ones, flow, centers, np.zeros(3), None, 0.2,
-                       CELL, SIZE, course)
-
-
-def seen(looming: CourseField, level: Level = Level.WARNING) -> Result:
-    assessment = Assessment('camera', 1, '', 0.0, 0.0, 0.0, 2.0, 0.5, 0.0, 0.0, level, Quality(0))
-    return Result(assessment, None, None, looming, None, View('squash', SIZE, 192), None)
+def drive(planner: TwistPlanner, vx: float, seconds: float = 1.0, omega: float = 0.0,
+          vy: float = 0.0) -> None:
+    """Let the robot move."""
+    for _ in range(round(seconds / 0.1)):
+        planner.move(Twist(vx, vy, omega), 0.1)
 
 
 def plan(boxes: list[tuple[float, float, float]], speed: float = 1.0, turn: float = 0.0,
-         level: Level = Level.WARNING):
-    planner = TwistPlanner(TwistConfig(camera_height=CAMERA_M))
-    planner.see(seen(field(1.0, boxes), level), OPTICS, 1.0)
-    return planner.choose(speed, turn)
+         level: Level = Level.WARNING) -> TwistPlan:
+    planner = TwistPlanner(TwistConfig())
+    drive(planner, 1.0)
+    look(planner, 1.0, boxes, level)
+    return planner.choose(Twist(speed, 0.0, turn))
 
 
-def straight_on(chosen) -> np.ndarray:
-    """The candidate at full speed that does not turn."""
-    table = chosen.candidates
-    return table[(table[:, 0] == table[:, 0].max()) & (table[:, 1] == 0)][0]
+def straight_on(chosen: TwistPlan) -> np.ndarray:
+    """What is known of the command itself."""
+    return chosen.candidates[0]
 
 
 def test_over_free_ground_the_command_passes():
     chosen = plan([])
-    assert (chosen.speed, chosen.turn) == (1.0, 0.0)
+    assert chosen.twist == (1.0, 0.0, 0.0)
     assert chosen.risk < 0.1
+    assert chosen.covered and chosen.measured
 
 
 def test_it_goes_round_a_box_on_the_free_side():
     left, right = plan([(-1.5, 0.25, 1.4)]), plan([(-0.25, 1.5, 1.4)])
-    assert left.turn < 0 < right.turn         # positive turns go to the left
-    assert left.risk < 0.3 and left.speed > 0
+    assert left.twist.omega < 0 < right.twist.omega      # positive turns go to the left
+    assert left.risk < 0.3 and left.twist.vx > 0
     straight = straight_on(left)
-    assert straight[2] > 0.4 and 1.0 < straight[3] < 1.5
+    assert straight['risk'] > 0.4 and 1.0 < straight['time_to_contact'] < 1.5
+
+
+def test_candidates_are_ranked():
+    chosen = plan([(-1.5, 0.25, 1.4)])
+    table = chosen.candidates
+    assert (table['vx'][0], table['omega'][0], table['cost'][0]) == (1.0, 0.0, 0.0)
+    assert sorted(table['rank']) == list(range(len(table)))
+    best = table[table['rank'] == 0][0]
+    assert tuple(best[['vx', 'vy', 'omega']]) == pytest.approx(chosen.twist)
+    fine = table['accepted'] == 1
+    assert best['accepted'] and best['cost'] == table['cost'][fine].min()
+    assert table['rank'][fine].max() < table['rank'][~fine].min()
 
 
 def test_before_a_wall_it_slows_down():
     chosen = plan([(-3.0, 3.0, 0.6)])
-    assert chosen.speed < 0.6
-    assert chosen.risk == min(chosen.candidates[:, 2]) or chosen.risk <= 0.3
+    assert chosen.twist.vx < 0.6
+    assert chosen.risk == chosen.candidates['risk'].min() or chosen.risk <= 0.3
 
 
 def test_what_is_not_believed_to_be_a_contact_slows_nobody():
-    assert plan([(-0.2, 0.2, 1.5)], level=Level.CAUTION).speed == 1.0
+    assert plan([(-0.2, 0.2, 1.5)], level=Level.CAUTION).twist.vx == 1.0
 
 
 def test_it_remembers_what_it_saw_while_the_robot_stands_and_turns():
-    planner = TwistPlanner(TwistConfig(camera_height=CAMERA_M))
-    planner.see(seen(field(1.0, [(-0.3, 0.3, 1.0)])), OPTICS, 1.0)
+    planner = TwistPlanner()
+    drive(planner, 1.0)
+    look(planner, 1.0, [(-0.3, 0.3, 1.0)])
     for _ in range(10):
-        planner.move(0.0, 0.0, 0.1)
-        planner.see(seen(field(0.0, [(-0.3, 0.3, 1.0)])), OPTICS, 0.0)
-    assert straight_on(planner.choose(0.8, 0.0))[2] > 0.5
-    for _ in range(10):
-        planner.move(0.0, math.pi / 2, 0.1)           # now it looks to the left
-    assert planner.choose(0.8, 0.0).speed == 0.8
-    for _ in range(100):
-        planner.move(0.0, 0.0, 0.1)
-    assert planner.choose(0.8, 0.0).points == 0       # and forgets
+        planner.move(Twist(), 0.1)
+        look(planner, 0.0, [(-0.3, 0.3, 1.0)])
+    ahead = Twist(0.8)
+    assert straight_on(planner.choose(ahead))['risk'] > 0.5
+    drive(planner, 0.0, 1.0, math.pi / 2)             # now it looks to the left
+    assert planner.choose(ahead).twist.vx == 0.8
+    drive(planner, 0.0, 10.0)
+    chosen = planner.choose(ahead)
+    assert chosen.points == 0 and not chosen.measured     # it has forgotten, and says so
+
+
+@pytest.mark.parametrize('age', [0.0, 0.4, 0.7])
+def test_the_way_since_the_picture_counts(age):
+    """A box that was 2 m ahead when the picture was taken is nearer by what was driven since."""
+    planner = TwistPlanner(TwistConfig(window_s=0.1))
+    drive(planner, 1.0)
+    drive(planner, 1.0, age)
+    look(planner, 1.0, [(-0.4, 0.4, 2.0)], Level.DANGER, age)
+    time = straight_on(planner.choose(Twist(1.0)))['time_to_contact']
+    # 0.3 m from the camera back to the middle, less half a length and the margin.
+    assert time == pytest.approx(2.0 + 0.3 - 0.45 - age, abs=0.21)
+    others = TwistPlanner(TwistConfig(window_s=0.1))
+    drive(others, 1.0)
+    drive(others, 1.0, age, 1.0)                      # the same, but it has turned to the left
+    look(others, 1.0, [(-0.4, 0.4, 2.0)], Level.DANGER, age)
+    middle = np.concatenate((others._points, others._eyes['camera'].points))[:, 1].mean()
+    assert middle == pytest.approx(-2.3 * math.sin(age) + 0.5 * age ** 2, abs=0.2)
+
+
+def test_what_was_measured_while_braking_is_not_kept():
+    planner = TwistPlanner()
+    drive(planner, 1.0)
+    drive(planner, 0.4, 0.2)
+    look(planner, 0.7, [(-0.4, 0.4, 1.2)], Level.DANGER)
+    assert planner.choose(Twist(1.0)).points > 0            # it counts
+    look(planner, 0.7, [], Level.DANGER)
+    assert planner.choose(Twist(1.0)).points == 0           # until the next picture
+    drive(planner, 0.6, 0.5)
+    look(planner, 0.6, [(-0.4, 0.4, 1.2)], Level.DANGER)
+    look(planner, 0.6, [], Level.DANGER)
+    assert planner.choose(Twist(1.0)).points > 0            # at an even speed it is kept
+
+
+@pytest.mark.parametrize(('level', 'counts'), [(Level.CAUTION, False), (Level.WARNING, True)])
+def test_what_the_heads_say_counts_from_warning_on(level, counts):
+    for change in ({'collision_probability': 0.9}, {'clearance': 0.5}):
+        planner = TwistPlanner()
+        drive(planner, 1.0)
+        result = seen(field(1.0, []), level)
+        planner.see('camera', LoomingCells.of(result, OPTICS),
+                    replace(result.assessment, **change))
+        assert (straight_on(planner.choose(Twist(1.0)))['risk'] > 0.5) == counts
+
+
+def test_the_speed_is_that_of_the_picture_and_not_of_now():
+    planner = TwistPlanner()
+    drive(planner, 1.0)
+    drive(planner, 0.0, 0.5)                          # it has braked meanwhile
+    look(planner, 1.0, [(-0.4, 0.4, 1.5)], age_s=0.5)
+    chosen = planner.choose(Twist(1.0))
+    assert chosen.measured
+    assert straight_on(chosen)['time_to_contact'] == pytest.approx(1.35, abs=0.21)
+
+
+def test_cameras_look_where_they_are_mounted():
+    cameras = {'front': Mount(), 'rear': Mount(yaw=math.pi, x=-0.3)}
+    planner = TwistPlanner(cameras=cameras)
+    drive(planner, -1.0)
+    look(planner, 1.0, [(-0.4, 0.4, 1.0)], camera='rear')
+    back, ahead = planner.choose(Twist(-1.0)), planner.choose(Twist(1.0))
+    assert back.covered and back.measured
+    assert straight_on(back)['time_to_contact'] < 1.3
+    assert back.twist.vx > -1.0 or abs(back.twist.omega) > 0
+    assert ahead.covered and not ahead.measured
+    assert ahead.twist == (1.0, 0.0, 0.0)
+    assert not planner.choose(Twist(0.0, 1.0)).covered
+
+
+def test_a_robot_that_goes_sideways_is_judged_along_its_way():
+    planner = TwistPlanner(cameras={'left': Mount(yaw=math.pi / 2, x=0.0, y=0.3)})
+    drive(planner, 0.0, vy=1.0)
+    look(planner, 1.0, [(-0.4, 0.4, 0.8)], camera='left')
+    chosen = planner.choose(Twist(0.0, 1.0))
+    assert straight_on(chosen)['risk'] > 0.5
+    assert chosen.twist.vy < 1.0 or chosen.twist.omega
+
+
+def test_somebody_who_crosses_goes_on():
+    """A person 1.6 m ahead walks to the right at 1 m/s: a robot that arrives later passes."""
+    looming = field(1.0, [(-0.2, 0.2, 1.6)])
+    flow = looming.flow.copy()
+    box = looming.course > 0
+    flow[box, 0] += 1.0 / 1.6 * FOCAL
+    crossing = CourseField(looming.rate, looming.confidence, looming.sigma, flow, looming.centers,
+                           looming.rotation, None, 0.2, CELL, SIZE, looming.course)
+    result = seen(crossing)
+    cells = LoomingCells.of(result, OPTICS)
+    moving = LoomingCells(**{**vars(cells), 'moving': np.where(box.ravel(), 1.0, 0.0)})
+    for known, passes in ((cells, False), (moving, True)):
+        planner = TwistPlanner()
+        drive(planner, 1.0)
+        planner.see('camera', known, result.assessment)
+        assert (straight_on(planner.choose(Twist(1.0)))['risk'] < 0.3) == passes
 
 
 def test_backward_and_turns_on_the_spot_are_passed_on():
     for speed, turn in ((-0.5, 0.2), (0.0, 1.0)):
         chosen = plan([(-1.0, 1.0, 0.5)], speed, turn)
-        assert (chosen.speed, chosen.turn) == (speed, turn)
+        assert chosen.twist == (speed, 0.0, turn)
+        assert not chosen.covered and not len(chosen.candidates)
 
 
 @pytest.mark.parametrize('far', [0.1, 0.5])
 def test_what_is_closer_than_the_outline_stops_the_robot(far):
-    chosen = plan([(-0.4, 0.4, far)], level=Level.DANGER)
-    assert chosen.speed == 0.0
+    assert plan([(-0.4, 0.4, far)], level=Level.DANGER).twist.vx == 0.0
+
+
+def test_a_slow_robot_has_measured_nothing():
+    planner = TwistPlanner()
+    drive(planner, 0.2)
+    look(planner, 0.2, [(-0.4, 0.4, 1.0)])
+    chosen = planner.choose(Twist(0.2))
+    assert chosen.points == 0 and not chosen.measured and chosen.covered
+
+
+def test_cells_are_none_where_there_is_no_field():
+    result = Result(seen(field(1.0, [])).assessment, None, None, None, None,
+                    View('squash', SIZE, 192), None)
+    assert len(LoomingCells.of(result, OPTICS)) == 0
 
 
 def test_bad_numbers_are_refused():
-    with pytest.raises(ValueError, match='speed is nan'):
-        TwistPlanner().move(math.nan, 0.0, 0.1)
-    with pytest.raises(ValueError, match='speed is nan'):
-        TwistPlanner().see(seen(field(1.0, [])), OPTICS, math.nan)
+    with pytest.raises(ValueError, match='motion is'):
+        TwistPlanner().move(Twist(math.nan), 0.1)
+    with pytest.raises(ValueError, match='motion is'):
+        TwistPlanner().move(Twist(), -0.1)
+    with pytest.raises(ValueError, match='age_s is nan'):
+        look(TwistPlanner(), 1.0, [], age_s=math.nan)
+    with pytest.raises(KeyError):
+        look(TwistPlanner(), 1.0, [], camera='rear')
     with pytest.raises(ValueError, match='speeds'):
         TwistConfig(speeds=(0.5, 2.0))
     with pytest.raises(ValueError, match='finite'):
-        TwistPlanner().choose(math.nan, 0.0)
+        TwistPlanner().choose(Twist(math.nan))
     with pytest.raises(ValueError, match='reach'):
         TwistConfig(reach=0.0)
+    with pytest.raises(ValueError, match='height'):
+        Mount(height=0.0)

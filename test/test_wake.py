@@ -40,6 +40,21 @@ def test_trouble_is_left_to_the_model(caplog):
     assert 'did not start before its time' in caplog.text
 
 
+def test_trouble_of_any_kind_ends_no_thread(monkeypatch, caplog):
+    def trouble(*args):
+        threads.append(threading.current_thread())
+        raise AttributeError('no such symbol')
+
+    threads, uncaught = [], []
+    monkeypatch.setattr(threading, 'excepthook', uncaught.append)
+    monkeypatch.setattr(wake.torch.cuda, 'device', trouble)
+    with caplog.at_level(logging.DEBUG), waking(torch.device('cuda:0'), torch.bfloat16):
+        pass
+    assert 'AttributeError: no such symbol' in caplog.text
+    assert not uncaught
+    assert threads[0].name == 'wake' and threads[0].daemon    # a driver may hang
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
 def test_a_gpu_starts(caplog):
     with caplog.at_level(logging.DEBUG), waking(torch.device('cuda:0'), torch.float16):

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Choose the safest twist near a commanded one, from looming alone and without a goal.
 
-For a robot that goes ahead at speed v past what stands still, a surface with looming rate L lies
-at the depth Z = v / L along the camera's axis (Lee 1976: 1 / L is the time to contact). Cells of
-the measured looming field so become points around the robot; those of the ground and those above
-the robot are left out. Points stay for some seconds and move with the robot's own motion, so that
-a robot that stands, or has turned away, still knows what it saw. Where the heads see that a
-surface moves by itself, its point goes on at the speed that its flow tells. What the heads say of
-the free way ahead is a barrier across it, while the robot drives: of a standing one they are less
-sure.
+For a camera that goes along its optical axis at speed v past what stands still, a surface with
+looming rate L lies at the depth Z = v / L along that axis (Lee 1976: 1 / L is the time to
+contact). Cells of the measured looming field so become points around the robot; those of the
+ground and those above the robot are left out. They are placed where the robot was when the
+picture was taken, and carried on by the way since. Those that were measured at an even speed stay
+for some seconds, so that a robot that stands, or has turned away, still knows what it saw. (While
+it brakes, the speed that belongs to a rate is not known well: the ground would rise before it.)
+Where the heads see that a surface moves by itself, its point goes on at the speed that its flow
+tells. What the heads say of the free way ahead is a barrier across it, while the robot drives: of
+a standing one they are less sure, and below WARNING neither that nor the probability of contact
+is believed.
 
 Candidate twists around the commanded one are rolled forward as arcs (as in the dynamic window
 approach: Fox, Burgard, Thrun, "The dynamic window approach to collision avoidance", 1997), and
@@ -19,241 +22,328 @@ probability of contact that the collision head gives for motion as it is now.
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Mapping
 
 import numpy as np
 
-from vjepa_ros.perception.assessment import Level, Result
-from vjepa_ros.perception.collision import Optics
-from vjepa_ros.perception.twist_config import TwistConfig, TwistPlan
+from vjepa_ros.perception.assessment import Assessment, Level
+from vjepa_ros.perception.looming_cells import CELLS_OF_A_VIEW, LoomingCells
+from vjepa_ros.perception.twist_config import CANDIDATE, Mount, Twist, TwistConfig, TwistPlan
 
 _STEP_S = 0.2           # of a rolled path: less than the robot's length at 2 m/s
 _UNBELIEVED_S = 3.0     # least time to contact of what is not believed to be a danger
 _FAR_M = 1.5             # from here on what is not on course passes beside
 _EXACT = 0.2            # relative error of a rate at which a point counts half
+_SURE = 0.3             # confidence from which a cell becomes a point
+_MOVES = 0.6            # probability from which a cell goes on by itself
+_FASTEST = 2.5          # speed of what moves by itself [m/s]
 _AGES_STANDING = 0.3    # how fast points grow old while the robot stands
+_STANDS = 0.05          # a robot that is slower stands [m/s]
 _KEEP_EVERY_S, _KEEP_POINTS = 0.25, 50   # of pictures whose points are kept: the nearest ones
+_EVEN = 0.7             # part of its speed that a robot keeps while points are kept
+_TINY_S = 1e-6          # of rounding
+_BEHIND_S = 5.0         # motion is known for so long; older pictures are not taken
+_COVERS = math.cos(math.radians(60))     # a camera covers motion so far beside its axis
+_NO_POINTS = np.empty((0, 6))            # ahead, left; own speed ahead, left; weight; age
+
+
+class _Eye:
+    """What one camera told last."""
+
+    def __init__(self, mount: Mount) -> None:
+        self.mount = mount
+        self.points = _NO_POINTS         # of the newest picture
+        self.barrier = _NO_POINTS
+        self.hazard = 0.0
+        self.kept_s = math.inf           # time since points of it were kept
+        self.measured_s = math.inf       # age of the newest picture that told distances
+
+    def covers(self, heading: float) -> bool:
+        """Whether it looks where motion leads [rad]."""
+        return math.cos(heading - self.mount.yaw) >= _COVERS
 
 
 class TwistPlanner:
-    """Choose twists for one robot with one camera that looks ahead.
+    """Choose twists for one robot.
 
     Parameters
     ----------
     config
-        The robot, and how it chooses.
+        The robot, and how it chooses. May be replaced at any time.
+    cameras
+        Where they are, by name.
     """
 
-    def __init__(self, config: TwistConfig | None = None) -> None:
+    def __init__(self, config: TwistConfig | None = None,
+                 cameras: Mapping[str, Mount] | None = None) -> None:
         self.config = config or TwistConfig()
+        self._mounts = {'camera': Mount()} if cameras is None else dict(cameras)
         self.reset()
 
     def reset(self) -> None:
-        """Forget all points."""
-        # x right, z ahead of the point it turns about; own speed of the point; weight; age.
-        self._points = np.empty((0, 6))      # kept ones
-        self._now = np.empty((0, 6))         # those of the newest picture
-        self._since_s = math.inf             # since some were kept
-        self._barrier = np.empty((0, 6))
-        self._hazard = 0.0
+        """Forget everything that was seen, and how the robot moved."""
+        self._eyes = {name: _Eye(mount) for name, mount in self._mounts.items()}
+        self._points = _NO_POINTS        # kept ones
+        self._steps: deque[tuple[float, Twist]] = deque()    # how it moved, the newest last
+        self._known_s = 0.0              # duration of all steps
         self._last_turn = 0.0
 
-    def move(self, speed: float, turn: float, dt: float) -> None:
+    def move(self, twist: Twist, dt: float) -> None:
         """Tell how the robot has moved.
 
         Parameters
         ----------
-        speed, turn
-            From odometry, or as commanded where there is none [m/s], [rad/s].
+        twist
+            From odometry, or as sent to the base.
         dt
-            For how long [s].
+            For how long [s], at least 0.
 
         Raises
         ------
         ValueError
-            When one of them is no finite number.
+            When one of them is no finite number, or time goes backward.
         """
-        _check(speed=speed, turn=turn, dt=dt)
-        self._since_s += dt
-        for name in ('_points', '_now', '_barrier'):
-            points = getattr(self, name).copy()
-            if not len(points):
-                continue
-            points[:, :2] += points[:, 2:4] * dt
-            points[:, 5] += dt * (1.0 if abs(speed) > 0.05 else _AGES_STANDING)
-            points[:, 1] -= speed * dt
-            angle = turn * dt              # to the left: what is ahead goes to the right
-            c, s = math.cos(angle), math.sin(angle)
-            for x, z in ((0, 1), (2, 3)):
-                points[:, x], points[:, z] = (c * points[:, x] + s * points[:, z],
-                                              c * points[:, z] - s * points[:, x])
-            near = np.hypot(points[:, 0], points[:, 1]) < 2 * self.config.reach
-            setattr(self, name, points[near & (points[:, 5] <= self.config.memory_s)])
+        if not all(map(math.isfinite, (*twist, dt))) or dt < 0:
+            raise ValueError(f'motion is {tuple(twist)} for {dt} s, must be finite numbers')
+        self._steps.append((dt, twist))
+        self._known_s += dt
+        while self._known_s - self._steps[0][0] > _BEHIND_S:
+            self._known_s -= self._steps.popleft()[0]
+        self._points = self._carried(self._points, twist, dt)
+        for eye in self._eyes.values():
+            eye.points = self._carried(eye.points, twist, dt)
+            eye.barrier = self._carried(eye.barrier, twist, dt)
+            eye.kept_s += dt
+            eye.measured_s += dt
 
-    def see(self, result: Result, optics: Optics, speed: float) -> None:
-        """Take what the camera saw.
+    def _carried(self, points: np.ndarray, twist: Twist, dt: float) -> np.ndarray:
+        """Points in the frame of the robot after a motion; those that are too old or far go."""
+        if not len(points) or not dt:
+            return points
+        points = points.copy()
+        angle = twist.omega * dt
+        c, s = math.cos(angle), math.sin(angle)
+        gone = _chord(np.array([[twist.vx, twist.vy, twist.omega]]), np.array([dt]))[0, 0]
+        points[:, :2] += points[:, 2:4] * dt - (gone.real, gone.imag)
+        for x, y in ((0, 1), (2, 3)):     # it has turned to the left: what is ahead goes right
+            points[:, x], points[:, y] = (c * points[:, x] + s * points[:, y],
+                                          c * points[:, y] - s * points[:, x])
+        points[:, 5] += dt * (1.0 if twist.speed > _STANDS else _AGES_STANDING)
+        near = np.hypot(points[:, 0], points[:, 1]) < 2 * self.config.reach
+        return points[near & (points[:, 5] <= self.config.memory_s)]
+
+    def _at(self, age_s: float) -> tuple[Twist, bool, list[tuple[float, Twist]]]:
+        """Mean motion over `window_s` before a past time, whether even, and the steps since."""
+        since, window, left, wanted = [], np.zeros(3), age_s, self.config.window_s
+        speeds = []
+        for dt, twist in reversed(self._steps):
+            after = min(dt, left)
+            if after > 0:
+                since.append((after, twist))
+                left -= after
+            before = min(dt - after, wanted)
+            if before > _TINY_S:
+                speeds.append(twist.speed)
+            window += before * np.array(twist)
+            wanted -= before
+            if wanted <= 0 and left <= 0:
+                break
+        # What is not known is rest.
+        even = wanted < _TINY_S and min(speeds) >= _EVEN * max(speeds)
+        return Twist(*(window / self.config.window_s).tolist()), even, since[::-1]
+
+    def see(self, camera: str, cells: LoomingCells, seen: Assessment, age_s: float = 0.0) -> None:
+        """Take what a camera saw.
 
         Parameters
         ----------
-        result
-            Newest result of the perception.
-        optics
-            Of the source image.
-        speed
-            Of the robot at the time of the picture [m/s].
+        camera
+            Its name.
+        cells
+            The measured field.
+        seen
+            What the perception makes of the same picture.
+        age_s
+            Of the picture now: `move` has told all motion until now [s].
 
         Raises
         ------
         ValueError
-            When the speed is no finite number.
+            When the age is no number, or negative.
+        KeyError
+            When there is no camera of this name.
         """
-        _check(speed=speed)
-        learned = result.learned
-        self._hazard = 0.0 if learned is None else learned.hazard(self.config.reaction_s)
-        self._barrier = np.empty((0, 6))
-        if learned is not None and learned.sees and speed >= self.config.least_speed:
-            free = learned.clearance.median
-            if math.isfinite(free) and free < self.config.reach:
-                across = np.linspace(-1, 1, 5) * self.config.half_width
-                self._barrier = np.array([(x, free + self.config.camera_ahead, 0, 0,
-                                           self.config.evidence / 2, 0) for x in across])
-        self._now = self._found(result, optics, speed)
-        # What moves is seen anew each time; of the rest some pictures are kept.
-        still = np.hypot(self._now[:, 2], self._now[:, 3]) == 0
-        if still.any() and self._since_s >= _KEEP_EVERY_S:
-            number = np.flatnonzero(still)
-            away = np.hypot(self._now[number, 0], self._now[number, 1])
-            kept = number[np.argsort(away)[:_KEEP_POINTS]]
-            self._points = np.concatenate((self._points, self._now[kept]))
-            self._now = np.delete(self._now, kept, 0)
-            self._since_s = 0.0
+        if not 0 <= age_s < math.inf:
+            raise ValueError(f'age_s is {age_s}, must be a finite number, at least 0')
+        eye, can = self._eyes[camera], self.config
+        probability = seen.collision_probability
+        believed = seen.level >= Level.WARNING
+        eye.hazard = probability if believed and math.isfinite(probability) else 0.0
+        then, even, since = self._at(age_s)
+        ahead, aside = eye.mount.speed(then)
+        moves = ahead >= can.least_speed
+        eye.points = eye.barrier = _NO_POINTS
+        if not moves:
+            return
+        eye.measured_s = age_s
+        eye.points = self._found(cells, seen.level, eye.mount, ahead, aside)
+        if believed and math.isfinite(seen.clearance) and seen.clearance < can.reach:
+            eye.barrier = self._barrier(eye.mount, seen.clearance)
+        for dt, twist in since:
+            eye.points = self._carried(eye.points, twist, dt)
+            eye.barrier = self._carried(eye.barrier, twist, dt)
+        if even:
+            self._keep(eye)
 
-    def _found(self, result: Result, optics: Optics, speed: float) -> np.ndarray:
-        """(P, 6) points of the newest field."""
-        can, field = self.config, result.looming
-        if field is None or speed < can.least_speed:
-            return np.empty((0, 6))
-        scale = result.view.source_size[0] / field.gray_size[0]
-        across = (field.centers[..., 0] * scale - optics.cx) / optics.fx
-        down = (field.centers[..., 1] * scale - optics.cy) / optics.fy
-        rate = field.rate
-        known = np.isfinite(rate) & (field.confidence >= 0.3)
-        near = known & np.isfinite(field.sigma) & (np.where(known, rate, 0.0) > np.maximum(
-            speed / can.reach, 2 * field.sigma))
-        time = 1 / np.where(near, rate, 1.0)
+    def _keep(self, eye: _Eye) -> None:
+        """What moves is seen anew each time; of the rest some pictures are kept."""
+        still = np.hypot(eye.points[:, 2], eye.points[:, 3]) == 0
+        if not still.any() or eye.kept_s < _KEEP_EVERY_S:
+            return
+        number = np.flatnonzero(still)
+        away = np.hypot(eye.points[number, 0], eye.points[number, 1])
+        kept = number[np.argsort(away)[:_KEEP_POINTS]]
+        self._points = np.concatenate((self._points, eye.points[kept]))
+        eye.points = np.delete(eye.points, kept, 0)
+        eye.kept_s = 0.0
+
+    def _barrier(self, mount: Mount, free: float) -> np.ndarray:
+        across = np.linspace(-1, 1, 5) * self.config.half_width
+        far = np.full(5, free)
+        return _placed(mount, far, across, np.zeros((5, 2)),
+                       np.full(5, self.config.evidence / 2))
+
+    def _found(self, cells: LoomingCells, level: Level, mount: Mount, speed: float,
+               aside: float) -> np.ndarray:
+        """(P, 6) points of the newest field, around the robot when the picture was taken."""
+        can, rate = self.config, cells.rate.astype(float)
+        sigma = cells.sigma.astype(float)
+        known = np.isfinite(rate) & (cells.confidence >= _SURE) & np.isfinite(sigma)
+        near = known & (np.where(known, rate, 0.0) > np.maximum(
+            speed / can.reach, 2 * np.where(known, sigma, 0.0)))
+        rate, sigma = np.where(near, rate, 1.0), np.where(near, sigma, 0.0)
+        time = 1 / rate
         # What assessment and heads do not believe to be a contact is not near, see the levels.
-        course = getattr(field, 'course', None)
-        if result.assessment.level < Level.WARNING:
+        if level < Level.WARNING:
             time = np.maximum(time, np.minimum(_UNBELIEVED_S, 2 * time))
         depth = speed * time
-        height = can.camera_height - depth * down
+        height = mount.height - depth * cells.down
         # The ground is where its height says so, within what the rate is wrong by.
-        doubt = 0.08 + 0.25 * np.abs(height - can.camera_height)
+        doubt = 0.08 + 0.25 * np.abs(height - mount.height)
         solid = near & (height > can.clearance + doubt) & (height < max(
-            can.height, can.camera_height + 0.1) + 0.05)
-        x = depth * across
-        if course is not None:
-            # Of far points it is known better that they pass beside than where they are.
-            passes = can.half_width + can.margin + 0.02
-            side = np.where(x < 0, -1.0, 1.0)
-            aside = (course < 0.25) & (depth > _FAR_M)
-            x = np.where(aside, side * np.maximum(np.abs(x), passes), x)
-        own = np.zeros((*x.shape, 2))
-        moving = self._moving(result, field)
-        goes = solid & (moving > 0.6) & np.isfinite(field.flow).all(-1)
-        # Sideways speed is what of the flow is not expansion about the way ahead.
-        focal = optics.fx / scale
-        slip = depth * (np.nan_to_num(field.flow[..., 0]) / focal - np.where(
-            near, rate, 0.0) * across)
-        own[..., 0] = np.where(goes, np.clip(slip, -2.5, 2.5), 0.0)
-        weight = field.confidence / (1 + (field.sigma / (_EXACT * np.maximum(
-            np.where(near, rate, 1.0), 1e-3))) ** 2)
-        rows = np.stack((x, depth + can.camera_ahead, own[..., 0], own[..., 1], weight,
-                         np.zeros_like(x)), -1)
-        return rows[solid].astype(float)
+            can.height, mount.height + 0.1) + 0.05)
+        right = depth * cells.across
+        # Of far points it is known better that they pass beside than where they are.
+        passes = can.half_width + can.margin + 0.02
+        beside = (cells.course < 0.25) & (depth > _FAR_M)      # not where that is NaN
+        right = np.where(beside, np.where(right < 0, -1.0, 1.0) * np.maximum(
+            np.abs(right), passes), right)
+        goes = solid & (cells.moving > _MOVES) & np.isfinite(cells.drift_across)
+        # Sideways speed is what of the flow comes neither from expansion nor from the camera.
+        slip = depth * (np.nan_to_num(cells.drift_across) - rate * cells.across) + aside
+        own = np.zeros((len(cells), 2))
+        own[:, 1] = np.where(goes, np.clip(slip, -_FASTEST, _FASTEST), 0.0)
+        # A point counts as the part of the view that it stands for.
+        part = CELLS_OF_A_VIEW / max(1, len(cells))
+        weight = part * cells.confidence / (1 + (sigma / (_EXACT * rate)) ** 2)
+        return _placed(mount, depth[solid], right[solid], own[solid], weight[solid])
 
-    @staticmethod
-    def _moving(result: Result, field: object) -> np.ndarray:
-        """Probability that a cell moves by itself, 0 where nobody knows."""
-        moving = result.moving_map
-        if moving is None:
-            return np.zeros(field.rate.shape)
-        rows, columns = moving.shape
-        width, height = field.gray_size
-        at_x = np.clip(((field.centers[..., 0] + 0.5) / width * columns).astype(int), 0,
-                       columns - 1)
-        at_y = np.clip(((field.centers[..., 1] + 0.5) / height * rows).astype(int), 0, rows - 1)
-        return np.nan_to_num(moving[at_y, at_x])
+    def covering(self, command: Twist) -> tuple[str, ...]:
+        """Names of the cameras that look where a command leads; none for a turn on the spot."""
+        heading = math.atan2(command.vy, command.vx)
+        return tuple(name for name, eye in self._eyes.items()
+                     if command.speed > 0 and eye.covers(heading))
 
-    def choose(self, speed: float, turn: float) -> TwistPlan:
+    def choose(self, command: Twist) -> TwistPlan:
         """The safest twist nearest the commanded one.
 
         Parameters
         ----------
-        speed, turn
-            Commanded [m/s], [rad/s], the turn positive to the left. Commands to go backward or
-            to turn on the spot are passed on: the camera does not see where they lead.
+        command
+            Turns on the spot, and motion that no camera looks at, are passed on: nobody sees
+            where they lead.
 
         Returns
         -------
         TwistPlan
+
+        Raises
+        ------
+        ValueError
+            When the command is not finite.
         """
-        can = self.config
-        if not (math.isfinite(speed) and math.isfinite(turn)):
-            raise ValueError(f'the commanded twist is {(speed, turn)}; it must be finite')
-        if speed <= 0:
-            return TwistPlan(speed, turn, 0.0, np.array([(speed, turn, 0.0, math.inf)]), 0)
-        pairs = [(part * speed, float(np.clip(turn + more, -can.max_turn, can.max_turn)))
-                 for part in can.speeds for more in (can.turns if part > 0 else (0.0,))]
-        twists = np.array(list(dict.fromkeys(pairs)))
+        if not all(map(math.isfinite, command)):
+            raise ValueError(f'the commanded twist is {tuple(command)}; it must be finite')
+        can, heading = self.config, math.atan2(command.vy, command.vx)
+        eyes = [self._eyes[name] for name in self.covering(command)]
+        if not eyes:
+            return TwistPlan(command, math.nan, np.empty(0, CANDIDATE), 0, False, False)
+        measured = min(eye.measured_s for eye in eyes) <= can.memory_s
+        pairs = dict.fromkeys((part, float(np.clip(
+            command.omega + more, -can.max_turn, can.max_turn)) if more else command.omega)
+            for part in (1.0, *can.speeds) for more in ((0.0, *can.turns) if part else (0.0,)))
+        parts, turns = np.array(list(pairs)).T
+        twists = np.column_stack((parts * command.vx, parts * command.vy, turns))
         contact, count = self._contact(twists)
         risk = 1 / (1 + np.exp(np.clip((contact - can.reaction_s) / 0.3, -50, 50)))
-        # The head speaks of the motion as it is: of twists like that.
-        alike = twists[:, 0] / speed * np.exp(-((twists[:, 1] - turn) / 0.4) ** 2)
-        risk = 1 - (1 - risk) * (1 - self._hazard * alike)
-        if not np.isfinite(risk).all():
-            raise ValueError(f'the risk of a twist is {risk}: the hazard of the heads is '
-                             f'{self._hazard}, must be a number')
+        # The heads speak of the motion as it is: of twists like that, where the camera looks.
+        alike = parts * np.exp(-((turns - command.omega) / 0.4) ** 2)
+        for eye in eyes:
+            risk = 1 - (1 - risk) * (1 - eye.hazard * alike * math.cos(heading - eye.mount.yaw))
         # To go round is nearer than to slow down, and the other side is farther than this one.
-        away = ((2 * (1 - twists[:, 0] / speed)) ** 2 + (0.6 * (twists[:, 1] - turn)) ** 2
-                + 0.05 * np.abs(twists[:, 1] - self._last_turn))
+        cost = ((2 * (1 - parts)) ** 2 + (0.6 * (turns - command.omega)) ** 2
+                + 0.05 * np.abs(turns - self._last_turn))
         fine = risk <= can.accepted
         # Where none is, and all are alike (something is closer than the outline), the slowest.
-        best = int(np.argmin(np.where(fine, away, np.inf))) if fine.any() else int(
-            np.lexsort((away, twists[:, 0], np.round(risk, 2)))[0])
-        self._last_turn = float(twists[best, 1])
-        table = np.column_stack((twists, risk, contact))
-        return TwistPlan(float(twists[best, 0]), float(twists[best, 1]), float(risk[best]), table,
-                         count)
+        order = np.lexsort((cost, np.where(fine, 0, parts), np.where(
+            fine, 0, np.round(risk, 2)), ~fine))
+        table = np.zeros(len(twists), CANDIDATE)
+        table['vx'], table['vy'], table['omega'] = twists.T
+        table['cost'], table['risk'], table['time_to_contact'] = cost, risk, contact
+        table['rank'][order], table['accepted'] = np.arange(len(order)), fine
+        best = int(order[0])
+        self._last_turn = float(turns[best])
+        return TwistPlan(Twist(*twists[best].tolist()), float(risk[best]), table, count, True,
+                         measured)
 
     def _contact(self, twists: np.ndarray) -> tuple[np.ndarray, int]:
         """Time until enough points are inside the outline, (C,), inf for never; points used."""
-        can = self.config
-        points = np.concatenate((self._points, self._now, self._barrier))
+        can, eyes = self.config, self._eyes.values()
+        points = np.concatenate((self._points, *(eye.points for eye in eyes),
+                                 *(eye.barrier for eye in eyes)))
         if not len(points):
             return np.full(len(twists), np.inf), 0
         times = np.arange(1, round(can.horizon_s / _STEP_S) + 1) * _STEP_S
-        speed, turn = twists[:, :1], twists[:, 1:]
-        angle = turn * times                                           # C J, to the left
-        middle = angle / 2
-        chord = speed * times * np.sinc(middle / math.pi)
-        at_x, at_z = -chord * np.sin(middle), chord * np.cos(middle)
-        px = points[:, 0] + times[:, None] * points[:, 2]              # J P
-        pz = points[:, 1] + times[:, None] * points[:, 3]
-        dx, dz = px - at_x[..., None], pz - at_z[..., None]            # C J P
-        c, s = np.cos(angle)[..., None], np.sin(angle)[..., None]
-        right, ahead = c * dx + s * dz, c * dz - s * dx
-        # What is inside at the start is beside a robot that fits: it is there already.
-        half = 0.5 * can.length + can.margin
-        inside = (np.abs(right) < can.half_width + can.margin) & (np.abs(ahead) < half)
+        at = _chord(twists, times)[..., None]                          # C J 1
+        there = (points[:, 0] + 1j * points[:, 1]) + times[:, None] * (
+            points[:, 2] + 1j * points[:, 3])                          # J P
+        turned = np.exp(-1j * twists[:, 2:] * times)[..., None]
+        inside = (there - at) * turned                                 # C J P
+        inside = (np.abs(inside.imag) < can.half_width + can.margin) & (
+            np.abs(inside.real) < 0.5 * can.length + can.margin)
         fades = 1 - 0.7 * points[:, 5] / can.memory_s
-        weight = (inside * (points[:, 4] * fades)).sum(-1)             # C J
+        weight = inside @ (points[:, 4] * fades)                       # C J
         hit = weight >= can.evidence
         first = np.where(hit.any(-1), times[np.argmax(hit, -1)], np.inf)
         return first, len(points)
 
 
-def _check(**values: float) -> None:
-    """Refuse what would silently make every point forgotten."""
-    for name, value in values.items():
-        if not math.isfinite(value):
-            raise ValueError(f'{name} is {value}, must be a finite number')
+def _chord(twists: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Way from the start of arcs, ahead + 1j left: (C, 3) twists, (J,) times to (C, J) [m]."""
+    half = 0.5 * twists[:, 2:] * times
+    speed = twists[:, :1] + 1j * twists[:, 1:2]
+    return speed * times * np.sinc(half / math.pi) * np.exp(1j * half)
+
+
+def _placed(mount: Mount, depth: np.ndarray, right: np.ndarray, own: np.ndarray,
+            weight: np.ndarray) -> np.ndarray:
+    """(P, 6) points in the frame of the robot, of some before a camera.
+
+    ``own`` are (P, 2) speeds along the optical axis and to the right of it.
+    """
+    c, s = math.cos(mount.yaw), math.sin(mount.yaw)
+    return np.column_stack((
+        mount.x + c * depth + s * right, mount.y + s * depth - c * right,
+        c * own[:, 0] + s * own[:, 1], s * own[:, 0] - c * own[:, 1],
+        weight, np.zeros(len(depth)))).astype(float)

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 
 from vjepa_ros.perception.assessment import Assessment, Region
+from vjepa_ros.perception.looming_cells import LoomingCells
 
 SIDES = ('LEFT', 'CENTER', 'RIGHT')
 
@@ -23,6 +26,9 @@ REGION = np.dtype([
     ('confidence', '<f4'), ('side', 'u1'), ('on_course', 'u1'), ('reserved', '<u2'),
 ])
 
+# One point for each cell of the looming field, with the fields of `LoomingCells`.
+CELL = np.dtype([(field.name, '<f4') for field in fields(LoomingCells)])
+
 
 def pack_assessment(assessment: Assessment, latency_ms: float) -> np.ndarray:
     """One `ASSESSMENT` record, shape (1,)."""
@@ -39,3 +45,11 @@ def pack_regions(regions: tuple[Region, ...]) -> np.ndarray:
     return np.array([(r.x, r.y, r.width, r.height, r.bearing, r.elevation, r.time_to_contact,
                       r.looming_rate, r.confidence, SIDES.index(r.side), r.on_course, 0)
                      for r in regions], REGION)
+
+
+def pack_cells(cells: LoomingCells) -> np.ndarray:
+    """`CELL` records, shape (N,)."""
+    rows = np.empty(len(cells), CELL)
+    for name in CELL.names:
+        rows[name] = getattr(cells, name)
+    return rows

@@ -16,9 +16,10 @@ from std_msgs.msg import Float32, Header
 
 from vjepa_ros.perception.assessment import Result
 from vjepa_ros.perception.collision import Optics
+from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.track import Wants
 from vjepa_ros.ros import convert
-from vjepa_ros.ros.layout import pack_assessment, pack_regions
+from vjepa_ros.ros.layout import pack_assessment, pack_cells, pack_regions
 from vjepa_ros.ros.obstacle_output import NAMES as OBSTACLES
 from vjepa_ros.ros.obstacle_output import ObstacleOutput
 
@@ -27,14 +28,15 @@ TOPICS = {
     **dict.fromkeys(SCALARS, Float32),
     'assessment': PointCloud2, 'obstacles': PointCloud2,
     'motion_map': Image, 'moving_map': Image, 'looming_map': Image, 'map_info': CameraInfo,
-    'features': PointCloud2, 'embedding': PointCloud2,
+    'looming_field': PointCloud2, 'features': PointCloud2, 'embedding': PointCloud2,
     'overlay': Image, 'overlay/compressed': CompressedImage,
 }
 # Outputs that need the motion score or the features, these themselves, and the looming field.
 NEED_CHANGE = ('motion_map', 'features', 'embedding')
 NEED_FEATURES = ('motion_score', 'assessment', 'overlay', 'overlay/compressed', *NEED_CHANGE)
 NEED_LOOMING = ('obstacle_score', 'collision_probability', 'time_to_contact', 'assessment',
-                'obstacles', 'looming_map', 'overlay', 'overlay/compressed', *OBSTACLES)
+                'obstacles', 'looming_map', 'looming_field', 'overlay', 'overlay/compressed',
+                *OBSTACLES)
 OVERLAYS = ('overlay', 'overlay/compressed')
 
 
@@ -71,7 +73,7 @@ class Outputs:
         self.obstacles: ObstacleOutput | None = None    # in metres, where there is geometry
         try:
             for name, kind in TOPICS.items():
-                small = name in (*SCALARS, 'assessment', 'obstacles')
+                small = name in (*SCALARS, 'assessment', 'obstacles', 'looming_field')
                 qos = QoSProfile(depth=10 if small else 1,
                                  reliability=ReliabilityPolicy.RELIABLE)
                 self._pubs[name] = node.create_lifecycle_publisher(
@@ -100,7 +102,8 @@ class Outputs:
         return Wants(features=not wanted.isdisjoint(NEED_FEATURES),
                      looming=not wanted.isdisjoint(NEED_LOOMING),
                      image=not wanted.isdisjoint(OVERLAYS),
-                     change=not wanted.isdisjoint(NEED_CHANGE), moving='moving_map' in wanted)
+                     change=not wanted.isdisjoint(NEED_CHANGE),
+                     moving=not wanted.isdisjoint(('moving_map', 'looming_field')))
 
     def publish(self, result: Result, wanted: frozenset[str], how: Publishing) -> None:
         """Publish one result to those who want it; every header is that of the newest frame."""
@@ -112,6 +115,8 @@ class Outputs:
             'obstacles': lambda: convert.cloud(header, pack_regions(a.regions)),
             'motion_map': lambda: convert.image(header, result.motion_map, '32FC1'),
             'moving_map': lambda: convert.image(header, _moving(result), '32FC1'),
+            'looming_field': lambda: convert.cloud(
+                header, pack_cells(LoomingCells.of(result, how.optics))),
             'looming_map': lambda: convert.image(header, result.looming_map, '32FC1'),
             'map_info': lambda: _map_info(header, result, how.optics),
             'features': lambda: convert.feature_cloud(

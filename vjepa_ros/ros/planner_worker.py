@@ -39,9 +39,9 @@ class Job:
     cancel
         Set to end it.
     done
-        Set when `answer` holds.
+        Set when the answer may be given to who asked.
     answer
-        Whether there is a plan to act on, and the words of the service.
+        Whether there is a plan to act on, and the words of the service; None before.
     """
 
     image: Any
@@ -51,13 +51,14 @@ class Job:
     publish: Callable[[Plan], None]
     cancel: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
-    answer: tuple[bool, str] = (False, '')
+    answer: tuple[bool, str] | None = None
 
-    def finish(self, success: bool, message: str) -> None:
-        """Give the answer, unless there is one already."""
-        if not self.done.is_set():
+    def settle(self, success: bool, message: str) -> bool:
+        """Let this be the answer, unless there is one already; whether it is."""
+        first = self.answer is None
+        if first:
             self.answer = (success, message)
-            self.done.set()
+        return first
 
 
 class PlannerWorker:
@@ -89,7 +90,7 @@ class PlannerWorker:
         self._wake = threading.Condition()
         self._running = True
         self._job: Job | None = None
-        self._gate = threading.Lock()  # held while publishing
+        self._gate = threading.Lock()  # held while publishing and settling answers
         self._active = False
         self._thread = threading.Thread(target=self._loop, name='planner', daemon=True)
 
@@ -112,11 +113,12 @@ class PlannerWorker:
 
     def cancel(self, why: str) -> bool:
         """End the plan under way, whose caller is told why; whether there was one."""
-        job = self._job
-        if job is None:
-            return False
-        job.cancel.set()
-        job.finish(False, f'refused: {why}')
+        with self._gate:      # what is published is not cancelled any more, nor the other way
+            job = self._job
+            if job is None or not job.settle(False, f'refused: {why}'):
+                return False
+            job.cancel.set()
+        job.done.set()
         return True
 
     @property
@@ -163,9 +165,11 @@ class PlannerWorker:
             try:
                 answer = self._serve(job)
             finally:
-                # First free for the next job: who gets the answer may ask for it at once.
-                self._job = None
-                job.finish(*answer)
+                with self._gate:
+                    job.settle(*answer)
+                    # First free for the next job: who gets the answer may ask for it at once.
+                    self._job = None
+                job.done.set()
         self.planner.world.close()
 
     def _serve(self, job: Job) -> tuple[bool, str]:
@@ -175,19 +179,29 @@ class PlannerWorker:
         # Whatever a device, a picture or memory does to one plan must not end the service of the
         # next; anything else is a fault of the code and ends the thread loudly.
         except (RuntimeError, ValueError, MemoryError, FloatingPointError, cv2.error) as error:
-            self.errors += 1
-            self.last_error = f'{type(error).__name__}: {error}'
             # A picture that cannot be read is no fault of the code.
-            told = error if isinstance(error, ImageError) else traceback.format_exc()
-            self._log.error(f'planning failed: {told}')
-            return False, f'refused: planning failed: {self.last_error}'
+            return self._failed('planning', error, not isinstance(error, ImageError))
+        answer = (not plan.refusal, str(plan))
         with self._gate:
-            if self._active and not (job.cancel.is_set() or plan.stopped == CANCELLED):
-                job.publish(plan)
+            if self._active and job.answer is None and plan.stopped != CANCELLED:
+                try:
+                    job.publish(plan)
+                # Whatever messages or the middleware make of one plan must not end the service of
+                # the next: its caller and the log are told.
+                except Exception as error:
+                    return self._failed('publishing', error, True)
+                job.settle(*answer)      # from here on there is nothing to cancel
         self.last = plan
         self.plans += 1
         self._log.info(str(plan))
-        return not plan.refusal, str(plan)
+        return answer
+
+    def _failed(self, what: str, error: Exception, with_trace: bool) -> tuple[bool, str]:
+        """Count and log an error; the answer."""
+        self.errors += 1
+        self.last_error = f'{type(error).__name__}: {error}'
+        self._log.error(f'{what} failed: {traceback.format_exc() if with_trace else error}')
+        return False, f'refused: {what} failed: {self.last_error}'
 
     def _plan(self, job: Job) -> Plan:
         planner, config = self.planner, job.config

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from vjepa_ros.perception.assessment import Assessment, Level, Quality, Region
-from vjepa_ros.ros.layout import ASSESSMENT, REGION, SIDES
+from vjepa_ros.perception.looming_cells import LoomingCells
+from vjepa_ros.ros.layout import ASSESSMENT, CELL, REGION, SIDES
 
 
 def stamp_ns(msg: Any) -> int:
@@ -44,6 +45,18 @@ def obstacles(msg: Any) -> list[Region]:
                    side=SIDES[int(row['side'])], confidence=float(row['confidence']),
                    on_course=bool(row['on_course']))
             for row in _records(msg, REGION)]
+
+
+def looming_field(msg: Any) -> LoomingCells:
+    """The cells in a message of ``~/NAME/looming_field``; none where nothing is known.
+
+    Raises
+    ------
+    ValueError
+        When the cloud is not one of this package.
+    """
+    rows = _records(msg, CELL)
+    return LoomingCells(**{name: rows[name].copy() for name in CELL.names})
 
 
 def features(msg: Any) -> np.ndarray:

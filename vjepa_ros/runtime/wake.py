@@ -11,7 +11,7 @@ from threading import Thread
 import torch
 import torch.nn.functional as F
 
-from vjepa_ros.runtime.kernels import KernelsMissing, compiler
+from vjepa_ros.runtime.kernels import compiler
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,8 @@ def waking(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
     if device.type != 'cuda':
         yield
         return
-    thread = Thread(target=_wake, args=(device, dtype), name='wake')
+    # A driver that hangs must not keep the process from ending.
+    thread = Thread(target=_wake, args=(device, dtype), name='wake', daemon=True)
     thread.start()
     try:
         yield
@@ -52,6 +53,8 @@ def _wake(device: torch.device, dtype: torch.dtype) -> None:
             F.scaled_dot_product_attention(*rows.expand(3, 1, 1, 64, 64))
             compiler()(NOTHING, 'nothing')
             torch.cuda.synchronize(device)
-    # Whatever is wrong will be met again, and told, where the model itself needs it.
-    except (KernelsMissing, RuntimeError, OSError) as error:
-        log.debug('%s did not start before its time: %s', device, error)
+    # Whatever is wrong, of whatever kind, will be met again, and told, where the model itself
+    # needs it; libraries of drivers raise what they like.
+    except Exception as error:
+        log.debug('%s did not start before its time: %s: %s', device, type(error).__name__,
+                  error)

@@ -209,14 +209,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main_ros(args: argparse.Namespace, argv: Sequence[str] | None, recipe: Recipe,
               numbers: Sequence[int], modes: Sequence[str], console: Console) -> int:
     """The same over DDS."""
-    from vjepa_ros.tools.drive_ros import ROS_MODES, RosRun
+    from vjepa_ros.tools.drive_ros import RosRun
     if ros_problem():
         console.print(f'vjepa-ros drive: {ros_problem()}', style='red')
         return 1
-    left_out = [m for m in modes if m not in ROS_MODES]
-    if left_out:
-        console.print(f'{", ".join(left_out)} is left out: the planner runs in one process only')
-    modes = [m for m in modes if m in ROS_MODES]
     begun = time.monotonic()
     guard = {_parameter(name): float(value) for name, _, value in (
         word.partition('=') for word in args.guard)}

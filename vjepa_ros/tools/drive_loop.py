@@ -14,7 +14,8 @@ from vjepa_ros.guard.reports import Motion, SourceReport
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.perception.assessment import Result
 from vjepa_ros.perception.collision import Optics
-from vjepa_ros.perception.twist_config import TwistConfig
+from vjepa_ros.perception.looming_cells import LoomingCells
+from vjepa_ros.perception.twist_config import Mount, Twist, TwistConfig
 from vjepa_ros.perception.twist_planner import TwistPlanner
 from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.tools.drive_eyes import Eyes
@@ -40,7 +41,7 @@ class LoopConfig:
     guard
         Settings of the guard.
     twist
-        Of the planner; the robot's size and its camera are put in for each robot.
+        Of the planner; the size of the robot is put in.
     latency
         Pictures after which what was seen in one can first act, 1 or more.
     odometry
@@ -116,27 +117,24 @@ class Outcome:
 class _Pilot:
     """What sits between controller and base of one robot."""
 
-    def __init__(self, loop: LoopConfig, planned: bool, optics: Optics, twist: TwistConfig,
-                 ) -> None:
+    def __init__(self, loop: LoopConfig, planner: TwistPlanner | None, optics: Optics) -> None:
         self._guard = VelocityGuard(loop.guard, {CAMERA: 0.0})
-        self._planner = TwistPlanner(twist) if planned else None
+        self._planner = planner
         self._optics, self._odometry = optics, loop.odometry
-        self._seen: list[tuple[Result, float]] = []
+        self._seen: list[Result | None] = []
         self._latency = loop.latency
         self._sent = (0.0, 0.0)
         self.stopped = False
         self.state, self.reason = 'free', ''
 
-    def take(self, result: Result | None, speed: float) -> None:
-        """Keep a result until it has come; the speed is that at the picture."""
-        self._seen.append((result, speed))
-
-    def act(self, speed: float, turn: float, own: tuple[float, float], now_s: float,
-            dt: float) -> tuple[float, float]:
+    def act(self, result: Result | None, speed: float, turn: float, own: tuple[float, float],
+            now_s: float, dt: float) -> tuple[float, float]:
         """The twist for the base, for one that the controller wants.
 
         Parameters
         ----------
+        result
+            Of the picture that was taken now; it acts after the latency.
         speed, turn
             Wanted.
         own
@@ -148,23 +146,27 @@ class _Pilot:
         if self._odometry:
             self._guard.observe_speed(Motion(own[0], 0.0, own[1]), now_s)
         if self._planner is not None:
-            self._planner.move(*known, dt)
+            self._planner.move(Twist(known[0], 0.0, known[1]), dt)
+        self._seen.append(result)
         if len(self._seen) > self._latency:
-            result, then = self._seen.pop(0)
-            if result is not None:
-                self._guard.observe(SourceReport.of(result.assessment, now_s, source=CAMERA))
-                if self._planner is not None:
-                    self._planner.see(result, self._optics,
-                                      then if self._odometry else known[0])
+            self._see(self._seen.pop(0), now_s, self._latency * dt)
         if self._planner is not None:
-            plan = self._planner.choose(speed, turn)
-            speed, turn = plan.speed, plan.turn
+            plan = self._planner.choose(Twist(speed, 0.0, turn))
+            speed, turn = plan.twist.vx, plan.twist.omega
         self._guard.command(Motion(speed, 0.0, turn), now_s)
         decision = self._guard.decide(now_s)
         sent = decision.motion
         self.state, self.reason = decision.state, decision.reason
         self._sent = (0.0, 0.0) if sent is None else (sent.vx, sent.omega)
         return self._sent
+
+    def _see(self, result: Result | None, now_s: float, age_s: float) -> None:
+        if result is None:
+            return
+        self._guard.observe(SourceReport.of(result.assessment, now_s, source=CAMERA))
+        if self._planner is not None:
+            self._planner.see(CAMERA, LoomingCells.of(result, self._optics), result.assessment,
+                              age_s)
 
 
 class Loop:
@@ -207,15 +209,16 @@ class Loop:
             self._eyes = Eyes(engine, lenses)
             for episode, lens in zip(self.episodes, lenses, strict=True):
                 self._pilots.append(_Pilot(
-                    self._loop, mode == 'with_planner', Optics(*lens, assumed=False),
-                    self._twist(episode)))
+                    self._loop, self._planner(episode) if mode == 'with_planner' else None,
+                    Optics(*lens, assumed=False)))
 
-    def _twist(self, episode: Episode) -> TwistConfig:
+    def _planner(self, episode: Episode) -> TwistPlanner:
         robot = self.config.robot
-        return replace(self._loop.twist, half_width=robot.half_width, height=robot.height,
-                       length=robot.length, clearance=robot.clearance,
-                       camera_height=episode.camera_height, camera_ahead=0.5 * robot.length,
-                       max_turn=self.config.drive.turn)
+        config = replace(self._loop.twist, half_width=robot.half_width, height=robot.height,
+                         length=robot.length, clearance=robot.clearance,
+                         max_turn=self.config.drive.turn)
+        return TwistPlanner(config, {
+            CAMERA: Mount(x=0.5 * robot.length, height=episode.camera_height)})
 
     def run(self, tick: Callable[[], None] = lambda: None) -> list[Outcome]:
         """Drive all episodes to their ends; ``tick`` is called after each picture."""
@@ -260,9 +263,8 @@ class Loop:
         sent, state, reason = wanted, 'free', ''
         if self._pilots:
             pilot = self._pilots[number]
-            pilot.take(result, own[0])
             clock = _CLOCK_S + self.world.frame / self.config.rate
-            sent = pilot.act(*wanted, own, clock, 1 / self.config.rate)
+            sent = pilot.act(result, *wanted, own, clock, 1 / self.config.rate)
             state, reason = pilot.state, pilot.reason
             stopped = wanted[0] > _WANTS_M_S and sent[0] < _STOPPED_M_S
             if stopped and not pilot.stopped and now > 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drive episodes over DDS: simulated robot, perception node and guard as processes."""
+"""Drive episodes over DDS: simulated robot, perception node, planner and guard as processes."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ from vjepa_ros.tools.processes import (
     ros_arguments,
     ros_environment,
 )
+from vjepa_ros.world.bank import TextureBank
+from vjepa_ros.world.clips import BANK_SEED
+from vjepa_ros.world.episode import EpisodeConfig, draw
+from vjepa_ros.world.materials import Materials
 
 START_LIMIT_S = 120.0     # loading PyTorch from a cold disk takes its time
 EPISODE_LIMIT_S = 120.0   # of an episode of at most 20 s on a computer that is busy
@@ -30,8 +34,7 @@ SETTLE_S = 5.0            # the robot stands: a clip fills, and the guard releas
 _TICK_S = 0.1
 _WANTS_M_S, _FREE_S = 0.2, 2.0     # see `drive_loop`
 NODE, GUARD, ROBOT = 'vjepa_node', 'collision_guard', 'simulated_robot'
-# The planner has no node: it lives in one process with the robot.
-ROS_MODES = MODES[:2]
+PLANNER, PLANNED = 'twist_planner', 'cmd_vel_planned'
 
 
 @dataclass
@@ -78,7 +81,7 @@ class RosRun:
         Parameters
         ----------
         numbers, modes
-            Which; modes of `ROS_MODES`.
+            Which; modes of `MODES`.
         logs
             Takes the logs of the processes when something fails.
         done
@@ -96,7 +99,7 @@ class RosRun:
         try:
             with free_domain() as domain, Children(
                     ros_environment(domain, work / 'ros', os.environ), work) as children:
-                if 'with_guard' in modes:
+                if set(modes) - {MODES[0]}:
                     children.start('node', 'vjepa_ros.ros.main', ros_arguments(NODE, {
                         'autostart': True, f'{CAMERA}.transport': 'raw', **self.node}))
                 for mode in modes:
@@ -110,16 +113,30 @@ class RosRun:
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
+    def _camera_height(self, number: int) -> float:
+        """Of the robot in an episode [m]."""
+        bank = TextureBank.procedural(BANK_SEED)
+        config = replace(EpisodeConfig(), rate=self.rate, settle_s=SETTLE_S)
+        return draw(self.seed, number, Materials(bank.groups, bank.walks), config).camera_height
+
     def _episode(self, children: Children, mode: str, number: int,
                  tick: Callable[[], None]) -> Outcome:
-        guarded = mode == 'with_guard'
+        guarded, planned = mode != MODES[0], mode == 'with_planner'
         lines = _Lines()
         mine: list[Child] = []
         odometry = importlib.util.find_spec('nav_msgs') is not None
         if guarded:
             # A new one for each episode: what it remembers of the way is not true any more.
-            mine.append(children.start('guard', 'vjepa_ros.ros.guard_main', ros_arguments(
-                GUARD, {'autostart': True, 'odometry': odometry, **self.guard})))
+            words = ros_arguments(GUARD, {'autostart': True, 'odometry': odometry, **self.guard})
+            if planned:
+                words += ['-r', f'cmd_vel_in:={PLANNED}']
+            mine.append(children.start('guard', 'vjepa_ros.ros.guard_main', words))
+        if planned:
+            mine.append(children.start('planner', 'vjepa_ros.ros.twist_main', [
+                *ros_arguments(PLANNER, {
+                    'autostart': True, 'speed_from': 'odometry' if odometry else 'sent',
+                    f'{CAMERA}.height': self._camera_height(number)}),
+                '-r', f'cmd_vel_out:={PLANNED}', '-r', 'cmd_vel_sent:=cmd_vel_out']))
         robot = children.start('robot', 'vjepa_ros.ros.simulated_robot', ros_arguments(ROBOT, {
             'seed': self.seed, 'episode': number, 'rate': self.rate, 'width': self.width,
             'settle': SETTLE_S if guarded else 0.5, 'wait_for_camera': guarded,
@@ -142,7 +159,7 @@ class RosRun:
             child.interrupt()
             child.wait(10.0)
             child.kill()
-        for name in ('guard', 'robot'):
+        for name in ('guard', 'planner', 'robot'):
             children.all.pop(name, None)
         return outcome_of(lines.outcome, lines.moments)
 

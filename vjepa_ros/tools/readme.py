@@ -10,6 +10,8 @@ from vjepa_ros.ros.guard_table import GUARD_TABLE, range_rows, source_rows
 from vjepa_ros.ros.planner_table import PLANNER_TABLE
 from vjepa_ros.ros.source_table import SOURCE_TABLE
 from vjepa_ros.ros.table import TABLE, Param, camera_rows, markdown
+from vjepa_ros.ros.twist_table import TWIST_TABLE
+from vjepa_ros.ros.twist_table import source_rows as twist_source_rows
 from vjepa_ros.tools.blocks import fill
 
 BLOCKS: dict[str, dict[str, tuple[Param, ...]]] = {
@@ -17,7 +19,8 @@ BLOCKS: dict[str, dict[str, tuple[Param, ...]]] = {
                   'source-parameters': SOURCE_TABLE},
     'docs/guard.md': {'guard-parameters': (*GUARD_TABLE, *source_rows('NAME'),
                                            *range_rows('RANGE'))},
-    'docs/planning.md': {'parameters': PLANNER_TABLE},
+    'docs/planning.md': {'parameters': PLANNER_TABLE,
+                         'twist-parameters': (*TWIST_TABLE, *twist_source_rows('NAME'))},
 }
 
 

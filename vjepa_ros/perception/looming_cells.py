@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The looming field as directions and rates, without pixels: what planners roll forward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from vjepa_ros.perception.assessment import Result
+from vjepa_ros.perception.collision import Optics
+
+CELLS_OF_A_VIEW = 432     # 24 x 18: of the looming field of a 4:3 picture with the usual settings
+
+
+@dataclass(frozen=True)
+class LoomingCells:
+    """What was measured at N cells of the newest picture; all (N,) float32.
+
+    Attributes
+    ----------
+    across, down
+        Direction: tangents of the angles to the right of, and below, the optical axis.
+    rate, sigma
+        Closing speed over distance along the optical axis, and its standard error [1/s]; the
+        rate is NaN where unknown.
+    confidence
+        Of it, 0..1.
+    course
+        How far the cell is on collision course, 0..1; NaN where nobody tells.
+    moving
+        Probability that it moves by itself, 0..1; NaN unknown.
+    drift_across, drift_down
+        How its direction changes, without the rotation of the camera [1/s]; NaN unknown.
+    """
+
+    across: np.ndarray
+    down: np.ndarray
+    rate: np.ndarray
+    sigma: np.ndarray
+    confidence: np.ndarray
+    course: np.ndarray
+    moving: np.ndarray
+    drift_across: np.ndarray
+    drift_down: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rate)
+
+    @classmethod
+    def none(cls) -> LoomingCells:
+        """Nothing is known."""
+        return cls(*(np.empty(0, np.float32) for _ in fields(cls)))
+
+    @classmethod
+    def of(cls, result: Result, optics: Optics) -> LoomingCells:
+        """The cells of a result; none where it has no looming field.
+
+        Parameters
+        ----------
+        result
+            With looming wanted, and the moving map where it is to be known.
+        optics
+            Of the source image.
+        """
+        field = result.looming
+        if field is None:
+            return cls.none()
+        # Centres of pixels: the grey image is a smaller source image.
+        scale = np.array(result.view.source_size) / field.gray_size
+        points = (field.centers + 0.5) * scale - 0.5
+        course = getattr(field, 'course', None)
+        values = (
+            (points[..., 0] - optics.cx) / optics.fx, (points[..., 1] - optics.cy) / optics.fy,
+            field.rate, field.sigma, field.confidence,
+            np.full(field.rate.shape, np.nan) if course is None else course,
+            _moving(result, points),
+            field.flow[..., 0] * scale[0] / optics.fx, field.flow[..., 1] * scale[1] / optics.fy)
+        return cls(*(np.ascontiguousarray(v, np.float32).ravel() for v in values))
+
+
+def _moving(result: Result, points: np.ndarray) -> np.ndarray:
+    """The moving map at points of the source image; NaN outside of it and without one."""
+    moving = result.moving_map
+    if moving is None:
+        return np.full(points.shape[:-1], np.nan)
+    place = np.floor((result.view.from_source(points) + 0.5) / result.view.patch).astype(int)
+    rows, columns = moving.shape
+    inside = ((place >= 0) & (place < (columns, rows))).all(-1)
+    x, y = np.clip(place[..., 0], 0, columns - 1), np.clip(place[..., 1], 0, rows - 1)
+    return np.where(inside, moving[y, x], np.nan)

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declare, validate and read the parameters of the twist_planner node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rclpy.node import Node
+
+from vjepa_ros.ros.declared import Declared
+from vjepa_ros.ros.table import Param
+from vjepa_ros.ros.twist_table import (
+    TWIST_TABLE,
+    TwistNodeConfig,
+    check_twist,
+    make_config,
+    source_rows,
+)
+
+
+class TwistParameters(Declared):
+    """The parameters of the twist planner, see `Declared`."""
+
+    def __init__(self, node: Node, changed: Callable[[bool], None],
+                 is_active: Callable[[], bool]) -> None:
+        super().__init__(node, TWIST_TABLE, changed, is_active)
+
+    def more_rows(self) -> list[Param]:
+        """The rows of each camera."""
+        return [row for name in self.get('sources') for row in source_rows(name)]
+
+    def check_together(self, values: Mapping[str, Any]) -> str:
+        """What is wrong across several parameters, '' when nothing is."""
+        return check_twist(values)
+
+    def read(self) -> TwistNodeConfig:
+        """All parameters as one object.
+
+        Raises
+        ------
+        ValueError
+            Naming the parameter, its value and what is allowed.
+        """
+        return make_config(self.values())
