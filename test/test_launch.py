@@ -130,16 +130,16 @@ def recorded(tmp_path):
     def run(file: str, *arguments: str, code: int = 0, **env: str) -> dict[str, dict]:
         whole = launch_env(prefix, 0)
         whole.pop('FASTDDS_BUILTIN_TRANSPORTS', None)   # the harness has a choice of its own
+        journals = {name: prefix / 'lib/vjepa_ros' / f'{name}.json' for name in RECORDED}
+        for journal in journals.values():
+            journal.unlink(missing_ok=True)             # of a launch before
         launch = NodeProcess(launch_command(file, *arguments), {**whole, **env})
         try:
             assert launch.wait(120) == code, launch.output
         finally:
             launch.kill()
-        records = {}
-        for name in RECORDED:
-            journal = prefix / 'lib/vjepa_ros' / f'{name}.json'
-            if journal.exists():
-                records[name] = json.loads(journal.read_text().splitlines()[0])
+        records = {name: json.loads(journal.read_text().splitlines()[0])
+                   for name, journal in journals.items() if journal.exists()}
         return {'output': launch.output, **records}
     return run
 
