@@ -34,7 +34,8 @@ from vjepa_ros.runtime.engine import Engine, EngineConfig
 pytestmark = [pytest.mark.ros, pytest.mark.usefixtures('one_thread')]
 
 NS = 1_000_000_000
-TRACK = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0)
+# The engine only says that it is on a GPU.
+TRACK = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0, geometry='host')
 CONFIG = SimpleNamespace(settings=Settings(max_frame_age=3600.0), max_rate=1000.0,
                          features_reduce='none', overlay_width=320)
 PATIENCE_S = 20.0

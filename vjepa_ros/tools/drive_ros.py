@@ -63,8 +63,8 @@ class RosRun:
         Of the episodes.
     rate, width
         Pictures per second [Hz] and their width [px].
-    node, guard
-        Parameters of the two nodes.
+    node, guard, planner
+        Parameters of the nodes.
     """
 
     seed: int
@@ -72,6 +72,7 @@ class RosRun:
     width: int = 384
     node: dict[str, object] = field(default_factory=dict)
     guard: dict[str, object] = field(default_factory=dict)
+    planner: dict[str, object] = field(default_factory=dict)
 
     def drive(self, numbers: Sequence[int], modes: Sequence[str], logs: Path,
               done: Callable[[int], None],
@@ -135,7 +136,7 @@ class RosRun:
             mine.append(children.start('planner', 'vjepa_ros.ros.twist_main', [
                 *ros_arguments(PLANNER, {
                     'autostart': True, 'speed_from': 'odometry' if odometry else 'sent',
-                    f'{CAMERA}.height': self._camera_height(number)}),
+                    f'{CAMERA}.height': self._camera_height(number), **self.planner}),
                 '-r', f'cmd_vel_out:={PLANNED}', '-r', 'cmd_vel_sent:=cmd_vel_out']))
         robot = children.start('robot', 'vjepa_ros.ros.simulated_robot', ros_arguments(ROBOT, {
             'seed': self.seed, 'episode': number, 'rate': self.rate, 'width': self.width,
