@@ -65,3 +65,11 @@ def test_how_long_a_picture_is_the_same_is_told_from_the_second_on():
     assert watch(still[:2]).unchanged_s == 0.1
     assert watch(still).unchanged_s == 0.3
     assert watch([*still, still[0] + np.uint8(1)]).unchanged_s == 0
+
+
+def test_a_clock_that_is_set_back_does_not_hide_it():
+    still = pictures(1, noise=False)[0]
+    seen = FrozenWatch()
+    for stamp_s in (1000.0, 1000.1, *(500 + n / 10 for n in range(8))):
+        seen.see(still, round(stamp_s * 1e9))
+    assert seen.frozen

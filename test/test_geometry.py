@@ -18,11 +18,13 @@ from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.perception.assessment import Quality
 from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.device_frames import DeviceFrames
+from vjepa_ros.perception.device_looming import DeviceLooming
 from vjepa_ros.perception.geometry import Prepared
 from vjepa_ros.perception.pipeline import Perception, on_device
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import Track
 from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.errors import SessionError
 from vjepa_ros.runtime.replay import Queue
 from vjepa_ros.tools import bench_geometry, benchmark_ours
 from vjepa_ros.world.approach import ApproachScene
@@ -258,6 +260,62 @@ def test_frames_are_uploaded_ahead(drive, monkeypatch):
     ours.push(small, 2 * NS, prepared=ours.prepare(small))
     assert ours.geometry == 'host'
     assert ours.ring.newest('gray').shape == small.shape[:2]
+
+
+def test_a_camera_goes_on_when_its_images_become_larger_than_the_host_needs():
+    one = track()
+    for size in ((40, 30), (160, 120), (40, 30), (200, 120)):
+        for number in range(5):
+            one.push(texture(size, number), NS + number * NS // 10)
+        assert one.ring.size == size
+        assert one.on_device == (size[0] >= SHAPE['image_size'])
+        assert one.sample() is not None
+
+
+def test_a_frame_that_did_not_arrive_shows_no_other_picture(drive, monkeypatch):
+    one = track()
+    for number in range(4):
+        one.push(drive[number], NS + number * NS // 10)
+
+    def fail(self, rgb):
+        raise RuntimeError('no pinned memory')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeviceFrames, '_staged', fail)
+        with pytest.raises(RuntimeError, match='no pinned memory'):
+            one.push(drive[4], NS + 4 * NS // 10)
+    assert one.sample() is None
+    one.push(drive[5], NS + 5 * NS // 10)
+    assert one.ring.fill == 1
+
+
+def test_looming_that_could_not_begin_begins_with_the_next_frame(drive, monkeypatch):
+    one = track()
+    for number in range(3):
+        one.push(drive[number], NS + number * NS // 10)
+
+    def full(self, given):
+        raise torch.OutOfMemoryError('CUDA out of memory')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeviceLooming, '_refine', full)
+        with pytest.raises(torch.OutOfMemoryError):
+            one.looming()
+    assert 'not started' in one.geometry
+    one.push(drive[3], NS + 3 * NS // 10)
+    assert one.looming() is not None
+    assert 'not started' not in one.geometry
+
+
+def test_nothing_can_be_asked_of_a_camera_whose_model_is_closed(drive):
+    one = track()
+    for number in range(5):
+        one.push(drive[number], NS + number * NS // 10)
+    sample = one.sample()
+    one.release()
+    for ask in (lambda: one.frames(sample), lambda: one.push(drive[5], 2 * NS)):
+        with pytest.raises(SessionError, match='closed'):
+            ask()
 
 
 def test_a_frame_that_cannot_be_uploaded_ahead_is_uploaded_later(drive, monkeypatch):

@@ -205,6 +205,25 @@ def test_a_robot_that_stands_before_a_wall_does_not_creep_into_it():
     assert w.gap > 0.25
 
 
+def test_a_camera_that_moves_a_little_on_the_robot_keeps_what_it_saw():
+    w = world(wall=4.0)
+    w.run(30.0)
+    where = w.position
+    for turn in range(20):
+        w.guard.turn_source('front', 0.06 * (turn % 2))
+        w.run(2.0)
+    assert w.position - where < 0.05
+    w.guard.turn_source('front', math.pi / 2)
+    assert w.run(3.0).state != 'stopped'          # the wall is not there any more
+
+
+def test_a_velocity_that_nobody_can_mean_stops():
+    w = world()
+    w.run(2.0)
+    w.guard.command(Motion(1.7e308, 1.7e308), w.now)
+    assert w.guard.decide(w.now).motion == STILL
+
+
 @pytest.mark.parametrize('start', [0.6, 1.0, 1.5])
 def test_a_start_near_a_wall_ends_before_it(start):
     w = world(wall=start)

@@ -452,6 +452,14 @@ def test_a_scan_that_is_blind_straight_ahead_is_no_reading_whatever_its_other_ra
     assert scan_distance(near, 0.0, 0.0, 0.3) < 0.15        # what is there, it can tell
 
 
+@pytest.mark.parametrize('limits', [(0.1, 0.0), (0.1, math.nan), (math.nan, 10.0), (2.0, 1.0)])
+def test_a_scan_without_a_range_is_no_reading(limits):
+    near = scan({}, default=0.5)
+    near.range_min, near.range_max = limits
+    with pytest.raises(ValueError, match='are no range'):
+        scan_distance(near, 0.0, 0.0, 0.3)
+
+
 def test_the_ends_of_a_field_of_view_are_no_gaps():
     narrow = LaserScan(angle_min=-0.5, angle_increment=0.02, range_min=0.1, range_max=10.0,
                        ranges=array.array('f', [math.inf] * 51))
@@ -491,7 +499,7 @@ def test_a_scan_without_any_reading_says_nothing():
     with pytest.raises(ValueError, match='120 of 120 rays'):
         scan_distance(scan({}, math.nan), 0.0, 0.0, 0.3)
     with pytest.raises(ValueError, match='none of its rays'):
-        scan_distance(LaserScan(), 0.0, 0.0, 0.3)
+        scan_distance(LaserScan(range_max=1.0), 0.0, 0.0, 0.3)
 
 
 def test_a_scan_that_goes_blind_ahead_stops_and_says_why():

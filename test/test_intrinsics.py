@@ -65,3 +65,10 @@ def test_a_camera_info_that_does_not_fit_is_refused_with_a_remedy(made, size, te
 def test_odd_sizes_round_without_being_refused():
     intrinsics(info((1, 1, 333, 77), 4), (83, 19))
     assert calibration_problem(info()) == ''
+
+
+@pytest.mark.parametrize('place', [0, 2, 4, 5])
+def test_what_is_no_number_is_no_calibration(place):
+    k = info().k
+    k[place] = float('nan')
+    assert 'no number' in calibration_problem(info(k=k))

@@ -133,6 +133,14 @@ def test_a_command_ends_with_one_zero():
     assert (first.state, first.twist, second.twist) == ('idle', Twist(), None)
 
 
+def test_a_jump_of_the_clock_leaves_no_command_without_its_zero():
+    drive = Drive()
+    assert drive.go(1.0).twist.speed
+    drive.pilot.reset(drive.now)
+    first, second = drive.pilot.decide(drive.now), drive.pilot.decide(drive.now)
+    assert (first.twist, second.twist) == (Twist(), None)
+
+
 def test_the_reason_says_what_was_changed_and_why():
     choice = Drive(WALL, Level.DANGER).go(1.0)
     assert choice.twist.speed < 1.0 or choice.twist.omega

@@ -16,6 +16,7 @@ from vjepa_ros.perception.fusion import CourseField
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.twist_config import Mount, Twist, TwistConfig, TwistPlan
 from vjepa_ros.perception.twist_planner import TwistPlanner
+from vjepa_ros.perception.twist_points import time_to_contact
 
 
 def look(planner: TwistPlanner, speed: float, boxes: list[tuple[float, float, float]],
@@ -235,3 +236,14 @@ def test_bad_numbers_are_refused():
         TwistConfig(reach=0.0)
     with pytest.raises(ValueError, match='height'):
         Mount(height=0.0)
+
+
+@pytest.mark.parametrize(('length', 'margin', 'speed'), [
+    (0.3, 0.05, 2.5), (0.2, 0.05, 2.0), (0.6, 0.15, 5.0), (0.01, 0.0, 5.0)])
+def test_what_stands_across_the_way_lies_never_between_two_steps(length, margin, speed):
+    can = replace(TwistConfig(), length=length, margin=margin)
+    for away in np.arange(0.5, speed * can.horizon_s - 0.5, 0.1):
+        wall = np.zeros((40, 6))
+        wall[:, 0], wall[:, 1], wall[:, 4] = away, np.linspace(-2, 2, 40), 1.0
+        time = time_to_contact(np.array([[speed, 0.0, 0.0]]), wall, can)[0]
+        assert time <= away / speed + 0.2

@@ -146,6 +146,7 @@ class ObstacleDetector:
         """As `assess`, with maps and features; computed once per newest frame."""
         samples = self._perception.pending()
         if samples:
+            self._result = None     # for good where this fails: an old one is not the newest
             self._result = self._perception.run(
                 samples, self.settings, {CAMERA: Wants()}, lambda stamp: math.nan)[0]
         elif self.track.sample() is None:

@@ -79,10 +79,17 @@ class VelocityGuard:
         return self._sources
 
     def turn_source(self, name: str, yaw: float) -> None:
-        """Let a camera look into another direction [rad] from now on; what it saw is forgotten."""
+        """Let a camera look into another direction [rad] from now on.
+
+        What it saw counts until it has turned by `release_turn`, as when the robot turns.
+        """
         source = self._sources[name]
+        by = math.remainder(yaw - source.yaw, 2 * math.pi)
         source.yaw = source.way.yaw = yaw
-        source.reset()
+        if source.report is None:
+            source.reset()
+        else:
+            source.way.turn(by)
 
     @property
     def yaws(self) -> Mapping[str, float]:

@@ -10,6 +10,7 @@ from vjepa_ros.perception.assessment import Assessment, Level, Quality
 
 NS = 1e9
 NO_FLAGS = Quality(0)
+MOST = 1e6              # of a velocity; what is more is a mistake, and overflows
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ class Motion:
 
     @property
     def finite(self) -> bool:
-        """Whether all three are numbers."""
-        return all(map(math.isfinite, (self.vx, self.vy, self.omega)))
+        """Whether all three are numbers that any robot could mean."""
+        return all(abs(value) < MOST for value in (self.vx, self.vy, self.omega))
 
     def along(self, yaw: float) -> float:
         """Speed towards a direction [m/s], given as yaw in the robot's frame [rad]."""

@@ -96,6 +96,10 @@ class Way:
         self._turned = 0.0
         self._still_s = 0.0
 
+    def turn(self, by: float) -> None:
+        """The camera was turned on the robot by an angle [rad]."""
+        self._turned += by
+
     def advance(self, begin_s: float, now_s: float, history: SpeedHistory,
                 settings: GuardSettings) -> None:
         """Take the motion between two times into account."""

@@ -73,7 +73,7 @@ class DeviceFrames:
                                    pin_memory=self._pin) if mirror else None
         self._made = Replay(queue, self._work, 1, 'resizing')
         # Images come on a queue of their own: they wait neither for graphs nor for the model.
-        self._arrivals = Queue(device)
+        self._arrivals = queue.beside()
         self._own: tuple[np.ndarray, torch.Tensor] | None = None
         self._ready: torch.cuda.Event | None = None
         self._used: torch.cuda.Event | None = None

@@ -68,6 +68,7 @@ class DeviceLooming(LoomingEstimator):
     Attributes
     ----------
     reason : why there are no kernels of our own although it is a GPU; ''
+    how : how the device works, in words; any thread may ask
     """
 
     def __init__(self, queue: Queue, settings: LoomingSettings | None = None) -> None:
@@ -76,15 +77,7 @@ class DeviceLooming(LoomingEstimator):
         self.reason = ''
         self._kernels: LoomingKernels | None = None
         self._frames: Tensor | None = None
-
-    @property
-    def how(self) -> str:
-        """How the device works, in words."""
-        if self._frames is None:
-            return 'not started'
-        captured = self._first.captured and self._second.captured
-        without = f' without kernels: {self.reason}' if self.reason else ''
-        return ('graph' if captured else 'eager') + (' of kernels' if self._kernels else without)
+        self.how = 'not started'
 
     def estimate(self, history: Sequence[tuple[int, np.ndarray]],
                  focal_px: float | None = None,
@@ -223,9 +216,19 @@ class DeviceLooming(LoomingEstimator):
             self._per_px = torch.tensor([2 / (n - 1) for n in size], device=device)
             self._per_sample = torch.tensor([2 / (n // SAMPLE_PX - 1) for n in size],
                                             device=device)
-        self._frames = frames
-        self._first = Replay(self.queue, self._displace, _HEAD + 2 * MOST_FRAMES, 'looming')
-        self._second = Replay(self.queue, self._refine, 13, 'looming')
+        self._frames, self.how = frames, 'not started'
+        try:
+            self._first = Replay(self.queue, self._displace, _HEAD + 2 * MOST_FRAMES, 'looming')
+            # It reads what the first leaves where its graph has put it.
+            self._second = Replay(self.queue, self._refine, 13, 'looming',
+                                  capture=self._first.captured)
+        except BaseException:
+            self._frames = None     # half of it is nothing: the next frame starts anew
+            raise
+        captured = self._first.captured and self._second.captured
+        without = f' without kernels: {self.reason}' if self.reason else ''
+        self.how = ('graph' if captured else 'eager') + (
+            ' of kernels' if self._kernels else without)
 
     def _displace(self, given: Tensor) -> Tensor:
         """First step: displacement, and blunt fits for the motion of the camera."""

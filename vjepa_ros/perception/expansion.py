@@ -87,7 +87,7 @@ class View:
         """Motion of the camera from displacements newer to older frame, refining start."""
         cov = fits.shift_covariance
         use = np.flatnonzero((fits.inliers > 0.25) & (cov[:, 0, 0] + cov[:, 1, 1] < 9.0)
-                             & (fits.misfit < 1.0))
+                             & (fits.misfit < 1.0) & np.isfinite(fits.shift).all(1))
         use = use[::max(1, len(use) // 150)]
         rays = self.rays[use]
         return camera_motion(rays, rays + fits.shift[use] / self.focal_px, cov[use],

@@ -36,7 +36,9 @@ class FrozenWatch:
         # times as long.
         part = cv2.resize(rgb, (-(-width // EVERY), -(-height // EVERY)),
                           interpolation=cv2.INTER_NEAREST)
-        if self._seen is None or not np.array_equal(part, self._seen):
+        # After a clock was set back, times of before can not be compared.
+        if (self._seen is None or stamp_ns < self._newest_ns
+                or not np.array_equal(part, self._seen)):
             self._seen = part
             self._since_ns, self._frames = stamp_ns, 0
         self._newest_ns = stamp_ns

@@ -198,18 +198,26 @@ class DeviceGeometry:
 
     def push(self, ring: FrameRing, rgb: np.ndarray, stamp_ns: int, frame_id: str,
              arrival_ns: int | None, prepared: Prepared) -> Push:
-        held = {int(number[0]) for _, number in ring.recent('number', EVER_S)}
+        # Frames of another size leave with this push; where the host held them they have no
+        # numbers at all.
+        held = set() if ring.size != self._view.source_size else {
+            int(number[0]) for _, number in ring.recent('number', EVER_S)}
         while self._next in held:
             self._next = (self._next + 1) % self._frames.capacity
         push = ring.push(stamp_ns, {'number': np.array([self._next], self.NUMBER)},
                          frame_id=frame_id, size=self._view.source_size, arrival_ns=arrival_ns)
         if push.stored:
-            self._frames.put(rgb, self._next, prepared.upload)
+            try:
+                self._frames.put(rgb, self._next, prepared.upload)
+            except BaseException:
+                ring.reset('upload_failed')     # its row shows another picture
+                raise
             self._next = (self._next + 1) % self._frames.capacity
         return push
 
     def frames(self, ring: FrameRing, sample: Sample, after_looming: bool = False) -> Clip:
-        begun = after_looming and self._begun is not None
+        # Only that of the newest frame comes after the newest frame itself.
+        begun = after_looming and self._begun == ring.newest_key is not None
         return self._frames.clip(self._rows(ring, sample),
                                  self._estimator.stepped if begun else None)
 

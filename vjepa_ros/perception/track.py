@@ -28,6 +28,7 @@ from vjepa_ros.perception.motion import motion_map, motion_of, motion_score
 from vjepa_ros.perception.patches import looming_map, roi_mask, valid_mask
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.structure import Shown
+from vjepa_ros.runtime.errors import SessionError
 from vjepa_ros.runtime.noise import NoiseFloor
 from vjepa_ros.runtime.outputs import Output
 from vjepa_ros.runtime.replay import Queue
@@ -67,6 +68,7 @@ class Track:
         self.intrinsics: tuple[float, float, float, float] | None = None
         self._queue = queue
         self._geometry: Geometry | None = None
+        self._released = False
         self._clip: np.ndarray | None = None
         self._last: tuple[int | None, LoomingField | None] = (None, None)
         self._lost: int | None = None    # frame whose looming could not be computed
@@ -95,18 +97,25 @@ class Track:
         `prepared` is what `prepare` has made of it, if that was done before.
         """
         view = self._view_of(rgb)
+        resets = sum(self.ring.resets.values())
+        if self._released:
+            raise SessionError(f'{self.name}: frames can not be taken, the model is closed')
         if view is not self.view:
+            if self.on_device:
+                # Its memory first: a device may not have room for both.
+                self.view = self._geometry = None
+                self.ring.reset('size_change')
             self._geometry, problem = geometry_for(self.config, view, self.ring, self._queue,
                                                    self.heads.meta is not None)
             self.view = view
             if problem:
                 log.warning('%s: frames are resized and looming is measured on the host: %s',
                             self.name, problem)
-        resets = sum(self.ring.resets.values())
         push = self._geometry.push(self.ring, rgb, stamp_ns, frame_id, arrival_ns,
                                    prepared or Prepared())
         if sum(self.ring.resets.values()) != resets:
             self.assessor.reset()
+            push = Push.RESET if push is Push.ACCEPTED else push    # also where it was begun here
         if push in (Push.ACCEPTED, Push.RESET):
             self.image = rgb
             self.frozen.see(rgb, stamp_ns)
@@ -120,7 +129,7 @@ class Track:
     @property
     def grey_size(self) -> tuple[int, int]:
         """Width and height of the image that looming is measured in."""
-        return self._geometry.grey_size
+        return self._place.grey_size
 
     @property
     def geometry(self) -> str:
@@ -132,6 +141,14 @@ class Track:
     def on_device(self) -> bool:
         """Whether the frames are on a device."""
         return self._geometry is not None and self._geometry.on_device
+
+    @property
+    def _place(self) -> Geometry:
+        """Where the frames are."""
+        if self._geometry is None:
+            raise SessionError(f'{self.name}: there are no frames, or they went with the model, '
+                               'which is closed')
+        return self._geometry
 
     def take_over(self, old: Track) -> None:
         """Go on where another track of the same camera was: levels, smoothing and counts."""
@@ -153,7 +170,7 @@ class Track:
         """
         if self.on_device:
             self.view = self._geometry = self.image = None
-            self._last = (None, None)
+            self._last, self._released = (None, None), True
 
     def sample(self) -> Sample | None:
         """The newest clip, None until the ring is full."""
@@ -167,11 +184,11 @@ class Track:
 
         It is valid until the next `push`. `after_looming`: see `Geometry.frames`.
         """
-        return self._geometry.frames(self.ring, sample, after_looming)
+        return self._place.frames(self.ring, sample, after_looming)
 
     def clip(self, sample: Sample) -> np.ndarray:
         """A copy of `frames`: RGB uint8 (num_frames, S, S, 3), valid until the next call."""
-        self._clip = np.stack(self._geometry.pixels(self.ring, sample), out=self._clip)
+        self._clip = np.stack(self._place.pixels(self.ring, sample), out=self._clip)
         return self._clip
 
     def optics(self) -> Optics:
@@ -186,7 +203,7 @@ class Track:
         if newest is None:
             return None
         if self._last[0] != newest:
-            self._last = (newest, self._geometry.looming(self.ring, self.optics()))
+            self._last = (newest, self._place.looming(self.ring, self.optics()))
         return self._last[1]
 
     def begin_looming(self) -> None:
@@ -200,7 +217,7 @@ class Track:
     def proceed_looming(self) -> None:
         """Go on with what `begin_looming` has begun; the device then works on it again."""
         clock = time.perf_counter()
-        self._geometry.proceed()
+        self._place.proceed()
         self._ahead_s += time.perf_counter() - clock
 
     def look_ahead(self, settings: Settings) -> None:
@@ -224,7 +241,7 @@ class Track:
 
     def _shown(self, sample: Sample) -> Shown:
         return self._ahead.shown(sample, self.view,
-                                 lambda: self._geometry.pixels(self.ring, sample))
+                                 lambda: self._place.pixels(self.ring, sample))
 
     def lose_looming(self) -> None:
         """Do without the looming field of the newest frame: measuring it has failed."""

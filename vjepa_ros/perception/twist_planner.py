@@ -30,22 +30,21 @@ import numpy as np
 from vjepa_ros.perception.assessment import Assessment, Level
 from vjepa_ros.perception.looming_cells import CELLS_OF_A_VIEW, LoomingCells
 from vjepa_ros.perception.twist_config import CANDIDATE, Mount, Twist, TwistConfig, TwistPlan
+from vjepa_ros.perception.twist_points import NO_POINTS, carried, placed, time_to_contact
 
-_STEP_S = 0.2           # of a rolled path: less than the robot's length at 2 m/s
 _UNBELIEVED_S = 3.0     # least time to contact of what is not believed to be a danger
 _FAR_M = 1.5             # from here on what is not on course passes beside
 _EXACT = 0.2            # relative error of a rate at which a point counts half
 _SURE = 0.3             # confidence from which a cell becomes a point
 _MOVES = 0.6            # probability from which a cell goes on by itself
 _FASTEST = 2.5          # speed of what moves by itself [m/s]
-_AGES_STANDING = 0.3    # how fast points grow old while the robot stands
-_STANDS = 0.05          # a robot that is slower stands [m/s]
 _KEEP_EVERY_S, _KEEP_POINTS = 0.25, 50   # of pictures whose points are kept: the nearest ones
 _EVEN = 0.7             # part of its speed that a robot keeps while points are kept
-_TINY_S = 1e-6          # of rounding
+_TINY_S = _TINY_M_S = 1e-6   # of rounding
+_LEAST_KNOWN = 0.25     # part of the cells of a picture that has measured the way
+_MOST_POINTS = 1000     # that are kept, the nearest ones
 _BEHIND_S = 5.0         # motion is known for so long; older pictures are not taken
 _COVERS = math.cos(math.radians(60))     # a camera covers motion so far beside its axis
-_NO_POINTS = np.empty((0, 6))            # ahead, left; own speed ahead, left; weight; age
 
 
 class _Eye:
@@ -53,8 +52,8 @@ class _Eye:
 
     def __init__(self, mount: Mount) -> None:
         self.mount = mount
-        self.points = _NO_POINTS         # of the newest picture
-        self.barrier = _NO_POINTS
+        self.points = NO_POINTS         # of the newest picture
+        self.barrier = NO_POINTS
         self.hazard = 0.0
         self.kept_s = math.inf           # time since points of it were kept
         self.measured_s = math.inf       # age of the newest picture that told distances
@@ -84,7 +83,7 @@ class TwistPlanner:
     def reset(self) -> None:
         """Forget everything that was seen, and how the robot moved."""
         self._eyes = {name: _Eye(mount) for name, mount in self._mounts.items()}
-        self._points = _NO_POINTS        # kept ones
+        self._points = NO_POINTS        # kept ones
         self._steps: deque[tuple[float, Twist]] = deque()    # how it moved, the newest last
         self._known_s = 0.0              # duration of all steps
         self._last_turn = 0.0
@@ -110,28 +109,12 @@ class TwistPlanner:
         self._known_s += dt
         while self._known_s - self._steps[0][0] > _BEHIND_S:
             self._known_s -= self._steps.popleft()[0]
-        self._points = self._carried(self._points, twist, dt)
+        self._points = carried(self._points, twist, dt, self.config)
         for eye in self._eyes.values():
-            eye.points = self._carried(eye.points, twist, dt)
-            eye.barrier = self._carried(eye.barrier, twist, dt)
+            eye.points = carried(eye.points, twist, dt, self.config)
+            eye.barrier = carried(eye.barrier, twist, dt, self.config)
             eye.kept_s += dt
             eye.measured_s += dt
-
-    def _carried(self, points: np.ndarray, twist: Twist, dt: float) -> np.ndarray:
-        """Points in the frame of the robot after a motion; those that are too old or far go."""
-        if not len(points) or not dt:
-            return points
-        points = points.copy()
-        angle = twist.omega * dt
-        c, s = math.cos(angle), math.sin(angle)
-        gone = _chord(np.array([[twist.vx, twist.vy, twist.omega]]), np.array([dt]))[0, 0]
-        points[:, :2] += points[:, 2:4] * dt - (gone.real, gone.imag)
-        for x, y in ((0, 1), (2, 3)):     # it has turned to the left: what is ahead goes right
-            points[:, x], points[:, y] = (c * points[:, x] + s * points[:, y],
-                                          c * points[:, y] - s * points[:, x])
-        points[:, 5] += dt * (1.0 if twist.speed > _STANDS else _AGES_STANDING)
-        near = np.hypot(points[:, 0], points[:, 1]) < 2 * self.config.reach
-        return points[near & (points[:, 5] <= self.config.memory_s)]
 
     def _at(self, age_s: float) -> tuple[Twist, bool, list[tuple[float, Twist]]]:
         """Mean motion over `window_s` before a past time, whether even, and the steps since."""
@@ -182,17 +165,19 @@ class TwistPlanner:
         eye.hazard = probability if believed and math.isfinite(probability) else 0.0
         then, even, since = self._at(age_s)
         ahead, aside = eye.mount.speed(then)
-        moves = ahead >= can.least_speed
-        eye.points = eye.barrier = _NO_POINTS
+        moves = ahead >= can.least_speed - _TINY_M_S     # which the guard may hold it at
+        eye.points = eye.barrier = NO_POINTS
         if not moves:
             return
-        eye.measured_s = age_s
+        # A picture that shows nothing has measured nothing.
+        if (np.isfinite(cells.rate) & (cells.confidence >= _SURE)).mean() >= _LEAST_KNOWN:
+            eye.measured_s = age_s
         eye.points = self._found(cells, seen.level, eye.mount, ahead, aside)
         if believed and math.isfinite(seen.clearance) and seen.clearance < can.reach:
             eye.barrier = self._barrier(eye.mount, seen.clearance)
         for dt, twist in since:
-            eye.points = self._carried(eye.points, twist, dt)
-            eye.barrier = self._carried(eye.barrier, twist, dt)
+            eye.points = carried(eye.points, twist, dt, self.config)
+            eye.barrier = carried(eye.barrier, twist, dt, self.config)
         if even:
             self._keep(eye)
 
@@ -204,14 +189,17 @@ class TwistPlanner:
         number = np.flatnonzero(still)
         away = np.hypot(eye.points[number, 0], eye.points[number, 1])
         kept = number[np.argsort(away)[:_KEEP_POINTS]]
-        self._points = np.concatenate((self._points, eye.points[kept]))
+        points = np.concatenate((self._points, eye.points[kept]))
+        if len(points) > _MOST_POINTS:
+            points = points[np.argsort(np.hypot(points[:, 0], points[:, 1]))[:_MOST_POINTS]]
+        self._points = points
         eye.points = np.delete(eye.points, kept, 0)
         eye.kept_s = 0.0
 
     def _barrier(self, mount: Mount, free: float) -> np.ndarray:
         across = np.linspace(-1, 1, 5) * self.config.half_width
         far = np.full(5, free)
-        return _placed(mount, far, across, np.zeros((5, 2)),
+        return placed(mount, far, across, np.zeros((5, 2)),
                        np.full(5, self.config.evidence / 2))
 
     def _found(self, cells: LoomingCells, level: Level, mount: Mount, speed: float,
@@ -247,7 +235,7 @@ class TwistPlanner:
         # A point counts as the part of the view that it stands for.
         part = CELLS_OF_A_VIEW / max(1, len(cells))
         weight = part * cells.confidence / (1 + (sigma / (_EXACT * rate)) ** 2)
-        return _placed(mount, depth[solid], right[solid], own[solid], weight[solid])
+        return placed(mount, depth[solid], right[solid], own[solid], weight[solid])
 
     def covering(self, command: Twist) -> tuple[str, ...]:
         """Names of the cameras that look where a command leads; none for a turn on the spot."""
@@ -285,7 +273,9 @@ class TwistPlanner:
             for part in (1.0, *can.speeds) for more in ((0.0, *can.turns) if part else (0.0,)))
         parts, turns = np.array(list(pairs)).T
         twists = np.column_stack((parts * command.vx, parts * command.vy, turns))
-        contact, count = self._contact(twists)
+        points = np.concatenate((self._points, *(eye.points for eye in self._eyes.values()),
+                                 *(eye.barrier for eye in self._eyes.values())))
+        contact, count = time_to_contact(twists, points, can), len(points)
         risk = 1 / (1 + np.exp(np.clip((contact - can.reaction_s) / 0.3, -50, 50)))
         # The heads speak of the motion as it is: of twists like that, where the camera looks.
         alike = parts * np.exp(-((turns - command.omega) / 0.4) ** 2)
@@ -306,44 +296,3 @@ class TwistPlanner:
         self._last_turn = float(turns[best])
         return TwistPlan(Twist(*twists[best].tolist()), float(risk[best]), table, count, True,
                          measured)
-
-    def _contact(self, twists: np.ndarray) -> tuple[np.ndarray, int]:
-        """Time until enough points are inside the outline, (C,), inf for never; points used."""
-        can, eyes = self.config, self._eyes.values()
-        points = np.concatenate((self._points, *(eye.points for eye in eyes),
-                                 *(eye.barrier for eye in eyes)))
-        if not len(points):
-            return np.full(len(twists), np.inf), 0
-        times = np.arange(1, round(can.horizon_s / _STEP_S) + 1) * _STEP_S
-        at = _chord(twists, times)[..., None]                          # C J 1
-        there = (points[:, 0] + 1j * points[:, 1]) + times[:, None] * (
-            points[:, 2] + 1j * points[:, 3])                          # J P
-        turned = np.exp(-1j * twists[:, 2:] * times)[..., None]
-        inside = (there - at) * turned                                 # C J P
-        inside = (np.abs(inside.imag) < can.half_width + can.margin) & (
-            np.abs(inside.real) < 0.5 * can.length + can.margin)
-        fades = 1 - 0.7 * points[:, 5] / can.memory_s
-        weight = inside @ (points[:, 4] * fades)                       # C J
-        hit = weight >= can.evidence
-        first = np.where(hit.any(-1), times[np.argmax(hit, -1)], np.inf)
-        return first, len(points)
-
-
-def _chord(twists: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Way from the start of arcs, ahead + 1j left: (C, 3) twists, (J,) times to (C, J) [m]."""
-    half = 0.5 * twists[:, 2:] * times
-    speed = twists[:, :1] + 1j * twists[:, 1:2]
-    return speed * times * np.sinc(half / math.pi) * np.exp(1j * half)
-
-
-def _placed(mount: Mount, depth: np.ndarray, right: np.ndarray, own: np.ndarray,
-            weight: np.ndarray) -> np.ndarray:
-    """(P, 6) points in the frame of the robot, of some before a camera.
-
-    ``own`` are (P, 2) speeds along the optical axis and to the right of it.
-    """
-    c, s = math.cos(mount.yaw), math.sin(mount.yaw)
-    return np.column_stack((
-        mount.x + c * depth + s * right, mount.y + s * depth - c * right,
-        c * own[:, 0] + s * own[:, 1], s * own[:, 0] - c * own[:, 1],
-        weight, np.zeros(len(depth)))).astype(float)

@@ -133,7 +133,6 @@ class GuardInputs:
         yaw = self._frames.yaw(source.name, header, now_s, self._guard.settings.source_timeout)
         known = self._yaw.get(source.name)
         if known is None or abs(math.remainder(yaw - known, 2 * math.pi)) > TURNED:
-            # What it saw before lies elsewhere.
             self._yaw[source.name] = yaw
             self._guard.turn_source(source.name, yaw)
 

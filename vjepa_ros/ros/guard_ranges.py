@@ -68,9 +68,12 @@ def scan_distance(msg: Any, yaw: float, mounting: float, half_width: float,
     Raises
     ------
     ValueError
-        When no ray looks along the corridor, or too few of them have a reading to tell whether
-        its first `LEAST_KNOWN` are free, with the remedy.
+        When its limits are no range, no ray looks along the corridor, or too few of them have a
+        reading to tell whether its first `LEAST_KNOWN` are free, with the remedy.
     """
+    if not 0 <= msg.range_min < msg.range_max:
+        raise ValueError(f'range_min {msg.range_min:g} and range_max {msg.range_max:g} are no '
+                         'range; correct the driver')
     ranges = np.frombuffer(msg.ranges, np.float32) if len(msg.ranges) else np.empty(0, np.float32)
     angles = msg.angle_min + msg.angle_increment * np.arange(len(ranges)) + mounting - yaw
     angles = (angles + math.pi) % (2 * math.pi) - math.pi

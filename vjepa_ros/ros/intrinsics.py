@@ -8,6 +8,7 @@ an image over that of its region is the scale, whatever `binning_x` and `binning
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 STRETCH = 0.02       # by which the scales of both axes may differ beyond rounding
@@ -16,8 +17,9 @@ ROUNDING_PX = 1.0    # of a binned or resized region
 
 def calibration_problem(info: Any) -> str:
     """What is wrong with a CameraInfo, whatever its images, and what to do; '' for nothing."""
-    if not (min(info.k[0], info.k[4]) > 0 and min(info.width, info.height) > 0):
-        return ('camera_info is not calibrated, a focal length or its size is 0 '
+    if not (all(map(math.isfinite, info.k)) and min(info.k[0], info.k[4]) > 0
+            and min(info.width, info.height) > 0):
+        return ('camera_info is not calibrated, a focal length or its size is 0 or no number '
                 '(calibrate the camera)')
     x, y, width, height = region(info)
     if x + width > info.width or y + height > info.height or min(width, height) == 0:

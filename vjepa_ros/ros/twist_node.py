@@ -148,8 +148,12 @@ class TwistPlannerNode(ManagedNode):
             self._command = msg
         now = self._time.now_s()
         motion = motion_of(self._command)
-        self.pilot.command(Twist(motion.vx, motion.vy, motion.omega), now)
-        self._act_unless_flooded()
+        asked = Twist(motion.vx, motion.vy, motion.omega)
+        self.pilot.command(asked, now)
+        if self._sent is not None and not asked.speed >= self._sent.speed:
+            self._act()      # less is never late; nor what is no number, which stops
+        else:
+            self._act_unless_flooded()
 
     def _on_news(self) -> None:
         self._act_unless_flooded()

@@ -85,6 +85,7 @@ class TwistPilot:
     def __init__(self, config: TwistNodeConfig, now_s: float) -> None:
         self.config = config
         self.planner = TwistPlanner(config.twist, config.mounts)
+        self._ended = True            # the zero after the last command was sent
         self.reset(now_s)
 
     def reset(self, now_s: float) -> None:
@@ -98,8 +99,7 @@ class TwistPilot:
         self.wired = self.config.speed_from != SENT     # whether anybody tells what is sent
         self._now_s = now_s
         self._command: Twist | None = None
-        self._commanded_s = -math.inf
-        self._ended = True            # the zero after the last command was sent
+        self._commanded_s = -math.inf     # a zero follows what was sent before
 
     def configure(self, config: TwistNodeConfig) -> None:
         """Take parameters that change while the node runs."""

@@ -18,7 +18,12 @@ from torch import Tensor
 from vjepa_ros.model.variants import PATCH
 from vjepa_ros.runtime.change import ChangeReader
 from vjepa_ros.runtime.forward import Forward
-from vjepa_ros.runtime.memory import CAPTURING, clear_workspaces, is_out_of_memory
+from vjepa_ros.runtime.memory import (
+    CAPTURING,
+    abandon_pool,
+    clear_workspaces,
+    is_out_of_memory,
+)
 
 log = logging.getLogger(__name__)
 
@@ -218,7 +223,7 @@ class Stages:
                 stage = GraphStage(self._forward, self._read, pixels, self._change,
                                    self._pool)
             except RuntimeError as error:
-                _abandon(self._pool, self._stream.device)
+                abandon_pool(self._pool, self._stream.device)
                 # With fewer clips a pass there may be room for a graph; with one there is not.
                 if is_out_of_memory(error) and clips > 1:
                     raise
@@ -226,18 +231,6 @@ class Stages:
                 return f'{type(first).__name__}: {first}'
             self._pool_bytes = _pool_bytes(self._pool)
             return stage
-
-
-def _abandon(pool: tuple[int, int], device: torch.device) -> None:
-    """Close the pool of a capture that broke, which PyTorch leaves open, with all its memory."""
-    end = getattr(torch._C, '_cuda_endAllocateToPool', None)
-    if end is None:  # before version 2.6; there the memory is lost
-        return
-    try:
-        end(device.index, pool)
-    except RuntimeError:
-        return  # the capture had not begun, or had come to its end
-    torch._C._cuda_releasePool(device.index, pool)
 
 
 def _first(error: BaseException) -> BaseException:

@@ -38,6 +38,18 @@ def clear_workspaces() -> None:
     torch._C._cuda_clearCublasWorkspaces()  # there is no public name for it
 
 
+def abandon_pool(pool: tuple[int, int], device: torch.device) -> None:
+    """Close the pool of a capture that broke, which PyTorch leaves open, with all its memory."""
+    end = getattr(torch._C, '_cuda_endAllocateToPool', None)
+    if end is None:  # before version 2.6; there the memory is lost
+        return
+    try:
+        end(device.index, pool)
+    except RuntimeError:
+        return  # the capture had not begun, or had come to its end
+    torch._C._cuda_releasePool(device.index, pool)
+
+
 def release_memory(device: torch.device) -> None:
     """Return unused memory to the device and the operating system."""
     gc.collect()

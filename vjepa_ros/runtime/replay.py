@@ -11,7 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.runtime.memory import CAPTURING, clear_workspaces, is_out_of_memory
+from vjepa_ros.runtime.memory import (
+    CAPTURING,
+    abandon_pool,
+    clear_workspaces,
+    is_out_of_memory,
+)
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +39,20 @@ class Queue:
     def __init__(self, device: torch.device):
         self.device = device
         self.stream: torch.cuda.Stream | None = None
+        self._beside: Queue | None = None
         if device.type == 'cuda':
             with torch.cuda.device(device):
                 self.stream = torch.cuda.Stream(device, priority=-1)
+
+    def beside(self) -> Queue:
+        """A second queue of the device, the same at every call.
+
+        PyTorch has 32 streams and then gives the first ones again: who takes a new one each time
+        meets at last that of a capture.
+        """
+        if self._beside is None:
+            self._beside = Queue(self.device)
+        return self._beside
 
     @contextlib.contextmanager
     def here(self) -> Iterator[None]:
@@ -83,6 +99,8 @@ class Replay:
         n.
     what : str
         Its name, for the log.
+    capture : bool
+        Whether to try; not after work that it depends on could not be captured.
 
     Attributes
     ----------
@@ -95,8 +113,9 @@ class Replay:
 
     """
 
-    def __init__(self, queue: Queue, work: Callable[[Tensor], Tensor], count: int, what: str):
-        self._queue, self._work = queue, work
+    def __init__(self, queue: Queue, work: Callable[[Tensor], Tensor], count: int, what: str,
+                 capture: bool = True):
+        self._queue, self._work = queue, work   # None once there is a graph
         self.captured, self.reason = False, ''
         self._graph: torch.cuda.CUDAGraph | None = None
         self.done: torch.cuda.Event | None = None
@@ -106,7 +125,8 @@ class Replay:
             self._given = torch.zeros(count, dtype=torch.float32, device=queue.device)
             self._found = self._landed = work(self._given)
             if pin:
-                self._capture(what)
+                if capture:
+                    self._capture(what)
                 self._landed = torch.empty(self._found.shape, dtype=torch.float32,
                                            pin_memory=True)
 
@@ -136,15 +156,16 @@ class Replay:
         for _ in range(WARM_RUNS):
             self._work(self._given)
         stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
+        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
         with CAPTURING:
             # As in `GraphStage`: the graph gets a workspace of its own, which nobody frees.
             clear_workspaces()
             try:
-                with torch.cuda.graph(graph, pool=torch.cuda.graph_pool_handle(), stream=stream,
+                with torch.cuda.graph(graph, pool=pool, stream=stream,
                                       capture_error_mode='thread_local'):
                     self._found = self._work(self._given)
             except RuntimeError as error:
+                abandon_pool(pool, self._queue.device)
                 if is_out_of_memory(error):
                     raise
                 self.reason = f'CUDA graph capture failed: {type(error).__name__}: {error}'
@@ -154,3 +175,4 @@ class Replay:
             finally:
                 clear_workspaces()
         self._graph, self.captured = graph, True
+        self._work = None   # often a method of who holds this: memory must not wait for `gc`
