@@ -322,7 +322,7 @@ def test_an_unforeseen_error_of_decoding_costs_one_image_of_one_camera(bench, en
         b.cameras['good'].send(b.worker, 4)
         device.await_pass()
     b.cameras['bad'].send(b.worker)
-    b.until(lambda: b.worker.errors == 1)
+    b.until(lambda: b.worker.errors == 1 and b.log.errors)
     device.end.set()
     stats = b.worker.stats
     assert (stats['bad'].errors, stats['good'].errors) == (1, 0)
