@@ -88,7 +88,7 @@ def test_contenders_take_turns_and_all_runs_are_kept():
 
 def test_a_slow_contender_stops_after_its_time_but_not_at_once():
     log = []
-    measure({'slow': Paced('s', log, 0.02), 'fast': Paced('f', log)}, 40, 0.01)
+    measure({'slow': Paced('s', log, 0.3), 'fast': Paced('f', log)}, 40, 0.5)
     assert log.count('s') == LEAST_RUNS and log.count('f') == 40
 
 
