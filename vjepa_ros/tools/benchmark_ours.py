@@ -69,7 +69,8 @@ class EndToEnd:
 
     def __init__(self, case: Case) -> None:
         self.geometry = ''
-        self._frames = source_frames(case.source)
+        self._source = case.source
+        self._frames: list[np.ndarray] = []     # drawn by `fill`: that is no part of a start
         self._count = 0
         self._detector: ObstacleDetector | None = None
         self._perception: Perception | None = None
@@ -91,6 +92,7 @@ class EndToEnd:
 
     def fill(self) -> None:
         """Take frames until they make a clip, and some more; the first results are not counted."""
+        self._frames = source_frames(self._source)
         results = 0
         while results <= WARM_RUNS:
             results += self._next()[0] is not None
