@@ -43,6 +43,12 @@ template <typename T> static T exchange(T v, int from) {
 template <typename T> static T __shfl_xor_sync(unsigned, T v, int step) {
   return exchange(v, threadIdx.x % 32 ^ step); }
 template <typename T> static T __shfl_sync(unsigned, T v, int from) { return exchange(v, from); }
+static unsigned __ballot_sync(unsigned, int vote) {
+  slots[threadIdx.x % 32] = vote; pause();
+  unsigned all = 0; for (int lane = 0; lane < 32; ++lane) all |= (slots[lane] != 0) << lane;
+  pause(); return all; }
+#define __popc __builtin_popcount
+using std::isfinite;
 """
 _DRIVER = r"""
 static bool done[32];
@@ -96,7 +102,8 @@ def compiled(source: str, name: str, folder: Path) -> Callable[..., None]:
         for kind, value in zip(kinds, arguments, strict=True):
             if isinstance(value, torch.Tensor):
                 assert kind.endswith('*')
-                assert value.is_contiguous() and value.dtype == torch.float32
+                wanted = torch.float64 if 'double' in kind else torch.float32
+                assert value.is_contiguous() and value.dtype == wanted
                 boxed.append(ctypes.c_void_p(value.data_ptr()))
             else:
                 assert kind == 'int' and type(value) is int

@@ -17,14 +17,15 @@ from vjepa_ros.perception.rotation import LEAST_DEPTH, matrix, turn_rows
 
 AGREE = 9.0            # squared standard deviations up to which a displacement agrees
 TURN_PRIOR = 0.2       # rad; what the camera may have turned where nothing tells
-_LOOSE_PX = 0.05       # error of the model in px, beside the stated covariance
-_LOOSE_SHARE = 0.02    # and as a share of the displacement (lens distortion, focal length)
-_NEAR_PX = 15.0        # parallax beyond this is as unlikely as one standard deviation
-_SOFT = 4.0            # squared standard deviations that halve a weight's root
-_WALL_ROUNDS = 4
-_KEPT = np.array([1.0, 0.2])    # of the weight of a cell that would lie behind the camera
+LOOSE_PX = 0.05       # error of the model in px, beside the stated covariance
+LOOSE_SHARE = 0.02    # and as a share of the displacement (lens distortion, focal length)
+NEAR_PX = 15.0        # parallax beyond this is as unlikely as one standard deviation
+SOFT = 4.0            # squared standard deviations that halve a weight's root
+WALL_ROUNDS = 4
+BEHIND = 0.2           # of its weight a cell keeps that would lie behind the camera
+_KEPT = np.array([1.0, BEHIND])
 _EYE = np.eye(8)
-_SINGULAR = 'the displacements of the cells lead to a singular matrix'
+SINGULAR = 'the displacements of the cells lead to a singular matrix'
 _ACROSS = np.array([[1.0], [-1.0]])
 
 
@@ -77,7 +78,7 @@ class Cells:
         sx, sxy, sy = covariance[:, 0, 0], covariance[:, 0, 1], covariance[:, 1, 1]
         apart = self.to[:2] - self.at
         apart *= apart
-        loose = _LOOSE_PX ** 2 + (_LOOSE_SHARE * focal_px) ** 2 * (apart[0] + apart[1])
+        loose = LOOSE_PX ** 2 + (LOOSE_SHARE * focal_px) ** 2 * (apart[0] + apart[1])
         self.spread = np.array([sy + loose, sx + loose, -2 * sxy]) / focal_px ** 2      # 3 N
         up, across, twice = self.spread
         det = across * up - (twice / 2) ** 2
@@ -95,7 +96,7 @@ class Cells:
         worth /= (total + 0.15 * total.max())[part]
         self.filled = worth.sum() / 12
         self.worth = worth / worth.sum()
-        self.near2 = (_NEAR_PX / focal_px) ** 2
+        self.near2 = (NEAR_PX / focal_px) ** 2
 
     def look(self, rotation: np.ndarray) -> Look:
         """Take the rotation off the displacements."""
@@ -136,7 +137,7 @@ class Cells:
             if k or started:
                 # Wide at first, so that a rough start reaches the majority.
                 wide = max(_middle(seen.z) / 2, 1.0) if k < rounds - 2 else 1.0
-                weight = worth / _squared(1 + seen.z / (_SOFT * wide))
+                weight = worth / _squared(1 + seen.z / (SOFT * wide))
             most = max(weight.max(), 1e-9)
             prior = most / TURN_PRIOR ** 2
             normal = (self.squares @ weight).reshape(3, 3) + prior * _EYE[:3, :3]
@@ -144,7 +145,7 @@ class Cells:
             rotation = rotation + _solved(normal, right)
             seen = self.look(rotation)
         covariance = _inverse(normal / most)
-        return covariance, float(self.worth @ (seen.z / (_SOFT + seen.z))), seen
+        return covariance, float(self.worth @ (seen.z / (SOFT + seen.z))), seen
 
     def turn_of_wall(self) -> np.ndarray:
         """Rotation if the scene were a wall facing the camera: what no affine map explains."""
@@ -159,7 +160,7 @@ class Cells:
         goal = (self.to[:2] - self.at).ravel()
         base = weight = np.concatenate([self.worth, self.worth])
         found = np.zeros(8)
-        for k in range(_WALL_ROUNDS):
+        for k in range(WALL_ROUNDS):
             if k:
                 left = np.abs(goal - found @ rows)
                 weight = base / _squared(1 + _squared(left / (2 * _middle(left) + 1e-5)))
@@ -183,7 +184,7 @@ class Cells:
         seen = self.lines(left, t)
         z = seen.miss ** 2 / seen.variance
         wide = np.maximum(_middle(z), 1.0)[:, None]
-        weight = self.worth / (_squared(seen.speed * (1 + z / (_SOFT * wide))) * seen.variance)
+        weight = self.worth / (_squared(seen.speed * (1 + z / (SOFT * wide))) * seen.variance)
         t = _least((cross * weight[:, None]) @ turned)
         seen = self.lines(left, t)
         deviation = np.sqrt(seen.variance)
@@ -197,7 +198,7 @@ class Cells:
         """Robust cost of motions: share of the evidence they leave unexplained, softly."""
         z = seen.miss ** 2 / seen.variance + np.where(_behind(seen), AGREE, 0.0)
         far = seen.ahead ** 2 / self.near2
-        return (z / (_SOFT + z) + 0.01 * (far / (1 + far))) @ self.worth
+        return (z / (SOFT + z) + 0.01 * (far / (1 + far))) @ self.worth
 
     def move(self, rotation: np.ndarray, t: np.ndarray, left: np.ndarray | None = None,
              fixed: bool = False, rounds: int = 4) -> Move:
@@ -218,7 +219,7 @@ class Cells:
         for k in range(rounds):
             z = seen.miss ** 2 / seen.variance
             wide = max(_middle(z), 1.0) if k < rounds // 2 else 1.0
-            weight = self.worth / (_squared(1 + z / (_SOFT * wide)) * seen.variance)
+            weight = self.worth / (_squared(1 + z / (SOFT * wide)) * seen.variance)
             weight *= _KEPT[_behind(seen).view(np.int8)]
             weights[0], misses[0] = weight, seen.miss
             (dx, dy), by_move = left, rows[-3:, 0]
@@ -252,14 +253,14 @@ class Cells:
 def _solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
     regular, found = cv2.solve(matrix, right[:, None])
     if not regular:
-        raise np.linalg.LinAlgError(_SINGULAR)
+        raise np.linalg.LinAlgError(SINGULAR)
     return found[:, 0]
 
 
 def _inverse(matrix: np.ndarray) -> np.ndarray:
     regular, found = cv2.invert(matrix)
     if not regular:
-        raise np.linalg.LinAlgError(_SINGULAR)
+        raise np.linalg.LinAlgError(SINGULAR)
     return found
 
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from vjepa_ros.perception.camera_cells import AGREE, TURN_PRIOR, Cells, Look, Move
 
-_STILL_SHARE = 0.3     # of the evidence without displacement shows that the camera did not turn
-_FIXED_SHARE = 0.1     # the same, where other motion is seen in less than half of the image
-_TURN_SHARE = 0.9      # of the evidence explained by turning alone leaves nothing to explain
-_MOVE_GAIN = 0.1       # cost by which turning and moving must beat turning alone
-_LEAST = 8             # cells needed for any statement
+STILL_SHARE = 0.3     # of the evidence without displacement shows that the camera did not turn
+FIXED_SHARE = 0.1     # the same, where other motion is seen in less than half of the image
+TURN_SHARE = 0.9      # of the evidence explained by turning alone leaves nothing to explain
+MOVE_GAIN = 0.1       # cost by which turning and moving must beat turning alone
+LEAST = 8             # cells needed for any statement
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def camera_motion(points: np.ndarray, displaced: np.ndarray, covariance: np.ndar
     focal_px : focal length in px
     start : rough motion between the same frames, to be refined
     """
-    if len(points) < _LEAST:
+    if len(points) < LEAST:
         covariance = np.diag([TURN_PRIOR ** 2] * 3 + [1.0] * 3)
         return CameraMotion(np.zeros(3), None, covariance, 0.0, 'unknown')
     cells = Cells(points, displaced, covariance, focal_px)
@@ -55,15 +55,15 @@ def camera_motion(points: np.ndarray, displaced: np.ndarray, covariance: np.ndar
     still = unmoved.z < AGREE
     cov, cost, seen = cells.turn(cells.worth, 5, unmoved)
     share = float(cells.worth @ (seen.z < AGREE))
-    if cells.worth @ still >= max(_STILL_SHARE, share / 2):
+    if cells.worth @ still >= max(STILL_SHARE, share / 2):
         return _still(cells, still, unmoved)
-    if share >= _TURN_SHARE and not _fixed_scene(cells, still, seen.z < AGREE):
+    if share >= TURN_SHARE and not _fixed_scene(cells, still, seen.z < AGREE):
         return _with_direction(cells, seen, cov, 'turn')
     start, t = cells.direction([unmoved, seen, cells.look(cells.turn_of_wall())])
     found = cells.move(start.rotation, t, start.left)
     if _fixed_scene(cells, still, found.agrees):
         return _still(cells, still, unmoved)
-    if found.cost > cost - _MOVE_GAIN:
+    if found.cost > cost - MOVE_GAIN:
         return _with_direction(cells, seen, cov, 'turn')
     return _told(found)
 
@@ -74,7 +74,7 @@ def _fixed_scene(cells: Cells, still: np.ndarray, explained: np.ndarray) -> bool
     Cells that stay put are no coincidence; a large object that moves before a plain wall
     otherwise passes for a turning camera.
     """
-    return bool(cells.worth @ still >= _FIXED_SHARE
+    return bool(cells.worth @ still >= FIXED_SHARE
                 and cells.worth @ (explained & ~still) * cells.filled < 0.5)
 
 

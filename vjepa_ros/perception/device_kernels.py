@@ -3,24 +3,42 @@
 
 The inverse search of patches (`device_flow`), exposure and noise (`device_align`) and the window
 fits (`device_fit`) are chains of hundreds of tiny steps; here a warp of 32 threads does all steps
-of one patch, pair or cell. The formulas are those of these modules, which remain the plain path.
-Compiled at run time by NVRTC like `vjepa_ros.runtime.kernels`.
+of one patch, pair or cell, which remain the plain path. With kernels also the motion of the camera
+(`camera_motion`) and the rates of the cells (`expansion`) are told on the device instead of on the
+host. Compiled at run time by NVRTC like `vjepa_ros.runtime.kernels`.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from vjepa_ros.perception import camera_cells, camera_motion, expansion
+from vjepa_ros.perception.camera_motion import CameraMotion
 from vjepa_ros.perception.device_fit_source import FIT, MOST_BLOCKS
+from vjepa_ros.perception.device_motion_cells import MOST_CELLS
+from vjepa_ros.perception.device_motion_source import MOTION
+from vjepa_ros.perception.device_rates_source import RATES
 from vjepa_ros.perception.device_sources import MOST_VALUES, RANKS, SEARCH, SPREAD, WIDEN
-from vjepa_ros.perception.expansion import WANTED_S, WIDER_GAIN, WIDER_INLIERS, WIDER_SEEN
+from vjepa_ros.perception.expansion import (
+    WANTED_S,
+    WIDER_GAIN,
+    WIDER_INLIERS,
+    WIDER_SEEN,
+    PairLooming,
+)
+from vjepa_ros.perception.rotation import LEAST_DEPTH
 from vjepa_ros.runtime.kernels import KernelsMissing
 
 _WARPS = 4         # patches of a block of threads
+MOTION_NUMBERS = 54     # of a motion: see `LoomingKernels.motion`
+_KINDS = ('unknown', 'still', 'turn', 'move')
+
 
 def sources(steps: int, stiffness: float, fake: float) -> dict[str, tuple[str, str]]:
     """The source and the name of each kernel."""
@@ -29,11 +47,28 @@ def sources(steps: int, stiffness: float, fake: float) -> dict[str, tuple[str, s
              f'#define WANTED {WANTED_S[0]}f\n#define SHARE {WANTED_S[1]}f\n'
              f'#define SEEN {WIDER_SEEN}f\n#define GAIN {WIDER_GAIN}f\n'
              f'#define INLIERS {WIDER_INLIERS}f\n')
+    motion = _defined(
+        MOST_CELLS=MOST_CELLS, LEAST_CELLS=camera_motion.LEAST, LEAST_DEPTH=LEAST_DEPTH,
+        AGREE=camera_cells.AGREE, SOFT=camera_cells.SOFT, TURN_PRIOR=camera_cells.TURN_PRIOR,
+        LOOSE_PX=camera_cells.LOOSE_PX, LOOSE_SHARE=camera_cells.LOOSE_SHARE,
+        NEAR_PX=camera_cells.NEAR_PX, WALL_ROUNDS=camera_cells.WALL_ROUNDS,
+        BEHIND=camera_cells.BEHIND, STILL_SHARE=camera_motion.STILL_SHARE,
+        FIXED_SHARE=camera_motion.FIXED_SHARE, TURN_SHARE=camera_motion.TURN_SHARE,
+        MOVE_GAIN=camera_motion.MOVE_GAIN)
+    rates = _defined(
+        PI=math.pi, LEAST_DEPTH=LEAST_DEPTH, FINEST=expansion.FINEST, TAPER=expansion.TAPER,
+        STATIC_ODDS=expansion.STATIC_ODDS, ANY_LOOMING=expansion.ANY_LOOMING,
+        DOUBT=expansion.DOUBT_S[0], DOUBT_SHARE=expansion.DOUBT_S[1])
     return {'first': (f'{known}#define ROUND 0\n{SEARCH}', 'search'),
             'second': (f'{known}#define ROUND 1\n{SEARCH}', 'search'),
             'spread': (SPREAD, 'spread'), 'fit': (known + FIT, 'fit'),
             'expose': (known + RANKS, 'expose'), 'quarter': (known + RANKS, 'quarter'),
-            'widen': (known + WIDEN, 'widen')}
+            'widen': (known + WIDEN, 'widen'), 'move': (motion + MOTION, 'motion'),
+            'loom': (rates + RATES, 'rates')}
+
+
+def _defined(**values: float) -> str:
+    return ''.join(f'#define {name} {value!r}\n' for name, value in values.items())
 
 
 @dataclass(frozen=True)
@@ -47,6 +82,8 @@ class LoomingKernels:
     expose: Any
     quarter: Any
     widen: Any
+    move: Any
+    loom: Any
 
     @classmethod
     def build(cls, steps: int, stiffness: float, fake: float) -> LoomingKernels:
@@ -130,3 +167,57 @@ class LoomingKernels:
         self.widen((-(-pairs * cells // 128), 1, 1), (128, 1, 1),
                    [*ours, *wide, seen.contiguous(), dt_s, *out, cells, pairs * cells])
         return out
+
+    def motion(self, fits: tuple[Tensor, ...], at: Tensor, lens: Tensor,
+               start: Tensor | None = None) -> Tensor:
+        """Motion of the camera as `View.camera_motion` tells it of one pair.
+
+        Parameters
+        ----------
+        fits : theta (C, 6), covariance (C, 6, 6) or that of the shift (C, 2, 2), inliers, misfit
+        at : (2, C) px, centres of the cells
+        lens : focal length [px], centre x, y [px], ...
+        start : what this has given for a rough start
+
+        Returns
+        -------
+        Tensor
+            (54,) float64: rotation (3), direction (3), whether it is known, agreement, kind
+            (0 unknown, 1 still, 2 turn, 3 move), covariance (6, 6), matrix of the rotation (3, 3).
+        """
+        theta, covariance, inliers, misfit = (part.contiguous() for part in fits)
+        out = theta.new_empty(MOTION_NUMBERS, dtype=torch.float64)
+        self.move((1, 1, 1), (32, 1, 1),
+                  [theta, covariance, inliers, misfit, at, lens, out if start is None else start,
+                   out, len(theta), covariance.shape[-1], int(start is not None)])
+        return out
+
+    def rates(self, fits: tuple[Tensor, ...], vouched: Tensor, at: Tensor, lens: Tensor,
+              dt_s: Tensor, motion: Tensor) -> Tensor:
+        """`pair_looming` of one pair and its motion: (5 C,) rate, sigma, confidence, flow (C, 2).
+
+        fits, at : as for `motion`; lens : there, and the expected slant [1/px]; dt_s : (1,)
+        """
+        theta, covariance, inliers = (part.contiguous() for part in fits[:3])
+        out = theta.new_empty(5 * len(theta))
+        self.loom((-(-len(theta) // 64), 1, 1), (64, 1, 1),
+                  [theta, covariance, inliers, vouched.contiguous(), at, lens, dt_s, motion, out,
+                   len(theta)])
+        return out
+
+
+def told_pair(numbers: np.ndarray, dt_s: float) -> PairLooming:
+    """What the kernels have found: a motion, then rates, as on the host.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        When the cells lead to singular systems, as there.
+    """
+    motion, rates = np.split(numbers.astype(np.float64), [MOTION_NUMBERS])
+    if not np.isfinite(motion).all():
+        raise np.linalg.LinAlgError(camera_cells.SINGULAR)
+    told = CameraMotion(motion[:3], motion[3:6] if motion[6] else None,
+                        motion[9:45].reshape(6, 6), float(motion[7]), _KINDS[int(motion[8])])
+    rate, sigma, confidence, *flow = rates.reshape(5, -1)
+    return PairLooming(rate, sigma, confidence, np.concatenate(flow).reshape(-1, 2), told, dt_s)

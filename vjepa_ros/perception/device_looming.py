@@ -2,10 +2,10 @@
 """The looming estimate of `vjepa_ros.perception.looming` with its pixels on a GPU.
 
 Everything that touches pixels or samples (choice of the older frame, displacement, evidence,
-window fits) runs on the device in two steps of static shape, each one CUDA graph. Between them
-and after them the host works on a few hundred cells, with the same code as without a device: it
-tells the motion of the camera, and makes looming of the fits. Meanwhile the device has time for
-the encoder.
+window fits) runs on the device in two steps of static shape, each one CUDA graph. What is to be
+told of a few hundred cells, the motion of the camera between these steps and looming after them,
+is work of kernels of our own. Where there are none the host does it, with the same code as without
+a device.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -22,9 +22,9 @@ from torch import Tensor
 from vjepa_ros.perception.affine import AffineFits
 from vjepa_ros.perception.device_align import Aligner, noise_energy, signal_share
 from vjepa_ros.perception.device_choice import choose_kernels
-from vjepa_ros.perception.device_fit import DeviceFitter, turn_affine, turned
+from vjepa_ros.perception.device_fit import DeviceFitter, Fits, turn_affine, turned
 from vjepa_ros.perception.device_flow import DenseFlow, GlobalMotion, Pace, look_up
-from vjepa_ros.perception.device_kernels import LoomingKernels
+from vjepa_ros.perception.device_kernels import LoomingKernels, told_pair
 from vjepa_ros.perception.expansion import pair_looming
 from vjepa_ros.perception.flow import SAMPLE_PX, grain
 from vjepa_ros.perception.looming import (
@@ -44,6 +44,7 @@ MOST_FRAMES = 32    # older frames among which one is chosen
 _HEAD = 4           # numbers before the rows and ages of `_first`: newest, near, its age, alone
 _FIRST = 8          # numbers of a cell: shift, its covariance, inliers, misfit
 _SECOND = 45        # theta, covariance, inliers, misfit, vouched
+_LENS = 4           # numbers before turn and time of `_second`: focal length, centre, slant
 
 
 @dataclass
@@ -55,6 +56,8 @@ class _Held:
     trust: Tensor
     start: Tensor
     exposure: Tensor
+    fits: Fits
+    dt_s: Tensor
 
 
 class DeviceLooming(LoomingEstimator):
@@ -138,11 +141,17 @@ class DeviceLooming(LoomingEstimator):
         given[_HEAD + MOST_FRAMES:] = np.inf
         given[_HEAD + MOST_FRAMES:][:len(rows)] = ages
         self._ages = ages
+        self._lens_given = np.array([self._rays.focal_px, *self._center, self.settings.slant],
+                                    np.float32)
         self._first.start(given)
+        if self._kernels is not None:
+            self._second.start(np.pad(self._lens_given, (0, 10)))
         return True
 
     def proceed(self) -> None:
-        """Wait for the first step, tell how the camera moved, and queue the second."""
+        """Have the second step queued: without kernels the host first tells how the camera moved."""
+        if self._kernels is not None:
+            return
         found = self._first.finish()
         cells = found[:-1].reshape(-1, _FIRST).astype(np.float64)
         self._dt_s = self._ages[int(found[-1])]
@@ -152,12 +161,15 @@ class DeviceLooming(LoomingEstimator):
                           cells[:, 6], cells[:, 7])
         self._motion = self._rays.camera_motion(fits)
         turn = np.array(matrix(self._motion.rotation)).ravel()
-        self._second.start(np.array([*turn, self._rays.focal_px, *self._center, self._dt_s],
-                                    np.float32))
+        self._second.start(np.array([*self._lens_given, *turn, self._dt_s], np.float32))
 
     def finish(self) -> LoomingField:
         """Wait for the second step and make looming of it."""
-        found = self._second.finish().reshape(-1, _SECOND).astype(np.float64)
+        found = self._second.finish()
+        if self._kernels is not None:
+            dt_s = self._ages[int(self._first.finish()[-1])]
+            return self._field(told_pair(found, dt_s), self._size)
+        found = found.reshape(-1, _SECOND).astype(np.float64)
         fits = AffineFits(found[:, :6], found[:, 6:42].reshape(-1, 6, 6), np.zeros(len(found)),
                           found[:, 42], found[:, 43])
         pair = pair_looming(fits, self._rays, self._motion, found[:, 44], self._dt_s,
@@ -206,8 +218,8 @@ class DeviceLooming(LoomingEstimator):
                 fitter.prepare(grain(1), self.settings.looseness_px)
             at = torch.as_tensor(self._samples, dtype=torch.float32, device=device)
             self._spots = at.permute(2, 0, 1)                                         # 2 Hs Ws
-            self._cells_at = torch.as_tensor(self._centers, dtype=torch.float32,
-                                             device=device).T                        # 2 C
+            self._cells_at = torch.as_tensor(self._centers.T.copy(), dtype=torch.float32,
+                                             device=device)                          # 2 C
             corner = torch.tensor([self._left, self._top], device=device)
             self._inner_at = self._spots - corner[:, None, None]
             ys, xs = torch.meshgrid(torch.arange(size[1], device=device),
@@ -220,7 +232,7 @@ class DeviceLooming(LoomingEstimator):
         try:
             self._first = Replay(self.queue, self._displace, _HEAD + 2 * MOST_FRAMES, 'looming')
             # It reads what the first leaves where its graph has put it.
-            self._second = Replay(self.queue, self._refine, 13, 'looming',
+            self._second = Replay(self.queue, self._refine, _LENS + 10, 'looming',
                                   capture=self._first.captured)
         except BaseException:
             self._frames = None     # half of it is nothing: the next frame starts anew
@@ -260,15 +272,22 @@ class DeviceLooming(LoomingEstimator):
         loose = 2 * s.looseness_px
         fits = self._fit_blunt.fit(moments, noise, grain(2), loose, thorough=False)
         start = self._fit_blunt.settle(fits, self._fit_blunt.own(moments), noise, loose)
-        self._held = _Held(newer, older, trust, start, samples.exposure)
+        self._held = _Held(newer, older, trust, start, samples.exposure, fits, ages[best])
+        if self._kernels is not None:
+            return best.float()
         told = torch.cat([fits.theta[..., ::3], fits.covariance.flatten(2),
                           fits.inliers[..., None], fits.misfit[..., None]], -1)
         return torch.cat([told.flatten(), best.float()])
 
     def _refine(self, given: Tensor) -> Tensor:
-        """Second step: exact fits of what is left without rotation."""
-        s, held, grid = self.settings, self._held, self._fit_narrow
-        turn, focal, center, dt_s = given[:9].view(3, 3), given[9], given[10:12], given[12:]
+        """Second step: exact fits of what is left without rotation, with kernels also looming."""
+        s, held, grid, kernels = self.settings, self._held, self._fit_narrow, self._kernels
+        lens, turn, dt_s = given[:_LENS], given[_LENS:-1], given[-1:]
+        focal, center = lens[0], lens[1:3]
+        if kernels is not None:
+            rough = kernels.motion(_of_one(held.fits), self._cells_at, lens)
+            turn, dt_s = rough[45:].float(), held.dt_s
+        turn = turn.view(3, 3)
         spots = (self._spots - center[:, None, None]) / focal
         base = (turned(spots.flatten(1), turn)[0].view_as(spots) - spots) * focal
         base_affine = turn_affine((self._cells_at - center[:, None]) / focal, turn, focal)
@@ -276,7 +295,7 @@ class DeviceLooming(LoomingEstimator):
         samples = self._full.samples(self._full.prepared(held.newer),
                                      self._full.prepared(held.older), start, start - base,
                                      held.exposure)
-        noise = noise_energy(samples, self._kernels)
+        noise = noise_energy(samples, kernels)
         weight = held.trust * signal_share(samples, noise, 1)
         moments = grid.moments(samples, weight)
         loose = s.looseness_px
@@ -285,8 +304,13 @@ class DeviceLooming(LoomingEstimator):
         seen = grid.seen(own, noise)
         for wider in self._fit_wide:
             fits = fits.widened(wider.fit(wider.moments(samples, weight), noise, grain(1), loose),
-                                seen, dt_s, self._kernels)
+                                seen, dt_s, kernels)
         vouched = seen * grid.fitting(fits.theta, own, noise, loose)
+        if kernels is not None:
+            fits = _of_one(replace(fits, theta=fits.theta + base_affine))
+            motion = kernels.motion(fits, self._cells_at, lens, rough)
+            rates = kernels.rates(fits, vouched[0], self._cells_at, lens, dt_s, motion)
+            return torch.cat([motion.float(), rates])
         return torch.cat([fits.theta + base_affine, fits.covariance.flatten(2),
                           fits.inliers[..., None], fits.misfit[..., None], vouched[..., None]],
                          -1)[0]
@@ -295,3 +319,8 @@ class DeviceLooming(LoomingEstimator):
         """Frames of some rows, one after the other: (len, 1, h, w) float32 without the rim."""
         down, across = self._span
         return self._frames.index_select(0, rows.long())[:, None, down, across].float()
+
+
+def _of_one(fits: Fits) -> tuple[Tensor, ...]:
+    """The parts of the fits of the first pair."""
+    return fits.theta[0], fits.covariance[0], fits.inliers[0], fits.misfit[0]

@@ -23,11 +23,11 @@ WANTED_S = (0.015, 0.06)  # standard error 1/s, absolute and relative, that need
 WIDER_SEEN = 0.3        # texture of its own from which a cell may take a wider window
 WIDER_GAIN = 0.7        # and the part of the standard error that this must bring
 WIDER_INLIERS = 0.25    # and the share of evidence that must agree there
-_DOUBT_S = (0.02, 0.25)  # standard error 1/s, absolute and relative, at which confidence is half
-_STATIC_ODDS = 1.5      # a cell belongs to the still scene rather than to a mover, beforehand
-_ANY_LOOMING = 0.3      # width over which the looming per step of a mover may differ
-_TAPER = 0.33           # distance from that point, as a share of the focal length
-_FINEST = 1e-4          # looming per step is never known better than this
+DOUBT_S = (0.02, 0.25)  # standard error 1/s, absolute and relative, at which confidence is half
+STATIC_ODDS = 1.5      # a cell belongs to the still scene rather than to a mover, beforehand
+ANY_LOOMING = 0.3      # width over which the looming per step of a mover may differ
+TAPER = 0.33           # distance from that point, as a share of the focal length
+FINEST = 1e-4          # looming per step is never known better than this
 _SLOPES = np.ix_([1, 2, 4, 5], [1, 2, 4, 5])    # of a covariance of theta
 _EYE = np.eye(2)[..., None]
 _TRACE = np.array([[1.0], [0.0], [0.0], [1.0]])
@@ -143,7 +143,7 @@ def pair_looming(fits: AffineFits, view: View, rough: CameraMotion,
     # camera moves to does not change at all.
     widest = (sx + sy) / 2 + np.sqrt(((sx - sy) / 2) ** 2 + sxy ** 2)
     tilt = 2.25 * motion.covariance.diagonal()
-    variance = (variance + widest / (_TAPER * focal) ** 2 + _FINEST ** 2
+    variance = (variance + widest / (TAPER * focal) ** 2 + FINEST ** 2
                 + view.squares[0] * tilt[1] + view.squares[1] * tilt[0])
     if motion.direction is not None:
         a, variance = _with_parallax(a, variance, view, shift, (sx, sxy, sy), motion)
@@ -212,14 +212,14 @@ def _with_parallax(a: np.ndarray, variance: np.ndarray, view: View, shift: np.nd
     np.multiply(by, -q, out=rows[3:5])
     np.multiply(q, 1 + by[0] * view.at[0] + by[1] * view.at[1], out=rows[5])
     b_variance = (t[2] ** 2 / precision + ((motion.covariance @ rows) * rows).sum(0)
-                  + _FINEST ** 2)
+                  + FINEST ** 2)
     m2 = mx * mx + my * my + 1e-6
     across = np.maximum((my * my * cx - 2 * mx * my * cxy + mx * mx * cy) / m2, 1e-12)
     # Does the cell stand still, or move on its own? Either is weighed with heavy tails: of a
     # mover, displacement and looming may be anything, of the scene they agree with b.
     miss = (mx * dy - my * dx) / np.sqrt(m2)
     size, wide = np.sqrt(dx * dx + dy * dy), np.sqrt(across)
-    odds = (_STATIC_ODDS * _ANY_LOOMING * _cauchy(a - b, np.sqrt(variance + b_variance))
+    odds = (STATIC_ODDS * ANY_LOOMING * _cauchy(a - b, np.sqrt(variance + b_variance))
             * 2 * (size + wide) * _cauchy(miss, wide))
     static = odds / (1 + odds)
     joint_variance = 1 / (1 / variance + 1 / b_variance)
@@ -236,6 +236,6 @@ def _cauchy(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 def _confidence(fits: AffineFits, rate: np.ndarray, sigma: np.ndarray) -> np.ndarray:
     """Confidence from the standard error and the agreement within the window."""
-    doubt = _DOUBT_S[0] + _DOUBT_S[1] * np.abs(rate)
+    doubt = DOUBT_S[0] + DOUBT_S[1] * np.abs(rate)
     agreement = np.minimum(np.maximum((fits.inliers - 0.1) / 0.2, 0), 1)
     return agreement / (1 + (sigma / doubt) ** 2)
