@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run CUDA kernels of single warps on the CPU: the same source, compiled by the C++ compiler.
+"""Run CUDA kernels on the CPU: the same source, compiled by the C++ compiler.
 
-Each thread of a warp is a fibre; at every exchange of values the fibres take turns. Blocks run
-one after the other. What this can not show is what only a GPU has: its limits and its speed.
+Each thread is a fibre; at every exchange of values the fibres take turns. Blocks run one after
+the other, and so do the warps of a block whose threads never wait for each other. What this can
+not show is what only a GPU has: its limits and its speed.
 """
 
 from __future__ import annotations
@@ -31,49 +32,58 @@ static float __uint_as_float(unsigned v) { float f; std::memcpy(&f, &v, 4); retu
 static unsigned __float_as_uint(float v) { unsigned u; std::memcpy(&u, &v, 4); return u; }
 struct Index { int x; };
 static Index threadIdx, blockIdx, blockDim;
-static ucontext_t home, lanes[32];
-static char stacks[32][1 << 16];
-static double slots[32];
+enum { MOST = 1024 };
+static ucontext_t home, fibres[MOST];
+static char stacks[MOST][1 << 16];
+static double slots[MOST];
+static int base, waiting;     // first thread of those that run together; how many are at a barrier
+static long barriers;
 static void** given;
-static void pause() { const int thread = threadIdx.x; swapcontext(&lanes[thread % 32], &home);
-                      threadIdx.x = thread; }
+static void pause() { const int thread = threadIdx.x;
+                      swapcontext(&fibres[thread - base], &home); threadIdx.x = thread; }
 static inline void __syncwarp() { pause(); }
+static void __syncthreads() { const long passed = barriers; ++waiting;
+                              while (barriers == passed) pause(); }
+// The slot of a lane of the same warp.
+static double& slot(int lane) { return slots[(threadIdx.x - base) / 32 * 32 + lane]; }
 template <typename T> static T exchange(T v, int from) {
-  slots[threadIdx.x % 32] = v; pause(); T r = slots[from]; pause(); return r; }
+  slot(threadIdx.x % 32) = v; pause(); T r = slot(from); pause(); return r; }
 template <typename T> static T __shfl_xor_sync(unsigned, T v, int step) {
   return exchange(v, threadIdx.x % 32 ^ step); }
 template <typename T> static T __shfl_sync(unsigned, T v, int from) { return exchange(v, from); }
 static unsigned __ballot_sync(unsigned, int vote) {
-  slots[threadIdx.x % 32] = vote; pause();
-  unsigned all = 0; for (int lane = 0; lane < 32; ++lane) all |= (slots[lane] != 0) << lane;
+  slot(threadIdx.x % 32) = vote; pause();
+  unsigned all = 0; for (int lane = 0; lane < 32; ++lane) all |= (slot(lane) != 0) << lane;
   pause(); return all; }
 #define __popc __builtin_popcount
 using std::isfinite;
 """
 _DRIVER = r"""
-static bool done[32];
-static void lane_main() { call(); done[threadIdx.x % 32] = true; }
-extern "C" void launch(int blocks, int threads, void** arguments) {
+static bool done[MOST];
+static void thread_main() { call(); done[threadIdx.x - base] = true; }
+extern "C" void launch(int blocks, int threads, int together, void** arguments) {
   given = arguments;
   blockDim.x = threads;
   for (int block = 0; block < blocks; ++block) {
     blockIdx.x = block;
-    for (int base = 0; base < threads; base += 32) {
-      for (int lane = 0; lane < 32; ++lane) {
-        done[lane] = false;
-        getcontext(&lanes[lane]);
-        lanes[lane].uc_stack.ss_sp = stacks[lane];
-        lanes[lane].uc_stack.ss_size = sizeof stacks[lane];
-        lanes[lane].uc_link = &home;
-        makecontext(&lanes[lane], lane_main, 0);
+    for (base = 0; base < threads; base += together) {
+      for (int n = 0; n < together; ++n) {
+        done[n] = false;
+        getcontext(&fibres[n]);
+        fibres[n].uc_stack.ss_sp = stacks[n];
+        fibres[n].uc_stack.ss_size = sizeof stacks[n];
+        fibres[n].uc_link = &home;
+        makecontext(&fibres[n], thread_main, 0);
       }
-      for (bool left = true; left;) {
-        left = false;
-        for (int lane = 0; lane < 32; ++lane) {
-          if (done[lane]) continue;
-          threadIdx.x = base + lane;
-          swapcontext(&home, &lanes[lane]);
-          left |= !done[lane];
+      for (int left = together; left;) {
+        // All that are left wait: the barrier falls, for all of them in the same round.
+        if (waiting == left) { waiting = 0; ++barriers; }
+        left = 0;
+        for (int n = 0; n < together; ++n) {
+          if (done[n]) continue;
+          threadIdx.x = base + n;
+          swapcontext(&home, &fibres[n]);
+          left += !done[n];
         }
       }
     }
@@ -97,7 +107,8 @@ def compiled(source: str, name: str, folder: Path) -> Callable[..., None]:
 
     def run(grid: tuple[int, int, int], block: tuple[int, int, int], arguments: list[Any]) -> None:
         assert block[0] % 32 == 0
-        # One warp at a time, so that blocks of several are blocks of one to what they share.
+        # Else one warp at a time: blocks of several are blocks of one to what they share.
+        together = block[0] if '__syncthreads' in source else 32
         boxed = []
         for kind, value in zip(kinds, arguments, strict=True):
             if isinstance(value, torch.Tensor):
@@ -108,7 +119,7 @@ def compiled(source: str, name: str, folder: Path) -> Callable[..., None]:
             else:
                 assert kind == 'int' and type(value) is int
                 boxed.append(ctypes.c_int(value))
-        launch(grid[0], block[0],
+        launch(grid[0], block[0], together,
                (ctypes.c_void_p * len(boxed))(*(ctypes.addressof(box) for box in boxed)))
 
     return run

@@ -22,9 +22,16 @@ from vjepa_ros.perception import camera_cells, camera_motion, expansion
 from vjepa_ros.perception.camera_motion import CameraMotion
 from vjepa_ros.perception.device_fit_source import FIT, MOST_BLOCKS
 from vjepa_ros.perception.device_motion_cells import MOST_CELLS
-from vjepa_ros.perception.device_motion_source import MOTION
+from vjepa_ros.perception.device_motion_source import MOTION, MOTION_THREADS
 from vjepa_ros.perception.device_rates_source import RATES
-from vjepa_ros.perception.device_sources import MOST_VALUES, RANKS, SEARCH, SPREAD, WIDEN
+from vjepa_ros.perception.device_sources import (
+    MOST_VALUES,
+    RANK_THREADS,
+    RANKS,
+    SEARCH,
+    SPREAD,
+    WIDEN,
+)
 from vjepa_ros.perception.expansion import (
     WANTED_S,
     WIDER_GAIN,
@@ -147,7 +154,7 @@ class LoomingKernels:
         """Gain and offset (N, 2) of means (N, 2, Hs, Ws), newer and older, where inside."""
         pairs, _, rows, cols = means.shape
         out = means.new_empty((pairs, 2))
-        self.expose((pairs, 1, 1), (32, 1, 1),
+        self.expose((pairs, 1, 1), (RANK_THREADS, 1, 1),
                     [means.contiguous(), inside.contiguous(), out, rows, cols])
         return out
 
@@ -155,7 +162,7 @@ class LoomingKernels:
         """(N,) of `noise_energy`, from the seven means (N, 7, Hs, Ws) of samples."""
         pairs, _, rows, cols = means.shape
         out = means.new_empty(pairs)
-        self.quarter((pairs, 1, 1), (32, 1, 1),
+        self.quarter((pairs, 1, 1), (RANK_THREADS, 1, 1),
                      [means.contiguous(), inside.contiguous(), out, rows, cols])
         return out
 
@@ -187,7 +194,7 @@ class LoomingKernels:
         """
         theta, covariance, inliers, misfit = (part.contiguous() for part in fits)
         out = theta.new_empty(MOTION_NUMBERS, dtype=torch.float64)
-        self.move((1, 1, 1), (32, 1, 1),
+        self.move((1, 1, 1), (MOTION_THREADS, 1, 1),
                   [theta, covariance, inliers, misfit, at, lens, out if start is None else start,
                    out, len(theta), covariance.shape[-1], int(start is not None)])
         return out

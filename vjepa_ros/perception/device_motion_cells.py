@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA source of `vjepa_ros.perception.camera_cells` by one warp, for `device_motion_source`.
+"""CUDA source of `vjepa_ros.perception.camera_cells` by one block of threads, for
+`device_motion_source`.
 
-Every lane holds some of the cells, and all sums; so each solves the small systems for itself, and
-nobody waits. The formulas and their reasons are those of that module.
+Every thread holds some of the cells, and all sums; so each solves the small systems for itself.
+The formulas and their reasons are those of that module.
 """
 
 MOST_CELLS = 300   # that tell the motion of the camera
 
-# `Cells` and what it can be asked. Lane i owns the cells i, i + 32, ... from `look` on.
+# `Cells` and what it can be asked. Thread i owns the cells i, i + THREADS, ... from `look` on.
 CELLS = """
 struct Cells {
   double at[2][MOST_CELLS], to[2][MOST_CELLS], spread[3][MOST_CELLS], sure[2][MOST_CELLS],
@@ -19,6 +20,18 @@ struct Known { double near2, filled, best; int n; };
 struct Line { double miss, variance, ahead, ax, ay, speed; };
 struct Move { double rotation[3], direction[3], covariance[6][6], cost, share, explained; };
 
+__device__ __forceinline__ double largest(double v) {
+  __shared__ double parts[WARPS];
+#pragma unroll
+  for (int step = 16; step; step /= 2) v = fmax(v, __shfl_xor_sync(~0u, v, step));
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = v;
+  __syncthreads();
+  v = parts[0];
+#pragma unroll
+  for (int warp = 1; warp < WARPS; ++warp) v = fmax(v, parts[warp]);
+  __syncthreads();
+  return v;
+}
 __device__ void matrix(const double (&v)[3], double (&r)[9]) {
   const double x = v[0], y = v[1], z = v[2], angle2 = x * x + y * y + z * z;
   const double angle = sqrt(angle2);
@@ -31,7 +44,7 @@ __device__ void matrix(const double (&v)[3], double (&r)[9]) {
 __device__ void rest(Cells& s, const Known& k, const double (&rotation)[3]) {
   double r[9];
   matrix(rotation, r);
-  for (int i = threadIdx.x; i < k.n; i += 32) {
+  for (int i = threadIdx.x; i < k.n; i += THREADS) {
     const double x = s.to[0][i], y = s.to[1][i];
     const double depth = fmax(r[2] * x + r[5] * y + r[8], LEAST_DEPTH);
     s.left[0][i] = (r[0] * x + r[3] * y + r[6]) / depth - s.at[0][i];
@@ -40,7 +53,7 @@ __device__ void rest(Cells& s, const Known& k, const double (&rotation)[3]) {
 }
 __device__ void look(Cells& s, const Known& k, const double (&rotation)[3]) {
   rest(s, k, rotation);
-  for (int i = threadIdx.x; i < k.n; i += 32) {
+  for (int i = threadIdx.x; i < k.n; i += THREADS) {
     const double x = s.left[0][i], y = s.left[1][i];
     s.z[i] = s.sure[0][i] * x * x + 2. * s.both[i] * x * y + s.sure[1][i] * y * y;
   }
@@ -64,11 +77,10 @@ __device__ __forceinline__ bool behind(const Line& l) {
 }
 // The worth of cells that turning alone leaves where they are, as it was looked at last.
 __device__ double agreeing(const Cells& s, const Known& k, bool but_still) {
-  double sum[1] = {0.};
-  for (int i = threadIdx.x; i < k.n; i += 32)
-    if (s.z[i] < AGREE && !(but_still && s.still[i])) sum[0] += s.worth[i];
-  totals(sum);
-  return sum[0];
+  double sum = 0.;
+  for (int i = threadIdx.x; i < k.n; i += THREADS)
+    if (s.z[i] < AGREE && !(but_still && s.still[i])) sum += s.worth[i];
+  return total(sum);
 }
 // `Cells.turn` of those that count, from a rotation that was looked at.
 __device__ double turn(Cells& s, const Known& known, int rounds, bool started,
@@ -77,10 +89,10 @@ __device__ double turn(Cells& s, const Known& known, int rounds, bool started,
     const bool weighed = k || started;
     double wide = 1., most = 0., sums[9] = {};
     if (weighed && k < rounds - 2) {
-      for (int i = threadIdx.x; i < known.n; i += 32) s.bits[i] = __float_as_uint(s.z[i]);
-      wide = fmax(middle(s.bits, known.n) / 2., 1.);
+      for (int i = threadIdx.x; i < known.n; i += THREADS) s.bits[i] = __float_as_uint(s.z[i]);
+      wide = fmax(ranked(s.bits, known.n, known.n / 2) / 2., 1.);
     }
-    for (int i = threadIdx.x; i < known.n; i += 32) {
+    for (int i = threadIdx.x; i < known.n; i += THREADS) {
       const double share = weighed ? 1. + s.z[i] / (SOFT * wide) : 1.;
       const double weight = s.counts[i] ? s.worth[i] / (share * share) : 0.;
       most = fmax(most, weight);
@@ -115,34 +127,32 @@ __device__ double turn(Cells& s, const Known& known, int rounds, bool started,
     look(s, known, rotation);
   }
   invert(covariance);
-  double cost[1] = {0.};
-  for (int i = threadIdx.x; i < known.n; i += 32) cost[0] += s.worth[i] * s.z[i] / (SOFT + s.z[i]);
-  totals(cost);
-  return cost[0];
+  double cost = 0.;
+  for (int i = threadIdx.x; i < known.n; i += THREADS) cost += s.worth[i] * s.z[i] / (SOFT + s.z[i]);
+  return total(cost);
 }
 __device__ double cost(const Cells& s, const Known& k, const double (&t)[3]) {
-  double sum[1] = {0.};
-  for (int i = threadIdx.x; i < k.n; i += 32) {
+  double sum = 0.;
+  for (int i = threadIdx.x; i < k.n; i += THREADS) {
     const Line l = line(s, i, t);
     const double z = l.miss * l.miss / l.variance + (behind(l) ? AGREE : 0.);
     const double far = l.ahead * l.ahead / k.near2;
-    sum[0] += s.worth[i] * (z / (SOFT + z) + 0.01 * far / (1. + far));
+    sum += s.worth[i] * (z / (SOFT + z) + 0.01 * far / (1. + far));
   }
-  totals(sum);
-  return sum[0];
+  return total(sum);
 }
 // `Cells.direction` of what is left by one rotation, and its cost.
 __device__ double heading(Cells& s, const Known& k, double (&t)[3]) {
   for (int round = 0; round < 2; ++round) {
     double wide = 1., sums[6] = {};
     if (round) {
-      for (int i = threadIdx.x; i < k.n; i += 32) {
+      for (int i = threadIdx.x; i < k.n; i += THREADS) {
         const Line l = line(s, i, t);
         s.bits[i] = __float_as_uint(l.miss * l.miss / l.variance);
       }
-      wide = fmax(middle(s.bits, k.n), 1.);
+      wide = fmax(ranked(s.bits, k.n, k.n / 2), 1.);
     }
-    for (int i = threadIdx.x; i < k.n; i += 32) {
+    for (int i = threadIdx.x; i < k.n; i += THREADS) {
       const double dx = s.left[0][i], dy = s.left[1][i];
       double weight = s.worth[i];
       if (round) {
@@ -160,14 +170,13 @@ __device__ double heading(Cells& s, const Known& k, double (&t)[3]) {
     totals(sums);
     least(sums, t);
   }
-  double way[1] = {0.};
-  for (int i = threadIdx.x; i < k.n; i += 32) {
+  double way = 0.;
+  for (int i = threadIdx.x; i < k.n; i += THREADS) {
     const Line l = line(s, i, t);
     const double deviation = sqrt(l.variance);
-    way[0] += s.worth[i] * tanh(l.ahead / deviation) / deviation;
+    way += s.worth[i] * tanh(l.ahead / deviation) / deviation;
   }
-  totals(way);
-  if (!(way[0] >= 0.)) for (int p = 0; p < 3; ++p) t[p] = -t[p];
+  if (!(total(way) >= 0.)) for (int p = 0; p < 3; ++p) t[p] = -t[p];
   return cost(s, k, t);
 }
 // `Cells.move` from a start whose rest is known; fixed keeps the rotation.
@@ -176,13 +185,13 @@ __device__ void move(Cells& s, const Known& known, Move& found, bool fixed, int 
   for (int k = 0; k < rounds; ++k) {
     double wide = 1., sums[27] = {};
     if (k < rounds / 2) {
-      for (int i = threadIdx.x; i < known.n; i += 32) {
+      for (int i = threadIdx.x; i < known.n; i += THREADS) {
         const Line l = line(s, i, t);
         s.bits[i] = __float_as_uint(l.miss * l.miss / l.variance);
       }
-      wide = fmax(middle(s.bits, known.n), 1.);
+      wide = fmax(ranked(s.bits, known.n, known.n / 2), 1.);
     }
-    for (int i = threadIdx.x; i < known.n; i += 32) {
+    for (int i = threadIdx.x; i < known.n; i += THREADS) {
       const Line l = line(s, i, t);
       const double part = 1. + l.miss * l.miss / l.variance / (SOFT * wide);
       const double weight = s.worth[i] / (part * part * l.variance) * (behind(l) ? BEHIND : 1.);
@@ -246,7 +255,7 @@ __device__ void move(Cells& s, const Known& known, Move& found, bool fixed, int 
   }
   invert(found.covariance);
   double sums[2] = {};
-  for (int i = threadIdx.x; i < known.n; i += 32) {
+  for (int i = threadIdx.x; i < known.n; i += THREADS) {
     const Line l = line(s, i, t);
     if (!(l.miss * l.miss < AGREE * l.variance) || behind(l)) continue;
     sums[0] += s.worth[i];

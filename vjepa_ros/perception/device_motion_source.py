@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA source of `vjepa_ros.perception.camera_motion`: the motion of the camera by one warp."""
+"""CUDA source of `vjepa_ros.perception.camera_motion`: the motion of the camera by one block."""
 
-from vjepa_ros.perception.device_motion_algebra import ALGEBRA
+from vjepa_ros.perception.device_block_source import ALGEBRA, block
 from vjepa_ros.perception.device_motion_cells import CELLS
 
 _WALL = """
@@ -11,7 +11,7 @@ __device__ void turn_of_wall(Cells& s, const Known& known, double (&rotation)[3]
   for (int k = 0; k < WALL_ROUNDS; ++k) {
     double wide = 0., sums[44] = {};
     for (int pass = k ? 0 : 1; pass < 2; ++pass) {
-      for (int i = threadIdx.x; i < known.n; i += 32) {
+      for (int i = threadIdx.x; i < known.n; i += THREADS) {
         const double x = s.at[0][i], y = s.at[1][i];
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
@@ -38,9 +38,9 @@ __device__ void turn_of_wall(Cells& s, const Known& known, double (&rotation)[3]
         }
       }
       if (!pass) {
-        __syncwarp();
-        wide = 2. * middle(s.bits, 2 * known.n) + 1e-5;
-        __syncwarp();
+        __syncthreads();
+        wide = 2. * ranked(s.bits, 2 * known.n, known.n) + 1e-5;
+        __syncthreads();
       }
     }
     totals(sums);
@@ -72,7 +72,7 @@ __device__ void turn_of_wall(Cells& s, const Known& known, double (&rotation)[3]
 }
 """
 
-# One warp. The motion from displacements, or from a start: rotation (3), direction (3), whether
+# One block. The motion from displacements, or from a start: rotation (3), direction (3), whether
 # that is known, agreement, kind, covariance (36), matrix of the rotation (9).
 _MOTION = """
 enum Kind { UNKNOWN, STILL, TURN, MOVE };
@@ -112,9 +112,10 @@ extern "C" __global__ void motion(const float* theta, const float* covariance,
                                   const float* lens, const double* start, double* out,
                                   int cells, int side, int has_start) {
   __shared__ Cells s;
-  const int lane = threadIdx.x;
+  const int lane = threadIdx.x % 32;
   const double focal = lens[0];
-  // Of the cells that say something every second or third, so that there is room.
+  // Of the cells that say something every second or third, so that there is room. Every warp
+  // finds the same.
   int count = 0;
   for (int base = 0; base < cells; base += 32) {
     const int i = base + lane;
@@ -128,7 +129,7 @@ extern "C" __global__ void motion(const float* theta, const float* covariance,
   Move found = {};
   if (k.n < LEAST_CELLS) {
     for (int p = 0; p < 6; ++p) found.covariance[p][p] = p < 3 ? TURN_PRIOR * TURN_PRIOR : 1.;
-    if (lane == 0) told(found, out, UNKNOWN, false);
+    if (threadIdx.x == 0) told(found, out, UNKNOWN, false);
     return;
   }
   double low[2] = {1e30, 1e30}, high[2] = {-1e30, -1e30};
@@ -159,14 +160,14 @@ extern "C" __global__ void motion(const float* theta, const float* covariance,
     s.sure[0][to] = up / det; s.sure[1][to] = across / det; s.both[to] = twice / (2. * det);
     s.worth[to] = 1. / (1. + (sx + sy) / 0.5);
   }
-  __syncwarp();
+  __syncthreads();
   for (int c = 0; c < 2; ++c) {
     low[c] = -largest(-low[c]);
     high[c] = largest(high[c]);
   }
   // Every part of the image has about the same say.
-  double parts[12] = {}, sum[1] = {0.};
-  for (int i = lane; i < k.n; i += 32) {
+  double parts[12] = {}, sum = 0.;
+  for (int i = threadIdx.x; i < k.n; i += THREADS) {
     int part[2];
     for (int c = 0; c < 2; ++c) {
       const int steps = c ? 3 : 4;
@@ -180,18 +181,18 @@ extern "C" __global__ void motion(const float* theta, const float* covariance,
   totals(parts);
   double most = 0.;
   for (int p = 0; p < 12; ++p) most = fmax(most, parts[p]);
-  for (int i = lane; i < k.n; i += 32) {
+  for (int i = threadIdx.x; i < k.n; i += THREADS) {
     double all = 0.;
 #pragma unroll
     for (int p = 0; p < 12; ++p) if (p == s.bits[i]) all = parts[p];
     s.worth[i] /= all + 0.15 * most;
-    sum[0] += s.worth[i];
+    sum += s.worth[i];
   }
-  totals(sum);
-  k.filled = sum[0] / 12.;
+  sum = total(sum);
+  k.filled = sum / 12.;
   k.best = 0.;
-  for (int i = lane; i < k.n; i += 32) {
-    s.worth[i] /= sum[0];
+  for (int i = threadIdx.x; i < k.n; i += THREADS) {
+    s.worth[i] /= sum;
     k.best = fmax(k.best, s.worth[i]);
     s.counts[i] = true;
     s.still[i] = false;
@@ -205,18 +206,18 @@ extern "C" __global__ void motion(const float* theta, const float* covariance,
     if (before == MOVE) {
       for (int p = 0; p < 3; ++p) found.direction[p] = start[3 + p];
       move(s, k, found, false, 3);
-      if (lane == 0) told(found, out, found.share > 0.4 ? MOVE : UNKNOWN, true);
+      if (threadIdx.x == 0) told(found, out, found.share > 0.4 ? MOVE : UNKNOWN, true);
       return;
     }
-    if (before == STILL) for (int i = lane; i < k.n; i += 32) s.counts[i] = s.z[i] < AGREE;
+    if (before == STILL) for (int i = threadIdx.x; i < k.n; i += THREADS) s.counts[i] = s.z[i] < AGREE;
     turn(s, k, 2, true, found.rotation, covariance3);
     with_direction(s, k, found, covariance3);
-    if (lane == 0) told(found, out, before, true);
+    if (threadIdx.x == 0) told(found, out, before, true);
     return;
   }
   double turned[3] = {}, turned_covariance[3][3];
   look(s, k, turned);
-  for (int i = lane; i < k.n; i += 32) s.still[i] = s.z[i] < AGREE;
+  for (int i = threadIdx.x; i < k.n; i += THREADS) s.still[i] = s.z[i] < AGREE;
   const double still = agreeing(s, k, false);
   const double turn_cost = turn(s, k, 5, false, turned, turned_covariance);
   const double share = agreeing(s, k, false);
@@ -244,19 +245,20 @@ extern "C" __global__ void motion(const float* theta, const float* covariance,
     stands = some_still && found.explained * k.filled < 0.5;
     turns = !stands && found.cost > turn_cost - MOVE_GAIN;
     if (!stands && !turns) {
-      if (lane == 0) told(found, out, found.share > 0.4 ? MOVE : UNKNOWN, true);
+      if (threadIdx.x == 0) told(found, out, found.share > 0.4 ? MOVE : UNKNOWN, true);
       return;
     }
   }
   for (int p = 0; p < 3; ++p) found.rotation[p] = stands ? 0. : turned[p];
   look(s, k, found.rotation);
   if (stands) {
-    for (int i = lane; i < k.n; i += 32) s.counts[i] = s.still[i];
+    for (int i = threadIdx.x; i < k.n; i += THREADS) s.counts[i] = s.still[i];
     turn(s, k, 1, false, found.rotation, turned_covariance);
   }
   with_direction(s, k, found, turned_covariance);
-  if (lane == 0) told(found, out, stands ? STILL : TURN, true);
+  if (threadIdx.x == 0) told(found, out, stands ? STILL : TURN, true);
 }
 """
 
-MOTION = ALGEBRA + CELLS + _WALL + _MOTION
+MOTION_THREADS = 128
+MOTION = block(MOTION_THREADS) + ALGEBRA + CELLS + _WALL + _MOTION

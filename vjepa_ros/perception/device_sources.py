@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA sources of `vjepa_ros.perception.device_kernels`."""
 
+from vjepa_ros.perception.device_block_source import block
+
 MOST_VALUES = 4096   # of a pair, that `RANKS` has room for
 
 # Each warp a patch of 8x8 pixels, two a thread. ROUND 0 starts from the level above; 1 from the
@@ -124,35 +126,20 @@ extern "C" __global__ void spread(const float* found, const float* weight, float
 }
 """
 
-# Each warp, alone in its block, a pair: what needs a rank among every second sample.
-RANKS = """
-__device__ __forceinline__ float total(float v) {
-#pragma unroll
-  for (int step = 16; step; step /= 2) v += __shfl_xor_sync(~0u, v, step);
-  return v;
-}
-// The value of a rank among positive numbers, whose bits are in the order of the numbers; those
-// that do not count are larger than all.
-__device__ __forceinline__ float ranked(const unsigned* bits, int n, int rank) {
-  unsigned found = 0u;
-  for (int bit = 30; bit >= 0; --bit) {
-    const unsigned limit = found | 1u << bit;
-    int below = 0;
-    for (int i = threadIdx.x; i < n; i += 32) below += bits[i] < limit;
-    if ((int)total((float)below) <= rank) found = limit;
-  }
-  return __uint_as_float(found);
-}
+# Each block a pair: what needs a rank among every second sample; what does not count is larger
+# than all others.
+RANK_THREADS = 512
+RANKS = block(RANK_THREADS) + """
 extern "C" __global__ void expose(const float* means, const float* inside, float* out, int rows,
                                   int cols) {
   __shared__ unsigned bits[MOST_VALUES];
   __shared__ float weight[MOST_VALUES];
-  const int lane = threadIdx.x, wide = (cols + 1) / 2, n = (rows + 1) / 2 * wide;
+  const int wide = (cols + 1) / 2, n = (rows + 1) / 2 * wide;
   const float* y = means + (size_t)blockIdx.x * 2 * rows * cols;
   const float* x = y + rows * cols;
   inside += (size_t)blockIdx.x * rows * cols;
   float seen = 0.f;
-  for (int i = lane; i < n; i += 32) {
+  for (int i = threadIdx.x; i < n; i += THREADS) {
     weight[i] = inside[i / wide * 2 * cols + i % wide * 2] > 0.9f ? 1.f : 0.f;
     seen += weight[i];
   }
@@ -161,54 +148,56 @@ extern "C" __global__ void expose(const float* means, const float* inside, float
   if (seen >= 30.f)
     for (int round = 0; round < 4; ++round) {
       float sum = 0.f, mx = 0.f, my = 0.f;
-      for (int i = lane; i < n; i += 32) {
+      for (int i = threadIdx.x; i < n; i += THREADS) {
         const int at = i / wide * 2 * cols + i % wide * 2;
         sum += weight[i]; mx += weight[i] * x[at]; my += weight[i] * y[at];
       }
-      sum = fmaxf(total(sum), 1e-6f);
-      mx = total(mx) / sum;
-      my = total(my) / sum;
+      float sums[3] = {sum, mx, my};
+      totals(sums);
+      sum = fmaxf(sums[0], 1e-6f);
+      mx = sums[1] / sum;
+      my = sums[2] / sum;
       float xy = 0.f, xx = 0.f;
-      for (int i = lane; i < n; i += 32) {
+      for (int i = threadIdx.x; i < n; i += THREADS) {
         const int at = i / wide * 2 * cols + i % wide * 2;
         const float dx = weight[i] * (x[at] - mx);
         xy += dx * (y[at] - my); xx += dx * (x[at] - mx);
       }
       gain = (total(xy) + 25.f * sum) / (total(xx) + 25.f * sum);
       offset = my - gain * mx;
-      for (int i = lane; i < n; i += 32) {
+      for (int i = threadIdx.x; i < n; i += THREADS) {
         const int at = i / wide * 2 * cols + i % wide * 2;
         bits[i] = inside[at] > 0.9f ? __float_as_uint(fabsf(y[at] - gain * x[at] - offset))
                                     : 0x7f800000u;
       }
-      __syncwarp();
+      __syncthreads();
       const float scale = 3.f * ranked(bits, n, ((int)seen - 1) / 2) + 0.5f;
-      for (int i = lane; i < n; i += 32) {
+      for (int i = threadIdx.x; i < n; i += THREADS) {
         const float z = __uint_as_float(bits[i]) / scale, w = 1.f / (1.f + z * z);
         weight[i] = bits[i] < 0x7f800000u ? w * w : 0.f;
       }
-      __syncwarp();
+      __syncthreads();
     }
-  if (lane == 0) { out[blockIdx.x * 2] = gain; out[blockIdx.x * 2 + 1] = offset; }
+  if (threadIdx.x == 0) { out[blockIdx.x * 2] = gain; out[blockIdx.x * 2 + 1] = offset; }
 }
 extern "C" __global__ void quarter(const float* means, const float* inside, float* out, int rows,
                                    int cols) {
   __shared__ unsigned bits[MOST_VALUES];
-  const int lane = threadIdx.x, wide = (cols + 1) / 2, n = (rows + 1) / 2 * wide;
+  const int wide = (cols + 1) / 2, n = (rows + 1) / 2 * wide;
   const float* gxx = means + (size_t)blockIdx.x * 7 * rows * cols;
   const float *gyy = gxx + 2 * rows * cols, *change = gxx + 6 * rows * cols;
   inside += (size_t)blockIdx.x * rows * cols;
   float live = 0.f;
-  for (int i = lane; i < n; i += 32) {
+  for (int i = threadIdx.x; i < n; i += THREADS) {
     const int at = i / wide * 2 * cols + i % wide * 2;
     const bool counts = inside[at] > 0.9f && gxx[at] + gyy[at] > 0.02f;
     bits[i] = counts ? __float_as_uint(change[at]) : 0x7f800000u;
     live += counts ? 1.f : 0.f;
   }
   live = total(live);
-  __syncwarp();
+  __syncthreads();
   const float found = ranked(bits, n, (int)live / 4);
-  if (lane == 0) out[blockIdx.x] = live < 50.f ? 1.f : fmaxf(found / 0.6f, 0.05f);
+  if (threadIdx.x == 0) out[blockIdx.x] = live < 50.f ? 1.f : fmaxf(found / 0.6f, 0.05f);
 }
 """
 

@@ -1,31 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA source of small systems and of numbers of a whole warp, for `device_motion_source`."""
+"""CUDA source of what several kernels of looming need: sums of a block of threads, small systems."""
 
-# Sums of all lanes, and what every lane works out for itself with them.
-ALGEBRA = """
-template <int K> __device__ __forceinline__ void totals(double (&v)[K]) {
+
+def block(threads: int) -> str:
+    """Sums and ranks in a block of so many threads: each takes part, and gets the result."""
+    return f'#define THREADS {threads}\n#define WARPS {threads // 32}\n{_TOGETHER}'
+
+
+_TOGETHER = """
+template <typename T, int K> __device__ void totals(T (&v)[K]) {
+  __shared__ T parts[WARPS][K];
 #pragma unroll
   for (int step = 16; step; step /= 2)
 #pragma unroll
     for (int k = 0; k < K; ++k) v[k] += __shfl_xor_sync(~0u, v[k], step);
-}
-__device__ __forceinline__ double largest(double v) {
+  if (threadIdx.x % 32 == 0)
 #pragma unroll
-  for (int step = 16; step; step /= 2) v = fmax(v, __shfl_xor_sync(~0u, v, step));
-  return v;
+    for (int k = 0; k < K; ++k) parts[threadIdx.x / 32][k] = v[k];
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    v[k] = parts[0][k];
+#pragma unroll
+    for (int warp = 1; warp < WARPS; ++warp) v[k] += parts[warp][k];
+  }
+  __syncthreads();
 }
-// The middle of positive numbers, whose bits are in the order of the numbers.
-__device__ double middle(const unsigned* bits, int n) {
+template <typename T> __device__ __forceinline__ T total(T v) {
+  T one[1] = {v};
+  totals(one);
+  return one[0];
+}
+// The value of a rank among positive numbers, whose bits are in the order of the numbers. Each
+// thread has written the bits i with i % THREADS == threadIdx.x, or all have waited since.
+__device__ float ranked(const unsigned* bits, int n, int rank) {
+  __shared__ int parts[2][WARPS];
   unsigned found = 0u;
   for (int bit = 30; bit >= 0; --bit) {
     const unsigned limit = found | 1u << bit;
-    double below[1] = {0.};
-    for (int i = threadIdx.x; i < n; i += 32) below[0] += bits[i] < limit;
-    totals(below);
-    if ((int)below[0] <= n / 2) found = limit;
+    int below = 0;
+    for (int i = threadIdx.x; i < n; i += THREADS) below += bits[i] < limit;
+#pragma unroll
+    for (int step = 16; step; step /= 2) below += __shfl_xor_sync(~0u, below, step);
+    if (threadIdx.x % 32 == 0) parts[bit & 1][threadIdx.x / 32] = below;
+    __syncthreads();
+    below = 0;
+#pragma unroll
+    for (int warp = 0; warp < WARPS; ++warp) below += parts[bit & 1][warp];
+    if (below <= rank) found = limit;
   }
+  __syncthreads();
   return __uint_as_float(found);
 }
+"""
+
+# What every thread works out for itself.
+ALGEBRA = """
 // Gauss and Jordan for positive definite systems; the last column becomes the solution.
 template <int N> __device__ void solve(double (&m)[N][N + 1]) {
 #pragma unroll
