@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -25,7 +26,7 @@ from vjepa_ros.perception.track import TrackConfig
 from vjepa_ros.ros import convert, decoder
 from vjepa_ros.ros.inbox import Inbox, Waiting
 from vjepa_ros.ros.logs import forward_logs, stop_forwarding
-from vjepa_ros.ros.outputs import make_header
+from vjepa_ros.ros.outputs import SCALARS, Outputs, Publishing, make_header
 from vjepa_ros.ros.rates import Rate
 from vjepa_ros.ros.swapper import Swapper
 from vjepa_ros.ros.worker import Worker
@@ -96,6 +97,22 @@ class Topics:
     @property
     def stamps(self) -> list[int]:
         return [round((r.assessment.stamp_ns - 100 * NS) / NS * 10) for r in self.results]
+
+
+class Metres(Topics):
+    """Outputs of obstacles in metres, which wait for tf."""
+
+    def __init__(self, waits: Callable[[], None]) -> None:
+        super().__init__()
+        self._waits = waits
+        self.late = []                   # deadline of each
+
+    def wanted(self) -> frozenset[str]:
+        return frozenset({'assessment', 'obstacle_points'})
+
+    def publish_late(self, result, wanted, optics, overlay, until_s) -> None:
+        self._waits()
+        self.late.append(until_s)
 
 
 class Log:
@@ -474,6 +491,68 @@ def test_an_error_of_the_geometry_of_one_camera_costs_no_camera_its_clip(bench):
     b.cameras['bad'].send(b.worker)
     b.until(lambda: len(b.topics['bad'].results) == 2)
     assert Quality.GEOMETRY_FAILED not in b.topics['bad'].results[-1].assessment.flags
+
+
+def test_the_wait_for_tf_of_one_camera_holds_up_no_assessment(bench, engine, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('one', 'two')
+    entered, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        entered.set()
+        assert go_on.wait(PATIENCE_S)
+
+    outputs = {name: Metres(wait) for name in b.cameras}
+    b.worker._outlet._outputs.update(outputs)
+    for camera in b.cameras.values():
+        camera.send(Quiet, 4)            # both clips in one pass
+    b.worker.notify()
+    device.end.set()
+    assert entered.wait(PATIENCE_S)
+    told = {name: out.stamps for name, out in outputs.items()}
+    go_on.set()
+    assert told == {'one': [4], 'two': [4]}
+    b.until(lambda: all(out.late for out in outputs.values()))
+    assert outputs['one'].late == outputs['two'].late        # one deadline for the pass
+    assert b.worker.errors == 0
+
+
+def test_the_assessment_is_published_first_and_detections_wait_for_nothing(bench):
+    b, sent = bench('cam'), []
+
+    def publisher(kind, topic, *_, **more):
+        return SimpleNamespace(publish=lambda _: sent.append(topic.removeprefix('~/cam/')))
+
+    outputs = Outputs(SimpleNamespace(create_lifecycle_publisher=publisher), 'cam')
+    outputs.obstacles = SimpleNamespace(
+        publish_detections=lambda *_: sent.append('detections'),
+        publish=lambda *_: sent.append('obstacle_points'))
+    b.cameras['cam'].send(b.worker, 4)
+    b.until(lambda: b.topics['cam'].results)
+    result, optics = b.topics['cam'].results[0], b.tracks('cam').optics()
+    wanted = frozenset({'assessment', 'detections', 'obstacle_points', 'looming_map', 'map_info',
+                        'overlay', *SCALARS})
+    outputs.publish(result, wanted, Publishing('none', 0.0, optics))
+    assert sent[0] == 'assessment'
+    assert set(sent) == wanted - {'obstacle_points', 'overlay'}
+    outputs.publish_late(result, wanted, optics, lambda: PICTURE, 0.0)
+    assert sent[-2:] == ['obstacle_points', 'overlay']
+
+
+def test_an_error_of_publishing_obstacles_is_told_of_its_camera_alone(bench):
+    def fail() -> None:
+        raise ArithmeticError('no cloud')
+
+    b = bench('bad', 'good')
+    outputs = {'bad': Metres(fail), 'good': Metres(lambda: None)}
+    b.worker._outlet._outputs.update(outputs)
+    for camera in b.cameras.values():
+        camera.send(Quiet, 4)
+    b.worker.notify()
+    b.until(lambda: outputs['good'].late)
+    assert outputs['bad'].stamps == [4]
+    assert b.worker.stats['bad'].trouble == (
+        'publishing obstacles and overlay: ArithmeticError: no cloud')
+    assert b.worker.stats['good'].errors == 0
 
 
 def test_a_worker_that_outlives_its_node_ends_without_an_error(bench, engine, monkeypatch):

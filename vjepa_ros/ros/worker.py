@@ -19,6 +19,7 @@ from vjepa_ros.perception.track import Wants
 from vjepa_ros.ros.camera_input import CameraInput
 from vjepa_ros.ros.decoder import Decoder
 from vjepa_ros.ros.intake import Intake
+from vjepa_ros.ros.obstacle_inputs import WAIT_S
 from vjepa_ros.ros.outlet import Outlet
 from vjepa_ros.ros.outputs import Outputs
 from vjepa_ros.ros.parameters import NodeConfig
@@ -229,7 +230,7 @@ class Worker:
         """Run the clips and publish what they show."""
         wants = {name: self._wants(wanted[name]) for name in samples}
         settings = self.config.settings
-        begin = time.perf_counter()
+        begin, results = time.perf_counter(), []
         outputs, timings = self.perception.encode(
             samples, wants, settings, lambda name, error: self._count_for(name, 'geometry', error))
         for name, sample in samples.items():
@@ -239,13 +240,25 @@ class Worker:
                     self._outlet.age_s(sample.newest_ns), timings)
                 self.stats[name].session_ms = (time.perf_counter() - begin) * 1e3
                 result = self._outlet.publish(result, wanted[name], generation, self.perception,
-                                              self.config, self.swapping)
+                                              self.config)
+                if result is None:
+                    continue
+                results.append(result)
                 listener = self.listener
-                if result is not None and listener is not None:
+                if listener is not None:
                     listener(result)
             except Exception as error:
                 # One camera in trouble must not take its results from the others.
                 self._count_for(name, 'assessing and publishing', error)
+        # After the assessments of all cameras, which no wait for tf must hold up.
+        until_s = time.monotonic() + WAIT_S
+        for result in results:
+            name = result.assessment.camera
+            try:
+                self._outlet.publish_late(result, wanted[name], generation, self.perception,
+                                          self.config, self.swapping, until_s)
+            except Exception as error:
+                self._count_for(name, 'publishing obstacles and overlay', error)
 
     def _wants(self, wanted: frozenset[str]) -> Wants:
         if self.listener is not None:
