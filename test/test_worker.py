@@ -19,6 +19,7 @@ pytest.importorskip('rclpy')
 
 from scenes import texture
 
+from vjepa_ros.clip.ring import Push
 from vjepa_ros.perception.assessment import Level, Quality
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings
@@ -464,6 +465,95 @@ def test_a_model_that_waits_for_its_clips_gets_the_same_frames(bench, engine, mo
     b.until(lambda: 14 in b.topics['cam'].stamps)
     assert b.worker.perception.config == other
     assert b.worker.errors == 0
+
+
+def test_a_model_is_not_closed_while_a_frame_is_pushed_to_it(bench, engine):
+    b, closed = bench('cam'), []
+    b.cameras['cam'].send(b.worker, 4)
+    b.until(lambda: b.topics['cam'].results)
+    candidate = Perception(engine, TRACK, ['cam'])
+    candidate.engine = SimpleNamespace(close=lambda: closed.append(True))
+    entered, go_on = threading.Event(), threading.Event()
+
+    def hold(*args):
+        entered.set()
+        assert go_on.wait(PATIENCE_S)
+        assert not closed, 'closed under the hands of the worker'
+        return Push.ACCEPTED
+
+    candidate.tracks['cam'].push = hold
+    b.worker.offer(candidate)
+    b.cameras['cam'].send(b.worker)
+    assert entered.wait(PATIENCE_S)
+    loader = threading.Thread(target=b.worker.withdraw)
+    loader.start()
+    b.worker.notify()                    # the executor waits for none of it
+    b.worker.report_silence('cam', 1.0)
+    loader.join(0.1)
+    assert not closed
+    go_on.set()
+    loader.join(PATIENCE_S)
+    assert closed == [True]
+    assert not b.worker.swapping
+    assert b.worker.errors == 0
+
+
+def test_an_offer_is_taken_back_while_a_pass_computes(bench, engine, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('cam')
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    closed, candidate = [], Perception(engine, TRACK, ['cam'])
+    candidate.engine = SimpleNamespace(close=lambda: closed.append(True))
+    b.worker.offer(candidate)
+    assert b.worker.withdraw() is b.worker.perception
+    assert closed == [True]              # without an end of the pass
+    device.end.set()
+
+
+@pytest.mark.parametrize('adopted', [True, False])
+def test_frames_on_a_device_are_let_go_of_though_the_model_stays(bench, engine, monkeypatch,
+                                                                 adopted):
+    monkeypatch.setattr(engine, 'choice', replace(engine.choice, device=torch.device('cpu')))
+    b, there = bench('cam'), replace(TRACK, geometry='device')
+    first, second = (Perception(engine, there, ['cam']) for _ in range(2))
+    b.worker.offer(first)
+    b.cameras['cam'].send(b.worker, 4)
+    b.until(lambda: b.worker.perception is first and b.tracks('cam').on_device)
+    b.worker.offer(second)
+    b.cameras['cam'].send(b.worker, 1)
+    b.until(lambda: second.tracks['cam'].on_device)
+    if adopted:
+        b.cameras['cam'].send(b.worker, 4)
+        b.until(lambda: b.worker.perception is second)
+    else:
+        b.worker.withdraw()
+    old, new = (first, second) if adopted else (second, first)
+    b.until(lambda: not old.tracks['cam'].on_device)
+    assert new.tracks['cam'].on_device
+    done = b.topics['cam'].stamps
+    b.cameras['cam'].send(b.worker, 1)
+    b.until(lambda: len(b.topics['cam'].stamps) > len(done))
+    assert b.worker.errors == 0
+
+
+def test_a_clip_of_one_activation_is_not_assessed_in_the_next(bench, engine, monkeypatch):
+    b, wanted = bench('cam'), []
+    b.topics['cam'].wanted = lambda: frozenset(wanted)
+    b.cameras['cam'].send(b.worker, 4)   # nobody listens: the clip waits
+    b.until(lambda: len(b.tracks('cam').ring) == 4)
+    b.worker.stop()
+    assert b.worker.join(PATIENCE_S)
+    wanted.append('assessment')
+    worker, admission = b.worker, b.worker._outlet.admission
+
+    def late():
+        worker.resume()                  # the executor comes in between
+        return admission()
+
+    monkeypatch.setattr(worker._outlet, 'admission', late)
+    worker._step()
+    assert b.topics['cam'].stamps == []
+    assert len(b.tracks('cam').ring) == 0
 
 
 def test_an_error_of_the_geometry_of_one_camera_costs_no_camera_its_clip(bench):

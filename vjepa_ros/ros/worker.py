@@ -64,6 +64,9 @@ class Worker:
         self.last_error = ''
         self.listener: Callable[[Result], None] | None = None
         self._candidate: Perception | None = None
+        # Held by the worker while it uses the candidate, and to take that away; the executor
+        # never asks for it.
+        self._storing = threading.Lock()
         self._wake = threading.Condition()
         self._news = False
         self._running = False
@@ -143,12 +146,15 @@ class Worker:
             self._wake.notify()
 
     def withdraw(self) -> Perception:
-        """Take back an offer that is not adopted yet, and give what serves now."""
-        with self._wake:
+        """Take back an offer that is not adopted yet, and give what serves now.
+
+        Waits while frames are stored, but not for a pass.
+        """
+        with self._storing:
             unused, self._candidate = self._candidate, None
             serving = self.perception
-        if unused is not None and unused.engine is not serving.engine:
-            unused.close()
+        if unused is not None:
+            _let_go(unused, serving)
         return serving
 
     @property
@@ -197,23 +203,25 @@ class Worker:
 
     def _step(self) -> float:
         """Work off what is there; seconds to sleep when nothing new comes."""
+        # Asked before the resets are taken: an activation is never seen without its own.
+        active, generation = self._outlet.admission()
         with self._wake:
             resets, self._resets = self._resets, []
             silence, self._silence = self._silence, {}
+        with self._storing:
             candidate = self._candidate
-        active, generation = self._outlet.admission()
-        for reason in resets:
-            self.perception.reset(reason)
-            if candidate is not None:
-                candidate.reset(reason)
-        if candidate is not None and (not active or self._primed(candidate)):
-            self._adopt(candidate)
-            candidate = None
-        if not active:
-            return IDLE_S
+            for reason in resets:
+                self.perception.reset(reason)
+                if candidate is not None:
+                    candidate.reset(reason)
+            if candidate is not None and (not active or self._primed(candidate)):
+                self._adopt(candidate)
+                candidate = None
+            if not active:
+                return IDLE_S
+            fresh = {name: self._intake.store(name, self.perception, candidate)
+                     for name in self._cameras}
         wanted = self._outlet.wanted()
-        fresh = {name: self._intake.store(name, self.perception, candidate)
-                 for name in self._cameras}
         samples, wait_s = self._choose(wanted)
         if samples:
             with self._intake.meanwhile(self.perception):
@@ -287,13 +295,18 @@ class Worker:
                    for name, track in self.perception.tracks.items())
 
     def _adopt(self, candidate: Perception) -> None:
-        with self._wake:
-            if self._candidate is not candidate:
-                return   # taken back meanwhile
-            old, self.perception, self._candidate = self.perception, candidate, None
+        old, self.perception, self._candidate = self.perception, candidate, None
         candidate.take_over(old)
-        if old.engine is not candidate.engine:
-            old.close()
+        _let_go(old, candidate)
         config = candidate.engine.config
         self._log.info(f"now serving model '{config.model_size}' with {config.num_frames} frames "
                        f'of {config.image_size} px on {candidate.engine.choice.device}')
+
+
+def _let_go(unused: Perception, serving: Perception) -> None:
+    """Release what one holds: its frames on the device, and its model unless the other uses it."""
+    if unused.engine is not serving.engine:
+        unused.close()
+        return
+    for track in unused.tracks.values():
+        track.release()
