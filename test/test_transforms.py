@@ -25,7 +25,7 @@ from vjepa_ros.perception.obstacles_geometry import Mount  # noqa: E402
 from vjepa_ros.perception.settings import Settings  # noqa: E402
 from vjepa_ros.ros.guard_frames import Frames  # noqa: E402
 from vjepa_ros.ros.obstacle_inputs import Poses  # noqa: E402
-from vjepa_ros.ros.obstacle_output import ObstacleOutput, Sources  # noqa: E402
+from vjepa_ros.ros.obstacle_output import ObstacleOutput, Sources, _lens  # noqa: E402
 from vjepa_ros.ros.obstacle_table import make_obstacle_config  # noqa: E402
 from vjepa_ros.ros.table import ROWS, camera_rows  # noqa: E402
 from vjepa_ros.ros.transforms import Transforms  # noqa: E402
@@ -153,6 +153,13 @@ def test_what_tf_told_the_guard_last_holds_for_a_while_and_then_is_a_fault(tf):
             frames.yaw('camera', header(12), now, 0.5)
     with pytest.raises(ValueError, match='at the time 12'):
         frames.yaw('other', header(12), 8.2, 0.5)
+
+
+@pytest.mark.parametrize('bad', [math.nan, math.inf])
+def test_a_distortion_that_is_no_number_gives_no_cloud(bad):
+    info = CameraInfo(d=[0.1, bad, 0.0, 0.0, 0.0], distortion_model='plumb_bob')
+    with pytest.raises(ValueError, match='no number'):
+        _lens(info, Optics(1.0, 1.0, 0.0, 0.0, assumed=False))
 
 
 def test_obstacles_take_the_pose_at_the_stamp_and_are_withheld_without_one(tf, monkeypatch):

@@ -536,6 +536,46 @@ def test_frames_on_a_device_are_let_go_of_though_the_model_stays(bench, engine, 
     assert b.worker.errors == 0
 
 
+@pytest.mark.parametrize('back', [False, True])
+def test_a_camera_that_has_come_back_is_not_drawn_as_silent(bench, engine, monkeypatch, back):
+    device, b = Device(engine, monkeypatch), bench('cam', 'other')
+    drawn = []
+    monkeypatch.setattr(b.worker._outlet, 'publish_state',
+                        lambda name, wanted, silent_s, *_: drawn.append((name, silent_s)))
+    device.end.set()
+    b.cameras['cam'].send(b.worker, 4)
+    b.until(lambda: b.topics['cam'].stamps == [4])
+    device.end.clear()
+    b.cameras['cam'].send(b.worker)
+    for _ in range(2):
+        device.await_pass()              # of the first clip, and of the second
+    drawn.clear()
+    b.worker.report_silence('cam', 3.0)
+    if back:
+        b.cameras['cam'].send(Quiet)
+    b.cameras['other'].send(Quiet)       # is drawn in the same step
+    device.end.set()
+    b.until(lambda: ('other', None) in drawn)
+    assert (('cam', 3.0) in drawn) is not back
+
+
+def test_a_state_that_can_not_be_drawn_costs_no_other_camera_its_own(bench, engine, monkeypatch):
+    b, drawn = bench('bad', 'good'), []
+
+    def draw(name, *_):
+        if name == 'bad':
+            raise ArithmeticError('no picture')
+        drawn.append(name)
+
+    monkeypatch.setattr(b.worker._outlet, 'publish_state', draw)
+    for camera in b.cameras.values():
+        camera.send(Quiet)
+    b.worker.notify()
+    b.until(lambda: drawn == ['good'])
+    assert b.worker.stats['bad'].trouble == 'drawing its state: ArithmeticError: no picture'
+    assert b.worker.stats['good'].errors == 0
+
+
 def test_a_clip_of_one_activation_is_not_assessed_in_the_next(bench, engine, monkeypatch):
     b, wanted = bench('cam'), []
     b.topics['cam'].wanted = lambda: frozenset(wanted)

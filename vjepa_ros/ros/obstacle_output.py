@@ -292,6 +292,9 @@ class ObstacleOutput:
 
 def _lens(info: CameraInfo, optics: Optics) -> Lens:
     """Optics with the distortion of a camera_info; ValueError for one that is unknown."""
+    if not all(map(math.isfinite, info.d)):
+        raise ValueError(f'the distortion of camera_info, {list(info.d)}, has what is no number '
+                         '(calibrate the camera)')
     return Lens(optics, tuple(info.d), info.distortion_model) if any(info.d) else Lens(optics)
 
 

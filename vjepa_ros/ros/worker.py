@@ -228,9 +228,14 @@ class Worker:
                 self._serve(samples, wanted, generation)
         for name, new in fresh.items():
             buffering = new and self.perception.tracks[name].sample() is None
-            if buffering or name in silence:
-                self._outlet.publish_state(name, wanted[name], silence.get(name), generation,
-                                           self.perception, self.config, self.swapping)
+            silent = name in silence and not new     # it may have come back meanwhile
+            try:
+                if buffering or silent:
+                    self._outlet.publish_state(
+                        name, wanted[name], silence[name] if silent else None, generation,
+                        self.perception, self.config, self.swapping)
+            except Exception as error:
+                self._count_for(name, 'drawing its state', error)
         return wait_s
 
     def _serve(self, samples: Mapping[str, Sample], wanted: Mapping[str, frozenset[str]],
