@@ -467,6 +467,27 @@ def test_a_model_that_waits_for_its_clips_gets_the_same_frames(bench, engine, mo
     assert b.worker.errors == 0
 
 
+def test_a_pass_that_fails_is_told_of_every_camera_in_it(bench, engine, monkeypatch):
+    b = bench('one', 'two', 'quiet')
+    with monkeypatch.context() as patch:
+        def fail(*args, **more):
+            raise RuntimeError('the device is lost')
+
+        patch.setattr(engine, 'submit', fail)
+        for name in ('one', 'two'):
+            b.cameras[name].send(Quiet, 4)
+        b.worker.notify()
+        stats = b.worker.stats
+        b.until(lambda: stats['one'].trouble and stats['two'].trouble)
+    assert {name: s.trouble for name, s in stats.items()} == {
+        'one': 'inference: RuntimeError: the device is lost',
+        'two': 'inference: RuntimeError: the device is lost', 'quiet': ''}
+    b.cameras['one'].send(b.worker)
+    b.until(lambda: b.topics['one'].stamps == [5])
+    b.until(lambda: stats['one'].trouble == '')
+    assert stats['two'].trouble
+
+
 def test_a_model_is_not_closed_while_a_frame_is_pushed_to_it(bench, engine):
     b, closed = bench('cam'), []
     b.cameras['cam'].send(b.worker, 4)
@@ -624,18 +645,19 @@ def test_an_error_of_the_geometry_of_one_camera_costs_no_camera_its_clip(bench):
 
 
 def test_the_wait_for_tf_of_one_camera_holds_up_no_assessment(bench, engine, monkeypatch):
-    device, b = Device(engine, monkeypatch), bench('one', 'two')
+    device, b = Device(engine, monkeypatch), bench('one', 'two', 'first')
     entered, go_on = threading.Event(), threading.Event()
 
     def wait() -> None:
         entered.set()
         assert go_on.wait(PATIENCE_S)
 
-    outputs = {name: Metres(wait) for name in b.cameras}
+    outputs = {name: Metres(wait) for name in ('one', 'two')}
     b.worker._outlet._outputs.update(outputs)
-    for camera in b.cameras.values():
-        camera.send(Quiet, 4)            # both clips in one pass
-    b.worker.notify()
+    b.cameras['first'].send(b.worker, 4)
+    device.await_pass()
+    for name in outputs:                 # so both clips are in the next pass
+        b.cameras[name].send(b.worker, 4)
     device.end.set()
     assert entered.wait(PATIENCE_S)
     told = {name: out.stamps for name, out in outputs.items()}
@@ -678,7 +700,7 @@ def test_an_error_of_publishing_obstacles_is_told_of_its_camera_alone(bench):
     for camera in b.cameras.values():
         camera.send(Quiet, 4)
     b.worker.notify()
-    b.until(lambda: outputs['good'].late)
+    b.until(lambda: outputs['good'].late and b.worker.stats['bad'].trouble)
     assert outputs['bad'].stamps == [4]
     assert b.worker.stats['bad'].trouble == (
         'publishing obstacles and overlay: ArithmeticError: no cloud')

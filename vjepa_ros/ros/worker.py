@@ -244,8 +244,14 @@ class Worker:
         wants = {name: self._wants(wanted[name]) for name in samples}
         settings = self.config.settings
         begin, results = time.perf_counter(), []
-        outputs, timings = self.perception.encode(
-            samples, wants, settings, lambda name, error: self._count_for(name, 'geometry', error))
+        try:
+            outputs, timings = self.perception.encode(
+                samples, wants, settings,
+                lambda name, error: self._count_for(name, 'geometry', error))
+        except Exception as error:
+            for name in samples:     # none of them has a result, and its status must not be well
+                self.stats[name].fail('inference', error)
+            raise
         for name, sample in samples.items():
             try:
                 result = self.perception.result(
