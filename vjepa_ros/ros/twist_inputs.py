@@ -10,14 +10,15 @@ from typing import Any
 from geometry_msgs.msg import Twist as TwistMessage
 from geometry_msgs.msg import TwistStamped
 from rclpy.lifecycle import LifecycleNode
+from rclpy.node import NodeNameNonExistentError
 from sensor_msgs.msg import PointCloud2
 
 from vjepa_ros.perception.twist_config import Twist
 from vjepa_ros.ros import read
 from vjepa_ros.ros.command_inputs import CommandInputs, odometry_message
-from vjepa_ros.ros.command_topics import CLOUD, twist_type
+from vjepa_ros.ros.command_topics import CLOUD, full_name, twist_type
 from vjepa_ros.ros.twist_pilot import TwistPilot
-from vjepa_ros.ros.twist_table import ODOMETRY, SENT, TwistNodeConfig, TwistSource
+from vjepa_ros.ros.twist_table import ODOMETRY, OWN, SENT, TwistNodeConfig, TwistSource
 
 PICTURES = 5      # messages of a camera that may wait to be taken
 
@@ -111,3 +112,21 @@ def topics(config: TwistNodeConfig) -> dict[str, str]:
     return {**dict.fromkeys(twists, twist_type(config.stamped)),
             **{f'{source.topic}/{topic}': CLOUD for source in config.sources
                for topic in ('assessment', 'looming_field')}}
+
+
+def changed_behind(node: LifecycleNode, config: TwistNodeConfig) -> list[str]:
+    """Who may change what a planner sends that takes it for its speed, one sentence each."""
+    if config.speed_from != OWN:
+        return []
+    problems, own = [], node.resolve_topic_name('cmd_vel_in')
+    output = node.resolve_topic_name('cmd_vel_out')
+    for info in node.get_subscriptions_info_by_topic(output):
+        try:
+            told = node.get_publisher_names_and_types_by_node(info.node_name, info.node_namespace)
+        except NodeNameNonExistentError:          # it has just ended
+            continue
+        problems += [f"speed_from is 'own', but {full_name(info)} listens to {output} and "
+                     f"publishes {topic}: what it changes is not known; set speed_from to 'sent' "
+                     f'and remap cmd_vel_sent to {topic}' for topic, kinds in told
+                     if topic != own and {twist_type(False), twist_type(True)} & set(kinds)]
+    return problems

@@ -67,6 +67,10 @@ class TwistPlannerNode(CommandNode):
         """Topics and their types."""
         return twist_inputs.topics(config)
 
+    def problems(self) -> list[str]:
+        """What is wrong with the topics of a configured node, one sentence each."""
+        return [*super().problems(), *twist_inputs.changed_behind(self, self.config)]
+
     def apply(self, config: TwistNodeConfig) -> TwistNodeConfig:
         """Take what may change while the node runs."""
         config = replace(self.config, twist=config.twist, watch=config.watch,
