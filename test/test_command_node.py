@@ -20,7 +20,7 @@ from rclpy.qos import ReliabilityPolicy  # noqa: E402
 from ros_harness import ros_session  # noqa: E402
 
 from vjepa_ros.guard.reports import Motion  # noqa: E402
-from vjepa_ros.ros import command_node, guard_inputs, twist_inputs  # noqa: E402
+from vjepa_ros.ros import guard_inputs, twist_inputs  # noqa: E402
 from vjepa_ros.ros.command_inputs import CommandInputs  # noqa: E402
 from vjepa_ros.ros.command_node import CommandNode  # noqa: E402
 from vjepa_ros.ros.guard_node import CollisionGuard  # noqa: E402
@@ -52,7 +52,7 @@ def turn(omega: float, vx: float = 0.0) -> Twist:
 
 @BOTH
 def test_in_a_flood_the_timer_decides_but_less_is_never_late(kind, monkeypatch):
-    monkeypatch.setattr(command_node, 'FLOOD_S', 1e6)
+    monkeypatch.setattr(kind, 'FLOOD_S', 1e6)
     with active(kind, **({'uncovered': 'free'} if kind is CollisionGuard else {})) as node:
         sent = []
         node._publish = sent.append

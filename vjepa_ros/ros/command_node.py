@@ -28,8 +28,6 @@ from vjepa_ros.ros.managed import FAILURE, SUCCESS, ManagedNode
 from vjepa_ros.ros.teller import Teller
 from vjepa_ros.ros.transitions import transition
 
-FLOOD_S = 0.005          # what comes faster than this is looked at by the timer
-
 
 def newest() -> QoSProfile:
     """Of commands: the newest counts. A new one each time, for rclpy writes overrides into it."""
@@ -43,6 +41,8 @@ class CommandNode(ManagedNode):
     subclass sets `params` and `teller`, calls `begin`, and implements the abstract methods.
     Its configuration has ``stamped`` (the type of commands) and ``rate`` [Hz].
     """
+
+    FLOOD_S = 0.005          # what comes faster than this is looked at by the timer
 
     params: Declared
     teller: Teller
@@ -194,7 +194,7 @@ class CommandNode(ManagedNode):
     def act_unless_flooded(self) -> None:
         """Act on what has come; where much comes the timer does."""
         now = time.monotonic()
-        if now - self._acted_s >= FLOOD_S:
+        if now - self._acted_s >= self.FLOOD_S:
             self._acted_s = now
             self.act(True)
 

@@ -31,6 +31,8 @@ class TwistPlannerNode(CommandNode):
     Publishes ``~/candidates``, ``~/state`` and ``/diagnostics``, too.
     """
 
+    FLOOD_S = 0.01           # a choice takes some milliseconds
+
     def __init__(self, node_name: str = 'twist_planner', **kwargs: object) -> None:
         super().__init__(node_name, **kwargs)
         self.pilot: TwistPilot | None = None
