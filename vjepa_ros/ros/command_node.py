@@ -58,7 +58,7 @@ class CommandNode(ManagedNode):
         self._sent: Motion | None = None
         self._acted_s = -math.inf                # on what came
         self._stands = False                     # the simulated clock
-        self._configured, self._active = ExitStack(), ExitStack()    # what is to be undone
+        self.configured, self._active = ExitStack(), ExitStack()     # what is to be undone
         self._steady = rclpy.clock.Clock(clock_type=ClockType.STEADY_TIME)
         self._time = CommandClock(self, self._jumped)
 
@@ -71,10 +71,10 @@ class CommandNode(ManagedNode):
     # -- what is different -----------------------------------------------------------------
 
     @abstractmethod
-    def prepare(self, config: Any, configured: ExitStack) -> str:
+    def prepare(self, config: Any) -> str:
         """Make what decides, on configure; returns what it goes by, for the log.
 
-        What is put onto `configured` is done on release.
+        What is put onto `self.configured` is done on release.
         """
 
     @abstractmethod
@@ -113,9 +113,9 @@ class CommandNode(ManagedNode):
         if output in taken:
             raise ValueError(f'{taken[output]} and cmd_vel_out are both {output}: cmd_vel_out '
                              'must be a topic of its own, remap it')
-        self._configured.callback(self._unconfigure)
+        self.configured.callback(self._unconfigure)
         self.teller.renew()
-        words = self.prepare(config, self._configured)
+        words = self.prepare(config)
         self._out = self.create_output(TwistStamped if config.stamped else Twist, 'cmd_vel_out')
         self.config = config
         self.get_logger().info(f'configured: {words}')
@@ -126,7 +126,7 @@ class CommandNode(ManagedNode):
         publisher = self.create_lifecycle_publisher(
             kind, topic, newest(),
             qos_overriding_options=QoSOverridingOptions.with_default_policies())
-        self._configured.callback(self.destroy_lifecycle_publisher, publisher)
+        self.configured.callback(self.destroy_lifecycle_publisher, publisher)
         return publisher
 
     def _unconfigure(self) -> None:
@@ -168,7 +168,7 @@ class CommandNode(ManagedNode):
 
     def release(self) -> None:
         """Release everything that configure made (safe in every state)."""
-        with self._configured:
+        with self.configured:
             self.halt()
 
     # -- commands --------------------------------------------------------------------------

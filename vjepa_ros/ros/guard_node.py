@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
 from dataclasses import replace
 
 from std_srvs.srv import SetBool
@@ -32,14 +31,14 @@ class CollisionGuard(CommandNode):
         self.create_service(SetBool, '~/override', self._on_override)
         self.begin()
 
-    def prepare(self, config: GuardConfig, configured: ExitStack) -> str:
+    def prepare(self, config: GuardConfig) -> str:
         """Make the guard."""
-        configured.callback(self._drop)
+        self.configured.callback(self._drop)
         if config.odometry:
             odometry()                          # fails now, with the remedy, rather than later
         if any(source.from_tf for source in config.sources):
             self._frames = Frames(self, config.base_frame)
-            configured.callback(self._frames.close)
+            self.configured.callback(self._frames.close)
         self.guard = VelocityGuard(config.settings, {s.name: s.yaw for s in config.sources},
                                    {r.name: r.yaw for r in config.ranges})
         if self._frames is None:                # else once tf has told where cameras look

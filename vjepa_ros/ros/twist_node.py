@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import ExitStack
 from dataclasses import replace
 
 from sensor_msgs.msg import PointCloud2
@@ -42,9 +41,9 @@ class TwistPlannerNode(CommandNode):
         self.params = TwistParameters(self, self._on_changed, lambda: self.state == 'active')
         self.begin()
 
-    def prepare(self, config: TwistNodeConfig, configured: ExitStack) -> str:
+    def prepare(self, config: TwistNodeConfig) -> str:
         """Make the pilot, and the output of candidates."""
-        configured.callback(self._drop)
+        self.configured.callback(self._drop)
         if config.speed_from == ODOMETRY:
             twist_inputs.odometry()             # fails now, with the remedy, rather than later
         self.pilot = TwistPilot(config, self.now_s())
