@@ -11,7 +11,7 @@ import numpy as np
 
 from vjepa_ros.perception.affine import AffineFits
 from vjepa_ros.perception.camera_motion import CameraMotion
-from vjepa_ros.perception.expansion import PairLooming, View
+from vjepa_ros.perception.expansion import PairLooming, View, _cauchy, _confidence
 from vjepa_ros.perception.rotation import matrix, unturned
 
 _STILL_SHARE = 0.3     # of the evidence without displacement shows that the camera did not turn
@@ -25,7 +25,6 @@ _LOOSE_SHARE = 0.02    # and as a share of the displacement (lens distortion, fo
 _NEAR_PX = 15.0        # parallax beyond this is as unlikely as one standard deviation
 _AGREE = 9.0           # squared standard deviations up to which a displacement agrees
 _SOFT = 4.0            # squared standard deviations that halve a weight's root
-_DOUBT_S = (0.02, 0.25)  # standard error 1/s, absolute and relative, at which confidence is half
 _STATIC_ODDS = 1.5      # a cell belongs to the still scene rather than to a mover, beforehand
 _ANY_LOOMING = 0.3      # width over which the looming per step of a mover may differ
 _TAPER = 0.33           # distance from that point, as a share of the focal length
@@ -41,16 +40,7 @@ def turn_rows(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def camera_motion(points: np.ndarray, displaced: np.ndarray, covariance: np.ndarray,
                   focal_px: float, start: CameraMotion | None = None) -> CameraMotion:
-    """Explain displacements by a motion of the camera.
-
-    Parameters
-    ----------
-    points : (N, 2) directions x/z, y/z in the newer frame
-    displaced : (N, 2) directions of the same scene points in the older frame
-    covariance : (N, 2, 2) of displaced, in px^2
-    focal_px : focal length in px
-    start : rough motion between the same frames, to be refined
-    """
+    """As `vjepa_ros.perception.camera_motion.camera_motion`, which says what is what."""
     if len(points) < _LEAST:
         covariance = np.diag([_TURN_PRIOR ** 2] * 3 + [1.0] * 3)
         return CameraMotion(np.zeros(3), None, covariance, 0.0, 'unknown')
@@ -373,13 +363,3 @@ def _with_parallax(a: np.ndarray, variance: np.ndarray, rays: np.ndarray, shift:
     spread = (static * (joint_variance + (joint - mean) ** 2)
               + (1 - static) * (variance + (a - mean) ** 2))
     return mean, spread
-
-
-def _cauchy(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    return scale / (np.pi * (scale ** 2 + x ** 2))
-
-
-def _confidence(fits: AffineFits, rate: np.ndarray, sigma: np.ndarray) -> np.ndarray:
-    """Confidence from the standard error and the agreement within the window."""
-    doubt = _DOUBT_S[0] + _DOUBT_S[1] * np.abs(rate)
-    return np.clip((fits.inliers - 0.1) / 0.2, 0, 1) / (1 + (sigma / doubt) ** 2)

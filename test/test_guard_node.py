@@ -294,9 +294,9 @@ def test_a_clock_that_is_set_makes_all_seen_forgotten():
             node.trigger_configure()
             node.trigger_activate()
             told = [1000.0]
-            node._time.ros_s = lambda: told[0] + node._now_s()
+            node._time.ros_s = lambda: told[0] + node.now_s()
             node._on_tick()
-            now = node._now_s()
+            now = node.now_s()
             node.guard.observe(SourceReport('camera', now, now, Level.CLEAR, math.inf))
             node._on_tick()
             assert node.guard.sources['camera'].report is not None
@@ -354,8 +354,8 @@ def test_a_guard_whose_callback_fails_ends_with_a_zero(monkeypatch):
         ended.append(node.context.ok())
         destroy(node)
 
-    monkeypatch.setattr(guard_main, 'Signals', lambda: SimpleNamespace(received=False))
-    monkeypatch.setattr(guard_main, 'settle', lambda: None)
+    monkeypatch.setattr(main, 'Signals', lambda: SimpleNamespace(received=False))
+    monkeypatch.setattr(main, 'settle', lambda: None)
     monkeypatch.setattr('rclpy.executors.SingleThreadedExecutor.spin_once', fail)
     monkeypatch.setattr(CollisionGuard, 'destroy_node', note)      # which sends it
     with ros_session(), pytest.raises(RuntimeError, match='a callback failed'):
@@ -367,7 +367,6 @@ def test_a_guard_whose_callback_fails_ends_with_a_zero(monkeypatch):
                                               (guard_main, 'collision_guard')])
 def test_a_package_that_is_missing_is_named_with_the_remedy(module, name, monkeypatch):
     monkeypatch.setattr(main, 'Signals', SimpleNamespace)
-    monkeypatch.setattr(guard_main, 'Signals', SimpleNamespace)
     monkeypatch.setitem(sys.modules, 'rclpy', None)           # as if it were not installed
     with pytest.raises(SystemExit, match=f"{name} needs 'rclpy'.*source your ROS 2"):
         module.main([])
@@ -515,13 +514,13 @@ def test_a_scan_that_goes_blind_ahead_stops_and_says_why():
 
             def drive(msg: LaserScan) -> str:
                 for _ in range(10):
-                    now = node._now_s()
+                    now = node.now_s()
                     node.guard.observe(SourceReport('camera', now, now, Level.CLEAR, math.inf))
                     msg.header.stamp.sec, msg.header.stamp.nanosec = divmod(now_ns(), NS)
                     node._inputs._on_range(config, msg)
-                    node.guard.command(Motion(1.0), node._now_s())
+                    node.guard.command(Motion(1.0), node.now_s())
                     time.sleep(0.02)
-                return node.guard.decide(node._now_s())
+                return node.guard.decide(node.now_s())
 
             assert drive(scan({})).motion.vx == 1.0
             blind = drive(scan(dict.fromkeys(range(-15, 16), math.nan)))

@@ -13,13 +13,13 @@ from vjepa_ros.perception.planner_search import PUBLISHED_SEARCH
 from vjepa_ros.perception.planner_space import ArmSpace, TwistSpace
 from vjepa_ros.perception.planner_weights import WorldConfig
 from vjepa_ros.ros.planner_table import (
-    PLANNER_ROWS,
     PLANNER_TABLE,
     check_planner,
     planner_config,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
+ROWS = {row.name: row for row in PLANNER_TABLE}
 DEFAULTS = {row.name: row.default for row in PLANNER_TABLE}
 
 
@@ -30,7 +30,7 @@ def test_every_default_is_legal_and_every_row_is_described(row):
 
 
 def test_names_are_unique():
-    assert len(PLANNER_ROWS) == len(PLANNER_TABLE)
+    assert len(ROWS) == len(PLANNER_TABLE)
 
 
 def test_the_defaults_are_the_published_planner():
@@ -68,6 +68,6 @@ def test_values_that_do_not_fit_together_are_refused_with_the_reason(change, nam
 def test_the_configuration_file_holds_all_parameters_with_their_defaults():
     content = yaml.safe_load((ROOT / 'config/action_planner.yaml').read_text(encoding='utf-8'))
     values = content['/**']['ros__parameters']
-    assert values.keys() == PLANNER_ROWS.keys()
+    assert values.keys() == ROWS.keys()
     for name, value in values.items():
-        assert PLANNER_ROWS[name].check(value) == (DEFAULTS[name], '')
+        assert ROWS[name].check(value) == (DEFAULTS[name], '')

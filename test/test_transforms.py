@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -23,8 +24,8 @@ from vjepa_ros.perception.obstacles import Obstacles  # noqa: E402
 from vjepa_ros.perception.obstacles_geometry import Mount  # noqa: E402
 from vjepa_ros.perception.settings import Settings  # noqa: E402
 from vjepa_ros.ros.guard_frames import Frames  # noqa: E402
-from vjepa_ros.ros.obstacle_inputs import WAIT_S, Poses  # noqa: E402
-from vjepa_ros.ros.obstacle_output import ObstacleOutput, Sources  # noqa: E402
+from vjepa_ros.ros.obstacle_inputs import Poses  # noqa: E402
+from vjepa_ros.ros.obstacle_output import ObstacleOutput, Sources, _lens  # noqa: E402
 from vjepa_ros.ros.obstacle_table import make_obstacle_config  # noqa: E402
 from vjepa_ros.ros.table import ROWS, camera_rows  # noqa: E402
 from vjepa_ros.ros.transforms import Transforms  # noqa: E402
@@ -91,12 +92,22 @@ def header(second: int, frame_id: str = 'optical') -> Header:
 
 def test_a_pose_is_that_at_the_stamp_of_the_image_and_not_the_newest(tf):
     poses = Poses(tf.node(), 'base_link')
-    then, why = poses.mount('optical', Time(sec=4))
+    then, why = poses.mount('optical', Time(sec=4), time.monotonic() + 9.0)
     assert why == ''
     np.testing.assert_allclose(then.rotation, Mount.from_angles(0.4).rotation, atol=1e-6)
     now, _ = poses.mount('optical')
     np.testing.assert_allclose(now.heading, [0, 1, 0], atol=1e-6)
-    assert tf.asked == [(4.0, WAIT_S), (0.0, 0.0)]     # who asks for the newest does not wait
+    assert tf.asked == [(4.0, pytest.approx(9.0, abs=1.0)), (0.0, 0.0)]
+
+
+def test_cameras_that_share_a_deadline_wait_for_tf_no_longer_than_one(tf):
+    poses, until_s = Poses(tf.node(), 'base_link'), time.monotonic() + 0.03
+    poses.mount('optical', Time(sec=12), until_s)
+    time.sleep(0.04)                                   # so long tf has been waited for
+    poses.mount('optical', Time(sec=12), until_s)
+    first, second = (wait for _, wait in tf.asked)
+    assert 0 < first <= 0.03
+    assert second == 0
 
 
 def test_without_a_transform_at_that_time_the_reason_says_so(tf):
@@ -144,6 +155,13 @@ def test_what_tf_told_the_guard_last_holds_for_a_while_and_then_is_a_fault(tf):
         frames.yaw('other', header(12), 8.2, 0.5)
 
 
+@pytest.mark.parametrize('bad', [math.nan, math.inf])
+def test_a_distortion_that_is_no_number_gives_no_cloud(bad):
+    info = CameraInfo(d=[0.1, bad, 0.0, 0.0, 0.0], distortion_model='plumb_bob')
+    with pytest.raises(ValueError, match='no number'):
+        _lens(info, Optics(1.0, 1.0, 0.0, 0.0, assumed=False))
+
+
 def test_obstacles_take_the_pose_at_the_stamp_and_are_withheld_without_one(tf, monkeypatch):
     said: list[str] = []
     log = SimpleNamespace(info=said.append, warning=said.append)
@@ -165,9 +183,9 @@ def test_obstacles_take_the_pose_at_the_stamp_and_are_withheld_without_one(tf, m
     monkeypatch.setattr(out, '_find', lambda _, lens, mount, *more: mounts.append(mount) or found)
     optics = Optics(1.0, 1.0, 0.0, 0.0, assumed=False)
     for second in (4, 7):
-        out.publish(None, header(second), optics, frozenset({'obstacle_points'}))
+        out.publish(None, header(second), optics, frozenset({'obstacle_points'}), 0.0)
     assert [m.heading.round(3).tolist() for m in mounts] == [[1, 0, 0], [0, 1, 0]]
     assert len(clouds) == 2
-    out.publish(None, header(12), optics, frozenset({'obstacle_points'}))
+    out.publish(None, header(12), optics, frozenset({'obstacle_points'}), 0.0)
     assert len(clouds) == 2
     assert 'at the time 12' in out.report()['obstacle_points']

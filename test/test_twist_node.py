@@ -270,7 +270,8 @@ def test_after_a_silent_controller_there_is_a_zero_and_then_silence(rig):
 
 def test_parameters_are_checked_and_act_at_once(rig):
     assert 'accepted' in rig.try_set('accepted', 2.0).reason
-    assert 'turns must hold 0' in rig.try_set('turns', [0.5]).reason
+    assert 'turns is [0.5], must hold 0' in rig.try_set('turns', [0.5]).reason
+    assert 'speeds is [1.0, 0.5], must hold 0' in rig.try_set('speeds', [1.0, 0.5]).reason
     assert 'while the node is active' in rig.try_set('sources', ['front']).reason
     rig.boxes = LEFT
     with rig.driving():
@@ -344,6 +345,31 @@ def test_odometry_tells_the_speed():
             with Every(0.05, tell):
                 rig.until(lambda: rig.twist.angular.z < 0)
             rig.until_state('speed: no odometry for')
+
+
+@pytest.mark.parametrize(('speed_from', 'told'), [('own', True), ('sent', False)])
+def test_what_stands_behind_a_planner_that_believes_itself_is_an_error(speed_from, told):
+    with ros_session() as ros:
+        ros.node.create_publisher(Twist, 'cmd_vel_in', 1)      # a controller that listens, too
+        ros.node.create_subscription(Twist, 'cmd_vel_planned', lambda msg: None, 1)
+        with ros.spawn(PLANNER, {'autostart': True, 'speed_from': speed_from},
+                       {'cmd_vel_out': 'cmd_vel_planned'}) as process:
+            node = Node(ros, process, NAME)
+            states: list[DiagnosticArray] = []
+            ros.node.create_subscription(DiagnosticArray, '/diagnostics', states.append, 10)
+
+            def told_of() -> bool:
+                return bool(states) and 'set speed_from' in states[-1].status[0].message
+
+            assert not ros.spin_until(told_of, 2.5) and states
+            with ros.spawn(GUARD, {'autostart': True}, {'cmd_vel_in': 'cmd_vel_planned',
+                                                        'cmd_vel_out': 'cmd_vel'}):
+                assert bool(ros.spin_until(told_of, 20.0 if told else 3.0)) == told
+            if told:
+                node.process.wait_for_output(
+                    "speed_from is 'own', but /collision_guard listens to /cmd_vel_planned and "
+                    "publishes /cmd_vel: what it changes is not known; set speed_from to 'sent' "
+                    'and remap cmd_vel_sent to /cmd_vel')
 
 
 def test_topics_that_are_the_same_are_refused_with_the_remedy():

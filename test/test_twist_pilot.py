@@ -89,6 +89,34 @@ def test_what_is_flagged_leaves_no_traces():
     assert drive.go(0.3).state == 'free'
 
 
+def test_after_it_has_turned_away_the_way_is_not_measured():
+    drive = Drive()
+    assert drive.go(1.0).state == 'free'
+    for _ in range(10):                                # on the spot, by 1 rad
+        drive.now += 0.1
+        drive.pilot.moves(Twist(0.0, 0.0, 1.0), drive.now)
+        drive.look()
+    choice = drive.command()
+    assert (choice.state, choice.twist) == ('unmeasured', Twist(1.0))
+    assert choice.reason == ('the way is not measured: what was measured lies in another '
+                             'direction')
+
+
+@pytest.mark.parametrize('flag', [Quality.GEOMETRY_FAILED, Quality.LOW_TEXTURE])
+def test_flags_that_only_slow_before_a_guard_make_the_way_unmeasured(flag):
+    drive = Drive()
+    assert drive.go(1.0).state == 'free'
+    drive.flags = flag
+    choice = drive.go(0.1)
+    assert (choice.state, choice.twist) == ('unmeasured', Twist(1.0))
+    assert f'flagged {flag.names[0]}' in choice.reason
+    drive.pilot.configure(make_config({**VALUES, 'speed_from': 'odometry', 'stop_on': (
+        *VALUES['stop_on'], flag.names[0])}))
+    assert drive.command().state == 'fault'            # where the user wants that
+    drive.flags = Quality(0)
+    assert drive.go(0.1).state == 'free'
+
+
 @pytest.mark.parametrize(('on_fault', 'twist'), [
     ('stop', Twist(0, 0, 0.5)), ('pass', Twist(1, 0, 0.5)), ('silent', None)])
 def test_faults_do_as_the_parameter_says(on_fault, twist):

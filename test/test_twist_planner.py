@@ -11,7 +11,7 @@ import pytest
 from looming_scenes import CELL, FOCAL, OPTICS, SIZE, field, seen
 
 from vjepa_ros.clip.preprocess import View
-from vjepa_ros.perception.assessment import Level, Result
+from vjepa_ros.perception.assessment import Level, Quality, Result
 from vjepa_ros.perception.fusion import CourseField
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.twist_config import Mount, Twist, TwistConfig, TwistPlan
@@ -96,7 +96,73 @@ def test_it_remembers_what_it_saw_while_the_robot_stands_and_turns():
     assert planner.choose(ahead).twist.vx == 0.8
     drive(planner, 0.0, 10.0)
     chosen = planner.choose(ahead)
-    assert chosen.points == 0 and not chosen.measured     # it has forgotten, and says so
+    assert chosen.points == 0                             # it has forgotten, and says so
+    assert chosen.unmeasured == ('nothing for 3 s: looming tells distances only to a robot that '
+                                 'drives')
+
+
+@pytest.mark.parametrize(('turned', 'known'), [
+    (0.0, True), (0.5, True), (-0.5, True), (0.65, False), (-0.65, False), (1.5, False),
+    (2 * math.pi, True)])
+def test_only_directions_that_were_looked_at_are_measured(turned, known):
+    """The camera sees 33 degrees (0.57 rad) to each side."""
+    planner = TwistPlanner()
+    drive(planner, 1.0)
+    look(planner, 1.0, [])
+    drive(planner, 0.0, 1.0, turned)
+    chosen = planner.choose(Twist(1.0))
+    assert chosen.twist == (1.0, 0.0, 0.0) and chosen.measured == known
+    if not known:
+        assert chosen.unmeasured == 'what was measured lies in another direction'
+        drive(planner, 0.0, 1.0, -turned)                 # back again
+        assert planner.choose(Twist(1.0)).measured
+
+
+def test_turns_while_a_picture_was_on_its_way_count_too():
+    planner = TwistPlanner()
+    drive(planner, 1.0)
+    drive(planner, 1.0, 0.8, 1.0)
+    look(planner, 1.0, [], age_s=0.8)
+    assert not planner.choose(Twist(1.0)).measured
+    assert planner.choose(Twist(math.cos(0.8), -math.sin(0.8))).measured
+
+
+def test_beside_what_a_camera_sees_nothing_is_measured():
+    planner = TwistPlanner()
+    drive(planner, 1.0)
+    look(planner, 1.0, [])
+    for beside, known in ((0.5, True), (0.65, False)):
+        for side in (1, -1):
+            chosen = planner.choose(Twist(math.cos(beside), side * math.sin(beside)))
+            assert chosen.covered and chosen.measured == known
+
+
+def test_what_another_camera_measured_before_the_turn_counts():
+    planner = TwistPlanner(cameras={'front': Mount(), 'left': Mount(math.pi / 2, 0.0, 0.3)})
+    drive(planner, 1.0)
+    look(planner, 1.0, [], camera='front')
+    left = Twist(0.0, 1.0)
+    assert not planner.choose(left).measured
+    drive(planner, 0.0, 1.0, -math.pi / 2)                # ahead is left now
+    assert planner.choose(left).measured
+
+
+@pytest.mark.parametrize('flag', [Quality.GEOMETRY_FAILED, Quality.LOW_TEXTURE])
+def test_where_looming_was_not_measured_the_way_is_not(flag):
+    planner = TwistPlanner()
+    drive(planner, 1.0)
+    look(planner, 1.0, [])
+    assert planner.choose(Twist(1.0)).measured
+    result = seen(field(1.0, [(-0.3, 0.3, 1.0)]))
+    flagged = replace(result.assessment, flags=flag | Quality.SLOW_CAMERA)
+    failed = flag == Quality.GEOMETRY_FAILED
+    planner.see('camera', LoomingCells.none() if failed else LoomingCells.of(result, OPTICS),
+                flagged)
+    chosen = planner.choose(Twist(1.0))
+    assert chosen.unmeasured == f'the newest picture is flagged {flag.names[0]}'
+    assert chosen.twist.vx == 1.0 if failed else chosen.points > 0    # what it saw counts
+    look(planner, 1.0, [])
+    assert planner.choose(Twist(1.0)).measured
 
 
 @pytest.mark.parametrize('age', [0.0, 0.4, 0.7])
@@ -228,8 +294,11 @@ def test_bad_numbers_are_refused():
         look(TwistPlanner(), 1.0, [], age_s=math.nan)
     with pytest.raises(KeyError):
         look(TwistPlanner(), 1.0, [], camera='rear')
-    with pytest.raises(ValueError, match='speeds'):
+    with pytest.raises(ValueError, match=r'speeds is \[0.5, 2.0\], must hold parts of 0..1'):
         TwistConfig(speeds=(0.5, 2.0))
+    for name in ('speeds', 'turns'):
+        with pytest.raises(ValueError, match=rf'{name} is \[0.5\], must hold 0.0 .*; add it'):
+            TwistConfig(**{name: (0.5,)})
     with pytest.raises(ValueError, match='finite'):
         TwistPlanner().choose(Twist(math.nan))
     with pytest.raises(ValueError, match='reach'):

@@ -84,8 +84,10 @@ def test_the_table_in_the_document_is_up_to_date():
 
 @pytest.mark.parametrize(('values', 'word'), [
     ({'sources': ()}, 'at least one'), ({'sources': ('camera', 'camera')}, 'once'),
-    ({'sources': ('rate',)}, 'rate'), ({'turns': (1.0,)}, 'turns must hold 0'),
-    ({'speeds': ()}, 'speeds'), ({'stop_on': ('missing',)}, 'timeout'),
+    ({'sources': ('rate',)}, 'rate'), ({'turns': (1.0,)}, 'turns is [1.0], must hold 0.0'),
+    ({'speeds': ()}, 'speeds is [], must hold 0.0'),
+    ({'speeds': (1.0, 0.5)}, 'to stop must always be a candidate); add it'),
+    ({'stop_on': ('missing',)}, 'timeout'),
     ({'robot.length': math.inf}, 'length')])
 def test_what_does_not_fit_together_is_refused(values, word):
     assert word in check_twist({**DEFAULTS, **values})

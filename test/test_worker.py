@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ pytest.importorskip('rclpy')
 
 from scenes import texture
 
+from vjepa_ros.clip.ring import Push
 from vjepa_ros.perception.assessment import Level, Quality
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings
@@ -25,7 +27,7 @@ from vjepa_ros.perception.track import TrackConfig
 from vjepa_ros.ros import convert, decoder
 from vjepa_ros.ros.inbox import Inbox, Waiting
 from vjepa_ros.ros.logs import forward_logs, stop_forwarding
-from vjepa_ros.ros.outputs import make_header
+from vjepa_ros.ros.outputs import SCALARS, Outputs, Publishing, make_header
 from vjepa_ros.ros.rates import Rate
 from vjepa_ros.ros.swapper import Swapper
 from vjepa_ros.ros.worker import Worker
@@ -96,6 +98,22 @@ class Topics:
     @property
     def stamps(self) -> list[int]:
         return [round((r.assessment.stamp_ns - 100 * NS) / NS * 10) for r in self.results]
+
+
+class Metres(Topics):
+    """Outputs of obstacles in metres, which wait for tf."""
+
+    def __init__(self, waits: Callable[[], None]) -> None:
+        super().__init__()
+        self._waits = waits
+        self.late = []                   # deadline of each
+
+    def wanted(self) -> frozenset[str]:
+        return frozenset({'assessment', 'obstacle_points'})
+
+    def publish_late(self, result, wanted, optics, overlay, until_s) -> None:
+        self._waits()
+        self.late.append(until_s)
 
 
 class Log:
@@ -449,6 +467,156 @@ def test_a_model_that_waits_for_its_clips_gets_the_same_frames(bench, engine, mo
     assert b.worker.errors == 0
 
 
+def test_a_pass_that_fails_is_told_of_every_camera_in_it(bench, engine, monkeypatch):
+    b = bench('one', 'two', 'quiet')
+    with monkeypatch.context() as patch:
+        def fail(*args, **more):
+            raise RuntimeError('the device is lost')
+
+        patch.setattr(engine, 'submit', fail)
+        for name in ('one', 'two'):
+            b.cameras[name].send(Quiet, 4)
+        b.worker.notify()
+        stats = b.worker.stats
+        b.until(lambda: stats['one'].trouble and stats['two'].trouble)
+    assert {name: s.trouble for name, s in stats.items()} == {
+        'one': 'inference: RuntimeError: the device is lost',
+        'two': 'inference: RuntimeError: the device is lost', 'quiet': ''}
+    b.cameras['one'].send(b.worker)
+    b.until(lambda: b.topics['one'].stamps == [5])
+    b.until(lambda: stats['one'].trouble == '')
+    assert stats['two'].trouble
+
+
+def test_a_model_is_not_closed_while_a_frame_is_pushed_to_it(bench, engine):
+    b, closed = bench('cam'), []
+    b.cameras['cam'].send(b.worker, 4)
+    b.until(lambda: b.topics['cam'].results)
+    candidate = Perception(engine, TRACK, ['cam'])
+    candidate.engine = SimpleNamespace(close=lambda: closed.append(True))
+    entered, go_on = threading.Event(), threading.Event()
+
+    def hold(*args):
+        entered.set()
+        assert go_on.wait(PATIENCE_S)
+        assert not closed, 'closed under the hands of the worker'
+        return Push.ACCEPTED
+
+    candidate.tracks['cam'].push = hold
+    b.worker.offer(candidate)
+    b.cameras['cam'].send(b.worker)
+    assert entered.wait(PATIENCE_S)
+    loader = threading.Thread(target=b.worker.withdraw)
+    loader.start()
+    b.worker.notify()                    # the executor waits for none of it
+    b.worker.report_silence('cam', 1.0)
+    loader.join(0.1)
+    assert not closed
+    go_on.set()
+    loader.join(PATIENCE_S)
+    assert closed == [True]
+    assert not b.worker.swapping
+    assert b.worker.errors == 0
+
+
+def test_an_offer_is_taken_back_while_a_pass_computes(bench, engine, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('cam')
+    b.cameras['cam'].send(b.worker, 4)
+    device.await_pass()
+    closed, candidate = [], Perception(engine, TRACK, ['cam'])
+    candidate.engine = SimpleNamespace(close=lambda: closed.append(True))
+    b.worker.offer(candidate)
+    assert b.worker.withdraw() is b.worker.perception
+    assert closed == [True]              # without an end of the pass
+    device.end.set()
+
+
+@pytest.mark.parametrize('adopted', [True, False])
+def test_frames_on_a_device_are_let_go_of_though_the_model_stays(bench, engine, monkeypatch,
+                                                                 adopted):
+    monkeypatch.setattr(engine, 'choice', replace(engine.choice, device=torch.device('cpu')))
+    b, there = bench('cam'), replace(TRACK, geometry='device')
+    first, second = (Perception(engine, there, ['cam']) for _ in range(2))
+    b.worker.offer(first)
+    b.cameras['cam'].send(b.worker, 4)
+    b.until(lambda: b.worker.perception is first and b.tracks('cam').on_device)
+    b.worker.offer(second)
+    b.cameras['cam'].send(b.worker, 1)
+    b.until(lambda: second.tracks['cam'].on_device)
+    if adopted:
+        b.cameras['cam'].send(b.worker, 4)
+        b.until(lambda: b.worker.perception is second)
+    else:
+        b.worker.withdraw()
+    old, new = (first, second) if adopted else (second, first)
+    b.until(lambda: not old.tracks['cam'].on_device)
+    assert new.tracks['cam'].on_device
+    done = b.topics['cam'].stamps
+    b.cameras['cam'].send(b.worker, 1)
+    b.until(lambda: len(b.topics['cam'].stamps) > len(done))
+    assert b.worker.errors == 0
+
+
+@pytest.mark.parametrize('back', [False, True])
+def test_a_camera_that_has_come_back_is_not_drawn_as_silent(bench, engine, monkeypatch, back):
+    device, b = Device(engine, monkeypatch), bench('cam', 'other')
+    drawn = []
+    monkeypatch.setattr(b.worker._outlet, 'publish_state',
+                        lambda name, wanted, silent_s, *_: drawn.append((name, silent_s)))
+    device.end.set()
+    b.cameras['cam'].send(b.worker, 4)
+    b.until(lambda: b.topics['cam'].stamps == [4])
+    device.end.clear()
+    b.cameras['cam'].send(b.worker)
+    for _ in range(2):
+        device.await_pass()              # of the first clip, and of the second
+    drawn.clear()
+    b.worker.report_silence('cam', 3.0)
+    if back:
+        b.cameras['cam'].send(Quiet)
+    b.cameras['other'].send(Quiet)       # is drawn in the same step
+    device.end.set()
+    b.until(lambda: ('other', None) in drawn)
+    assert (('cam', 3.0) in drawn) is not back
+
+
+def test_a_state_that_can_not_be_drawn_costs_no_other_camera_its_own(bench, engine, monkeypatch):
+    b, drawn = bench('bad', 'good'), []
+
+    def draw(name, *_):
+        if name == 'bad':
+            raise ArithmeticError('no picture')
+        drawn.append(name)
+
+    monkeypatch.setattr(b.worker._outlet, 'publish_state', draw)
+    for camera in b.cameras.values():
+        camera.send(Quiet)
+    b.worker.notify()
+    b.until(lambda: drawn == ['good'])
+    assert b.worker.stats['bad'].trouble == 'drawing its state: ArithmeticError: no picture'
+    assert b.worker.stats['good'].errors == 0
+
+
+def test_a_clip_of_one_activation_is_not_assessed_in_the_next(bench, engine, monkeypatch):
+    b, wanted = bench('cam'), []
+    b.topics['cam'].wanted = lambda: frozenset(wanted)
+    b.cameras['cam'].send(b.worker, 4)   # nobody listens: the clip waits
+    b.until(lambda: len(b.tracks('cam').ring) == 4)
+    b.worker.stop()
+    assert b.worker.join(PATIENCE_S)
+    wanted.append('assessment')
+    worker, admission = b.worker, b.worker._outlet.admission
+
+    def late():
+        worker.resume()                  # the executor comes in between
+        return admission()
+
+    monkeypatch.setattr(worker._outlet, 'admission', late)
+    worker._step()
+    assert b.topics['cam'].stamps == []
+    assert len(b.tracks('cam').ring) == 0
+
+
 def test_an_error_of_the_geometry_of_one_camera_costs_no_camera_its_clip(bench):
     b = bench('bad', 'good')
 
@@ -474,6 +642,69 @@ def test_an_error_of_the_geometry_of_one_camera_costs_no_camera_its_clip(bench):
     b.cameras['bad'].send(b.worker)
     b.until(lambda: len(b.topics['bad'].results) == 2)
     assert Quality.GEOMETRY_FAILED not in b.topics['bad'].results[-1].assessment.flags
+
+
+def test_the_wait_for_tf_of_one_camera_holds_up_no_assessment(bench, engine, monkeypatch):
+    device, b = Device(engine, monkeypatch), bench('one', 'two', 'first')
+    entered, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        entered.set()
+        assert go_on.wait(PATIENCE_S)
+
+    outputs = {name: Metres(wait) for name in ('one', 'two')}
+    b.worker._outlet._outputs.update(outputs)
+    b.cameras['first'].send(b.worker, 4)
+    device.await_pass()
+    for name in outputs:                 # so both clips are in the next pass
+        b.cameras[name].send(b.worker, 4)
+    device.end.set()
+    assert entered.wait(PATIENCE_S)
+    told = {name: out.stamps for name, out in outputs.items()}
+    go_on.set()
+    assert told == {'one': [4], 'two': [4]}
+    b.until(lambda: all(out.late for out in outputs.values()))
+    assert outputs['one'].late == outputs['two'].late        # one deadline for the pass
+    assert b.worker.errors == 0
+
+
+def test_the_assessment_is_published_first_and_detections_wait_for_nothing(bench):
+    b, sent = bench('cam'), []
+
+    def publisher(kind, topic, *_, **more):
+        return SimpleNamespace(publish=lambda _: sent.append(topic.removeprefix('~/cam/')))
+
+    outputs = Outputs(SimpleNamespace(create_lifecycle_publisher=publisher), 'cam')
+    outputs.obstacles = SimpleNamespace(
+        publish_detections=lambda *_: sent.append('detections'),
+        publish=lambda *_: sent.append('obstacle_points'))
+    b.cameras['cam'].send(b.worker, 4)
+    b.until(lambda: b.topics['cam'].results)
+    result, optics = b.topics['cam'].results[0], b.tracks('cam').optics()
+    wanted = frozenset({'assessment', 'detections', 'obstacle_points', 'looming_map', 'map_info',
+                        'overlay', *SCALARS})
+    outputs.publish(result, wanted, Publishing('none', 0.0, optics))
+    assert sent[0] == 'assessment'
+    assert set(sent) == wanted - {'obstacle_points', 'overlay'}
+    outputs.publish_late(result, wanted, optics, lambda: PICTURE, 0.0)
+    assert sent[-2:] == ['obstacle_points', 'overlay']
+
+
+def test_an_error_of_publishing_obstacles_is_told_of_its_camera_alone(bench):
+    def fail() -> None:
+        raise ArithmeticError('no cloud')
+
+    b = bench('bad', 'good')
+    outputs = {'bad': Metres(fail), 'good': Metres(lambda: None)}
+    b.worker._outlet._outputs.update(outputs)
+    for camera in b.cameras.values():
+        camera.send(Quiet, 4)
+    b.worker.notify()
+    b.until(lambda: outputs['good'].late and b.worker.stats['bad'].trouble)
+    assert outputs['bad'].stamps == [4]
+    assert b.worker.stats['bad'].trouble == (
+        'publishing obstacles and overlay: ArithmeticError: no cloud')
+    assert b.worker.stats['good'].errors == 0
 
 
 def test_a_worker_that_outlives_its_node_ends_without_an_error(bench, engine, monkeypatch):

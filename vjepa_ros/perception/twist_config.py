@@ -66,9 +66,9 @@ class TwistConfig:
     margin
         Room to keep on all sides [m].
     speeds
-        Candidate speeds as parts of the commanded one.
+        Candidate speeds as parts of the commanded one, 0 among them.
     turns
-        Candidate turn rates, added to the commanded one [rad/s].
+        Candidate turn rates, added to the commanded one, 0 among them [rad/s].
     max_turn
         Greatest turn rate that is proposed [rad/s].
     horizon_s
@@ -112,9 +112,14 @@ class TwistConfig:
                      'window_s', 'least_speed', 'reach', 'evidence', 'max_turn'):
             if getattr(self, name) <= 0:
                 raise ValueError(f'{name} is {getattr(self, name)}, must be more than 0')
-        if 0.0 not in self.turns or not self.speeds or not all(
-                0 <= part <= 1 for part in self.speeds):
-            raise ValueError('turns must hold 0, and speeds parts of 0..1 of the commanded speed')
+        if not all(0 <= part <= 1 for part in self.speeds):
+            raise ValueError(f'speeds is {list(self.speeds)}, must hold parts of 0..1 of the '
+                             'commanded speed')
+        for name, why in (('speeds', 'to stop must always be a candidate'),
+                          ('turns', 'the commanded turn must always be a candidate')):
+            if 0.0 not in getattr(self, name):
+                raise ValueError(f'{name} is {list(getattr(self, name))}, must hold 0.0 ({why}); '
+                                 'add it')
 
 
 # What is known of one candidate; see `TwistPlan.candidates`.
@@ -142,9 +147,9 @@ class TwistPlan:
         Number of points they were judged by.
     covered
         Whether a camera looks where the command leads; otherwise it is passed on.
-    measured
-        Whether one of those has measured distances within ``memory_s``. Otherwise "no points"
-        does not mean "nothing there".
+    unmeasured
+        Why "no points" does not mean "nothing there": nobody has measured distances where the
+        command leads within ``memory_s``, or the newest picture is flagged; '' otherwise.
     """
 
     twist: Twist
@@ -152,7 +157,12 @@ class TwistPlan:
     candidates: np.ndarray
     points: int
     covered: bool
-    measured: bool
+    unmeasured: str
+
+    @property
+    def measured(self) -> bool:
+        """Whether something is known of the way that the command leads."""
+        return not self.unmeasured
 
 
 def _check_finite(config: object) -> None:

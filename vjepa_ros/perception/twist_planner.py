@@ -30,37 +30,19 @@ import numpy as np
 from vjepa_ros.perception.assessment import Assessment, Level
 from vjepa_ros.perception.looming_cells import CELLS_OF_A_VIEW, LoomingCells
 from vjepa_ros.perception.twist_config import CANDIDATE, Mount, Twist, TwistConfig, TwistPlan
+from vjepa_ros.perception.twist_eye import BLIND, SURE, Eye
 from vjepa_ros.perception.twist_points import NO_POINTS, carried, placed, time_to_contact
 
 _UNBELIEVED_S = 3.0     # least time to contact of what is not believed to be a danger
 _FAR_M = 1.5             # from here on what is not on course passes beside
 _EXACT = 0.2            # relative error of a rate at which a point counts half
-_SURE = 0.3             # confidence from which a cell becomes a point
 _MOVES = 0.6            # probability from which a cell goes on by itself
 _FASTEST = 2.5          # speed of what moves by itself [m/s]
 _KEEP_EVERY_S, _KEEP_POINTS = 0.25, 50   # of pictures whose points are kept: the nearest ones
 _EVEN = 0.7             # part of its speed that a robot keeps while points are kept
 _TINY_S = _TINY_M_S = 1e-6   # of rounding
-_LEAST_KNOWN = 0.25     # part of the cells of a picture that has measured the way
 _MOST_POINTS = 1000     # that are kept, the nearest ones
 _BEHIND_S = 5.0         # motion is known for so long; older pictures are not taken
-_COVERS = math.cos(math.radians(60))     # a camera covers motion so far beside its axis
-
-
-class _Eye:
-    """What one camera told last."""
-
-    def __init__(self, mount: Mount) -> None:
-        self.mount = mount
-        self.points = NO_POINTS         # of the newest picture
-        self.barrier = NO_POINTS
-        self.hazard = 0.0
-        self.kept_s = math.inf           # time since points of it were kept
-        self.measured_s = math.inf       # age of the newest picture that told distances
-
-    def covers(self, heading: float) -> bool:
-        """Whether it looks where motion leads [rad]."""
-        return math.cos(heading - self.mount.yaw) >= _COVERS
 
 
 class TwistPlanner:
@@ -82,7 +64,7 @@ class TwistPlanner:
 
     def reset(self) -> None:
         """Forget everything that was seen, and how the robot moved."""
-        self._eyes = {name: _Eye(mount) for name, mount in self._mounts.items()}
+        self._eyes = {name: Eye(mount) for name, mount in self._mounts.items()}
         self._points = NO_POINTS        # kept ones
         self._steps: deque[tuple[float, Twist]] = deque()    # how it moved, the newest last
         self._known_s = 0.0              # duration of all steps
@@ -113,8 +95,7 @@ class TwistPlanner:
         for eye in self._eyes.values():
             eye.points = carried(eye.points, twist, dt, self.config)
             eye.barrier = carried(eye.barrier, twist, dt, self.config)
-            eye.kept_s += dt
-            eye.measured_s += dt
+            eye.move(twist, dt)
 
     def _at(self, age_s: float) -> tuple[Twist, bool, list[tuple[float, Twist]]]:
         """Mean motion over `window_s` before a past time, whether even, and the steps since."""
@@ -167,11 +148,10 @@ class TwistPlanner:
         ahead, aside = eye.mount.speed(then)
         moves = ahead >= can.least_speed - _TINY_M_S     # which the guard may hold it at
         eye.points = eye.barrier = NO_POINTS
+        eye.blind = seen.flags & BLIND
         if not moves:
             return
-        # A picture that shows nothing has measured nothing.
-        if (np.isfinite(cells.rate) & (cells.confidence >= _SURE)).mean() >= _LEAST_KNOWN:
-            eye.measured_s = age_s
+        eye.measure(cells, age_s, since)
         eye.points = self._found(cells, seen.level, eye.mount, ahead, aside)
         if believed and math.isfinite(seen.clearance) and seen.clearance < can.reach:
             eye.barrier = self._barrier(eye.mount, seen.clearance)
@@ -181,7 +161,7 @@ class TwistPlanner:
         if even:
             self._keep(eye)
 
-    def _keep(self, eye: _Eye) -> None:
+    def _keep(self, eye: Eye) -> None:
         """What moves is seen anew each time; of the rest some pictures are kept."""
         still = np.hypot(eye.points[:, 2], eye.points[:, 3]) == 0
         if not still.any() or eye.kept_s < _KEEP_EVERY_S:
@@ -207,7 +187,7 @@ class TwistPlanner:
         """(P, 6) points of the newest field, around the robot when the picture was taken."""
         can, rate = self.config, cells.rate.astype(float)
         sigma = cells.sigma.astype(float)
-        known = np.isfinite(rate) & (cells.confidence >= _SURE) & np.isfinite(sigma)
+        known = np.isfinite(rate) & (cells.confidence >= SURE) & np.isfinite(sigma)
         near = known & (np.where(known, rate, 0.0) > np.maximum(
             speed / can.reach, 2 * np.where(known, sigma, 0.0)))
         rate, sigma = np.where(near, rate, 1.0), np.where(near, sigma, 0.0)
@@ -266,8 +246,8 @@ class TwistPlanner:
         can, heading = self.config, math.atan2(command.vy, command.vx)
         eyes = [self._eyes[name] for name in self.covering(command)]
         if not eyes:
-            return TwistPlan(command, math.nan, np.empty(0, CANDIDATE), 0, False, False)
-        measured = min(eye.measured_s for eye in eyes) <= can.memory_s
+            return TwistPlan(command, math.nan, np.empty(0, CANDIDATE), 0, False,
+                             'no camera looks there')
         pairs = dict.fromkeys((part, float(np.clip(
             command.omega + more, -can.max_turn, can.max_turn)) if more else command.omega)
             for part in (1.0, *can.speeds) for more in ((0.0, *can.turns) if part else (0.0,)))
@@ -277,7 +257,7 @@ class TwistPlanner:
                                  *(eye.barrier for eye in self._eyes.values())))
         contact, count = time_to_contact(twists, points, can), len(points)
         risk = 1 / (1 + np.exp(np.clip((contact - can.reaction_s) / 0.3, -50, 50)))
-        # The heads speak of the motion as it is: of twists like that, where the camera looks.
+        # The heads speak of motion ahead: of twists like that, where the camera looks.
         alike = parts * np.exp(-((turns - command.omega) / 0.4) ** 2)
         for eye in eyes:
             risk = 1 - (1 - risk) * (1 - eye.hazard * alike * math.cos(heading - eye.mount.yaw))
@@ -295,4 +275,16 @@ class TwistPlanner:
         best = int(order[0])
         self._last_turn = float(turns[best])
         return TwistPlan(Twist(*twists[best].tolist()), float(risk[best]), table, count, True,
-                         measured)
+                         self._unmeasured(heading, eyes))
+
+    def _unmeasured(self, heading: float, covering: list[Eye]) -> str:
+        """Why nothing is known of the way that a command leads, '' when it was measured."""
+        blind = sorted({name for eye in covering for name in eye.blind.names})
+        memory_s = self.config.memory_s
+        if blind:
+            return f'the newest picture is flagged {" ".join(blind)}'
+        if any(eye.measured(heading, memory_s) for eye in self._eyes.values()):
+            return ''
+        if any(eye.measured_s <= memory_s for eye in covering):
+            return 'what was measured lies in another direction'
+        return f'nothing for {memory_s:g} s: looming tells distances only to a robot that drives'

@@ -100,10 +100,11 @@ class CameraInput:
         """With transport auto: read what is published, raw when both are."""
         present = {kind: bool(self._node.get_publishers_info_by_topic(topic))
                    for kind, topic in self.topics.items()}
-        other = 'compressed' if self.chosen == 'raw' else 'raw'
-        if not present[self.chosen] and present[other]:
-            self._node.destroy_subscription(self._subscriptions.pop(self.chosen))
-            self._subscribe(other)
+        now = self.chosen
+        other = 'compressed' if now == 'raw' else 'raw'
+        if not present[now] and present[other]:
+            self._subscribe(other)      # first: where that is refused, all stays as it is
+            self._node.destroy_subscription(self._subscriptions.pop(now))
             self._node.get_logger().info(
                 f"camera '{self.name}': reading {self.topics[other]} ({other})")
 

@@ -35,6 +35,8 @@ class Declared:
         Whether rows that need a new configure must be refused now.
     """
 
+    busy = 'active'          # what the node is then, in words
+
     def __init__(self, node: Node, rows: Iterable[Param], changed: Callable[[bool], None],
                  is_active: Callable[[], bool]) -> None:
         self._node = node
@@ -143,8 +145,8 @@ class Declared:
         if row.effect == STARTUP:
             return f"parameter '{row.name}' is read when the node starts; restart it to change it"
         if row.effect == CONFIGURE and self._is_active():
-            return (f"parameter '{row.name}' can not change while the node is active; deactivate "
-                    'and clean up, set it, then configure')
+            return (f"parameter '{row.name}' can not change while the node is {self.busy}; "
+                    'deactivate and clean up, set it, then configure')
         return ''
 
 

@@ -10,47 +10,20 @@ from functools import partial
 from typing import Any
 
 from rclpy.lifecycle import LifecycleNode
-from rclpy.qos import QoSPolicyKind, QoSProfile, ReliabilityPolicy
-from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import LaserScan, PointCloud2, Range
 
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.reports import Motion, RangeReading, SourceReport
 from vjepa_ros.ros import read
+from vjepa_ros.ros.command_inputs import CommandInputs, odometry_message
 from vjepa_ros.ros.guard_frames import Frames
 from vjepa_ros.ros.guard_ranges import range_distance, scan_distance
 from vjepa_ros.ros.guard_table import GuardConfig, Ranger, Source
 
-NS = 1e9
-LOG_EVERY_S = 5.0
 TURNED = 0.05            # rad by which a camera must have been turned on the robot to count
 
 
-def overridable() -> QoSOverridingOptions:
-    """Policies that parameters may change."""
-    return QoSOverridingOptions(policy_kinds=(
-        QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.RELIABILITY,
-        QoSPolicyKind.DURABILITY))
-
-
-def odometry_message() -> type:
-    """The type of odometry messages.
-
-    Raises
-    ------
-    RuntimeError
-        When nav_msgs is not installed, with the remedy.
-    """
-    try:
-        from nav_msgs.msg import Odometry
-    except ImportError as error:
-        raise RuntimeError(
-            "parameter 'odometry' is true, which needs the package nav_msgs: install "
-            'ros-DISTRO-nav-msgs (apt or pip), or set odometry: false') from error
-    return Odometry
-
-
-class GuardInputs:
+class GuardInputs(CommandInputs):
     """The subscriptions of an active guard.
 
     Parameters
@@ -73,45 +46,20 @@ class GuardInputs:
     def __init__(self, node: LifecycleNode, config: GuardConfig, guard: VelocityGuard,
                  now_s: Callable[[], float], decide: Callable[[int], None],
                  frames: Frames | None) -> None:
-        self._node = node
+        super().__init__(node)
         self._guard = guard
         self._now_s = now_s
         self._decide = decide
-        self.refused = 0
         self._yaw: dict[str, float] = {}      # as told by tf
         self._frames = frames
-        reliable = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
-        lossy = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
-        self._subscriptions: list[object] = []
         for source in config.sources:
-            self._listen(PointCloud2, source.topic, partial(self._on_assessment, source), reliable)
+            self.listen(PointCloud2, source.topic, partial(self._on_assessment, source),
+                        reliable=True)
         for ranger in config.ranges:
             kind = Range if ranger.kind == 'range' else LaserScan
-            self._listen(kind, ranger.topic, partial(self._on_range, ranger), lossy)
+            self.listen(kind, ranger.topic, partial(self._on_range, ranger))
         if config.odometry:
-            self._listen(odometry_message(), 'odom', self._on_odometry, lossy)
-
-    def close(self) -> None:
-        """Unsubscribe."""
-        for subscription in self._subscriptions:
-            self._node.destroy_subscription(subscription)
-        self._subscriptions.clear()
-
-    def _listen(self, kind: type, topic: str, callback: Callable[..., None],
-                qos: QoSProfile) -> None:
-        self._subscriptions.append(self._node.create_subscription(
-            kind, topic, callback, qos, qos_overriding_options=overridable()))
-
-    def _stamp_s(self, msg: Any, now_s: float) -> float:
-        """Stamp of a message on the clock of the guard [s]."""
-        age = self._node.get_clock().now().nanoseconds - read.stamp_ns(msg)
-        return now_s - age / NS
-
-    def _refuse(self, what: str, error: Exception) -> str:
-        self.refused += 1
-        text = f'{what}: message refused: {error}'
-        self._node.get_logger().error(text, throttle_duration_sec=LOG_EVERY_S)
-        return str(error)
+            self.listen(odometry(), 'odom', self._on_odometry)
 
     def _on_assessment(self, source: Source, msg: PointCloud2, info: Mapping[str, int]) -> None:
         now = self._now_s()
@@ -120,11 +68,11 @@ class GuardInputs:
             if source.from_tf:
                 self._face(source, msg.header, now)
         except (ValueError, IndexError) as error:
-            reason = self._refuse(f"source '{source.name}' ({source.topic})", error)
+            reason = self.refuse(f"source '{source.name}' ({source.topic})", error)
             self._guard.observe_malformed(source.name, reason)
         else:
-            age = now - self._stamp_s(msg, now)
-            if not self._guard.observe(SourceReport.of(seen, now, age, source.name)):
+            report = SourceReport.of(seen, now, self.age_s(msg), source.name)
+            if not self._guard.observe(report):
                 return
         self._decide(info.get('received_timestamp', 0))
 
@@ -146,18 +94,23 @@ class GuardInputs:
                 distance = scan_distance(msg, ranger.yaw, ranger.mounting, ranger.half_width,
                                          ranger.blank_free)
         except ValueError as error:
-            self._refuse(f"range '{ranger.name}' ({ranger.topic})", error)
+            self.refuse(f"range '{ranger.name}' ({ranger.topic})", error)
             distance = reach = math.nan         # as good as none, until it becomes too old
-        self._guard.observe_range(RangeReading(ranger.name, self._stamp_s(msg, now), now,
+        self._guard.observe_range(RangeReading(ranger.name, now - self.age_s(msg), now,
                                                distance, reach))
         self._decide(0)
 
     def _on_odometry(self, msg: Any) -> None:
         twist = msg.twist.twist
         now = self._now_s()
-        stamp = min(now, self._stamp_s(msg, now))
+        stamp = min(now, now - self.age_s(msg))
         self._guard.observe_speed(
             Motion(twist.linear.x, twist.linear.y, twist.angular.z), stamp)
+
+
+def odometry() -> type:
+    """The type of odometry messages (RuntimeError with the remedy where it is missing)."""
+    return odometry_message("'odometry', which is true,", 'odometry: false')
 
 
 def epoch_ns() -> int:

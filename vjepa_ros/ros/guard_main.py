@@ -3,26 +3,17 @@
 
 from __future__ import annotations
 
-import os
-
-from vjepa_ros.ros.main import WAKE_S, Signals, settle, starting
+from vjepa_ros.ros.main import WAKE_S, start
 
 
 def main(args: list[str] | None = None) -> None:
     """Run the guard until SIGINT or SIGTERM; exits 0."""
-    signals = Signals()
-    os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
-    with starting('collision_guard'):
-        import rclpy
-        from rclpy.executors import SingleThreadedExecutor
-
-        from vjepa_ros.ros.guard_node import CollisionGuard
-
-        settle()
-        rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
-        node = CollisionGuard()
     # Callbacks are short: none is torn apart, the loop sees the signal; the last word is a zero.
-    signals.may_interrupt = lambda: False
+    node, signals = start('collision_guard', 'vjepa_ros.ros.guard_node:CollisionGuard', args,
+                          lambda node: False)
+    import rclpy
+    from rclpy.executors import SingleThreadedExecutor
+
     executor = SingleThreadedExecutor()
     executor.add_node(node)
     try:

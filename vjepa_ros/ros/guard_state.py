@@ -7,13 +7,13 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from diagnostic_msgs.msg import DiagnosticStatus
 
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.reports import Decision, Limit, Motion
 from vjepa_ros.guard.source import SourceGuard
+from vjepa_ros.ros.status import ERROR, OK, WARN, number, status
 
-OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 LEVEL = {'idle': OK, 'free': OK, 'slowed': OK, 'stopped': WARN, 'fault': ERROR, 'override': ERROR}
 
 
@@ -60,7 +60,7 @@ def guard_status(node: str, state: str, decision: Decision | None, values: Mappi
         level, message = WARN, '; '.join([message, *faults])
     if problems:
         level, message = ERROR, '; '.join([*problems, message])
-    return _status(f'{node}: guard', level, message, {'state': state, **found})
+    return status(f'{node}: guard', level, message, {'state': state, **found})
 
 
 def source_status(node: str, source: SourceGuard, limit: Limit | None, now_s: float,
@@ -82,14 +82,9 @@ def source_status(node: str, source: SourceGuard, limit: Limit | None, now_s: fl
     if limit is not None:
         values |= {'limit': limit.kind, 'limit_speed': number(limit.speed)}
     if fault:
-        return _status(f'{node}: source {source.name}', ERROR, f'{fault[0]}: {fault[1]}', values)
+        return status(f'{node}: source {source.name}', ERROR, f'{fault[0]}: {fault[1]}', values)
     message = 'no limit' if limit is None or not limit.reason else limit.reason
-    return _status(f'{node}: source {source.name}', OK, message, values)
-
-
-def number(value: float) -> str:
-    """A number for people and programs; unknown is 'unknown'."""
-    return 'unknown' if math.isnan(value) else f'{value:.3f}'
+    return status(f'{node}: source {source.name}', OK, message, values)
 
 
 def _motion(name: str, motion: Motion | None) -> dict[str, str]:
@@ -97,9 +92,3 @@ def _motion(name: str, motion: Motion | None) -> dict[str, str]:
         return {f'{name}.vx': 'none', f'{name}.vy': 'none', f'{name}.omega': 'none'}
     return {f'{name}.vx': number(motion.vx), f'{name}.vy': number(motion.vy),
             f'{name}.omega': number(motion.omega)}
-
-
-def _status(name: str, level: bytes, message: str, values: Mapping[str, object]
-            ) -> DiagnosticStatus:
-    return DiagnosticStatus(name=name, level=level, message=message,
-                            values=[KeyValue(key=k, value=str(v)) for k, v in values.items()])

@@ -3,119 +3,84 @@
 
 from __future__ import annotations
 
-import math
-import time
+from typing import TYPE_CHECKING
 
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from rclpy.node import Node
+from diagnostic_msgs.msg import DiagnosticStatus
 
-from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.reports import Decision
-from vjepa_ros.ros.guard_state import Times, guard_status, number, source_status
+from vjepa_ros.ros.guard_state import Times, guard_status, source_status
+from vjepa_ros.ros.status import number
+from vjepa_ros.ros.teller import Teller
 
-STATE_S = 0.2            # longest time between two messages on ~/state
-LOG_EVERY_S = 1.0
+if TYPE_CHECKING:
+    from vjepa_ros.ros.guard_node import CollisionGuard
 
 
-class Teller:
-    """Publishes the state at every change of it and five times a second; diagnostics when asked.
+class GuardTeller(Teller):
+    """Tells of a `CollisionGuard`, see `Teller`.
 
-    Parameters
+    Attributes
     ----------
-    node
-        The guard's node.
+    reaction, latency
+        Times from the stamp, and from the arrival, of an assessment to its command.
     """
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._state = node.create_publisher(DiagnosticArray, '~/state', 10)
-        self._diagnostics = node.create_publisher(DiagnosticArray, '/diagnostics', 10)
-        self.renew()
+    _node: CollisionGuard
 
     def renew(self) -> None:
         """Begin to count anew (on configure)."""
+        super().renew()
         self.reaction, self.latency = Times(), Times()
-        self.problems: list[str] = []
-        self.jumps = self.refused = 0
         self._uncovered = ''
-        self._told: tuple[str, ...] = ()
-        self._told_s = -math.inf
 
-    def tell(self, now_s: float, label: str, decision: Decision, guard: VelocityGuard) -> None:
-        """Publish the state when it is due, log it when it has changed."""
-        first = decision.limits[0] if decision.limits else None
-        key = (decision.state,)
-        if first is not None:
-            word = first.reason.partition(':')[0] if first.kind == 'fault' else ''
-            key += (first.source, first.kind, word)
-        steady = time.monotonic()       # a simulated clock may stand
-        due = steady - self._told_s >= STATE_S
-        if key == self._told and not due:
-            return
-        if key != self._told:
-            self._log(decision)
-        self._told, self._told_s = key, steady
-        self._send(self._state, label, decision, guard, now_s)
+    def key(self, decided: Decision) -> tuple[str, ...]:
+        """State and strongest limit, of a fault also which one."""
+        if not decided.limits:
+            return (decided.state,)
+        first = decided.limits[0]
+        word = first.reason.partition(':')[0] if first.kind == 'fault' else ''
+        return decided.state, first.source, first.kind, word
 
-    def report(self, label: str, decision: Decision | None, guard: VelocityGuard | None,
-               now_s: float, failure: str) -> None:
-        """Publish diagnostics, and the state, too, while nothing else does."""
-        if label != 'active':
-            self._send(self._state, label, None, None, now_s, failure)
-        elif decision is not None and decision.state == 'override':
-            self._node.get_logger().warning(decision.reason)
-        self._send(self._diagnostics, label, decision, guard, now_s, failure)
+    def warns(self, decided: Decision) -> bool:
+        """Whether a decision is a warning in the log."""
+        return decided.state in ('fault', 'override') or decided.blind
 
-    def tell_uncovered(self, guard: VelocityGuard) -> None:
+    def report(self, label: str, decided: Decision | None, now_s: float, failure: str) -> None:
+        """Publish diagnostics, and warn of an override as long as it lasts."""
+        if label == 'active' and decided is not None and decided.state == 'override':
+            self._node.get_logger().warning(decided.reason)
+        super().report(label, decided, now_s, failure)
+
+    def tell_uncovered(self) -> None:
         """Warn of directions that no source looks at, once and when they change."""
-        text = guard.uncovered_text()
+        text = self._node.guard.uncovered_text()
         if text and text != self._uncovered:
             self._node.get_logger().warning(f"{text} (parameter 'uncovered')")
         self._uncovered = text
 
-    def set_problems(self, problems: list[str]) -> None:
-        """Take what is wrong with the wiring; what is new is logged."""
-        for problem in problems:
-            if problem not in self.problems:
-                self._node.get_logger().error(problem)
-        self.problems = problems
-
-    def _log(self, decision: Decision) -> None:
-        text = decision.state + (f': {decision.reason}' if decision.reason else '')
-        if decision.state in ('fault', 'override') or decision.blind:
-            self._node.get_logger().warning(text, throttle_duration_sec=LOG_EVERY_S)
-        else:
-            self._node.get_logger().info(text, throttle_duration_sec=LOG_EVERY_S)
-
-    def _send(self, publisher: object, label: str, decision: Decision | None,
-              guard: VelocityGuard | None, now_s: float, failure: str = '') -> None:
-        array = DiagnosticArray(status=self._statuses(label, decision, guard, now_s, failure))
-        array.header.stamp = self._node.get_clock().now().to_msg()
-        publisher.publish(array)
-
-    def _statuses(self, label: str, decision: Decision | None, guard: VelocityGuard | None,
-                  now_s: float, failure: str) -> list[DiagnosticStatus]:
-        name = self._node.get_fully_qualified_name().lstrip('/')
-        problems = [failure, *self.problems] if failure else self.problems
-        statuses, faults = [], []
-        if guard is not None and decision is not None:
+    def statuses(self, name: str, label: str, decided: Decision | None, problems: list[str],
+                 now_s: float) -> list[DiagnosticStatus]:
+        """One of the guard, one of each camera while it decides."""
+        guard = self._node.guard
+        sources, faults = [], []
+        if guard is not None and decided is not None:
             found = ((n, s.fault(now_s, guard.history, guard.settings))
                      for n, s in guard.sources.items())
             faults = [f'{n}: {fault[0]}: {fault[1]}' for n, fault in found if fault]
-            limits = {limit.source: limit for limit in decision.limits}
-            statuses += [source_status(name, source, limits.get(source.name), now_s, guard)
-                         for source in guard.sources.values()]
-        return [guard_status(name, label, decision, self._values(guard, now_s), problems, faults),
-                *statuses]
+            limits = {limit.source: limit for limit in decided.limits}
+            sources = [source_status(name, source, limits.get(source.name), now_s, guard)
+                       for source in guard.sources.values()]
+        return [guard_status(name, label, decided, self._values(now_s), problems, faults),
+                *sources]
 
-    def _values(self, guard: VelocityGuard | None, now_s: float) -> dict[str, object]:
-        reaction, latency = self.reaction.summary(), self.latency.summary()
+    def _values(self, now_s: float) -> dict[str, object]:
+        guard, reaction, latency = self._node.guard, self.reaction, self.latency
+        (median, high), (taken, longest) = reaction.summary(), latency.summary()
         return {
             'uncovered': ('' if guard is None else guard.uncovered_text()) or 'none',
             'override_left_s': number(0.0 if guard is None else guard.override_left(now_s)),
-            'reaction_ms': number(self.reaction.last), 'reaction_ms.median': number(reaction[0]),
-            'reaction_ms.p99': number(reaction[1]), 'reaction_ms.worst': number(
-                self.reaction.worst),
-            'latency_ms.median': number(latency[0]), 'latency_ms.p99': number(latency[1]),
-            'latency_ms.worst': number(self.latency.worst), 'latency.count': self.latency.count,
+            'reaction_ms': number(reaction.last), 'reaction_ms.median': number(median),
+            'reaction_ms.p99': number(high), 'reaction_ms.worst': number(reaction.worst),
+            'latency_ms.median': number(taken), 'latency_ms.p99': number(longest),
+            'latency_ms.worst': number(latency.worst), 'latency.count': latency.count,
             'assessments_refused': self.refused, 'clock_jumps': self.jumps}

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:        # importing it takes rclpy, which must wait for the signal handlers
@@ -75,17 +76,21 @@ def settle() -> None:
     gc.freeze()
 
 
-def run(name: str, load: Callable[[], Callable[[], ManagedNode]], args: list[str] | None) -> None:
-    """Run a node that holds a model until SIGINT or SIGTERM; exits 0.
+def start(name: str, where: str, args: list[str] | None,
+          may_interrupt: Callable[[ManagedNode], bool]) -> tuple[ManagedNode, Signals]:
+    """Import and make a node, with everything that its process needs.
 
     Parameters
     ----------
     name
         Of the executable, for words to people.
-    load
-        Imports the class of the node and gives it.
+    where
+        The class of the node, as ``module:Class``: importing it takes rclpy, which must wait for
+        the signal handlers, and can take seconds, in which Ctrl-C must work too.
     args
         Of the command line; None: those of the process.
+    may_interrupt
+        Whether a signal may break into what the node does now.
     """
     signals = Signals()
     # Idle threads of NumPy's matrix library spin on the cores that the model needs.
@@ -94,32 +99,31 @@ def run(name: str, load: Callable[[], Callable[[], ManagedNode]], args: list[str
     # camera drivers and planners run on the same cores.
     os.environ.setdefault('GOMP_SPINCOUNT', '300')
     with starting(name):
-        # Imported here because PyTorch takes seconds, in which Ctrl-C must work too.
         import rclpy
         import rclpy.signals
 
-        make = load()
-        from vjepa_ros.ros.service import spin_until
-
+        make = resolve_name(where)
         settle()
         rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
         node = make()
-        # Loading a model can take longer than anybody wants to wait after Ctrl-C; any other
-        # callback is short and must not be torn apart.
-        signals.may_interrupt = lambda: node.state == 'configuring'
+        signals.may_interrupt = lambda: may_interrupt(node)
+    return node, signals
+
+
+def run(name: str, where: str, args: list[str] | None) -> None:
+    """Run a node that holds a model until SIGINT or SIGTERM; exits 0 (see `start`)."""
+    # Loading a model can take longer than anybody wants to wait after Ctrl-C; any other callback
+    # is short and must not be torn apart.
+    node, signals = start(name, where, args, lambda node: node.state == 'configuring')
+    from vjepa_ros.ros.service import spin_until
+
     if not spin_until(node, signals):
         os._exit(0)   # a thread is still inside the model; the interpreter must not wait for it
 
 
 def main(args: list[str] | None = None) -> None:
     """Run `vjepa_node` as a process."""
-    run('vjepa_node', _load, args)
-
-
-def _load() -> type[ManagedNode]:
-    from vjepa_ros.ros.node import VjepaNode
-
-    return VjepaNode
+    run('vjepa_node', 'vjepa_ros.ros.node:VjepaNode', args)
 
 
 if __name__ == '__main__':

@@ -192,11 +192,13 @@ class VjepaNode(ManagedNode):
 
     def _on_watch(self) -> None:
         """Look for silent cameras, and for what obstacles in metres need."""
-        for outputs in self.outputs.values():
-            outputs.obstacles.watch(self.state == 'active')
-        if self.state == 'active':
-            for camera in self.cameras.values():
-                camera.watch(self.config.no_frame_timeout)
+        active = self.state == 'active'
+        with ExitStack() as parts:   # all of them, whatever one of them raises
+            for outputs in self.outputs.values():
+                parts.callback(outputs.obstacles.watch, active)
+            if active:
+                for camera in self.cameras.values():
+                    parts.callback(camera.watch, self.config.no_frame_timeout)
 
     def _on_report(self) -> None:
         """Once a second: publish diagnostics, show silent cameras as such."""

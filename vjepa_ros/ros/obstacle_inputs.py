@@ -20,7 +20,7 @@ from vjepa_ros.ros.transforms import Transforms
 LOOKED_BACK_S = 0.35     # looming is measured over at most this time before the newest frame
 AHEAD_S = 0.05           # odometry may be that much newer than a frame and still belong to it
 KEPT = 400
-WAIT_S = 0.05            # tf may come so much later than an image
+WAIT_S = 0.05            # tf may come so much later than images; all cameras of a pass share it
 NS = 1e9
 
 
@@ -160,7 +160,8 @@ class Poses:
         if transforms is not None:
             transforms.close()
 
-    def mount(self, frame_id: str, stamp: Any | None = None) -> tuple[Mount | None, str]:
+    def mount(self, frame_id: str, stamp: Any | None = None, until_s: float = -math.inf
+              ) -> tuple[Mount | None, str]:
         """Pose of an optical frame, or None and why there is none.
 
         Parameters
@@ -168,14 +169,15 @@ class Poses:
         frame_id
             The frame.
         stamp
-            builtin_interfaces/Time at which; this waits for tf up to `WAIT_S`, so only beside the
-            executor. None: the newest pose, at once.
+            builtin_interfaces/Time at which; None: the newest that is known.
+        until_s
+            Steady time until which this waits for tf [s]; only beside the executor.
         """
         transforms = self._transforms        # the executor may close it meanwhile
         if transforms is None:
             return None, self.problem or 'tf is not listened to any more'
         try:
-            at, turn = transforms.pose(frame_id, stamp, 0.0 if stamp is None else WAIT_S)
+            at, turn = transforms.pose(frame_id, stamp, max(0.0, until_s - time.monotonic()))
             return Mount.from_transform(at, turn), ''
         except ValueError as error:
             return None, str(error)

@@ -35,7 +35,8 @@ from vjepa_ros.ros.obstacle_inputs import Odometry, Poses
 from vjepa_ros.ros.obstacle_table import ObstacleConfig
 
 POINT = np.dtype([('x', '<f4'), ('y', '<f4'), ('z', '<f4')])
-POINTS, SCAN, DETECTIONS = NAMES = ('obstacle_points', 'scan', 'detections')
+METRES = POINTS, SCAN = ('obstacle_points', 'scan')
+DETECTIONS = 'detections'
 PATIENCE_S = 2.0         # from activation until what is missing is told
 LASTING = 4              # results withheld in a row, for one reason, until it is told
 STANDS = 0.05            # m/s, rad/s, and m, rad in all: less of each is no motion
@@ -67,7 +68,7 @@ class Sources:
 class ObstacleOutput:
     """Obstacles of one camera: ``~/NAME/obstacle_points``, ``~/NAME/scan``, ``~/NAME/detections``.
 
-    `watch` runs on the executor, `publish` on the worker.
+    `watch` runs on the executor, what publishes on the worker.
 
     Parameters
     ----------
@@ -200,14 +201,20 @@ class ObstacleOutput:
 
     # -- on the worker ---------------------------------------------------------------------
 
-    def publish(self, result: Result, header: Header, optics: Optics,
-                wanted: frozenset[str]) -> None:
-        """Publish what may be told of one result to those who want it."""
-        pubs = self._pubs
-        if DETECTIONS in wanted and DETECTIONS in pubs:
-            pubs[DETECTIONS].publish(detections(self._vision, header, result.assessment.regions))
-        mount = self._mount
-        if wanted.isdisjoint((POINTS, SCAN)) or POINTS not in pubs:
+    def publish_detections(self, result: Result, header: Header) -> None:
+        """Publish the regions in the image, which need no geometry."""
+        if DETECTIONS in self._pubs:
+            self._pubs[DETECTIONS].publish(
+                detections(self._vision, header, result.assessment.regions))
+
+    def publish(self, result: Result, header: Header, optics: Optics, wanted: frozenset[str],
+                until_s: float) -> None:
+        """Publish what may be told in metres of one result to those who want it.
+
+        Where tf tells the pose of the camera, this waits for it until a steady time [s].
+        """
+        pubs, mount = self._pubs, self._mount
+        if wanted.isdisjoint(METRES) or POINTS not in pubs:
             return
         if self._camera.info_problem:
             self._withhold(self._camera.info_problem)
@@ -217,7 +224,7 @@ class ObstacleOutput:
                            f"'{self._camera.info.header.frame_id}', which camera_info names")
             return
         if not self._fixed:      # where the camera was when it took the image, not where it is now
-            mount, why = self._sources.poses.mount(header.frame_id, header.stamp)
+            mount, why = self._sources.poses.mount(header.frame_id, header.stamp, until_s)
             if mount is None:
                 self._withhold(why)
                 return
@@ -285,6 +292,9 @@ class ObstacleOutput:
 
 def _lens(info: CameraInfo, optics: Optics) -> Lens:
     """Optics with the distortion of a camera_info; ValueError for one that is unknown."""
+    if not all(map(math.isfinite, info.d)):
+        raise ValueError(f'the distortion of camera_info, {list(info.d)}, has what is no number '
+                         '(calibrate the camera)')
     return Lens(optics, tuple(info.d), info.distortion_model) if any(info.d) else Lens(optics)
 
 

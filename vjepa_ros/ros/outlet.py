@@ -14,7 +14,7 @@ from vjepa_ros.perception.assessment import Result, with_timings
 from vjepa_ros.perception.overlay import OverlayStatus, draw_overlay
 from vjepa_ros.perception.pipeline import Perception, known_age
 from vjepa_ros.ros.camera_input import CameraInput
-from vjepa_ros.ros.outputs import OVERLAYS, Outputs, Publishing, make_header
+from vjepa_ros.ros.outputs import LATE, OVERLAYS, Outputs, Publishing, make_header
 from vjepa_ros.ros.parameters import NodeConfig
 from vjepa_ros.ros.stats import CameraStats
 
@@ -73,8 +73,8 @@ class Outlet:
         return known_age(self._now_ns(), stamp_ns)
 
     def publish(self, result: Result, wanted: frozenset[str], generation: int,
-                perception: Perception, config: NodeConfig, switching: bool) -> Result | None:
-        """Publish one result and count it.
+                perception: Perception, config: NodeConfig) -> Result | None:
+        """Publish what is at hand of one result, and count it.
 
         Parameters
         ----------
@@ -84,8 +84,6 @@ class Outlet:
             Activation in which it was begun.
         perception, config
             What made it.
-        switching
-            Whether another model waits to take over.
 
         Returns
         -------
@@ -96,10 +94,7 @@ class Outlet:
         stats = self.stats[a.camera]
         latency_ms = self.age_s(a.stamp_ns) * 1e3
         start = time.perf_counter()
-        how = Publishing(
-            config.features_reduce, latency_ms,
-            lambda: self._draw(a.camera, perception, config, switching, result, None),
-            perception.tracks[a.camera].optics())
+        how = Publishing(config.features_reduce, latency_ms, perception.tracks[a.camera].optics())
         with self._gate:
             if not self._open or generation != self._generation:
                 return None
@@ -108,6 +103,30 @@ class Outlet:
         stats.add(result, self.age_s(a.stamp_ns) * 1e3)
         stats.tell(self._log, a, latency_ms)
         return result
+
+    def publish_late(self, result: Result, wanted: frozenset[str], generation: int,
+                     perception: Perception, config: NodeConfig, switching: bool,
+                     until_s: float) -> None:
+        """Publish what takes time, after what `publish` publishes.
+
+        Parameters
+        ----------
+        result, wanted, generation, perception, config
+            As for `publish`.
+        switching
+            Whether another model waits to take over.
+        until_s
+            Steady time until which tf is waited for [s].
+        """
+        name = result.assessment.camera
+        if wanted.isdisjoint(LATE):
+            return
+        with self._gate:
+            if self._open and generation == self._generation:
+                self._outputs[name].publish_late(
+                    result, wanted, perception.tracks[name].optics(),
+                    lambda: self._draw(name, perception, config, switching, result, None),
+                    until_s)
 
     def publish_state(self, name: str, wanted: frozenset[str], silent_s: float | None,
                       generation: int, perception: Perception, config: NodeConfig,

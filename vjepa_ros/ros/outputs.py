@@ -20,8 +20,7 @@ from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.track import Wants
 from vjepa_ros.ros import convert
 from vjepa_ros.ros.layout import pack_assessment, pack_cells, pack_regions
-from vjepa_ros.ros.obstacle_output import NAMES as OBSTACLES
-from vjepa_ros.ros.obstacle_output import ObstacleOutput
+from vjepa_ros.ros.obstacle_output import DETECTIONS, METRES, ObstacleOutput
 
 SCALARS = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact')
 TOPICS = {
@@ -36,8 +35,9 @@ NEED_CHANGE = ('motion_map', 'features', 'embedding')
 NEED_FEATURES = ('motion_score', 'assessment', 'overlay', 'overlay/compressed', *NEED_CHANGE)
 NEED_LOOMING = ('obstacle_score', 'collision_probability', 'time_to_contact', 'assessment',
                 'obstacles', 'looming_map', 'looming_field', 'overlay', 'overlay/compressed',
-                *OBSTACLES)
+                DETECTIONS, *METRES)
 OVERLAYS = ('overlay', 'overlay/compressed')
+LATE = (*METRES, *OVERLAYS)     # what takes time
 
 
 def make_header(stamp_ns: int, frame_id: str) -> Header:
@@ -52,7 +52,6 @@ class Publishing:
 
     features_reduce: str
     latency_ms: float
-    overlay: Callable[[], np.ndarray]   # draws the BGR overlay, called only when wanted
     optics: Optics
 
 
@@ -106,12 +105,15 @@ class Outputs:
                      moving=not wanted.isdisjoint(('moving_map', 'looming_field')))
 
     def publish(self, result: Result, wanted: frozenset[str], how: Publishing) -> None:
-        """Publish one result to those who want it; every header is that of the newest frame."""
+        """Publish what is at hand of one result to those who want it, the assessment first.
+
+        Every header is that of the newest frame.
+        """
         a = result.assessment
         header = make_header(a.stamp_ns, a.frame_id)
         send = {
-            **{name: lambda name=name: Float32(data=float(getattr(a, name))) for name in SCALARS},
             'assessment': lambda: convert.cloud(header, pack_assessment(a, how.latency_ms)),
+            **{name: lambda name=name: Float32(data=float(getattr(a, name))) for name in SCALARS},
             'obstacles': lambda: convert.cloud(header, pack_regions(a.regions)),
             'motion_map': lambda: convert.image(header, result.motion_map, '32FC1'),
             'moving_map': lambda: convert.image(header, _moving(result), '32FC1'),
@@ -124,12 +126,33 @@ class Outputs:
             'embedding': lambda: convert.feature_cloud(
                 header, result.features.mean(axis=(0, 1, 2))[None, None]),
         }
-        for name in wanted & send.keys():
-            self._pubs[name].publish(send[name]())
-        if self.obstacles is not None and not wanted.isdisjoint(OBSTACLES):
-            self.obstacles.publish(result, header, how.optics, wanted)
+        for name, make in send.items():
+            if name in wanted:
+                self._pubs[name].publish(make())
+        if DETECTIONS in wanted and self.obstacles is not None:
+            self.obstacles.publish_detections(result, header)
+
+    def publish_late(self, result: Result, wanted: frozenset[str], optics: Optics,
+                     overlay: Callable[[], np.ndarray], until_s: float) -> None:
+        """Publish what takes time: obstacles in metres, which may wait for tf, and the overlay.
+
+        Parameters
+        ----------
+        result, wanted
+            As for `publish`.
+        optics
+            Of the source image.
+        overlay
+            Draws it (BGR), called only when wanted.
+        until_s
+            Steady time until which tf is waited for [s].
+        """
+        a = result.assessment
+        header = make_header(a.stamp_ns, a.frame_id)
+        if self.obstacles is not None and not wanted.isdisjoint(METRES):
+            self.obstacles.publish(result, header, optics, wanted, until_s)
         if not wanted.isdisjoint(OVERLAYS):
-            self.publish_overlay(header, how.overlay(), wanted)
+            self.publish_overlay(header, overlay(), wanted)
 
     def publish_overlay(self, header: Header, bgr: np.ndarray, wanted: frozenset[str]) -> None:
         """Publish a drawn overlay, raw and compressed as wanted."""

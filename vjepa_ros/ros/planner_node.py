@@ -25,6 +25,7 @@ from vjepa_ros.ros.planner_parameters import PlannerParameters
 from vjepa_ros.ros.planner_report import Situation, report
 from vjepa_ros.ros.planner_table import PlannerConfig
 from vjepa_ros.ros.planner_worker import Job, PlannerWorker
+from vjepa_ros.ros.status import stamped
 from vjepa_ros.ros.transitions import transition
 
 WATCH_S = 0.25
@@ -190,11 +191,9 @@ class PlannerNode(ManagedNode):
 
     def _on_report(self) -> None:
         """Once a second: publish diagnostics."""
-        array = DiagnosticArray(status=[report(Situation(
+        self._diagnostics.publish(stamped(self, [report(Situation(
             self.get_fully_qualified_name().lstrip('/'), self.state, self.worker, self.inputs,
-            self.last_failure, self.last_refusal, self.get_clock().now().nanoseconds))])
-        array.header.stamp = self.get_clock().now().to_msg()
-        self._diagnostics.publish(array)
+            self.last_failure, self.last_refusal, self.get_clock().now().nanoseconds))]))
 
 
 class _Until:

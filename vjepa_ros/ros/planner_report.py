@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from diagnostic_msgs.msg import DiagnosticStatus
 
 from vjepa_ros.perception.planner_cost import Shapes
 from vjepa_ros.perception.planner_search import SearchConfig
 from vjepa_ros.ros.planner_inputs import NS, PlannerInputs
 from vjepa_ros.ros.planner_worker import PlannerWorker
+from vjepa_ros.ros.status import OK, WARN, status
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,8 @@ def report(now: Situation) -> DiagnosticStatus:
     if now.inputs is not None:
         values['goal'] = ('none' if now.inputs.goal is None else
                           f'{(now.now_ns - now.inputs.goal_ns) / NS:.1f} s old')
-    level = DiagnosticStatus.WARN if problems else DiagnosticStatus.OK
-    return DiagnosticStatus(
-        level=level, name=f'{now.node}: planner', message='; '.join(problems) or now.state,
-        hardware_id=hardware,
-        values=[KeyValue(key=key, value=str(value)) for key, value in values.items()])
+    return status(f'{now.node}: planner', WARN if problems else OK,
+                  '; '.join(problems) or now.state, values, hardware)
 
 
 def _tflop(shapes: Shapes, search: SearchConfig) -> float:

@@ -116,7 +116,6 @@ PLANNER_TABLE: tuple[Param, ...] = (
     _live('gap.least', float, 3.0, 'The gap must be more than this many standard deviations',
           low=0.0, high=100.0),
 )
-PLANNER_ROWS = {row.name: row for row in PLANNER_TABLE}
 
 
 @dataclass(frozen=True)

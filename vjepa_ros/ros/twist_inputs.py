@@ -10,19 +10,20 @@ from typing import Any
 from geometry_msgs.msg import Twist as TwistMessage
 from geometry_msgs.msg import TwistStamped
 from rclpy.lifecycle import LifecycleNode
-from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.node import NodeNameNonExistentError
 from sensor_msgs.msg import PointCloud2
 
 from vjepa_ros.perception.twist_config import Twist
 from vjepa_ros.ros import read
-from vjepa_ros.ros.guard_inputs import LOG_EVERY_S, NS, odometry_message, overridable
+from vjepa_ros.ros.command_inputs import CommandInputs, odometry_message
+from vjepa_ros.ros.command_topics import CLOUD, full_name, twist_type
 from vjepa_ros.ros.twist_pilot import TwistPilot
-from vjepa_ros.ros.twist_table import ODOMETRY, SENT, TwistNodeConfig, TwistSource
+from vjepa_ros.ros.twist_table import ODOMETRY, OWN, SENT, TwistNodeConfig, TwistSource
 
 PICTURES = 5      # messages of a camera that may wait to be taken
 
 
-class TwistInputs:
+class TwistInputs(CommandInputs):
     """The subscriptions of an active twist planner.
 
     Parameters
@@ -37,68 +38,40 @@ class TwistInputs:
         The clock of the pilot [s].
     decide
         Called after news of a camera.
-
-    Attributes
-    ----------
-    refused
-        How many messages could not be read.
     """
 
     def __init__(self, node: LifecycleNode, config: TwistNodeConfig, pilot: TwistPilot,
                  now_s: Callable[[], float], decide: Callable[[], None]) -> None:
-        self._node, self._pilot = node, pilot
+        super().__init__(node)
+        self._pilot = pilot
         self._now_s, self._decide = now_s, decide
-        self.refused = 0
         self._sent = ''
-        self._subscriptions: list[object] = []
-        reliable = QoSProfile(depth=PICTURES, reliability=ReliabilityPolicy.RELIABLE)
-        newest = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         for source in config.sources:
-            self._listen(PointCloud2, f'{source.topic}/assessment',
-                         partial(self._on_assessment, source), reliable)
-            self._listen(PointCloud2, f'{source.topic}/looming_field',
-                         partial(self._on_field, source), reliable)
+            for topic, take in (('assessment', self._on_assessment),
+                                ('looming_field', self._on_field)):
+                self.listen(PointCloud2, f'{source.topic}/{topic}', partial(take, source),
+                            PICTURES, reliable=True)
         if config.speed_from == ODOMETRY:
-            self._listen(odometry_message(), 'odom', self._on_odometry, newest)
+            self.listen(odometry(), 'odom', self._on_odometry)
         elif config.speed_from == SENT:
             self._sent = node.resolve_topic_name('cmd_vel_sent')
-            self._listen(TwistStamped if config.stamped else TwistMessage, 'cmd_vel_sent',
-                         self._on_sent, newest)
-
-    def close(self) -> None:
-        """Unsubscribe."""
-        for subscription in self._subscriptions:
-            self._node.destroy_subscription(subscription)
-        self._subscriptions.clear()
+            self.listen(TwistStamped if config.stamped else TwistMessage, 'cmd_vel_sent',
+                        self._on_sent)
 
     def watch(self) -> None:
         """See whether anybody tells what is sent to the base."""
         if self._sent:
             self._pilot.wired = self._node.count_publishers(self._sent) > 0
 
-    def _listen(self, kind: type, topic: str, callback: Callable[..., None],
-                qos: QoSProfile) -> None:
-        self._subscriptions.append(self._node.create_subscription(
-            kind, topic, callback, qos, qos_overriding_options=overridable()))
-
-    def _age_s(self, msg: Any) -> float:
-        return (self._node.get_clock().now().nanoseconds - read.stamp_ns(msg)) / NS
-
-    def _refuse(self, what: str, error: Exception) -> str:
-        self.refused += 1
-        self._node.get_logger().error(f'{what}: message refused: {error}',
-                                      throttle_duration_sec=LOG_EVERY_S)
-        return str(error)
-
     def _on_assessment(self, source: TwistSource, msg: PointCloud2) -> None:
         now = self._now_s()
         try:
             seen = read.assessment(msg, source.name)
         except (ValueError, IndexError) as error:     # not one of this version, or empty
-            self._pilot.malformed(source.name, self._refuse(f'{source.topic}/assessment', error))
+            self._pilot.malformed(source.name, self.refuse(f'{source.topic}/assessment', error))
             self._decide()
         else:
-            if self._pilot.assessed(source.name, seen, now, self._age_s(msg)):
+            if self._pilot.assessed(source.name, seen, now, self.age_s(msg)):
                 self._decide()
 
     def _on_field(self, source: TwistSource, msg: PointCloud2) -> None:
@@ -106,11 +79,11 @@ class TwistInputs:
             cells = read.looming_field(msg)
         except ValueError as error:                   # not one of this version
             self._pilot.malformed(source.name,
-                                  self._refuse(f'{source.topic}/looming_field', error))
+                                  self.refuse(f'{source.topic}/looming_field', error))
             self._decide()
         else:
             if self._pilot.measured(source.name, cells, read.stamp_ns(msg), self._now_s(),
-                                    self._age_s(msg)):
+                                    self.age_s(msg)):
                 self._decide()
 
     def _on_sent(self, msg: TwistMessage | TwistStamped) -> None:
@@ -124,27 +97,36 @@ class TwistInputs:
             self._pilot.moves(Twist(twist.linear.x, twist.linear.y, twist.angular.z),
                               self._now_s())
         except ValueError as error:                   # not a number: as if it had not come
-            self._refuse(topic, error)
+            self.refuse(topic, error)
 
 
-def wiring_problems(node: LifecycleNode, config: TwistNodeConfig) -> list[str]:
-    """What is wrong with the topics, one sentence each: types that differ, a second planner."""
-    kind = 'geometry_msgs/msg/' + ('TwistStamped' if config.stamped else 'Twist')
+def odometry() -> type:
+    """The type of odometry messages (RuntimeError with the remedy where it is missing)."""
+    return odometry_message("'speed_from', which is 'odometry',", 'speed_from: sent')
+
+
+def topics(config: TwistNodeConfig) -> dict[str, str]:
+    """Topics that the planner listens to and publishes on, with their types."""
     twists = ('cmd_vel_in', 'cmd_vel_out',
               *(('cmd_vel_sent',) if config.speed_from == SENT else ()))
-    wanted = {**dict.fromkeys(twists, kind),
-              **{f'{source.topic}/{topic}': 'sensor_msgs/msg/PointCloud2'
-                 for source in config.sources for topic in ('assessment', 'looming_field')}}
-    problems = []
-    for topic, expected in wanted.items():
-        name = node.resolve_topic_name(topic)
-        others = {info.topic_type for info in (*node.get_publishers_info_by_topic(name),
-                                               *node.get_subscriptions_info_by_topic(name))}
-        problems += [f'{name} has an endpoint of type {other}, the planner uses {expected}: '
-                     'nothing passes between them' for other in sorted(others - {expected})]
+    return {**dict.fromkeys(twists, twist_type(config.stamped)),
+            **{f'{source.topic}/{topic}': CLOUD for source in config.sources
+               for topic in ('assessment', 'looming_field')}}
+
+
+def changed_behind(node: LifecycleNode, config: TwistNodeConfig) -> list[str]:
+    """Who may change what a planner sends that takes it for its speed, one sentence each."""
+    if config.speed_from != OWN:
+        return []
+    problems, own = [], node.resolve_topic_name('cmd_vel_in')
     output = node.resolve_topic_name('cmd_vel_out')
-    count = node.count_publishers(output)
-    if count > 1:
-        problems.append(f'{count - 1} other node(s) publish on {output}: what they send is not '
-                        'planned here; let one node alone publish there')
+    for info in node.get_subscriptions_info_by_topic(output):
+        try:
+            told = node.get_publisher_names_and_types_by_node(info.node_name, info.node_namespace)
+        except NodeNameNonExistentError:          # it has just ended
+            continue
+        problems += [f"speed_from is 'own', but {full_name(info)} listens to {output} and "
+                     f"publishes {topic}: what it changes is not known; set speed_from to 'sent' "
+                     f'and remap cmd_vel_sent to {topic}' for topic, kinds in told
+                     if topic != own and {twist_type(False), twist_type(True)} & set(kinds)]
     return problems

@@ -223,8 +223,8 @@ def _words(asked: Twist, plan: TwistPlan) -> Choice:
     if twist == asked:
         if plan.measured:
             return Choice(asked, asked, 'free', '', plan)
-        return Choice(asked, asked, 'unmeasured', 'the way is not measured: looming tells '
-                      'distances only to a robot that drives', plan)
+        return Choice(asked, asked, 'unmeasured', f'the way is not measured: {plan.unmeasured}',
+                      plan)
     own = plan.candidates[0]
     turned = twist.omega - asked.omega
     state = 'stopped' if not twist.speed else 'turned' if turned else 'slowed'

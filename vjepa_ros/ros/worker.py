@@ -19,6 +19,7 @@ from vjepa_ros.perception.track import Wants
 from vjepa_ros.ros.camera_input import CameraInput
 from vjepa_ros.ros.decoder import Decoder
 from vjepa_ros.ros.intake import Intake
+from vjepa_ros.ros.obstacle_inputs import WAIT_S
 from vjepa_ros.ros.outlet import Outlet
 from vjepa_ros.ros.outputs import Outputs
 from vjepa_ros.ros.parameters import NodeConfig
@@ -63,6 +64,9 @@ class Worker:
         self.last_error = ''
         self.listener: Callable[[Result], None] | None = None
         self._candidate: Perception | None = None
+        # Held by the worker while it uses the candidate, and to take that away; the executor
+        # never asks for it.
+        self._storing = threading.Lock()
         self._wake = threading.Condition()
         self._news = False
         self._running = False
@@ -142,12 +146,15 @@ class Worker:
             self._wake.notify()
 
     def withdraw(self) -> Perception:
-        """Take back an offer that is not adopted yet, and give what serves now."""
-        with self._wake:
+        """Take back an offer that is not adopted yet, and give what serves now.
+
+        Waits while frames are stored, but not for a pass.
+        """
+        with self._storing:
             unused, self._candidate = self._candidate, None
             serving = self.perception
-        if unused is not None and unused.engine is not serving.engine:
-            unused.close()
+        if unused is not None:
+            _let_go(unused, serving)
         return serving
 
     @property
@@ -196,32 +203,39 @@ class Worker:
 
     def _step(self) -> float:
         """Work off what is there; seconds to sleep when nothing new comes."""
+        # Asked before the resets are taken: an activation is never seen without its own.
+        active, generation = self._outlet.admission()
         with self._wake:
             resets, self._resets = self._resets, []
             silence, self._silence = self._silence, {}
+        with self._storing:
             candidate = self._candidate
-        active, generation = self._outlet.admission()
-        for reason in resets:
-            self.perception.reset(reason)
-            if candidate is not None:
-                candidate.reset(reason)
-        if candidate is not None and (not active or self._primed(candidate)):
-            self._adopt(candidate)
-            candidate = None
-        if not active:
-            return IDLE_S
+            for reason in resets:
+                self.perception.reset(reason)
+                if candidate is not None:
+                    candidate.reset(reason)
+            if candidate is not None and (not active or self._primed(candidate)):
+                self._adopt(candidate)
+                candidate = None
+            if not active:
+                return IDLE_S
+            fresh = {name: self._intake.store(name, self.perception, candidate)
+                     for name in self._cameras}
         wanted = self._outlet.wanted()
-        fresh = {name: self._intake.store(name, self.perception, candidate)
-                 for name in self._cameras}
         samples, wait_s = self._choose(wanted)
         if samples:
             with self._intake.meanwhile(self.perception):
                 self._serve(samples, wanted, generation)
         for name, new in fresh.items():
             buffering = new and self.perception.tracks[name].sample() is None
-            if buffering or name in silence:
-                self._outlet.publish_state(name, wanted[name], silence.get(name), generation,
-                                           self.perception, self.config, self.swapping)
+            silent = name in silence and not new     # it may have come back meanwhile
+            try:
+                if buffering or silent:
+                    self._outlet.publish_state(
+                        name, wanted[name], silence[name] if silent else None, generation,
+                        self.perception, self.config, self.swapping)
+            except Exception as error:
+                self._count_for(name, 'drawing its state', error)
         return wait_s
 
     def _serve(self, samples: Mapping[str, Sample], wanted: Mapping[str, frozenset[str]],
@@ -229,9 +243,15 @@ class Worker:
         """Run the clips and publish what they show."""
         wants = {name: self._wants(wanted[name]) for name in samples}
         settings = self.config.settings
-        begin = time.perf_counter()
-        outputs, timings = self.perception.encode(
-            samples, wants, settings, lambda name, error: self._count_for(name, 'geometry', error))
+        begin, results = time.perf_counter(), []
+        try:
+            outputs, timings = self.perception.encode(
+                samples, wants, settings,
+                lambda name, error: self._count_for(name, 'geometry', error))
+        except Exception as error:
+            for name in samples:     # none of them has a result, and its status must not be well
+                self.stats[name].fail('inference', error)
+            raise
         for name, sample in samples.items():
             try:
                 result = self.perception.result(
@@ -239,13 +259,25 @@ class Worker:
                     self._outlet.age_s(sample.newest_ns), timings)
                 self.stats[name].session_ms = (time.perf_counter() - begin) * 1e3
                 result = self._outlet.publish(result, wanted[name], generation, self.perception,
-                                              self.config, self.swapping)
+                                              self.config)
+                if result is None:
+                    continue
+                results.append(result)
                 listener = self.listener
-                if result is not None and listener is not None:
+                if listener is not None:
                     listener(result)
             except Exception as error:
                 # One camera in trouble must not take its results from the others.
                 self._count_for(name, 'assessing and publishing', error)
+        # After the assessments of all cameras, which no wait for tf must hold up.
+        until_s = time.monotonic() + WAIT_S
+        for result in results:
+            name = result.assessment.camera
+            try:
+                self._outlet.publish_late(result, wanted[name], generation, self.perception,
+                                          self.config, self.swapping, until_s)
+            except Exception as error:
+                self._count_for(name, 'publishing obstacles and overlay', error)
 
     def _wants(self, wanted: frozenset[str]) -> Wants:
         if self.listener is not None:
@@ -274,13 +306,18 @@ class Worker:
                    for name, track in self.perception.tracks.items())
 
     def _adopt(self, candidate: Perception) -> None:
-        with self._wake:
-            if self._candidate is not candidate:
-                return   # taken back meanwhile
-            old, self.perception, self._candidate = self.perception, candidate, None
+        old, self.perception, self._candidate = self.perception, candidate, None
         candidate.take_over(old)
-        if old.engine is not candidate.engine:
-            old.close()
+        _let_go(old, candidate)
         config = candidate.engine.config
         self._log.info(f"now serving model '{config.model_size}' with {config.num_frames} frames "
                        f'of {config.image_size} px on {candidate.engine.choice.device}')
+
+
+def _let_go(unused: Perception, serving: Perception) -> None:
+    """Release what one holds: its frames on the device, and its model unless the other uses it."""
+    if unused.engine is not serving.engine:
+        unused.close()
+        return
+    for track in unused.tracks.values():
+        track.release()

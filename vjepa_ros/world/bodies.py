@@ -12,6 +12,7 @@ from torch import Tensor
 from vjepa_ros.world.dice import Dice
 from vjepa_ros.world.kits import LOOKS, Kit
 from vjepa_ros.world.materials import GROUPS, Materials
+from vjepa_ros.world.scene import Shapes
 
 STEP_M = 0.7     # a leg swings to and fro in two of them
 
@@ -39,22 +40,6 @@ class Bodies:
     yaw: Tensor
     velocity: Tensor
     yaw_rate: Tensor
-
-
-@dataclass(frozen=True)
-class Shapes:
-    """S shapes of B scenes, fields as in `Scenes`; ``texture`` is (B, T, S)."""
-
-    kinds: tuple[int, ...]
-    alive: Tensor
-    position: Tensor
-    yaw: Tensor
-    half: Tensor
-    velocity: Tensor
-    yaw_rate: Tensor
-    texture: Tensor
-    tile_m: Tensor
-    tint: Tensor
 
 
 def assemble(kit: Kit, bodies: Bodies, times: Tensor, materials: Materials,

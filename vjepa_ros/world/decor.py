@@ -7,12 +7,11 @@ import math
 
 import torch
 
-from vjepa_ros.world.bodies import Shapes
 from vjepa_ros.world.dice import Dice
 from vjepa_ros.world.materials import GROUPS, Materials
 from vjepa_ros.world.meetings import Meeting
 from vjepa_ros.world.places import INDOORS, Place
-from vjepa_ros.world.scene import CARD, ELLIPSOID
+from vjepa_ros.world.scene import CARD, ELLIPSOID, Shapes
 
 DECOR_KINDS = (CARD,) * 5 + (ELLIPSOID,) * 2
 

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.world.bodies import Shapes
 from vjepa_ros.world.dice import Dice
 from vjepa_ros.world.episode_bodies import (
     KITS,
@@ -32,6 +31,7 @@ from vjepa_ros.world.episode_route import Route, Run, free_run
 from vjepa_ros.world.materials import Materials
 from vjepa_ros.world.robot import Drive, footprint
 from vjepa_ros.world.robot_contact import band_of, touching
+from vjepa_ros.world.scene import Shapes
 from vjepa_ros.world.truth import Robot
 
 SCENARIOS = {'free': .36, 'wall': .1, 'static': .24, 'cross': .16, 'approach': .07, 'leader': .07}

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from vjepa_ros.world.bodies import Bodies, Shapes, assemble
+from vjepa_ros.world.bodies import Bodies, assemble
 from vjepa_ros.world.dice import Dice
 from vjepa_ros.world.episode_route import Route, Run
 from vjepa_ros.world.kits import HERO, SIDE, SIZES, THIN, Kit
 from vjepa_ros.world.materials import Materials
+from vjepa_ros.world.scene import Shapes
 
 HEROES, SIDES, THINS = 2, 4, 4      # bodies of each kit in an episode
 OUTDOORS = ('street', 'park', 'empty')

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.world.bodies import Shapes
 from vjepa_ros.world.dice import Dice
 from vjepa_ros.world.looks import brightness, light, sensor
 from vjepa_ros.world.materials import GROUPS, Materials
 from vjepa_ros.world.places import INDOORS, LAYOUTS, STRUCTURE_KINDS, Place, ground
 from vjepa_ros.world.plans import PLACE, WorldConfig, make_plan
+from vjepa_ros.world.scene import Shapes
 
 PLACES = ('corridor', 'room', 'warehouse', 'street', 'park', 'empty')
 SHARES = (.24, .2, .18, .14, .12, .12)

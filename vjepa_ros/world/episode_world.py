@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.world.bank import TextureBank
-from vjepa_ros.world.bodies import Shapes
 from vjepa_ros.world.episode import Episode, EpisodeConfig
 from vjepa_ros.world.motion import rotation
 from vjepa_ros.world.render import render
 from vjepa_ros.world.robot import Unicycles, footprint
 from vjepa_ros.world.robot_contact import band_of, touching
-from vjepa_ros.world.scene import Scenes
+from vjepa_ros.world.scene import Scenes, Shapes
 
 SUBSTEP_S = 0.02       # contacts are tested this often
 STANDS_M_S = 0.1       # for a robot that is slower than this others wait

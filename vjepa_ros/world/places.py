@@ -12,13 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vjepa_ros.world.bodies import Shapes
 from vjepa_ros.world.dice import Dice
 from vjepa_ros.world.materials import GROUPS, Materials
 from vjepa_ros.world.meetings import Meeting
 from vjepa_ros.world.motion import to_world
 from vjepa_ros.world.plans import PLACES, WorldConfig
-from vjepa_ros.world.scene import BOX
+from vjepa_ros.world.scene import BOX, Shapes
 
 STRUCTURE_KINDS = (BOX,) * 8   # left near, far, right near, far, end, ceiling, strip, table
 AHEAD_S = 6.0                  # where nothing is planned, nothing is hit for this long

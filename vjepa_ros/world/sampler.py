@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from vjepa_ros.world.bodies import Bodies, Shapes, assemble
+from vjepa_ros.world.bodies import Bodies, assemble
 from vjepa_ros.world.decor import decor
 from vjepa_ros.world.dice import Dice
 from vjepa_ros.world.furnish import side_bodies, thin_bodies
@@ -30,7 +30,7 @@ from vjepa_ros.world.motion import (
 )
 from vjepa_ros.world.places import ground, lay_out
 from vjepa_ros.world.plans import WorldConfig, make_plan
-from vjepa_ros.world.scene import Scenes
+from vjepa_ros.world.scene import Scenes, Shapes
 
 NEAR_M = 0.04   # no surface comes nearer to a camera during a clip
 

@@ -19,25 +19,11 @@ GROUND, SKY = -1, -2                          # what a pixel shows when it is no
 
 
 @dataclass(frozen=True)
-class Scenes:
-    """B scenes with their cameras, shapes, light and sensors.
+class Shapes:
+    """K shapes in each of B scenes.
 
     Attributes
     ----------
-    interval_s : Tensor
-        (B,) time between frames [s].
-    intrinsics : Tensor
-        (B, 4) fx, fy, cx, cy in pixels of the size that is rendered.
-    distortion : Tensor
-        (B, 2) k1, k2 of the radial (Brown) model on normalised coordinates of the pinhole.
-    camera_position : Tensor
-        (B, T, 3) [m].
-    camera_rotation : Tensor
-        (B, T, 3, 3) world to camera: rows are the camera's right, down and ahead.
-    camera_velocity : Tensor
-        (B, 3) at the newest frame, world axes [m/s].
-    camera_spin : Tensor
-        (B, 3) at the newest frame, right-handed about the camera's axes [rad/s].
     kinds : tuple of int
         Kind of each of the K shapes, the same in all scenes: what is computed is then known
         before anything runs. A box has half sizes along its own x, y, z; a cylinder stands
@@ -61,6 +47,40 @@ class Scenes:
         (B, K) side of one repeat of the texture [m]; 0 stretches it over the face.
     tint : Tensor
         (B, K, 3) factor on the texture, 0..2.
+    """
+
+    kinds: tuple[int, ...]
+    alive: Tensor
+    position: Tensor
+    yaw: Tensor
+    half: Tensor
+    velocity: Tensor
+    yaw_rate: Tensor
+    texture: Tensor
+    tile_m: Tensor
+    tint: Tensor
+
+
+@dataclass(frozen=True)
+class Scenes(Shapes):
+    """B scenes: shapes with their cameras, light and sensors.
+
+    Attributes
+    ----------
+    interval_s : Tensor
+        (B,) time between frames [s].
+    intrinsics : Tensor
+        (B, 4) fx, fy, cx, cy in pixels of the size that is rendered.
+    distortion : Tensor
+        (B, 2) k1, k2 of the radial (Brown) model on normalised coordinates of the pinhole.
+    camera_position : Tensor
+        (B, T, 3) [m].
+    camera_rotation : Tensor
+        (B, T, 3, 3) world to camera: rows are the camera's right, down and ahead.
+    camera_velocity : Tensor
+        (B, 3) at the newest frame, world axes [m/s].
+    camera_spin : Tensor
+        (B, 3) at the newest frame, right-handed about the camera's axes [rad/s].
     ground_texture, ground_tile_m, ground_tint : Tensor
         (B,), (B,), (B, 3).
     sky_top, sky_horizon : Tensor
@@ -105,16 +125,6 @@ class Scenes:
     camera_rotation: Tensor
     camera_velocity: Tensor
     camera_spin: Tensor
-    kinds: tuple[int, ...]
-    alive: Tensor
-    position: Tensor
-    yaw: Tensor
-    half: Tensor
-    velocity: Tensor
-    yaw_rate: Tensor
-    texture: Tensor
-    tile_m: Tensor
-    tint: Tensor
     ground_texture: Tensor
     ground_tile_m: Tensor
     ground_tint: Tensor

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clock of the guard, and whether the time that stamps come from can be trusted."""
+"""The clock of a node between controller and base, and whether its stamps can be trusted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AHEAD_S = 2.0            # step of a simulated clock, from which it has jumped f
 STANDS_S = 2.0           # real time after which a simulated clock stands
 
 
-class GuardClock:
+class CommandClock:
     """Steady time, or in simulation the simulated one.
 
     Parameters
@@ -54,7 +54,7 @@ class GuardClock:
         return self._clock.now().nanoseconds / NS
 
     def now_s(self) -> float:
-        """Time of the guard [s]."""
+        """Time of the node [s]."""
         return self.ros_s() if self.simulated else self._steady_s()
 
     def watch(self) -> bool:

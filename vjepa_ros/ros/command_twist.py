@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands as messages and as the guard judges them."""
+"""Commands as messages and as they are judged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vjepa_ros.guard.reports import STILL, Motion
 
 
 def motion_of(twist: Twist) -> Motion:
-    """A command as the guard judges it; one that holds anything but numbers is none at all."""
+    """A command as it is judged; one that holds anything but numbers is none at all."""
     linear, angular = twist.linear, twist.angular
     if not all(map(math.isfinite, (linear.z, angular.x, angular.y))):
         return Motion(math.nan, math.nan, math.nan)
@@ -19,7 +19,7 @@ def motion_of(twist: Twist) -> Motion:
 
 
 def twist_of(motion: Motion, command: Twist | None) -> Twist:
-    """The message of a motion; what the guard does not judge goes through as it was commanded."""
+    """The message of a motion; what nobody judges goes through as it was commanded."""
     twist = Twist()
     if command is not None and motion != STILL:
         twist.linear.z = command.linear.z

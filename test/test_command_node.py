@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What both nodes between controller and base do alike, in one process."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.ros
+pytest.importorskip('rclpy')
+
+from geometry_msgs.msg import Twist  # noqa: E402
+from rclpy.parameter import Parameter  # noqa: E402
+from rclpy.qos import ReliabilityPolicy  # noqa: E402
+from ros_harness import ros_session  # noqa: E402
+
+from vjepa_ros.guard.reports import Motion  # noqa: E402
+from vjepa_ros.ros import guard_inputs, twist_inputs  # noqa: E402
+from vjepa_ros.ros.command_inputs import CommandInputs  # noqa: E402
+from vjepa_ros.ros.command_node import CommandNode  # noqa: E402
+from vjepa_ros.ros.guard_node import CollisionGuard  # noqa: E402
+from vjepa_ros.ros.twist_node import TwistPlannerNode  # noqa: E402
+
+BOTH = pytest.mark.parametrize('kind', [CollisionGuard, TwistPlannerNode])
+
+
+@contextmanager
+def active(kind: type[CommandNode], **params: Any) -> Iterator[CommandNode]:
+    with ros_session() as ros:
+        node = kind(context=ros.context, parameter_overrides=[
+            Parameter(name, value=value) for name, value in params.items()])
+        try:
+            node.trigger_configure()
+            node.trigger_activate()
+            assert node.state == 'active'
+            yield node
+        finally:
+            node.destroy_node()
+
+
+def turn(omega: float, vx: float = 0.0) -> Twist:
+    """A command that both let through: a turn on the spot, or backward where nobody looks."""
+    twist = Twist()
+    twist.linear.x, twist.angular.z = vx, omega
+    return twist
+
+
+@BOTH
+def test_in_a_flood_the_timer_decides_but_less_is_never_late(kind, monkeypatch):
+    monkeypatch.setattr(kind, 'FLOOD_S', 1e6)
+    with active(kind, **({'uncovered': 'free'} if kind is CollisionGuard else {})) as node:
+        sent = []
+        node._publish = sent.append
+        node._on_command(turn(0.1, -0.5))
+        node._on_command(turn(0.2, -0.5))              # as fast: has to wait
+        assert sent == [Motion(-0.5, 0.0, 0.1)]
+        node._on_command(turn(0.3, -0.2))              # slower: must not
+        node._on_command(turn(0.4, -0.4))              # faster: waits
+        assert sent[1:] == [Motion(-0.2, 0.0, 0.3)]
+        node._on_tick()
+        assert sent[2:] == [Motion(-0.4, 0.0, 0.4)]
+        node._on_command(turn(math.nan, -0.4))         # no number: stops at once
+        assert sent[3:] == [Motion()]
+        for _ in range(10):                            # and that is enough of it
+            node._on_command(turn(math.nan, -0.4))
+        assert sent[4:] == []
+
+
+@BOTH
+def test_a_command_after_a_tick_waits_for_no_other_tick(kind):
+    with active(kind) as node:
+        sent = []
+        node._publish = sent.append
+        node._on_tick()
+        node._on_command(turn(0.1))
+        assert sent == [Motion(0.0, 0.0, 0.1)]
+
+
+@BOTH
+def test_a_policy_that_is_set_for_one_camera_holds_for_that_alone(kind):
+    topic = '/vjepa_node/{}/assessment'
+    with active(kind, sources=['one', 'two'], **{
+            f'qos_overrides.{topic.format("one")}.subscription.reliability': 'best_effort'}
+                ) as node:
+        policies = [node.get_subscriptions_info_by_topic(topic.format(name))[0]
+                    .qos_profile.reliability for name in ('one', 'two')]
+    assert policies == [ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE]
+
+
+@pytest.mark.parametrize(('module', 'words'), [
+    (guard_inputs, "parameter 'odometry', which is true, needs.*set odometry: false"),
+    (twist_inputs, "parameter 'speed_from', which is 'odometry', needs.*set speed_from: sent")])
+def test_without_nav_msgs_the_parameter_that_wants_it_is_named(module, words, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'nav_msgs.msg', None)
+    with pytest.raises(RuntimeError, match=words):
+        module.odometry()
+
+
+@BOTH
+def test_an_output_that_is_the_input_is_refused_with_the_remedy(kind):
+    with ros_session() as ros:
+        node = kind(context=ros.context, cli_args=['--ros-args', '-r', 'cmd_vel_out:=cmd_vel_in'])
+        try:
+            node.trigger_configure()
+            assert node.state == 'unconfigured'
+            assert 'cmd_vel_in and cmd_vel_out are both /cmd_vel_in' in node.last_failure
+            assert 'remap it' in node.last_failure
+        finally:
+            node.destroy_node()
+
+
+@BOTH
+def test_everything_that_halt_closes_is_closed_whatever_one_part_raises(kind, monkeypatch):
+    monkeypatch.setattr(CommandInputs, 'close', lambda inputs: 1 / 0)
+    with active(kind) as node:
+        sent = []
+        node._publish = sent.append
+        node._on_command(turn(0.1))
+        with pytest.raises(ZeroDivisionError):
+            node.halt()
+        assert sent[1:] == [Motion()] and node._sent is None
+        assert not [s for s in node.subscriptions if s.topic_name == '/cmd_vel_in']
+        node.halt()                                    # again: nothing is left to be done
+        assert sent[2:] == []

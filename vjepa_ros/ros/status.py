@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make diagnostic_msgs of names and values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rclpy.node import Node
+
+OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
+
+
+def number(value: float) -> str:
+    """A number for people and programs; unknown is 'unknown'."""
+    return 'unknown' if math.isnan(value) else f'{value:.3f}'
+
+
+def status(name: str, level: bytes, message: str, values: Mapping[str, object],
+           hardware: str = '') -> DiagnosticStatus:
+    """One status."""
+    return DiagnosticStatus(name=name, level=level, message=message, hardware_id=hardware,
+                            values=[KeyValue(key=k, value=str(v)) for k, v in values.items()])
+
+
+def stamped(node: Node, statuses: Iterable[DiagnosticStatus]) -> DiagnosticArray:
+    """Statuses as a message of now."""
+    array = DiagnosticArray(status=list(statuses))
+    array.header.stamp = node.get_clock().now().to_msg()
+    return array
