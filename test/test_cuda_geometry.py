@@ -17,7 +17,8 @@ from scenes import texture
 from vjepa_ros.clip.device_view import DeviceGrey, DeviceView
 from vjepa_ros.clip.preprocess import MODES, View
 from vjepa_ros.perception.config import TrackConfig, Wants
-from vjepa_ros.perception.device_choice import choose_kernels, disagreement
+from vjepa_ros.perception.device_choice import choose_kernels
+from vjepa_ros.perception.device_compare import disagreement
 from vjepa_ros.perception.device_looming import DeviceLooming
 from vjepa_ros.perception.looming import LoomingEstimator
 from vjepa_ros.perception.pipeline import Perception

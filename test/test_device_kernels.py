@@ -3,33 +3,58 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
 
 import cv2
 import numpy as np
 import pytest
 import torch
+from test_camera_motion import FOCAL, scene
 from warp_on_host import COMPILER, compiled
 
-from vjepa_ros.perception import device_choice
-from vjepa_ros.perception.affine import _FAKE, WindowFitter
+from vjepa_ros.perception import device_choice, device_looming
+from vjepa_ros.perception.affine import _FAKE, AffineFits, WindowFitter
 from vjepa_ros.perception.device_align import Aligner, noise_energy
-from vjepa_ros.perception.device_choice import disagreement
+from vjepa_ros.perception.device_compare import disagreement
 from vjepa_ros.perception.device_fit import DeviceFitter, Fits
 from vjepa_ros.perception.device_flow import STEPS, STIFFNESS, DenseFlow
-from vjepa_ros.perception.device_kernels import LoomingKernels, sources
+from vjepa_ros.perception.device_kernel_sources import sources
+from vjepa_ros.perception.device_kernels import MOTION_NUMBERS, LoomingKernels, told_pair
+from vjepa_ros.perception.device_looming import DeviceLooming
+from vjepa_ros.perception.expansion import View
 from vjepa_ros.runtime.kernels import KernelsMissing
+from vjepa_ros.runtime.replay import Queue
+from vjepa_ros.tools.looming_study import Wall, film
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason='no g++ to compile the kernels with')
 CPU = torch.device('cpu')
 SIZE = (128, 96)
+# A kernel, what of its arguments it writes, how that is spoilt, and what is said then.
+WRONG = [
+    ('spread', 2, torch.Tensor.zero_, 'displacement: off'),
+    ('pace', 1, lambda out: out.mul_(1.1), 'pace: off'),
+    ('guess', 3, torch.Tensor.zero_, 'motion of the image: off'),
+    ('choose', 2, lambda out: out[1].add_(1), 'row of the frame chosen: off'),
+    ('believe', 4, lambda out: out.mul_(1.1), 'trust by the way back: off'),
+    ('smooth', 1, lambda out: out.mul_(0.99), 'picture at 1/1: off'),
+    ('expose', 2, lambda out: out.mul_(1.1), 'exposure: off'),
+    ('shift', 4, lambda out: out[:, 1].mul_(0.9), 'exposure: off'),
+    ('evidence', 4, lambda out: out[0, 4].mul_(1.1), 'hy: off'),
+    ('quarter', 2, lambda out: out.mul_(1.1), 'noise: off'),
+    ('share', 3, lambda out: out.mul_(1.1), 'trust: off'),
+    ('table', 3, lambda out: out.mul_(1.1), 'moments of windows of 3 blocks: off'),
+    ('fit', 4, lambda out: out.mul_(1.1), 'theta of windows of 3 blocks: off'),
+    ('widen', 11, lambda out: out.mul_(1.1), 'covariance of the better windows: off'),
+    ('move', 7, lambda out: out[1].add_(0.01), 'rotation of the camera: off'),
+    ('move', 7, lambda out: out[1].fill_(torch.nan), 'motion of the camera: the displacements'),
+    ('loom', 8, lambda out: out.mul_(1.1), 'rate of the cells: off')]
 
 
 @pytest.fixture(scope='module')
 def kernels(tmp_path_factory):
     folder = tmp_path_factory.mktemp('kernels')
-    return LoomingKernels(**{key: compiled(source, name, folder) for key, (source, name)
-                             in sources(STEPS, STIFFNESS, _FAKE).items()})
+    return LoomingKernels({key: compiled(source, name, folder) for key, (source, name)
+                           in sources(STEPS, STIFFNESS, _FAKE).items()})
 
 
 @pytest.fixture(scope='module')
@@ -118,22 +143,21 @@ def test_a_fitter_that_is_not_prepared_says_so(kernels):
 
 def test_kernels_are_compared_with_the_plain_path_before_they_are_used(kernels):
     assert disagreement(kernels, CPU) == ''
-    lost = replace(kernels, spread=lambda grid, block, given: given[2].zero_())
-    assert 'displacements differ' in disagreement(lost, CPU)
+    for name, place, change, said in WRONG:
+        def wrong(grid, block, given, name=name, place=place, change=change):
+            kernels.made[name](grid, block, given)
+            change(given[place])
 
-    def wrong(grid, block, given):
-        kernels.fit(grid, block, given)
-        given[4].mul_(1.1)
-
-    assert 'theta of windows of 3 blocks is off by' in disagreement(replace(kernels, fit=wrong),
-                                                                    CPU)
+        made = LoomingKernels({**kernels.made, name: wrong})
+        assert disagreement(made, CPU).startswith(said), name
 
 
 @pytest.mark.parametrize(('change', 'said'), [
-    ({}, ''), ({'spread': lambda grid, block, given: given[2].zero_()}, 'displacements differ')])
+    ({}, ''), ({'spread': lambda grid, block, given: given[2].zero_()}, 'displacement: off')])
 def test_the_choice_says_why_the_plain_path_is_taken(kernels, monkeypatch, caplog, change, said):
     # A device of a kind that has kernels, on which everything runs on the CPU.
-    monkeypatch.setattr(device_choice, '_build', lambda device: replace(kernels, **change))
+    monkeypatch.setattr(device_choice, '_build', lambda device:
+                        LoomingKernels({**kernels.made, **change}))
     monkeypatch.setattr(device_choice, 'disagreement', lambda made, device:
                         disagreement(made, CPU))
     for cached in (device_choice.prepare_kernels, device_choice.choose_kernels):
@@ -157,3 +181,61 @@ def test_without_a_compiler_the_plain_path_is_taken(monkeypatch):
     assert device_choice.choose_kernels(CPU) == (None, '')
     for cached in (device_choice.prepare_kernels, device_choice.choose_kernels):
         cached.cache_clear()
+
+
+def test_looming_by_kernels_is_that_without(kernels, monkeypatch):
+    history, _, _ = film([Wall((0, 0, 2))], velocity=(0, 0.2, 1), turn=(0, 0.1, 0), dt=1 / 15)
+    history = [(stamp, cv2.resize(frame, SIZE, interpolation=cv2.INTER_AREA))
+               for stamp, frame in history]
+    found = []
+    for used in (None, kernels):
+        monkeypatch.setattr(device_looming, 'choose_kernels', lambda device, used=used: (used, ''))
+        estimator = DeviceLooming(Queue(CPU))
+        found.append(estimator.estimate(history, FOCAL / 3))
+        assert ('kernels' in estimator.how) == (used is not None)
+    plain, ours = found
+    assert ours.dt_s == plain.dt_s
+    np.testing.assert_allclose(ours.rotation, plain.rotation, atol=1e-3)
+    np.testing.assert_allclose(ours.direction, plain.direction, atol=1e-3)
+    known = np.isfinite(plain.rate)
+    assert known.sum() > 40 and (np.isfinite(ours.rate) == known).all()
+    assert (np.abs(ours.rate - plain.rate)[known] < 0.01 * plain.sigma[known]).mean() > 0.95
+    np.testing.assert_allclose(ours.confidence, plain.confidence, atol=1e-3)
+    np.testing.assert_allclose(ours.flow[known], plain.flow[known], atol=0.01)
+
+
+def test_cells_that_tell_nothing_fail_as_without_kernels():
+    numbers = np.zeros(MOTION_NUMBERS + 10, np.float32)
+    assert told_pair(numbers, 0.1).motion.direction is None
+    numbers[2] = np.nan
+    with pytest.raises(np.linalg.LinAlgError, match='singular'):
+        told_pair(numbers, 0.1)
+
+
+def test_the_motion_of_the_camera_is_that_of_the_host_whatever_it_is(kernels):
+    kinds = Counter()
+    for seed in range(0, 120, 7):
+        at, to, covariance = scene(seed)
+        theta = np.zeros((len(at), 6))
+        theta[:, ::3] = (to - at) * FOCAL
+        given = theta, covariance, np.ones(len(at)), np.zeros(len(at))
+        fits = tuple(torch.from_numpy(part).float() for part in given)
+        single = [part.double().numpy() for part in fits]
+        rays = (torch.from_numpy(at.T.copy()) * FOCAL).float()
+        view = View(rays.double().numpy().T / FOCAL, np.zeros((1, 1, 2)), FOCAL)
+        cells = AffineFits(single[0], single[1], single[3], *single[2:])
+        first = view.camera_motion(cells)
+        lens = torch.tensor([FOCAL, 0, 0, 0.01])
+        motion = kernels.motion(fits, rays, lens)
+        for expected, got in ((first, motion), (view.camera_motion(cells, first),
+                                                kernels.motion(fits, rays, lens, motion))):
+            told = told_pair(np.concatenate([got.float(), np.zeros(5)]), 0.1).motion
+            assert told.kind == expected.kind
+            np.testing.assert_allclose(told.rotation, expected.rotation, atol=1e-5)
+            np.testing.assert_allclose(told.covariance, expected.covariance, rtol=1e-3,
+                                       atol=1e-4 * np.abs(expected.covariance).max())
+            assert told.agreement == pytest.approx(expected.agreement, abs=1e-5)
+            if expected.direction is not None:
+                np.testing.assert_allclose(told.direction, expected.direction, atol=1e-4)
+        kinds[first.kind] += 1
+    assert len(kinds) >= 3, kinds

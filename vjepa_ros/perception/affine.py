@@ -15,12 +15,12 @@ import numpy as np
 
 from vjepa_ros.perception.flow import SAMPLE_PX, Samples
 
-_UNIT = 24.0         # px; coordinates in a window are divided by it, for the conditioning
+UNIT = 24.0         # px; coordinates in a window are divided by it, for the conditioning
 _SHIFT_PRIOR = 50.0  # px; displacements are not larger than about this
 _SLOPE_PRIOR = 0.5   # 1/px; displacement gradients are not larger than about this
 _OWN_PX = 0.2        # px; a cell that shows its displacement this well has half its say
 _FAKE = 4.0          # caution against evidence that is only noise
-_SCALE = np.tile([1, 1 / _UNIT, 1 / _UNIT], 2).astype(np.float32)  # theta in px, px per px
+_SCALE = np.tile([1, 1 / UNIT, 1 / UNIT], 2).astype(np.float32)  # theta in px, px per px
 _EYE = np.eye(6, dtype=np.float32)
 _NEIGHBOURS = [(j, i) for j in (0, 1, -1) for i in (0, 1, -1)]
 _USED = [*range(21), *range(24, 27), 30, 36]  # of 7 channels x 6 monomials
@@ -63,13 +63,13 @@ class WindowFitter:
         rows, cols = grid
         n, k = cell_px // block_px, block_px // SAMPLE_PX
         self._blocks = (rows * n, cols * n, k)
-        at = ((np.arange(k) + 0.5) * SAMPLE_PX - block_px / 2) / _UNIT
+        at = ((np.arange(k) + 0.5) * SAMPLE_PX - block_px / 2) / UNIT
         x, y = (a.ravel() for a in np.meshgrid(at, at))
         self._inner = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], -1)    # k*k 6
         self._inner = self._inner.astype(np.float32)
-        at = ((np.arange(across) + 0.5) - across / 2) * block_px / _UNIT
+        at = ((np.arange(across) + 0.5) - across / 2) * block_px / UNIT
         dx, dy = (a.ravel() for a in np.meshgrid(at, at))
-        self._mine = np.maximum(np.abs(dx), np.abs(dy)) * _UNIT < cell_px / 2
+        self._mine = np.maximum(np.abs(dx), np.abs(dy)) * UNIT < cell_px / 2
         self._move = _translations(dx, dy)
         self._spread2 = np.tile([1, (dx ** 2).mean(), (dy ** 2).mean()], 2).astype(np.float32)
         # Row of every cell's blocks in the table of blocks, whose last row is empty.
@@ -80,7 +80,7 @@ class WindowFitter:
         out = ((r < 0) | (r >= rows * n))[:, None, :, None] | ((c < 0) | (c >= cols * n))[:, None]
         index[out] = rows * n * cols * n
         self._index = np.ascontiguousarray(index.reshape(rows * cols, across ** 2).T)   # B C
-        prior = np.tile([1 / _SHIFT_PRIOR ** 2] + [1 / (_SLOPE_PRIOR * _UNIT) ** 2] * 2, 2)
+        prior = np.tile([1 / _SHIFT_PRIOR ** 2] + [1 / (_SLOPE_PRIOR * UNIT) ** 2] * 2, 2)
         self._prior = np.diag(prior).astype(np.float32)
 
     def moments(self, s: Samples, trust: np.ndarray, cells: np.ndarray | None = None,

@@ -15,9 +15,8 @@ from torch.nn import functional
 
 from vjepa_ros.perception.device_flow import Slopes, look_up, pixel_grid, unit
 from vjepa_ros.perception.device_kernels import LoomingKernels
-from vjepa_ros.perception.flow import SAMPLE_PX, grain
+from vjepa_ros.perception.flow import BLUR, EDGE_PX, SAMPLE_PX, grain
 
-_EDGE_PX = (4.0, 5.0)  # a match nearer to the border does not lie inside
 _ENOUGH = (30, 50)     # samples needed to measure exposure, noise
 
 
@@ -50,11 +49,14 @@ def noise_energy(s: Samples, kernels: LoomingKernels | None = None) -> Tensor:
     return torch.where(count < _ENOUGH[1], 1.0, (quarter / 0.6).clamp_min(0.05))
 
 
-def signal_share(s: Samples, noise: Tensor, reduce: int) -> Tensor:
-    """Trust (N, Hs, Ws) in samples by gradient energy, see `flow.signal_share`."""
+def signal_share(s: Samples, trust: Tensor, noise: Tensor, reduce: int,
+                 kernels: LoomingKernels | None = None) -> Tensor:
+    """Trust (N, Hs, Ws) in samples, times that by gradient energy, see `flow.signal_share`."""
+    if kernels is not None:
+        return kernels.share(s.means, trust, noise, reduce)
     energy = functional.pad((s.gxx + s.gyy)[:, None], (1, 0, 1, 0), mode='replicate')
     energy = functional.avg_pool2d(energy, 2, 1)[:, 0]
-    return ((energy / (2 * grain(reduce) * noise[:, None, None]) - 2) / 4).clamp(0, 1)
+    return trust * ((energy / (2 * grain(reduce) * noise[:, None, None]) - 2) / 4).clamp(0, 1)
 
 
 class Aligner:
@@ -80,10 +82,12 @@ class Aligner:
         self._unit = torch.tensor([2 / (w - 1) / reduce, 2 / (h - 1) / reduce], **put)
         at = (pixel_grid(size[0] // SAMPLE_PX, size[1] // SAMPLE_PX) + 0.5) * SAMPLE_PX - 0.5
         self._at = torch.as_tensor(at, **put).permute(2, 0, 1)                        # 2 Hs Ws
-        self._last = torch.tensor([size[0] - _EDGE_PX[1], size[1] - _EDGE_PX[1]], **put)
+        self._last = torch.tensor([size[0] - EDGE_PX[1], size[1] - EDGE_PX[1]], **put)
 
     def prepared(self, frames: Tensor) -> Tensor:
         """Frames (N, h, w), shrunk and smoothed so that gradients mean something."""
+        if self._kernels is not None:
+            return self._kernels.smooth(frames, self._n)
         if self._n > 1:
             frames = functional.avg_pool2d(frames[:, None], self._n)[:, 0]
         return self._smooth[0] @ frames @ self._smooth[1].T
@@ -99,8 +103,10 @@ class Aligner:
         beyond : (N, 2, Hs, Ws) px, that part of it that the evidence is about; None: all
         exposure : (N, 2) gain and offset of the older frame, None measures them
         """
+        if self._kernels is not None:
+            return self._by_kernels(newer, older, flow, beyond, exposure)
         ends = self._at + flow
-        inside = ((ends > _EDGE_PX[0]) & (ends < self._last[:, None, None])).all(1).float()
+        inside = ((ends > EDGE_PX[0]) & (ends < self._last[:, None, None])).all(1).float()
         parts = flow if beyond is None else torch.cat([flow, beyond], 1)
         parts = functional.interpolate(parts, size=newer.shape[1:], mode='bilinear',
                                        align_corners=False)
@@ -108,7 +114,7 @@ class Aligner:
         moved = look_up(older[:, None], at)[:, 0]
         if exposure is None:
             means = functional.avg_pool2d(torch.stack([newer, moved], 1), self._step)
-            exposure = self._exposure(means, inside)
+            exposure = measured_exposure(means[:, 0], means[:, 1], inside)
         moved = torch.addcmul(exposure[:, 1, None, None], moved, exposure[:, 0, None, None])
         change = moved - newer
         # Mean slope of both frames: second-order convergence (Malis, ICRA 2004).
@@ -120,19 +126,22 @@ class Aligner:
         means = functional.avg_pool2d(products, self._step)
         return Samples(*means.unbind(1), inside, exposure, means)
 
-
-    def _exposure(self, means: Tensor, inside: Tensor) -> Tensor:
-        if self._kernels is not None and self._kernels.has_room(inside):
-            return self._kernels.exposure(means, inside)
-        return measured_exposure(means[:, 0], means[:, 1], inside)
+    def _by_kernels(self, newer: Tensor, older: Tensor, flow: Tensor, beyond: Tensor | None,
+                    exposure: Tensor | None) -> Samples:
+        parts = flow if beyond is None else torch.cat([flow, beyond], 1)
+        moved, both, inside = self._kernels.shift(newer, older, parts)
+        if exposure is None:
+            exposure = (self._kernels.exposure(both, inside) if self._kernels.has_room(inside)
+                        else measured_exposure(both[:, 0], both[:, 1], inside))
+        means = self._kernels.evidence(newer, moved, parts, exposure)
+        return Samples(*means.unbind(1), inside, exposure, means)
 
 
 def _smoothing(length: int) -> np.ndarray:
     """Matrix (length, length) of OpenCV's Gaussian blur of 5 px, sigma 1."""
-    weight = np.exp(-np.arange(-2, 3) ** 2 / 2.0)
     out = np.zeros((length, length))
     for row in range(length):
-        for shift, value in zip(range(-2, 3), weight / weight.sum(), strict=True):
+        for shift, value in zip(range(-2, 3), BLUR, strict=True):
             at = abs(row + shift)
             out[row, 2 * (length - 1) - at if at >= length else at] += value
     return out.astype(np.float32)

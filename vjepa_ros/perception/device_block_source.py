@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA source of what several kernels of looming need: sums of a block of threads, small systems."""
+"""CUDA source of what kernels of looming share: sums of a block of threads, small systems."""
 
 
 def block(threads: int) -> str:

@@ -92,6 +92,9 @@ class DeviceFitter:
     def moments(self, s: Samples, trust: Tensor) -> Tensor:
         """Sums per cell and block (N, C, B, 26), samples weighted by trust (N, Hs, Ws)."""
         rows, cols, k = self._blocks
+        if self._kernels is not None:
+            table = self._kernels.table(s.means, trust, s.inside, k)
+            return (table[:, self._index] @ self._move).transpose(1, 2)
         trust = trust * s.inside
         data = torch.stack([s.gxx, s.gxy, s.gyy, s.hx, s.hy, s.energy, torch.ones_like(s.gxx)], 1)
         data = (data * trust[:, None]).view(-1, 7, rows, k, cols, k).permute(0, 2, 4, 1, 3, 5)

@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from vjepa_ros.perception.flow import COARSE, SCALES
+
 PATCH_PX = 8           # side of a patch at its level
 STRIDE = 4             # distance of neighbouring patches
 FINEST = 2             # the search ends at 1 / 2^FINEST of the resolution, one pixel a sample
 PACE_LEVEL = 3         # the same of `pace`
 STEPS = 5              # Gauss-Newton steps before and after patches look at their neighbours
 STIFFNESS = 0.25       # squared slope, per pixel of a patch, that keeps a flat patch where it is
-_COARSE = 8            # the search for a global motion runs at 1/8 of the resolution
-_SCALES = (1.0, 0.8, 1.2, 1.4)   # growths of the image between the frames that are tried
 
 
 def even_slopes(length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -68,11 +68,18 @@ def pixel_grid(w: int, h: int) -> np.ndarray:
 
 
 class Searcher(Protocol):
-    """Faster kernels for `Level.search`."""
+    """Faster kernels, see `vjepa_ros.perception.device_pixel_kernels.PixelKernels`."""
 
     def search(self, newer: Tensor, older: Tensor, above: Tensor | None,
                grid: tuple[int, int]) -> Tensor:
         """What `Level.search` gives, with patches in a grid of columns and rows."""
+
+    def pace(self, flow: Tensor, px: int) -> Tensor | None:
+        """What `Pace` tells of a flow."""
+
+    def guess(self, newer: Tensor, grown: Tensor, shrink: Tensor, wanted: Tensor,
+              reach: tuple[int, int]) -> Tensor:
+        """What `GlobalMotion` finds."""
 
 
 class Level:
@@ -211,18 +218,22 @@ class Pace:
 
     def __init__(self, size: tuple[int, int], device: torch.device,
                  kernels: Searcher | None = None) -> None:
+        self._kernels = kernels
         self._flow = DenseFlow(size, device, PACE_LEVEL, kernels)
         self._px = 1 << self._flow.finest
 
-    def __call__(self, newer: Tensor, older: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Displacement [px] that 90 and 98 % stay below, and expansion that 98 % do, (N,) each."""
+    def __call__(self, newer: Tensor, older: Tensor) -> Tensor:
+        """Displacement [px] that 90 and 98 % stay below, and expansion that 98 % do: (N, 3)."""
         flow = self._flow(newer, older)
+        told = None if self._kernels is None else self._kernels.pace(flow, self._px)
+        if told is not None:
+            return told
         speed = flow.square().sum(1).sqrt().flatten(1)
         even = functional.avg_pool2d(functional.pad(flow, (2, 2, 2, 2), mode='reflect'), 5, 1)
         growth = (even[:, 0, 2:-2, 4:] - even[:, 0, 2:-2, :-4]
                   + even[:, 1, 4:, 2:-2] - even[:, 1, :-4, 2:-2]) / (2 * 4 * self._px)
         speed, growth = speed.sort(-1)[0], growth.abs().flatten(1).sort(-1)[0]
-        return _share(speed, 0.9), _share(speed, 0.98), _share(growth, 0.98)
+        return torch.stack([_share(speed, 0.9), _share(speed, 0.98), _share(growth, 0.98)], -1)
 
 
 def _share(ascending: Tensor, share: float) -> Tensor:
@@ -236,12 +247,14 @@ def _share(ascending: Tensor, share: float) -> Tensor:
 class GlobalMotion:
     """Rough scaling and shift between images of one size: see `FlowMeter.global_motion`."""
 
-    def __init__(self, size: tuple[int, int], device: torch.device) -> None:
-        cw, ch = size[0] // _COARSE, size[1] // _COARSE
+    def __init__(self, size: tuple[int, int], device: torch.device,
+                 kernels: Searcher | None = None) -> None:
+        self._kernels = kernels
+        cw, ch = size[0] // COARSE, size[1] // COARSE
         self._mx, self._my = cw // 5, ch // 5
         self._middle = (ch - 2 * self._my, cw - 2 * self._mx)
         shrink = np.array([[1 / s, (cw - 1) / 2 * (1 - 1 / s), (ch - 1) / 2 * (1 - 1 / s)]
-                           for s in _SCALES], np.float32)
+                           for s in SCALES], np.float32)
         grid = pixel_grid(cw, ch)
         at = grid[None] * shrink[:, None, None, :1] + shrink[:, None, None, 1:]
         put = {'device': device}
@@ -256,17 +269,20 @@ class GlobalMotion:
         """Scale and shift (N, 3) of px newer to older; the identity where not `wanted` (N,) or
         where nothing speaks for more.
         """
-        both = functional.avg_pool2d(torch.cat([newer, older])[:, None], _COARSE)
+        both = functional.avg_pool2d(torch.cat([newer, older])[:, None], COARSE)
         both = both - self._blur[0] @ (both @ self._blur[1].T)
         a, b = both.chunk(2)
         pairs, mx, my = len(newer), self._mx, self._my
-        middle = a[:, 0, my:my + self._middle[0], mx:mx + self._middle[1]].flatten(1)
-        middle = middle - middle.mean(1, keepdim=True)                               # N t
         moved = functional.grid_sample(b, self._at.expand(pairs, -1, -1, -1), mode='bilinear',
                                        padding_mode='zeros', align_corners=True)
-        moved = moved.view(pairs * len(_SCALES), 1, self._tall, -1)
+        if self._kernels is not None:
+            moved = moved.view(pairs, len(SCALES), self._tall, -1)
+            return self._kernels.guess(a[:, 0], moved, self._shrink, wanted.float(), (mx, my))
+        middle = a[:, 0, my:my + self._middle[0], mx:mx + self._middle[1]].flatten(1)
+        middle = middle - middle.mean(1, keepdim=True)                               # N t
+        moved = moved.view(pairs * len(SCALES), 1, self._tall, -1)
         windows = functional.unfold(moved, self._middle)                             # N*4 t p
-        windows = windows.view(pairs, len(_SCALES), middle.shape[1], -1)
+        windows = windows.view(pairs, len(SCALES), middle.shape[1], -1)
         like = (middle[:, None, None] @ windows)[:, :, 0]                            # N 4 p
         spread = windows.var(2, unbiased=False) * middle.shape[1]
         size = (spread * middle.square().sum(1)[:, None, None]).sqrt()
@@ -278,8 +294,8 @@ class GlobalMotion:
         x, y = place % self._places - mx, place // self._places - my
         shift = shrink[:, 1:] + torch.stack([x, y], 1) * shrink[:, :1]
         # Back to full resolution; pixel centres of the coarse grid lie at (i + 0.5) * 8 - 0.5.
-        half = (_COARSE - 1) / 2
-        found = torch.cat([shrink[:, :1], _COARSE * shift + half - half * shrink[:, :1]], 1)
+        half = (COARSE - 1) / 2
+        found = torch.cat([shrink[:, :1], COARSE * shift + half - half * shrink[:, :1]], 1)
         sure = wanted & (best >= 0.3) & (best >= start + 0.1)
         return torch.where(sure[:, None], found, self._eye)
 

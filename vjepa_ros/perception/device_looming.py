@@ -25,10 +25,10 @@ from vjepa_ros.perception.device_choice import choose_kernels
 from vjepa_ros.perception.device_fit import DeviceFitter, Fits, turn_affine, turned
 from vjepa_ros.perception.device_flow import DenseFlow, GlobalMotion, Pace, look_up
 from vjepa_ros.perception.device_kernels import LoomingKernels, told_pair
+from vjepa_ros.perception.device_pair import HEAD, MOST_FRAMES, Belief, choose
 from vjepa_ros.perception.expansion import pair_looming
-from vjepa_ros.perception.flow import SAMPLE_PX, grain
+from vjepa_ros.perception.flow import grain
 from vjepa_ros.perception.looming import (
-    MOST_EXPANSION,
     PROBE_S,
     LoomingEstimator,
     LoomingField,
@@ -40,8 +40,6 @@ from vjepa_ros.runtime.replay import Queue, Replay
 
 log = logging.getLogger(__name__)
 
-MOST_FRAMES = 32    # older frames among which one is chosen
-_HEAD = 4           # numbers before the rows and ages of `_first`: newest, near, its age, alone
 _FIRST = 8          # numbers of a cell: shift, its covariance, inliers, misfit
 _SECOND = 45        # theta, covariance, inliers, misfit, vouched
 _LENS = 4           # numbers before turn and time of `_second`: focal length, centre, slant
@@ -135,22 +133,23 @@ class DeviceLooming(LoomingEstimator):
         self._rays = self._view(focal_px, center)
         h, w = frames.shape[1:]
         self._center = center or ((w - 1) / 2, (h - 1) / 2)
-        given = np.zeros(_HEAD + 2 * MOST_FRAMES, np.float32)
-        given[:_HEAD] = recent[-1][1], rows[near], ages[near], len(rows) == 1
-        given[_HEAD:_HEAD + len(rows)] = rows
-        given[_HEAD + MOST_FRAMES:] = np.inf
-        given[_HEAD + MOST_FRAMES:][:len(rows)] = ages
+        given = np.zeros(HEAD + 2 * MOST_FRAMES, np.float32)
+        goal = self.settings.target_px * self._grid[1] * self.settings.cell_px / 384
+        given[:HEAD] = (recent[-1][1], rows[near], ages[near], len(rows) == 1, goal,
+                         self.settings.max_baseline_s)
+        given[HEAD:HEAD + len(rows)] = rows
+        given[HEAD + MOST_FRAMES:] = np.inf
+        given[HEAD + MOST_FRAMES:][:len(rows)] = ages
         self._ages = ages
         self._lens_given = np.array([self._rays.focal_px, *self._center, self.settings.slant],
                                     np.float32)
         self._first.start(given)
-        if self._kernels is not None:
-            self._second.start(np.pad(self._lens_given, (0, 10)))
         return True
 
     def proceed(self) -> None:
-        """Have the second step queued: without kernels the host first tells how the camera moved."""
+        """Queue the second step; without kernels the host first tells how the camera moved."""
         if self._kernels is not None:
+            self._second.start(np.pad(self._lens_given, (0, 10)))
             return
         found = self._first.finish()
         cells = found[:-1].reshape(-1, _FIRST).astype(np.float64)
@@ -207,7 +206,8 @@ class DeviceLooming(LoomingEstimator):
             self._kernels, self.reason = choose_kernels(device)
             self._pace = Pace(size, device, self._kernels)
             self._flow = DenseFlow(size, device, kernels=self._kernels)
-            self._global = GlobalMotion(size, device)
+            self._global = GlobalMotion(size, device, self._kernels)
+            self._belief = Belief(size, device, self._kernels)
             self._half, self._full = (Aligner(size, device, reduce, self._kernels)
                                       for reduce in (2, 1))
             self._fit_blunt, self._fit_narrow, *self._fit_wide = (
@@ -220,17 +220,13 @@ class DeviceLooming(LoomingEstimator):
             self._spots = at.permute(2, 0, 1)                                         # 2 Hs Ws
             self._cells_at = torch.as_tensor(self._centers.T.copy(), dtype=torch.float32,
                                              device=device)                          # 2 C
-            corner = torch.tensor([self._left, self._top], device=device)
-            self._inner_at = self._spots - corner[:, None, None]
             ys, xs = torch.meshgrid(torch.arange(size[1], device=device),
                                     torch.arange(size[0], device=device), indexing='ij')
             self._pixels = torch.stack([xs, ys], -1).float()
             self._per_px = torch.tensor([2 / (n - 1) for n in size], device=device)
-            self._per_sample = torch.tensor([2 / (n // SAMPLE_PX - 1) for n in size],
-                                            device=device)
         self._frames, self.how = frames, 'not started'
         try:
-            self._first = Replay(self.queue, self._displace, _HEAD + 2 * MOST_FRAMES, 'looming')
+            self._first = Replay(self.queue, self._displace, HEAD + 2 * MOST_FRAMES, 'looming')
             # It reads what the first leaves where its graph has put it.
             self._second = Replay(self.queue, self._refine, _LENS + 10, 'looming',
                                   capture=self._first.captured)
@@ -244,40 +240,29 @@ class DeviceLooming(LoomingEstimator):
 
     def _displace(self, given: Tensor) -> Tensor:
         """First step: displacement, and blunt fits for the motion of the camera."""
-        s = self.settings
+        s, kernels = self.settings, self._kernels
         newer, near = self._picture(given[:2])
-        rows, ages = given[_HEAD:_HEAD + MOST_FRAMES], given[_HEAD + MOST_FRAMES:]
-        typical, fastest, expansion = (v.clamp_min(1e-3) for v in self._pace(newer, near))
-        goal = s.target_px * self._pixels.shape[1] / 384
-        wanted = given[2] * torch.minimum(torch.minimum(goal / typical, 2 * goal / fastest),
-                                          MOST_EXPANSION / expansion)
-        best = (ages / wanted.clamp_max(s.max_baseline_s)).log().abs().argmin(0, keepdim=True)
-        large = (given[3] > 0.5) | (fastest * ages[best] / given[2] > goal)
-        older = self._picture(rows[best])[0]
-        guess = self._global(newer, older, large)
+        pace = self._pace(newer, near)
+        best, row, dt_s, large = choose(given, pace, kernels)
+        older = self._picture(row)[0]
+        guess = self._global(newer, older, large > 0.5)
         at = (self._pixels * guess[:, None, None, :1] + guess[:, None, None, 1:])
         warped = look_up(older[:, None], at * self._per_px - 1)[:, 0]
-        flow, back = self._flow(torch.cat([newer, warped]), torch.cat([warped, newer])).chunk(2)
-        home = (self._inner_at + flow + 0.5) / SAMPLE_PX - 0.5
-        home = look_up(back, home.permute(0, 2, 3, 1) * self._per_sample - 1)
-        miss = (flow + home).square().sum(1).sqrt()
-        scale, shift = guess[:, :1, None, None], guess[:, 1:, None, None]
-        flow = (self._inner_at + flow) * scale + shift - self._inner_at
-        allowed = 1.5 + 0.05 * flow.square().sum(1).sqrt()
-        trust = 1 / (1 + (miss / allowed).square().square())
+        found, back = self._flow(torch.cat([newer, warped]), torch.cat([warped, newer])).chunk(2)
+        flow, trust = self._belief(found, back, guess)
         samples = self._half.samples(self._half.prepared(newer), self._half.prepared(older), flow)
-        noise = noise_energy(samples, self._kernels)
-        weight = trust * signal_share(samples, noise, 2)
+        noise = noise_energy(samples, kernels)
+        weight = signal_share(samples, trust, noise, 2, kernels)
         moments = self._fit_blunt.moments(samples, weight)
         loose = 2 * s.looseness_px
         fits = self._fit_blunt.fit(moments, noise, grain(2), loose, thorough=False)
         start = self._fit_blunt.settle(fits, self._fit_blunt.own(moments), noise, loose)
-        self._held = _Held(newer, older, trust, start, samples.exposure, fits, ages[best])
-        if self._kernels is not None:
-            return best.float()
+        self._held = _Held(newer, older, trust, start, samples.exposure, fits, dt_s)
+        if kernels is not None:
+            return best
         told = torch.cat([fits.theta[..., ::3], fits.covariance.flatten(2),
                           fits.inliers[..., None], fits.misfit[..., None]], -1)
-        return torch.cat([told.flatten(), best.float()])
+        return torch.cat([told.flatten(), best])
 
     def _refine(self, given: Tensor) -> Tensor:
         """Second step: exact fits of what is left without rotation, with kernels also looming."""
@@ -296,7 +281,7 @@ class DeviceLooming(LoomingEstimator):
                                      self._full.prepared(held.older), start, start - base,
                                      held.exposure)
         noise = noise_energy(samples, kernels)
-        weight = held.trust * signal_share(samples, noise, 1)
+        weight = signal_share(samples, held.trust, noise, 1, kernels)
         moments = grid.moments(samples, weight)
         loose = s.looseness_px
         fits = grid.fit(moments, noise, grain(1), loose, held.start - base_affine)

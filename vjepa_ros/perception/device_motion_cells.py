@@ -128,7 +128,8 @@ __device__ double turn(Cells& s, const Known& known, int rounds, bool started,
   }
   invert(covariance);
   double cost = 0.;
-  for (int i = threadIdx.x; i < known.n; i += THREADS) cost += s.worth[i] * s.z[i] / (SOFT + s.z[i]);
+  for (int i = threadIdx.x; i < known.n; i += THREADS)
+    cost += s.worth[i] * s.z[i] / (SOFT + s.z[i]);
   return total(cost);
 }
 __device__ double cost(const Cells& s, const Known& k, const double (&t)[3]) {

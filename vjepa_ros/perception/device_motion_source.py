@@ -209,7 +209,8 @@ extern "C" __global__ void motion(const float* theta, const float* covariance,
       if (threadIdx.x == 0) told(found, out, found.share > 0.4 ? MOVE : UNKNOWN, true);
       return;
     }
-    if (before == STILL) for (int i = threadIdx.x; i < k.n; i += THREADS) s.counts[i] = s.z[i] < AGREE;
+    if (before == STILL)
+      for (int i = threadIdx.x; i < k.n; i += THREADS) s.counts[i] = s.z[i] < AGREE;
     turn(s, k, 2, true, found.rotation, covariance3);
     with_direction(s, k, found, covariance3);
     if (threadIdx.x == 0) told(found, out, before, true);

@@ -79,7 +79,8 @@ extern "C" __global__ void rates(const float* thetas, const float* covariances,
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= cells) return;
   const double focal = lens[0], slant = lens[3], dt = seconds[0];
-  const double x = ((double)at[i] - lens[1]) / focal, y = ((double)at[cells + i] - lens[2]) / focal;
+  const double x = ((double)at[i] - lens[1]) / focal;
+  const double y = ((double)at[cells + i] - lens[2]) / focal;
   const float *theta = thetas + 6 * i, *c = covariances + (size_t)i * 36;
   const double sx = c[0], sxy = c[3], sy = c[21], *r = motion + 45;
   const double ex = theta[0] / focal + x, ey = theta[3] / focal + y;

@@ -18,8 +18,11 @@ import cv2
 import numpy as np
 
 SAMPLE_PX = 4          # side of a sample; gradients are summed up over one
-_COARSE = 8            # the search for a global motion runs at 1/8 of the resolution
-_SCALES = (1.0, 0.8, 1.2, 1.4)  # growths of the image between the frames that are tried
+COARSE = 8             # the search for a global motion runs at 1/8 of the resolution
+SCALES = (1.0, 0.8, 1.2, 1.4)  # growths of the image between the frames that are tried
+EDGE_PX = (4.0, 5.0)   # a match nearer to the first or last pixel does not lie inside
+_BLUR = np.exp(-np.arange(-2, 3) ** 2 / 2.0)
+BLUR = _BLUR / _BLUR.sum()   # weights of `smooth`, along a line
 _GRADIENT_NOISE = 0.129  # pure noise: energy of the frames' mean slope over their difference's
 
 
@@ -147,13 +150,13 @@ class FlowMeter:
         middle of the newer frame at a few scales gets it near enough.
         """
         w, h = self.size
-        cw, ch = w // _COARSE, h // _COARSE
+        cw, ch = w // COARSE, h // COARSE
         a = _detail(cv2.resize(newer, (cw, ch), interpolation=cv2.INTER_AREA))
         b = _detail(cv2.resize(older, (cw, ch), interpolation=cv2.INTER_AREA))
         mx, my = cw // 5, ch // 5
         middle = a[my:ch - my, mx:cw - mx]
         best, best_score, zero_score = None, -1.0, 1.0
-        for scale in _SCALES:
+        for scale in SCALES:
             shrink = np.array([[1 / scale, 0, (cw - 1) / 2 * (1 - 1 / scale)],
                                [0, 1 / scale, (ch - 1) / 2 * (1 - 1 / scale)]])
             moved = b if scale == 1.0 else cv2.warpAffine(
@@ -168,8 +171,8 @@ class FlowMeter:
         if best_score < 0.3 or best_score < zero_score + 0.1:
             return None
         # Back to full resolution; pixel centres of the coarse grid lie at (i + 0.5) * 8 - 0.5.
-        half = (_COARSE - 1) / 2
-        best[:, 2] = _COARSE * best[:, 2] + half - best[:, :2] @ np.array([half, half])
+        half = (COARSE - 1) / 2
+        best[:, 2] = COARSE * best[:, 2] + half - best[:, :2] @ np.array([half, half])
         return best
 
 
@@ -204,7 +207,8 @@ class Aligner:
         h, w = self.newer.shape
         step, n = SAMPLE_PX // self.reduce, self.reduce
         ends = _samples(w * n, h * n) + flow
-        inside = ((ends > 4.0) & (ends < (w * n - 5.0, h * n - 5.0))).all(-1).astype(np.float32)
+        inside = ((ends > EDGE_PX[0]) & (ends < (w * n - EDGE_PX[1], h * n - EDGE_PX[1]))).all(-1)
+        inside = inside.astype(np.float32)
         beyond = flow if base is None else flow - base
         flow = cv2.resize(flow, (w, h), interpolation=cv2.INTER_LINEAR)
         at = self.grid + (flow if n == 1 else flow * (1 / n))
