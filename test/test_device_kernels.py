@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections import Counter
 
 import cv2
@@ -239,3 +241,13 @@ def test_the_motion_of_the_camera_is_that_of_the_host_whatever_it_is(kernels):
                 np.testing.assert_allclose(told.direction, expected.direction, atol=1e-4)
         kinds[first.kind] += 1
     assert len(kinds) >= 3, kinds
+
+
+@pytest.mark.skipif(shutil.which('nvcc') is None, reason='no nvcc here')
+def test_the_compiler_of_cuda_takes_every_kernel(tmp_path):
+    # What g++ forgives, as an ambiguous call, it does not.
+    for key, (source, _) in sources(STEPS, STIFFNESS, _FAKE).items():
+        (tmp_path / f'{key}.cu').write_text(source, encoding='utf-8')
+    done = subprocess.run(['nvcc', '-ptx', '-arch=sm_80', *(f'{key}.cu' for key in sources(
+        STEPS, STIFFNESS, _FAKE))], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

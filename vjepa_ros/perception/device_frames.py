@@ -134,9 +134,9 @@ class DeviceFrames:
                 self._mirror[row].copy_(self._small[0], non_blocking=True)
             self._ready = self.queue.mark()
 
-    def clip(self, rows: Sequence[int], after: torch.cuda.Event | None = None) -> DeviceClip:
-        """A clip of some rows, for the model, to begin after what this queue has done later."""
-        return DeviceClip(self._rgb, list(rows), after or self._ready, self._mark_used)
+    def clip(self, rows: Sequence[int]) -> DeviceClip:
+        """A clip of some rows, for the model."""
+        return DeviceClip(self._rgb, list(rows), self._ready, self._mark_used)
 
     def pixels(self, rows: Sequence[int]) -> np.ndarray:
         """The same on the host, (T, S, S, 3) uint8: brought already with `mirror`."""
@@ -149,7 +149,10 @@ class DeviceFrames:
 
     def _staged(self, rgb: np.ndarray) -> torch.Tensor:
         staged = torch.empty(rgb.shape, dtype=torch.uint8, pin_memory=self._pin)
-        np.copyto(staged.numpy(), rgb)
+        if rgb.flags.c_contiguous and rgb.flags.writeable:
+            staged.copy_(torch.from_numpy(rgb))     # with several threads
+        else:
+            np.copyto(staged.numpy(), rgb)          # what PyTorch does not take
         return staged
 
     def _mark_used(self, event: torch.cuda.Event) -> None:

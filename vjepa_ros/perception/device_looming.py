@@ -103,11 +103,6 @@ class DeviceLooming(LoomingEstimator):
         self.proceed()
         return self.finish()
 
-    @property
-    def stepped(self) -> torch.cuda.Event | None:
-        """Comes when the first step that was begun last is over; None: it is."""
-        return self._first.done
-
     def begin(self, frames: Tensor, recent: Sequence[tuple[int, int]], focal_px: float | None,
               center: tuple[float, float] | None) -> bool:
         """Queue the work on the newest frame of a history.

@@ -90,7 +90,7 @@ __device__ double turn(Cells& s, const Known& known, int rounds, bool started,
     double wide = 1., most = 0., sums[9] = {};
     if (weighed && k < rounds - 2) {
       for (int i = threadIdx.x; i < known.n; i += THREADS) s.bits[i] = __float_as_uint(s.z[i]);
-      wide = fmax(ranked(s.bits, known.n, known.n / 2) / 2., 1.);
+      wide = fmax((double)ranked(s.bits, known.n, known.n / 2) / 2., 1.);
     }
     for (int i = threadIdx.x; i < known.n; i += THREADS) {
       const double share = weighed ? 1. + s.z[i] / (SOFT * wide) : 1.;
@@ -151,7 +151,7 @@ __device__ double heading(Cells& s, const Known& k, double (&t)[3]) {
         const Line l = line(s, i, t);
         s.bits[i] = __float_as_uint(l.miss * l.miss / l.variance);
       }
-      wide = fmax(ranked(s.bits, k.n, k.n / 2), 1.);
+      wide = fmax((double)ranked(s.bits, k.n, k.n / 2), 1.);
     }
     for (int i = threadIdx.x; i < k.n; i += THREADS) {
       const double dx = s.left[0][i], dy = s.left[1][i];
@@ -190,7 +190,7 @@ __device__ void move(Cells& s, const Known& known, Move& found, bool fixed, int 
         const Line l = line(s, i, t);
         s.bits[i] = __float_as_uint(l.miss * l.miss / l.variance);
       }
-      wide = fmax(ranked(s.bits, known.n, known.n / 2), 1.);
+      wide = fmax((double)ranked(s.bits, known.n, known.n / 2), 1.);
     }
     for (int i = threadIdx.x; i < known.n; i += THREADS) {
       const Line l = line(s, i, t);

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from vjepa_ros.perception.device_pace_source import MOST_PACES, PACE_THREADS
@@ -137,7 +136,8 @@ class PixelKernels:
         """`signal_share` times trust (N, Hs, Ws)."""
         out = trust.new_empty(trust.shape)
         self.made['share'](*spread_over(out.numel()),
-                           [means, trust.contiguous(), noise, out, out.numel(), *out.shape[1:], reduce])
+                           [means, trust.contiguous(), noise, out, out.numel(), *out.shape[1:],
+                            reduce])
         return out
 
     def table(self, means: Tensor, trust: Tensor, inside: Tensor, side: int) -> Tensor:

@@ -94,12 +94,8 @@ class Geometry(Protocol):
              arrival_ns: int | None, prepared: Prepared) -> Push:
         """Put an image into the ring, see `FrameRing.push`."""
 
-    def frames(self, ring: FrameRing, sample: Sample, after_looming: bool = False) -> Clip:
-        """The encoder's input of a sample, where it lies; valid until the next `push`.
-
-        With `after_looming` a device does not begin with it before it has the first step of the
-        looming behind it that was begun.
-        """
+    def frames(self, ring: FrameRing, sample: Sample) -> Clip:
+        """The encoder's input of a sample, where it lies; valid until the next `push`."""
 
     def pixels(self, ring: FrameRing, sample: Sample) -> Sequence[np.ndarray]:
         """The same on the host; of a device only where heads need it."""
@@ -140,8 +136,7 @@ class HostGeometry:
         return ring.push(stamp_ns, planes, frame_id=frame_id, size=self._view.source_size,
                          arrival_ns=arrival_ns)
 
-    def frames(self, ring: FrameRing, sample: Sample,
-               after_looming: bool = False) -> list[np.ndarray]:
+    def frames(self, ring: FrameRing, sample: Sample) -> list[np.ndarray]:
         return ring.frames(sample)
 
     pixels = frames
@@ -215,11 +210,8 @@ class DeviceGeometry:
             self._next = (self._next + 1) % self._frames.capacity
         return push
 
-    def frames(self, ring: FrameRing, sample: Sample, after_looming: bool = False) -> Clip:
-        # Only that of the newest frame comes after the newest frame itself.
-        begun = after_looming and self._begun == ring.newest_key is not None
-        return self._frames.clip(self._rows(ring, sample),
-                                 self._estimator.stepped if begun else None)
+    def frames(self, ring: FrameRing, sample: Sample) -> Clip:
+        return self._frames.clip(self._rows(ring, sample))
 
     def pixels(self, ring: FrameRing, sample: Sample) -> np.ndarray:
         return self._frames.pixels(self._rows(ring, sample))

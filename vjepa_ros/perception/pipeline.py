@@ -114,10 +114,7 @@ class Perception:
         for name in looming:
             self._try(name, Track.begin_looming, on_error)
         start = time.perf_counter()
-        # The first step of looming is hundreds of small kernels, each of which would wait for one
-        # of the encoder. With it behind, the CPU tells the motion of the first camera meanwhile.
-        clips = [self.tracks[name].frames(samples[name], after_looming=name == names[0])
-                 for name in names]
+        clips = [self.tracks[name].frames(samples[name]) for name in names]
         gather_ms = (time.perf_counter() - start) * 1e3
         keys = [self.tracks[name].ring.keys(samples[name]) for name in names]
         # Elsewhere the features themselves are needed, or come for nothing.

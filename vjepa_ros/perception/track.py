@@ -179,12 +179,12 @@ class Track:
             sample = evened(sample, self.config.clip_fps)
         return sample
 
-    def frames(self, sample: Sample, after_looming: bool = False) -> Clip:
+    def frames(self, sample: Sample) -> Clip:
         """The encoder's input of a sample, without a copy: num_frames times RGB uint8 (S, S, 3).
 
-        It is valid until the next `push`. `after_looming`: see `Geometry.frames`.
+        It is valid until the next `push`.
         """
-        return self._place.frames(self.ring, sample, after_looming)
+        return self._place.frames(self.ring, sample)
 
     def clip(self, sample: Sample) -> np.ndarray:
         """A copy of `frames`: RGB uint8 (num_frames, S, S, 3), valid until the next call."""
