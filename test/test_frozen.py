@@ -53,6 +53,18 @@ def test_a_buffer_that_is_used_again_does_not_look_frozen():
     assert not seen.frozen
 
 
+def test_what_is_shown_is_looked_at_when_asked_or_when_the_next_comes():
+    still, seen = pictures(8, noise=False), FrozenWatch()
+    for i, picture in enumerate(still):
+        seen.show(picture, i * PERIOD_NS)
+    assert seen.frozen
+    seen.show(still[0] + np.uint8(1), 8 * PERIOD_NS)
+    assert seen.unchanged_s == 0
+    seen.show(still[0], 9 * PERIOD_NS)
+    seen.reset()
+    assert seen.unchanged_s == 0 and not seen.frozen
+
+
 def test_a_reset_begins_anew():
     seen = watch(pictures(20, noise=False))
     seen.reset()

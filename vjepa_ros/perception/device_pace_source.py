@@ -47,9 +47,9 @@ extern "C" __global__ void pace(const float* flow, float* out, int w, int h, int
 }
 """
 
-# One thread works. Given: newest and near row, age of near, whether that is alone, the displacement
-# and the age that are best and longest, then rows and ages of frames. Of these the best one to
-# compare with: its number, row and age, and whether to expect a large displacement.
+# One thread works. Given: newest and near row, age of near, whether that is alone, displacement
+# and age that are best and longest, then rows and ages of frames. Of these the best one to compare
+# with: its number, row and age, and whether to expect a large displacement.
 CHOOSE = """
 extern "C" __global__ void choose(const float* given, const float* pace, float* out, int frames) {
   if (threadIdx.x) return;

@@ -25,9 +25,24 @@ class FrozenWatch:
 
     def reset(self) -> None:
         """Forget the pictures."""
+        self._shown: tuple[np.ndarray, int] | None = None
         self._seen: np.ndarray | None = None
         self._since_ns = self._newest_ns = 0
         self._frames = 0
+
+    def show(self, rgb: np.ndarray, stamp_ns: int) -> None:
+        """As `see`, but look at it later: when asked, or when the next is shown.
+
+        Until then the picture must not change. There is time for it while a model runs.
+        """
+        self.look()
+        self._shown = rgb, stamp_ns
+
+    def look(self) -> None:
+        """Look at what was shown, and let go of it."""
+        if self._shown is not None:
+            shown, self._shown = self._shown, None
+            self.see(*shown)
 
     def see(self, rgb: np.ndarray, stamp_ns: int) -> None:
         """Take a picture, RGB uint8 (H, W, 3), with its stamp [ns]."""
@@ -47,10 +62,12 @@ class FrozenWatch:
     @property
     def unchanged_s(self) -> float:
         """How long the newest picture has been the same to the last bit [s]; 0: it is new."""
+        self.look()
         return max(0, self._newest_ns - self._since_ns) / NS
 
     @property
     def frozen(self) -> bool:
         """Whether the newest pictures are the same, for `LEAST_S` and `LEAST_FRAMES`."""
+        self.look()
         return (self._frames >= LEAST_FRAMES
                 and self._newest_ns - self._since_ns >= LEAST_S * NS)

@@ -111,8 +111,6 @@ class Perception:
             return {}, {}
         looming = [name for name in samples if wants[name].looming
                    and (settings.looming_method != 'learned' or name not in heads)]
-        for name in looming:
-            self._try(name, Track.begin_looming, on_error)
         start = time.perf_counter()
         clips = [self.tracks[name].frames(samples[name]) for name in names]
         gather_ms = (time.perf_counter() - start) * 1e3
@@ -123,9 +121,12 @@ class Perception:
         handed = time.perf_counter()
         pending = self.engine.submit(clips, features=features, keys=keys, valid=valid)
         submit_ms = (time.perf_counter() - handed) * 1e3
-        # A GPU is at work now, and the CPU has time for what needs no model.
+        # A GPU is at work now, and has room for looming beside it.
+        for name in looming:
+            self._try(name, Track.begin_looming, on_error)
         for name in looming:
             self._try(name, Track.proceed_looming, on_error)
+        # The CPU has time for what needs no model.
         for name in heads:
             self.tracks[name].look_at(samples[name])
         for name in looming:

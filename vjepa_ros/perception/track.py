@@ -94,7 +94,8 @@ class Track:
              prepared: Prepared | None = None) -> Push:
         """Take one decoded frame: RGB uint8 (H, W, 3), stamp [ns] (see `FrameRing.push`).
 
-        `prepared` is what `prepare` has made of it, if that was done before.
+        The frame must not change before the next one. `prepared` is what `prepare` has made of
+        it, if that was done before.
         """
         view = self._view_of(rgb)
         resets = sum(self.ring.resets.values())
@@ -118,7 +119,7 @@ class Track:
             push = Push.RESET if push is Push.ACCEPTED else push    # also where it was begun here
         if push in (Push.ACCEPTED, Push.RESET):
             self.image = rgb
-            self.frozen.see(rgb, stamp_ns)
+            self.frozen.show(rgb, stamp_ns)
         return push
 
     def own(self, rgb: np.ndarray) -> np.ndarray:
@@ -169,6 +170,7 @@ class Track:
         Levels, smoothing and counts are left alone: another track may go on with them.
         """
         if self.on_device:
+            self.frozen.look()
             self.view = self._geometry = self.image = None
             self._last, self._released = (None, None), True
 
@@ -223,6 +225,7 @@ class Track:
     def look_ahead(self, settings: Settings) -> None:
         """Compute the looming field and what it says before `result` asks for it."""
         clock = time.perf_counter()
+        self.frozen.look()
         field = self.looming()
         now = time.perf_counter()
         self._ahead_s += now - clock
