@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA source of `vjepa_ros.perception.camera_cells`, for `device_motion_source`.
 
-A block of threads works on the cells of a pair together. Every thread holds some of the cells, and all sums; so each solves the small systems for itself.
-The formulas and their reasons are those of that module.
+A block of threads works on the cells of a pair together. Every thread holds some of them, and all
+sums; so each solves the small systems for itself. The formulas and their reasons are those of that
+module.
 """
 
 MOST_CELLS = 300   # that tell the motion of the camera
