@@ -5,9 +5,10 @@
 
 prints the median milliseconds of each step of one frame: `own` (the copy from which an image is
 uploaded), `put` (upload and resizing), `displace` and `refine` (the two pieces of looming on the
-device, from handing over to the result), `motion` and `rates` (what the host does between and
-after them), `device` (all of them), and `host` (resizing and looming as without a device).
-Nothing else runs on the device meanwhile.
+device, from handing over to the result), `between` and `field` (what the host does between and
+after them; with kernels the motion of the camera and the rates are part of `refine`), `device`
+(all of them), and `host` (resizing and looming as without a device). Nothing else runs on the
+device meanwhile.
 """
 
 from __future__ import annotations
@@ -68,10 +69,10 @@ def measure(device: torch.device, source: tuple[int, int], side: int,
         clock = lap('displace', clock)
         looming.proceed()
         handed = time.perf_counter()
-        times.setdefault('motion', []).append(1e3 * (handed - clock))
+        times.setdefault('between', []).append(1e3 * (handed - clock))
         clock = lap('refine', handed)
         looming.finish()
-        clock = lap('rates', clock)
+        clock = lap('field', clock)
         ours._geometry._begun = None
         times.setdefault('device', []).append(1e3 * (clock - begun))
     return {name: round(float(np.median(values[-runs:])), 4)

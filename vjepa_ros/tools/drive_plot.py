@@ -57,6 +57,7 @@ def _bars(axes: Any, outcomes: Mapping[str, Sequence[Outcome]], result: Mapping[
                    'part of the route driven', fontsize=10, color=INK)
     axes.grid(axis='y', color=GRID)
     axes.set_axisbelow(True)
+    axes.set_ylim(0, 1.3)        # room for the legend
     axes.legend(fontsize=7)
 
 
