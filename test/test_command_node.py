@@ -92,6 +92,22 @@ def test_a_policy_that_is_set_for_one_camera_holds_for_that_alone(kind):
     assert policies == [ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE]
 
 
+@BOTH
+def test_of_subscriptions_that_are_refused_half_way_none_is_left(kind):
+    topic = '/vjepa_node/two/assessment'
+    with ros_session() as ros:
+        node = kind(context=ros.context, parameter_overrides=[
+            Parameter('sources', value=['one', 'two']),
+            Parameter(f'qos_overrides.{topic}.subscription.reliability', value='sometimes')])
+        try:
+            node.trigger_configure()
+            node.trigger_activate()
+            assert node.state == 'inactive' and 'sometimes' in node.last_failure
+            assert not [s for s in node.subscriptions if 'vjepa_node' in s.topic_name]
+        finally:
+            node.destroy_node()
+
+
 @pytest.mark.parametrize(('module', 'words'), [
     (guard_inputs, "parameter 'odometry', which is true, needs.*set odometry: false"),
     (twist_inputs, "parameter 'speed_from', which is 'odometry', needs.*set speed_from: sent")])

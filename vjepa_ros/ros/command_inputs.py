@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -44,7 +45,7 @@ def odometry_message(wanted: str, instead: str) -> type:
     return Odometry
 
 
-class CommandInputs:
+class CommandInputs(ABC):
     """The subscriptions of an active node.
 
     Parameters
@@ -62,6 +63,10 @@ class CommandInputs:
         self._node = node
         self.refused = 0
         self._subscriptions: list[object] = []
+
+    @abstractmethod
+    def open(self) -> None:
+        """Subscribe; of what is refused half-way `close` takes back the rest."""
 
     def close(self) -> None:
         """Unsubscribe."""

@@ -79,7 +79,7 @@ class CommandNode(ManagedNode):
 
     @abstractmethod
     def listen(self) -> CommandInputs:
-        """Subscribe to everything but commands; no command is known yet."""
+        """What subscribes to everything but commands, still closed; no command is known yet."""
 
     @abstractmethod
     def forget(self, now_s: float) -> None:
@@ -143,6 +143,7 @@ class CommandNode(ManagedNode):
             self._active.callback(self._deactivate)
             self._inputs = self.listen()
             self._active.callback(self._inputs.close)
+            self._inputs.open()
             commands = self.create_subscription(
                 TwistStamped if self.config.stamped else Twist, 'cmd_vel_in', self._on_command,
                 newest(), qos_overriding_options=overridable())
