@@ -72,6 +72,30 @@ def test_in_a_flood_the_timer_decides_but_less_is_never_late(kind, monkeypatch):
 
 
 @BOTH
+def test_the_end_of_a_turn_is_never_late(kind, monkeypatch):
+    monkeypatch.setattr(kind, 'FLOOD_S', 1e6)
+    with active(kind) as node:
+        sent = []
+        node._publish = sent.append
+        node._on_command(turn(0.5))
+        for _ in range(10):                            # the first stops, and that is enough of it
+            node._on_command(turn(0.0))
+        assert sent == [Motion(0.0, 0.0, 0.5), Motion()]
+
+
+@BOTH
+def test_after_another_activation_nothing_is_sent_before_a_command_comes(kind):
+    with active(kind) as node:
+        node._on_command(turn(0.1))
+        node.trigger_deactivate()                      # says the last zero
+        node.trigger_activate()
+        sent = []
+        node._publish = sent.append
+        node._on_tick()
+        assert node.state == 'active' and sent == []
+
+
+@BOTH
 def test_a_command_after_a_tick_waits_for_no_other_tick(kind):
     with active(kind) as node:
         sent = []

@@ -186,8 +186,8 @@ class CommandNode(ManagedNode):
         motion = motion_of(self._command)
         self.commanded(motion, self.now_s())
         # Less is never late, nor is what is no number, which stops.
-        if self._sent not in (None, STILL) and not (
-                motion.finite and _speed(motion) >= _speed(self._sent)):
+        if self._sent not in (None, STILL) and (motion == STILL or not (
+                motion.finite and _speed(motion) >= _speed(self._sent))):
             self.act(True)
         else:
             self.act_unless_flooded()

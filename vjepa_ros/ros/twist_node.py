@@ -58,6 +58,7 @@ class TwistPlannerNode(CommandNode):
 
     def listen(self) -> TwistInputs:
         """What subscribes to cameras and the speed."""
+        self.pilot.no_command()                 # its zero was sent
         return TwistInputs(self, self.config, self.pilot, self.now_s, self.act_unless_flooded)
 
     def forget(self, now_s: float) -> None:
