@@ -110,7 +110,8 @@ class PlannerInputs:
     def _on_image(self) -> None:
         waiting, _ = self.camera.inbox.take(0)
         if waiting:
-            self.image, self._image_ns = waiting[-1].message, waiting[-1].stamp_ns
+            newest = waiting[-1]
+            self.image, self._image_ns = newest.message, newest.stamp_ns or newest.arrival_ns
 
     def _on_goal(self, msg: Image | CompressedImage) -> None:
         self.goal, self.goal_ns = msg, self._now_ns()
