@@ -14,24 +14,18 @@ import rclpy.clock
 from geometry_msgs.msg import Twist, TwistStamped
 from rclpy.clock import ClockType
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
-from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rclpy.qos_overriding_options import QoSOverridingOptions
 
 from vjepa_ros.guard.reports import STILL, Motion
 from vjepa_ros.ros.command_clock import CommandClock
-from vjepa_ros.ros.command_inputs import CommandInputs, overridable
+from vjepa_ros.ros.command_inputs import CommandInputs
 from vjepa_ros.ros.command_topics import CLOUD, wiring_problems
 from vjepa_ros.ros.command_twist import motion_of, twist_of
 from vjepa_ros.ros.declared import Declared
+from vjepa_ros.ros.endpoints import advertise, subscribe
 from vjepa_ros.ros.main import settle
 from vjepa_ros.ros.managed import FAILURE, SUCCESS, ManagedNode
 from vjepa_ros.ros.teller import Teller
 from vjepa_ros.ros.transitions import transition
-
-
-def newest() -> QoSProfile:
-    """Of commands: the newest counts. A new one each time, for rclpy writes overrides into it."""
-    return QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
 
 
 class CommandNode(ManagedNode):
@@ -123,9 +117,7 @@ class CommandNode(ManagedNode):
 
     def create_output(self, kind: type, topic: str) -> Any:
         """A publisher of an active node, until release."""
-        publisher = self.create_lifecycle_publisher(
-            kind, topic, newest(),
-            qos_overriding_options=QoSOverridingOptions.with_default_policies())
+        publisher = advertise(self, kind, topic)
         self.configured.callback(self.destroy_lifecycle_publisher, publisher)
         return publisher
 
@@ -144,9 +136,8 @@ class CommandNode(ManagedNode):
             self._inputs = self.listen()
             self._active.callback(self._inputs.close)
             self._inputs.open()
-            commands = self.create_subscription(
-                TwistStamped if self.config.stamped else Twist, 'cmd_vel_in', self._on_command,
-                newest(), qos_overriding_options=overridable())
+            commands = subscribe(self, TwistStamped if self.config.stamped else Twist,
+                                 'cmd_vel_in', self._on_command, reliable=True)
             self._active.callback(self.destroy_subscription, commands)
             timer = self.create_timer(1.0 / self.config.rate, self._on_tick, clock=self._steady)
             self._active.callback(self.destroy_timer, timer)
