@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from vjepa_ros.ros import guard_inputs, twist_inputs  # noqa: E402
 from vjepa_ros.ros.command_inputs import CommandInputs  # noqa: E402
 from vjepa_ros.ros.command_node import CommandNode  # noqa: E402
 from vjepa_ros.ros.guard_node import CollisionGuard  # noqa: E402
+from vjepa_ros.ros.service import _serve_once  # noqa: E402
 from vjepa_ros.ros.twist_node import TwistPlannerNode  # noqa: E402
 
 BOTH = pytest.mark.parametrize('kind', [CollisionGuard, TwistPlannerNode])
@@ -152,6 +154,26 @@ def test_an_output_that_is_the_input_is_refused_with_the_remedy(kind):
             assert 'remap it' in node.last_failure
         finally:
             node.destroy_node()
+
+
+@BOTH
+def test_a_callback_that_fails_stops_the_robot_until_another_one_decides(kind):
+    def fail(*_, **__):
+        raise RuntimeError('out of order')
+
+    with active(kind) as node:
+        sent = []
+        node._publish = sent.append
+        node._on_command(turn(0.5))
+        for _ in range(3):
+            _serve_once(SimpleNamespace(spin_once=fail), node)
+        assert sent[1:] == [Motion()]                  # once: the timer may go on
+        assert 'out of order' in node.last_failure
+        node._on_tick()
+        assert sent[2:] == [Motion(0.0, 0.0, 0.5)]
+        node._publish = fail                           # nor does this end the process
+        _serve_once(SimpleNamespace(spin_once=fail), node)
+        node._publish = sent.append
 
 
 @BOTH

@@ -150,6 +150,11 @@ class CommandNode(ManagedNode):
         """The last word of an activation."""
         if self._sent not in (None, STILL):
             self._publish(STILL)
+            self._sent = STILL
+
+    def on_failed_callback(self) -> None:
+        """Stop the robot until another callback decides."""
+        self._say_stop()
 
     def _deactivate(self) -> None:
         self._inputs = self._sent = self._command = self.decided = None
