@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from vjepa_ros.ros import guard_inputs, twist_inputs  # noqa: E402
 from vjepa_ros.ros.command_inputs import CommandInputs  # noqa: E402
 from vjepa_ros.ros.command_node import CommandNode  # noqa: E402
 from vjepa_ros.ros.guard_node import CollisionGuard  # noqa: E402
+from vjepa_ros.ros.service import _serve_once  # noqa: E402
 from vjepa_ros.ros.twist_node import TwistPlannerNode  # noqa: E402
 
 BOTH = pytest.mark.parametrize('kind', [CollisionGuard, TwistPlannerNode])
@@ -72,6 +74,30 @@ def test_in_a_flood_the_timer_decides_but_less_is_never_late(kind, monkeypatch):
 
 
 @BOTH
+def test_the_end_of_a_turn_is_never_late(kind, monkeypatch):
+    monkeypatch.setattr(kind, 'FLOOD_S', 1e6)
+    with active(kind) as node:
+        sent = []
+        node._publish = sent.append
+        node._on_command(turn(0.5))
+        for _ in range(10):                            # the first stops, and that is enough of it
+            node._on_command(turn(0.0))
+        assert sent == [Motion(0.0, 0.0, 0.5), Motion()]
+
+
+@BOTH
+def test_after_another_activation_nothing_is_sent_before_a_command_comes(kind):
+    with active(kind) as node:
+        node._on_command(turn(0.1))
+        node.trigger_deactivate()                      # says the last zero
+        node.trigger_activate()
+        sent = []
+        node._publish = sent.append
+        node._on_tick()
+        assert node.state == 'active' and sent == []
+
+
+@BOTH
 def test_a_command_after_a_tick_waits_for_no_other_tick(kind):
     with active(kind) as node:
         sent = []
@@ -90,6 +116,22 @@ def test_a_policy_that_is_set_for_one_camera_holds_for_that_alone(kind):
         policies = [node.get_subscriptions_info_by_topic(topic.format(name))[0]
                     .qos_profile.reliability for name in ('one', 'two')]
     assert policies == [ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE]
+
+
+@BOTH
+def test_of_subscriptions_that_are_refused_half_way_none_is_left(kind):
+    topic = '/vjepa_node/two/assessment'
+    with ros_session() as ros:
+        node = kind(context=ros.context, parameter_overrides=[
+            Parameter('sources', value=['one', 'two']),
+            Parameter(f'qos_overrides.{topic}.subscription.reliability', value='sometimes')])
+        try:
+            node.trigger_configure()
+            node.trigger_activate()
+            assert node.state == 'inactive' and 'sometimes' in node.last_failure
+            assert not [s for s in node.subscriptions if 'vjepa_node' in s.topic_name]
+        finally:
+            node.destroy_node()
 
 
 @pytest.mark.parametrize(('module', 'words'), [
@@ -112,6 +154,26 @@ def test_an_output_that_is_the_input_is_refused_with_the_remedy(kind):
             assert 'remap it' in node.last_failure
         finally:
             node.destroy_node()
+
+
+@BOTH
+def test_a_callback_that_fails_stops_the_robot_until_another_one_decides(kind):
+    def fail(*_, **__):
+        raise RuntimeError('out of order')
+
+    with active(kind) as node:
+        sent = []
+        node._publish = sent.append
+        node._on_command(turn(0.5))
+        for _ in range(3):
+            _serve_once(SimpleNamespace(spin_once=fail), node)
+        assert sent[1:] == [Motion()]                  # once: the timer may go on
+        assert 'out of order' in node.last_failure
+        node._on_tick()
+        assert sent[2:] == [Motion(0.0, 0.0, 0.5)]
+        node._publish = fail                           # nor does this end the process
+        _serve_once(SimpleNamespace(spin_once=fail), node)
+        node._publish = sent.append
 
 
 @BOTH

@@ -148,6 +148,20 @@ def test_a_goal_that_is_remapped_takes_its_compressed_topic_along():
     assert 'goal/image_raw/compressed' not in topics
 
 
+def test_an_image_without_a_stamp_is_as_old_as_its_arrival():
+    now = [50 * 10**9]
+    node = SimpleNamespace(
+        resolve_topic_name=lambda name: '/' + name,
+        get_clock=lambda: SimpleNamespace(now=lambda: SimpleNamespace(nanoseconds=now[0])))
+    inputs = PlannerInputs(node, DEFAULTS)
+    inputs.goal = Image()
+    inputs.camera._on_image(Image())
+    assert inputs.problem(1.0) == ''
+    now[0] += 2 * 10**9
+    assert inputs.problem(1.0).startswith('the newest image on /camera/image_raw or ')
+    assert 'is 2.00 s old' in inputs.problem(1.0)
+
+
 def test_an_error_of_opencv_costs_one_plan_and_not_the_planner():
     told = Counter()
     log = SimpleNamespace(error=lambda text: told.update(errors=1), info=lambda text: None)

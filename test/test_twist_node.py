@@ -361,7 +361,8 @@ def test_what_stands_behind_a_planner_that_believes_itself_is_an_error(speed_fro
             def told_of() -> bool:
                 return bool(states) and 'set speed_from' in states[-1].status[0].message
 
-            assert not ros.spin_until(told_of, 2.5) and states
+            assert ros.spin_until(lambda: bool(states))
+            assert not ros.spin_until(told_of, 2.5)
             with ros.spawn(GUARD, {'autostart': True}, {'cmd_vel_in': 'cmd_vel_planned',
                                                         'cmd_vel_out': 'cmd_vel'}):
                 assert bool(ros.spin_until(told_of, 20.0 if told else 3.0)) == told

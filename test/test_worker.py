@@ -467,6 +467,21 @@ def test_a_model_that_waits_for_its_clips_gets_the_same_frames(bench, engine, mo
     assert b.worker.errors == 0
 
 
+def test_a_frame_that_was_assessed_is_not_assessed_again_by_another_model(bench, engine):
+    b, camera = bench('cam'), 'cam'
+    b.cameras[camera].send(b.worker, 4)
+    b.until(lambda: b.topics[camera].stamps == [4])
+    b.worker.offer(Perception(engine, TRACK, [camera]))
+    for number in range(5, 9):                     # the last one fills the clip of both
+        b.cameras[camera].send(b.worker)
+        b.until(lambda number=number: number in b.topics[camera].stamps)
+    b.worker.notify()
+    b.until(lambda: not b.worker.swapping)
+    b.cameras[camera].send(b.worker)
+    b.until(lambda: 9 in b.topics[camera].stamps)
+    assert b.topics[camera].stamps == [4, 5, 6, 7, 8, 9]
+
+
 def test_a_pass_that_fails_is_told_of_every_camera_in_it(bench, engine, monkeypatch):
     b = bench('one', 'two', 'quiet')
     with monkeypatch.context() as patch:
@@ -735,6 +750,25 @@ def test_an_error_of_releasing_the_model_is_told(bench, engine, monkeypatch):
     assert b.worker.join(PATIENCE_S)
     assert 'releasing the model' in b.worker.last_error
     assert 'the device is lost' in b.log.errors[0]
+
+
+def test_a_model_on_offer_that_can_not_be_closed_keeps_no_other_from_that(bench, engine,
+                                                                          monkeypatch):
+    b, closed = bench('cam'), []
+    b.cameras['cam'].send(b.worker, 4)
+    b.until(lambda: b.topics['cam'].results)
+    candidate = Perception(engine, TRACK, ['cam'])
+
+    def fail():
+        raise RuntimeError('the device is lost')
+
+    candidate.engine = SimpleNamespace(close=fail)
+    b.worker.offer(candidate)
+    monkeypatch.setattr(engine, 'close', lambda: closed.append(True))
+    b.worker.stop()
+    assert b.worker.join(PATIENCE_S)
+    assert closed == [True]
+    assert 'the device is lost' in b.worker.last_error
 
 
 def test_a_listener_needs_neither_pictures_nor_subscribers(bench):

@@ -65,13 +65,16 @@ class Perception:
         """Clips that end in a frame not assessed yet, by camera."""
         out = {}
         for name in self.tracks if names is None else names:
-            track = self.tracks[name]
-            if track.ring.newest_key == self._done.get(name):
+            if self._assessed(name):
                 continue
-            sample = track.sample()
+            sample = self.tracks[name].sample()
             if sample is not None:
                 out[name] = sample
         return out
+
+    def _assessed(self, name: str) -> bool:
+        """Whether the newest frame of a camera is assessed; also where there is none."""
+        return self.tracks[name].ring.newest_key == self._done.get(name)
 
     def encode(self, samples: Mapping[str, Sample], wants: Mapping[str, Wants],
                settings: Settings | None = None,
@@ -180,9 +183,17 @@ class Perception:
                 for name, sample in samples.items()]
 
     def take_over(self, old: Perception) -> None:
-        """Go on where the perception that served before was, camera by camera."""
+        """Go on where the perception that served before was, camera by camera.
+
+        What that has assessed is not assessed again: the smoothing goes on with the next frame.
+        """
         for name, track in self.tracks.items():
-            track.take_over(old.tracks[name])
+            before = old.tracks[name]
+            track.take_over(before)
+            newest = track.ring.newest_key
+            if newest is not None and old._assessed(name) and (
+                    track.ring.newest_ns == before.ring.newest_ns):
+                self._done[name] = newest
 
     def close(self) -> None:
         """Release the frames on the device, and the model. May be called twice."""

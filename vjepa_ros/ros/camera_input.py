@@ -8,16 +8,11 @@ from collections import Counter
 from collections.abc import Callable
 
 from rclpy.lifecycle import LifecycleNode
-from rclpy.qos import (
-    QoSPolicyKind,
-    QoSProfile,
-    ReliabilityPolicy,
-    qos_policy_name_from_kind,
-)
-from rclpy.qos_overriding_options import QoSOverridingOptions
+from rclpy.qos import ReliabilityPolicy, qos_policy_name_from_kind
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from vjepa_ros.ros.convert import ImageError, stamp_ns
+from vjepa_ros.ros.endpoints import subscribe
 from vjepa_ros.ros.inbox import Inbox, Waiting
 from vjepa_ros.ros.intrinsics import intrinsics
 from vjepa_ros.ros.rates import Rate
@@ -83,9 +78,8 @@ class CameraInput:
         self._last_arrival = time.monotonic()
         self._silent = False
         self._warned.clear()
-        self._subscriptions['info'] = self._node.create_subscription(
-            CameraInfo, f'{self.name}/camera_info', self._on_info, _best_effort(),
-            qos_overriding_options=_overridable())
+        self._subscriptions['info'] = subscribe(
+            self._node, CameraInfo, f'{self.name}/camera_info', self._on_info)
         # Undecided means raw until it turns out that only compressed is published.
         self._subscribe('raw' if self.transport == 'auto' else self.transport)
 
@@ -159,12 +153,11 @@ class CameraInput:
         return found
 
     def _subscribe(self, kind: str) -> None:
-        self._subscriptions[kind] = self._node.create_subscription(
-            Image if kind == 'raw' else CompressedImage,
+        self._subscriptions[kind] = subscribe(
+            self._node, Image if kind == 'raw' else CompressedImage,
             f'{self.name}/image_raw' if kind == 'raw' else self.topics['compressed'],
-            self._on_image, _best_effort(),
-            event_callbacks=SubscriptionEventCallbacks(incompatible_qos=self._on_incompatible),
-            qos_overriding_options=_overridable())
+            self._on_image,
+            event_callbacks=SubscriptionEventCallbacks(incompatible_qos=self._on_incompatible))
 
     def _on_image(self, msg: Image | CompressedImage) -> None:
         self._last_arrival = time.monotonic()
@@ -211,15 +204,3 @@ class CameraInput:
         return (f"camera '{self.name}': no frame for {silent_s:.1f} s ({'; '.join(parts)}). "
                 'Without publishers: start the camera or remap its topic. With publishers: '
                 f'{LARGE_IMAGE_REMEDY}')
-
-
-def _best_effort() -> QoSProfile:
-    """Connects to every publisher; depth 1 because the callback only stores."""
-    return QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
-
-
-def _overridable() -> QoSOverridingOptions:
-    """Policies that parameters may change: also durability, for a latched camera_info."""
-    return QoSOverridingOptions(policy_kinds=(
-        QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.RELIABILITY,
-        QoSPolicyKind.DURABILITY))

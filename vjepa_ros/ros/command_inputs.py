@@ -3,24 +3,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 from rclpy.lifecycle import LifecycleNode
-from rclpy.qos import QoSPolicyKind, QoSProfile, ReliabilityPolicy
-from rclpy.qos_overriding_options import QoSOverridingOptions
 
 from vjepa_ros.ros import read
+from vjepa_ros.ros.endpoints import subscribe
 
 NS = 1e9
 LOG_EVERY_S = 5.0
-
-
-def overridable() -> QoSOverridingOptions:
-    """Policies that parameters may change."""
-    return QoSOverridingOptions(policy_kinds=(
-        QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.RELIABILITY,
-        QoSPolicyKind.DURABILITY))
 
 
 def odometry_message(wanted: str, instead: str) -> type:
@@ -44,7 +37,7 @@ def odometry_message(wanted: str, instead: str) -> type:
     return Odometry
 
 
-class CommandInputs:
+class CommandInputs(ABC):
     """The subscriptions of an active node.
 
     Parameters
@@ -63,6 +56,10 @@ class CommandInputs:
         self.refused = 0
         self._subscriptions: list[object] = []
 
+    @abstractmethod
+    def open(self) -> None:
+        """Subscribe; of what is refused half-way `close` takes back the rest."""
+
     def close(self) -> None:
         """Unsubscribe."""
         for subscription in self._subscriptions:
@@ -71,12 +68,9 @@ class CommandInputs:
 
     def listen(self, kind: type, topic: str, callback: Callable[..., None], depth: int = 1,
                reliable: bool = False) -> None:
-        """Subscribe; the user may change the policies."""
-        reliability = ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT
-        # A profile of its own: rclpy writes what the user has changed into it.
-        self._subscriptions.append(self._node.create_subscription(
-            kind, topic, callback, QoSProfile(depth=depth, reliability=reliability),
-            qos_overriding_options=overridable()))
+        """Subscribe until `close`."""
+        self._subscriptions.append(
+            subscribe(self._node, kind, topic, callback, depth, reliable))
 
     def age_s(self, msg: Any) -> float:
         """Age of a message's stamp [s]."""

@@ -14,24 +14,18 @@ import rclpy.clock
 from geometry_msgs.msg import Twist, TwistStamped
 from rclpy.clock import ClockType
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
-from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rclpy.qos_overriding_options import QoSOverridingOptions
 
 from vjepa_ros.guard.reports import STILL, Motion
 from vjepa_ros.ros.command_clock import CommandClock
-from vjepa_ros.ros.command_inputs import CommandInputs, overridable
+from vjepa_ros.ros.command_inputs import CommandInputs
 from vjepa_ros.ros.command_topics import CLOUD, wiring_problems
 from vjepa_ros.ros.command_twist import motion_of, twist_of
 from vjepa_ros.ros.declared import Declared
+from vjepa_ros.ros.endpoints import advertise, subscribe
 from vjepa_ros.ros.main import settle
 from vjepa_ros.ros.managed import FAILURE, SUCCESS, ManagedNode
 from vjepa_ros.ros.teller import Teller
 from vjepa_ros.ros.transitions import transition
-
-
-def newest() -> QoSProfile:
-    """Of commands: the newest counts. A new one each time, for rclpy writes overrides into it."""
-    return QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
 
 
 class CommandNode(ManagedNode):
@@ -79,7 +73,7 @@ class CommandNode(ManagedNode):
 
     @abstractmethod
     def listen(self) -> CommandInputs:
-        """Subscribe to everything but commands; no command is known yet."""
+        """What subscribes to everything but commands, still closed; no command is known yet."""
 
     @abstractmethod
     def forget(self, now_s: float) -> None:
@@ -123,9 +117,7 @@ class CommandNode(ManagedNode):
 
     def create_output(self, kind: type, topic: str) -> Any:
         """A publisher of an active node, until release."""
-        publisher = self.create_lifecycle_publisher(
-            kind, topic, newest(),
-            qos_overriding_options=QoSOverridingOptions.with_default_policies())
+        publisher = advertise(self, kind, topic)
         self.configured.callback(self.destroy_lifecycle_publisher, publisher)
         return publisher
 
@@ -143,9 +135,9 @@ class CommandNode(ManagedNode):
             self._active.callback(self._deactivate)
             self._inputs = self.listen()
             self._active.callback(self._inputs.close)
-            commands = self.create_subscription(
-                TwistStamped if self.config.stamped else Twist, 'cmd_vel_in', self._on_command,
-                newest(), qos_overriding_options=overridable())
+            self._inputs.open()
+            commands = subscribe(self, TwistStamped if self.config.stamped else Twist,
+                                 'cmd_vel_in', self._on_command, reliable=True)
             self._active.callback(self.destroy_subscription, commands)
             timer = self.create_timer(1.0 / self.config.rate, self._on_tick, clock=self._steady)
             self._active.callback(self.destroy_timer, timer)
@@ -158,6 +150,11 @@ class CommandNode(ManagedNode):
         """The last word of an activation."""
         if self._sent not in (None, STILL):
             self._publish(STILL)
+            self._sent = STILL
+
+    def on_failed_callback(self) -> None:
+        """Stop the robot until another callback decides."""
+        self._say_stop()
 
     def _deactivate(self) -> None:
         self._inputs = self._sent = self._command = self.decided = None
@@ -185,8 +182,8 @@ class CommandNode(ManagedNode):
         motion = motion_of(self._command)
         self.commanded(motion, self.now_s())
         # Less is never late, nor is what is no number, which stops.
-        if self._sent not in (None, STILL) and not (
-                motion.finite and _speed(motion) >= _speed(self._sent)):
+        if self._sent not in (None, STILL) and (motion == STILL or not (
+                motion.finite and _speed(motion) >= _speed(self._sent))):
             self.act(True)
         else:
             self.act_unless_flooded()

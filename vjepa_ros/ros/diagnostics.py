@@ -3,23 +3,21 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import psutil
-from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from diagnostic_msgs.msg import DiagnosticStatus
 
 from vjepa_ros.model.meta import HeadsReport
 from vjepa_ros.perception.assessment import Quality
 from vjepa_ros.ros.camera_input import CameraInput
 from vjepa_ros.ros.parameters import NodeConfig
 from vjepa_ros.ros.stats import CameraStats
+from vjepa_ros.ros.status import OK, STALE, WARN, number, status
 from vjepa_ros.ros.worker import Worker
 
-OK, WARN, ERROR, STALE = (DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR,
-                          DiagnosticStatus.STALE)
 # What Quality flags make a camera's status WARN.
 WORTH_WARNING = (Quality.UNTRAINED | Quality.STALE | Quality.LOW_TEXTURE
                  | Quality.DEVICE_FALLBACK | Quality.LOOMING_UNKNOWN
@@ -90,8 +88,8 @@ def _node_status(now: Situation) -> DiagnosticStatus:
             problems.append(f'{now.worker.errors} errors, last {now.worker.last_error}')
         if now.swap_error:
             problems.append(f'model not changed: {now.swap_error}')
-    return _status(f'{now.node}: model', WARN if problems else OK,
-                   '; '.join(problems) or now.state, hardware, values)
+    return status(f'{now.node}: model', WARN if problems else OK,
+                  '; '.join(problems) or now.state, values, hardware)
 
 
 def _heads_file(heads: HeadsReport | None) -> str:
@@ -111,12 +109,12 @@ def _camera_status(now: Situation, camera: CameraInput, stats: CameraStats) -> D
     median, high = stats.latency.summary()
     active = now.state == 'active'
     values: dict[str, object] = {
-        'transport': camera.chosen or 'none yet', 'rate_in_hz': _number(camera.rate.hz(steady)),
-        'rate_out_hz': _number(stats.rate.hz(steady)), 'frames_in': camera.rate.total,
-        'assessments_out': stats.rate.total, 'latency_ms_median': _number(median),
-        'latency_ms_p95': _number(high), 'level': stats.level.name.lower(),
+        'transport': camera.chosen or 'none yet', 'rate_in_hz': number(camera.rate.hz(steady)),
+        'rate_out_hz': number(stats.rate.hz(steady)), 'frames_in': camera.rate.total,
+        'assessments_out': stats.rate.total, 'latency_ms_median': number(median),
+        'latency_ms_p95': number(high), 'level': stats.level.name.lower(),
         'flags': ' '.join(stats.flags.names) or 'none',
-        'clip_rate_hz': _number(stats.clip_rate_hz),
+        'clip_rate_hz': number(stats.clip_rate_hz),
         'looming_method': stats.method or 'none yet', 'heads': _heads_state(now, stats),
         'geometry': now.worker.perception.tracks[camera.name].geometry or 'none yet',
         'motion_score': 'what moves by itself' if stats.moving else 'all change',
@@ -128,7 +126,7 @@ def _camera_status(now: Situation, camera: CameraInput, stats: CameraStats) -> D
     values |= now.obstacles.get(camera.name, {})
     values |= {f'input.{k}': v for k, v in sorted(dict(camera.counts).items())}
     for stage, recent in sorted(stats.stages.items()):
-        values[f'stage_ms.{stage}'] = _number(recent.summary()[0])
+        values[f'stage_ms.{stage}'] = number(recent.summary()[0])
     level, message = OK, 'running' if active else now.state
     if active and camera.silent:
         level, message = STALE, 'no frames'
@@ -138,8 +136,8 @@ def _camera_status(now: Situation, camera: CameraInput, stats: CameraStats) -> D
         message = 'nobody listens' if stats.full else 'buffering'
     elif active and stats.flags & WORTH_WARNING:
         level, message = WARN, ' '.join((stats.flags & WORTH_WARNING).names)
-    return _status(f'{now.node}: camera {camera.name}', level, message,
-                   str(now.worker.perception.engine.choice.device), values)
+    return status(f'{now.node}: camera {camera.name}', level, message, values,
+                  str(now.worker.perception.engine.choice.device))
 
 
 def _heads_state(now: Situation, stats: CameraStats) -> str:
@@ -148,13 +146,3 @@ def _heads_state(now: Situation, stats: CameraStats) -> str:
     if stats.heads_problem:
         return f'out of range: {stats.heads_problem}'
     return 'hold' if stats.moving else 'not used'
-
-
-def _number(value: float) -> str:
-    return 'unknown' if math.isnan(value) else f'{value:.2f}'
-
-
-def _status(name: str, level: bytes, message: str, hardware: str,
-            values: Mapping[str, object]) -> DiagnosticStatus:
-    return DiagnosticStatus(name=name, level=level, message=message, hardware_id=hardware,
-                            values=[KeyValue(key=k, value=str(v)) for k, v in values.items()])

@@ -47,18 +47,22 @@ class GuardInputs(CommandInputs):
                  now_s: Callable[[], float], decide: Callable[[int], None],
                  frames: Frames | None) -> None:
         super().__init__(node)
+        self._config = config
         self._guard = guard
         self._now_s = now_s
         self._decide = decide
         self._yaw: dict[str, float] = {}      # as told by tf
         self._frames = frames
-        for source in config.sources:
+
+    def open(self) -> None:
+        """Subscribe; of what is refused half-way `close` takes back the rest."""
+        for source in self._config.sources:
             self.listen(PointCloud2, source.topic, partial(self._on_assessment, source),
                         reliable=True)
-        for ranger in config.ranges:
+        for ranger in self._config.ranges:
             kind = Range if ranger.kind == 'range' else LaserScan
             self.listen(kind, ranger.topic, partial(self._on_range, ranger))
-        if config.odometry:
+        if self._config.odometry:
             self.listen(odometry(), 'odom', self._on_odometry)
 
     def _on_assessment(self, source: Source, msg: PointCloud2, info: Mapping[str, int]) -> None:

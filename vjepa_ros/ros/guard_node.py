@@ -51,7 +51,7 @@ class CollisionGuard(CommandNode):
         self.guard = self._frames = None
 
     def listen(self) -> GuardInputs:
-        """Subscribe to cameras, range sensors and odometry."""
+        """What subscribes to cameras, range sensors and odometry."""
         self.guard.no_command()                 # its zero was sent
         return GuardInputs(self, self.config, self.guard, self.now_s, self._on_news, self._frames)
 

@@ -111,7 +111,7 @@ def start(name: str, where: str, args: list[str] | None,
 
 
 def run(name: str, where: str, args: list[str] | None) -> None:
-    """Run a node that holds a model until SIGINT or SIGTERM; exits 0 (see `start`)."""
+    """Run a node, which a failing callback does not end, until SIGINT or SIGTERM; exits 0."""
     # Loading a model can take longer than anybody wants to wait after Ctrl-C; any other callback
     # is short and must not be torn apart.
     node, signals = start(name, where, args, lambda node: node.state == 'configuring')

@@ -49,6 +49,9 @@ class ManagedNode(LifecycleNode, ABC):
         """Whether no thread is left over from a release."""
         return True
 
+    def on_failed_callback(self) -> None:
+        """Called after a callback has failed, where that does not end the process."""
+
     @transition(undo='halt', on_failure=ERROR)
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Stop work and output."""

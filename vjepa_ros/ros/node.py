@@ -23,6 +23,7 @@ from vjepa_ros.ros.managed import FAILURE, SUCCESS, ManagedNode
 from vjepa_ros.ros.obstacle_output import ObstacleOutput, Sources
 from vjepa_ros.ros.outputs import Outputs
 from vjepa_ros.ros.parameters import NodeConfig, Parameters
+from vjepa_ros.ros.status import stamped
 from vjepa_ros.ros.swapper import Swapper
 from vjepa_ros.ros.transitions import transition
 from vjepa_ros.ros.worker import Worker
@@ -206,10 +207,8 @@ class VjepaNode(ManagedNode):
             for camera in self.cameras.values():
                 if camera.silent:
                     self.worker.report_silence(camera.name, camera.silent_s)
-        array = DiagnosticArray(status=report(Situation(
+        self._diagnostics.publish(stamped(self, report(Situation(
             self.get_fully_qualified_name().lstrip('/'), self.state, self.worker, self.config,
             self.cameras, self.swapper.error if self.swapper else '',
             self.swapper.loading if self.swapper else '', self.last_failure,
-            {name: out.obstacles.report() for name, out in self.outputs.items()})))
-        array.header.stamp = self.get_clock().now().to_msg()
-        self._diagnostics.publish(array)
+            {name: out.obstacles.report() for name, out in self.outputs.items()}))))

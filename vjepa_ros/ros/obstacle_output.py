@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 from rclpy.lifecycle import LifecycleNode
-from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import CameraInfo, LaserScan, PointCloud2
 from std_msgs.msg import Header
 
@@ -29,6 +27,7 @@ from vjepa_ros.perception.obstacles_points import base_points, scan
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.ros import convert
 from vjepa_ros.ros.camera_input import CameraInput
+from vjepa_ros.ros.endpoints import advertise
 from vjepa_ros.ros.intrinsics import calibration_problem
 from vjepa_ros.ros.obstacle_detections import detections, vision_messages
 from vjepa_ros.ros.obstacle_inputs import Odometry, Poses
@@ -191,10 +190,7 @@ class ObstacleOutput:
             f'speed from {speed}')
 
     def _add(self, name: str, kind: Any, enabled: bool) -> None:
-        pub = self._node.create_lifecycle_publisher(
-            kind, f'~/{self._camera.name}/{name}',
-            QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE),
-            qos_overriding_options=QoSOverridingOptions.with_default_policies())
+        pub = advertise(self._node, kind, f'~/{self._camera.name}/{name}')
         if enabled:
             pub.on_activate(None)        # made while the node is active: no transition follows
         self._pubs = {**self._pubs, name: pub}      # replaced: the worker may be reading it

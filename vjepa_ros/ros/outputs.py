@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from builtin_interfaces.msg import Time
 from rclpy.lifecycle import LifecycleNode
-from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2, RegionOfInterest
 from std_msgs.msg import Float32, Header
 
@@ -19,6 +17,7 @@ from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.track import Wants
 from vjepa_ros.ros import convert
+from vjepa_ros.ros.endpoints import advertise
 from vjepa_ros.ros.layout import pack_assessment, pack_cells, pack_regions
 from vjepa_ros.ros.obstacle_output import DETECTIONS, METRES, ObstacleOutput
 
@@ -73,11 +72,8 @@ class Outputs:
         try:
             for name, kind in TOPICS.items():
                 small = name in (*SCALARS, 'assessment', 'obstacles', 'looming_field')
-                qos = QoSProfile(depth=10 if small else 1,
-                                 reliability=ReliabilityPolicy.RELIABLE)
-                self._pubs[name] = node.create_lifecycle_publisher(
-                    kind, f'~/{camera}/{name}', qos,
-                    qos_overriding_options=QoSOverridingOptions.with_default_policies())
+                self._pubs[name] = advertise(node, kind, f'~/{camera}/{name}',
+                                             depth=10 if small else 1)
         except BaseException:
             self.close()
             raise

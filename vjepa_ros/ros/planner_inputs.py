@@ -7,18 +7,14 @@ from typing import Any
 
 from geometry_msgs.msg import PoseStamped
 from rclpy.lifecycle import LifecycleNode
-from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rclpy.qos_overriding_options import QoSOverridingOptions, QoSPolicyKind
 from sensor_msgs.msg import CompressedImage, Image, JointState
 
 from vjepa_ros.ros.camera_input import CameraInput
+from vjepa_ros.ros.endpoints import subscribe
 from vjepa_ros.ros.planner_state import state_of
 from vjepa_ros.ros.planner_table import JOINTS, PlannerConfig
 
 NS = 1_000_000_000
-# Policies that parameters may change: also durability, for a goal that is latched.
-KINDS = (QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.RELIABILITY,
-         QoSPolicyKind.DURABILITY)
 
 
 class PlannerInputs:
@@ -49,15 +45,15 @@ class PlannerInputs:
         self.image = self._pose = self._joints = None
         self.camera.open()
         config = self._config
-        self._subscribe(Image, 'goal/image_raw', self._on_goal)
+        # A goal comes once, so it must arrive; states come often, and the newest counts.
+        self._subscribe(Image, 'goal/image_raw', self._on_goal, reliable=True)
         # Beside the raw one also where that is remapped, as image_transport does.
         raw = self._node.resolve_topic_name('goal/image_raw')
-        self._subscribe(CompressedImage, f'{raw}/compressed', self._on_goal)
+        self._subscribe(CompressedImage, f'{raw}/compressed', self._on_goal, reliable=True)
         if config.state_source != JOINTS:
-            self._subscribe(PoseStamped, 'state', self._on_pose, ReliabilityPolicy.BEST_EFFORT)
+            self._subscribe(PoseStamped, 'state', self._on_pose)
         if config.state_source == JOINTS or config.gripper_joint:
-            self._subscribe(JointState, 'joint_states', self._on_joints,
-                            ReliabilityPolicy.BEST_EFFORT)
+            self._subscribe(JointState, 'joint_states', self._on_joints)
 
     def close(self) -> None:
         """Unsubscribe (on deactivate)."""
@@ -98,11 +94,9 @@ class PlannerInputs:
         return '' if source is None else source.header.frame_id
 
     def _subscribe(self, kind: Any, topic: str, callback: Any,
-                   reliability: ReliabilityPolicy = ReliabilityPolicy.RELIABLE) -> None:
-        # A goal comes once, so it must arrive; states come often, and the newest counts.
-        self._subscriptions.append(self._node.create_subscription(
-            kind, topic, callback, QoSProfile(depth=1, reliability=reliability),
-            qos_overriding_options=QoSOverridingOptions(policy_kinds=KINDS)))
+                   reliable: bool = False) -> None:
+        self._subscriptions.append(
+            subscribe(self._node, kind, topic, callback, reliable=reliable))
 
     def _now_ns(self) -> int:
         return self._node.get_clock().now().nanoseconds
@@ -110,7 +104,8 @@ class PlannerInputs:
     def _on_image(self) -> None:
         waiting, _ = self.camera.inbox.take(0)
         if waiting:
-            self.image, self._image_ns = waiting[-1].message, waiting[-1].stamp_ns
+            newest = waiting[-1]
+            self.image, self._image_ns = newest.message, newest.stamp_ns or newest.arrival_ns
 
     def _on_goal(self, msg: Image | CompressedImage) -> None:
         self.goal, self.goal_ns = msg, self._now_ns()

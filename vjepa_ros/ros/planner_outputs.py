@@ -7,14 +7,13 @@ import numpy as np
 import torch
 from geometry_msgs.msg import PoseStamped, TwistStamped
 from rclpy.lifecycle import LifecycleNode
-from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 
 from vjepa_ros.perception.plan import Plan
 from vjepa_ros.perception.planner_space import next_pose
 from vjepa_ros.ros.convert import cloud
+from vjepa_ros.ros.endpoints import advertise
 from vjepa_ros.ros.planner_state import pose_of
 from vjepa_ros.ros.planner_table import ARM
 
@@ -43,10 +42,7 @@ class PlannerOutputs:
         first = ('target_pose', PoseStamped) if self._arm else ('twist', TwistStamped)
         try:
             for name, kind in (('candidates', PointCloud2), ('best_action', PointCloud2), first):
-                self._pubs[name] = node.create_lifecycle_publisher(
-                    kind, f'~/{name}', QoSProfile(depth=1,
-                                                  reliability=ReliabilityPolicy.RELIABLE),
-                    qos_overriding_options=QoSOverridingOptions.with_default_policies())
+                self._pubs[name] = advertise(node, kind, f'~/{name}')
         except BaseException:
             self.close()
             raise

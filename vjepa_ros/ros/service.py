@@ -36,6 +36,14 @@ def _serve_once(executor: SingleThreadedExecutor, node: ManagedNode) -> None:
         return   # the context is gone, and the loop ends
     except Exception as error:
         # One callback must not take the robot's eyes: rclpy would end the process here.
-        node.last_failure = f'a callback failed: {error}'
-        node.get_logger().error(f'{node.last_failure}\n{traceback.format_exc()}',
-                                throttle_duration_sec=LOG_EVERY_S)
+        _tell(node, 'a callback failed', error)
+        try:
+            node.on_failed_callback()
+        except Exception as another:
+            _tell(node, 'a callback failed, and what follows from that, too', another)
+
+
+def _tell(node: ManagedNode, what: str, error: Exception) -> None:
+    node.last_failure = f'{what}: {error}'
+    node.get_logger().error(f'{node.last_failure}\n{traceback.format_exc()}',
+                            throttle_duration_sec=LOG_EVERY_S)

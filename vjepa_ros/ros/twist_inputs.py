@@ -43,9 +43,14 @@ class TwistInputs(CommandInputs):
     def __init__(self, node: LifecycleNode, config: TwistNodeConfig, pilot: TwistPilot,
                  now_s: Callable[[], float], decide: Callable[[], None]) -> None:
         super().__init__(node)
+        self._config = config
         self._pilot = pilot
         self._now_s, self._decide = now_s, decide
         self._sent = ''
+
+    def open(self) -> None:
+        """Subscribe; of what is refused half-way `close` takes back the rest."""
+        config = self._config
         for source in config.sources:
             for topic, take in (('assessment', self._on_assessment),
                                 ('looming_field', self._on_field)):
@@ -54,7 +59,7 @@ class TwistInputs(CommandInputs):
         if config.speed_from == ODOMETRY:
             self.listen(odometry(), 'odom', self._on_odometry)
         elif config.speed_from == SENT:
-            self._sent = node.resolve_topic_name('cmd_vel_sent')
+            self._sent = self._node.resolve_topic_name('cmd_vel_sent')
             self.listen(TwistStamped if config.stamped else TwistMessage, 'cmd_vel_sent',
                         self._on_sent)
 

@@ -57,7 +57,8 @@ class TwistPlannerNode(CommandNode):
         self.pilot = self._candidates = None
 
     def listen(self) -> TwistInputs:
-        """Subscribe to cameras and the speed."""
+        """What subscribes to cameras and the speed."""
+        self.pilot.no_command()                 # its zero was sent
         return TwistInputs(self, self.config, self.pilot, self.now_s, self.act_unless_flooded)
 
     def forget(self, now_s: float) -> None:

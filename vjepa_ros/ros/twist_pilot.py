@@ -139,6 +139,10 @@ class TwistPilot:
         """A command has come, also one that is not finite."""
         self._command, self._commanded_s, self._ended = command, now_s, False
 
+    def no_command(self) -> None:
+        """Forget the command without a last zero (the caller has sent that itself)."""
+        self._command, self._ended = None, True
+
     def malformed(self, name: str, reason: str) -> None:
         """A message of a camera could not be read."""
         self.sources[name].watch.malformed(reason)

@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import closing
 
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.perception.assessment import Result
@@ -196,7 +197,8 @@ class Worker:
 
     def _release(self) -> None:
         try:
-            self.withdraw().close()
+            with closing(self.perception):       # whatever becomes of one that is on offer
+                self.withdraw()
         except Exception as error:
             # At the end of the thread nobody else would tell of it.
             self._count('releasing the model', error)
