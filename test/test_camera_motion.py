@@ -64,6 +64,13 @@ def test_the_motion_of_the_camera_is_that_of_the_formulas():
     assert all(kinds[kind] >= 3 for kind in ('still', 'turn', 'move', 'unknown')), kinds
 
 
+def test_where_nothing_moves_a_cell_in_the_middle_does_no_harm():
+    at = np.stack(np.meshgrid(np.arange(-3, 4), np.arange(-3, 4)), -1).reshape(-1, 2) / 20
+    found = camera_motion(at, at, np.tile(0.01 * np.eye(2), (len(at), 1, 1)), FOCAL)
+    assert found.kind == 'still' and found.agreement == pytest.approx(1)
+    np.testing.assert_array_equal(found.direction, [0, 0, 1])
+
+
 @pytest.mark.parametrize('seed', range(0, 40, 3))
 @pytest.mark.parametrize('single', [False, True])
 def test_the_rates_of_the_cells_are_those_of_the_formulas(seed: int, single: bool):

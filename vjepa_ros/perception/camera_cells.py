@@ -23,6 +23,7 @@ NEAR_PX = 15.0        # parallax beyond this is as unlikely as one standard devi
 SOFT = 4.0            # squared standard deviations that halve a weight's root
 WALL_ROUNDS = 4
 BEHIND = 0.2           # of its weight a cell keeps that would lie behind the camera
+LEAST_VARIANCE = 1e-14  # far below all others: of a cell exactly where the camera moves to
 _KEPT = np.array([1.0, BEHIND])
 _EYE = np.eye(8)
 SINGULAR = 'the displacements of the cells lead to a singular matrix'
@@ -124,6 +125,7 @@ class Cells:
         dx, dy = left[..., 0, :], left[..., 1, :]
         up, across, twice = self.spread
         variance = ax * ax * up + ay * ay * across + ax * ay * twice
+        np.maximum(variance, LEAST_VARIANCE, out=variance)
         return Lines(ax * dy - ay * dx, variance, ax * dx + ay * dy, along, speed)
 
     def turn(self, worth: np.ndarray, rounds: int, seen: Look, started: bool = False,

@@ -89,7 +89,8 @@ template <int N> __device__ void invert(double (&m)[N][N]) {
     }
   }
 }
-// Eigenvector of the least eigenvalue of (xx xy yy xz yz zz), by Jacobi's rotations.
+// Eigenvector of the least eigenvalue of (xx xy yy xz yz zz), by Jacobi's rotations; the last
+// axis where nothing tells.
 __device__ void least(const double (&m)[6], double (&t)[3]) {
   const double scale = 1. / fmax(m[0] + m[2] + m[5], 1e-300);
   double a[3][3] = {{m[0] * scale, m[1] * scale, m[3] * scale},
@@ -122,8 +123,8 @@ __device__ void least(const double (&m)[6], double (&t)[3]) {
         }
       }
   }
-  const bool second = a[1][1] < a[0][0] && a[1][1] < a[2][2];
-  const bool third = !second && a[2][2] < a[0][0];
+  const bool third = a[2][2] <= a[0][0] && a[2][2] <= a[1][1];
+  const bool second = !third && a[1][1] < a[0][0];
 #pragma unroll
   for (int k = 0; k < 3; ++k) t[k] = third ? v[k][2] : second ? v[k][1] : v[k][0];
 }

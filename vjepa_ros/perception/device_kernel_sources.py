@@ -40,9 +40,9 @@ def sources(steps: int, stiffness: float, fake: float) -> dict[str, tuple[str, s
         AGREE=camera_cells.AGREE, SOFT=camera_cells.SOFT, TURN_PRIOR=camera_cells.TURN_PRIOR,
         LOOSE_PX=camera_cells.LOOSE_PX, LOOSE_SHARE=camera_cells.LOOSE_SHARE,
         NEAR_PX=camera_cells.NEAR_PX, WALL_ROUNDS=camera_cells.WALL_ROUNDS,
-        BEHIND=camera_cells.BEHIND, STILL_SHARE=camera_motion.STILL_SHARE,
-        FIXED_SHARE=camera_motion.FIXED_SHARE, TURN_SHARE=camera_motion.TURN_SHARE,
-        MOVE_GAIN=camera_motion.MOVE_GAIN)
+        BEHIND=camera_cells.BEHIND, LEAST_VARIANCE=camera_cells.LEAST_VARIANCE,
+        STILL_SHARE=camera_motion.STILL_SHARE, FIXED_SHARE=camera_motion.FIXED_SHARE,
+        TURN_SHARE=camera_motion.TURN_SHARE, MOVE_GAIN=camera_motion.MOVE_GAIN)
     rates = _defined(
         PI=math.pi, LEAST_DEPTH=LEAST_DEPTH, FINEST=expansion.FINEST, TAPER=expansion.TAPER,
         STATIC_ODDS=expansion.STATIC_ODDS, ANY_LOOMING=expansion.ANY_LOOMING,

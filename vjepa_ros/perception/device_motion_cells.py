@@ -66,8 +66,8 @@ __device__ Line line(const Cells& s, int i, const double (&t)[3]) {
   l.ax /= l.speed;
   l.ay /= l.speed;
   const double dx = s.left[0][i], dy = s.left[1][i];
-  l.variance = l.ax * l.ax * s.spread[0][i] + l.ay * l.ay * s.spread[1][i]
-               + l.ax * l.ay * s.spread[2][i];
+  l.variance = fmax(l.ax * l.ax * s.spread[0][i] + l.ay * l.ay * s.spread[1][i]
+                    + l.ax * l.ay * s.spread[2][i], LEAST_VARIANCE);
   l.miss = l.ax * dy - l.ay * dx;
   l.ahead = l.ax * dx + l.ay * dy;
   return l;

@@ -40,7 +40,6 @@ __device__ void turn_of_wall(Cells& s, const Known& known, double (&rotation)[3]
       if (!pass) {
         __syncthreads();
         wide = 2. * ranked(s.bits, 2 * known.n, known.n) + 1e-5;
-        __syncthreads();
       }
     }
     totals(sums);

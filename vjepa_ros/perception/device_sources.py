@@ -170,13 +170,11 @@ extern "C" __global__ void expose(const float* means, const float* inside, float
         bits[i] = inside[at] > 0.9f ? __float_as_uint(fabsf(y[at] - gain * x[at] - offset))
                                     : 0x7f800000u;
       }
-      __syncthreads();
       const float scale = 3.f * ranked(bits, n, ((int)seen - 1) / 2) + 0.5f;
       for (int i = threadIdx.x; i < n; i += THREADS) {
         const float z = __uint_as_float(bits[i]) / scale, w = 1.f / (1.f + z * z);
         weight[i] = bits[i] < 0x7f800000u ? w * w : 0.f;
       }
-      __syncthreads();
     }
   if (threadIdx.x == 0) { out[blockIdx.x * 2] = gain; out[blockIdx.x * 2 + 1] = offset; }
 }
@@ -195,7 +193,6 @@ extern "C" __global__ void quarter(const float* means, const float* inside, floa
     live += counts ? 1.f : 0.f;
   }
   live = total(live);
-  __syncthreads();
   const float found = ranked(bits, n, (int)live / 4);
   if (threadIdx.x == 0) out[blockIdx.x] = live < 50.f ? 1.f : fmaxf(found / 0.6f, 0.05f);
 }

@@ -108,8 +108,6 @@ class Replay:
         Whether it is a CUDA graph.
     reason : str
         Why it is not; ''.
-    done : torch.cuda.Event or None
-        Comes when the last run is over; None: it is.
 
     """
 
@@ -118,7 +116,7 @@ class Replay:
         self._queue, self._work = queue, work   # None once there is a graph
         self.captured, self.reason = False, ''
         self._graph: torch.cuda.CUDAGraph | None = None
-        self.done: torch.cuda.Event | None = None
+        self._done: torch.cuda.Event | None = None
         pin = queue.stream is not None
         with queue.here():
             self._staged = torch.empty(count, dtype=torch.float32, pin_memory=pin).zero_()
@@ -143,12 +141,12 @@ class Replay:
                 self._landed = self._found
             else:
                 self._landed.copy_(self._found, non_blocking=True)
-            self.done = self._queue.mark()
+            self._done = self._queue.mark()
 
     def finish(self) -> np.ndarray:
         """Wait for the result of the last `start`; it holds until the next."""
-        if self.done is not None:
-            self.done.synchronize()
+        if self._done is not None:
+            self._done.synchronize()
         return self._landed.numpy()
 
     def _capture(self, what: str) -> None:
