@@ -364,8 +364,8 @@ def test_the_steps_of_a_frame_can_be_measured(tmp_path, monkeypatch):
                                 '--runs', '3', '--json', str(out)]) == 0
     found = json.loads(out.read_text())
     assert found['geometry'].startswith(DEVICE)
-    assert set(found['median_ms']) == {'host', 'own', 'put', 'displace', 'motion', 'refine',
-                                       'rates', 'device'}
+    assert set(found['median_ms']) == {'host', 'own', 'put', 'displace', 'between', 'refine',
+                                       'field', 'device'}
     assert all(value > 0 for value in found['median_ms'].values())
 
 
