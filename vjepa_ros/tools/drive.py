@@ -209,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main_ros(args: argparse.Namespace, argv: Sequence[str] | None, recipe: Recipe,
               numbers: Sequence[int], modes: Sequence[str], console: Console) -> int:
     """The same over DDS."""
-    from vjepa_ros.tools.drive_ros import RosRun
+    from vjepa_ros.tools.drive_ros import RosRun, lateness
     if ros_problem():
         console.print(f'vjepa-ros drive: {ros_problem()}', style='red')
         return 1
@@ -232,6 +232,8 @@ def _main_ros(args: argparse.Namespace, argv: Sequence[str] | None, recipe: Reci
         'over_dds': True, 'rate_hz': run.rate,
         'odometry_over_dds': importlib.util.find_spec('nav_msgs') is not None},
         choose_device(args.device).device, begun, console)
+    if hint := lateness(outcomes):
+        console.print(hint, style='yellow', markup=False, highlight=False, soft_wrap=True)
     return 0
 
 

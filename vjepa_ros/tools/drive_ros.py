@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -178,3 +178,19 @@ def outcome_of(record: dict[str, Any], moments: Sequence[Moment]) -> Outcome:
     known = {f.name for f in fields(Outcome)}
     return replace(Outcome(stops=stops, needless_stops=needless, **{
         k: v for k, v in record.items() if k in known}), moments=tuple(moments))
+
+
+def lateness(outcomes: Mapping[str, Sequence[Outcome]]) -> str:
+    """What to say where the guard stopped because assessments came too late; ''."""
+    late = 0
+    for mode, rows in outcomes.items():
+        for outcome in rows if mode != MODES[0] else ():
+            held = [m.state == 'fault' and 'timeout' in m.reason
+                    for m in outcome.moments if m.time > 0]
+            late += sum(now and not before
+                        for before, now in zip([False, *held], held, strict=False))
+    if not late:
+        return ''
+    return (f'{late} times the guard stopped because an assessment was too old: this machine is '
+            'too slow now for simulation and perception at once, and the figures show that more '
+            'than the guard. Without --ros time is simulated, however slow the machine')
