@@ -42,7 +42,8 @@ log = logging.getLogger(__name__)
 
 _FIRST = 8          # numbers of a cell: shift, its covariance, inliers, misfit
 _SECOND = 45        # theta, covariance, inliers, misfit, vouched
-_LENS = 4           # numbers before turn and time of `_second`: focal length, centre, slant
+_LENS = 4           # numbers given to `_second`: focal length, centre, slant
+_TURN = 10          # and after them, without kernels: matrix of the rotation, time
 
 
 @dataclass
@@ -144,7 +145,7 @@ class DeviceLooming(LoomingEstimator):
     def proceed(self) -> None:
         """Queue the second step; without kernels the host first tells how the camera moved."""
         if self._kernels is not None:
-            self._second.start(np.pad(self._lens_given, (0, 10)))
+            self._second.start(np.pad(self._lens_given, (0, _TURN)))
             return
         found = self._first.finish()
         cells = found[:-1].reshape(-1, _FIRST).astype(np.float64)
@@ -223,7 +224,7 @@ class DeviceLooming(LoomingEstimator):
         try:
             self._first = Replay(self.queue, self._displace, HEAD + 2 * MOST_FRAMES, 'looming')
             # It reads what the first leaves where its graph has put it.
-            self._second = Replay(self.queue, self._refine, _LENS + 10, 'looming',
+            self._second = Replay(self.queue, self._refine, _LENS + _TURN, 'looming',
                                   capture=self._first.captured)
         except BaseException:
             self._frames = None     # half of it is nothing: the next frame starts anew
