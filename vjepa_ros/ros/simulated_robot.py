@@ -10,9 +10,14 @@ The executable ``simulated_robot`` drives one episode of `vjepa_ros.world.episod
   nothing,
 
 and obeys ``command_topic`` (geometry_msgs/Twist): ``cmd_vel_out`` of a guard, or ``cmd_vel_in``
-itself to drive without one. A command older than half a second counts as zero. Time is that of the
-clock: each picture shows the world as it is when it is drawn. It waits until somebody looks at its
-pictures and somebody sends commands, then stands for ``settle`` seconds, then drives.
+itself to drive without one. A command older than half a second counts as zero. It waits until
+somebody looks at its pictures and somebody sends commands, then stands for ``settle`` seconds,
+then drives.
+
+With ``publish_clock`` it simulates time and publishes it on ``/clock`` for nodes with
+``use_sim_time``: as fast as real time, or slower where drawing and assessing take longer than that
+(see `WorldClock`). Without, time is that of the node's clock, and each picture shows the world as
+it is when it is drawn.
 
 Every picture becomes one line of JSON on standard output (with NaN), ``kind`` 'moment' with the
 fields of `Moment`, and at the end there is one of ``kind`` 'outcome'. It then exits 0.
@@ -22,23 +27,29 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from dataclasses import replace
 from typing import Any, TextIO
 
 import numpy as np
 import rclpy
+import torch
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist
+from rclpy.clock import Clock, ClockType
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.time import Time
+from rosgraph_msgs.msg import Clock as ClockMsg
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from std_msgs.msg import Header
 
 from vjepa_ros.ros import read
 from vjepa_ros.ros.convert import image
 from vjepa_ros.ros.main import WAKE_S, Signals
+from vjepa_ros.ros.world_clock import WorldClock
 from vjepa_ros.world.bank import TextureBank
 from vjepa_ros.world.clips import BANK_SEED
 from vjepa_ros.world.episode import EpisodeConfig, draw
@@ -53,11 +64,13 @@ except ImportError:      # not part of every small installation of ROS
 
 COMMAND_AGE_S = 0.5      # an older command is none
 LONGEST_S = 0.3          # between two pictures; a computer that is slower slows the world
+CLOCK_S = 0.01           # real time between two messages on /clock
 NS = 1e9
 PARAMETERS: dict[str, Any] = {
     'seed': 1, 'episode': 0, 'camera': 'camera', 'frame_id': 'camera', 'rate': 10.0,
     'width': 384, 'settle': 4.0, 'command_topic': 'cmd_vel_out', 'guard': 'collision_guard',
-    'assessment_topic': 'vjepa_node/camera/assessment', 'wait_for_camera': True}
+    'assessment_topic': 'vjepa_node/camera/assessment', 'wait_for_camera': True,
+    'publish_clock': False}
 
 
 class SimulatedRobot(Node):
@@ -108,12 +121,25 @@ class SimulatedRobot(Node):
         self.create_subscription(PointCloud2, value['assessment_topic'], self._on_seen, quick)
         self.create_subscription(DiagnosticArray, f'{value["guard"]}/state', self._on_state, 10)
         self._topic = value['command_topic']
-        self.create_timer(1 / config.rate, self._tick)
+        self._pace: WorldClock | None = None
+        if value['publish_clock']:
+            # Later than in an episode before: nobody sees time go back.
+            self._pace = WorldClock(self.get_clock().now().nanoseconds / NS, 1 / config.rate)
+            self._times = self.create_publisher(ClockMsg, '/clock', quick)
+            self.create_timer(CLOCK_S, self._go_on, clock=Clock(
+                clock_type=ClockType.STEADY_TIME))
+        else:
+            self.create_timer(1 / config.rate, self._tick)
 
     # -- what comes in ---------------------------------------------------------------------
 
+    def _now(self) -> Time:
+        """Time of the world: simulated here, or that of the node."""
+        return self.get_clock().now() if self._pace is None else Time(
+            nanoseconds=round(self._pace.now_s * NS))
+
     def _now_s(self) -> float:
-        return self.get_clock().now().nanoseconds / NS
+        return self._now().nanoseconds / NS
 
     def _on_command(self, msg: Twist) -> None:
         self._command = (msg.linear.x, msg.angular.z)
@@ -121,6 +147,8 @@ class SimulatedRobot(Node):
 
     def _on_seen(self, msg: PointCloud2) -> None:
         seen = read.assessment(msg)
+        if self._pace is not None:
+            self._pace.assessed(read.stamp_ns(msg) / NS)
         self._seen = (seen.time_to_contact, int(seen.level))
 
     def _on_state(self, msg: DiagnosticArray) -> None:
@@ -134,14 +162,29 @@ class SimulatedRobot(Node):
         return (not self._wait or self._image.get_subscription_count() > 0) and (
             self.count_publishers(self._topic) > 0)
 
+    def _go_on(self) -> None:
+        """Let simulated time go on, and draw the picture that is due."""
+        self._pace.advance()
+        self._times.publish(ClockMsg(clock=self._now().to_msg()))
+        if self._pace.due:
+            self._tick()
+
     def _tick(self) -> None:
-        if self.outcome is not None or not self._ready():
+        if self.outcome is not None:
+            return
+        if not self._ready():
+            if self._pace is not None:
+                self._pace.drawn()     # nothing; the next one then
             return
         now = self._now_s()
         if not math.isnan(self._last_s):
             self._move(now)
+        elif self._pace is not None:
+            self._pace.begin()
         self._last_s = now
-        self._publish(now)
+        self._publish()
+        if self._pace is not None:
+            self._pace.drawn()
         world, end = self._world, self._episode.run.duration
         if world.collided[0] or world.time_s >= end:
             self.outcome = {
@@ -149,7 +192,8 @@ class SimulatedRobot(Node):
                 'scenario': self._episode.scenario, 'place': self._episode.place,
                 'cruise': self._episode.route.cruise, 'collided': bool(world.collided[0]),
                 'struck': bool(world.struck[0]), 'touched': world.touched[0],
-                'progress': self._progress}
+                'progress': self._progress,
+                'real_time_factor': None if self._pace is None else self._pace.factor}
             self._tell(self.outcome)
 
     def _move(self, now: float) -> None:
@@ -162,9 +206,9 @@ class SimulatedRobot(Node):
         self._progress = max(self._progress, min(1.0, route.gone(world.robots.place[0]) / (
             route.length - ARRIVED_M)))
 
-    def _publish(self, now: float) -> None:
+    def _publish(self) -> None:
         world, robots = self._world, self._world.robots
-        stamp = self.get_clock().now().to_msg()
+        stamp = self._now().to_msg()
         picture = world.pictures(np.array([0]))[0]
         header = Header(stamp=stamp, frame_id=self._frame_id)
         fx, fy, cx, cy = world.intrinsics[0].tolist()
@@ -211,6 +255,8 @@ class SimulatedRobot(Node):
 def main(args: list[str] | None = None) -> None:
     """Drive one episode; exits 0 at its end, and on SIGINT and SIGTERM."""
     signals = Signals()
+    # The other half of the processor is for those who look at the pictures.
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
     try:
         rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
         node = SimulatedRobot(sys.stdout)

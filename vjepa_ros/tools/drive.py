@@ -10,7 +10,6 @@ been at its goal.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import shlex
 import time
@@ -27,6 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.model.files import WeightsError
 from vjepa_ros.model.variants import VARIANTS
+from vjepa_ros.perception.assessment import Level
 from vjepa_ros.runtime.device import DeviceError, choose_device
 from vjepa_ros.runtime.engine import EngineConfig
 from vjepa_ros.tools.drive_figures import figures
@@ -86,11 +86,11 @@ def report(outcomes: dict[str, list[Outcome]], recipe: Recipe, about: dict[str, 
     result = figures(outcomes)
     details = result.pop('details')
     result['configuration'] = {
-        **about, 'seed': recipe.seed, 'episode': asdict(recipe.episode),
+        'seed': recipe.seed, 'episode': asdict(recipe.episode),
         'guard': asdict(recipe.loop.guard), 'twist': asdict(recipe.loop.twist),
         'latency_pictures': recipe.loop.latency, 'odometry': recipe.loop.odometry,
         'width_px': recipe.loop.width, 'model': recipe.engine.model_size,
-        'details': details}
+        **about, 'details': details}
     return result
 
 
@@ -149,12 +149,15 @@ def make_parser() -> argparse.ArgumentParser:
                         help='checkpoint of the encoder (default: that of the package)')
     parser.add_argument('--guard', nargs='+', default=[], metavar='NAME=NUMBER',
                         help='settings of the guard other than its defaults')
-    parser.add_argument('--latency', type=int, default=1, metavar='N',
+    parser.add_argument('--latency', type=int, metavar='N',
                         help='pictures after which what was seen can act (default: 1)')
     parser.add_argument('--no-odometry', action='store_true',
                         help='guard and planner are not told the speed of the robot')
     parser.add_argument('--ros', action='store_true',
-                        help='run the loop over DDS, in real time, with the real nodes')
+                        help='run the loop over DDS with the real nodes; time is simulated and '
+                        'goes as fast as real time, or slower where the computer is')
+    parser.add_argument('--real-time', action='store_true',
+                        help='with --ros: in real time, also where the computer is too slow')
     return parser
 
 
@@ -165,7 +168,11 @@ def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Recip
         value = getattr(args, name)
         if value is not None and value < least:
             parser.error(f'argument --{name}: {value} is out of range: at least {least}')
-    if args.video and (args.ros or not args.film):
+    for name in ('film', 'jobs', 'batch', 'latency') if args.ros else ('real_time',):
+        if getattr(args, name):
+            parser.error(f'argument --{name.replace("_", "-")}: '
+                         + ('does not go with --ros' if args.ros else 'needs --ros'))
+    if args.video and not args.film:
         parser.error('argument --video: needs --film, and does not go with --ros')
     try:
         guard = guard_settings(args.guard)
@@ -175,7 +182,8 @@ def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Recip
                           require_device=args.device != 'auto')
     follow = frozenset(args.follow or [args.first])
     return Recipe(args.seed, engine, EpisodeConfig(),
-                  LoopConfig(guard=guard, latency=args.latency, odometry=not args.no_odometry),
+                  LoopConfig(guard=guard, latency=args.latency or 1,
+                             odometry=not args.no_odometry),
                   follow, args.film)
 
 
@@ -209,15 +217,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main_ros(args: argparse.Namespace, argv: Sequence[str] | None, recipe: Recipe,
               numbers: Sequence[int], modes: Sequence[str], console: Console) -> int:
     """The same over DDS."""
-    from vjepa_ros.tools.drive_ros import RosRun, lateness
+    from vjepa_ros.tools.drive_ros import RosRun, slowness
     if ros_problem():
         console.print(f'vjepa-ros drive: {ros_problem()}', style='red')
         return 1
     begun = time.monotonic()
-    guard = {_parameter(name): float(value) for name, _, value in (
-        word.partition('=') for word in args.guard)}
-    run = RosRun(recipe.seed, node={'device': args.device, 'weights': args.weights,
-                                    'model_size': args.model_size}, guard=guard)
+    run = RosRun(recipe.seed, real_time=args.real_time, odometry=not args.no_odometry,
+                 node={'device': args.device, 'weights': args.weights,
+                       'model_size': args.model_size},
+                 guard=guard_parameters(args.guard, recipe.loop.guard))
     end_like_ctrl_c()
     try:
         with _progress(console) as progress:
@@ -228,19 +236,27 @@ def _main_ros(args: argparse.Namespace, argv: Sequence[str] | None, recipe: Reci
         console.print(f'vjepa-ros drive: {error}', style='red', markup=False, highlight=False,
                       soft_wrap=True)
         return 1
-    _tell(args, argv, recipe, outcomes, {
-        'over_dds': True, 'rate_hz': run.rate,
-        'odometry_over_dds': importlib.util.find_spec('nav_msgs') is not None},
+    factors = [o.real_time_factor for rows in outcomes.values() for o in rows]
+    driven = replace(recipe, episode=run.episode,
+                     loop=replace(recipe.loop, odometry=run.told_speed))
+    _tell(args, argv, driven, outcomes, {
+        'over_dds': True, 'latency_pictures': None,
+        'real_time_factor': None if args.real_time else round(min(factors), 3)},
         choose_device(args.device).device, begun, console)
-    if hint := lateness(outcomes):
+    if hint := slowness(outcomes):
         console.print(hint, style='yellow', markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
-def _parameter(name: str) -> str:
-    """Name of the node's parameter for a setting of the guard."""
-    group = name.partition('_')[0]
-    return name.replace('_', '.', 1) if group in ('release', 'override') else name
+def guard_parameters(words: Sequence[str], settings: GuardSettings) -> dict[str, object]:
+    """Parameters of the node for what words such as 'braking=2' have made of the settings."""
+    found: dict[str, object] = {}
+    for name in (word.partition('=')[0] for word in words):
+        value = getattr(settings, name)
+        group = name.partition('_')[0]
+        found[name.replace('_', '.', 1) if group in ('release', 'override') else name] = (
+            value.name.lower() if isinstance(value, Level) else value)
+    return found
 
 
 def _tell(args: argparse.Namespace, argv: Sequence[str] | None, recipe: Recipe,

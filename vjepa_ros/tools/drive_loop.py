@@ -99,6 +99,8 @@ class Outcome:
         at the wanted speed.
     moments
         Filled when they are asked for.
+    real_time_factor
+        Of simulated time over DDS against real time; None elsewhere.
     """
 
     number: int
@@ -112,6 +114,7 @@ class Outcome:
     stops: int
     needless_stops: int
     moments: tuple[Moment, ...] = ()
+    real_time_factor: float | None = None
 
 
 class _Pilot:

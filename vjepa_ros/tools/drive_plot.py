@@ -36,7 +36,9 @@ def draw(outcomes: Mapping[str, Sequence[Outcome]], result: Mapping[str, Any],
     _bars(figure.add_subplot(grid[0, 0]), outcomes, result, 'collisions')
     _bars(figure.add_subplot(grid[0, 1]), outcomes, result, 'progress')
     if example is not None:
-        below = [figure.add_subplot(grid[1 + n, :]) for n in range(rows)]
+        below: list[Any] = []
+        for n in range(rows):
+            below.append(figure.add_subplot(grid[1 + n, :], sharex=below[0] if below else None))
         _course(below, outcomes, example)
     return figure
 

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated time goes no faster than the world is drawn and looked at."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+pytestmark = pytest.mark.ros
+pytest.importorskip('rclpy')
+
+from vjepa_ros.ros.world_clock import LONGEST_WAIT_S, STEP_S, WorldClock  # noqa: E402
+
+PERIOD_S = 0.1
+
+
+class _Run:
+    """A simulation with a steady clock in the hand of the test."""
+
+    def __init__(self, drawing_s: float = 0.0) -> None:
+        self.steady_s, self.drawing_s = 50.0, drawing_s
+        self.pictures: list[float] = []
+        self.waiting: list[tuple[float, float]] = []
+        self.newest_s = math.inf
+        self.oldest_s = 0.0         # age of the newest assessment, when it was greatest
+        self.clock = WorldClock(1000.0, PERIOD_S, lambda: self.steady_s)
+        self.clock.begin()
+
+    def go(self, seconds: float, assess_after_s: float | None = None) -> None:
+        """Let real time pass; what was drawn is assessed after a while, or never."""
+        end = self.steady_s + seconds
+        while self.steady_s < end - 1e-9:
+            self.steady_s += 0.01
+            for due, stamp in [one for one in self.waiting if one[0] <= self.steady_s]:
+                self.clock.assessed(stamp)
+                self.newest_s = stamp
+                self.waiting.remove((due, stamp))
+            self.clock.advance()
+            self.oldest_s = max(self.oldest_s, self.clock.now_s - self.newest_s)
+            if self.clock.due:
+                self.pictures.append(self.clock.now_s)
+                self.steady_s += self.drawing_s
+                self.clock.drawn()
+                if assess_after_s is not None:
+                    self.waiting.append((self.steady_s + assess_after_s, self.clock.now_s))
+
+
+def test_it_goes_with_real_time_where_the_computer_keeps_up():
+    run = _Run(drawing_s=0.03)
+    run.go(5.0, assess_after_s=0.06)
+    assert run.clock.factor == pytest.approx(1.0, abs=0.02)
+    gaps = [b - a for a, b in zip(run.pictures, run.pictures[1:], strict=False)]
+    assert min(gaps) >= PERIOD_S - 1e-6 and max(gaps) < PERIOD_S + 0.02
+
+
+def test_it_waits_for_a_slow_perception_which_is_then_no_later_than_elsewhere():
+    run = _Run()
+    run.go(1.0, assess_after_s=0.5)       # the first assessments: nobody was waited for yet
+    run.pictures.clear()
+    run.oldest_s = 0.0
+    begun = run.clock.now_s
+    run.go(6.0, assess_after_s=0.5)
+    # Two pictures on the way at most, so at least half a second for two of them.
+    assert 0.2 < (run.clock.now_s - begun) / 6.0 < 0.41
+    assert 12 <= len(run.pictures) <= 25
+    assert run.oldest_s <= 2 * PERIOD_S + 1e-6
+
+
+def test_it_slows_down_for_drawing():
+    run = _Run(drawing_s=0.3)
+    run.go(6.0)
+    assert run.clock.factor == pytest.approx(PERIOD_S / 0.3, rel=0.15)
+    assert STEP_S <= PERIOD_S + 1e-9
+
+
+def test_a_perception_that_dies_does_not_stop_the_world():
+    run = _Run()
+    run.go(2.0, assess_after_s=0.05)
+    begun = run.clock.now_s
+    run.go(4.0)
+    assert run.clock.now_s - begun == pytest.approx(4.0 - LONGEST_WAIT_S, abs=0.2)
+    # And when it is back it is waited for again.
+    run.clock.assessed(run.clock.now_s)
+    begun = run.clock.now_s
+    run.go(1.0)
+    assert run.clock.now_s - begun < 3 * PERIOD_S + 1e-6
+
+
+def test_it_stands_at_no_picture_that_nobody_wants_yet():
+    run = _Run()
+    for _ in range(100):
+        run.steady_s += 0.01
+        run.clock.advance()
+        run.clock.drawn()
+    assert run.clock.now_s == pytest.approx(1001.0, abs=0.02)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated time that goes no faster than a world can be drawn and looked at."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+NS = 1e9
+STEP_S = 0.1          # of real time that may be made up for: what takes longer slows time
+LONGEST_WAIT_S = 1.2  # real time, for an assessment: less than what a guard calls a standing clock
+_PICTURES = 2         # so old, in pictures, an assessment may get
+_CLOSE_S = 1e-6       # moments closer together are the same
+
+
+class WorldClock:
+    """Time of a simulation: as fast as real time, slower where the computer can not keep up.
+
+    It never passes a picture that is due before that is drawn, and it waits when the newest
+    assessment is two pictures old. So perception is no later, in this time, than on a computer
+    that keeps up, and what a slow one drives is the same as what a fast one does. Where nothing
+    is assessed any more it goes on: a perception that has died must not stop the world.
+
+    Parameters
+    ----------
+    start_s
+        Its first moment [s].
+    period_s
+        Between two pictures [s].
+    steady_s
+        The clock of real time [s].
+
+    Attributes
+    ----------
+    now_s : float
+        The time [s].
+    """
+
+    def __init__(self, start_s: float, period_s: float,
+                 steady_s: Callable[[], float] = time.monotonic) -> None:
+        self.now_s, self._period_s, self._steady_s = start_s, period_s, steady_s
+        self._last_s, self._owed_s = steady_s(), 0.0
+        self._due_s = start_s
+        self._assessed_s = math.nan             # NaN: there is nobody to wait for
+        self._waits_since_s = math.nan          # real time
+        self._begun = (math.nan, math.nan)
+
+    @property
+    def due(self) -> bool:
+        """Whether a picture is to be drawn now."""
+        return self.now_s >= self._due_s - _CLOSE_S
+
+    @property
+    def factor(self) -> float:
+        """Simulated time over real time since `begin`; NaN before."""
+        return (self.now_s - self._begun[0]) / max(1e-9, self._steady_s() - self._begun[1])
+
+    def begin(self) -> None:
+        """Count `factor` from now on."""
+        self._begun = self.now_s, self._steady_s()
+
+    def advance(self) -> None:
+        """Go on by the real time since the last call, as far as that is allowed."""
+        steady = self._steady_s()
+        self._owed_s, self._last_s = min(STEP_S, self._owed_s + steady - self._last_s), steady
+        last_s = self._assessed_s + _PICTURES * self._period_s
+        if self.now_s < last_s - _CLOSE_S or math.isnan(last_s):
+            self._waits_since_s = math.nan
+            step = max(0.0, min(self._owed_s, self._due_s - self.now_s,
+                                math.inf if math.isnan(last_s) else last_s - self.now_s))
+            self.now_s += step
+            self._owed_s -= step
+            return
+        self._owed_s = 0.0
+        if math.isnan(self._waits_since_s):
+            self._waits_since_s = steady
+        elif steady - self._waits_since_s > LONGEST_WAIT_S:
+            self._assessed_s = math.nan         # until something is assessed again
+
+    def drawn(self) -> None:
+        """A picture shows this moment: the next one is due a period later."""
+        self._due_s = self.now_s + self._period_s
+
+    def assessed(self, stamp_s: float) -> None:
+        """A picture of that time [s] has been assessed."""
+        self._assessed_s = stamp_s if math.isnan(self._assessed_s) else max(
+            stamp_s, self._assessed_s)
