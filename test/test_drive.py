@@ -71,11 +71,21 @@ def test_the_command_writes_figures_and_a_plot(tmp_path, capsys):
     (['--guard', 'nonsense=1'], "'nonsense=1' is not known"),
     (['--guard', 'braking=fast'], 'needs a number'),
     (['--guard', 'braking=-1'], 'braking is -1.0'),
+    (['--real-time'], '--real-time: needs --ros'),
+    (['--ros', '--film', 'pictures'], '--film: does not go with --ros'),
+    (['--ros', '--latency', '2'], '--latency: does not go with --ros'),
 ])
 def test_bad_options_are_named(words, text, capsys):
     with pytest.raises(SystemExit):
         drive.main(words)
     assert text in capsys.readouterr().err
+
+
+def test_settings_of_the_guard_become_parameters_of_its_node():
+    words = ['clearance_releases=0', 'stop_level=2', 'release_hold=0.5', 'braking=3']
+    assert drive.guard_parameters(words, drive.guard_settings(words)) == {
+        'clearance_releases': False, 'stop_level': 'warning', 'release.hold': 0.5,
+        'braking': 3.0}
 
 
 @pytest.fixture(scope='module')
