@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from fake_cuda import Stream, install
+from fake_cuda import Stream, _Recorder, install
 from scenes import texture
 from test_device_view import RARE, SIZES, differs, picture
 from warp_on_host import COMPILER, compiled
@@ -31,7 +31,7 @@ from vjepa_ros.clip.device_view_source import SOURCES
 from vjepa_ros.clip.device_view_weights import halvings, is_half
 from vjepa_ros.clip.preprocess import MODES, View
 from vjepa_ros.perception import device_frames
-from vjepa_ros.perception.device_frames import DeviceFrames
+from vjepa_ros.perception.device_frames import DeviceFrames, Upload
 from vjepa_ros.runtime.kernels import KernelsMissing
 from vjepa_ros.runtime.replay import Queue
 
@@ -142,6 +142,32 @@ def test_frames_are_resized_by_kernels_in_a_graph_of_few_nodes(served, made, mon
     assert torch.equal(ours._rgb, plain._rgb)
     np.testing.assert_array_equal(ours.pixels(range(4)), plain.pixels(range(4)))
     assert ours.nbytes < plain.nbytes
+
+
+def test_a_frame_is_queued_in_one_go(served, made, monkeypatch):
+    fake = install(monkeypatch)
+    served({name: fake.recorded(kernel) for name, kernel in made.items()})
+    queue = Queue(CPU)
+    queue.stream = Stream()
+    frames = DeviceFrames(queue, View('squash', (320, 180), 64), (160, 90), 4, mirror=False)
+    # On a slow host each of these takes as long as the kernels.
+    done, graph = [], frames._made._graph
+
+    def watch(owner, name):
+        own = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda: done.append(name) or own())
+
+    watch(queue, 'here')
+    watch(queue, 'mark')
+    watch(graph, 'replay')
+    monkeypatch.setattr(torch.Tensor, 'record_stream', lambda *_: None)
+    image = torch.from_numpy(texture((320, 180), 3))
+    with _Recorder(calls := []):
+        frames.put(image.numpy(), 1, Upload(image, None))
+    assert done == ['here', 'replay', 'mark']
+    # Nothing is copied but the numbers, which is a node of the graph.
+    assert ['copy_' in str(call[0]) for call in calls].count(True) == 1
+    assert frames.grey[1].any()
 
 
 def test_an_image_that_was_uploaded_is_read_where_it_is(served):
