@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -83,6 +83,16 @@ class FakeCuda:
     def __init__(self) -> None:
         self.captures = 0
         self.refuse = ''
+        self.capturing: Graph | None = None
+
+    def recorded(self, kernel: Callable[..., None]) -> Callable[..., None]:
+        """A kernel that is no operation of PyTorch, so that graphs repeat it, too."""
+        def run(*given: Any) -> None:
+            kernel(*given)
+            if self.capturing is not None:
+                self.capturing.calls.append((kernel, given, {}, None))
+
+        return run
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
@@ -102,8 +112,12 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
         fake.captures += 1
         if fake.refuse:
             raise RuntimeError(fake.refuse)
-        with _Recorder(which.calls):
-            yield
+        fake.capturing = which
+        try:
+            with _Recorder(which.calls):
+                yield
+        finally:
+            fake.capturing = None
 
     empty = torch.empty
 

@@ -19,6 +19,7 @@ from vjepa_ros.clip.preprocess import MODES, View
 from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.device_choice import choose_kernels
 from vjepa_ros.perception.device_compare import disagreement
+from vjepa_ros.perception.device_frames import DeviceFrames
 from vjepa_ros.perception.device_looming import DeviceLooming
 from vjepa_ros.perception.looming import LoomingEstimator
 from vjepa_ros.perception.pipeline import Perception
@@ -55,6 +56,65 @@ def test_images_are_resized_to_the_bytes_of_the_host(mode, size):
     assert (difference > 0).mean() <= 2e-4
     grey = torch.empty((180, 320), dtype=torch.uint8, device=DEVICE)
     DeviceGrey(size, (320, 180), DEVICE).apply(torch.from_numpy(image).to(DEVICE), grey)
+
+
+def images_of(size, count):
+    rng = np.random.default_rng(1)
+    return [rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8) for _ in range(count)]
+
+
+@pytest.mark.parametrize('mode', MODES)
+@pytest.mark.parametrize(('size', 'side', 'small'), [
+    ((1280, 720), 256, (443, 249)), ((640, 480), 192, (384, 288)), ((640, 480), 256, (320, 240)),
+    ((1226, 370), 256, (606, 183)), ((2560, 1440), 256, (443, 249)), ((512, 480), 256, (256, 299)),
+    ((331, 277), 192, (331, 277))])
+def test_our_kernels_serve_and_give_the_bytes_of_the_plain_path(mode, size, side, small):
+    if not hasattr(torch.cuda, '_compile_kernel'):
+        pytest.skip('this PyTorch does not compile kernels')
+    view, small = View(mode, size, side), (small[0], min(small[1], size[1]))
+    frames = DeviceFrames(Queue(DEVICE), view, small, 3, mirror=True)
+    assert frames.captured
+    assert frames.how == 'graph of kernels'
+    shown = {}
+    for number, image in enumerate(images_of(size, 5)):
+        row = (2, 0, 1, 0, 2)[number]
+        frames.put(image, row, frames.upload(image) if number % 2 else None)
+        shown[row] = image
+    pixels = frames.pixels(range(3))
+    for row, image in shown.items():
+        for device in (DEVICE, torch.device('cpu')):
+            given = torch.from_numpy(image).to(device)
+            wanted = torch.empty((side, side, 3), dtype=torch.uint8, device=device)
+            grey = torch.empty(small[::-1], dtype=torch.uint8, device=device)
+            DeviceView(view, device).apply(given, wanted)
+            DeviceGrey(size, small, device).apply(given, grey)
+            np.testing.assert_array_equal(pixels[row], wanted.cpu())
+            np.testing.assert_array_equal(frames.grey[row].cpu(), grey.cpu())
+
+
+def test_an_upload_stays_until_the_kernels_have_read_it():
+    frames = DeviceFrames(Queue(DEVICE), View('squash', (640, 480), 256), (384, 288), 40,
+                          mirror=False)
+    images = images_of((640, 480), 40)
+    for row, image in enumerate(images):
+        frames.put(image, row, frames.upload(image))    # let go at once: its memory is wanted
+    view = DeviceView(View('squash', (640, 480), 256), DEVICE)
+    for pixels, image in zip(frames.pixels(range(40)), images, strict=True):
+        wanted = torch.empty((256, 256, 3), dtype=torch.uint8, device=DEVICE)
+        view.apply(torch.from_numpy(image).to(DEVICE), wanted)
+        np.testing.assert_array_equal(pixels, wanted.cpu())
+
+
+def test_without_kernels_images_are_resized_by_a_graph_all_the_same(monkeypatch):
+    monkeypatch.setattr('vjepa_ros.perception.device_frames.choose_resizer',
+                        lambda *_: (None, 'not wanted'))
+    view, image = View('squash', (640, 480), 256), images_of((640, 480), 1)[0]
+    frames = DeviceFrames(Queue(DEVICE), view, (384, 288), 2, mirror=False)
+    assert frames.how == 'graph without kernels: not wanted'
+    frames.put(image, 1, frames.upload(image))
+    wanted = torch.empty((256, 256, 3), dtype=torch.uint8)
+    DeviceView(view, torch.device('cpu')).apply(torch.from_numpy(image), wanted)
+    np.testing.assert_array_equal(frames.pixels([1])[0], wanted)
 
 
 FILMS = [{'velocity': (0, 0, 1), 'dt': 1 / 15}, {'turn': (0, 1.0, 0), 'dt': 0.25},

@@ -39,6 +39,36 @@ def test_a_repeated_run_takes_its_new_numbers(fake):
         np.testing.assert_allclose(replay.finish(), 2 * np.array(numbers) + 1)
 
 
+@pytest.mark.parametrize('captured', [True, False])
+def test_work_without_a_result_takes_whole_numbers_and_a_start_of_its_own(fake, captured):
+    seen, rows = [], torch.zeros(4, dtype=torch.int64)
+
+    def work(given):
+        seen.append(given.tolist())
+        rows.index_copy_(0, given[:1], given[1:])
+
+    address = 0x7fff_1234_5678      # more than float32 holds
+    queue = captured_queue() if captured else Queue(CPU)
+    replay = Replay(queue, work, 2, 'a test', first=np.array([2, address]))
+    assert replay.captured == captured
+    assert seen and all(numbers == [2, address] for numbers in seen)
+    for row in (1, 3):
+        with queue.here():
+            replay.start_here((row, address + row))
+    assert rows.tolist() == [0, address + 1, address, address + 3]
+
+
+def test_numbers_come_and_go_within_the_graph(fake):
+    replay = Replay(captured_queue(), lambda given: given + 1, 1, 'a test')
+    moved = [call for call in replay._graph.calls if 'copy_' in str(call[0])]
+    assert len(moved) == 2
+    # Nothing but the replay is queued: without it there is no new result.
+    replay.start([5])
+    replay._graph.replay = lambda: None
+    replay.start([7])
+    np.testing.assert_array_equal(replay.finish(), [6])
+
+
 def test_what_can_not_be_captured_runs_step_by_step_and_says_why(fake, caplog):
     fake.refuse = 'operation not permitted when stream is capturing'
     replay = Replay(captured_queue(), lambda given: 2 * given, 2, 'doubling')

@@ -19,6 +19,8 @@ from typing import Any
 import torch
 
 COMPILER = shutil.which('g++')
+_TYPES = {'float': torch.float32, 'double': torch.float64, 'unsigned char': torch.uint8,
+          'int': torch.int32, 'long long': torch.int64}     # of what pointers point to
 _SHIM = r"""
 #include <cmath>
 #include <csetjmp>
@@ -122,8 +124,8 @@ def compiled(source: str, name: str, folder: Path) -> Callable[..., None]:
         for kind, value in zip(kinds, arguments, strict=True):
             if isinstance(value, torch.Tensor):
                 assert kind.endswith('*')
-                wanted = torch.float64 if 'double' in kind else torch.float32
-                assert value.is_contiguous() and value.dtype == wanted
+                assert value.is_contiguous()
+                assert value.dtype == _TYPES[kind.removeprefix('const ').rstrip('*')]
                 boxed.append(ctypes.c_void_p(value.data_ptr()))
             else:
                 assert kind == 'int' and type(value) is int

@@ -2,9 +2,11 @@
 """Resize camera images on a device, to the very bytes that the host gives.
 
 Every step of `View.apply` and of the grey image is a sum of pixels with fixed weights followed by
-rounding, one axis after the other, in float64 so that the sums are exact.
+rounding, one axis after the other, with whole numbers in float64 so that the sums are exact.
 Where OpenCV itself sums up in float32, a value that lies on the border between two bytes may
 fall to the other side; the tests count how rarely.
+
+This is the plain way; on NVIDIA GPUs `vjepa_ros.clip.device_view_kernels` does the same faster.
 """
 
 from __future__ import annotations
@@ -15,11 +17,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vjepa_ros.clip.device_view_weights import (
+    GREY_WEIGHTS,
+    area_weights,
+    halvings,
+    is_half,
+    linear_weights,
+    runs,
+    triangle_weights,
+)
 from vjepa_ros.clip.preprocess import LETTERBOX_RGB, View
 
 Step = Callable[[Tensor], Tensor]   # (H, W, 3) to another size or type
-_GREY = (9798, 19235, 3735)         # OpenCV's weights of red, green and blue, over 2^15
-_LINEAR_BITS = 11                   # of OpenCV's weights of a linear resize
 
 
 class DeviceView:
@@ -86,30 +95,23 @@ class DeviceGrey:
 
     def __init__(self, source_size: tuple[int, int], size: tuple[int, int],
                  device: torch.device) -> None:
-        self._step = None if source_size == size else _area(source_size, size, device)
-        self._weight = torch.tensor(_GREY, dtype=torch.int32, device=device)
+        self._steps = () if source_size == size else (
+            (_halved,) if is_half(source_size, size) else (_area(source_size, size, device),))
+        self._weight = torch.tensor(GREY_WEIGHTS, dtype=torch.int32, device=device)
 
     def apply(self, rgb: Tensor, out: Tensor) -> None:
         """Write the grey image (h, w) uint8 of an image (H, W, 3) uint8 into `out`."""
-        small = rgb if self._step is None else self._step(rgb)
-        total = (small.to(torch.int32) * self._weight).sum(-1, dtype=torch.int32)
+        for step in self._steps:
+            rgb = step(rgb)
+        total = (rgb.to(torch.int32) * self._weight).sum(-1, dtype=torch.int32)
         out.copy_((total + (1 << 14)) >> 15)
 
 
 def _shrinking(size: tuple[int, int], wanted: tuple[int, int],
                device: torch.device) -> tuple[Step, ...]:
-    """The steps of the host's area average, see `vjepa_ros.clip.preprocess`."""
-    steps: list[Step] = []
-    (w, h), (width, height) = size, wanted
-    while not h % 2 and not w % 2 and h >= 2 * height and w >= 2 * width \
-            and (w, h) != (2 * width, 2 * height):
-        steps.append(_halved)
-        w, h = w // 2, h // 2
-    if (w, h) == (2 * width, 2 * height):
-        steps.append(_halved)
-    elif (w, h) != wanted:
-        steps.append(_area((w, h), wanted, device))
-    return tuple(steps)
+    """The steps of the host's area average."""
+    count, left = halvings(size, wanted)
+    return (_halved,) * count + ((_area(left, wanted, device),) if left != wanted else ())
 
 
 def _halved(image: Tensor) -> Tensor:
@@ -125,13 +127,8 @@ def _weighted(matrix: np.ndarray, axis: int, device: torch.device) -> Step:
     Pixel by pixel of the runs: whole matrices in float64 take robots' GPUs tens of milliseconds,
     for they are made for single precision.
     """
-    count = matrix.shape[1]
-    used = matrix != 0
-    first = used.argmax(1)
-    longest = int((count - used[:, ::-1].argmax(1) - first).max())
-    at = np.minimum(first[:, None] + np.arange(longest), count - 1)
-    weight = np.take_along_axis(matrix, at, 1)
-    weight[first[:, None] + np.arange(longest) >= count] = 0
+    first, _, weight = runs(matrix)
+    at = np.minimum(first[:, None] + np.arange(weight.shape[1]), matrix.shape[1] - 1)
     indices = [torch.as_tensor(v, device=device) for v in at.T]
     shape = (-1, 1, 1) if axis == 0 else (1, -1, 1)
     weights = [torch.as_tensor(v, dtype=torch.float64, device=device).view(shape)
@@ -156,18 +153,12 @@ def _separable(rows: np.ndarray, cols: np.ndarray, device: torch.device, rounded
 
 
 def _area(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
-    cols, rows = (_area_weights(n, m) for n, m in zip(size, wanted, strict=True))
-    return _separable(rows, cols, device, lambda v: v.round_().clamp_(0, 255).to(torch.uint8))
-
-
-def _area_weights(length: int, wanted: int) -> np.ndarray:
-    """Share (wanted, length) of each pixel in the mean of each new one."""
-    borders = np.arange(wanted + 1) * (length / wanted)
-    pixels = np.arange(length)
-    overlap = (np.minimum(borders[1:, None], pixels + 1)
-               - np.maximum(borders[:-1, None], pixels)).clip(0)
-    overlap[overlap < 1e-3] = 0     # OpenCV leaves out such slivers
-    return overlap / overlap.sum(1, keepdims=True)
+    cols, rows = (area_weights(n, m) for n, m in zip(size, wanted, strict=True))
+    share = torch.as_tensor((rows.sum(1)[:, None] * cols.sum(1))[..., None], dtype=torch.float64,
+                            device=device)
+    # One division at the end: what is half a byte is exactly that, and rounds to the even one.
+    return _separable(rows, cols, device,
+                      lambda v: v.div_(share).round_().clamp_(0, 255).to(torch.uint8))
 
 
 def _linear(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
@@ -176,9 +167,9 @@ def _linear(size: tuple[int, int], wanted: tuple[int, int], device: torch.device
     That of `VResizeLinear` in its resize.cpp, which drops some bits on the way.
     """
     left, right, near, far = (torch.as_tensor(v, device=device)
-                              for v in _linear_weights(size[0], wanted[0]))
+                              for v in linear_weights(size[0], wanted[0]))
     above, below, upper, lower = (torch.as_tensor(v, device=device)
-                                  for v in _linear_weights(size[1], wanted[1]))
+                                  for v in linear_weights(size[1], wanted[1]))
     near, far = near[:, None], far[:, None]
     upper, lower = upper[:, None, None], lower[:, None, None]
 
@@ -191,18 +182,9 @@ def _linear(size: tuple[int, int], wanted: tuple[int, int], device: torch.device
     return step
 
 
-def _linear_weights(length: int, wanted: int) -> tuple[np.ndarray, ...]:
-    """Both neighbours of each new pixel, and their weights over 2^11."""
-    at = ((np.arange(wanted) + 0.5) * (length / wanted) - 0.5).astype(np.float32)
-    low = np.floor(at).astype(np.int64)
-    part = at - low.astype(np.float32)
-    weights = (np.rint(v * (1 << _LINEAR_BITS)).astype(np.int32) for v in (1 - part, part))
-    return low.clip(0, length - 1), (low + 1).clip(0, length - 1), *weights
-
-
 def _antialiased(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
     """PyTorch's antialiased bilinear resize of bytes, with its integer weights."""
-    (cols, bits), (rows, more_bits) = (_triangle_weights(n, m)
+    (cols, bits), (rows, more_bits) = (triangle_weights(n, m)
                                        for n, m in zip(size, wanted, strict=True))
 
     def rounded(values: Tensor, shift: int) -> Tensor:
@@ -214,26 +196,3 @@ def _antialiased(size: tuple[int, int], wanted: tuple[int, int], device: torch.d
     last = (lambda v: rounded(v, more_bits).to(torch.uint8)) if size[1] != wanted[1] else (
         lambda v: (v / (1 << more_bits)).to(torch.uint8))
     return _separable(rows, cols, device, last, first)
-
-
-def _triangle_weights(length: int, wanted: int) -> tuple[np.ndarray, int]:
-    """Integer weights (wanted, length) and their number of bits, as PyTorch makes them.
-
-    From `_compute_index_ranges_int16_weights` of ATen's UpSampleKernel.
-    """
-    scale = length / wanted
-    if length == wanted:
-        return np.eye(length) * (1 << 8), 8
-    reach = max(scale, 1.0)
-    out = np.zeros((wanted, length))
-    for i in range(wanted):
-        middle = scale * (i + 0.5)
-        first = max(int(middle - reach + 0.5), 0)
-        last = min(int(middle + reach + 0.5), length)
-        at = np.arange(first, last)
-        weight = np.maximum(0, 1 - np.abs((at - middle + 0.5) / reach))
-        out[i, first:last] = weight / weight.sum()
-    bits = 0
-    while bits < 22 and int(0.5 + out.max() * (1 << bits + 1)) < 1 << 15:
-        bits += 1
-    return np.floor(out * (1 << bits) + 0.5), bits

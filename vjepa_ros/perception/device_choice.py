@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import torch
 
+from vjepa_ros.clip.device_view_kernels import prepare_resizing
 from vjepa_ros.perception.affine import _FAKE
 from vjepa_ros.perception.device_compare import disagreement
 from vjepa_ros.perception.device_flow import STEPS, STIFFNESS
@@ -20,7 +21,11 @@ log = logging.getLogger(__name__)
 
 @lru_cache(maxsize=16)
 def prepare_kernels(device: torch.device) -> Future[LoomingKernels] | None:
-    """Begin to compile the kernels for a device, once, beside what else happens."""
+    """Begin to compile the kernels for a device, once, beside what else happens.
+
+    Those that resize images first: a camera's first frame needs them before.
+    """
+    prepare_resizing(device)
     if device.type != 'cuda':
         return None
     worker = ThreadPoolExecutor(1, 'looming_kernels')

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from vjepa_ros.clip.device_view import DeviceGrey, DeviceView
+from vjepa_ros.clip.device_view_kernels import choose_resizer
 from vjepa_ros.clip.preprocess import View
 from vjepa_ros.runtime.memory import is_out_of_memory
 from vjepa_ros.runtime.replay import Queue, Replay
@@ -52,6 +53,7 @@ class DeviceFrames:
     Attributes
     ----------
     grey : (capacity, h, w) uint8 on the device
+    how : how images are resized, in words
     """
 
     def __init__(self, queue: Queue, view: View, grey_size: tuple[int, int], capacity: int,
@@ -65,13 +67,18 @@ class DeviceFrames:
             self._raw = torch.zeros((height, width, 3), **put)
             self._rgb = torch.zeros((capacity, side, side, 3), **put)
             self.grey = torch.zeros((capacity, *grey_size[::-1]), **put)
-            self._small = torch.zeros((1, side, side, 3), **put)
-            self._dim = torch.zeros((1, *grey_size[::-1]), **put)
-            self._view, self._make_grey = (DeviceView(view, device),
-                                           DeviceGrey(view.source_size, grey_size, device))
+            self._resizer, reason = choose_resizer(view, grey_size, device)
+            if self._resizer is None:
+                self._small = torch.zeros((1, side, side, 3), **put)
+                self._dim = torch.zeros((1, *grey_size[::-1]), **put)
+                self._view, self._make_grey = (DeviceView(view, device),
+                                               DeviceGrey(view.source_size, grey_size, device))
         self._mirror = torch.empty((capacity, side, side, 3), dtype=torch.uint8,
                                    pin_memory=self._pin) if mirror else None
-        self._made = Replay(queue, self._work, 1, 'resizing')
+        self._made = Replay(queue, self._work, 2, 'resizing',
+                            first=np.array([0, self._raw.data_ptr()]))
+        self.how = ('graph' if self._made.captured else 'eager') + (
+            ' of kernels' if self._resizer else f' without kernels: {reason}' if reason else '')
         # Images come on a queue of their own: they wait neither for graphs nor for the model.
         self._arrivals = queue.beside()
         self._own: tuple[np.ndarray, torch.Tensor] | None = None
@@ -86,8 +93,8 @@ class DeviceFrames:
     @property
     def nbytes(self) -> int:
         """Bytes of the store on the device."""
-        return sum(part.nbytes for part in (self._raw, self._rgb, self.grey, self._small,
-                                            self._dim))
+        plain = () if self._resizer else (self._small, self._dim)
+        return sum(part.nbytes for part in (self._raw, self._rgb, self.grey, *plain))
 
     def copy_of(self, rgb: np.ndarray) -> np.ndarray:
         """A copy of an image in memory from which `put` uploads it as it is."""
@@ -119,19 +126,23 @@ class DeviceFrames:
         else:
             image = upload.image
         if self._ready is not None:
-            self._ready.synchronize()   # the number of the row before is read no more
+            self._ready.synchronize()   # the numbers given before are read no more
         # What looks at the frames of before, among them perhaps that of this row.
         self.queue.wait_for(self._used)
         if upload is not None:
             self.queue.wait_for(upload.arrived)
         with self.queue.here():
-            self._raw.copy_(image, non_blocking=True)
+            if upload is None or self._resizer is None:
+                self._raw.copy_(image, non_blocking=True)
+                address = self._raw.data_ptr()
+            else:
+                address = image.data_ptr()      # kernels read it where it is
             if upload is not None and self.queue.stream is not None:
                 # Its memory came from the other queue and must not be used again before.
                 image.record_stream(self.queue.stream)
-            self._made.start(np.array([row], np.float32))
+            self._made.start_here((row, address))
             if self._mirror is not None:
-                self._mirror[row].copy_(self._small[0], non_blocking=True)
+                self._mirror[row].copy_(self._rgb[row], non_blocking=True)
             self._ready = self.queue.mark()
 
     def clip(self, rows: Sequence[int]) -> DeviceClip:
@@ -156,10 +167,13 @@ class DeviceFrames:
     def _mark_used(self, event: torch.cuda.Event) -> None:
         self._used = event
 
-    def _work(self, given: torch.Tensor) -> torch.Tensor:
-        row = given.long()
+    def _work(self, given: torch.Tensor) -> None:
+        """Fill a row of the store; given are its number and where the image lies."""
+        if self._resizer is not None:
+            self._resizer(given, self._rgb, self.grey)
+            return
+        row = given[:1]
         self._view.apply(self._raw, self._small[0])
         self._make_grey.apply(self._raw, self._dim[0])
         self._rgb.index_copy_(0, row, self._small)
         self.grey.index_copy_(0, row, self._dim)
-        return given

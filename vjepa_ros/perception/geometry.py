@@ -181,8 +181,8 @@ class DeviceGeometry:
 
     @property
     def where(self) -> str:
-        resized = 'graph' if self._frames.captured else 'eager'
-        return (f'{self._frames.queue.device} (frames {resized}, {self._frames.nbytes >> 20} MB, '
+        return (f'{self._frames.queue.device} (frames {self._frames.how}, '
+                f'{self._frames.nbytes >> 20} MB, '
                 f'looming {self._estimator.how})')
 
     def own(self, rgb: np.ndarray) -> np.ndarray:

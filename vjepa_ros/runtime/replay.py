@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -88,19 +88,24 @@ class Queue:
 class Replay:
     """A function of numbers from the host that gives numbers to the host.
 
+    Numbers come and go within the graph: to start it is a single call of the device.
+
     Parameters
     ----------
     queue : Queue
         Where it runs. Made and called by one thread at once.
     work : callable
-        From the numbers (n,) float32 on the device to a float32 tensor there. It must not wait
-        for the device, and its shapes must not depend on values.
+        From the numbers (n,) on the device to a float32 tensor there, or to None where what it
+        does is all. It must not wait for the device, and its shapes must not depend on values.
     count : int
         n.
     what : str
         Its name, for the log.
     capture : bool
         Whether to try; not after work that it depends on could not be captured.
+    first : array of n numbers, optional
+        Those of the runs before the first `start`, of the type that all will have. Without, zeros
+        in float32.
 
     Attributes
     ----------
@@ -111,37 +116,38 @@ class Replay:
 
     """
 
-    def __init__(self, queue: Queue, work: Callable[[Tensor], Tensor], count: int, what: str,
-                 capture: bool = True):
+    def __init__(self, queue: Queue, work: Callable[[Tensor], Tensor | None], count: int,
+                 what: str, capture: bool = True, first: np.ndarray | None = None):
         self._queue, self._work = queue, work   # None once there is a graph
         self.captured, self.reason = False, ''
         self._graph: torch.cuda.CUDAGraph | None = None
         self._done: torch.cuda.Event | None = None
+        numbers = torch.from_numpy(np.zeros(count, np.float32) if first is None else first)
         pin = queue.stream is not None
         with queue.here():
-            self._staged = torch.empty(count, dtype=torch.float32, pin_memory=pin).zero_()
-            self._given = torch.zeros(count, dtype=torch.float32, device=queue.device)
-            self._found = self._landed = work(self._given)
-            if pin:
-                if capture:
-                    self._capture(what)
-                self._landed = torch.empty(self._found.shape, dtype=torch.float32,
+            self._staged = torch.empty(count, dtype=numbers.dtype, pin_memory=pin).copy_(numbers)
+            self._numbers = self._staged.numpy()
+            self._given = self._staged.to(queue.device, copy=True)
+            self._landed = work(self._given)
+            if pin and self._landed is not None:
+                self._landed = torch.empty(self._landed.shape, dtype=torch.float32,
                                            pin_memory=True)
+            if pin and capture:
+                self._capture(what)
 
-    def start(self, numbers: np.ndarray) -> None:
+    def start(self, numbers: np.ndarray | Sequence[float]) -> None:
         """Queue a run. The one before must be finished."""
-        self._staged.numpy()[:] = numbers
         with self._queue.here():
-            self._given.copy_(self._staged, non_blocking=True)
-            if self._graph is not None:
-                self._graph.replay()
-            else:
-                self._found = self._work(self._given)
-            if self._queue.stream is None:
-                self._landed = self._found
-            else:
-                self._landed.copy_(self._found, non_blocking=True)
+            self.start_here(numbers)
             self._done = self._queue.mark()
+
+    def start_here(self, numbers: np.ndarray | Sequence[float]) -> None:
+        """The same within `Queue.here`, for who marks the end himself and wants no result."""
+        self._numbers[:] = numbers
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._run()
 
     def finish(self) -> np.ndarray:
         """Wait for the result of the last `start`; it holds until the next."""
@@ -149,10 +155,18 @@ class Replay:
             self._done.synchronize()
         return self._landed.numpy()
 
+    def _run(self) -> None:
+        self._given.copy_(self._staged, non_blocking=True)
+        found = self._work(self._given)
+        if self._queue.stream is None:
+            self._landed = found
+        elif found is not None:
+            self._landed.copy_(found, non_blocking=True)
+
     def _capture(self, what: str) -> None:
         stream = self._queue.stream
         for _ in range(WARM_RUNS):
-            self._work(self._given)
+            self._run()
         stream.synchronize()
         graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
         with CAPTURING:
@@ -161,7 +175,7 @@ class Replay:
             try:
                 with torch.cuda.graph(graph, pool=pool, stream=stream,
                                       capture_error_mode='thread_local'):
-                    self._found = self._work(self._given)
+                    self._run()
             except RuntimeError as error:
                 abandon_pool(pool, self._queue.device)
                 if is_out_of_memory(error):
