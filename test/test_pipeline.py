@@ -18,7 +18,9 @@ from vjepa_ros.perception.patches import roi_mask
 from vjepa_ros.perception.pipeline import Perception, known_age
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import Track, TrackConfig, Wants
+from vjepa_ros.runtime.change import Change
 from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.outputs import Output
 
 NS = 1_000_000_000
 CONFIG = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0)
@@ -234,8 +236,8 @@ def test_geometry_is_computed_while_the_model_is_at_work(engine, picture, wants,
     def late(*args, **more):
         done.append('submit')
         pending = submit(*args, **more)
-        result = pending.result
-        monkeypatch.setattr(pending, 'result', lambda: done.append('result') or result())
+        early = pending.early
+        monkeypatch.setattr(pending, 'early', lambda: done.append('result') or early())
         return pending
 
     monkeypatch.setattr(engine, 'submit', late)
@@ -243,6 +245,31 @@ def test_geometry_is_computed_while_the_model_is_at_work(engine, picture, wants,
     whole = {True: ['submit', 'looming', 'result'], False: ['submit', 'result']}[ahead]
     assert done == (whole if wants.features else ['looming'])
     assert (timings.get('looming', 0.0) > 0.05) == wants.looming   # the time it really took
+
+
+def test_features_that_come_late_are_whole_when_the_result_is_there(engine, picture, monkeypatch):
+    perception, submit = Perception(engine, CONFIG, ['cam']), engine.submit
+    fill(perception.tracks['cam'], [picture] * 4)
+    known = {}
+
+    def late(*args, **more):
+        pending = submit(*args, **more)
+        [whole] = pending.result()
+        coming = np.full_like(whole.features, np.nan)
+
+        def arrive():
+            coming[...] = whole.features
+            return 250.0
+
+        known.update(features=whole.features, ms=pending.timings['download'])
+        pending.early = lambda: [Output(coming, whole.heads, Change(
+            np.ones((1, 4, 4), np.float32), np.ones((4, 4), np.float32)), arrive)]
+        return pending
+
+    monkeypatch.setattr(engine, 'submit', late)
+    result = run(perception)['cam']
+    np.testing.assert_array_equal(result.features, known['features'])
+    assert result.assessment.timings['download'] == known['ms'] + 250.0
 
 
 def test_an_error_of_geometry_is_raised_where_nobody_takes_it(engine, picture, monkeypatch):

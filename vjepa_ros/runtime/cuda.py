@@ -2,8 +2,9 @@
 """Run passes on a CUDA or ROCm device without waiting for it.
 
 Frames travel on a stream of their own: while one pass computes, those of the next are uploaded.
-The results of a pass follow it on its own stream into pinned memory, and the caller waits once,
-at the end. Events on the device tell how long each stage took.
+The results of a pass follow it on its own stream into pinned memory. The features, which are
+large, come last: who needs only what was made of them does not wait for them. Events on the
+device tell how long each stage took.
 """
 
 from __future__ import annotations
@@ -39,39 +40,46 @@ class CudaFlight:
     features, packed, change : Tensor, optional
         Pinned memory that is being written.
     spans : list of (str, Event, Event)
-        Stages with begin and end; the last event is the end of the pass.
+        Stages with begin and end; with the last event all but the features is there.
+    end : Event
+        With it they are, too.
     host_ms : float
         Time that the host took to hand the frames over; it counts as upload.
 
     """
 
     def __init__(self, clips: int, features: Tensor | None, packed: Tensor | None,
-                 change: Tensor | None, spans: list[Span], host_ms: float):
+                 change: Tensor | None, spans: list[Span], end: torch.cuda.Event,
+                 host_ms: float):
         self._clips = clips
-        self._features = features
-        self._packed = packed
-        self._change = change
+        # Arrays keep the memory from being given out again.
+        self._arrays = [None if tensor is None else tensor.numpy()
+                        for tensor in (features, packed, change)]
         self._spans = spans
         self._host_ms = host_ms
-        self._end = spans[-1][2]
+        self._told = spans[-1][2]
+        self._end = end
 
     def done(self) -> bool:
-        """Whether `land` would not wait."""
+        """Whether everything is there, features too."""
         return self._end.query()
 
     def wait(self) -> None:
-        """Until the results are there."""
+        """Until everything is there."""
         self._end.synchronize()
 
     def land(self) -> Landed:
         """The results, in the pinned memory itself: it is theirs from now on."""
-        self.wait()
+        self._told.synchronize()
         timings = {'upload': self._host_ms}
         for name, begin, end in self._spans:
             timings[name] = timings.get(name, 0.0) + begin.elapsed_time(end)
-        return Landed(self._clips, *(None if tensor is None else tensor.numpy()
-                                     for tensor in (self._features, self._packed, self._change)),
-                      timings)
+        return Landed(self._clips, *self._arrays, timings,
+                      None if self._end is self._told else self._arrive)
+
+    def _arrive(self) -> float:
+        self.wait()
+        return self._told.elapsed_time(self._end)
 
 
 class CudaRunner:
@@ -156,11 +164,15 @@ class CudaRunner:
                 changed = self._changed(stage, found, valid)
                 if valid is not None:
                     marks.append(_mark(self._compute))
-                brought = [_download(found if features else None), _download(packed), changed]
-                marks.append(_mark(self._compute))
+                told = [_download(packed), _download(changed)]
+                end = _mark(self._compute)
+                marks.append(end)
+                brought = _download(found if features else None)
+                if features:
+                    end = _mark(self._compute)
             names = ['encode', *['heads'] * heads, *['change'] * (valid is not None), 'download']
             spans += zip(names, marks, marks[1:], strict=False)
-            flight = CudaFlight(len(clips), *brought, spans, host_ms)
+            flight = CudaFlight(len(clips), brought, *told, spans, end, host_ms)
             self._flying.append(flight)
             return flight
 
@@ -172,7 +184,7 @@ class CudaRunner:
         if not np.array_equal(shown, self._shown.get(stage, ())):
             stage.valid.copy_(torch.from_numpy(shown))
             self._shown[stage] = shown
-        return _download(stage.change(features))
+        return stage.change(features)
 
     def apply(self, clips: Sequence[Clip], function: Callable[[Tensor], Tensor]
               ) -> np.ndarray:
