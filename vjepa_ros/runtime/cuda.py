@@ -13,7 +13,6 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from vjepa_ros.runtime.flight import Flight, Landed
 from vjepa_ros.runtime.forward import Forward
+from vjepa_ros.runtime.gather import Collector
 from vjepa_ros.runtime.graphs import Read, Stage, Stages
 from vjepa_ros.runtime.staging import Clip, DeviceClip, FrameStore, Keys
 
@@ -107,12 +107,14 @@ class CudaRunner:
             self._frames = FrameStore(device, clip_shape)
             # Weights may still be on their way.
             self._compute.wait_stream(torch.cuda.current_stream(device))
-            self._uploaded = self._gathered = _mark(self._compute)
+            self._gathered = _mark(self._compute)
+        # After it there are the frames of which no pass knows yet that they are there.
+        self._uploaded: torch.cuda.Event | None = None
         self._stages = Stages(forward, read, clip_shape, self._compute)
         self._clip_shape = clip_shape
         self._flying: deque[CudaFlight] = deque()
         # What `valid` of each stage holds; it hardly ever changes.
-        self._shown: WeakKeyDictionary[Stage, np.ndarray] = WeakKeyDictionary()
+        self._shown: WeakKeyDictionary[Stage, list[np.ndarray]] = WeakKeyDictionary()
 
     @property
     def captured(self) -> bool:
@@ -154,7 +156,7 @@ class CudaRunner:
             slots, spans = self._send(clips, keys)
             host_ms = 1e3 * (time.perf_counter() - begun)
             with torch.cuda.stream(self._compute):
-                spans += self._gather(clips, slots, stage.pixels)
+                spans += self._gather(clips, slots, stage.collector)
                 marks = [spans[-1][2]]
                 found = stage.encode()
                 marks.append(_mark(self._compute))
@@ -173,6 +175,9 @@ class CudaRunner:
             names = ['encode', *['heads'] * heads, *['change'] * (valid is not None), 'download']
             spans += zip(names, marks, marks[1:], strict=False)
             flight = CudaFlight(len(clips), brought, *told, spans, end, host_ms)
+            # Now, while the device is at work, there is time to let go of what is over.
+            while self._flying and self._flying[0].done():
+                self._flying.popleft()
             self._flying.append(flight)
             return flight
 
@@ -180,10 +185,11 @@ class CudaRunner:
                  ) -> Tensor | None:
         if valid is None:
             return None
-        shown = np.stack(valid).astype(np.float32)
-        if not np.array_equal(shown, self._shown.get(stage, ())):
-            stage.valid.copy_(torch.from_numpy(shown))
-            self._shown[stage] = shown
+        shown = self._shown.get(stage)
+        if shown is None or not all(map(np.array_equal, valid, shown)):
+            shown = np.stack(valid)
+            stage.valid.copy_(torch.from_numpy(shown.astype(np.float32)))
+            self._shown[stage] = [*shown]
         return stage.change(features)
 
     def apply(self, clips: Sequence[Clip], function: Callable[[Tensor], Tensor]
@@ -194,7 +200,7 @@ class CudaRunner:
             with torch.cuda.stream(self._compute):
                 pixels = torch.empty((len(clips), *self._clip_shape), dtype=torch.uint8,
                                      device=self._device)
-                self._gather(clips, slots, pixels)
+                self._gather(clips, slots, Collector(pixels))
                 return function(pixels).float().cpu().numpy()
 
     def trim(self) -> None:
@@ -243,22 +249,17 @@ class CudaRunner:
             self._uploaded = _mark(self._uploads)
         return slots, [('upload', begin, self._uploaded)]
 
-    def _gather(self, clips: Sequence[Clip], slots: list[int], pixels: Tensor) -> list[Span]:
-        self._compute.wait_event(self._uploaded)
+    def _gather(self, clips: Sequence[Clip], slots: list[int], collector: Collector
+                ) -> list[Span]:
+        if self._uploaded is not None:
+            self._compute.wait_event(self._uploaded)
+            self._uploaded = None
         there = [clip for clip in clips if isinstance(clip, DeviceClip)]
         for clip in there:
             if clip.ready is not None:
                 self._compute.wait_event(clip.ready)
         begin = _mark(self._compute)
-        if not there:
-            self._frames.gather(slots, pixels)
-        else:
-            left = iter(slots)
-            for clip, out in zip(clips, pixels, strict=True):
-                if isinstance(clip, DeviceClip):
-                    clip.copy_to(out)
-                else:
-                    self._frames.gather(list(islice(left, len(out))), out)
+        collector.collect(clips, slots, self._frames)
         self._gathered = _mark(self._compute)
         for clip in there:
             if clip.used is not None:
