@@ -26,7 +26,7 @@ from vjepa_ros.perception.laps import await_features, lap
 from vjepa_ros.perception.learned import evened, learned_field
 from vjepa_ros.perception.looming import LoomingField
 from vjepa_ros.perception.motion import motion_map, motion_of, motion_score
-from vjepa_ros.perception.patches import looming_map, roi_mask, valid_mask
+from vjepa_ros.perception.patches import looming_map, score_mask, valid_mask
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.structure import Shown
 from vjepa_ros.runtime.errors import SessionError
@@ -289,7 +289,7 @@ class Track:
             motion = self._change(sample, output, floor)
         if learned is not None or motion is not None:
             moving = motion if learned is None else learned.moving
-            score = motion_score(moving, mask=valid_mask(view) & roi_mask(view, settings.roi))
+            score = motion_score(moving, mask=score_mask(view, tuple(settings.roi)))
             clock = lap(timings, 'motion', clock)
         method = settings.looming_method
         field = None
