@@ -66,7 +66,7 @@ class Collector:
     def __init__(self, pixels: Tensor):
         clips, self._frames = pixels.shape[:2]
         self._rows = Rows(clips * self._frames, pixels.device)
-        self._all = words(pixels.flatten(0, 1))
+        self._all = words(pixels.view(-1, *pixels.shape[2:]))
         self._each = self._all.split(self._frames)
 
     @property

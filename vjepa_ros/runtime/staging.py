@@ -19,7 +19,8 @@ Keys = Sequence[Hashable]
 
 def words(frames: Tensor) -> Tensor:
     """Contiguous frames (M, S, S, 3) uint8, S a multiple of 16, as rows of eight bytes each."""
-    return frames.view(len(frames), math.prod(frames.shape[1:])).view(torch.int64)
+    count, *sides = frames.shape
+    return frames.view(count, math.prod(sides)).view(torch.int64)
 
 
 class SlotMap:
