@@ -15,11 +15,12 @@ from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime.change import Change
 from vjepa_ros.runtime.cuda import CudaRunner
 from vjepa_ros.runtime.device import DeviceChoice
+from vjepa_ros.runtime.flight import Pending
 from vjepa_ros.runtime.forward import Normalise, prepare
 from vjepa_ros.runtime.graphs import MOST_GRAPHS
 from vjepa_ros.runtime.host import HostRunner
 from vjepa_ros.runtime.noise import patch_strength, tubelet_change
-from vjepa_ros.runtime.outputs import reading
+from vjepa_ros.runtime.outputs import Output, reading
 from vjepa_ros.runtime.staging import DeviceClip
 
 SIZE = Variant('test', 48, 2, 1, 96)
@@ -145,6 +146,36 @@ def test_the_change_is_only_captured_once_it_is_asked_for(fake):
     np.testing.assert_array_equal(asked.features, before.features)
     assert runner.start(clips_of(1), None, True, True).land().change is None
     assert fake.captures == 5
+
+
+def test_features_come_last_and_who_reads_them_waits_for_them(fake, monkeypatch):
+    runner = CudaRunner(*parts(), CPU, SHAPE)
+    clips, told = clips_of(2), []
+    flight = runner.start(clips, None, True, True, [np.ones((2, 2), bool)] * 2)
+    pending = Pending([flight], lambda landed: [
+        Output(one, change=Change.unpack(change), arrival=landed.arrival)
+        for one, change in zip(landed.features, landed.change, strict=True)], told.append)
+
+    def lost():
+        raise RuntimeError('the device is lost')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flight._end, 'synchronize', lost)
+        outputs = pending.early()
+        assert all(one.has_features and np.isfinite(one.change.steps).all() for one in outputs)
+        for late in (lambda: outputs[1].features, outputs[0].arrive, pending.result):
+            with pytest.raises(RuntimeError, match='lost'):
+                late()
+    before = dict(told[-1])
+    assert pending.result() is outputs
+    assert pending.timings is told[-1]
+    took = outputs[0].arrive()
+    assert took > 0
+    assert pending.timings == {**before, 'download': before['download'] + took}
+    assert pending.result() is outputs and len(told) == 2       # counted once
+    expected = HostRunner(*parts(), CPU).start(clips, None, True, True).land()
+    for output, want in zip(outputs, expected.features, strict=True):
+        np.testing.assert_allclose(output.features, want, atol=1e-5)
 
 
 def test_clips_of_the_device_mix_with_those_of_the_host(fake):

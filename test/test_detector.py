@@ -223,8 +223,8 @@ def test_heads_that_are_not_finite_are_not_believed(picture, caplog, monkeypatch
         def __init__(self, pending):
             self.pending, self.timings = pending, pending.timings
 
-        def result(self):
-            outputs = self.pending.result()
+        def early(self):
+            outputs = self.pending.early()
             for output in outputs:
                 output.heads.course[:] = -np.nan
             return outputs

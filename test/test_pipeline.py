@@ -11,14 +11,17 @@ import numpy as np
 import pytest
 from scenes import Approach, texture
 
+from vjepa_ros.clip.preprocess import View, sample_to_patches
 from vjepa_ros.clip.ring import Push
 from vjepa_ros.perception import ahead
 from vjepa_ros.perception.assessment import Level, Quality, with_timings
-from vjepa_ros.perception.patches import roi_mask
+from vjepa_ros.perception.patches import looming_map, roi_mask, score_mask, valid_mask
 from vjepa_ros.perception.pipeline import Perception, known_age
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import Track, TrackConfig, Wants
+from vjepa_ros.runtime.change import Change
 from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.outputs import Output
 
 NS = 1_000_000_000
 CONFIG = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0)
@@ -234,8 +237,8 @@ def test_geometry_is_computed_while_the_model_is_at_work(engine, picture, wants,
     def late(*args, **more):
         done.append('submit')
         pending = submit(*args, **more)
-        result = pending.result
-        monkeypatch.setattr(pending, 'result', lambda: done.append('result') or result())
+        early = pending.early
+        monkeypatch.setattr(pending, 'early', lambda: done.append('result') or early())
         return pending
 
     monkeypatch.setattr(engine, 'submit', late)
@@ -243,6 +246,31 @@ def test_geometry_is_computed_while_the_model_is_at_work(engine, picture, wants,
     whole = {True: ['submit', 'looming', 'result'], False: ['submit', 'result']}[ahead]
     assert done == (whole if wants.features else ['looming'])
     assert (timings.get('looming', 0.0) > 0.05) == wants.looming   # the time it really took
+
+
+def test_features_that_come_late_are_whole_when_the_result_is_there(engine, picture, monkeypatch):
+    perception, submit = Perception(engine, CONFIG, ['cam']), engine.submit
+    fill(perception.tracks['cam'], [picture] * 4)
+    known = {}
+
+    def late(*args, **more):
+        pending = submit(*args, **more)
+        [whole] = pending.result()
+        coming = np.full_like(whole.features, np.nan)
+
+        def arrive():
+            coming[...] = whole.features
+            return 250.0
+
+        known.update(features=whole.features, ms=pending.timings['download'])
+        pending.early = lambda: [Output(coming, whole.heads, Change(
+            np.ones((1, 4, 4), np.float32), np.ones((4, 4), np.float32)), arrive)]
+        return pending
+
+    monkeypatch.setattr(engine, 'submit', late)
+    result = run(perception)['cam']
+    np.testing.assert_array_equal(result.features, known['features'])
+    assert result.assessment.timings['download'] == known['ms'] + 250.0
 
 
 def test_an_error_of_geometry_is_raised_where_nobody_takes_it(engine, picture, monkeypatch):
@@ -432,6 +460,32 @@ def test_a_clip_of_one_repeated_frame_knows_nothing_of_motion(engine):
     assert Quality.SLOW_CAMERA in result.assessment.flags
     assert math.isnan(result.assessment.motion_score)
     assert np.isnan(result.motion_map).all()
+
+
+def test_masks_and_maps_of_several_views_are_kept_apart_and_can_not_be_changed(engine, picture):
+    field = one(engine, [picture] * 4).looming
+    modes, right = ('squash', 'crop', 'letterbox'), (0.5, 0.0, 1.0, 1.0)
+    for _ in range(2):
+        views = [View(mode, (160, 120), 64) for mode in modes]
+        for view in views:
+            np.testing.assert_array_equal(valid_mask(view), view.patch_valid() > 0.5)
+            np.testing.assert_array_equal(score_mask(view, right),
+                                          valid_mask(view) & roi_mask(view, right))
+            np.testing.assert_array_equal(
+                looming_map(view, field, 0.0),
+                sample_to_patches(field.rate, field.centers, field.gray_size, view))
+            with pytest.raises(ValueError, match='read-only'):
+                score_mask(view, right)[0] = True
+        looming_map(views[0], field, 0.0)[:] = 9.0      # but what comes of them is one's own
+    assert [score_mask(view, right).sum() for view in views] == [8, 8, 4]
+
+
+def test_a_region_of_interest_may_be_a_list(engine, picture):
+    settings = replace(SETTINGS, roi=[0.0, 0.0, 1.0, 1.0])
+    perception = Perception(engine, CONFIG, ['cam'])
+    fill(perception.tracks['cam'], [picture] * 4)
+    [result] = perception.run(perception.pending(), settings, {'cam': EVERYTHING}, lambda _: 0.0)
+    assert result.assessment.motion_score == pytest.approx(0.0, abs=1e-6)
 
 
 def test_motion_outside_the_region_of_interest_does_not_count(engine):

@@ -137,6 +137,9 @@ def test_planes_of_a_frame_stay_together():
     sample = ring.sample()
     assert ring.gather(sample, 'gray')[:, 0, 0].tolist() == [102, 103, 104]
     assert ring.gather(sample, 'rgb')[:, 0, 0, 0].tolist() == [2, 3, 4]
+    held = ring.recent('gray', 10.0)
+    assert len(held) == len(ring) > 3
+    assert ring.all('gray')[:, 0, 0].tolist() == [gray[0, 0] for _, gray in held]
     assert sample.size == (80, 60)
 
 

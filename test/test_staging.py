@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
+from vjepa_ros.runtime.gather import Collector, Rows
 from vjepa_ros.runtime.staging import FrameStore, SlotMap
 
 CPU = torch.device('cpu')
@@ -20,7 +24,8 @@ def film(frames, seed=0):
 
 def gathered(store, clips, keys=None):
     out = torch.zeros((len(clips), *SHAPE), dtype=torch.uint8)
-    store.gather(store.send(clips, keys), out)
+    slots = store.send(clips, keys)
+    Collector(out).collect(clips, slots, store)
     return out.numpy()
 
 
@@ -106,6 +111,45 @@ def test_a_frame_that_could_not_be_uploaded_is_not_believed_to_be_there(monkeypa
         with pytest.raises(torch.cuda.OutOfMemoryError):
             store.send([clip], [range(4)])
     np.testing.assert_array_equal(gathered(store, [clip], [range(4)]), [clip])
+
+
+class LateDevice:
+    """Where numbers arrive when somebody waits for them, and not before."""
+
+    def __init__(self):
+        self.under_way, self.arrived = [], []
+
+    def copy_(self, staged, non_blocking):
+        assert non_blocking
+        self.under_way.append(staged)
+
+    def event(self):
+        mark = SimpleNamespace(count=0)
+        mark.record = lambda: setattr(mark, 'count', len(self.under_way))
+        mark.synchronize = lambda: self.arrived.extend(
+            staged.tolist() for staged in self.under_way[len(self.arrived):mark.count])
+        return mark
+
+
+def test_numbers_that_are_still_on_their_way_are_not_overwritten():
+    rows, device = Rows(3, CPU), LateDevice()
+    rows._there = device
+    rows._staged = deque((staged, device.event()) for staged, _ in rows._staged)
+    sent = [[n, n + 1, n + 2] for n in range(7)]
+    for numbers in sent:
+        rows.send(numbers)
+        assert len(device.under_way) - len(device.arrived) <= 2
+    for _, mark in rows._staged:
+        mark.synchronize()
+    assert device.arrived == sent
+
+
+def test_numbers_of_another_count_are_refused_and_the_next_are_sent():
+    rows = Rows(2, CPU)
+    for _ in range(3):
+        with pytest.raises(ValueError, match='broadcast'):
+            rows.send([1, 2, 3])
+    assert [rows.send([n, n]).tolist() for n in range(3)] == [[0, 0], [1, 1], [2, 2]]
 
 
 def test_a_store_that_was_reset_starts_anew_and_stays_small():

@@ -214,6 +214,10 @@ class FrameRing:
         """The frames of a sample where they lie, oldest first: views valid until the next push."""
         return [self.store.view(plane, slot) for slot in sample.slots]
 
+    def all(self, plane: str) -> np.ndarray:
+        """A copy of a plane of all frames held, oldest first: (frames, *plane shape)."""
+        return self.store.gather(plane, self._slots)
+
     def newest(self, plane: str = 'rgb') -> np.ndarray:
         """The newest frame of a plane (a view that the next push may overwrite)."""
         return self.store.view(plane, self._slots[-1])

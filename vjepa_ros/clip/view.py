@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -230,10 +231,32 @@ def sample_to_patches(values: np.ndarray, centers: np.ndarray, size: tuple[int, 
     if values.ndim != 2 or not values.size or centers.shape != (*values.shape, 2):
         raise ValueError(f'values {values.shape} must be (Hc, Wc) and centers {centers.shape} '
                          'must be (Hc, Wc, 2)')
-    columns, touches_x = _nearest(centers[0, :, 0], 0, size[0], view)
-    rows, touches_y = _nearest(centers[:, 0, 1], 1, size[1], view)
-    touches = touches_y[:, None] & touches_x[None, :] & (view.patch_valid() > 0)
-    return np.where(touches, values[np.ix_(rows, columns)], np.float32(np.nan))
+    return PatchCells(centers[0, :, 0], centers[:, 0, 1], size, view).of(values)
+
+
+class PatchCells:
+    """Which cell each patch takes, see `sample_to_patches`; it may be used again.
+
+    Parameters
+    ----------
+    xs, ys
+        Centres of the columns and of the rows of cells.
+    size, view
+        As there.
+    """
+
+    def __init__(self, xs: Sequence[float], ys: Sequence[float], size: tuple[int, int],
+                 view: ViewGeometry) -> None:
+        columns, touches_x = _nearest(np.asarray(xs, np.float64), 0, size[0], view)
+        rows, touches_y = _nearest(np.asarray(ys, np.float64), 1, size[1], view)
+        self._places = rows[:, None] * len(xs) + columns
+        self._without = ~(touches_y[:, None] & touches_x[None, :] & (view.patch_valid() > 0))
+
+    def of(self, values: np.ndarray) -> np.ndarray:
+        """(Hc, Wc) float32 values of the cells on the patches."""
+        out = values.take(self._places)
+        out[self._without] = np.nan
+        return out
 
 
 def middle(values: np.ndarray) -> float:

@@ -106,11 +106,11 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
         return UNKNOWN
     scale = size[0] / field.gray_size[0]
     inside = _inside_roi(field, settings.roi)
-    known = np.isfinite(field.rate) & (field.confidence >= settings.min_confidence)
-    known_fraction = float((known & inside).sum() / max(1, inside.sum()))
-    usable = known & inside
-    if not usable.any():
+    usable = np.isfinite(field.rate) & (field.confidence >= settings.min_confidence) & inside
+    count = int(np.count_nonzero(usable))
+    if not count:
         return UNKNOWN
+    known_fraction = float(count / np.count_nonzero(inside))
     rate = np.where(usable, field.rate, 0.0)
     if course is None:
         course = course_weight(field, rate, optics.fx / scale, settings)
@@ -128,7 +128,7 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
         # What little is known does not speak for the rest.
         return Threat(math.nan, math.nan, math.nan, math.nan, known_fraction, regions)
     return Threat(course_rate, bearing, elevation,
-                  _obstacle_score(rate, field.confidence, usable, settings),
+                  _obstacle_score(rate, field.confidence, usable, count, settings),
                   known_fraction, regions)
 
 
@@ -149,8 +149,9 @@ def contact_probability(rate: float, horizon_s: float, spread: float = 0.35) -> 
 
 def _inside_roi(field: LoomingField, roi: tuple[float, float, float, float]) -> np.ndarray:
     width, height = field.gray_size
-    x, y = (field.centers[..., 0] + 0.5) / width, (field.centers[..., 1] + 0.5) / height
-    return (x >= roi[0]) & (x <= roi[2]) & (y >= roi[1]) & (y <= roi[3])
+    # Cells of a column share x, cells of a row share y.
+    x, y = (field.centers[0, :, 0] + 0.5) / width, (field.centers[:, 0, 1] + 0.5) / height
+    return ((y >= roi[1]) & (y <= roi[3]))[:, None] & ((x >= roi[0]) & (x <= roi[2]))
 
 
 def course_weight(field: LoomingField, rate: np.ndarray, focal: float,
@@ -169,7 +170,8 @@ def course_weight(field: LoomingField, rate: np.ndarray, focal: float,
         Gives the margin.
     """
     speed = np.maximum(rate, 1e-3)[..., None]
-    miss = np.abs(np.nan_to_num(field.flow)) / speed          # px by which the camera passes it
+    known = np.where(np.isnan(field.flow), 0.0, field.flow)
+    miss = np.abs(known) / speed                              # px by which the camera passes it
     # Meeting any part of a cell is meeting it; its edge is not sharp, its fit reaches further.
     beside = np.maximum(0.0, miss - 0.4 * field.cell_px)
     wide = max(1.0, settings.collision_margin * focal)
@@ -185,12 +187,13 @@ def _peak(rate: np.ndarray, course: np.ndarray, confidence: np.ndarray,
     strength = cv2.blur((np.maximum(rate, 0.0) * course * confidence).astype(np.float32), (3, 3),
                         borderType=cv2.BORDER_REPLICATE)
     count = min(PEAK_CELLS, strength.size)
-    top = np.argpartition(strength.ravel(), -count)[-count:]
-    share = (course * confidence).ravel()[top]
-    place = divmod(int(np.argmax(strength)), strength.shape[1])
-    if share.sum() <= 0:
+    top = strength.ravel().argpartition(-count)[-count:]
+    share = course.ravel()[top] * confidence.ravel()[top]
+    place = divmod(int(strength.argmax()), strength.shape[1])
+    whole = share.sum()
+    if whole <= 0:
         return 0.0, place
-    mean = float((share * rate.ravel()[top]).sum() / share.sum())
+    mean = float((share * rate.ravel()[top]).sum() / whole)
     return max(0.0, mean) * min(1.0, float(course.ravel()[top].sum()) / COURSE_CELLS), place
 
 
@@ -199,17 +202,18 @@ def _regions(field: LoomingField, rate: np.ndarray, usable: np.ndarray, course: 
              settings: Settings) -> tuple[Region, ...]:
     """Connected cells above the rate of each level, the most urgent level first."""
     found: list[Region] = []
-    taken = np.zeros(rate.shape, bool)
-    floor = max(settings.looming_threshold, 1e-3)
-    limits = [1 / settings.danger_ttc, 1 / settings.warning_ttc, 1 / settings.caution_ttc]
-    for limit in limits:
-        mask = usable & (rate >= max(limit, floor)) & ~taken
-        count, labels = cv2.connectedComponents(mask.astype(np.uint8), connectivity=4)
-        for index in range(1, count):
-            cells = labels == index
-            if cells.sum() < MIN_CELLS:
-                continue
-            taken |= cells
+    left = usable.copy()
+    least = max(settings.looming_threshold, 1e-3)
+    for time in (settings.danger_ttc, settings.warning_ttc, settings.caution_ttc):
+        mask = left & (rate >= max(1 / time, least))
+        if np.count_nonzero(mask) < MIN_CELLS:
+            continue
+        _, labels = cv2.connectedComponents(mask.view(np.uint8), connectivity=4)
+        labels = labels.ravel()
+        sizes = np.bincount(labels)
+        for index in 1 + np.flatnonzero(sizes[1:] >= MIN_CELLS):
+            cells = np.flatnonzero(labels == index)
+            left.ravel()[cells] = False
             found.append(_region(field, rate, cells, course, scale, size, optics))
     found.sort(key=lambda r: (not r.on_course, r.time_to_contact))
     return tuple(found)
@@ -217,28 +221,30 @@ def _regions(field: LoomingField, rate: np.ndarray, usable: np.ndarray, course: 
 
 def _region(field: LoomingField, rate: np.ndarray, cells: np.ndarray, course: np.ndarray,
             scale: float, size: tuple[int, int], optics: Optics) -> Region:
-    rows, cols = np.nonzero(cells)
+    """What a region of cells is, given by their places in the grid laid out row by row."""
     half = 0.5 * field.cell_px
-    xs, ys = field.centers[rows, cols, 0], field.centers[rows, cols, 1]
-    x0, x1 = max(0.0, (xs.min() - half) * scale), min(size[0], (xs.max() + half) * scale)
-    y0, y1 = max(0.0, (ys.min() - half) * scale), min(size[1], (ys.max() + half) * scale)
+    places = field.centers.reshape(-1, 2)[cells]
+    (left, top), (right, bottom) = places.min(axis=0), places.max(axis=0)
+    x0, x1 = max(0.0, (left - half) * scale), min(size[0], (right + half) * scale)
+    y0, y1 = max(0.0, (top - half) * scale), min(size[1], (bottom + half) * scale)
     # On course when enough of it will be met; then what counts is the part that will be.
-    share = course[cells] * field.confidence[cells]
-    on_course = float(course[cells].sum()) >= COURSE_CELLS
-    looming = (float((share * rate[cells]).sum() / share.sum()) if on_course
-               else middle(rate[cells]))
+    rate, course, confidence = (part.ravel()[cells] for part in (rate, course, field.confidence))
+    share = course * confidence
+    on_course = float(course.sum()) >= COURSE_CELLS
+    looming = float((share * rate).sum() / share.sum()) if on_course else middle(rate)
     x, y = 0.5 * (x0 + x1), 0.5 * (y0 + y1)
     third = x / size[0]
     side = 'LEFT' if third < 1 / 3 else 'RIGHT' if third > 2 / 3 else 'CENTER'
     return Region(float(x0), float(y0), float(x1 - x0), float(y1 - y0), optics.bearing(x),
                   optics.elevation(y), 1.0 / looming, looming, side,
-                  float(field.confidence[cells].mean()), on_course)
+                  float(confidence.mean()), on_course)
 
 
-def _obstacle_score(rate: np.ndarray, confidence: np.ndarray, usable: np.ndarray,
+def _obstacle_score(rate: np.ndarray, confidence: np.ndarray, usable: np.ndarray, count: int,
                     settings: Settings) -> float:
     """Mean over the tenth of the known cells that looms most of min(1, rate * horizon)."""
-    urgency = np.clip(rate * settings.collision_horizon, 0.0, 1.0) * confidence
-    urgency = np.sort(urgency[usable & (rate >= settings.looming_threshold)])
-    count = max(1, int(usable.sum()) // 10)
-    return float(urgency[-count:].sum() / count) if urgency.size else 0.0
+    near = usable & (rate >= settings.looming_threshold)
+    urgency = np.clip(rate[near] * settings.collision_horizon, 0.0, 1.0) * confidence[near]
+    urgency.sort()
+    tenth = max(1, count // 10)
+    return float(urgency[-tenth:].sum() / tenth) if urgency.size else 0.0

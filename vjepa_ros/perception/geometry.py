@@ -29,7 +29,6 @@ from vjepa_ros.runtime.staging import Clip
 
 MIN_LOOMING_SIDE = 64   # px; optical flow needs a few cells in each direction
 RING_BYTES = 512 << 20  # of the frames of one camera
-EVER_S = 1e6            # longer than any ring reaches back
 # Everything with its confidence: what counts as known is a live setting.
 EVERYTHING = LoomingSettings(min_confidence=0.0)
 
@@ -195,8 +194,8 @@ class DeviceGeometry:
              arrival_ns: int | None, prepared: Prepared) -> Push:
         # Frames of another size leave with this push; where the host held them they have no
         # numbers at all.
-        held = set() if ring.size != self._view.source_size else {
-            int(number[0]) for _, number in ring.recent('number', EVER_S)}
+        held = (set() if not len(ring) or ring.size != self._view.source_size
+                else set(ring.all('number')[:, 0].tolist()))
         while self._next in held:
             self._next = (self._next + 1) % self._frames.capacity
         push = ring.push(stamp_ns, {'number': np.array([self._next], self.NUMBER)},

@@ -99,12 +99,13 @@ class Perception:
         dict of str to Output, dict of str to float
             By camera; and milliseconds by stage: those of `EncoderSession.timings`, and on the
             clock of the host gather, submit (handing the pass over) and await (its end, after
-            looming). Features are only among the outputs when somebody needs them. Geometric
-            looming is computed on the way, while a GPU works.
+            looming). Features are only among the outputs when somebody needs them, and may still
+            be on their way from the device: `Output.features` and `result` wait for them.
+            Geometric looming is computed on the way, while a GPU works.
         """
         settings = settings or Settings()
-        self._done.update({name: self.tracks[name].ring.keys(sample)[-1]
-                           for name, sample in samples.items()})
+        known = {name: self.tracks[name].ring.keys(sample) for name, sample in samples.items()}
+        self._done.update({name: keys[-1] for name, keys in known.items()})
         heads = {name for name, sample in samples.items()
                  if self.tracks[name].heads.wanted(sample, wants[name], settings)}
         features = any(wants[name].features and (wants[name].change or name not in heads)
@@ -117,7 +118,7 @@ class Perception:
         start = time.perf_counter()
         clips = [self.tracks[name].frames(samples[name]) for name in names]
         gather_ms = (time.perf_counter() - start) * 1e3
-        keys = [self.tracks[name].ring.keys(samples[name]) for name in names]
+        keys = [known[name] for name in names]
         # Elsewhere the features themselves are needed, or come for nothing.
         there = features and all(self.tracks[name].on_device for name in names)
         valid = [valid_mask(self.tracks[name].view) for name in names] if there else None
@@ -135,7 +136,7 @@ class Perception:
         for name in looming:
             self._try(name, lambda track: track.look_ahead(settings), on_error)
         start = time.perf_counter()
-        outputs = dict(zip(names, pending.result(), strict=True))
+        outputs = dict(zip(names, pending.early(), strict=True))
         await_ms = (time.perf_counter() - start) * 1e3
         return outputs, {'gather': gather_ms, **pending.timings, 'submit': submit_ms,
                          'await': await_ms}

@@ -22,10 +22,11 @@ from vjepa_ros.perception.frozen import FrozenWatch
 from vjepa_ros.perception.fusion import judge
 from vjepa_ros.perception.geometry import Geometry, Prepared, geometry_for, host_planes
 from vjepa_ros.perception.heads_use import HeadsUse
+from vjepa_ros.perception.laps import await_features, lap
 from vjepa_ros.perception.learned import evened, learned_field
 from vjepa_ros.perception.looming import LoomingField
 from vjepa_ros.perception.motion import motion_map, motion_of, motion_score
-from vjepa_ros.perception.patches import looming_map, roi_mask, valid_mask
+from vjepa_ros.perception.patches import looming_map, score_mask, valid_mask
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.structure import Shown
 from vjepa_ros.runtime.errors import SessionError
@@ -283,13 +284,13 @@ class Track:
         learned, motion, score = None, None, math.nan
         if output is not None and output.heads is not None and not problem:
             learned = learned_field(output.heads, sample, view, self._shown(sample))
-        features = output.features if output is not None and wants.features else None
-        if features is not None and (wants.change or learned is None):
+        featured = output is not None and wants.features and output.has_features
+        if featured and (wants.change or learned is None):
             motion = self._change(sample, output, floor)
         if learned is not None or motion is not None:
             moving = motion if learned is None else learned.moving
-            score = motion_score(moving, mask=valid_mask(view) & roi_mask(view, settings.roi))
-            clock = _lap(timings, 'motion', clock)
+            score = motion_score(moving, mask=score_mask(view, tuple(settings.roi)))
+            clock = lap(timings, 'motion', clock)
         method = settings.looming_method
         field = None
         if wants.looming:
@@ -297,7 +298,7 @@ class Track:
                 field = self.looming()
             if field is None and self._lost is not None and self._lost == self.ring.newest_key:
                 flags |= Quality.GEOMETRY_FAILED
-            clock, self._ahead_s = _lap(timings, 'looming', clock - self._ahead_s), 0.0
+            clock, self._ahead_s = lap(timings, 'looming', clock - self._ahead_s), 0.0
         seen = self._seen(field, settings)
         found = judge(field, learned if wants.looming else None, self.ring.size,
                       self.grey_size, optics, settings, by_geometry=seen.threat)
@@ -312,19 +313,18 @@ class Track:
         if wants.looming:
             grid = (seen.grid.copy() if found.field is field and seen.grid is not None
                     else looming_map(view, found.field, settings.min_confidence))
-        _lap(timings, 'assess', clock - self._judged_s)
+        lap(timings, 'assess', clock - self._judged_s)
         self._judged_s = 0.0
+        if featured:
+            await_features(output, timings)
         assessment = Assessment(
             camera=self.name, stamp_ns=sample.newest_ns, frame_id=sample.frame_id,
-            motion_score=scores.motion_score, obstacle_score=scores.obstacle_score,
-            collision_probability=scores.collision_probability,
-            time_to_contact=scores.time_to_contact, looming_rate=scores.looming_rate,
-            bearing=scores.bearing, elevation=scores.elevation, level=scores.level,
-            flags=scores.flags, regions=found.threat.regions, timings=timings,
+            **vars(scores), regions=found.threat.regions, timings=timings,
             clip_span_s=sample.span_s, clip_rate_hz=sample.rate_hz,
             known_fraction=found.threat.known_fraction,
             clearance=math.nan if learned is None else learned.free_way)
-        return Result(assessment, motion, grid, found.field, features, view,
+        return Result(assessment, motion, grid, found.field,
+                      output.features if featured else None, view,
                       self.image if wants.image else None, learned, found.method, problem,
                       self.frozen.unchanged_s)
 
@@ -341,9 +341,3 @@ class Track:
         if view is None or view.source_size != size:
             view = View(self.config.resize_mode, size, self.config.image_size)
         return view
-
-
-def _lap(timings: dict[str, float], stage: str, since: float) -> float:
-    now = time.perf_counter()
-    timings[stage] = (now - since) * 1e3
-    return now

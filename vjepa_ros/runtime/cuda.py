@@ -2,8 +2,9 @@
 """Run passes on a CUDA or ROCm device without waiting for it.
 
 Frames travel on a stream of their own: while one pass computes, those of the next are uploaded.
-The results of a pass follow it on its own stream into pinned memory, and the caller waits once,
-at the end. Events on the device tell how long each stage took.
+The results of a pass follow it on its own stream into pinned memory. The features, which are
+large, come last: who needs only what was made of them does not wait for them. Events on the
+device tell how long each stage took.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from vjepa_ros.runtime.flight import Flight, Landed
 from vjepa_ros.runtime.forward import Forward
+from vjepa_ros.runtime.gather import Collector
 from vjepa_ros.runtime.graphs import Read, Stage, Stages
 from vjepa_ros.runtime.staging import Clip, DeviceClip, FrameStore, Keys
 
@@ -39,39 +40,46 @@ class CudaFlight:
     features, packed, change : Tensor, optional
         Pinned memory that is being written.
     spans : list of (str, Event, Event)
-        Stages with begin and end; the last event is the end of the pass.
+        Stages with begin and end; with the last event all but the features is there.
+    end : Event
+        With it they are, too.
     host_ms : float
         Time that the host took to hand the frames over; it counts as upload.
 
     """
 
     def __init__(self, clips: int, features: Tensor | None, packed: Tensor | None,
-                 change: Tensor | None, spans: list[Span], host_ms: float):
+                 change: Tensor | None, spans: list[Span], end: torch.cuda.Event,
+                 host_ms: float):
         self._clips = clips
-        self._features = features
-        self._packed = packed
-        self._change = change
+        # Arrays keep the memory from being given out again.
+        self._arrays = [None if tensor is None else tensor.numpy()
+                        for tensor in (features, packed, change)]
         self._spans = spans
         self._host_ms = host_ms
-        self._end = spans[-1][2]
+        self._told = spans[-1][2]
+        self._end = end
 
     def done(self) -> bool:
-        """Whether `land` would not wait."""
+        """Whether everything is there, features too."""
         return self._end.query()
 
     def wait(self) -> None:
-        """Until the results are there."""
+        """Until everything is there."""
         self._end.synchronize()
 
     def land(self) -> Landed:
         """The results, in the pinned memory itself: it is theirs from now on."""
-        self.wait()
+        self._told.synchronize()
         timings = {'upload': self._host_ms}
         for name, begin, end in self._spans:
             timings[name] = timings.get(name, 0.0) + begin.elapsed_time(end)
-        return Landed(self._clips, *(None if tensor is None else tensor.numpy()
-                                     for tensor in (self._features, self._packed, self._change)),
-                      timings)
+        return Landed(self._clips, *self._arrays, timings,
+                      None if self._end is self._told else self._arrive)
+
+    def _arrive(self) -> float:
+        self.wait()
+        return self._told.elapsed_time(self._end)
 
 
 class CudaRunner:
@@ -99,12 +107,14 @@ class CudaRunner:
             self._frames = FrameStore(device, clip_shape)
             # Weights may still be on their way.
             self._compute.wait_stream(torch.cuda.current_stream(device))
-            self._uploaded = self._gathered = _mark(self._compute)
+            self._gathered = _mark(self._compute)
+        # After it there are the frames of which no pass knows yet that they are there.
+        self._uploaded: torch.cuda.Event | None = None
         self._stages = Stages(forward, read, clip_shape, self._compute)
         self._clip_shape = clip_shape
         self._flying: deque[CudaFlight] = deque()
         # What `valid` of each stage holds; it hardly ever changes.
-        self._shown: WeakKeyDictionary[Stage, np.ndarray] = WeakKeyDictionary()
+        self._shown: WeakKeyDictionary[Stage, list[np.ndarray]] = WeakKeyDictionary()
 
     @property
     def captured(self) -> bool:
@@ -146,7 +156,7 @@ class CudaRunner:
             slots, spans = self._send(clips, keys)
             host_ms = 1e3 * (time.perf_counter() - begun)
             with torch.cuda.stream(self._compute):
-                spans += self._gather(clips, slots, stage.pixels)
+                spans += self._gather(clips, slots, stage.collector)
                 marks = [spans[-1][2]]
                 found = stage.encode()
                 marks.append(_mark(self._compute))
@@ -156,11 +166,18 @@ class CudaRunner:
                 changed = self._changed(stage, found, valid)
                 if valid is not None:
                     marks.append(_mark(self._compute))
-                brought = [_download(found if features else None), _download(packed), changed]
-                marks.append(_mark(self._compute))
+                told = [_download(packed), _download(changed)]
+                end = _mark(self._compute)
+                marks.append(end)
+                brought = _download(found if features else None)
+                if features:
+                    end = _mark(self._compute)
             names = ['encode', *['heads'] * heads, *['change'] * (valid is not None), 'download']
             spans += zip(names, marks, marks[1:], strict=False)
-            flight = CudaFlight(len(clips), *brought, spans, host_ms)
+            flight = CudaFlight(len(clips), brought, *told, spans, end, host_ms)
+            # Now, while the device is at work, there is time to let go of what is over.
+            while self._flying and self._flying[0].done():
+                self._flying.popleft()
             self._flying.append(flight)
             return flight
 
@@ -168,11 +185,12 @@ class CudaRunner:
                  ) -> Tensor | None:
         if valid is None:
             return None
-        shown = np.stack(valid).astype(np.float32)
-        if not np.array_equal(shown, self._shown.get(stage, ())):
-            stage.valid.copy_(torch.from_numpy(shown))
-            self._shown[stage] = shown
-        return _download(stage.change(features))
+        shown = self._shown.get(stage)
+        if shown is None or not all(map(np.array_equal, valid, shown)):
+            shown = np.stack(valid)
+            stage.valid.copy_(torch.from_numpy(shown.astype(np.float32)))
+            self._shown[stage] = [*shown]
+        return stage.change(features)
 
     def apply(self, clips: Sequence[Clip], function: Callable[[Tensor], Tensor]
               ) -> np.ndarray:
@@ -182,7 +200,7 @@ class CudaRunner:
             with torch.cuda.stream(self._compute):
                 pixels = torch.empty((len(clips), *self._clip_shape), dtype=torch.uint8,
                                      device=self._device)
-                self._gather(clips, slots, pixels)
+                self._gather(clips, slots, Collector(pixels))
                 return function(pixels).float().cpu().numpy()
 
     def trim(self) -> None:
@@ -231,22 +249,17 @@ class CudaRunner:
             self._uploaded = _mark(self._uploads)
         return slots, [('upload', begin, self._uploaded)]
 
-    def _gather(self, clips: Sequence[Clip], slots: list[int], pixels: Tensor) -> list[Span]:
-        self._compute.wait_event(self._uploaded)
+    def _gather(self, clips: Sequence[Clip], slots: list[int], collector: Collector
+                ) -> list[Span]:
+        if self._uploaded is not None:
+            self._compute.wait_event(self._uploaded)
+            self._uploaded = None
         there = [clip for clip in clips if isinstance(clip, DeviceClip)]
         for clip in there:
             if clip.ready is not None:
                 self._compute.wait_event(clip.ready)
         begin = _mark(self._compute)
-        if not there:
-            self._frames.gather(slots, pixels)
-        else:
-            left = iter(slots)
-            for clip, out in zip(clips, pixels, strict=True):
-                if isinstance(clip, DeviceClip):
-                    clip.copy_to(out)
-                else:
-                    self._frames.gather(list(islice(left, len(out))), out)
+        collector.collect(clips, slots, self._frames)
         self._gathered = _mark(self._compute)
         for clip in there:
             if clip.used is not None:

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from vjepa_ros.runtime.outputs import Output
+from vjepa_ros.runtime.outputs import Arrival, Output
 
 
 @dataclass(frozen=True)
@@ -23,13 +22,15 @@ class Landed:
     clips : int
         How many it was of.
     features : ndarray, optional
-        (B, T', Hp, Wp, D) float32.
+        (B, T', Hp, Wp, D) float32; not to be read before `arrival` was called.
     packed : ndarray, optional
         (B, ...) float32 of the heads, see `pack`.
     change : ndarray, optional
         (B, T', Hp, Wp) float32, see `ChangeReader`.
     timings : dict of str to float
-        Milliseconds by stage.
+        Milliseconds by stage, without what `arrival` tells.
+    arrival : callable, optional
+        Waits for the features; None: they are there.
 
     """
 
@@ -38,16 +39,17 @@ class Landed:
     packed: np.ndarray | None
     change: np.ndarray | None
     timings: dict[str, float]
+    arrival: Arrival | None = None
 
 
 class Flight(Protocol):
     """A pass under way."""
 
     def done(self) -> bool:
-        """Whether `land` would not wait."""
+        """Whether everything is there, features too."""
 
     def land(self) -> Landed:
-        """Wait for the results. May be called again."""
+        """Wait for the results, but for features only `Landed.arrival` does."""
 
 
 @dataclass(frozen=True)
@@ -84,20 +86,50 @@ class Pending:
         self._report = report
         self._lock = threading.Lock()
         self._outputs: list[Output] | None = None
+        self._arrivals: list[Arrival] = []      # that nobody has waited for here
         self.timings: dict[str, float] = {}
 
     def done(self) -> bool:
         """Whether `result` would not wait."""
         return all(flight.done() for flight in tuple(self._flights))
 
+    def early(self) -> list[Output]:
+        """As `result`, but features may still be on their way: `Output.features` waits for them.
+
+        All else is there. The times of these features are not among `timings`, see
+        `Output.arrive`.
+        """
+        with self._lock:
+            return self._land()
+
     def result(self) -> list[Output]:
         """Wait for the results: one for each clip, see `EncoderSession.run`."""
         with self._lock:
-            if self._outputs is None:
-                landed = [flight.land() for flight in self._flights]
-                self._outputs = [output for one in landed for output in self._build(one)]
-                self.timings = dict(sum((Counter(one.timings) for one in landed), Counter()))
-                self._flights = ()
-                if landed:
-                    self._report(self.timings)
-            return self._outputs
+            outputs = self._land()
+            if self._arrivals:
+                late = [{'download': arrival()} for arrival in self._arrivals]
+                self._tell([self.timings, *late])
+                self._arrivals = []
+            self._flights = ()
+            return outputs
+
+    def _land(self) -> list[Output]:
+        if self._outputs is None:
+            landed = [flight.land() for flight in self._flights]
+            self._outputs = [output for one in landed for output in self._build(one)]
+            self._arrivals = [one.arrival for one in landed if one.arrival is not None]
+            if landed:
+                self._tell(one.timings for one in landed)
+        return self._outputs
+
+    def _tell(self, parts: Iterable[Mapping[str, float]]) -> None:
+        self.timings = _total(parts)
+        self._report(self.timings)
+
+
+def _total(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for part in parts:
+        for stage, ms in part.items():
+            total[stage] = total.get(stage, 0.0) + ms
+    return total

@@ -18,6 +18,7 @@ from torch import Tensor
 from vjepa_ros.model.variants import PATCH
 from vjepa_ros.runtime.change import ChangeReader
 from vjepa_ros.runtime.forward import Forward
+from vjepa_ros.runtime.gather import Collector
 from vjepa_ros.runtime.memory import (
     CAPTURING,
     abandon_pool,
@@ -40,6 +41,8 @@ class Stage:
     ----------
     pixels : Tensor
         (B, T, S, S, 3) uint8, to be filled before `encode`.
+    collector : Collector
+        Fills them with frames.
     valid : Tensor or None
         (B, Hp, Wp) float32, to be filled before `change`: 1 where a patch shows the image. None
         without `change`.
@@ -52,7 +55,8 @@ class Stage:
         self._forward = forward
         self._read = read
         self.pixels = pixels
-        self.nbytes = pixels.nbytes
+        self.collector = Collector(pixels)
+        self.nbytes = pixels.nbytes + self.collector.nbytes
         self.valid: Tensor | None = None
         if change:
             grid = [len(pixels), *(side // PATCH for side in pixels.shape[2:4])]

@@ -15,6 +15,9 @@ from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.heads import CLEARANCE, CONTACT, HeadOutputs, Heads
 from vjepa_ros.runtime.change import Change
 
+# Waits for features; gives the time that they took when all else had come [ms].
+Arrival = Callable[[], float]
+
 LARGEST_LOG = 20.0  # a scale beyond exp(20) says no more than that nothing is known
 
 
@@ -76,24 +79,43 @@ def _below(bins: LogBins, probability: np.ndarray,
     return below.numpy().reshape(values.shape)
 
 
-@dataclass(frozen=True)
 class Output:
     """What was asked for about one clip.
 
-    Attributes
+    Parameters
     ----------
     features : ndarray, optional
-        (T', Hp, Wp, D) float32, when asked for.
+        (T', Hp, Wp, D) float32, when asked for; perhaps still being written.
     heads : HeadArrays, optional
         When the model has heads.
     change : Change, optional
         When asked for and made where the features are; elsewhere they say it.
+    arrival : callable, optional
+        Waits for the features; None: they are there.
 
     """
 
-    features: np.ndarray | None = None
-    heads: HeadArrays | None = None
-    change: Change | None = None
+    def __init__(self, features: np.ndarray | None = None, heads: HeadArrays | None = None,
+                 change: Change | None = None, arrival: Arrival | None = None):
+        self.heads = heads
+        self.change = change
+        self._features = features
+        self._arrival = arrival
+
+    @property
+    def has_features(self) -> bool:
+        """Whether there are features, without waiting for them."""
+        return self._features is not None
+
+    @property
+    def features(self) -> np.ndarray | None:
+        """(T', Hp, Wp, D) float32, whole: what is still on its way is waited for."""
+        self.arrive()
+        return self._features
+
+    def arrive(self) -> float:
+        """Wait for the features; time that they took when all else had come [ms]."""
+        return 0.0 if self._arrival is None else self._arrival()
 
 
 def numbers(outputs: HeadOutputs) -> tuple[Tensor, ...]:

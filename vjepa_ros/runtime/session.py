@@ -67,8 +67,8 @@ class EncoderSession:
     ----------
     timings : dict of str to float
         Milliseconds of the stages upload, encode, download and, where they ran, heads of the
-        last `encode`, `run` or `Pending.result`; on CUDA by events of the device, and with the
-        time in which the host handed the frames over in `upload`.
+        last `encode`, `run`, `Pending.early` or `Pending.result`; on CUDA by events of the
+        device, and with the time in which the host handed the frames over in `upload`.
 
     """
 
@@ -287,7 +287,8 @@ class EncoderSession:
         said = nothing if packed is None else unpack(packed, side, side)
         brought = nothing if features is None else list(features)
         changed = nothing if landed.change is None else map(Change.unpack, landed.change)
-        return [Output(*each) for each in zip(brought, said, changed, strict=True)]
+        return [Output(*each, landed.arrival) for each
+                in zip(brought, said, changed, strict=True)]
 
     def _report(self, timings: dict[str, float]) -> None:
         self.timings = timings

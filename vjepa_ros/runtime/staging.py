@@ -17,6 +17,12 @@ MOST_BYTES = 256 << 20  # of frames that are kept because they may be asked for 
 Keys = Sequence[Hashable]
 
 
+def words(frames: Tensor) -> Tensor:
+    """Contiguous frames (M, S, S, 3) uint8, S a multiple of 16, as rows of eight bytes each."""
+    count, *sides = frames.shape
+    return frames.view(count, math.prod(sides)).view(torch.int64)
+
+
 class SlotMap:
     """Which slot holds which frame; the least recently used is replaced first.
 
@@ -106,7 +112,7 @@ class _Once:
 
 
 class FrameStore:
-    """Frames of a session on its device.
+    """Frames of a session on its device; `Collector` copies them from there.
 
     All methods work on the current stream; the caller sees to it that no frame is replaced
     before it is gathered.
@@ -124,6 +130,8 @@ class FrameStore:
     ----------
     uploads : int
         Frames uploaded so far.
+    words : Tensor
+        The frames as `words` gives them; another tensor after `send` and `reset`.
 
     """
 
@@ -131,9 +139,8 @@ class FrameStore:
                  most_bytes: int = MOST_BYTES):
         self._device = device
         self._frame = clip_shape[1:]
-        self._bytes = math.prod(self._frame)
-        self._map = SlotMap(most_bytes // self._bytes)
-        self._data = torch.empty((0, *self._frame), dtype=torch.uint8, device=device)
+        self._map = SlotMap(most_bytes // math.prod(self._frame))
+        self._hold(torch.empty((0, *self._frame), dtype=torch.uint8, device=device))
         self._pin = device.type == 'cuda'
         self.uploads = 0
 
@@ -155,7 +162,7 @@ class FrameStore:
         Returns
         -------
         list of int
-            The slot of each frame, clip by clip, for `gather`.
+            The slot of each frame, clip by clip.
 
         """
         frames = [frame for clip in clips for frame in clip]
@@ -174,29 +181,20 @@ class FrameStore:
         self._map.release([key for key in flat if isinstance(key, _Once)])
         return slots
 
-    def gather(self, slots: list[int], out: Tensor) -> None:
-        """Copy frames into a contiguous (B, T, S, S, 3) uint8 tensor."""
-        rows = torch.empty(len(slots), dtype=torch.int64, pin_memory=self._pin)
-        rows.numpy()[:] = slots
-        rows = rows.to(self._device, non_blocking=True)
-        # Eight bytes at a time; a frame has a multiple of 768.
-        torch.index_select(self._words(self._data), 0, rows,
-                           out=self._words(out.view(len(slots), *self._frame)))
-
-    def _words(self, frames: Tensor) -> Tensor:
-        return frames.view(len(frames), self._bytes).view(torch.int64)
-
     def reset(self) -> None:
         """Give all memory back and keep no frames any more beyond those of one pass."""
         self._map = SlotMap(0)
-        self._data = self._data.new_empty((0, *self._frame))
+        self._hold(self._data.new_empty((0, *self._frame)))
+
+    def _hold(self, data: Tensor) -> None:
+        self._data, self.words = data, words(data)
 
     def _grow(self, capacity: int) -> None:
         data = self._data.new_empty((capacity, *self._frame))
         data[:len(self._data)].copy_(self._data)
         if self._device.type == 'cuda':
             torch.cuda.synchronize(self._device)  # the old frames may still be read
-        self._data = data
+        self._hold(data)
         self._map.grow(capacity)
 
     def _fill(self, new: dict[int, np.ndarray]) -> None:
@@ -240,6 +238,11 @@ class DeviceClip:
     used : callable, optional
         Is told the event after which the frames may be replaced.
 
+    Attributes
+    ----------
+    words : Tensor
+        The frames as `words` gives them.
+
     """
 
     dtype = np.dtype(np.uint8)
@@ -250,19 +253,13 @@ class DeviceClip:
         self.shape = (len(rows), *frames.shape[1:])
         self.ready = ready
         self.used = used
-        self._frames = frames
-        self._rows = rows
+        self.words = words(frames)
+        self.rows = rows
 
     def copy_to(self, out: Tensor) -> None:
         """Queue a copy into a contiguous (T, S, S, 3) tensor on the current stream."""
-        cuda = self._frames.device.type == 'cuda'
-        rows = torch.empty(len(self._rows), dtype=torch.int64, pin_memory=cuda)
-        rows.numpy()[:] = self._rows
-        rows = rows.to(self._frames.device, non_blocking=True)
-        size = math.prod(self.shape[1:])
-        # Eight bytes at a time; a frame has a multiple of 768.
-        torch.index_select(self._frames.view(-1, size).view(torch.int64), 0, rows,
-                           out=out.view(-1, size).view(torch.int64))
+        rows = torch.tensor(self.rows, device=self.words.device)
+        torch.index_select(self.words, 0, rows, out=words(out))
 
 
 # (T, S, S, 3) uint8 of a clip, oldest frame first: an array, its frames where each lies, or there.
