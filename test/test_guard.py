@@ -17,11 +17,14 @@ from vjepa_ros.guard.reports import STILL, Decision, Motion, RangeReading, Sourc
 from vjepa_ros.guard.settings import ALWAYS, GuardSettings
 from vjepa_ros.guard.way import Steady
 from vjepa_ros.perception.assessment import Level, Quality
+from vjepa_ros.perception.collision import Optics
+from vjepa_ros.ros.table import TABLE
 
 STEP = 0.02              # s, of the world
 PERIOD = 5               # steps between assessments
 LATENCY = 6              # steps from stamp to receipt
 AHEAD = Motion(1.0)
+ASSUMED_FOV = next(row.default for row in TABLE if row.name == 'assumed_fov')
 
 
 def level_of(time: float) -> Level:
@@ -245,6 +248,74 @@ def test_what_comes_nearer_stops_the_robot_and_when_it_has_gone_the_robot_goes_o
     speeds = [d.motion.vx for d in w.decisions[before:]]
     rise = w.guard.settings.release_acceleration * STEP
     assert max(b - a for a, b in pairwise(speeds)) <= rise + 1e-9
+
+
+RIGHT, AHEAD_OF_IT, LEFT = {'bearing': 0.4}, {'bearing': 0.1}, {'bearing': -0.4}
+
+
+@pytest.mark.parametrize(('change', 'side'), [(RIGHT, 'RIGHT'), (AHEAD_OF_IT, 'CENTER'),
+                                              (LEFT, 'LEFT')])
+def test_what_comes_at_a_standing_robot_is_told_as_moving_with_its_side(change, side):
+    w = world(change={'level': Level.DANGER, 'time_to_contact': 1.0, **change})
+    assert w.run(1.0, STILL).state == 'free'
+    assert w.guard.sources['front'].obstacle == 'moving'
+    w.run(0.1)
+    assert w.last.reason == f'front: level danger, {side}, moving'
+    w.change = {'level': Level.CAUTION, 'time_to_contact': 1.5, **change}
+    w.run(0.3)
+    assert w.last.reason.endswith(f's to contact, {side}, moving')
+    w.change = CLEAR_VIEW
+    w.run(LATENCY * STEP + 0.1)
+    assert w.guard.sources['front'].obstacle == 'none'
+
+
+def test_what_comes_after_a_robot_that_backs_off_is_told_as_moving():
+    w = world(uncovered='free')
+    w.run(1.5, Motion(-0.5))
+    assert w.guard.sources['front'].obstacle == 'none'
+    w.change = {'level': Level.WARNING, 'time_to_contact': 2.0}
+    w.run(0.5, Motion(-0.5))
+    assert w.guard.sources['front'].obstacle == 'moving'
+
+
+def test_a_wall_stays_static_while_a_robot_comes_to_stand_before_it():
+    w = world(wall=4.0)
+    told = set()
+    for _ in range(1000):
+        w.run(STEP)
+        told.add(w.guard.sources['front'].obstacle)
+    assert w.motion == STILL
+    assert told <= {'none', 'static'}
+    assert w.guard.sources['front'].obstacle == 'static'
+
+
+def test_what_is_near_but_was_not_measured_is_not_told_as_free():
+    w = world()
+    w.run(6.0)
+    w.run(0.5, STILL)
+    w.change = {'level': Level.DANGER, 'time_to_contact': 1.0}
+    w.run(0.3, STILL)
+    assert w.guard.sources['front'].obstacle == 'unknown'     # driven until just now
+
+
+def test_the_side_stands_in_the_reasons_of_caution_contact_and_block():
+    w = world(wall=9.0, change={'bearing': 0.5}, caution_probability=0.0)
+    found = set()
+    for _ in range(700):
+        limits = w.run(STEP).limits
+        if limits and w.guard.sources['front'].way.threat:
+            found.add(limits[0].kind)
+            assert w.last.reason.endswith(', RIGHT, static')
+    assert {'caution', 'contact', 'blocked'} <= found
+
+
+def test_the_sides_are_those_of_the_regions_where_no_camera_info_tells_the_lens():
+    width = 640
+    optics = Optics.assume((width, 480), math.radians(ASSUMED_FOV))
+    for x in range(5, width, 7):
+        side = 'LEFT' if x < width / 3 else 'RIGHT' if x > 2 * width / 3 else 'CENTER'
+        report = SourceReport('front', 0.0, 0.0, Level.DANGER, 1.0, bearing=optics.bearing(x))
+        assert report.side == side, x
 
 
 def test_turning_stays_free_and_driving_away_where_it_may():

@@ -71,6 +71,15 @@ def test_danger_stops_forward_motion_and_leaves_turning(rig):
         rig.wait_for_speed(1.0)
 
 
+def test_what_comes_at_a_robot_that_stands_is_told_as_moving_with_its_side(rig):
+    with Every(0.05, rig.look):
+        rig.seen = replace(CLEAR, level=Level.WARNING, time_to_contact=2.0, bearing=-0.4)
+        rig.wait(lambda: rig.values(1)['obstacle'] == 'moving')
+        assert rig.values(1)['side'] == 'LEFT'
+        rig.seen = CLEAR
+        rig.wait(lambda: rig.values(1)['obstacle'] == 'none')
+
+
 def test_caution_slows(rig):
     with rig.driving():
         rig.wait_for_speed(1.0)
