@@ -299,7 +299,7 @@ def test_what_is_near_but_was_not_measured_is_not_told_as_free():
 
 
 def test_the_side_stands_in_the_reasons_of_caution_contact_and_block():
-    w = world(wall=9.0, change={'bearing': 0.5}, caution_probability=0.0)
+    w = world(wall=9.0, change={'bearing': 0.5})
     found = set()
     for _ in range(700):
         limits = w.run(STEP).limits
@@ -349,6 +349,50 @@ def test_caution_slows_and_ends_with_hysteresis():
     w.change = {}
     assert w.run(0.5).motion.vx == pytest.approx(0.5)
     assert w.run(4.0).motion.vx == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize('probability', [0.0, 0.2, 0.9, math.nan])
+def test_caution_slows_however_probable_a_contact_is(probability):
+    w = world()
+    w.run(6.0)
+    w.change = {'level': Level.CAUTION, 'collision_probability': probability}
+    assert w.run(1.0).motion.vx == pytest.approx(0.7)
+
+
+def test_caution_without_a_probable_contact_can_be_left_free():
+    w = world(caution_probability=0.5)
+    w.run(6.0)
+    w.change = {'level': Level.CAUTION, 'collision_probability': 0.2}
+    assert w.run(1.0).motion.vx == 1.0
+    w.change = {'level': Level.CAUTION, 'collision_probability': 0.6}
+    assert w.run(1.0).motion.vx == pytest.approx(0.7)
+
+
+LEVELS_WITH_A_TIME = (Level.CLEAR, Level.CAUTION, Level.WARNING)
+
+
+@pytest.mark.parametrize('time', [0.1, 0.7, 1.0, 1.3, 1.55])
+@pytest.mark.parametrize('level', LEVELS_WITH_A_TIME)
+@pytest.mark.parametrize('speed', [0.2, 1.0, 2.0])
+def test_a_time_to_contact_below_the_least_scales_at_every_level(level, time, speed):
+    w = world(unseen_speed=2.0)
+    asked = Motion(speed)
+    w.run(4.0, asked)
+    assert w.motion == asked
+    w.change = {'level': level, 'time_to_contact': time, 'collision_probability': 0.0}
+    w.run((PERIOD + LATENCY) * STEP, asked)
+    assert w.motion.vx <= speed * time / w.guard.settings.min_time_to_contact
+    assert time > w.guard.settings.stop_time_to_contact or w.last.state == 'stopped'
+
+
+@pytest.mark.parametrize(('believe', 'free'), [
+    (Level.CAUTION, (Level.CLEAR,)), (Level.WARNING, (Level.CLEAR, Level.CAUTION))])
+def test_a_time_to_contact_can_be_doubted_below_a_level(believe, free):
+    for level in LEVELS_WITH_A_TIME:
+        w = world(believe_level=believe, caution_probability=0.5)
+        w.run(6.0)
+        w.change = {'level': level, 'time_to_contact': 0.5, 'collision_probability': 0.0}
+        assert (w.run(0.3).motion.vx == 1.0) is (level in free)
 
 
 @pytest.mark.parametrize(('change', 'word'), [

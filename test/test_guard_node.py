@@ -84,7 +84,7 @@ def test_caution_slows(rig):
     with rig.driving():
         rig.wait_for_speed(1.0)
         rig.seen = replace(CLEAR, level=Level.CAUTION, time_to_contact=3.5,
-                           collision_probability=0.8)
+                           collision_probability=0.2)
         rig.wait_for_speed(0.7)
         rig.wait_for_state('slowed')
 

@@ -19,6 +19,7 @@ MESSAGES = ('twist', 'twist_stamped')
 SENSORS = ('range', 'scan')
 BLANKS = ('unknown', 'free')
 LEVELS = {level.name.lower(): level for level in (Level.CAUTION, Level.WARNING, Level.DANGER)}
+BELIEVED = {'clear': Level.CLEAR, **LEVELS}
 DEFAULT = GuardSettings()
 
 
@@ -42,13 +43,14 @@ SETTINGS: tuple[Param, ...] = (
     _setting('reaction', 'Time from a command until the robot follows it', 's'),
     _setting('caution_factor', 'Part of the commanded speed that is left at levels CAUTION and '
              'WARNING', high=1.0),
-    _setting('caution_probability', 'Collision probability below which CAUTION does not slow: '
-             'geometry or heads alone see what the other contradicts', high=1.0),
+    _setting('caution_probability', 'Collision probability below which CAUTION does not slow, for '
+             'geometry or heads alone see what the other contradicts; 0: it always slows',
+             high=1.0),
     Param('stop_level', str, 'danger', 'Level from which the robot stops', LIVE,
           choices=tuple(LEVELS)),
-    Param('believe_level', str, 'caution', 'Level from which the time to contact counts as told; '
-          'below, as at least 1.5 times min_time_to_contact', LIVE,
-          choices=tuple(LEVELS)),
+    Param('believe_level', str, DEFAULT.believe_level.name.lower(), 'Level from which the time to '
+          'contact counts as told; below, as at least 1.5 times min_time_to_contact', LIVE,
+          choices=tuple(BELIEVED)),
     _setting('hysteresis', 'A stop ends when the time to contact exceeds its threshold by this '
              'part', high=2.0),
     _setting('horizon', 'Longest time to contact that is trusted: the way counts as seen so far',
@@ -210,7 +212,7 @@ def make_settings(values: Mapping[str, Any]) -> GuardSettings:
     """The settings of the guard in a set of parameter values (ValueError if illegal)."""
     found = {_field(row.name): values[row.name] for row in SETTINGS}
     for name in ('stop_level', 'believe_level'):
-        found[name] = LEVELS[found[name]]
+        found[name] = BELIEVED[found[name]]
     return GuardSettings(**found)
 
 
