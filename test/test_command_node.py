@@ -55,7 +55,7 @@ def turn(omega: float, vx: float = 0.0) -> Twist:
 @BOTH
 def test_in_a_flood_the_timer_decides_but_less_is_never_late(kind, monkeypatch):
     monkeypatch.setattr(kind, 'FLOOD_S', 1e6)
-    with active(kind, **({'uncovered': 'free'} if kind is CollisionGuard else {})) as node:
+    with active(kind) as node:
         sent = []
         node._publish = sent.append
         node._on_command(turn(0.1, -0.5))

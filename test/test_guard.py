@@ -270,7 +270,7 @@ def test_what_comes_at_a_standing_robot_is_told_as_moving_with_its_side(change, 
 
 
 def test_what_comes_after_a_robot_that_backs_off_is_told_as_moving():
-    w = world(uncovered='free')
+    w = world()
     w.run(1.5, Motion(-0.5))
     assert w.guard.sources['front'].obstacle == 'none'
     w.change = {'level': Level.WARNING, 'time_to_contact': 2.0}
@@ -318,8 +318,8 @@ def test_the_sides_are_those_of_the_regions_where_no_camera_info_tells_the_lens(
         assert report.side == side, x
 
 
-def test_turning_stays_free_and_driving_away_where_it_may():
-    w = world(wall=2.0, uncovered='free')
+def test_turning_and_driving_away_stay_free():
+    w = world(wall=2.0)
     w.run(20.0)
     assert w.motion.vx == 0
     assert w.run(0.5, Motion(0.0, 0.0, 1.0)).motion == Motion(0.0, 0.0, 1.0)
@@ -327,7 +327,7 @@ def test_turning_stays_free_and_driving_away_where_it_may():
 
 
 def test_a_camera_that_looks_backward_guards_reversing_alone():
-    w = world(yaw=math.pi, wall=3.0, uncovered='free')
+    w = world(yaw=math.pi, wall=3.0)
     w.run(20.0, Motion(-1.0))
     assert w.motion.vx == 0
     assert w.gap > 0.25
@@ -335,7 +335,7 @@ def test_a_camera_that_looks_backward_guards_reversing_alone():
 
 
 def test_only_the_part_towards_the_source_is_held_back():
-    w = world(wall=0.36, change={'level': Level.DANGER, 'time_to_contact': 0.5}, uncovered='free')
+    w = world(wall=0.36, change={'level': Level.DANGER, 'time_to_contact': 0.5})
     w.run(1.0, Motion(1.0, 0.5, 0.2))
     assert w.motion == Motion(0.0, 0.5, 0.2)
 
@@ -691,32 +691,38 @@ def test_motion_that_no_source_looks_at_stops_also_with_a_trace_of_motion_that_o
     assert seen(guard, yaws, Motion(-0.5)) == Motion(-0.1)
 
 
-def test_a_robot_with_one_camera_reverses_slowly_and_that_is_told():
+@pytest.mark.parametrize(('uncovered', 'left', 'state'), [
+    ('free', Motion(-1.0, 0.0, 0.4), 'free'), ('slow', Motion(-0.1, 0.0, 0.4), 'slowed'),
+    ('stop', Motion(0.0, 0.0, 0.4), 'stopped')])
+def test_a_robot_with_one_camera_reverses_also_before_a_danger_and_that_is_told(uncovered, left,
+                                                                                state):
     yaws = {'front': 0.0}
-    guard = VelocityGuard(GuardSettings(), yaws)
-    assert seen(guard, yaws, Motion(-1.0, 0.0, 0.4)) == Motion(-0.1, 0.0, 0.4)
+    guard = VelocityGuard(GuardSettings(uncovered=uncovered), yaws)
+    assert seen(guard, yaws, Motion(-1.0, 0.0, 0.4), front=True) == left
     last = guard.decide(6.5)
     assert last.blind
-    assert (last.state, last.limits[0].kind) == ('slowed', 'uncovered')
+    assert (last.state, last.limits[0].kind) == (state, 'uncovered')
     assert 'no source looks where the robot goes' in last.reason
-    guard = VelocityGuard(GuardSettings(uncovered='free'), yaws)
-    assert seen(guard, yaws, Motion(-1.0)) == Motion(-1.0)
-    last = guard.decide(6.5)
-    assert (last.state, last.blind) == ('free', True)
-    assert 'no source looks where the robot goes' in last.reason
+    guard = VelocityGuard(GuardSettings(uncovered=uncovered), yaws)
     assert seen(guard, yaws, Motion(1.0)) == Motion(1.0)
     assert not guard.decide(6.5).blind
 
 
+def test_by_default_driving_away_is_free():
+    assert GuardSettings().uncovered == 'free'
+
+
 @pytest.mark.parametrize(('yaws', 'where'), [
-    ((0.0,), '60 to 300'), ((math.pi,), '-120 to 120'),
-    ((0.0, math.pi), '60 to 120 and -120 to -60'), ((0.0, 2.0, -2.0), '175 to 185'),
+    ((0.0,), 'left, backward, right, 60 to 300'),
+    ((math.pi,), 'forward, left, right, -120 to 120'),
+    ((0.0, math.pi), 'left, right, 60 to 120 and -120 to -60'),
+    ((0.0, 2.0, -2.0), 'backward, 175 to 185'), ((0.5, 2.5, -2.0), 'looks -55 to -31'),
     ((0.0, math.pi / 2, math.pi, -math.pi / 2), ''),
     ((0.0, math.radians(120), math.radians(-120)), '')])
 def test_where_no_source_looks_is_told(yaws, where):
     guard = VelocityGuard(GuardSettings(), {str(i): yaw for i, yaw in enumerate(yaws)})
     text = guard.uncovered_text()
-    assert (where in text and 'slowed to 0.1 m/s' in text) if where else text == ''
+    assert (where in text and 'is free, BLIND' in text) if where else text == ''
     for low, high in cover.uncovered(yaws):   # where the law takes motion as blind
         for yaw in (low + 0.01, high - 0.01):
             assert not any(math.cos(yaw - other) > 0.5 for other in yaws)

@@ -130,7 +130,7 @@ class GuardSettings:
     stop_on: tuple[str, ...] = (*ALWAYS, 'untrained', 'partial_view', 'stale', 'warming_up',
                                 'looming_unknown')
     slow_on: tuple[str, ...] = ('low_texture', 'geometry_failed')
-    uncovered: str = 'slow'
+    uncovered: str = 'free'
 
     def __post_init__(self) -> None:
         problem = self.problem()

@@ -55,7 +55,7 @@ def guard_status(node: str, state: str, decision: Decision | None, values: Mappi
         message = decision.state + (f': {decision.reason}' if decision.reason else '')
         found = {'action': decision.state, 'reason': decision.reason or 'none',
                  **_motion('asked', decision.asked),
-                 **_motion('sent', decision.motion), **found}
+                 **_motion('sent', decision.motion), 'blind': decision.blind, **found}
     if faults and level == OK:
         level, message = WARN, '; '.join([message, *faults])
     if problems:

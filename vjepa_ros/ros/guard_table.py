@@ -85,15 +85,16 @@ SETTINGS: tuple[Param, ...] = (
     _setting('clock_tolerance', 'How far a stamp may lie in the future', 's'),
     _setting('frozen_travel', 'Way driven under a picture that does not change by a bit, from '
              'which the camera counts as frozen', 'm', high=10.0),
-    _setting('fault_speed', 'Speed that is left by the faults in slow_on', 'm/s', high=20.0),
+    _setting('fault_speed', 'Speed that is left by the faults in slow_on, and with '
+             'uncovered: slow', 'm/s', high=20.0),
     Param('stop_on', tuple[str, ...], DEFAULT.stop_on, 'Faults of a source that stop motion '
           'towards it: missing, timeout, clock, malformed, unknown, frozen (each must stand here '
           'or in slow_on) and flags of the assessment'),
     Param('slow_on', tuple[str, ...], DEFAULT.slow_on, 'Faults that slow it to fault_speed '
           'instead'),
     Param('uncovered', str, DEFAULT.uncovered, 'Motion that no source looks at, such as reversing '
-          'with one camera ahead. slow: at most fault_speed; stop: none; free: all, blind', LIVE,
-          choices=UNCOVERED),
+          'with one camera ahead. free: all, blind, and told so; slow: at most fault_speed; stop: '
+          'none', LIVE, choices=UNCOVERED),
 )
 
 GUARD_TABLE: tuple[Param, ...] = (
