@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example of the README that ends in cmd_vel, run as it stands there, over real DDS."""
+"""The example of the README that ends in cmd_vel, and commands of the documents, as they stand."""
 
 from __future__ import annotations
 
 import math
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +24,10 @@ from sensor_msgs.msg import PointCloud2  # noqa: E402
 
 from vjepa_ros.perception.assessment import Level, Quality  # noqa: E402
 
-README = Path(__file__).resolve().parents[1] / 'README.md'
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / 'README.md'
+MODULES = {'collision_guard': 'vjepa_ros.ros.guard_main',
+           'twist_planner': 'vjepa_ros.ros.twist_main'}
 
 
 def example() -> str:
@@ -105,3 +109,23 @@ def test_pictures_of_another_time_stop(road, age_s):
 
 def test_it_is_short():
     assert len([line for line in example().splitlines() if line.strip()]) <= 26
+
+
+# -- commands of the documents --------------------------------------------------------------------
+
+@pytest.mark.parametrize(('document', 'name'), [('guard.md', 'collision_guard'),
+                                                ('planning.md', 'twist_planner')])
+def test_the_command_that_starts_a_node_alone_makes_it_active(document, name):
+    text = (ROOT / 'docs' / document).read_text(encoding='utf-8').replace('\\\n', ' ')
+    command = re.search(rf'^ros2 run vjepa_ros ({name} --ros-args .*)$', text, re.MULTILINE)[1]
+    share = '$(ros2 pkg prefix --share vjepa_ros)'       # which has the folder config
+    assert share in command
+    _, *words = shlex.split(command.replace(share, str(ROOT)))
+    with ros_session() as ros:
+        process = NodeProcess([sys.executable, '-m', MODULES[name], *words],
+                              ros_env(ros.domain_id))
+        try:
+            process.wait_for_output(f'[{name}]: active')
+            process.terminate_and_check()
+        finally:
+            process.close()
