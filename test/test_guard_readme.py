@@ -7,10 +7,12 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
@@ -23,6 +25,8 @@ from ros_harness import NodeProcess, Session, ros_env, ros_session  # noqa: E402
 from sensor_msgs.msg import PointCloud2  # noqa: E402
 
 from vjepa_ros.perception.assessment import Level, Quality  # noqa: E402
+from vjepa_ros.perception.twist_config import CANDIDATE  # noqa: E402
+from vjepa_ros.ros.planner_outputs import pack_best, pack_candidates  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / 'README.md'
@@ -111,7 +115,36 @@ def test_it_is_short():
     assert len([line for line in example().splitlines() if line.strip()]) <= 26
 
 
-# -- commands of the documents --------------------------------------------------------------------
+# -- the documents --------------------------------------------------------------------------------
+
+def test_all_fields_of_clouds_of_candidates_and_actions_are_documented():
+    rows = (ROOT / 'docs' / 'planning.md').read_text(encoding='utf-8').splitlines()
+
+    def check(row: str, names: Iterable[str]) -> None:
+        found = [line for line in rows if line.startswith(row)]
+        assert found
+        assert not [name for name in names if not any(f'`{name}`' in line for line in found)]
+
+    check('| `~/candidates` | PointCloud2, a point for each', CANDIDATE.names)
+    plan = SimpleNamespace(
+        gap=None, actions=np.zeros((2, 1)), names=('x',), energies=np.zeros(3), energy_now=1.0,
+        trained=True, samples=np.zeros((3, 2, 1)), ranks=np.arange(3), refusal='')
+    check('| `~/best_action`', pack_best(plan).dtype.names[1:])
+    check('| `~/candidates` | PointCloud2, one point', pack_candidates(plan).dtype.names[2:])
+
+
+def test_the_readme_tells_the_measured_error_of_distances():
+    """Its median error and bias are those of the table of docs/nav2.md."""
+    table = (ROOT / 'docs' / 'nav2.md').read_text(encoding='utf-8')
+    found = {way: [cell.strip() for cell in cells.split('|')] for way, cells in re.findall(
+        r'^\| (odometry|auto|ground alone) \|(.*)\|$', table, re.MULTILINE)}
+    error, bias = ({way: row[column] for way, row in found.items()} for column in (2, 6))
+    least, most = sorted((error['odometry'], error['auto']))
+    assert bias['odometry'] == bias['auto']
+    assert (f'off by {least.removesuffix(" %")} to {most} in the median on rendered clips, '
+            f'{bias["auto"]} too far, and by {error["ground alone"]}, {bias["ground alone"]} too '
+            'far, where the ground alone') in README.read_text(encoding='utf-8')
+
 
 @pytest.mark.parametrize(('document', 'name'), [('guard.md', 'collision_guard'),
                                                 ('planning.md', 'twist_planner')])
