@@ -21,7 +21,17 @@ rclpy = pytest.importorskip('rclpy')
 
 from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
 from geometry_msgs.msg import Twist, TwistStamped  # noqa: E402
-from guard_rig import CLEAR, GUARD, NS, QUICK, SLACK_S, Every, Rig, guarding  # noqa: E402
+from guard_rig import (  # noqa: E402
+    CLEAR,
+    GUARD,
+    NS,
+    QUICK,
+    WITHIN_S,
+    Every,
+    Late,
+    Rig,
+    guarding,
+)
 from node_fixtures import Node, now_ns  # noqa: E402
 from rclpy.lifecycle import TransitionCallbackReturn  # noqa: E402
 from rclpy.signals import SignalHandlerOptions  # noqa: E402
@@ -34,6 +44,7 @@ from vjepa_ros.ros import guard_main, main  # noqa: E402
 from vjepa_ros.ros.guard_frames import axis_yaw  # noqa: E402
 from vjepa_ros.ros.guard_node import CollisionGuard  # noqa: E402
 from vjepa_ros.ros.guard_ranges import range_distance, scan_distance  # noqa: E402
+from vjepa_ros.ros.guard_table import DEFAULT  # noqa: E402
 
 
 @pytest.fixture(scope='module')
@@ -108,9 +119,13 @@ def test_the_end_of_commands_is_one_zero(rig):
 def test_a_perception_that_falls_silent_stops_within_its_timeout(rig):
     with rig.driving():
         rig.wait_for_speed(1.0)
-        since, rig.looking = now_ns(), False
-        assert rig.stop_s(since) < 0.5 + 0.05 + SLACK_S
-        rig.wait_for_state('timeout')
+        with Late() as late:
+            rig.looking = False
+            rig.wait_for_state('timeout')
+        took_s = (rig.stopped_ns() - rig.looked_ns) / NS
+        assert DEFAULT.source_timeout - 0.005 < took_s      # clocks of two kinds are compared
+        assert took_s < DEFAULT.source_timeout + WITHIN_S + late.worst_s
+        assert rig.known_ns() == pytest.approx(rig.looked_ns, abs=NS // 50)
 
 
 @pytest.mark.parametrize(('change', 'text'), [
