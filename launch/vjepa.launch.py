@@ -30,18 +30,6 @@ ARGUMENTS = (  # name, default, allowed values, description
 )
 
 
-def read_cameras(text: str) -> dict:
-    """Read `front,rear=/robot/rear/image_raw` into names and topics ('' = the usual one)."""
-    cameras = {}
-    for item in text.strip('[] ').split(','):
-        name, _, topic = (part.strip(' \'"') for part in item.partition('='))
-        if not name or name in cameras:
-            raise RuntimeError(
-                f"cameras is '{text}', must be names separated by commas, each once")
-        cameras[name] = topic
-    return cameras
-
-
 def remappings(cameras: dict) -> list:
     """List the remappings that lead each camera to its image topic."""
     pairs = []
@@ -56,7 +44,7 @@ def remappings(cameras: dict) -> list:
 def start(context: LaunchContext) -> list:
     """Turn the values of the arguments into the node."""
     value = launching.values(context, ARGUMENTS)
-    cameras = read_cameras(value['cameras']) if value['cameras'] else {}
+    cameras = launching.read_cameras(value['cameras'])
 
     parameters = launching.model_parameters(value, ('device', 'model_size', 'weights', 'heads'))
     if value['num_frames']:

@@ -55,7 +55,7 @@ def turn(omega: float, vx: float = 0.0) -> Twist:
 @BOTH
 def test_in_a_flood_the_timer_decides_but_less_is_never_late(kind, monkeypatch):
     monkeypatch.setattr(kind, 'FLOOD_S', 1e6)
-    with active(kind, **({'uncovered': 'free'} if kind is CollisionGuard else {})) as node:
+    with active(kind) as node:
         sent = []
         node._publish = sent.append
         node._on_command(turn(0.1, -0.5))
@@ -189,3 +189,17 @@ def test_everything_that_halt_closes_is_closed_whatever_one_part_raises(kind, mo
         assert not [s for s in node.subscriptions if s.topic_name == '/cmd_vel_in']
         node.halt()                                    # again: nothing is left to be done
         assert sent[2:] == []
+
+
+def test_an_empty_list_in_a_file_is_an_empty_list(tmp_path):
+    file = tmp_path / 'mine.yaml'
+    file.write_text('/**:\n  ros__parameters:\n    slow_on: []\n    ranges: []\n')
+    with ros_session() as ros:
+        node = CollisionGuard(context=ros.context,
+                              cli_args=['--ros-args', '--params-file', str(file)])
+        try:
+            node.trigger_configure()
+            assert node.state == 'inactive', node.last_failure
+            assert node.config.settings.slow_on == () and node.config.ranges == ()
+        finally:
+            node.destroy_node()

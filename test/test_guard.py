@@ -17,11 +17,14 @@ from vjepa_ros.guard.reports import STILL, Decision, Motion, RangeReading, Sourc
 from vjepa_ros.guard.settings import ALWAYS, GuardSettings
 from vjepa_ros.guard.way import Steady
 from vjepa_ros.perception.assessment import Level, Quality
+from vjepa_ros.perception.collision import Optics
+from vjepa_ros.ros.table import TABLE
 
 STEP = 0.02              # s, of the world
 PERIOD = 5               # steps between assessments
 LATENCY = 6              # steps from stamp to receipt
 AHEAD = Motion(1.0)
+ASSUMED_FOV = next(row.default for row in TABLE if row.name == 'assumed_fov')
 
 
 def level_of(time: float) -> Level:
@@ -247,8 +250,76 @@ def test_what_comes_nearer_stops_the_robot_and_when_it_has_gone_the_robot_goes_o
     assert max(b - a for a, b in pairwise(speeds)) <= rise + 1e-9
 
 
-def test_turning_stays_free_and_driving_away_where_it_may():
-    w = world(wall=2.0, uncovered='free')
+RIGHT, AHEAD_OF_IT, LEFT = {'bearing': 0.4}, {'bearing': 0.1}, {'bearing': -0.4}
+
+
+@pytest.mark.parametrize(('change', 'side'), [(RIGHT, 'RIGHT'), (AHEAD_OF_IT, 'CENTER'),
+                                              (LEFT, 'LEFT')])
+def test_what_comes_at_a_standing_robot_is_told_as_moving_with_its_side(change, side):
+    w = world(change={'level': Level.DANGER, 'time_to_contact': 1.0, **change})
+    assert w.run(1.0, STILL).state == 'free'
+    assert w.guard.sources['front'].obstacle == 'moving'
+    w.run(0.1)
+    assert w.last.reason == f'front: level danger, {side}, moving'
+    w.change = {'level': Level.CAUTION, 'time_to_contact': 1.5, **change}
+    w.run(0.3)
+    assert w.last.reason.endswith(f's to contact, {side}, moving')
+    w.change = CLEAR_VIEW
+    w.run(LATENCY * STEP + 0.1)
+    assert w.guard.sources['front'].obstacle == 'none'
+
+
+def test_what_comes_after_a_robot_that_backs_off_is_told_as_moving():
+    w = world()
+    w.run(1.5, Motion(-0.5))
+    assert w.guard.sources['front'].obstacle == 'none'
+    w.change = {'level': Level.WARNING, 'time_to_contact': 2.0}
+    w.run(0.5, Motion(-0.5))
+    assert w.guard.sources['front'].obstacle == 'moving'
+
+
+def test_a_wall_stays_static_while_a_robot_comes_to_stand_before_it():
+    w = world(wall=4.0)
+    told = set()
+    for _ in range(1000):
+        w.run(STEP)
+        told.add(w.guard.sources['front'].obstacle)
+    assert w.motion == STILL
+    assert told <= {'none', 'static'}
+    assert w.guard.sources['front'].obstacle == 'static'
+
+
+def test_what_is_near_but_was_not_measured_is_not_told_as_free():
+    w = world()
+    w.run(6.0)
+    w.run(0.5, STILL)
+    w.change = {'level': Level.DANGER, 'time_to_contact': 1.0}
+    w.run(0.3, STILL)
+    assert w.guard.sources['front'].obstacle == 'unknown'     # driven until just now
+
+
+def test_the_side_stands_in_the_reasons_of_caution_contact_and_block():
+    w = world(wall=9.0, change={'bearing': 0.5})
+    found = set()
+    for _ in range(700):
+        limits = w.run(STEP).limits
+        if limits and w.guard.sources['front'].way.threat:
+            found.add(limits[0].kind)
+            assert w.last.reason.endswith(', RIGHT, static')
+    assert {'caution', 'contact', 'blocked'} <= found
+
+
+def test_the_sides_are_those_of_the_regions_where_no_camera_info_tells_the_lens():
+    width = 640
+    optics = Optics.assume((width, 480), math.radians(ASSUMED_FOV))
+    for x in range(5, width, 7):
+        side = 'LEFT' if x < width / 3 else 'RIGHT' if x > 2 * width / 3 else 'CENTER'
+        report = SourceReport('front', 0.0, 0.0, Level.DANGER, 1.0, bearing=optics.bearing(x))
+        assert report.side == side, x
+
+
+def test_turning_and_driving_away_stay_free():
+    w = world(wall=2.0)
     w.run(20.0)
     assert w.motion.vx == 0
     assert w.run(0.5, Motion(0.0, 0.0, 1.0)).motion == Motion(0.0, 0.0, 1.0)
@@ -256,7 +327,7 @@ def test_turning_stays_free_and_driving_away_where_it_may():
 
 
 def test_a_camera_that_looks_backward_guards_reversing_alone():
-    w = world(yaw=math.pi, wall=3.0, uncovered='free')
+    w = world(yaw=math.pi, wall=3.0)
     w.run(20.0, Motion(-1.0))
     assert w.motion.vx == 0
     assert w.gap > 0.25
@@ -264,7 +335,7 @@ def test_a_camera_that_looks_backward_guards_reversing_alone():
 
 
 def test_only_the_part_towards_the_source_is_held_back():
-    w = world(wall=0.36, change={'level': Level.DANGER, 'time_to_contact': 0.5}, uncovered='free')
+    w = world(wall=0.36, change={'level': Level.DANGER, 'time_to_contact': 0.5})
     w.run(1.0, Motion(1.0, 0.5, 0.2))
     assert w.motion == Motion(0.0, 0.5, 0.2)
 
@@ -278,6 +349,50 @@ def test_caution_slows_and_ends_with_hysteresis():
     w.change = {}
     assert w.run(0.5).motion.vx == pytest.approx(0.5)
     assert w.run(4.0).motion.vx == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize('probability', [0.0, 0.2, 0.9, math.nan])
+def test_caution_slows_however_probable_a_contact_is(probability):
+    w = world()
+    w.run(6.0)
+    w.change = {'level': Level.CAUTION, 'collision_probability': probability}
+    assert w.run(1.0).motion.vx == pytest.approx(0.7)
+
+
+def test_caution_without_a_probable_contact_can_be_left_free():
+    w = world(caution_probability=0.5)
+    w.run(6.0)
+    w.change = {'level': Level.CAUTION, 'collision_probability': 0.2}
+    assert w.run(1.0).motion.vx == 1.0
+    w.change = {'level': Level.CAUTION, 'collision_probability': 0.6}
+    assert w.run(1.0).motion.vx == pytest.approx(0.7)
+
+
+LEVELS_WITH_A_TIME = (Level.CLEAR, Level.CAUTION, Level.WARNING)
+
+
+@pytest.mark.parametrize('time', [0.1, 0.7, 1.0, 1.3, 1.55])
+@pytest.mark.parametrize('level', LEVELS_WITH_A_TIME)
+@pytest.mark.parametrize('speed', [0.2, 1.0, 2.0])
+def test_a_time_to_contact_below_the_least_scales_at_every_level(level, time, speed):
+    w = world(unseen_speed=2.0)
+    asked = Motion(speed)
+    w.run(4.0, asked)
+    assert w.motion == asked
+    w.change = {'level': level, 'time_to_contact': time, 'collision_probability': 0.0}
+    w.run((PERIOD + LATENCY) * STEP, asked)
+    assert w.motion.vx <= speed * time / w.guard.settings.min_time_to_contact
+    assert time > w.guard.settings.stop_time_to_contact or w.last.state == 'stopped'
+
+
+@pytest.mark.parametrize(('believe', 'free'), [
+    (Level.CAUTION, (Level.CLEAR,)), (Level.WARNING, (Level.CLEAR, Level.CAUTION))])
+def test_a_time_to_contact_can_be_doubted_below_a_level(believe, free):
+    for level in LEVELS_WITH_A_TIME:
+        w = world(believe_level=believe, caution_probability=0.5)
+        w.run(6.0)
+        w.change = {'level': level, 'time_to_contact': 0.5, 'collision_probability': 0.0}
+        assert (w.run(0.3).motion.vx == 1.0) is (level in free)
 
 
 @pytest.mark.parametrize(('change', 'word'), [
@@ -576,32 +691,38 @@ def test_motion_that_no_source_looks_at_stops_also_with_a_trace_of_motion_that_o
     assert seen(guard, yaws, Motion(-0.5)) == Motion(-0.1)
 
 
-def test_a_robot_with_one_camera_reverses_slowly_and_that_is_told():
+@pytest.mark.parametrize(('uncovered', 'left', 'state'), [
+    ('free', Motion(-1.0, 0.0, 0.4), 'free'), ('slow', Motion(-0.1, 0.0, 0.4), 'slowed'),
+    ('stop', Motion(0.0, 0.0, 0.4), 'stopped')])
+def test_a_robot_with_one_camera_reverses_also_before_a_danger_and_that_is_told(uncovered, left,
+                                                                                state):
     yaws = {'front': 0.0}
-    guard = VelocityGuard(GuardSettings(), yaws)
-    assert seen(guard, yaws, Motion(-1.0, 0.0, 0.4)) == Motion(-0.1, 0.0, 0.4)
+    guard = VelocityGuard(GuardSettings(uncovered=uncovered), yaws)
+    assert seen(guard, yaws, Motion(-1.0, 0.0, 0.4), front=True) == left
     last = guard.decide(6.5)
     assert last.blind
-    assert (last.state, last.limits[0].kind) == ('slowed', 'uncovered')
+    assert (last.state, last.limits[0].kind) == (state, 'uncovered')
     assert 'no source looks where the robot goes' in last.reason
-    guard = VelocityGuard(GuardSettings(uncovered='free'), yaws)
-    assert seen(guard, yaws, Motion(-1.0)) == Motion(-1.0)
-    last = guard.decide(6.5)
-    assert (last.state, last.blind) == ('free', True)
-    assert 'no source looks where the robot goes' in last.reason
+    guard = VelocityGuard(GuardSettings(uncovered=uncovered), yaws)
     assert seen(guard, yaws, Motion(1.0)) == Motion(1.0)
     assert not guard.decide(6.5).blind
 
 
+def test_by_default_driving_away_is_free():
+    assert GuardSettings().uncovered == 'free'
+
+
 @pytest.mark.parametrize(('yaws', 'where'), [
-    ((0.0,), '60 to 300'), ((math.pi,), '-120 to 120'),
-    ((0.0, math.pi), '60 to 120 and -120 to -60'), ((0.0, 2.0, -2.0), '175 to 185'),
+    ((0.0,), 'left, backward, right, 60 to 300'),
+    ((math.pi,), 'forward, left, right, -120 to 120'),
+    ((0.0, math.pi), 'left, right, 60 to 120 and -120 to -60'),
+    ((0.0, 2.0, -2.0), 'backward, 175 to 185'), ((0.5, 2.5, -2.0), 'looks -55 to -31'),
     ((0.0, math.pi / 2, math.pi, -math.pi / 2), ''),
     ((0.0, math.radians(120), math.radians(-120)), '')])
 def test_where_no_source_looks_is_told(yaws, where):
     guard = VelocityGuard(GuardSettings(), {str(i): yaw for i, yaw in enumerate(yaws)})
     text = guard.uncovered_text()
-    assert (where in text and 'slowed to 0.1 m/s' in text) if where else text == ''
+    assert (where in text and 'is free, BLIND' in text) if where else text == ''
     for low, high in cover.uncovered(yaws):   # where the law takes motion as blind
         for yaw in (low + 0.01, high - 0.01):
             assert not any(math.cos(yaw - other) > 0.5 for other in yaws)

@@ -55,8 +55,7 @@ def test_the_parameter_file_names_all_parameters_with_their_defaults():
     content = yaml.safe_load((ROOT / 'config' / 'collision_guard.yaml').read_text())
     values = content['/**']['ros__parameters']
     shown = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
-    assert shown == {name: value for name, value in DEFAULTS.items()
-                     if name not in ('autostart', 'ranges')}
+    assert shown == DEFAULTS
     for name, value in values.items():
         if name in ROWS and ROWS[name].kind is float:
             assert type(value) is float, name

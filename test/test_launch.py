@@ -19,6 +19,7 @@ import pytest
 import yaml
 from ros_harness import NodeProcess, ros_env
 
+from vjepa_ros.ros.guard_sources import parameters_in, sources_for
 from vjepa_ros.ros.source_table import SOURCE_TABLE
 from vjepa_ros.tools.processes import free_domain
 
@@ -90,6 +91,44 @@ def test_others_pass_on_only_what_the_node_launch_file_declares(name):
                      if isinstance(node, ast.Assign) and node.targets[0].id == 'FORWARDED')
     assert set(forwarded) <= set(table_of(LAUNCH / 'vjepa.launch.py'))
     assert set(forwarded) <= set(table_of(LAUNCH / f'{name}.launch.py'))
+
+
+def sources(tmp_path: Path, cameras: list[str], text: str = '', of_package: bool = True):
+    file = tmp_path / 'guard.yaml'
+    file.write_text(text)
+    return sources_for(cameras, 'collision_guard', 'guard_params_file', file, of_package)
+
+
+FRONT = '/**:\n  ros__parameters:\n    sources: [front]\n    front: {direction: forward}\n'
+
+
+def test_the_one_camera_that_is_named_is_what_the_guard_of_the_package_listens_to(tmp_path):
+    assert sources(tmp_path, ['front']) == ['front']
+    assert sources(tmp_path, []) == sources(tmp_path, ['camera']) == []      # the file's
+    shipped = LAUNCH.parent / 'config/collision_guard.yaml'
+    assert sources_for(['front'], 'collision_guard', '', shipped, True) == ['front']
+
+
+def test_a_file_of_ones_own_says_what_the_guard_listens_to(tmp_path):
+    assert sources(tmp_path, ['front', 'rear'], FRONT, of_package=False) == []
+    elsewhere = FRONT + '    front.topic: /other_node/front/assessment\n'
+    assert sources(tmp_path, ['rear'], elsewhere, of_package=False) == []
+
+
+@pytest.mark.parametrize(('cameras', 'text', 'of_package', 'words'), [
+    (['front', 'rear'], '', True, r'listen to camera .*cameras names front, rear'),
+    (['front'], '', False, r'listen to camera '), (['rear'], FRONT, False, r'listen to front ')])
+def test_a_guard_that_would_listen_to_no_camera_is_refused_with_the_remedy(tmp_path, cameras, text,
+                                                                           of_package, words):
+    with pytest.raises(RuntimeError, match=words + r'.*guard_params_file with sources: \[.*looks'):
+        sources(tmp_path, cameras, text, of_package)
+
+
+def test_parameters_are_found_by_node_and_whole_name(tmp_path):
+    file = tmp_path / 'mine.yaml'
+    file.write_text('/**/collision_guard:\n  ros__parameters:\n    rear: {yaw: 1.0}\n'
+                    'vjepa_node:\n  ros__parameters:\n    sources: [other]\n')
+    assert parameters_in(file, 'collision_guard') == {'rear.yaw': 1.0}
 
 
 # -- with launch ----------------------------------------------------------------------------------
@@ -271,6 +310,27 @@ def test_guarded_puts_a_planner_before_the_guard_when_asked(recorded):
         assert wanted in words['collision_guard']
     assert parameters_of(got['twist_planner'])['message'] == 'twist_stamped'
     assert 'twist_planner' not in recorded('guarded.launch.py', 'respawn:=false')
+
+
+def test_guard_and_planner_listen_to_the_camera_that_is_named(recorded):
+    got = recorded('guarded.launch.py', 'cameras:=front=/x/image', 'planner:=true',
+                   'respawn:=false')
+    for name in ('vjepa_node', 'collision_guard', 'twist_planner'):
+        wanted = 'cameras' if name == 'vjepa_node' else 'sources'
+        assert parameters_of(got[name])[wanted] == ['front']
+    assert 'front/image_raw:=/x/image' in got['vjepa_node']['argv']
+
+
+def test_a_guard_that_would_wait_for_a_camera_that_nobody_runs_is_not_started(recorded, tmp_path):
+    got = recorded('guarded.launch.py', 'cameras:=front,rear', 'respawn:=false', code=1)
+    assert 'collision_guard' not in got
+    assert 'collision_guard would listen to camera' in got['output']
+    file = tmp_path / 'mine.yaml'
+    file.write_text('/**:\n  ros__parameters:\n    sources: [front, rear]\n'
+                    '    rear.direction: backward\n')
+    got = recorded('guarded.launch.py', 'cameras:=front,rear', f'guard_params_file:={file}',
+                   'respawn:=false')
+    assert parameters_of(got['collision_guard'])['sources'] == ['front', 'rear']
 
 
 def test_the_parameters_that_the_demo_sets_exist(recorded):

@@ -67,7 +67,7 @@ def test_the_parameter_file_names_all_parameters_with_their_defaults():
     content = yaml.safe_load((ROOT / 'config' / 'twist_planner.yaml').read_text())
     values = content['/**']['ros__parameters']
     shown = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
-    assert shown == {name: value for name, value in DEFAULTS.items() if name != 'autostart'}
+    assert shown == DEFAULTS
     for name, value in values.items():
         if name in ROWS and ROWS[name].kind is float:
             assert type(value) is float, name

@@ -10,6 +10,7 @@ from vjepa_ros.guard.reports import Motion
 
 ANGLE = math.radians(60.0)   # a source looks where motion within this goes
 ROUNDING = 1e-6              # rad
+NAMED = {'forward': 0.0, 'left': math.pi / 2, 'backward': math.pi, 'right': -math.pi / 2}
 
 
 def looks(motion: Motion, yaws: Iterable[float]) -> bool:
@@ -39,6 +40,14 @@ def uncovered(yaws: Iterable[float]) -> list[tuple[float, float]]:
 
 def where(arcs: list[tuple[float, float]]) -> str:
     """Such directions in words, '' for none."""
-    parts = (f'{math.degrees(low):.0f} to {math.degrees(high):.0f}' for low, high in arcs)
-    return f'no source looks {" and ".join(parts)} degrees from forward (left positive)' \
-        if arcs else ''
+    if not arcs:
+        return ''
+    names = [name for name, yaw in NAMED.items()
+             if any(_within(yaw, low, high) for low, high in arcs)]
+    parts = [f'{math.degrees(low):.0f} to {math.degrees(high):.0f}' for low, high in arcs]
+    degrees = f'{" and ".join(parts)} degrees from forward (left positive)'
+    return f'no source looks {", ".join([*names, degrees])}'
+
+
+def _within(yaw: float, low: float, high: float) -> bool:
+    return (yaw - low) % (2 * math.pi) <= high - low

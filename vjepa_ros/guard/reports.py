@@ -11,6 +11,9 @@ from vjepa_ros.perception.assessment import Assessment, Level, Quality
 NS = 1e9
 NO_FLAGS = Quality(0)
 MOST = 1e6              # of a velocity; what is more is a mistake, and overflows
+# Half of the middle third of a picture with the field of view that the perception assumes, 65
+# degrees: there `side` is that of the regions. An assessment tells an angle, and no lens.
+MIDDLE = math.atan(math.tan(math.radians(65.0 / 2)) / 3)
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,6 @@ class SourceReport:
         Direction of that surface, right positive [rad].
     clearance
         Free way ahead of the camera, as the learned heads see it [m].
-    motion
-        How much of the view moves, 0..1.
     """
 
     source: str
@@ -69,7 +70,6 @@ class SourceReport:
     flags: Quality = NO_FLAGS
     bearing: float = math.nan
     clearance: float = math.nan
-    motion: float = math.nan
 
     @classmethod
     def of(cls, seen: Assessment, received_s: float, age_s: float | None = None,
@@ -89,15 +89,14 @@ class SourceReport:
         """
         stamp_s = seen.stamp_ns / NS if age_s is None else received_s - age_s
         return cls(source or seen.camera, stamp_s, received_s, seen.level, seen.time_to_contact,
-                   seen.collision_probability, seen.flags, seen.bearing,
-                   seen.clearance, seen.motion_score)
+                   seen.collision_probability, seen.flags, seen.bearing, seen.clearance)
 
     @property
     def side(self) -> str:
-        """'LEFT', 'CENTER' or 'RIGHT': where the danger is seen; '' when nowhere."""
+        """'LEFT', 'CENTER' or 'RIGHT' of the view, where the danger is seen; '' when nowhere."""
         if math.isnan(self.bearing):
             return ''
-        return 'CENTER' if abs(self.bearing) < 0.2 else 'RIGHT' if self.bearing > 0 else 'LEFT'
+        return 'CENTER' if abs(self.bearing) <= MIDDLE else 'RIGHT' if self.bearing > 0 else 'LEFT'
 
 
 @dataclass(frozen=True)

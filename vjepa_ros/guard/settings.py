@@ -36,13 +36,15 @@ class GuardSettings:
     caution_factor
         Part of the commanded speed that is left at level CAUTION and WARNING, 0..1.
     caution_probability
-        Collision probability below which CAUTION does not slow: geometry or heads alone see
-        something that the other contradicts. WARNING and an unknown probability slow anyway.
+        Collision probability below which CAUTION does not slow, 0: it always slows. Geometry or
+        heads alone may see something that the other contradicts. WARNING and an unknown
+        probability slow anyway.
     stop_level
         The robot stops from this level on.
     believe_level
-        The time to contact counts as told from this level on; below it counts as at least 1.5
-        times `min_time_to_contact`, for then geometry and heads do not agree that contact comes.
+        The time to contact counts as told from this level on, CLEAR: always. Below it counts as
+        at least 1.5 times `min_time_to_contact`, for then geometry and heads do not agree that
+        contact comes.
     hysteresis
         A stop ends when the time to contact exceeds its threshold by this part.
     horizon
@@ -101,9 +103,9 @@ class GuardSettings:
     braking: float = 2.0
     reaction: float = 0.1
     caution_factor: float = 0.7
-    caution_probability: float = 0.5
+    caution_probability: float = 0.0
     stop_level: Level = Level.DANGER
-    believe_level: Level = Level.CAUTION
+    believe_level: Level = Level.CLEAR
     hysteresis: float = 0.25
     horizon: float = 6.0
     measurement_window: float = 0.4
@@ -128,7 +130,7 @@ class GuardSettings:
     stop_on: tuple[str, ...] = (*ALWAYS, 'untrained', 'partial_view', 'stale', 'warming_up',
                                 'looming_unknown')
     slow_on: tuple[str, ...] = ('low_texture', 'geometry_failed')
-    uncovered: str = 'slow'
+    uncovered: str = 'free'
 
     def __post_init__(self) -> None:
         problem = self.problem()

@@ -57,6 +57,9 @@ class SourceGuard:
         self.report: SourceReport | None = None
         self.way.forget()
         self._speed = 0.0             # along the axis, that the report was measured at
+        self._threat = False          # whether the report tells of something within the horizon
+        self._coming = False          # it comes by itself: the robot does not go towards it
+        self._side = ''               # where the newest threat was seen
         self._stopped = False
         self._blocked = False
         self._confirm = False         # a stop is over, the way is not confirmed yet
@@ -90,6 +93,7 @@ class SourceGuard:
         self._speed = history.mean(report.stamp_s - settings.measurement_window, report.stamp_s,
                                    self.yaw)
         time = self._time(report, settings)
+        self._threat = self._coming = False
         if self.fault(now, history, settings) or math.isnan(time):
             self.way.interrupt()
             return True
@@ -103,7 +107,11 @@ class SourceGuard:
         since = history.travel(stamp, now, self.yaw)
         turned = history.turned(stamp, now)
         least = history.least(stamp - settings.measurement_window, stamp, self.yaw)
-        threat = time < settings.horizon
+        self._threat = threat = time < settings.horizon
+        self._coming = threat and history.travel(stamp - STANDING[0], stamp,
+                                                 self.yaw) < STANDING[1]
+        if threat:
+            self._side = report.side
         unknown = math.isnan(self.way.distance)
         enough = settings.measuring_speed * (CREEPING if unknown else 1.0)
         # The least speed: a robot that has just stopped sees nothing come nearer either.
@@ -135,6 +143,19 @@ class SourceGuard:
         if report.level < settings.believe_level:
             return max(report.time_to_contact, UNBELIEVED * settings.min_time_to_contact)
         return report.time_to_contact
+
+    @property
+    def obstacle(self) -> str:
+        """What is ahead: 'moving' by itself, 'static', 'unknown' which of both, or 'none'."""
+        if self.way.moving or self._coming:
+            return 'moving'
+        return 'static' if self.way.threat else 'unknown' if self._threat else 'none'
+
+    def _which(self) -> str:
+        """Side and motion of what is ahead, to follow a reason; '' for nothing."""
+        side = self.report.side or (self._side if self.way.threat else '')
+        kind = self.obstacle
+        return ''.join(f', {word}' for word in (side, kind) if word not in ('', 'none', 'unknown'))
 
     def fault(self, now_s: float, history: SpeedHistory,
               settings: GuardSettings) -> tuple[str, str] | None:
@@ -221,7 +242,7 @@ class SourceGuard:
         if why:
             self._stopped = self._confirm = True
             self._quiet_s = math.nan
-            return Limit(self.name, 'stop', 0.0, why + (f', {report.side}' if report.side else ''))
+            return Limit(self.name, 'stop', 0.0, why + self._which())
         if self._stopped:
             if math.isnan(self._quiet_s):
                 self._quiet_s = now_s
@@ -240,10 +261,11 @@ class SourceGuard:
         least = LEAST_SPEED * (1 + settings.hysteresis) if self._blocked else LEAST_SPEED
         self._blocked = speed < least
         where = f'{max(0.0, self.way.distance):.2f} m'
+        which = self._which() if self.way.threat else ''
         if self._blocked:
             self._confirm = True
-            return Limit(self.name, 'blocked', 0.0, f'something {where} ahead')
-        return Limit(self.name, 'contact', speed, f'way is free for {where}')
+            return Limit(self.name, 'blocked', 0.0, f'something {where} ahead{which}')
+        return Limit(self.name, 'contact', speed, f'way is free for {where}{which}')
 
     def _unseen(self, settings: GuardSettings) -> Limit:
         """Go slowly where the camera has not measured while driving."""
@@ -262,8 +284,10 @@ class SourceGuard:
         if report.level >= Level.CAUTION and not doubted:
             self._slowed_until = now_s + settings.release_hold
         if now_s < self._slowed_until and asked > 0:
+            why = (f'level {report.level.name.lower()}' if report.level >= Level.CAUTION else
+                   'danger has just passed')
             return Limit(self.name, 'caution', settings.caution_factor * asked,
-                         f'level {report.level.name.lower()}')
+                         why + self._which())
         return self._free()
 
     def _free(self) -> Limit:

@@ -96,13 +96,17 @@ class Declared:
     def _declare(self, row: Param) -> None:
         descriptor = descriptor_of(row)
         default = list(row.default) if isinstance(row.default, tuple) else row.default
+        override = self._node._parameter_overrides.get(row.name)
+        # An empty list in a file has no type, and comes as no value.
+        empty = (isinstance(row.default, tuple) and override is not None
+                 and override.type_ == Parameter.Type.NOT_SET)
         try:
-            self._node.declare_parameter(row.name, default, descriptor)
+            self._node.declare_parameter(row.name, [] if empty else default, descriptor,
+                                         ignore_override=empty)
             self.get(row.name)
         except (ParameterException, ValueError) as error:
             # A bad value in a file must not kill the node: keep the default, and let configure
             # fail with the reason until somebody sets a good one.
-            override = self._node._parameter_overrides.get(row.name)
             shown = override.value if override is not None else None
             reason = row.check(shown)[1] or str(error)
             self._bad[row.name] = reason

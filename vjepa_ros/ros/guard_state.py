@@ -55,7 +55,7 @@ def guard_status(node: str, state: str, decision: Decision | None, values: Mappi
         message = decision.state + (f': {decision.reason}' if decision.reason else '')
         found = {'action': decision.state, 'reason': decision.reason or 'none',
                  **_motion('asked', decision.asked),
-                 **_motion('sent', decision.motion), **found}
+                 **_motion('sent', decision.motion), 'blind': decision.blind, **found}
     if faults and level == OK:
         level, message = WARN, '; '.join([message, *faults])
     if problems:
@@ -78,7 +78,7 @@ def source_status(node: str, source: SourceGuard, limit: Limit | None, now_s: fl
             'clearance': number(report.clearance)}
     way = source.way
     values |= {'free_way': number(way.distance), 'way_known_by': way.known_by,
-               'obstacle': 'moving' if way.moving else 'static' if way.threat else 'none'}
+               'obstacle': source.obstacle}
     if limit is not None:
         values |= {'limit': limit.kind, 'limit_speed': number(limit.speed)}
     if fault:

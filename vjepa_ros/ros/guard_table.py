@@ -19,6 +19,7 @@ MESSAGES = ('twist', 'twist_stamped')
 SENSORS = ('range', 'scan')
 BLANKS = ('unknown', 'free')
 LEVELS = {level.name.lower(): level for level in (Level.CAUTION, Level.WARNING, Level.DANGER)}
+BELIEVED = {'clear': Level.CLEAR, **LEVELS}
 DEFAULT = GuardSettings()
 
 
@@ -42,13 +43,14 @@ SETTINGS: tuple[Param, ...] = (
     _setting('reaction', 'Time from a command until the robot follows it', 's'),
     _setting('caution_factor', 'Part of the commanded speed that is left at levels CAUTION and '
              'WARNING', high=1.0),
-    _setting('caution_probability', 'Collision probability below which CAUTION does not slow: '
-             'geometry or heads alone see what the other contradicts', high=1.0),
+    _setting('caution_probability', 'Collision probability below which CAUTION does not slow, for '
+             'geometry or heads alone see what the other contradicts; 0: it always slows',
+             high=1.0),
     Param('stop_level', str, 'danger', 'Level from which the robot stops', LIVE,
           choices=tuple(LEVELS)),
-    Param('believe_level', str, 'caution', 'Level from which the time to contact counts as told; '
-          'below, as at least 1.5 times min_time_to_contact', LIVE,
-          choices=tuple(LEVELS)),
+    Param('believe_level', str, DEFAULT.believe_level.name.lower(), 'Level from which the time to '
+          'contact counts as told; below, as at least 1.5 times min_time_to_contact', LIVE,
+          choices=tuple(BELIEVED)),
     _setting('hysteresis', 'A stop ends when the time to contact exceeds its threshold by this '
              'part', high=2.0),
     _setting('horizon', 'Longest time to contact that is trusted: the way counts as seen so far',
@@ -83,15 +85,16 @@ SETTINGS: tuple[Param, ...] = (
     _setting('clock_tolerance', 'How far a stamp may lie in the future', 's'),
     _setting('frozen_travel', 'Way driven under a picture that does not change by a bit, from '
              'which the camera counts as frozen', 'm', high=10.0),
-    _setting('fault_speed', 'Speed that is left by the faults in slow_on', 'm/s', high=20.0),
+    _setting('fault_speed', 'Speed that is left by the faults in slow_on, and with '
+             'uncovered: slow', 'm/s', high=20.0),
     Param('stop_on', tuple[str, ...], DEFAULT.stop_on, 'Faults of a source that stop motion '
           'towards it: missing, timeout, clock, malformed, unknown, frozen (each must stand here '
           'or in slow_on) and flags of the assessment'),
     Param('slow_on', tuple[str, ...], DEFAULT.slow_on, 'Faults that slow it to fault_speed '
           'instead'),
     Param('uncovered', str, DEFAULT.uncovered, 'Motion that no source looks at, such as reversing '
-          'with one camera ahead. slow: at most fault_speed; stop: none; free: all, blind', LIVE,
-          choices=UNCOVERED),
+          'with one camera ahead. free: all, blind, and told so; slow: at most fault_speed; stop: '
+          'none', LIVE, choices=UNCOVERED),
 )
 
 GUARD_TABLE: tuple[Param, ...] = (
@@ -210,7 +213,7 @@ def make_settings(values: Mapping[str, Any]) -> GuardSettings:
     """The settings of the guard in a set of parameter values (ValueError if illegal)."""
     found = {_field(row.name): values[row.name] for row in SETTINGS}
     for name in ('stop_level', 'believe_level'):
-        found[name] = LEVELS[found[name]]
+        found[name] = BELIEVED[found[name]]
     return GuardSettings(**found)
 
 

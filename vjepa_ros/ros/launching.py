@@ -44,7 +44,29 @@ def is_on(text: str) -> bool:
     return text.lower() == 'true'
 
 
+def read_cameras(text: str) -> dict[str, str]:
+    """Read `front,rear=/robot/rear/image_raw` into names and topics ('' = the usual one)."""
+    cameras = {}
+    for item in text.strip('[] ').split(',') if text else ():
+        name, _, topic = (part.strip(' \'"') for part in item.partition('='))
+        if not name or name in cameras:
+            raise RuntimeError(
+                f"cameras is '{text}', must be names separated by commas, each once")
+        cameras[name] = topic
+    return cameras
+
+
 def parameter_file(argument: str, name: str) -> ParameterFile:
+    """Parameters from a file that `parameter_path` finds."""
+    return ParameterFile(str(parameter_path(argument, name)), allow_substs=True)
+
+
+def config_folder() -> Path:
+    """The folder with the parameter files of the package."""
+    return Path(get_package_share_directory('vjepa_ros')) / 'config'
+
+
+def parameter_path(argument: str, name: str) -> Path:
     """
     Find a parameter file by its path or by its name in the package.
 
@@ -60,10 +82,10 @@ def parameter_file(argument: str, name: str) -> ParameterFile:
     RuntimeError
         There is no such file; the text lists those of the package.
     """
-    config = Path(get_package_share_directory('vjepa_ros')) / 'config'
+    config = config_folder()
     for path in (Path(name).expanduser(), config / name):
         if path.is_file():
-            return ParameterFile(str(path), allow_substs=True)
+            return path
     known = ', '.join(sorted(p.name for p in config.glob('*.yaml')))
     raise RuntimeError(f"{argument} is '{name}', which is neither a file nor one of: {known}")
 

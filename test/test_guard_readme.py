@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The example of the README that ends in cmd_vel, and commands of the documents, as they stand."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
+pytest.importorskip('rclpy')
+
+from geometry_msgs.msg import Twist  # noqa: E402
+from guard_rig import CLEAR, NS, Every, cloud  # noqa: E402
+from node_fixtures import now_ns  # noqa: E402
+from ros_harness import NodeProcess, Session, ros_env, ros_session  # noqa: E402
+from sensor_msgs.msg import PointCloud2  # noqa: E402
+
+from vjepa_ros.perception.assessment import Level, Quality  # noqa: E402
+from vjepa_ros.perception.twist_config import CANDIDATE  # noqa: E402
+from vjepa_ros.ros.planner_outputs import pack_best, pack_candidates  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / 'README.md'
+MODULES = {'collision_guard': 'vjepa_ros.ros.guard_main',
+           'twist_planner': 'vjepa_ros.ros.twist_main'}
+
+
+def example() -> str:
+    """The block of Python that publishes on cmd_vel."""
+    blocks = re.findall(r'```python\n(.*?)```', README.read_text(encoding='utf-8'), re.DOTALL)
+    found = [block for block in blocks if "'cmd_vel'" in block]
+    assert len(found) == 1
+    return found[0]
+
+
+class Road:
+    """A camera that this process plays, and what the example makes of it."""
+
+    def __init__(self, ros: Session, process: NodeProcess) -> None:
+        self.ros, self.process = ros, process
+        self.seen, self.age_s, self.looking = CLEAR, 0.0, True
+        self.speeds: list[float] = []
+        self.camera = ros.node.create_publisher(PointCloud2, 'vjepa_node/camera/assessment', 10)
+        ros.node.create_subscription(Twist, 'cmd_vel',
+                                     lambda msg: self.speeds.append(msg.linear.x), 10)
+
+    def look(self) -> None:
+        if self.looking:
+            stamp = now_ns() - round(self.age_s * NS)
+            self.camera.publish(cloud(replace(self.seen, stamp_ns=stamp)))
+
+    def wait_for(self, speed: float) -> None:
+        """Wait until the commands of a while are all this speed."""
+        before = len(self.speeds)
+
+        def settled() -> bool:
+            newest = self.speeds[before:][-5:]
+            return len(newest) == 5 and {round(v, 6) for v in newest} == {speed}
+
+        assert self.ros.spin_until(settled, 30.0), f'{self.speeds[-5:]}\n{self.process.output}'
+
+
+@pytest.fixture(scope='module')
+def road() -> Iterator[Road]:
+    with ros_session() as ros:
+        process = NodeProcess([sys.executable, '-c', example()], ros_env(ros.domain_id))
+        try:
+            road = Road(ros, process)
+            with Every(0.05, road.look):
+                yield road
+        finally:
+            process.close()
+
+
+@pytest.fixture(autouse=True)
+def _driving(road: Road) -> None:
+    road.seen, road.age_s, road.looking = CLEAR, 0.0, True
+    road.wait_for(0.5)
+
+
+@pytest.mark.parametrize(('level', 'speed'), [
+    (Level.CAUTION, 0.3), (Level.WARNING, 0.15), (Level.DANGER, 0.0), (Level.UNKNOWN, 0.0)])
+def test_levels_slow_and_stop(road, level, speed):
+    road.seen = replace(CLEAR, level=level, time_to_contact=math.nan)
+    road.wait_for(speed)
+
+
+@pytest.mark.parametrize('flag', [Quality.UNTRAINED, Quality.WARMING_UP, Quality.FROZEN])
+def test_what_can_not_be_trusted_stops(road, flag):
+    road.seen = replace(CLEAR, flags=flag)
+    road.wait_for(0.0)
+
+
+def test_silence_stops(road):
+    road.looking = False
+    road.wait_for(0.0)
+
+
+@pytest.mark.parametrize('age_s', [2.0, -2.0])
+def test_pictures_of_another_time_stop(road, age_s):
+    road.age_s = age_s
+    road.wait_for(0.0)
+
+
+def test_it_is_short():
+    assert len([line for line in example().splitlines() if line.strip()]) <= 26
+
+
+# -- the documents --------------------------------------------------------------------------------
+
+def test_all_fields_of_clouds_of_candidates_and_actions_are_documented():
+    rows = (ROOT / 'docs' / 'planning.md').read_text(encoding='utf-8').splitlines()
+
+    def check(row: str, names: Iterable[str]) -> None:
+        found = [line for line in rows if line.startswith(row)]
+        assert found
+        assert not [name for name in names if not any(f'`{name}`' in line for line in found)]
+
+    check('| `~/candidates` | PointCloud2, a point for each', CANDIDATE.names)
+    plan = SimpleNamespace(
+        gap=None, actions=np.zeros((2, 1)), names=('x',), energies=np.zeros(3), energy_now=1.0,
+        trained=True, samples=np.zeros((3, 2, 1)), ranks=np.arange(3), refusal='')
+    check('| `~/best_action`', pack_best(plan).dtype.names[1:])
+    check('| `~/candidates` | PointCloud2, one point', pack_candidates(plan).dtype.names[2:])
+
+
+def test_the_readme_tells_the_measured_error_of_distances():
+    """Its median error and bias are those of the table of docs/nav2.md."""
+    table = (ROOT / 'docs' / 'nav2.md').read_text(encoding='utf-8')
+    found = {way: [cell.strip() for cell in cells.split('|')] for way, cells in re.findall(
+        r'^\| (odometry|auto|ground alone) \|(.*)\|$', table, re.MULTILINE)}
+    error, bias = ({way: row[column] for way, row in found.items()} for column in (2, 6))
+    least, most = sorted((error['odometry'], error['auto']))
+    assert bias['odometry'] == bias['auto']
+    assert (f'off by {least.removesuffix(" %")} to {most} in the median on rendered clips, '
+            f'{bias["auto"]} too far, and by {error["ground alone"]}, {bias["ground alone"]} too '
+            'far, where the ground alone') in README.read_text(encoding='utf-8')
+
+
+@pytest.mark.parametrize(('document', 'name'), [('guard.md', 'collision_guard'),
+                                                ('planning.md', 'twist_planner')])
+def test_the_command_that_starts_a_node_alone_makes_it_active(document, name):
+    text = (ROOT / 'docs' / document).read_text(encoding='utf-8').replace('\\\n', ' ')
+    command = re.search(rf'^ros2 run vjepa_ros ({name} --ros-args .*)$', text, re.MULTILINE)[1]
+    share = '$(ros2 pkg prefix --share vjepa_ros)'       # which has the folder config
+    assert share in command
+    _, *words = shlex.split(command.replace(share, str(ROOT)))
+    with ros_session() as ros:
+        process = NodeProcess([sys.executable, '-m', MODULES[name], *words],
+                              ros_env(ros.domain_id))
+        try:
+            process.wait_for_output(f'[{name}]: active')
+            process.terminate_and_check()
+        finally:
+            process.close()
