@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 pytestmark = pytest.mark.ros
@@ -44,7 +46,7 @@ def test_the_planner_turns_the_robot_away_from_the_door(tmp_path):
     assert outcome.progress > 0.3
     # The robot can not go back: where the way ahead gets longer it has turned.
     ahead = [m.distance for m in outcome.moments if m.time > 0]
-    assert max(b - a for a, b in zip(ahead, ahead[1:], strict=False)) > 0.5
+    assert max(b - a for a, b in pairwise(ahead)) > 0.5
     assert not list(tmp_path.iterdir())
 
 

@@ -351,20 +351,26 @@ def test_caution_slows_and_ends_with_hysteresis():
     assert w.run(4.0).motion.vx == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize('probability', [0.0, 0.2, 0.9, math.nan])
-def test_caution_slows_however_probable_a_contact_is(probability):
+@pytest.mark.parametrize(('probability', 'left'), [
+    (0.0, 0.9), (0.2, 0.9), (0.5, 0.7), (0.9, 0.7), (math.nan, 0.7)])
+def test_caution_slows_less_where_a_contact_is_improbable(probability, left):
     w = world()
     w.run(6.0)
     w.change = {'level': Level.CAUTION, 'collision_probability': probability}
-    assert w.run(1.0).motion.vx == pytest.approx(0.7)
-
-
-def test_caution_without_a_probable_contact_can_be_left_free():
-    w = world(caution_probability=0.5)
-    w.run(6.0)
+    assert w.run(1.0).motion.vx == pytest.approx(left)
+    assert w.last.state == 'slowed'
+    # What was believed holds on for a moment; a doubt ends with the level.
     w.change = {'level': Level.CAUTION, 'collision_probability': 0.2}
-    assert w.run(1.0).motion.vx == 1.0
-    w.change = {'level': Level.CAUTION, 'collision_probability': 0.6}
+    assert w.run(0.4).motion.vx == pytest.approx(left)
+    w.change = {}
+    w.run(0.4)
+    assert (w.motion.vx == 1.0) is (left == 0.9)
+
+
+def test_caution_can_be_believed_always():
+    w = world(caution_probability=0.0)
+    w.run(6.0)
+    w.change = {'level': Level.CAUTION, 'collision_probability': 0.0}
     assert w.run(1.0).motion.vx == pytest.approx(0.7)
 
 
@@ -389,7 +395,7 @@ def test_a_time_to_contact_below_the_least_scales_at_every_level(level, time, sp
     (Level.CAUTION, (Level.CLEAR,)), (Level.WARNING, (Level.CLEAR, Level.CAUTION))])
 def test_a_time_to_contact_can_be_doubted_below_a_level(believe, free):
     for level in LEVELS_WITH_A_TIME:
-        w = world(believe_level=believe, caution_probability=0.5)
+        w = world(believe_level=believe, doubted_factor=1.0)
         w.run(6.0)
         w.change = {'level': level, 'time_to_contact': 0.5, 'collision_probability': 0.0}
         assert (w.run(0.3).motion.vx == 1.0) is (level in free)
@@ -591,7 +597,8 @@ def test_the_reaction_is_told_once_for_each_assessment():
 
 @pytest.mark.parametrize(('values', 'word'), [
     ({'stop_time_to_contact': 3.0}, 'stop_time_to_contact'), ({'braking': 0.0}, 'braking'),
-    ({'caution_factor': 1.5}, 'caution_factor'), ({'horizon': math.nan}, 'horizon'),
+    ({'caution_factor': 1.5}, 'caution_factor'), ({'doubted_factor': 1.5}, 'doubted_factor'),
+    ({'horizon': math.nan}, 'horizon'),
     ({'release_speed': 0.05}, 'release_speed'), ({'uncovered': 'fly'}, 'uncovered'),
     ({'stop_distance': -1}, 'stop_distance'),
     ({'stop_on': ('timeout',)}, 'missing'), ({'slow_on': ('tired',)}, 'tired')])

@@ -36,9 +36,11 @@ class GuardSettings:
     caution_factor
         Part of the commanded speed that is left at level CAUTION and WARNING, 0..1.
     caution_probability
-        Collision probability below which CAUTION does not slow, 0: it always slows. Geometry or
-        heads alone may see something that the other contradicts. WARNING and an unknown
-        probability slow anyway.
+        Collision probability below which CAUTION is doubted: geometry or heads alone see
+        something that the other contradicts. 0: it never is, nor where the probability is
+        unknown.
+    doubted_factor
+        Part of the commanded speed that is left at a CAUTION that is doubted, 0..1.
     stop_level
         The robot stops from this level on.
     believe_level
@@ -103,7 +105,8 @@ class GuardSettings:
     braking: float = 2.0
     reaction: float = 0.1
     caution_factor: float = 0.7
-    caution_probability: float = 0.0
+    caution_probability: float = 0.5
+    doubted_factor: float = 0.9
     stop_level: Level = Level.DANGER
     believe_level: Level = Level.CLEAR
     hysteresis: float = 0.25
@@ -152,7 +155,7 @@ class GuardSettings:
         if not self.stop_time_to_contact < self.min_time_to_contact < self.horizon:
             return (f'stop_time_to_contact is {self.stop_time_to_contact}, min_time_to_contact '
                     f'{self.min_time_to_contact}, horizon {self.horizon}; must be in this order')
-        for name in ('caution_factor', 'caution_probability'):
+        for name in ('caution_factor', 'caution_probability', 'doubted_factor'):
             if getattr(self, name) > 1:
                 return f'{name} is {getattr(self, name)}, must be 0..1'
         if self.release_speed <= self.measuring_speed:

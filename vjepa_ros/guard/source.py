@@ -283,12 +283,12 @@ class SourceGuard:
                    and report.collision_probability < settings.caution_probability)
         if report.level >= Level.CAUTION and not doubted:
             self._slowed_until = now_s + settings.release_hold
-        if now_s < self._slowed_until and asked > 0:
-            why = (f'level {report.level.name.lower()}' if report.level >= Level.CAUTION else
-                   'danger has just passed')
-            return Limit(self.name, 'caution', settings.caution_factor * asked,
-                         why + self._which())
-        return self._free()
+        if asked <= 0 or not (doubted or now_s < self._slowed_until):
+            return self._free()
+        left = settings.caution_factor if now_s < self._slowed_until else settings.doubted_factor
+        why = (f'level {report.level.name.lower()}' if report.level >= Level.CAUTION else
+               'danger has just passed')
+        return Limit(self.name, 'caution', left * asked, why + self._which())
 
     def _free(self) -> Limit:
         return Limit(self.name, 'free', FREE, '')

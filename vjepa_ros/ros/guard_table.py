@@ -43,9 +43,10 @@ SETTINGS: tuple[Param, ...] = (
     _setting('reaction', 'Time from a command until the robot follows it', 's'),
     _setting('caution_factor', 'Part of the commanded speed that is left at levels CAUTION and '
              'WARNING', high=1.0),
-    _setting('caution_probability', 'Collision probability below which CAUTION does not slow, for '
-             'geometry or heads alone see what the other contradicts; 0: it always slows',
-             high=1.0),
+    _setting('caution_probability', 'Collision probability below which CAUTION is doubted, for '
+             'geometry or heads alone see what the other contradicts; 0: it never is', high=1.0),
+    _setting('doubted_factor', 'Part of the commanded speed that is left at a CAUTION that is '
+             'doubted', high=1.0),
     Param('stop_level', str, 'danger', 'Level from which the robot stops', LIVE,
           choices=tuple(LEVELS)),
     Param('believe_level', str, DEFAULT.believe_level.name.lower(), 'Level from which the time to '
