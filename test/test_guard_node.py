@@ -96,7 +96,7 @@ def test_caution_slows(rig):
         rig.wait_for_speed(1.0)
         rig.seen = replace(CLEAR, level=Level.CAUTION, time_to_contact=3.5,
                            collision_probability=0.2)
-        rig.wait_for_speed(0.9)
+        rig.wait_for_speed(0.95)
         rig.wait_for_state('slowed')
         rig.seen = replace(rig.seen, collision_probability=0.6)
         rig.wait_for_speed(0.7)

@@ -106,7 +106,7 @@ class GuardSettings:
     reaction: float = 0.1
     caution_factor: float = 0.7
     caution_probability: float = 0.5
-    doubted_factor: float = 0.9
+    doubted_factor: float = 0.95
     stop_level: Level = Level.DANGER
     believe_level: Level = Level.CLEAR
     hysteresis: float = 0.25
