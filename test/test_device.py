@@ -249,6 +249,25 @@ def test_an_operator_that_mps_lacks_is_named():
         warnings.warn('something else', UserWarning, stacklevel=1)
 
 
+def test_an_operator_is_named_though_pytorch_has_warned_before():
+    """As when the trial of the kernels has run on the CPU before the session is warmed."""
+    def warn():     # of its own accord PyTorch says this once in a process
+        torch.ones(2, 2, 2).T.sum()
+
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter('always')
+        warn()
+    with warnings.catch_warnings(record=True) as silent:
+        warnings.simplefilter('always')
+        warn()
+    assert not silent
+    with pytest.warns(UserWarning, match='deprecated'), all_operators_on(torch.device('mps')):
+        warn()
+    with pytest.raises(ZeroDivisionError), all_operators_on(torch.device('mps')):
+        assert torch.is_warn_always_enabled() and 1 / 0
+    assert not torch.is_warn_always_enabled()
+
+
 # -- this machine ---------------------------------------------------------------------------------
 
 def test_every_machine_has_a_cpu_that_computes_float32():

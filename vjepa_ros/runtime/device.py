@@ -109,7 +109,7 @@ class Formats:
     ----------
     able : tuple of torch.dtype
         All of them. Half precision is left out where it is known to be slower than float32, but
-        for bf16 on a CPU: it halves the memory of the weights. A warning then says that it is slow.
+        for bf16 on a CPU, which halves the memory of the weights; a warning says that it is slow.
     best : torch.dtype
         What `auto` takes.
     why : str
@@ -275,6 +275,10 @@ def all_operators_on(device: torch.device) -> Iterator[None]:
     if device.type != 'mps':
         yield
         return
+    always = torch.is_warn_always_enabled()
+    # By default PyTorch gives this warning once in a process, for whichever operator comes first,
+    # and loading a model has run most of them.
+    torch.set_warn_always(True)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings('error', r'.*fall back to run on the CPU', UserWarning)
@@ -288,6 +292,8 @@ def all_operators_on(device: torch.device) -> Iterator[None]:
             raise
         raise DeviceError(f"{device} has no operator '{name[1]}'; set `device: cpu`, or use a "
                           'newer PyTorch') from error
+    finally:
+        torch.set_warn_always(always)
 
 
 def device_name(device: torch.device) -> str:
