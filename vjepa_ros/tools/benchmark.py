@@ -12,7 +12,6 @@ import argparse
 import logging
 import math
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from vjepa_ros.tools.benchmark_case import OPTIONS, add_options, case_of, comman
 from vjepa_ros.tools.benchmark_table import make_table
 from vjepa_ros.tools.json_file import write_json
 from vjepa_ros.tools.limits import check_above_zero, check_ranges
+from vjepa_ros.tools.saying import plain_lines
 
 NAMES = {'ours': 'encode', 'end_to_end': 'end to end', 'floor': 'floor',
          'hf_eager': 'Hugging Face eager', 'hf_compiled': 'Hugging Face compiled'}
@@ -129,12 +129,11 @@ def _measured(args: argparse.Namespace, console: Console) -> dict[str, Any]:
     with Progress(*columns, console=console, transient=True) as progress:
         phase = progress.add_task('starting', total=None)
         tasks: dict[str, Any] = {}
-        before = time.perf_counter()
+        line = plain_lines(console)
 
         def say(text: str) -> None:
             progress.update(phase, description=text)
-            if not console.is_terminal:
-                console.print(f'{time.perf_counter() - before:6.1f} s  {text}', highlight=False)
+            line(text)
 
         def advance(name: str, done: int) -> None:
             if name not in tasks:
