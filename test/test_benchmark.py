@@ -7,7 +7,6 @@ import json
 import math
 import os
 import time
-from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -18,7 +17,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vjepa_ros.model.checkpoint import load_encoder
 from vjepa_ros.runtime.engine import EngineConfig
-from vjepa_ros.tools import benchmark_hf, benchmark_ours, benchmark_run, benchmark_suite, cli
+from vjepa_ros.tools import (
+    benchmark_hf,
+    benchmark_ours,
+    benchmark_run,
+    benchmark_suite,
+    cli,
+    performance,
+)
 from vjepa_ros.tools.benchmark_case import Case, command
 from vjepa_ros.tools.benchmark_clock import BLOCK, LEAST_RUNS, device_ms, measure, statistics
 from vjepa_ros.tools.benchmark_floor import Floor, floor_dtype
@@ -38,8 +44,8 @@ def _short_drive(monkeypatch):
 
 
 def test_a_case_becomes_the_words_that_make_it_again(monkeypatch):
-    case = Case('large', '2.1', 16, 256, 4, 'cuda:1', 'bf16', 'on', 'onnx', 'random', 3, True,
-                (1280, 720), 'host')
+    case = Case('large', '2.1', 16, 256, 4, 'cuda:1', 'bf16', 'on', 'torch', 'random', 3,
+                True, (1280, 720), 'host')
     words = case.words()
     seen = []
     monkeypatch.setattr(benchmark_run, 'run', lambda case, *more: seen.append(case) or 1 / 0)
@@ -49,15 +55,19 @@ def test_a_case_becomes_the_words_that_make_it_again(monkeypatch):
     assert Case().words() == []
 
 
-def test_a_case_asks_the_engine_only_for_what_it_has(monkeypatch):
+def test_a_case_asks_the_engine_only_for_what_it_has():
     options = Case(num_frames=4).engine_options()
     assert EngineConfig(**options).num_frames == 4
     assert options['require_device'] is True and 'compile' not in options
-    monkeypatch.setattr('vjepa_ros.tools.benchmark_case.fields',
-                        lambda kind: [SimpleNamespace(name='engine')])
-    assert Case(engine='onnx').engine_options()['engine'] == 'onnx'
-    with pytest.raises(ValueError, match=r"compile is 'on'.*--compile"):
-        Case(compile='on').engine_options()
+    assert EngineConfig(**Case(compile='off').engine_options()).compile == 'off'
+
+
+def test_onnxruntime_is_refused_with_what_was_measured(capsys):
+    assert cli.main(['benchmark', *WORDS, '--engine', 'onnx']) == 1
+    said = ' '.join(capsys.readouterr().out.split())
+    assert 'slower' in said and 'docs/export.md' in said and 'cpu-study' in said
+    assert cli.main(['benchmark', *WORDS, '--engine', 'tensorrt']) == 1
+    assert "'tensorrt', but must be torch" in capsys.readouterr().out
 
 
 def test_the_record_of_a_command_holds_no_path():
@@ -153,8 +163,8 @@ def test_without_transformers_the_remedy_is_named(monkeypatch, capsys):
 @pytest.mark.parametrize('cameras', [1, 2])
 def test_a_run_tells_all_and_nothing_about_the_host(cameras, tmp_path, capsys):
     out = tmp_path / 'run.json'
-    words = ['benchmark', *WORDS, '--cameras', str(cameras), '--iterations', '4', '--baseline',
-             'floor', '--json', str(out)]
+    words = ['benchmark', *WORDS, '--cameras', str(cameras), '--engine', 'torch', '--iterations',
+             '4', '--baseline', 'floor', '--json', str(out)]
     assert cli.main(words) == 0
     text = out.read_text()
     run = json.loads(text)
@@ -166,6 +176,7 @@ def test_a_run_tells_all_and_nothing_about_the_host(cameras, tmp_path, capsys):
     assert run['ratios']['floor'] == pytest.approx(
         run['encode_ms']['median'] / floor['median'], rel=0.01)
     assert run['configuration']['cameras'] == cameras
+    assert run['configuration']['engine'] == 'torch'
     assert run['configuration']['geometry'] == 'host'
     spent = sum(run['stages_ms'][stage] for stage in (
         'preprocess', 'gather', 'submit', 'looming', 'await', 'motion', 'assess'))
@@ -189,7 +200,40 @@ def test_random_weights_are_told_and_can_come_from_a_file(tmp_path):
     assert cli.main(words) == 0
     run = json.loads(out.read_text())
     assert run['configuration']['weights'].startswith('random, read from a file')
-    assert 'end_to_end_ms' not in run and run['baselines'] == {}
+    assert 'end_to_end_ms' not in run and set(run['ratios']) == set()
+
+
+CONTRACT = {
+    'configuration': {'model_size', 'model_version', 'num_frames', 'image_size', 'cameras',
+                      'device', 'precision', 'engine', 'source'},
+    'encode_ms': {'median', 'p95', 'p99'}, 'end_to_end_ms': {'median', 'p95', 'p99'},
+    'memory_bytes': {'engine'}, 'baselines': {'hf_eager', 'hf_compiled', 'floor'}, 'ratios': set()}
+
+
+def test_the_file_has_the_keys_that_are_promised(tmp_path, monkeypatch):
+    class Library:      # the transformers library, which not every machine has
+        def __init__(self, *more):
+            pass
+
+        def step(self):
+            return {'encode': 5.0}
+
+    monkeypatch.setattr(benchmark_hf, 'problem', lambda: '')
+    monkeypatch.setattr(benchmark_hf, 'make_model', lambda *more: None)
+    monkeypatch.setattr(benchmark_hf, 'HuggingFace', Library)
+    monkeypatch.setattr(benchmark_run, '_transformers', lambda: '5.0')
+    out = tmp_path / 'run.json'
+    words = ['benchmark', *WORDS, '--iterations', '1', '--baseline', 'hf', '--json', str(out)]
+    assert cli.main(words) == 0
+    run = json.loads(out.read_text())
+    for key, names in CONTRACT.items():
+        assert names <= run[key].keys(), key
+    base = run['baselines']
+    assert base['hf_eager']['median'] == 5.0 and run['ratios'].keys() == {'hf_eager'}
+    assert 'CUDA' in base['hf_compiled']['left_out']
+    assert '--baseline floor' in base['floor']['left_out']
+    shown = performance.blocks({'mine': run}, 'benchmarks')['speeds'].splitlines()[-1]
+    assert '| 5.00 (' in shown and 'failed' not in shown
 
 
 def test_a_baseline_that_fails_is_told_and_the_rest_is_kept(tmp_path, monkeypatch, capsys):
@@ -217,8 +261,20 @@ def test_what_cannot_be_measured_is_said(words, said, capsys):
 @pytest.mark.parametrize('words', [['--iterations', '0'], ['--seconds', 'nan'],
                                    ['--source', '12'], ['--source', '8x8'],
                                    ['--suite', 'cpu', '--rows', 'none'],
-                                   ['--sweep', '--sizes', 'vast']])
-def test_words_that_mean_nothing_are_refused(words, capsys):
+                                   ['--sweep', '--sizes', 'vast'],
+                                   ['--suite', 'cpu', '--json', 'a.json'],
+                                   ['--suite', 'cpu', '--model-size', 'large'],
+                                   ['--suite', 'cpu', '--baseline', 'floor'],
+                                   ['--suite', 'cpu', '--plot', 'a.png'],
+                                   ['--sweep', '--json', 'a.json'], ['--sweep', '--rows', 'tiny'],
+                                   ['--sweep', '--model-size', 'large'], ['--sizes', 'tiny'],
+                                   ['--plot', 'a.png'], ['--rows', 'tiny'], ['--out', 'there'],
+                                   ['--sweep', '--suite', 'cpu']])
+def test_words_that_mean_nothing_are_refused(words, capsys, monkeypatch):
+    def measured(*more):
+        raise AssertionError('was measured')
+    monkeypatch.setattr(benchmark_run, 'run', measured)
+    monkeypatch.setattr(benchmark_suite, 'run_row', measured)
     with pytest.raises(SystemExit) as end:
         cli.main(['benchmark', *words])
     assert end.value.code == 2

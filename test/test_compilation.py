@@ -86,6 +86,16 @@ def test_a_compiler_is_found_by_its_variable(monkeypatch, tmp_path):
     assert Toolchain.here().compiler
 
 
+def test_the_reason_is_logged_once_at_load(caplog):
+    with caplog.at_level('INFO', 'vjepa_ros'):
+        session('auto').close()
+        assert [r.message for r in caplog.records if 'compile' in r.message] == [
+            'torch.compile is not used: torch.compile does not pay on cpu']
+        caplog.clear()
+        compile_blocks([], CompileChoice(True, 'all is here'), False, lambda: None)
+        assert caplog.messages == ['torch.compile is used: all is here']
+
+
 def test_a_compilation_that_fails_is_said_and_undone(caplog):
     class Plain(nn.Module):
         def forward(self, x):

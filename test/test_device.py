@@ -197,6 +197,17 @@ def test_an_unknown_device_name_is_refused_even_when_falling_back_is_allowed(wan
     assert ('AMD GPUs are called cuda' in str(error.value)) == (wanted == 'rocm')
 
 
+@pytest.mark.parametrize(('present', 'precision', 'warns'), [
+    (PLAIN, 'bf16', True), (PLAIN, 'auto', False), (PLAIN, 'fp32', False),
+    (ZEN4, 'bf16', False), (SAPPHIRE, 'bf16', False)])
+def test_bf16_without_instructions_for_it_is_told_to_be_slow(present, precision, warns, caplog):
+    with caplog.at_level(logging.INFO):
+        choice = choose_device('cpu', True, precision, present)
+    record, = caplog.records
+    assert (record.levelno == logging.WARNING) == warns
+    assert ('half as fast as fp32' in record.message) == warns == ('fp32, which' in choice.reason)
+
+
 def test_an_unknown_precision_is_refused():
     with pytest.raises(DeviceError, match=r"'int4' is unknown.*auto, fp32, fp16, bf16, fp8"):
         choose_device('cpu', False, 'int4', PLAIN)
@@ -236,6 +247,25 @@ def test_an_operator_that_mps_lacks_is_named():
         raise NotImplementedError('unfinished')
     with pytest.warns(UserWarning, match='something else'), all_operators_on(mps):
         warnings.warn('something else', UserWarning, stacklevel=1)
+
+
+def test_an_operator_is_named_though_pytorch_has_warned_before():
+    """As when the trial of the kernels has run on the CPU before the session is warmed."""
+    def warn():     # of its own accord PyTorch says this once in a process
+        torch.ones(2, 2, 2).T.sum()
+
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter('always')
+        warn()
+    with warnings.catch_warnings(record=True) as silent:
+        warnings.simplefilter('always')
+        warn()
+    assert not silent
+    with pytest.warns(UserWarning, match='deprecated'), all_operators_on(torch.device('mps')):
+        warn()
+    with pytest.raises(ZeroDivisionError), all_operators_on(torch.device('mps')):
+        assert torch.is_warn_always_enabled() and 1 / 0
+    assert not torch.is_warn_always_enabled()
 
 
 # -- this machine ---------------------------------------------------------------------------------

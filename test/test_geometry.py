@@ -101,9 +101,13 @@ def test_cameras_share_the_device(engines, drive):
         assert one.assessment.time_to_contact == single[0].assessment.time_to_contact
 
 
-def test_the_device_is_the_default_with_cuda_alone(engines, drive):
+def test_the_device_is_the_default_with_cuda_alone(engines, drive, caplog):
     assert TrackConfig().geometry == 'auto'
-    _, perception = results(engines[0], SHAPE, drive[:1], 'auto')
+    with caplog.at_level('INFO', 'vjepa_ros'):
+        _, perception = results(engines[0], SHAPE, drive[:1], 'auto')
+    said, = (text for text in caplog.messages if 'frames are resized' in text)
+    assert f"geometry is 'auto' and the model runs on {DEVICE}" in said
+    assert ('on the host' in said) == (DEVICE == 'cpu')
     assert perception.tracks['cam'].geometry.startswith('cuda' if DEVICE != 'cpu' else 'host')
     for name, expected in (('cuda:1', True), ('cpu', False), ('mps', False)):
         assert on_device('auto', torch.device(name)) == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import pytest
 import torch
@@ -45,7 +46,11 @@ def test_a_profile_tells_stages_layers_operators_and_precisions(tmp_path, monkey
     events = json.loads(trace.read_text())['traceEvents']
     assert any(event.get('name') in products for event in events)
     assert os.uname().nodename not in text
-    assert 'layers of the plain network' in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert 'layers of the plain network' in said
+    # Without a terminal there is no spinner: a line tells of each step as it begins.
+    steps = re.findall(r'^ +\d+\.\d s  (.+)$', said, re.MULTILINE)
+    assert steps == ['stages', 'operators', 'layers', 'precisions: fp32', 'precisions: bf16']
 
 
 def test_a_watch_takes_no_time_once_it_is_removed():

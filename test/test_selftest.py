@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -83,7 +84,11 @@ def test_a_sound_machine_passes_and_the_file_tells_all(quick, tmp_path, capsys):
     assert 'fp16' in told['left_out']
     assert told['command'] == 'vjepa-ros selftest --device cpu'
     assert os.uname().nodename not in text and str(tmp_path) not in text
-    assert 'SELF-TEST PASSED' in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert 'SELF-TEST PASSED' in said
+    # Without a terminal there is no bar: a line tells of each step as it begins.
+    assert re.search(r'^ +\d+\.\d s  operators \(4 of 6 done\)$', said, re.MULTILINE)
+    assert said.count('done)') == 2 + 4 + 2
 
 
 def sabotaged(monkeypatch, spoil, precision='bf16'):
@@ -295,6 +300,39 @@ def test_a_missing_operator_fails_the_test(quick, monkeypatch, capsys):
     assert 'aten.flip.default does not run here' in ' '.join(capsys.readouterr().out.split())
 
 
+@pytest.mark.parametrize('error', [
+    torch.cuda.OutOfMemoryError('CUDA out of memory. Tried to allocate 2 GiB'), MemoryError('no'),
+    RuntimeError('MPS backend out of memory (MPS allocated: 5 GB)')])
+def test_a_coverage_without_memory_fails_the_test_and_is_told(quick, monkeypatch, tmp_path, error):
+    def full(module, pixels):
+        raise error
+    real = selftest_operators.load_model
+
+    def load(*more):
+        loaded = real(*more)
+        loaded[0].patch_embed.register_forward_pre_hook(full)
+        return loaded
+    monkeypatch.setattr(selftest_operators, 'load_model', load)
+    out = tmp_path / 'selftest.json'
+    assert run('--json', str(out)) == 1
+    told = json.loads(out.read_text())
+    assert [p.split(':')[0] for p in told['problems']] == ['operators in fp32',
+                                                           'operators in bf16']
+    assert str(error) in told['operators']['bf16']['problem']
+    assert all(p['ok'] for p in told['paths'])
+
+
+def test_memory_that_is_used_up_is_no_missing_operator(monkeypatch):
+    class Full(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func.overloadpacket.__name__ == 'gelu':
+                raise RuntimeError('MPS backend out of memory (MPS allocated: 5 GB)')
+            return func(*args, **(kwargs or {}))
+    with Full(), pytest.raises(RuntimeError, match='out of memory'):
+        selftest_operators.coverage(Model('tiny', '2.0', 4, 32), torch.device('meta'),
+                                    torch.float32)
+
+
 def test_a_silent_fallback_of_mps_is_a_problem(monkeypatch):
     mps = torch.device('mps')
     monkeypatch.delenv(selftest_operators.FALLBACK, raising=False)
@@ -317,9 +355,14 @@ def test_other_assessments_fail(monkeypatch, drive):
     assert selftest_detector.compare_detectors('cuda:0').ok
 
 
-def test_a_device_that_is_not_there_is_no_success(capsys):
-    assert cli.main(['selftest', '--device', 'cuda:9']) == 1
+def test_a_device_that_is_not_there_is_no_success(tmp_path, capsys):
+    out = tmp_path / 'selftest.json'
+    assert cli.main(['selftest', '--device', 'cuda:9', '--json', str(out)]) == 1
     assert 'SELF-TEST NOT DONE' in capsys.readouterr().out
+    told = json.loads(out.read_text())
+    assert told['ok'] is False and told['command'] == 'vjepa-ros selftest --device cuda:9'
+    assert "'cuda:9' is not available" in told['problems'][0]
+    assert told['hardware']['cpu'] and told['versions']['torch']
 
 
 def test_every_path_of_a_gpu():

@@ -157,7 +157,11 @@ def test_one_clip_that_does_not_fit_is_an_error_with_a_remedy_and_not_the_end(ma
 
 @pytest.mark.parametrize('error', [
     RuntimeError('MPS backend out of memory (MPS allocated: 5 GB)'), MemoryError(),
-    RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried ...")])
+    RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried ..."),
+    RuntimeError('CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`'),
+    RuntimeError('CUDA error: HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`'),
+    RuntimeError('cuDNN error: CUDNN_STATUS_ALLOC_FAILED'),
+    RuntimeError('cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED')])
 def test_every_backend_is_understood(machine, error):
     machine.error, machine.fits = error, 1
     assert len(machine.session.run(clips_of(2))) == 2
@@ -167,6 +171,7 @@ def test_other_errors_are_not_taken_for_it(machine):
     machine.error, machine.fits = RuntimeError('mat1 and mat2 shapes cannot be multiplied'), 0
     with pytest.raises(RuntimeError, match='mat1 and mat2'):
         machine.session.run(clips_of(2))
+    assert not is_out_of_memory(RuntimeError('cuDNN error: CUDNN_STATUS_EXECUTION_FAILED'))
 
 
 def test_it_is_seen_behind_the_error_of_a_broken_capture():

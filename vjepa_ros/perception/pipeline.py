@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,8 @@ from vjepa_ros.perception.track import Track, TrackConfig, Wants
 from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.outputs import Output
 from vjepa_ros.runtime.replay import Queue
+
+log = logging.getLogger(__name__)
 
 
 class Perception:
@@ -224,7 +227,10 @@ def on_device(geometry: str, device: torch.device) -> bool:
 
 def _queue(geometry: str, device: torch.device) -> Queue | None:
     """Where frames are resized and looming is measured; None: on the host."""
-    if not on_device(geometry, device):
+    there = on_device(geometry, device)
+    log.info("frames are resized and looming is measured on %s: geometry is '%s' and the model "
+             'runs on %s', device if there else 'the host', geometry, device)
+    if not there:
         return None
     prepare_kernels(device)     # now, and not at the first frame
     return Queue(device)

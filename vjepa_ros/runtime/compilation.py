@@ -118,7 +118,7 @@ def allow_shapes() -> None:
 
 def compile_blocks(blocks: Sequence[nn.Module], choice: CompileChoice, must: bool,
                    trial: Callable[[], object]) -> str:
-    """Compile the blocks of an encoder if that was decided.
+    """Compile the blocks of an encoder if that was decided; the reason is logged.
 
     Parameters
     ----------
@@ -143,6 +143,7 @@ def compile_blocks(blocks: Sequence[nn.Module], choice: CompileChoice, must: boo
         When `must` is set and compilation fails.
 
     """
+    log.info('torch.compile is %s: %s', 'used' if choice.compile else 'not used', choice.reason)
     if not choice.compile:
         return choice.reason
     allow_shapes()

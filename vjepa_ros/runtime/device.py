@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 PRECISIONS = {'fp32': torch.float32, 'fp16': torch.float16, 'bf16': torch.bfloat16,
               'fp8': torch.float8_e4m3fn}
 INT8 = "precision 'int8' is not offered, it gains too little for its error (docs/performance.md)"
+SLOW = (', but without AVX512-BF16 or AMX instructions it is about half as fast as fp32, which '
+        '`precision: auto` takes')
 WANTED = re.compile(r'auto|cpu|mps|cuda(:\d+)?')
 FULL, HALF, BRAIN, EIGHT = PRECISIONS.values()
 
@@ -106,7 +108,8 @@ class Formats:
     Attributes
     ----------
     able : tuple of torch.dtype
-        All of them. Half precision is left out where it is known to be slower than float32.
+        All of them. Half precision is left out where it is known to be slower than float32, but
+        for bf16 on a CPU, which halves the memory of the weights; a warning says that it is slow.
     best : torch.dtype
         What `auto` takes.
     why : str
@@ -196,7 +199,7 @@ def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 
     else:
         picked = 'was asked for' if wanted != 'auto' else 'is the best device here'
         reason = f'{device.title} {picked}; {_name(dtype)}: {why}'
-        log.info('%s', reason)
+        log.log(logging.WARNING if why.endswith(SLOW) else logging.INFO, '%s', reason)
     if FALLBACK in device.features:
         _warn_of_fallback(require)
     return DeviceChoice(torch.device(name), dtype, reason, fell_back=bool(trouble))
@@ -234,7 +237,8 @@ def _pick_dtype(device: Device, precision: str, lenient: bool) -> tuple[torch.dt
         return known.best, known.why
     dtype = PRECISIONS[precision]
     if dtype in known.able:
-        return dtype, f'precision {precision} was asked for'
+        slow = device.kind == CPU and dtype == BRAIN != known.best
+        return dtype, f'precision {precision} was asked for{SLOW * slow}'
     if lenient:
         return known.best, f'{precision} is not available there, {known.why}'
     names = ', '.join(n for n, one in PRECISIONS.items() if one in known.able)
@@ -271,6 +275,10 @@ def all_operators_on(device: torch.device) -> Iterator[None]:
     if device.type != 'mps':
         yield
         return
+    always = torch.is_warn_always_enabled()
+    # By default PyTorch gives this warning once in a process, for whichever operator comes first,
+    # and loading a model has run most of them.
+    torch.set_warn_always(True)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings('error', r'.*fall back to run on the CPU', UserWarning)
@@ -284,6 +292,8 @@ def all_operators_on(device: torch.device) -> Iterator[None]:
             raise
         raise DeviceError(f"{device} has no operator '{name[1]}'; set `device: cpu`, or use a "
                           'newer PyTorch') from error
+    finally:
+        torch.set_warn_always(always)
 
 
 def device_name(device: torch.device) -> str:

@@ -14,7 +14,10 @@ import torch
 CAPTURING = threading.RLock()
 
 # How backends without a type of their own for it say that there is no memory.
-PHRASES = ('out of memory', "can't allocate memory", 'not enough memory')
+# The last two are of cuBLAS, cuDNN and their kin on AMD GPUs: *_STATUS_ALLOC_FAILED and, of newer
+# ones, *_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED.
+PHRASES = ('out of memory', "can't allocate memory", 'not enough memory', 'ALLOC_FAILED',
+           'ALLOCATION_FAILED')
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -12,7 +12,6 @@ import argparse
 import logging
 import math
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,13 +23,15 @@ from vjepa_ros.model.checkpoint import WeightsError
 from vjepa_ros.runtime.device import DeviceError
 from vjepa_ros.runtime.session import SessionError
 from vjepa_ros.tools import benchmark_hf, benchmark_run, benchmark_suite
-from vjepa_ros.tools.benchmark_case import add_options, case_of, command
+from vjepa_ros.tools.benchmark_case import OPTIONS, add_options, case_of, command
 from vjepa_ros.tools.benchmark_table import make_table
 from vjepa_ros.tools.json_file import write_json
 from vjepa_ros.tools.limits import check_above_zero, check_ranges
+from vjepa_ros.tools.saying import plain_lines
 
 NAMES = {'ours': 'encode', 'end_to_end': 'end to end', 'floor': 'floor',
          'hf_eager': 'Hugging Face eager', 'hf_compiled': 'Hugging Face compiled'}
+SUITE_OPTIONS = {'suite', 'rows', 'out'}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -41,9 +42,9 @@ def make_parser() -> argparse.ArgumentParser:
     add_options(parser)
     parser.add_argument('--baseline', action='append', default=[],
                         choices=benchmark_run.BASELINES,
-                        help='measure this too: hf, the transformers library, eager and on CUDA '
-                        'compiled; floor, the matrix products and attention alone; may be given '
-                        'several times')
+                        help='measure this too: hf, the transformers library, eager and (on CUDA '
+                        'alone) compiled; floor, the matrix products and attention alone; may be '
+                        'given several times')
     parser.add_argument('--iterations', type=int, default=100, metavar='N',
                         help='runs of each contender (default: 100)')
     parser.add_argument('--seconds', type=float, default=10.0, metavar='S',
@@ -51,16 +52,19 @@ def make_parser() -> argparse.ArgumentParser:
                         '(default: 10)')
     parser.add_argument('--encode-only', action='store_true',
                         help='leave out the way from image to assessment')
-    parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures')
-    parser.add_argument('--sweep', action='store_true',
-                        help='measure all sizes, with their usual frames and image size unless '
-                        'others are given, each in a process of its own')
+    parser.add_argument('--json', type=Path, metavar='FILE',
+                        help='write the figures; of a sweep or suite, --out takes a file for '
+                        'each row')
+    many = parser.add_mutually_exclusive_group()
+    many.add_argument('--sweep', action='store_true',
+                      help='measure all sizes, with their usual frames and image size unless '
+                      'others are given, each in a process of its own')
     parser.add_argument('--sizes', default='', metavar='A,B',
                         help='sweep: only these sizes')
     parser.add_argument('--plot', type=Path, metavar='FILE',
                         help='sweep: PNG to write (default: benchmark.png in --out)')
-    parser.add_argument('--suite', choices=tuple(benchmark_suite.SUITES),
-                        help='measure a list of configurations, each in a process of its own')
+    many.add_argument('--suite', choices=tuple(benchmark_suite.SUITES),
+                      help='measure a list of configurations, each in a process of its own')
     parser.add_argument('--rows', default='', metavar='A,B',
                         help='suite: only these rows')
     parser.add_argument('--out', type=Path, default=Path('benchmark_output'), metavar='FOLDER',
@@ -78,6 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_above_zero(parser, args, 'seconds')
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)  # the table is what is wanted
+    _check_together(parser, args)
     if args.suite or args.sweep:
         try:
             return benchmark_suite.main(args, console)
@@ -102,18 +107,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
+def _check_together(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """End the program for options that the others leave without any effect."""
+    given = {name for name, value in vars(args).items() if value != parser.get_default(name)}
+    if args.suite:
+        what, idle = '--suite, whose rows have their own options', given - SUITE_OPTIONS
+    elif args.sweep:
+        what, idle = '--sweep', given & {'json', 'rows', 'model_size'}
+    else:
+        what, idle = 'neither --sweep nor --suite', given & {'sizes', 'plot', 'rows', 'out'}
+    if idle:
+        names = ', '.join(OPTIONS.get(name, '--' + name.replace('_', '-'))
+                          for name in sorted(idle))
+        files = '; --out FOLDER takes a JSON file for each row' if 'json' in idle else ''
+        parser.error(f'{names} has no effect with {what}{files}')
+
+
 def _measured(args: argparse.Namespace, console: Console) -> dict[str, Any]:
     columns = (TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(),
                TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         phase = progress.add_task('starting', total=None)
         tasks: dict[str, Any] = {}
-        before = time.perf_counter()
+        line = plain_lines(console)
 
         def say(text: str) -> None:
             progress.update(phase, description=text)
-            if not console.is_terminal:
-                console.print(f'{time.perf_counter() - before:6.1f} s  {text}', highlight=False)
+            line(text)
 
         def advance(name: str, done: int) -> None:
             if name not in tasks:

@@ -7,7 +7,7 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,9 +17,11 @@ from safetensors.torch import save_file
 from vjepa_ros.model.checkpoint import load_encoder
 from vjepa_ros.model.encoder import VERSIONS
 from vjepa_ros.model.variants import PATCH, TUBELET, VARIANTS, find_variant
-from vjepa_ros.runtime.engine import EngineConfig
 
-OPTIONAL = ('compile', 'engine')    # fields of `EngineConfig` that a version may not have
+TORCH, ONNX = 'torch', 'onnx'
+NO_ONNX = ("engine is 'onnx', but the engine runs torch alone: onnxruntime was slower on a CPU "
+           'without bf16 instructions, and on one with them 5 to 8 % faster in fp32, where bf16 '
+           'is faster still; docs/export.md has the figures, `vjepa-ros cpu-study` measures it')
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,10 @@ class Case:
         on them.
     cameras
         Clips in one forward pass, at least 1.
-    compile, engine
-        As in `EngineConfig`, where it has them; empty: its default.
+    compile
+        As in `EngineConfig`; empty: its default.
+    engine
+        What runs the model: 'torch', the only one there is.
     saved
         Save random weights to a temporary file and load that, so that the start is that of a
         model with weights.
@@ -52,7 +56,7 @@ class Case:
     device: str = 'auto'
     precision: str = 'auto'
     compile: str = ''
-    engine: str = ''
+    engine: str = TORCH
     weights: str = ''
     cpu_threads: int = 0
     saved: bool = False
@@ -63,6 +67,9 @@ class Case:
         find_variant(self.model_size)
         if self.cameras < 1:
             raise ValueError(f'cameras is {self.cameras}, but must be at least 1')
+        if self.engine != TORCH:
+            raise ValueError(NO_ONNX if self.engine == ONNX else
+                             f"engine is '{self.engine}', but must be {TORCH}")
 
     @property
     def tokens(self) -> int:
@@ -70,13 +77,7 @@ class Case:
         return self.num_frames // TUBELET * (self.image_size // PATCH) ** 2
 
     def engine_options(self) -> dict[str, Any]:
-        """Arguments of `EngineConfig`.
-
-        Raises
-        ------
-        ValueError
-            For an option that the engine of this version does not have.
-        """
+        """Arguments of `EngineConfig`."""
         options: dict[str, Any] = {
             'model_size': self.model_size, 'model_version': self.model_version,
             'num_frames': self.num_frames, 'image_size': self.image_size,
@@ -84,15 +85,7 @@ class Case:
             'cpu_threads': self.cpu_threads, 'allow_random_weights': True,
             # A fallback to the CPU would be measured as if it were the device.
             'require_device': True}
-        known = {field.name for field in fields(EngineConfig)}
-        for name in OPTIONAL:
-            value = getattr(self, name)
-            if value and name not in known:
-                raise ValueError(f"{name} is '{value}', but the engine of this version has no "
-                                 f'such choice; leave --{name} out')
-            if value:
-                options[name] = value
-        return options
+        return {**options, 'compile': self.compile} if self.compile else options
 
     def words(self) -> list[str]:
         """The command line that makes this case; defaults are left out."""
@@ -122,7 +115,7 @@ def add_options(parser: argparse.ArgumentParser, without: Sequence[str] = ()) ->
         'cameras': 'clips in one forward pass', 'device': 'auto, cpu, cuda, cuda:N or mps',
         'precision': 'auto, fp32, fp16, bf16 or fp8, as far as the device has it',
         'compile': "off, auto or on: whether torch.compile is used (default: the engine's)",
-        'engine': "what runs the model (default: the engine's)",
+        'engine': 'what runs the model: torch; onnx was measured and is refused, with the reason',
         'weights': "checkpoint; 'random' for none (default: the package's, else random)",
         'cpu_threads': 'threads of PyTorch on the CPU; 0 leaves them as they are',
         'saved': 'save random weights to a temporary file and load that: the start is then that '
@@ -138,7 +131,7 @@ def add_options(parser: argparse.ArgumentParser, without: Sequence[str] = ()) ->
             continue
         kind = image_size if name == 'source' else type(value)
         shown = 'x'.join(map(str, value)) if name == 'source' else value
-        tail = '' if name in (*OPTIONAL, 'weights') else f' (default: {shown})'
+        tail = '' if name in ('compile', 'weights') else f' (default: {shown})'
         parser.add_argument(option, dest=name, type=kind, default=value, metavar='VALUE',
                             help=about[name] + tail)
 

@@ -25,6 +25,9 @@ from vjepa_ros.tools.machine import accelerator, hardware, process_age, versions
 log = logging.getLogger(__name__)
 
 BASELINES = ('hf', 'floor')
+NAMES = {'hf': ('hf_eager', 'hf_compiled'), 'floor': ('floor',)}    # in the result
+NOT_COMPILED = ('is measured on CUDA alone: what its users compile for speed there replays a CUDA '
+                'graph')
 FLOOR_NOTE = 'matrix products and attention alone, on random data'
 MEANING = {
     'encode_ms': 'time of the device for normalising and encoding clips that are there already',
@@ -37,7 +40,8 @@ MEANING = {
              'them to the device and checks the kernels, load_warm runs and captures the first '
              'passes, load_noise_floor measures it; first result: load and the first features; '
              'ready: all',
-    'baselines': 'encoder alone on inputs that are on the device, by the same clock',
+    'baselines': 'encoder alone on inputs that are on the device, by the same clock; left_out '
+                 'says why one was not measured',
     'ratios': 'baseline over ours, except floor: ours over floor'}
 
 
@@ -85,7 +89,6 @@ def run(case: Case, baselines: Sequence[str] = (), iterations: int = 100, second
     DeviceError, SessionError, WeightsError
         When the engine does not load. A baseline that fails is reported in the result instead.
     """
-    case.engine_options()       # complains before anything is loaded
     imports_s = process_age()
     with ExitStack() as stack:
         if case.saved:
@@ -133,6 +136,8 @@ def _add_baselines(measured: Measured, case: Case, choice: Any, baselines: Seque
         facts = {'dtype': _name(dtype), 'transformers': _transformers()}
         model = cache(lambda: benchmark_hf.make_model(case, device, dtype))
         ways = ('eager', 'compiled') if device.type == 'cuda' else ('eager',)
+        if device.type != 'cuda':
+            measured.facts['hf_compiled'] = {'left_out': NOT_COMPILED}
         for way in ways:
             say(f'Hugging Face {way}: warming up')
             measured.add(f'hf_{way}', lambda way=way, dtype=dtype: benchmark_hf.HuggingFace(
@@ -149,8 +154,7 @@ def _result(case: Case, engine: Any, samples: Mapping[str, Mapping[str, list[flo
         'versions': versions(), 'torch_threads': torch.get_num_threads(),
         'configuration': {
             **asdict(case), 'source': list(case.source), 'tokens': case.tokens,
-            'compile': _told(engine, 'compile', case.compile),
-            'engine': _told(engine, 'engine', case.engine),
+            'compile': engine.config.compile,
             'device': str(choice.device), 'device_name': device_name(choice.device),
             'execution': str(getattr(engine, 'execution', '')),
             'execution_reason': str(getattr(engine, 'execution_reason', '')),
@@ -172,7 +176,7 @@ def _result(case: Case, engine: Any, samples: Mapping[str, Mapping[str, list[flo
     result['memory_bytes'] = memory_bytes
     result['start'] = start
     result['baselines'], result['ratios'] = {}, {}
-    for name, facts in measured.facts.items():
+    for name, facts in {**_not_asked(), **measured.facts}.items():
         found = dict(facts)
         if name in samples:
             found.update(statistics(samples[name]['encode']))
@@ -182,15 +186,15 @@ def _result(case: Case, engine: Any, samples: Mapping[str, Mapping[str, list[flo
     return result
 
 
+def _not_asked() -> dict[str, dict[str, Any]]:
+    return {name: {'left_out': f'was not asked for; add --baseline {asked}'}
+            for asked, names in NAMES.items() for name in names}
+
+
 def failures(result: Mapping[str, Any]) -> list[str]:
     """What of a result could not be measured, in words."""
     return [f'{name}: {found["error"]}' for name, found in result['baselines'].items()
             if 'error' in found]
-
-
-def _told(engine: Any, name: str, asked: str) -> str:
-    """An optional setting of the engine as it is in use."""
-    return str(getattr(engine.config, name, asked or 'not offered'))
 
 
 def _weights(case: Case, engine: Any) -> str:

@@ -38,7 +38,7 @@ def make_table(result: Mapping[str, Any]) -> Table:
             ratio = result['ratios'][name]
             said = f'ours is {ratio:.2f} x' if name == 'floor' else f'{ratio:.2f} x ours'
             table.add_row(NAMES[name], *_figures(found), said)
-        else:
+        elif 'error' in found:
             table.add_row(NAMES[name], *[''] * 5, 'failed')
     memory = result['memory_bytes']
     table.caption = ', '.join(f'{name.replace("_", " ")} {value / 2**20:.0f} MiB'

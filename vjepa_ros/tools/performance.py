@@ -187,7 +187,7 @@ def _machine(run: Mapping[str, Any]) -> str:
 
 
 def _baseline(found: Mapping[str, Any] | None, ratio: float | None) -> str:
-    if found is None:
+    if found is None or 'left_out' in found:
         return ''
     if ratio is None:
         return 'failed'

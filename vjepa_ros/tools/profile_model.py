@@ -34,6 +34,7 @@ from vjepa_ros.tools.limits import check_above_zero, check_ranges
 from vjepa_ros.tools.machine import accelerator, hardware, versions
 from vjepa_ros.tools.profile_layers import time_layers, totals
 from vjepa_ros.tools.profile_trace import record
+from vjepa_ros.tools.saying import plain_lines
 from vjepa_ros.tools.selftest_parity import relative
 
 PRECISIONS = ('fp32', 'fp16', 'bf16', 'fp8')
@@ -62,8 +63,7 @@ def run(case: Case, runs: int = 20, seconds: float = 5.0, trace: Path | None = N
         operators = record(encode, choice.device.type == 'cuda', trace)
     say('layers')
     layers, graphs = time_layers(case, choice, runs)
-    say('precisions')
-    precisions = compare_precisions(case, runs, seconds)
+    precisions = compare_precisions(case, runs, seconds, say)
     stages = {name.removeprefix('stage:'): statistics(values)
               for name, values in samples['whole'].items()}
     return {
@@ -79,7 +79,9 @@ def run(case: Case, runs: int = 20, seconds: float = 5.0, trace: Path | None = N
         'precisions': precisions, 'memory_bytes': held}
 
 
-def compare_precisions(case: Case, runs: int, seconds: float) -> dict[str, dict[str, Any]]:
+def compare_precisions(case: Case, runs: int, seconds: float,
+                       say: Callable[[str], None] = lambda text: None
+                       ) -> dict[str, dict[str, Any]]:
     """Time, memory and error of every precision on the device of a case.
 
     Errors are rms relative to float32 on the same device, on a clip of random pixels.
@@ -94,6 +96,7 @@ def compare_precisions(case: Case, runs: int, seconds: float) -> dict[str, dict[
         except DeviceError as error:
             found[precision] = {'left_out': str(error)}
             continue
+        say(f'precisions: {precision}')
         each = replace(case, precision=precision)
         with closing(Engine.load(EngineConfig(**each.engine_options()))) as engine:
             features = engine.encode([clip])[0]
@@ -164,8 +167,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
     try:
+        line = plain_lines(console)
         with console.status('starting') as status:
-            result = run(case_of(args), args.runs, args.seconds, args.trace, status.update)
+            def say(text: str) -> None:
+                status.update(text)
+                line(text)
+
+            result = run(case_of(args), args.runs, args.seconds, args.trace, say)
     except (ValueError, DeviceError, SessionError, WeightsError) as error:
         console.print(f'cannot profile: {error}', style='red', highlight=False, markup=False)
         return 1

@@ -29,10 +29,11 @@ from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
 from vjepa_ros.tools.benchmark_case import command
 from vjepa_ros.tools.json_file import write_json
 from vjepa_ros.tools.machine import accelerator, hardware, versions
+from vjepa_ros.tools.saying import plain_lines
 from vjepa_ros.tools.selftest_detector import compare_detectors
 from vjepa_ros.tools.selftest_operators import Operators, coverage, fallback_problem
 from vjepa_ros.tools.selftest_parity import Outcome, as_json, make_reference, try_path
-from vjepa_ros.tools.selftest_paths import FULL, USUAL, find_paths
+from vjepa_ros.tools.selftest_paths import FULL, USUAL, Model, find_paths
 from vjepa_ros.tools.selftest_weights import weights_of
 
 
@@ -61,7 +62,7 @@ def run(device: str = 'auto', full: bool = False, compiled: str = 'auto',
                 outcomes.append(try_path(filled, path, device, reference))
                 done += 1
     advance('operators', done, total)
-    operators = {p: coverage(models[0], choice.device, dtype)
+    operators = {p: _operators(models[0], choice.device, dtype)
                  for p, dtype in _dtypes(paths).items()}
     advance('from image to assessment', done + 1, total)
     detector = compare_detectors(device)
@@ -76,8 +77,22 @@ def run(device: str = 'auto', full: bool = False, compiled: str = 'auto',
         'chosen': {'precision': choice.precision, 'because': choice.reason},
         'paths': as_json(outcomes), 'left_out': left_out,
         'detector': as_json([detector])[0],
-        'operators': {name: {'ran': dict(sorted(found.ran.items())), 'missing': found.missing}
-                      for name, found in operators.items()}}
+        'operators': {name: {'ran': dict(sorted(found.ran.items())), 'missing': found.missing,
+                             'problem': found.problem} for name, found in operators.items()}}
+
+
+def _operators(model: Model, device: torch.device, dtype: torch.dtype) -> Operators:
+    try:
+        return coverage(model, device, dtype)
+    # Such as no memory: a self-test is there to tell it, with all else that it has found.
+    except (RuntimeError, MemoryError) as error:
+        return Operators(problem=f'{type(error).__name__}: {error}'.strip()[:600])
+
+
+def not_done(device: str, error: DeviceError) -> dict[str, Any]:
+    """What there is to tell, ready for JSON, where the device is not there."""
+    return {'ok': False, 'problems': [str(error)], 'date': date.today().isoformat(),
+            'hardware': hardware(), 'versions': versions(), 'device': device}
 
 
 def _dtypes(paths: Sequence[Any]) -> dict[str, torch.dtype]:
@@ -87,6 +102,8 @@ def _dtypes(paths: Sequence[Any]) -> dict[str, torch.dtype]:
 
 def _problems(outcomes: Sequence[Outcome], operators: dict[str, Operators]) -> list[str]:
     found = [f'{o.model}, {o.path}: {_wrong(o)}' for o in outcomes if not o.ok]
+    found += [f'operators in {precision}: {each.problem}'
+              for precision, each in operators.items() if each.problem]
     found += [f'operator {name} does not run here in {precision}: {why}'
               for precision, each in operators.items() for name, why in each.missing.items()]
     return found
@@ -139,28 +156,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
+    words, line = sys.argv[2:] if argv is None else argv, plain_lines(console)
     columns = (TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(),
                TimeElapsedColumn())
     try:
         with Progress(*columns, console=console, transient=True) as progress:
             task = progress.add_task('')
-            result = run(args.device, args.full, args.compile, lambda text, done, total:
-                         progress.update(task, description=text, completed=done, total=total))
+
+            def advance(text: str, done: int, total: int) -> None:
+                progress.update(task, description=text, completed=done, total=total)
+                line(text and f'{text} ({done} of {total} done)')
+
+            result = run(args.device, args.full, args.compile, advance)
     except DeviceError as error:
         console.print(f'SELF-TEST NOT DONE: {error}', style='bold red', highlight=False,
                       markup=False)
+        _write(args.json, words, not_done(args.device, error), console)
         return 1
-    words = sys.argv[2:] if argv is None else argv
-    result = {'command': command('selftest', words), **result}
     console.print(make_table(result))
     for name, why in result['left_out'].items():
         console.print(f'not tested: {name}: {why}', highlight=False, markup=False)
     counts = {name: len(found['ran']) for name, found in result['operators'].items()}
     console.print('operators: ' + ', '.join(f'{n} different ones in {p}'
                                             for p, n in counts.items()), highlight=False)
-    if args.json:
-        write_json(args.json, result)
-        console.print(f'written: {args.json}', highlight=False, soft_wrap=True)
+    _write(args.json, words, result, console)
     if result['ok']:
         console.print('[bold green]SELF-TEST PASSED[/]: every path gives the numbers of float32 '
                       'within its limit', highlight=False)
@@ -169,3 +188,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                         title='SELF-TEST FAILED: do not trust this machine with these settings',
                         style='bold red'), highlight=False)
     return 1
+
+
+def _write(path: FilePath | None, words: Sequence[str], result: dict[str, Any],
+           console: Console) -> None:
+    if path is not None:
+        write_json(path, {'command': command('selftest', words), **result})
+        console.print(f'written: {path}', highlight=False, soft_wrap=True)

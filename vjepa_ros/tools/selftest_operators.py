@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from vjepa_ros.model.bundle import load_model
+from vjepa_ros.runtime.memory import is_out_of_memory
 from vjepa_ros.tools.selftest_paths import Model
 
 FALLBACK = 'PYTORCH_ENABLE_MPS_FALLBACK'
@@ -20,10 +21,11 @@ FALLBACK = 'PYTORCH_ENABLE_MPS_FALLBACK'
 
 @dataclass
 class Operators:
-    """Operators of a model by how often they ran, and why others could not."""
+    """Operators of a model by how often they ran, why others could not, and why it broke off."""
 
     ran: Counter[str] = field(default_factory=Counter)
     missing: dict[str, str] = field(default_factory=dict)
+    problem: str = ''
 
 
 class _Watch(TorchDispatchMode):
@@ -41,11 +43,9 @@ class _Watch(TorchDispatchMode):
         kwargs = kwargs or {}
         try:
             out = func(*args, **kwargs)
-        except torch.cuda.OutOfMemoryError:
-            raise
         # Noted as missing, which fails the self-test; going on finds the other missing ones, too.
         except (NotImplementedError, RuntimeError, TypeError) as error:
-            if self._device.type == 'cpu':
+            if self._device.type == 'cpu' or is_out_of_memory(error):
                 raise
             self._found.missing[str(func)] = f'{type(error).__name__}: {error}'.strip()[:300]
             out = func(*tree_map(_to_cpu, args), **tree_map(_to_cpu, kwargs))
