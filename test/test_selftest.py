@@ -257,7 +257,8 @@ def test_compiling_is_left_out_where_it_cannot_work(monkeypatch):
 
 def test_limits_follow_the_precision():
     assert limits('fp16')['features'] < limits('bf16')['features'] <= 0.03
-    assert set(limits('fp32')) == set(limits('fp8'))
+    assert set(limits('fp32')) == set(limits('fp8')) == set(limits('int8'))
+    assert limits('int8')['features'] <= 0.03
 
 
 # -- operators --------------------------------------------------------------------------------
