@@ -176,7 +176,7 @@ def refused(**more):
 def test_what_does_not_run_is_said_with_the_remedy(monkeypatch):
     text = refused(compile='on')
     assert 'torch.compile' in text and 'fp32' in text
-    monkeypatch.setattr(int8, 'choose', lambda *args: (frozenset(), 0.0))
+    monkeypatch.setattr(int8, 'choose', lambda *args, **more: (frozenset(), 0.0))
     assert 'no matrix' in refused()
     monkeypatch.undo()
     monkeypatch.setattr(int8, 'check_products', lambda: 'its products are off by 0.5')

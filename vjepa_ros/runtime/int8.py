@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from vjepa_ros.model.blocks import Block
 from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.runtime.cpu import FastBlock, linear
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.errors import SessionError
@@ -37,14 +38,12 @@ log = logging.getLogger(__name__)
 
 REMEDY = 'set `precision` to fp32 or auto'
 QKV, PROJ, MLP = 'qkv', 'projection', 'MLP'
-# Error of the features that int8 may add on the clips of `trials`, see `narrow.MOST`. There is no
-# bf16 beside it here, but clips unlike these may cost a third more.
-MOST = 0.02
 LEVELS = 254        # of an input: its zero is rounded, and the largest must still be below 256
 LARGEST = 127       # of a weight
 EXACT = 0.03        # error of a product of random numbers that rounding to int8 explains
 MOST_BALANCE = 8    # by which an input may shrink or grow: another clip may have other ranges
 PROBE_FRAMES, PROBE_SIDE = 4, 64    # of the clips that order the matrices
+ENOUGH, MOST_TRIALS = 256, 4        # tokens of a trial: one of few says little of another
 
 
 class Int8Linear(nn.Module):
@@ -259,6 +258,13 @@ class Int8Forward(PixelForward):
         self._layers.clear()
 
 
+def clips_for(clip_shape: tuple[int, ...]) -> Tensor:
+    """Clips (B, T, S, S, 3) uint8 to try int8 with, more of them where they are small."""
+    tokens = clip_shape[0] // TUBELET * (clip_shape[1] // PATCH) ** 2
+    count = min(MOST_TRIALS, math.ceil(ENOUGH / tokens))
+    return torch.cat([trials(clip_shape, seed) for seed in range(count)])
+
+
 def prepare_int8(encoder: Encoder, choice: DeviceChoice, clip_shape: tuple[int, ...]
                  ) -> Int8Forward:
     """The forward pass in int8: as much of it as keeps the features near those in float32.
@@ -277,13 +283,13 @@ def prepare_int8(encoder: Encoder, choice: DeviceChoice, clip_shape: tuple[int, 
     if wrong := check_products():
         raise SessionError(f"precision 'int8' does not run on {choice.device}: {wrong}; {REMEDY}")
     frames, side, _, colours = clip_shape
-    clips = trials(clip_shape)
+    clips = clips_for(clip_shape)
     side = min(side, PROBE_SIDE)
     small = trials((min(frames, PROBE_FRAMES), side, side, colours))
     try:
         made = Int8Forward(encoder, clips)
-        chosen, error = choose(made.parts, lambda parts: made.look(clips, parts), MOST,
-                               lambda parts: made.look(small, parts))
+        chosen, error = choose(made.parts, lambda parts: made.look(clips, parts),
+                               probe=lambda parts: made.look(small, parts))
         made.choose(chosen)
     except RuntimeError as failed:
         why = ('there is no memory to try it' if is_out_of_memory(failed)

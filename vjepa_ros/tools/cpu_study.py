@@ -32,8 +32,7 @@ from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.files import WeightsError
 from vjepa_ros.runtime import cpu
 from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.int8 import Int8Forward, check_products, prepare_int8
-from vjepa_ros.runtime.narrow import trials
+from vjepa_ros.runtime.int8 import Int8Forward, check_products, clips_for, prepare_int8
 from vjepa_ros.runtime.onnx import ExportError, Graph, export, packages
 from vjepa_ros.tools.bench import RATE_HZ, approach_frames
 from vjepa_ros.tools.checkpoint_words import refuse
@@ -156,7 +155,7 @@ def narrow(encoder: Encoder, frames: int, side: int, all_of_it: bool = True) -> 
     made, shape = _copy(encoder, FULL), (frames, side, side, 3)
     if not all_of_it:
         return prepare_int8(made, DeviceChoice(torch.device('cpu'), torch.int8, 'study'), shape)
-    whole = Int8Forward(made, trials(shape))
+    whole = Int8Forward(made, clips_for(shape))
     whole.choose(frozenset(whole.parts))
     return whole
 
