@@ -172,5 +172,8 @@ def test_the_study_compares_every_way_with_float32(tmp_path, capsys):
     assert all(row['processor_ms'] > 0 for row in result['ways'])
     assert errors['PyTorch, fp32'] == 0 < errors['made fast, fp32'] < 1e-5
     assert errors['made fast, fp32'] < errors['made fast, bf16'] < 0.02
+    int8 = {name: e for name, e in errors.items() if 'int8' in name}
+    assert len(int8) == 2 if 'int8' not in result['left_out'] else not int8
+    assert all(1e-4 < each < 0.08 for each in int8.values())
     assert result['threads'] == 1
     assert 'made fast, bf16' in capsys.readouterr().out

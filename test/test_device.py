@@ -23,6 +23,8 @@ from vjepa_ros.runtime.device import (
 from vjepa_ros.runtime.hardware import (
     AMX,
     AVX512_BF16,
+    AVX512_VNNI,
+    AVX_VNNI,
     BF16,
     CPU,
     CUDA,
@@ -54,7 +56,9 @@ def mac(*features):
 
 
 PLAIN = machine()
-ZEN4, SAPPHIRE = machine(cpu={AVX512_BF16}), machine(cpu={AVX512_BF16, AMX})
+ZEN4 = machine(cpu={AVX512_BF16, AVX512_VNNI})
+SAPPHIRE = machine(cpu={AVX512_BF16, AMX, AVX512_VNNI, AVX_VNNI})
+CASCADE, ALDER = machine(cpu={AVX512_VNNI}), machine(cpu={AVX_VNNI})
 GPUS = machine(gpu(0), gpu(1))
 TURING, PASCAL = machine(gpu(capability=(7, 5))), machine(gpu(capability=(6, 1)))
 
@@ -65,6 +69,9 @@ TURING, PASCAL = machine(gpu(capability=(7, 5))), machine(gpu(capability=(6, 1))
     (ZEN4, 'auto', 'auto', 'cpu', BRAIN),
     (ZEN4, 'cpu', 'fp32', 'cpu', FP32),
     (SAPPHIRE, 'cpu', 'auto', 'cpu', BRAIN),
+    (CASCADE, 'cpu', 'auto', 'cpu', FP32),     # never int8 unasked
+    (CASCADE, 'auto', 'int8', 'cpu', torch.int8),
+    (ALDER, 'cpu', 'int8', 'cpu', torch.int8),
     (GPUS, 'auto', 'auto', 'cuda:0', BRAIN),
     (GPUS, 'cuda', 'fp16', 'cuda:0', FP16),
     (GPUS, 'cuda', 'fp8', 'cuda:0', torch.float8_e4m3fn),
@@ -183,7 +190,10 @@ def test_a_build_runs_on_gpus_that_it_has_code_for(capability, architectures, ru
     ('cpu', 'fp8', ZEN4, r"'fp8' is not available on cpu, but on NVIDIA GPUs.*8\.9.*fp32, bf16"),
     ('cuda', 'fp8', machine(gpu(capability=(8, 6))), 'on cuda:0.*fp32, fp16, bf16$'),
     ('cuda', 'fp8', machine(amd('gfx942')), 'not available on cuda:0'),
-    ('cuda', 'int8', GPUS, "'int8' is not offered.*set `precision` to one of auto.*fp8")])
+    ('cuda', 'int8', GPUS, "'int8' is not available on cuda:0.*but on CPUs with AVX512-VNNI.*fp8"),
+    ('cpu', 'int8', PLAIN, 'is not .* cpu, but on CPUs with AVX512-VNNI.*one of fp32, bf16$'),
+    ('cpu', 'int8', ZEN4, 'gains too little over bf16 for its error.*one of fp32, bf16$'),
+    ('cpu', 'int8', SAPPHIRE, 'gains too little over bf16 .*set `precision` to auto')])
 def test_a_precision_the_device_cannot_compute_is_refused_with_the_alternatives(
         wanted, precision, present, words):
     with pytest.raises(DeviceError, match=words):
@@ -209,7 +219,7 @@ def test_bf16_without_instructions_for_it_is_told_to_be_slow(present, precision,
 
 
 def test_an_unknown_precision_is_refused():
-    with pytest.raises(DeviceError, match=r"'int4' is unknown.*auto, fp32, fp16, bf16, fp8"):
+    with pytest.raises(DeviceError, match=r"'int4' is unknown.*auto, fp32, fp16, bf16, fp8, int8"):
         choose_device('cpu', False, 'int4', PLAIN)
 
 
@@ -281,7 +291,7 @@ def test_the_instructions_of_this_cpu_are_those_that_its_kernel_reports():
     words = hardware._cpu_words()
     if not words:
         pytest.skip('this system has no /proc/cpuinfo with the flags of an x86 CPU')
-    assert hardware.cpu_features() == words & {AVX512_BF16, AMX}
+    assert hardware.cpu_features() == words & {AVX512_BF16, AMX, AVX512_VNNI, AVX_VNNI}
 
 
 def test_amd_gpus_are_called_rocm():

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from vjepa_ros.runtime import engine as engine_module
-from vjepa_ros.runtime.device import DeviceChoice
+from vjepa_ros.runtime.device import DeviceChoice, find_devices, formats
 from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.outputs import Output
 from vjepa_ros.tools import cli, selftest, selftest_detector, selftest_operators, selftest_parity
@@ -61,6 +61,10 @@ def reference():
     return make_reference(TRAINED)
 
 
+def int8_is_offered():
+    return torch.int8 in formats(find_devices()['cpu']).able
+
+
 def run(*words):
     return cli.main(['selftest', '--device', 'cpu', *words])
 
@@ -72,7 +76,9 @@ def test_a_sound_machine_passes_and_the_file_tells_all(quick, tmp_path, capsys):
     told = json.loads(text)
     assert told['ok'] is True and told['problems'] == []
     assert {(p['model'], p['path'].split(',')[0]) for p in told['paths']} == {
-        (model.name, precision) for model in (TRAINED, RANDOM) for precision in ('fp32', 'bf16')}
+        (model.name, precision) for model in (TRAINED, RANDOM)
+        for precision in ('fp32', 'bf16', *['int8'] * int8_is_offered())}
+    assert ('int8' in told['left_out']) != int8_is_offered()
     for path in told['paths']:
         assert path['ok'] and path['encode_ms'] > 0
         names = {'features', 'worst token', 'repeated', 'kept', 'together'}
@@ -262,7 +268,8 @@ def test_compiling_is_left_out_where_it_cannot_work(monkeypatch):
 
 def test_limits_follow_the_precision():
     assert limits('fp16')['features'] < limits('bf16')['features'] <= 0.03
-    assert set(limits('fp32')) == set(limits('fp8'))
+    assert set(limits('fp32')) == set(limits('fp8')) == set(limits('int8'))
+    assert limits('int8')['features'] <= 0.03
 
 
 # -- operators --------------------------------------------------------------------------------

@@ -193,7 +193,7 @@ class Encoder(nn.Module):
 
     @property
     def _branch_dtype(self) -> torch.dtype:
-        return self.blocks[0].attn.qkv.weight.dtype
+        return self.blocks[0].attn.qkv.bias.dtype     # whose weights may be in int8
 
     @torch.no_grad()
     def init_random(self, seed: int) -> None:

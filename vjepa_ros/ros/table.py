@@ -49,8 +49,9 @@ TABLE: tuple[Param, ...] = (
     Param('image_size', int, 192, "Side of the encoder's input", BACKGROUND, low=32, high=1024,
           multiple=16, unit='px'),
     Param('precision', str, 'auto', 'Number format of the model; fp8: bf16 with as many matrices '
-          'in float8 as stay exact enough, on NVIDIA GPUs from compute capability 8.9 on',
-          BACKGROUND, choices=('auto', 'fp32', 'fp16', 'bf16', 'fp8')),
+          'in float8 as stay exact enough, on NVIDIA GPUs from compute capability 8.9 on; int8: '
+          'fp32 with as many in int8, on CPUs with VNNI and without bf16 instructions',
+          BACKGROUND, choices=('auto', 'fp32', 'fp16', 'bf16', 'fp8', 'int8')),
     Param('compile', str, 'auto', 'Use torch.compile, which needs a C compiler, on CUDA Triton '
           'too, and a longer start; auto: on CUDA where all that is there and this package has no '
           'kernels of its own; on: fail when it is not possible', BACKGROUND,

@@ -127,13 +127,13 @@ class FastBlock(nn.Module):
         """As `Block.forward`, with tables of `HalfPositions`."""
         attn, mlp, dtype = self.attn, self.mlp, cos.dtype
         b, n, d = x.shape
-        qkv = linear(self.norm1(x).to(dtype), attn.qkv.weight, attn.qkv.bias)
+        qkv = apply(attn.qkv, self.norm1(x).to(dtype))
         qkv = qkv.view(b, n, 3, attn.heads, -1).permute(2, 0, 3, 1, 4)  # 3 B H N C
         q, k = rotate_halves(qkv[:2], cos, sin)
         out = attend(q, k, qkv[2], allowed).transpose(1, 2).reshape(b, n, d)
-        x = x + linear(out, attn.proj.weight, attn.proj.bias)
-        hidden = linear(self.norm2(x).to(dtype), mlp.fc1.weight, mlp.fc1.bias, gelu=True)
-        return x + linear(hidden, mlp.fc2.weight, mlp.fc2.bias)
+        x = x + apply(attn.proj, out)
+        hidden = apply(mlp.fc1, self.norm2(x).to(dtype), gelu=True)
+        return x + apply(mlp.fc2, hidden)
 
 
 def rotate_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -176,6 +176,13 @@ def products_are_faster() -> bool:
     """Whether bf16 products are fast on this CPU, but not inside of PyTorch's fused attention."""
     features = cpu_features()
     return AVX512_BF16 in features and AMX not in features
+
+
+def apply(layer: nn.Module, x: Tensor, gelu: bool = False) -> Tensor:
+    """A linear layer, which may be one of `vjepa_ros.runtime.int8`, and a GELU if wanted."""
+    if isinstance(layer, nn.Linear):
+        return linear(x, layer.weight, layer.bias, gelu)
+    return layer(x, gelu)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor, gelu: bool = False) -> Tensor:

@@ -14,7 +14,10 @@ Precision `auto` is
 - fp32 on everything else, where half precision is slower.
 
 It is never fp8, which NVIDIA GPUs have from compute capability 8.9 on: bf16 with as many matrices
-in float8 as keep the features exact, see `vjepa_ros.runtime.fused8`. int8 is not offered.
+in float8 as keep the features exact, see `vjepa_ros.runtime.fused8`. Nor is it ever int8, which
+CPUs have that multiply int8 (VNNI) but not bf16: fp32 with as many matrices in int8 as keep the
+features exact, see `vjepa_ros.runtime.int8`. Where there are bf16 instructions int8 gains too
+little for its error, and it is not offered.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from vjepa_ros.runtime.hardware import (
     FALLBACK,
     FALLBACK_VARIABLE,
     ROCM,
+    VNNI,
     Device,
     build,
     find_devices,
@@ -48,12 +52,11 @@ __all__ = ['PRECISIONS', 'DeviceChoice', 'DeviceError', 'Formats', 'all_operator
 log = logging.getLogger(__name__)
 
 PRECISIONS = {'fp32': torch.float32, 'fp16': torch.float16, 'bf16': torch.bfloat16,
-              'fp8': torch.float8_e4m3fn}
-INT8 = "precision 'int8' is not offered, it gains too little for its error (docs/performance.md)"
+              'fp8': torch.float8_e4m3fn, 'int8': torch.int8}
 SLOW = (', but without AVX512-BF16 or AMX instructions it is about half as fast as fp32, which '
         '`precision: auto` takes')
 WANTED = re.compile(r'auto|cpu|mps|cuda(:\d+)?')
-FULL, HALF, BRAIN, EIGHT = PRECISIONS.values()
+FULL, HALF, BRAIN, EIGHT, INT8 = PRECISIONS.values()
 
 # AMD GPUs, by the beginning of their architecture, and which half precision is fast.
 ROCM_BF16 = ('gfx90a', 'gfx94', 'gfx95', 'gfx11', 'gfx12')   # CDNA 2 and later, RDNA 3 and later
@@ -77,7 +80,7 @@ class DeviceChoice:
     device : torch.device
         Device of the weights.
     dtype : torch.dtype
-        Type in which attention and MLP are computed; of fp8 the narrowest one.
+        Type in which attention and MLP are computed; of fp8 and int8 the narrowest one.
     reason : str
         Why this device and this type, for logs and diagnostics.
     fell_back : bool
@@ -92,13 +95,13 @@ class DeviceChoice:
 
     @property
     def precision(self) -> str:
-        """'fp32', 'fp16', 'bf16' or 'fp8'."""
+        """'fp32', 'fp16', 'bf16', 'fp8' or 'int8'."""
         return next(name for name, dtype in PRECISIONS.items() if dtype == self.dtype)
 
     @property
     def branches(self) -> torch.dtype:
-        """Type of the weights of attention and MLP, but for those that are also in float8."""
-        return BRAIN if self.dtype == EIGHT else self.dtype
+        """Type of the weights of attention and MLP, but for those in float8 or int8."""
+        return {EIGHT: BRAIN, INT8: FULL}.get(self.dtype, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,8 @@ def formats(device: Device) -> Formats:
                 if name in device.features]
         if fast:
             return Formats((FULL, BRAIN), BRAIN, f'bf16 is fast with its {fast[0]} instructions')
-        return Formats((FULL, BRAIN), FULL, 'it has no instructions for bf16')
+        able = (FULL, BRAIN, INT8) if VNNI & device.features else (FULL, BRAIN)
+        return Formats(able, FULL, 'it has no instructions for bf16')
     if device.kind == CUDA:
         name = 'compute capability ' + '.'.join(map(str, device.capability))
         if device.capability >= (8, 9):
@@ -163,7 +167,7 @@ def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 
         Raise when `wanted`, or with auto the accelerator of this machine, cannot be used;
         otherwise run on the CPU with a warning.
     precision : str
-        auto, fp32, fp16, bf16 or fp8; for auto see `formats`.
+        auto, fp32, fp16, bf16, fp8 or int8; for auto see `formats`.
     present : mapping of str to Device, optional
         Devices to choose from; those of this machine when omitted.
     need_bytes : int
@@ -181,8 +185,8 @@ def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 
         hint = '; AMD GPUs are called cuda, too' if wanted.startswith(ROCM) else ''
         raise DeviceError(f"device '{wanted}' is not one of auto, cpu, cuda, cuda:N, mps{hint}")
     if precision != 'auto' and precision not in PRECISIONS:
-        text = INT8 if precision == 'int8' else f"precision '{precision}' is unknown"
-        raise DeviceError(f'{text}; set `precision` to one of auto, {", ".join(PRECISIONS)}')
+        raise DeviceError(f"precision '{precision}' is unknown; set `precision` to one of auto, "
+                          f'{", ".join(PRECISIONS)}')
     problems = {name: problem for name, device in present.items()
                 if (problem := _problem(device, need_bytes))}
     usable = {name: device for name, device in present.items() if name not in problems}
@@ -242,9 +246,19 @@ def _pick_dtype(device: Device, precision: str, lenient: bool) -> tuple[torch.dt
     if lenient:
         return known.best, f'{precision} is not available there, {known.why}'
     names = ', '.join(n for n, one in PRECISIONS.items() if one in known.able)
-    needs = ', but on NVIDIA GPUs of compute capability 8.9 and later' * (dtype == EIGHT)
-    raise DeviceError(f"precision '{precision}' is not available on {device.title}{needs}; "
-                      f'set `precision` to auto or one of {names}')
+    raise DeviceError(f"precision '{precision}' is not available on {device.title}"
+                      f'{_needs(device, dtype)}; set `precision` to auto or one of {names}')
+
+
+def _needs(device: Device, dtype: torch.dtype) -> str:
+    """What a device lacks for a narrow type, as the end of a clause."""
+    if dtype == EIGHT:
+        return ', but on NVIDIA GPUs of compute capability 8.9 and later'
+    if dtype != INT8:
+        return ''
+    if device.kind == CPU and formats(device).best == BRAIN:
+        return ', where it gains too little over bf16 for its error (docs/performance.md)'
+    return ', but on CPUs with AVX512-VNNI or AVX-VNNI that have no instructions for bf16'
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -26,6 +26,7 @@ from vjepa_ros.runtime.metal import use_metal
 log = logging.getLogger(__name__)
 
 PLAIN, FUSED, STEPS = 'plain', 'fused', 'steps'
+INSTEAD = {'fp8': 'bf16', 'int8': 'fp32'}       # for what has no narrow matrices
 # Relative difference between two ways to compute in a precision that rounding explains.
 CLOSE = {torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float32: 1e-4}
 
@@ -144,14 +145,19 @@ def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
     Raises
     ------
     SessionError
-        When fp8 was chosen and does not run here; all else has a plain path.
+        When fp8 or int8 was chosen and does not run here; all else has a plain path.
 
     """
-    if choice.precision == 'fp8':
+    if choice.precision in INSTEAD:
         if not fuse:
-            raise SessionError("precision 'fp8' is not for torch.compile; set `compile` to off "
-                               'or auto, or `precision` to bf16')
-        from vjepa_ros.runtime.forward8 import prepare8  # which builds upon this module
+            raise SessionError(f"precision '{choice.precision}' is not for torch.compile; set "
+                               '`compile` to off or auto, or `precision` to '
+                               f'{INSTEAD[choice.precision]}')
+        # Both build upon this module.
+        if choice.precision == 'int8':
+            from vjepa_ros.runtime.int8 import prepare_int8
+            return prepare_int8(encoder, choice, clip_shape)
+        from vjepa_ros.runtime.forward8 import prepare8
         return prepare8(encoder, choice, normalise, clip_shape)
     if fuse and choice.device.type == 'cpu':
         return PixelForward(encoder)

@@ -19,10 +19,10 @@ from vjepa_ros.runtime.forward import (
     PlainForward,
     on_device,
 )
-from vjepa_ros.runtime.fused8 import MLP, QKV, Fp8Encoder, plain8
+from vjepa_ros.runtime.fused8 import Fp8Encoder, plain8
 from vjepa_ros.runtime.kernels import KernelsMissing
 from vjepa_ros.runtime.memory import is_out_of_memory
-from vjepa_ros.runtime.narrow import choose, max_error, trials
+from vjepa_ros.runtime.narrow import choose, max_error, told, trials
 from vjepa_ros.runtime.steps import FLOAT8, Steps
 
 log = logging.getLogger(__name__)
@@ -105,18 +105,9 @@ def prepare8(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
                            f'float8 without an error of the features that is too large; {REMEDY}')
     if not keep:
         made.settle()
-    note = _note(made, error)
+    note = told('float8', 'bf16', made.parts, made.chosen, error)
     log.info('fp8 on %s: %s', device, note)
     return Fp8Forward(made, normalise, kind, note)
-
-
-def _note(made: Fp8Encoder, error: float) -> str:
-    depth = len(made.parts) // 2
-    counts = ', '.join(f'{name} of {sum(one == name for _, one in made.chosen)}'
-                       for name in (QKV, MLP))
-    part = sum(made.parts[one] for one in made.chosen) / sum(made.parts.values())
-    return (f'float8: {counts} of {depth} layers ({100 * part:.0f} % of their weights), the rest '
-            f'bf16, so that the features change by {100 * error:.1f} % on trial clips')
 
 
 def _made(encoder: Encoder, clip_shape: tuple[int, ...], device: torch.device

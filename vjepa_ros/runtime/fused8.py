@@ -30,12 +30,11 @@ from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.runtime.fused import FusedEncoder, Layer
 from vjepa_ros.runtime.kernels import build
+from vjepa_ros.runtime.narrow import Part
 from vjepa_ros.runtime.steps import FLOAT8, LARGEST, PlainSteps, Steps, eight
 
 QKV, MLP = 'qkv', 'mlp'
 LEAST_BOUND = 2.0 ** -10        # of a hidden value, relative to the largest bound of its layer
-
-Part = tuple[int, str]          # layer, and `QKV` or `MLP`
 
 
 class Matrix(NamedTuple):

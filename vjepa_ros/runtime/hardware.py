@@ -15,10 +15,13 @@ log = logging.getLogger(__name__)
 
 CPU, CUDA, ROCM, MPS = 'cpu', 'cuda', 'rocm', 'mps'
 AVX512_BF16, AMX = 'avx512_bf16', 'amx_bf16'
+AVX512_VNNI, AVX_VNNI = 'avx512_vnni', 'avx_vnni'
 BF16, FALLBACK = 'bf16', 'fallback'
 FALLBACK_VARIABLE = 'PYTORCH_ENABLE_MPS_FALLBACK'
 # What PyTorch calls the instructions; older versions are silent and the kernel knows.
-_PROBES = {AVX512_BF16: '_is_avx512_bf16_supported', AMX: '_is_amx_tile_supported'}
+_PROBES = {AVX512_BF16: '_is_avx512_bf16_supported', AMX: '_is_amx_tile_supported',
+           AVX512_VNNI: '_is_vnni_supported'}
+VNNI = frozenset({AVX512_VNNI, AVX_VNNI})      # either multiplies int8 without overflow
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Device:
     memory_bytes : int
         Memory of its own; 0 unknown, or the memory of the machine.
     features : frozenset of str
-        Of a CPU: instructions, `AVX512_BF16` and `AMX`. Of MPS: `BF16` when a trial succeeded,
+        Of a CPU: instructions, see `cpu_features`. Of MPS: `BF16` when a trial succeeded,
         `FALLBACK` when operators that it lacks would silently run on the CPU.
     problem : str
         Why it cannot be used although it is there; '' when it can.
@@ -124,10 +127,15 @@ def _gpu(index: int) -> Device:
 
 
 def cpu_features() -> frozenset[str]:
-    """Instructions of this CPU that matter here: `AVX512_BF16` and `AMX`, where they exist."""
+    """Instructions of this CPU that matter here, where they exist.
+
+    These are `AVX512_BF16`, `AMX`, `AVX512_VNNI` and `AVX_VNNI`; PyTorch is not asked for the
+    last, as it has no word for it.
+    """
     known = _cpu_words()
-    return frozenset(name for name, probe in _PROBES.items()
-                     if getattr(torch.cpu, probe, lambda name=name: name in known)())
+    found = {name for name, probe in _PROBES.items()
+             if getattr(torch.cpu, probe, lambda name=name: name in known)()}
+    return frozenset(found | {AVX_VNNI} & known)
 
 
 def _cpu_words() -> frozenset[str]:

@@ -113,7 +113,7 @@ def add_options(parser: argparse.ArgumentParser, without: Sequence[str] = ()) ->
         'model_size': f'one of {", ".join(VARIANTS)}', 'model_version': ' or '.join(VERSIONS),
         'num_frames': 'frames in a clip', 'image_size': 'side of a frame in pixels',
         'cameras': 'clips in one forward pass', 'device': 'auto, cpu, cuda, cuda:N or mps',
-        'precision': 'auto, fp32, fp16, bf16 or fp8, as far as the device has it',
+        'precision': 'auto, fp32, fp16, bf16, fp8 or int8, as far as the device has it',
         'compile': "off, auto or on: whether torch.compile is used (default: the engine's)",
         'engine': 'what runs the model: torch; onnx was measured and is refused, with the reason',
         'weights': "checkpoint; 'random' for none (default: the package's, else random)",

@@ -123,7 +123,9 @@ class Floor:
 
 
 def floor_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Type of the floor: that of the run, bf16 for narrower ones."""
+    """Type of the floor: that of the run, or of what is left of it beside narrower matrices."""
+    if dtype == torch.int8:
+        return torch.float32
     return dtype if dtype in (torch.float32, torch.float16) else torch.bfloat16
 
 

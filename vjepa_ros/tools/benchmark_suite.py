@@ -54,7 +54,17 @@ SUITES: dict[str, dict[str, str]] = {
         'tiny_fp32': '--device cpu --precision fp32 --seconds 10 --iterations 60 '
                      '--baseline floor',
         'large8': '--model-size large --num-frames 8 --image-size 256 --device cpu --seconds 30 '
-                  '--iterations 8 --baseline floor --baseline hf'}}
+                  '--iterations 8 --baseline floor --baseline hf'},
+    # The same on a CPU with VNNI and without instructions for bf16, where `auto` is fp32.
+    'vnni': {
+        'tiny': '--device cpu --seconds 15 --iterations 80 --baseline floor --baseline hf',
+        'tiny_int8': '--device cpu --precision int8 --seconds 15 --iterations 80 '
+                     '--baseline floor --baseline hf',
+        'large8': '--model-size large --num-frames 8 --image-size 256 --device cpu --seconds 30 '
+                  '--iterations 8 --baseline floor --baseline hf',
+        'large8_int8': '--model-size large --num-frames 8 --image-size 256 --device cpu '
+                       '--precision int8 --seconds 30 --iterations 8 --baseline floor '
+                       '--baseline hf'}}
 USUAL = {'tiny': (8, 192), 'small': (8, 192)}     # frames and size of a sweep; others 16, 256
 
 

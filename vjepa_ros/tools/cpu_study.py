@@ -13,7 +13,6 @@ import logging
 import math
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -32,6 +31,8 @@ from vjepa_ros.model.checkpoint import load_encoder
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.files import WeightsError
 from vjepa_ros.runtime import cpu
+from vjepa_ros.runtime.device import DeviceChoice
+from vjepa_ros.runtime.int8 import Int8Forward, check_products, clips_for, prepare_int8
 from vjepa_ros.runtime.onnx import ExportError, Graph, export, packages
 from vjepa_ros.tools.bench import RATE_HZ, approach_frames
 from vjepa_ros.tools.checkpoint_words import refuse
@@ -122,10 +123,12 @@ def ways(encoder: Encoder, frames: int, side: int, left_out: dict[str, str]
     yield 'made fast, bf16, attention of PyTorch', _patched(
         encoder, products_are_faster=lambda: False)
     yield 'made fast, bf16', _given(fast(encoder, LOW))
-    if 'onednn' in torch.backends.quantized.supported_engines:
-        yield 'made fast, bf16, linear layers int8', _patched(encoder, linear=Int8())
+    if wrong := check_products():
+        left_out['int8'] = wrong
     else:
-        left_out['int8'] = 'this PyTorch has no oneDNN engine for it'
+        yield 'made fast, fp32, all linear layers int8', _given(narrow(encoder, frames, side))
+        chosen = narrow(encoder, frames, side, all_of_it=False)
+        yield f'precision int8: {chosen.note.partition(", the rest")[0]}', _given(chosen)
     try:
         packages()
     except ExportError as error:
@@ -147,29 +150,14 @@ def fast(encoder: Encoder, dtype: torch.dtype) -> Run:
     return lambda clip: made(clip.permute(0, 4, 1, 2, 3))
 
 
-class Int8:
-    """Linear layers of blocks with weights in int8 per channel, inputs quantized as they come."""
-
-    def __init__(self) -> None:
-        torch.backends.quantized.engine = 'onednn'
-        self._plain = cpu.linear
-        self._packed: dict[int, Any] = {}
-
-    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor, gelu: bool = False) -> Tensor:
-        if weight.dtype != LOW:
-            return self._plain(x, weight, bias, gelu)
-        if weight.data_ptr() not in self._packed:
-            full = weight.float()
-            scale = (full.abs().amax(1) / 127).double()
-            zero = torch.zeros(len(scale), dtype=torch.long)
-            with warnings.catch_warnings():
-                # PyTorch will drop these functions, it says; only this study needs them.
-                warnings.simplefilter('ignore', UserWarning)
-                stored = torch.quantize_per_channel(full, scale, zero, 0, torch.qint8)
-            self._packed[weight.data_ptr()] = torch.ops.quantized.linear_prepack(
-                stored, bias.float())
-        out = torch.ops.quantized.linear_dynamic(x.float(), self._packed[weight.data_ptr()], True)
-        return (torch.nn.functional.gelu(out) if gelu else out).to(LOW)
+def narrow(encoder: Encoder, frames: int, side: int, all_of_it: bool = True) -> Int8Forward:
+    """The encoder with all linear layers in int8, or with those that the session would choose."""
+    made, shape = _copy(encoder, FULL), (frames, side, side, 3)
+    if not all_of_it:
+        return prepare_int8(made, DeviceChoice(torch.device('cpu'), torch.int8, 'study'), shape)
+    whole = Int8Forward(made, clips_for(shape))
+    whole.choose(frozenset(whole.parts))
+    return whole
 
 
 @contextmanager

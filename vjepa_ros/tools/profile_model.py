@@ -37,7 +37,7 @@ from vjepa_ros.tools.profile_trace import record
 from vjepa_ros.tools.saying import plain_lines
 from vjepa_ros.tools.selftest_parity import relative
 
-PRECISIONS = ('fp32', 'fp16', 'bf16', 'fp8')
+PRECISIONS = ('fp32', 'fp16', 'bf16', 'fp8', 'int8')
 INSIDE = ('qkv', 'projection', 'fc1', 'fc2')    # parts that are inside another part
 
 
