@@ -25,6 +25,7 @@ from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import TrackConfig
 from vjepa_ros.ros import convert, decoder
+from vjepa_ros.ros import worker as worker_module
 from vjepa_ros.ros.inbox import Inbox, Waiting
 from vjepa_ros.ros.logs import forward_logs, stop_forwarding
 from vjepa_ros.ros.outputs import SCALARS, Outputs, Publishing, make_header
@@ -829,3 +830,30 @@ def test_a_forwarded_log_line_keeps_its_traceback_and_a_wrong_one_does_no_harm(m
         stop_forwarding(handler)
     assert len(log.errors) == 1
     assert 'it went wrong' in log.errors[0] and 'ArithmeticError: so it went' in log.errors[0]
+
+
+@pytest.mark.parametrize(('rate', 'served'), [(15.0, 45), (30.0, 45), (10.0, 30)])
+def test_a_camera_of_the_greatest_rate_does_not_wait_for_ever_after_a_late_result(
+        engine, monkeypatch, rate, served):
+    config = SimpleNamespace(**{**vars(CONFIG), 'max_rate': 15.0})
+    now, late = 0.0, round(rate)
+    worker = Worker(Perception(engine, TRACK, ['one']), config, {'one': Camera('one')},
+                    {'one': Topics()}, time.time_ns, Log())
+    monkeypatch.setattr(worker_module, 'time', SimpleNamespace(monotonic=lambda: now))
+    track, wanted = worker.perception.tracks['one'], {'one': frozenset({'assessment'})}
+    # Messages travel 5 ms; the worker is late for one of them, and the next travels 8 ms.
+    delay = {late: 1 / rate + 0.007, late + 1: 0.008}
+    waits = []
+    for number in range(late + 1 + round(3 * rate)):
+        track.push(PICTURE, 100 * NS + round(number * NS / rate))
+        now = 50.0 + number / rate + delay.get(number, 0.005)
+        if track.sample() is None:
+            continue
+        samples, wait_s = worker._choose(wanted)
+        worker.perception._done.update(
+            {name: track.ring.keys(sample)[-1] for name, sample in samples.items()})
+        if number > late:
+            waits.append(0.0 if samples else wait_s)
+    assert waits.count(0.0) == pytest.approx(served, abs=2)
+    # A faster camera has frames to spare; others are never held up.
+    assert rate > 15 or not any(waits)

@@ -28,6 +28,9 @@ from vjepa_ros.ros.parameters import NodeConfig
 BACKOFF_S = 0.2          # pause after an unexpected error, so that it can not flood the log
 LOG_EVERY_S = 2.0        # at most one error is logged in this time; all are counted
 IDLE_S = 0.25            # longest sleep without news
+# Of a period. Once a result was late by more than a period, a camera of just the greatest rate
+# would wait with each frame for as long as its messages jitter.
+EARLY = 0.25
 
 
 class Worker:
@@ -292,7 +295,7 @@ class Worker:
         samples, wait_s = {}, IDLE_S
         names = [n for n in self._cameras if wanted[n] or self.listener is not None]
         for name, sample in self.perception.pending(names).items():
-            early = self._due[name] - now
+            early = self._due[name] - EARLY * period - now
             if early > 0:
                 wait_s = min(wait_s, early)
                 continue
