@@ -115,7 +115,7 @@ class EncoderSession:
 
     @property
     def execution_reason(self) -> str:
-        """Why there are no graphs or compiled kernels, and how much is in float8 or int8; or ''."""
+        """Why there are no graphs or compiled kernels, how much is in float8 or int8; or ''."""
         return '; '.join(filter(None, (self._runner.reason, self._not_compiled, self._note)))
 
     def warm(self, clips: int = 1, change: bool = False) -> None:
