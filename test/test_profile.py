@@ -50,7 +50,8 @@ def test_a_profile_tells_stages_layers_operators_and_precisions(tmp_path, monkey
     assert 'layers of the plain network' in said
     # Without a terminal there is no spinner: a line tells of each step as it begins.
     steps = re.findall(r'^ +\d+\.\d s  (.+)$', said, re.MULTILINE)
-    assert steps == ['stages', 'operators', 'layers', 'precisions: fp32', 'precisions: bf16']
+    assert steps[:5] == ['stages', 'operators', 'layers', 'precisions: fp32', 'precisions: bf16']
+    assert steps[5:] in ([], ['precisions: int8'])      # which CPUs without bf16 have
 
 
 def test_a_watch_takes_no_time_once_it_is_removed():

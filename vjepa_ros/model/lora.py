@@ -40,6 +40,11 @@ class AdaptedLinear(nn.Module):
         """Of the frozen layer."""
         return self.base.weight
 
+    @property
+    def bias(self) -> Tensor | None:
+        """Of the frozen layer."""
+        return self.base.bias
+
     def forward(self, x: Tensor) -> Tensor:
         low = F.linear(x, self.down.to(x.dtype))
         return self.base(x) + F.linear(low, self.up.to(x.dtype))
