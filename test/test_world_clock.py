@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-pytestmark = pytest.mark.ros
+pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 pytest.importorskip('rclpy')
 
 from vjepa_ros.ros.world_clock import LONGEST_WAIT_S, STEP_S, WorldClock  # noqa: E402
