@@ -36,7 +36,7 @@ from vjepa_ros.ros.obstacle_table import make_obstacle_config
 from vjepa_ros.ros.table import ROWS, camera_rows, check_together
 from vjepa_ros.world.render import render
 
-pytestmark = pytest.mark.ros
+pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
 SIZE, PERIOD, FRAMES = (384, 288), NS // 10, 14
 HEIGHT, PITCH_DEG = 0.5, 8.6

@@ -34,7 +34,7 @@ from vjepa_ros.ros.swapper import Swapper
 from vjepa_ros.ros.worker import Worker
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
-pytestmark = [pytest.mark.ros, pytest.mark.usefixtures('one_thread')]
+pytestmark = [pytest.mark.ros, pytest.mark.any_distro, pytest.mark.usefixtures('one_thread')]
 
 NS = 1_000_000_000
 # The engine only says that it is on a GPU.
