@@ -27,7 +27,7 @@ from vjepa_ros.ros.source_table import SOURCE_TABLE, TRUTH, truth_record
 from vjepa_ros.sources import SourceError, SourceFrame, SourceLost, open_source
 from vjepa_ros.sources.base import PlayOptions, Source
 
-pytestmark = pytest.mark.ros
+pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
 MODULE = 'vjepa_ros.ros.camera_source'
 S = 1_000_000_000
@@ -127,7 +127,6 @@ def test_a_scene_arrives_as_images_infos_and_truth_with_one_header(ros):
     assert record['clearance'] == record['distance']
 
 
-@pytest.mark.any_distro
 @pytest.mark.parametrize(('encoding', 'channels'), [('bgr8', 3), ('mono8', 1)])
 def test_the_encoding_can_be_chosen(ros, tmp_path, encoding, channels):
     rgb = np.zeros((24, 32, 3), np.uint8)
@@ -143,7 +142,6 @@ def test_the_encoding_can_be_chosen(ros, tmp_path, encoding, channels):
     assert pixels(images[0], channels)[5, 5] == pytest.approx(expected, abs=1)
 
 
-@pytest.mark.any_distro
 def test_stored_pictures_are_passed_on_byte_by_byte(ros, ten):
     got = listen(ros, CompressedImage, 'camera/image_raw/compressed')
     with ros.spawn(MODULE, playing(ten, transport='compressed', rate=10)) as process:
@@ -155,7 +153,6 @@ def test_stored_pictures_are_passed_on_byte_by_byte(ros, ten):
     assert bytes(got[-1].data) == (Path(ten) / f'{number}.png').read_bytes()
 
 
-@pytest.mark.any_distro
 def test_raw_and_compressed_show_the_same(ros):
     raw = listen(ros, Image, 'camera/image_raw')
     small = listen(ros, CompressedImage, 'camera/image_raw/compressed')
@@ -172,7 +169,6 @@ def test_raw_and_compressed_show_the_same(ros):
     assert np.abs(decoded.astype(float) - pixels(image)).mean() < 8
 
 
-@pytest.mark.any_distro
 def test_unknown_truth_is_nan(ros, ten):
     images = listen(ros, Image, 'camera/image_raw')
     truths = listen(ros, PointCloud2, 'camera/truth')
@@ -229,7 +225,6 @@ def test_an_environment_that_loses_large_images_is_named(ros, monkeypatch, varia
 
 # -- time -----------------------------------------------------------------------------------------
 
-@pytest.mark.any_distro
 def test_recorded_stamps_can_be_kept_and_jump_back_in_a_loop(ros, ten):
     images = listen(ros, Image, 'camera/image_raw')
     params = playing(ten, rate=40, loop=True, loop_mode='jump_back', stamp='source')
@@ -241,7 +236,6 @@ def test_recorded_stamps_can_be_kept_and_jump_back_in_a_loop(ros, ten):
     assert np.sum(np.diff(numbers) < 0) >= 2
 
 
-@pytest.mark.any_distro
 def test_present_stamps_have_the_exact_spacing_of_the_source_and_go_on_in_a_loop(ros, ten):
     images = listen(ros, Image, 'camera/image_raw')
     with ros.spawn(MODULE, playing(ten, rate=40, loop=True)) as process:
@@ -254,7 +248,6 @@ def test_present_stamps_have_the_exact_spacing_of_the_source_and_go_on_in_a_loop
     assert 0 <= now - stamp_ns(images[-1]) < 5 * S
 
 
-@pytest.mark.any_distro
 def test_a_recording_plays_in_real_time_without_drift(ros, ten):
     images = listen(ros, Image, 'camera/image_raw')
     ages = []
@@ -267,7 +260,6 @@ def test_a_recording_plays_in_real_time_without_drift(ros, ten):
     assert min(ages[-20:]) - min(ages[:20]) < 0.1 * S
 
 
-@pytest.mark.any_distro
 def test_a_source_too_slow_for_its_rate_skips_frames_stays_in_time_and_says_so(ros):
     ages = []
     ros.node.create_subscription(Image, 'camera/image_raw', lambda m: ages.append(
@@ -339,7 +331,6 @@ def test_a_signal_ends_it_while_it_waits_for_subscribers(ros, ten):
         assert '0 frames played' in process.output
 
 
-@pytest.mark.any_distro
 def test_it_waits_for_a_subscriber_only_as_long_as_told(ros, ten):
     params = {'source': ten, 'wait_for_subscribers': True, 'wait_timeout': 0.3, 'rate': 50}
     with ros.spawn(MODULE, params) as process:
@@ -360,7 +351,6 @@ def test_every_frame_of_a_recording_reaches_who_was_waited_for(ros, ten):
     assert numbers == sorted(set(numbers))
 
 
-@pytest.mark.any_distro
 def test_it_can_stay_after_the_end(ros, ten):
     with ros.spawn(MODULE, {'source': ten, 'rate': 100, 'exit_at_end': False}) as process:
         process.wait_for_output('end of source')
@@ -401,7 +391,6 @@ def test_its_parameters_are_described_and_cannot_be_changed_while_it_runs(ros, t
         process.terminate_and_check()
 
 
-@pytest.mark.any_distro
 def test_a_bag_plays_over_dds(ros, shared_data):
     pytest.importorskip('rosbags')
     got = listen(ros, CompressedImage, 'camera/image_raw/compressed')

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-pytestmark = pytest.mark.ros
+pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 pytest.importorskip('rclpy')
 
 from vjepa_ros.tools.drive_loop import Moment, Outcome  # noqa: E402
@@ -37,7 +37,6 @@ def test_robot_node_and_guard_close_the_loop(tmp_path):
     assert not list(tmp_path.iterdir())       # no logs of failures
 
 
-@pytest.mark.any_distro
 def test_the_planner_turns_the_robot_away_from_the_door(tmp_path):
     run = RosRun(SEED, rate=6.0, width=256)
     outcome = run.drive([DOOR], ['with_planner'], tmp_path, lambda count: None)['with_planner'][0]
