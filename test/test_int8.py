@@ -209,6 +209,7 @@ def test_products_that_overflow_are_found(checked_anew, monkeypatch):
     assert 'off by 0.49' in checked_anew()
 
 
+# What PyTorch raises for operators that a build lacks or has with other arguments.
 @pytest.mark.parametrize('error', [AttributeError, NotImplementedError, TypeError, RuntimeError])
 def test_a_pytorch_without_the_products_is_found(checked_anew, monkeypatch, error):
     def lacking(*args):

@@ -35,7 +35,6 @@ pytestmark = pytest.mark.usefixtures('one_thread')
 
 TRAINED = Model('tiny', '2.0', 8, 128)     # sizes far from the trained one exaggerate errors
 RANDOM = Model('tiny', '2.1', 4, 32)
-ALL = ('compile', 'engine')
 
 
 @pytest.fixture(scope='module')
@@ -238,19 +237,15 @@ def test_paths_are_what_the_device_and_the_engine_offer(monkeypatch):
         return SimpleNamespace(precision=name)
     monkeypatch.setattr(selftest_paths, 'choose_device', choose)
     monkeypatch.setattr(selftest_paths, 'compile_problem', lambda device: '')
-    paths, left_out = find_paths('cuda:0', offered=ALL)
+    paths, left_out = find_paths('cuda:0')
     assert [(p.precision, p.compile) for p in paths] == [
         *((p, 'off') for p in ('fp32', 'fp16', 'bf16', 'fp8')), ('bf16', 'on')]
-    assert left_out.keys() == {'int8', 'onnx'}
-    paths, left_out = find_paths('cuda:0', 'off', offered=ALL)
+    assert left_out.keys() == {'int8'}
+    paths, left_out = find_paths('cuda:0', 'off')
     assert {p.compile for p in paths} == {'off'} and 'compile' in left_out
-    paths, left_out = find_paths('cpu', offered=ALL)
+    paths, left_out = find_paths('cpu')
     assert {p.compile for p in paths} == {'off'} and '--compile on' in left_out['compile']
-    assert 'on' in {p.compile for p in find_paths('cpu', 'on', offered=ALL)[0]}
-    paths, left_out = find_paths('cpu', offered=())
-    assert all(not p.compile and not p.engine for p in paths) and 'onnx' in left_out
-    monkeypatch.setattr(selftest_paths, 'find_spec', lambda name: object())
-    assert find_paths('cpu', offered=ALL)[0][-1] == Path('fp32', 'off', 'onnx')
+    assert 'on' in {p.compile for p in find_paths('cpu', 'on')[0]}
 
 
 def test_compiling_is_left_out_where_it_cannot_work(monkeypatch):
@@ -259,7 +254,7 @@ def test_compiling_is_left_out_where_it_cannot_work(monkeypatch):
     tools = {'triton': True, 'compiler': False}
     monkeypatch.setattr(selftest_paths.Toolchain, 'here', lambda: Toolchain(**tools))
     assert 'compiler' in selftest_paths.compile_problem('cuda:0')
-    assert 'compiler' in find_paths('cpu', 'on', offered=ALL)[1]['compile']
+    assert 'compiler' in find_paths('cpu', 'on')[1]['compile']
     tools.update(triton=False, compiler=True)
     assert 'Triton' in selftest_paths.compile_problem('cuda:0')
     assert selftest_paths.compile_problem('cpu') == ''

@@ -209,9 +209,13 @@ def test_memory_does_not_grow_over_ten_thousand_inferences():
     clip = clips_of(1)
     for _ in range(500):
         session.run(clip)
-    before, said = resident(), session.memory_bytes()
+    said, sizes = session.memory_bytes(), [resident()]
     for number in range(10_000):
         session.run(clip, keys=[range(number, number + 4)])
-    assert resident() - before < 2e6  # a clip has 12 kB, the result of the heads 200 bytes
+        if number % 2500 == 2499:
+            sizes.append(resident())
+    # What is lost with each run shows in every quarter. The process that has run other tests may
+    # also grow once, in any of them. A clip has 12 kB, the result of the heads 200 bytes.
+    assert min(np.diff(sizes)) < 0.5e6
     assert session.memory_bytes() == said
     session.close()

@@ -7,10 +7,7 @@ import math
 
 import pytest
 
-pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
-pytest.importorskip('rclpy')
-
-from vjepa_ros.ros.world_clock import LONGEST_WAIT_S, STEP_S, WorldClock  # noqa: E402
+from vjepa_ros.world.clock import LONGEST_WAIT_S, STEP_S, WorldClock
 
 PERIOD_S = 0.1
 
@@ -18,13 +15,13 @@ PERIOD_S = 0.1
 class _Run:
     """A simulation with a steady clock in the hand of the test."""
 
-    def __init__(self, drawing_s: float = 0.0) -> None:
+    def __init__(self, drawing_s: float = 0.0, patient: bool = True) -> None:
         self.steady_s, self.drawing_s = 50.0, drawing_s
         self.pictures: list[float] = []
         self.waiting: list[tuple[float, float]] = []
         self.newest_s = math.inf
         self.oldest_s = 0.0         # age of the newest assessment, when it was greatest
-        self.clock = WorldClock(1000.0, PERIOD_S, lambda: self.steady_s)
+        self.clock = WorldClock(1000.0, PERIOD_S, patient, lambda: self.steady_s)
         self.clock.begin()
 
     def go(self, seconds: float, assess_after_s: float | None = None) -> None:
@@ -94,3 +91,13 @@ def test_it_stands_at_no_picture_that_nobody_wants_yet():
         run.clock.advance()
         run.clock.drawn()
     assert run.clock.now_s == pytest.approx(1001.0, abs=0.02)
+
+
+def test_real_time_waits_for_nobody():
+    run = _Run(drawing_s=0.25, patient=False)
+    run.go(5.0, assess_after_s=2.0)
+    assert run.clock.factor == pytest.approx(1.0)
+    assert len(run.pictures) == pytest.approx(20, abs=1)
+    run = _Run(drawing_s=0.03, patient=False)
+    run.go(5.0)
+    assert len(run.pictures) == pytest.approx(50, abs=1)

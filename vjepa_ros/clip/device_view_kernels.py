@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import lru_cache
 from typing import Any
 
@@ -30,7 +30,7 @@ from vjepa_ros.clip.device_view_weights import (
     triangle_weights,
 )
 from vjepa_ros.clip.preprocess import View
-from vjepa_ros.runtime.kernels import KernelsMissing, compiler
+from vjepa_ros.runtime.kernels import KernelsMissing, begin_build, compiler, loading_on
 from vjepa_ros.runtime.memory import is_out_of_memory
 
 log = logging.getLogger(__name__)
@@ -148,9 +148,7 @@ def build(device: torch.device) -> Made:
         When PyTorch offers no compiler, or it fails.
     """
     compile_kernel, made = compiler(), {}
-    with torch.cuda.device(device):
-        # A new thread has no CUDA context, and modules are loaded into one, until it does work.
-        torch.zeros(1, device=device)
+    with loading_on(device):
         for name, source in SOURCES.items():
             try:
                 made[name] = compile_kernel(source, name)
@@ -162,13 +160,7 @@ def build(device: torch.device) -> Made:
 @lru_cache(maxsize=16)
 def prepare_resizing(device: torch.device) -> Future[Made] | None:
     """Begin to compile the kernels for a device, once, beside what else happens."""
-    if device.type != 'cuda':
-        return None
-    worker = ThreadPoolExecutor(1, 'resize_kernels')
-    try:
-        return worker.submit(build, device)
-    finally:
-        worker.shutdown(wait=False)
+    return begin_build(build, device, 'resize_kernels')
 
 
 def choose_resizer(view: View, grey_size: Size,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import lru_cache
 
 import torch
@@ -14,7 +14,7 @@ from vjepa_ros.perception.affine import _FAKE
 from vjepa_ros.perception.device_compare import disagreement
 from vjepa_ros.perception.device_flow import STEPS, STIFFNESS
 from vjepa_ros.perception.device_kernels import LoomingKernels
-from vjepa_ros.runtime.kernels import KernelsMissing
+from vjepa_ros.runtime.kernels import KernelsMissing, begin_build, loading_on
 
 log = logging.getLogger(__name__)
 
@@ -26,19 +26,11 @@ def prepare_kernels(device: torch.device) -> Future[LoomingKernels] | None:
     Those that resize images first: a camera's first frame needs them before.
     """
     prepare_resizing(device)
-    if device.type != 'cuda':
-        return None
-    worker = ThreadPoolExecutor(1, 'looming_kernels')
-    try:
-        return worker.submit(_build, device)
-    finally:
-        worker.shutdown(wait=False)
+    return begin_build(_build, device, 'looming_kernels')
 
 
 def _build(device: torch.device) -> LoomingKernels:
-    with torch.cuda.device(device):
-        # A new thread has no CUDA context, and modules are loaded into one, until it does work.
-        torch.zeros(1, device=device)
+    with loading_on(device):
         return LoomingKernels.build(STEPS, STIFFNESS, _FAKE)
 
 

@@ -16,8 +16,8 @@ then drives.
 
 With ``publish_clock`` it simulates time and publishes it on ``/clock`` for nodes with
 ``use_sim_time``: as fast as real time, or slower where drawing and assessing take longer than that
-(see `WorldClock`). Without, time is that of the node's clock, and each picture shows the world as
-it is when it is drawn.
+(see `WorldClock`). Without, time is real, and each picture shows the world as it is when it is
+drawn.
 
 Every picture becomes one line of JSON on standard output (with NaN), ``kind`` 'moment' with the
 fields of `Moment`, and at the end there is one of ``kind`` 'outcome'. It then exits 0.
@@ -35,6 +35,7 @@ from typing import Any, TextIO
 import numpy as np
 import rclpy
 import torch
+from builtin_interfaces.msg import Time as TimeMsg
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist
 from rclpy.clock import Clock, ClockType
@@ -49,9 +50,9 @@ from std_msgs.msg import Header
 from vjepa_ros.ros import read
 from vjepa_ros.ros.convert import image
 from vjepa_ros.ros.main import WAKE_S, Signals
-from vjepa_ros.ros.world_clock import WorldClock
 from vjepa_ros.world.bank import TextureBank
 from vjepa_ros.world.clips import BANK_SEED
+from vjepa_ros.world.clock import WorldClock
 from vjepa_ros.world.episode import EpisodeConfig, draw
 from vjepa_ros.world.episode_route import ARRIVED_M
 from vjepa_ros.world.episode_world import EpisodeWorld
@@ -64,7 +65,7 @@ except ImportError:      # not part of every small installation of ROS
 
 COMMAND_AGE_S = 0.5      # an older command is none
 LONGEST_S = 0.3          # between two pictures; a computer that is slower slows the world
-CLOCK_S = 0.01           # real time between two messages on /clock
+CLOCK_S = 0.01           # real time between two looks at the time, and messages on /clock
 NS = 1e9
 PARAMETERS: dict[str, Any] = {
     'seed': 1, 'episode': 0, 'camera': 'camera', 'frame_id': 'camera', 'rate': 10.0,
@@ -121,34 +122,25 @@ class SimulatedRobot(Node):
         self.create_subscription(PointCloud2, value['assessment_topic'], self._on_seen, quick)
         self.create_subscription(DiagnosticArray, f'{value["guard"]}/state', self._on_state, 10)
         self._topic = value['command_topic']
-        self._pace: WorldClock | None = None
-        if value['publish_clock']:
-            # Later than in an episode before: nobody sees time go back.
-            self._pace = WorldClock(self.get_clock().now().nanoseconds / NS, 1 / config.rate)
-            self._times = self.create_publisher(ClockMsg, '/clock', quick)
-            self.create_timer(CLOCK_S, self._go_on, clock=Clock(
-                clock_type=ClockType.STEADY_TIME))
-        else:
-            self.create_timer(1 / config.rate, self._tick)
+        # It begins now, so later than in an episode before: nobody sees time go back.
+        self._time = WorldClock(self.get_clock().now().nanoseconds / NS, 1 / config.rate,
+                                patient=value['publish_clock'])
+        self._times = (self.create_publisher(ClockMsg, '/clock', quick)
+                       if value['publish_clock'] else None)
+        self.create_timer(CLOCK_S, self._go_on, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
     # -- what comes in ---------------------------------------------------------------------
 
-    def _now(self) -> Time:
-        """Time of the world: simulated here, or that of the node."""
-        return self.get_clock().now() if self._pace is None else Time(
-            nanoseconds=round(self._pace.now_s * NS))
-
-    def _now_s(self) -> float:
-        return self._now().nanoseconds / NS
+    def _stamp(self) -> TimeMsg:
+        return Time(nanoseconds=round(self._time.now_s * NS)).to_msg()
 
     def _on_command(self, msg: Twist) -> None:
         self._command = (msg.linear.x, msg.angular.z)
-        self._commanded_s = self._now_s()
+        self._commanded_s = self._time.now_s
 
     def _on_seen(self, msg: PointCloud2) -> None:
         seen = read.assessment(msg)
-        if self._pace is not None:
-            self._pace.assessed(read.stamp_ns(msg) / NS)
+        self._time.assessed(read.stamp_ns(msg) / NS)
         self._seen = (seen.time_to_contact, int(seen.level))
 
     def _on_state(self, msg: DiagnosticArray) -> None:
@@ -163,28 +155,23 @@ class SimulatedRobot(Node):
             self.count_publishers(self._topic) > 0)
 
     def _go_on(self) -> None:
-        """Let simulated time go on, and draw the picture that is due."""
-        self._pace.advance()
-        self._times.publish(ClockMsg(clock=self._now().to_msg()))
-        if self._pace.due:
-            self._tick()
+        """Let time go on, and draw the picture that is due."""
+        self._time.advance()
+        if self._times is not None:
+            self._times.publish(ClockMsg(clock=self._stamp()))
+        if self._time.due:
+            if self.outcome is None and self._ready():
+                self._tick()
+            self._time.drawn()
 
     def _tick(self) -> None:
-        if self.outcome is not None:
-            return
-        if not self._ready():
-            if self._pace is not None:
-                self._pace.drawn()     # nothing; the next one then
-            return
-        now = self._now_s()
-        if not math.isnan(self._last_s):
+        now = self._time.now_s
+        if math.isnan(self._last_s):
+            self._time.begin()
+        else:
             self._move(now)
-        elif self._pace is not None:
-            self._pace.begin()
         self._last_s = now
         self._publish()
-        if self._pace is not None:
-            self._pace.drawn()
         world, end = self._world, self._episode.run.duration
         if world.collided[0] or world.time_s >= end:
             self.outcome = {
@@ -193,7 +180,7 @@ class SimulatedRobot(Node):
                 'cruise': self._episode.route.cruise, 'collided': bool(world.collided[0]),
                 'struck': bool(world.struck[0]), 'touched': world.touched[0],
                 'progress': self._progress,
-                'real_time_factor': None if self._pace is None else self._pace.factor}
+                'real_time_factor': self._time.factor}
             self._tell(self.outcome)
 
     def _move(self, now: float) -> None:
@@ -208,7 +195,7 @@ class SimulatedRobot(Node):
 
     def _publish(self) -> None:
         world, robots = self._world, self._world.robots
-        stamp = self._now().to_msg()
+        stamp = self._stamp()
         picture = world.pictures(np.array([0]))[0]
         header = Header(stamp=stamp, frame_id=self._frame_id)
         fx, fy, cx, cy = world.intrinsics[0].tolist()

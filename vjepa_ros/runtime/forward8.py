@@ -22,7 +22,7 @@ from vjepa_ros.runtime.forward import (
 from vjepa_ros.runtime.fused8 import Fp8Encoder, plain8
 from vjepa_ros.runtime.kernels import KernelsMissing
 from vjepa_ros.runtime.memory import is_out_of_memory
-from vjepa_ros.runtime.narrow import choose, max_error, told, trials
+from vjepa_ros.runtime.narrow import choose, failed, max_error, told, trials, useless
 from vjepa_ros.runtime.steps import FLOAT8, Steps
 
 log = logging.getLogger(__name__)
@@ -96,13 +96,9 @@ def prepare8(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
     except RuntimeError as error:
         if isinstance(error, SessionError):
             raise
-        why = ('there is no memory to try it' if is_out_of_memory(error)
-               else f'{type(error).__name__}: {error}')
-        raise SessionError(f"precision 'fp8' does not run on {device}: {why}; {REMEDY}"
-                           ) from error
+        raise failed('fp8', device, error, REMEDY) from error
     if not chosen:
-        raise SessionError("precision 'fp8' is of no use for these weights: no matrix can be in "
-                           f'float8 without an error of the features that is too large; {REMEDY}')
+        raise useless('fp8', 'float8', REMEDY)
     if not keep:
         made.settle()
     note = told('float8', 'bf16', made.parts, made.chosen, error)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run an encoder on the CPU with the matrices of its layers in int8, as many as are exact enough.
 
-Products are those of oneDNN, which VNNI instructions make some three times as fast as those of
-float32: weights with one scale per output, inputs as unsigned bytes with the range that they have
-at the moment. Attention, norms and the residual stream stay in float32. So that few inputs do not
+Products are those of oneDNN, which VNNI instructions make faster than those of float32: weights
+with one scale per output, inputs as unsigned bytes with the range that they have at the moment.
+Attention, norms and the residual stream stay in float32. So that few inputs do not
 take the digits of all, `balance` first makes them of similar size, which changes no number of the
 network but by rounding. The matrices are chosen by `vjepa_ros.runtime.narrow`, and the others
 stay in float32, too.
@@ -31,8 +31,7 @@ from vjepa_ros.runtime.cpu import FastBlock, linear
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.errors import SessionError
 from vjepa_ros.runtime.forward import PixelForward
-from vjepa_ros.runtime.memory import is_out_of_memory
-from vjepa_ros.runtime.narrow import Part, choose, told, trials
+from vjepa_ros.runtime.narrow import Part, choose, failed, told, trials, useless
 
 log = logging.getLogger(__name__)
 
@@ -291,14 +290,10 @@ def prepare_int8(encoder: Encoder, choice: DeviceChoice, clip_shape: tuple[int, 
         chosen, error = choose(made.parts, lambda parts: made.look(clips, parts),
                                probe=lambda parts: made.look(small, parts))
         made.choose(chosen)
-    except RuntimeError as failed:
-        why = ('there is no memory to try it' if is_out_of_memory(failed)
-               else f'{type(failed).__name__}: {failed}')
-        raise SessionError(f"precision 'int8' does not run on {choice.device}: {why}; {REMEDY}"
-                           ) from failed
+    except RuntimeError as problem:
+        raise failed('int8', choice.device, problem, REMEDY) from problem
     if not chosen:
-        raise SessionError("precision 'int8' is of no use for these weights: no matrix can be in "
-                           f'int8 without an error of the features that is too large; {REMEDY}')
+        raise useless('int8', 'int8', REMEDY)
     made.note = told('int8', 'fp32', made.parts, chosen, error)
     made.settle()
     log.info('int8 on %s: %s', choice.device, made.note)

@@ -11,9 +11,11 @@ M tokens of all clips, N tokens of one clip, D width, F width of the MLP, d chan
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -34,6 +36,7 @@ NORM_THREADS = 128   # of the norm, at most: four values of a row each, and agai
 BLOCK = 256
 WIDE = 8             # half precision values that a thread moves at once (16 bytes)
 TOKEN_PIXELS = 2 * 16 * 16 * 3
+Made = TypeVar('Made')
 
 
 class KernelsMissing(RuntimeError):
@@ -164,3 +167,24 @@ def compiler() -> Callable[..., Any]:
     if torch.version.cuda is None:
         raise KernelsMissing('they are written for NVIDIA GPUs')
     return found
+
+
+def begin_build(build: Callable[[torch.device], Made], device: torch.device,
+                name: str) -> Future[Made] | None:
+    """Begin to compile kernels for a device, in a thread of that name; None off CUDA."""
+    if device.type != 'cuda':
+        return None
+    worker = ThreadPoolExecutor(1, name)
+    try:
+        return worker.submit(build, device)
+    finally:
+        worker.shutdown(wait=False)
+
+
+@contextmanager
+def loading_on(device: torch.device) -> Iterator[None]:
+    """Load compiled kernels into a device, in any thread."""
+    with torch.cuda.device(device):
+        # A new thread has no CUDA context, and modules are loaded into one, until it does work.
+        torch.zeros(1, device=device)
+        yield

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vjepa_ros.runtime.errors import SessionError
+from vjepa_ros.runtime.memory import is_out_of_memory
 from vjepa_ros.runtime.noise import random_scene
 
 # Rms error of the features that a narrow format may add, relative to their rms, on the clips of
@@ -82,6 +84,20 @@ def told(narrow: str, wide: str, parts: Mapping[Part, int], chosen: frozenset[Pa
     share = sum(parts[one] for one in chosen) / sum(parts.values())
     return (f'{narrow}: {counts} of {depth} layers ({100 * share:.0f} % of their weights), the '
             f'rest {wide}, so that the features change by {100 * error:.1f} % on trial clips')
+
+
+def failed(precision: str, device: torch.device, error: RuntimeError, remedy: str) -> SessionError:
+    """What to raise when a format could not be tried."""
+    why = ('there is no memory to try it' if is_out_of_memory(error)
+           else f'{type(error).__name__}: {error}')
+    return SessionError(f"precision '{precision}' does not run on {device}: {why}; {remedy}")
+
+
+def useless(precision: str, narrow: str, remedy: str) -> SessionError:
+    """What to raise when nothing may be in the format `narrow`."""
+    return SessionError(
+        f"precision '{precision}' is of no use for these weights: no matrix can be in {narrow} "
+        f'without an error of the features that is too large; {remedy}')
 
 
 def max_error(got: Tensor, exact: Tensor) -> float:

@@ -241,7 +241,7 @@ def _main_ros(args: argparse.Namespace, argv: Sequence[str] | None, recipe: Reci
                      loop=replace(recipe.loop, odometry=run.told_speed))
     _tell(args, argv, driven, outcomes, {
         'over_dds': True, 'latency_pictures': None,
-        'real_time_factor': None if args.real_time else round(min(factors), 3)},
+        'real_time_factor': round(min(factors), 3)},
         choose_device(args.device).device, begun, console)
     if hint := slowness(outcomes):
         console.print(hint, style='yellow', markup=False, highlight=False, soft_wrap=True)

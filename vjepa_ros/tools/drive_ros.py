@@ -66,7 +66,7 @@ class RosRun:
         Pictures per second [Hz] and their width [px].
     real_time
         Whether time is that of the computer, however slow that is. Otherwise it is simulated, and
-        goes slower where drawing and assessing take longer (`vjepa_ros.ros.world_clock`).
+        goes slower where drawing and assessing take longer (`vjepa_ros.world.clock`).
     odometry
         Whether guard and planner are told the speed of the robot, where nav_msgs is installed.
     node, guard, planner

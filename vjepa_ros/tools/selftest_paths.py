@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from importlib.util import find_spec
+from dataclasses import dataclass
 
 from vjepa_ros.runtime.compilation import Toolchain
 from vjepa_ros.runtime.device import DeviceError, choose_device
@@ -40,30 +39,24 @@ FULL = (*USUAL, Model('large', '2.0', 16, 256), Model('huge', '2.0', 4, 64),
 
 @dataclass(frozen=True)
 class Path:
-    """One way to run a model: a precision, and the choices that the engine offers."""
+    """One way to run a model: a precision, and whether ``torch.compile`` is used."""
 
     precision: str
-    compile: str = ''
-    engine: str = ''
+    compile: str = 'off'
 
     @property
     def name(self) -> str:
-        parts = [self.precision]
-        parts += [f'compile {self.compile}'] if self.compile else []
-        return ', '.join(parts + ([self.engine] if self.engine else []))
+        return f'{self.precision}, compile {self.compile}'
 
     def config(self, model: Model, device: str) -> EngineConfig:
         """What to load."""
-        optional = {name: getattr(self, name) for name in ('compile', 'engine')
-                    if getattr(self, name)}
         return EngineConfig(
             model_size=model.size, model_version=model.version, num_frames=model.num_frames,
             image_size=model.image_size, weights=model.weights, device=device,
-            precision=self.precision, require_device=True, **optional)
+            precision=self.precision, require_device=True, compile=self.compile)
 
 
-def find_paths(device: str, compiled: str = 'auto', offered: Sequence[str] | None = None
-               ) -> tuple[list[Path], dict[str, str]]:
+def find_paths(device: str, compiled: str = 'auto') -> tuple[list[Path], dict[str, str]]:
     """Paths to test on a device, and why others are left out.
 
     Parameters
@@ -73,10 +66,7 @@ def find_paths(device: str, compiled: str = 'auto', offered: Sequence[str] | Non
     compiled
         Whether to test ``torch.compile``, which may take minutes: 'on', 'off', or 'auto' for
         where an engine may choose it by itself, which is on CUDA.
-    offered
-        Names of the fields of `EngineConfig`; those of this version when omitted.
     """
-    known = {field.name for field in fields(EngineConfig)} if offered is None else set(offered)
     left_out: dict[str, str] = {}
     precisions = []
     for precision in CANDIDATES:
@@ -86,11 +76,8 @@ def find_paths(device: str, compiled: str = 'auto', offered: Sequence[str] | Non
             left_out[precision] = str(error)
         else:
             precisions.append(precision)
-    off = 'off' if 'compile' in known else ''
-    paths = [Path(precision, off) for precision in precisions]
-    if not off:
-        left_out['compile'] = 'the engine of this version does not compile'
-    elif compiled == 'off':
+    paths = [Path(precision, 'off') for precision in precisions]
+    if compiled == 'off':
         left_out['compile'] = 'is left out with --compile off'
     elif compiled == 'auto' and not device.startswith('cuda'):
         left_out['compile'] = 'runs on this device only where it is asked for; test it with ' \
@@ -99,14 +86,6 @@ def find_paths(device: str, compiled: str = 'auto', offered: Sequence[str] | Non
         left_out['compile'] = why
     else:
         paths += [Path(precision, 'on') for precision in _compiled(device, precisions)]
-    if 'engine' not in known:
-        left_out['onnx'] = 'the engine of this version runs PyTorch alone'
-    elif find_spec('onnxruntime') is None:
-        left_out['onnx'] = 'onnxruntime is not installed'
-    elif device != 'cpu':
-        left_out['onnx'] = 'is for the CPU'
-    else:
-        paths.append(Path('fp32', off, 'onnx'))
     return paths, left_out
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated time that goes no faster than a world can be drawn and looked at."""
+"""Time of a world that is drawn while it goes on: no faster than it can be drawn and seen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable
 
-NS = 1e9
 STEP_S = 0.1          # of real time that may be made up for: what takes longer slows time
 LONGEST_WAIT_S = 1.2  # real time, for an assessment: less than what a guard calls a standing clock
 _PICTURES = 2         # so old, in pictures, an assessment may get
@@ -28,6 +27,8 @@ class WorldClock:
         Its first moment [s].
     period_s
         Between two pictures [s].
+    patient
+        False: it is real time, whoever keeps up; what is due is drawn as soon as may be.
     steady_s
         The clock of real time [s].
 
@@ -37,9 +38,10 @@ class WorldClock:
         The time [s].
     """
 
-    def __init__(self, start_s: float, period_s: float,
+    def __init__(self, start_s: float, period_s: float, patient: bool = True,
                  steady_s: Callable[[], float] = time.monotonic) -> None:
         self.now_s, self._period_s, self._steady_s = start_s, period_s, steady_s
+        self._patient = patient
         self._last_s, self._owed_s = steady_s(), 0.0
         self._due_s = start_s
         self._assessed_s = math.nan             # NaN: there is nobody to wait for
@@ -54,33 +56,43 @@ class WorldClock:
     @property
     def factor(self) -> float:
         """Simulated time over real time since `begin`; NaN before."""
-        return (self.now_s - self._begun[0]) / max(1e-9, self._steady_s() - self._begun[1])
+        return (self.now_s - self._begun[0]) / max(1e-9, self._last_s - self._begun[1])
 
     def begin(self) -> None:
         """Count `factor` from now on."""
-        self._begun = self.now_s, self._steady_s()
+        self._begun = self.now_s, self._last_s
 
     def advance(self) -> None:
         """Go on by the real time since the last call, as far as that is allowed."""
         steady = self._steady_s()
-        self._owed_s, self._last_s = min(STEP_S, self._owed_s + steady - self._last_s), steady
+        self._owed_s, self._last_s = self._owed_s + steady - self._last_s, steady
+        last_s = math.inf
+        if self._patient:
+            self._owed_s = min(STEP_S, self._owed_s)
+            last_s = min(self._due_s, self._waits_at_s(steady))
+        step = max(0.0, min(self._owed_s, last_s - self.now_s))
+        self.now_s += step
+        self._owed_s -= step
+
+    def _waits_at_s(self, steady: float) -> float:
+        """The time that is not passed before something newer is assessed; infinity: no such."""
         last_s = self._assessed_s + _PICTURES * self._period_s
-        if self.now_s < last_s - _CLOSE_S or math.isnan(last_s):
+        if math.isnan(last_s):
+            return math.inf
+        if self.now_s < last_s - _CLOSE_S:
             self._waits_since_s = math.nan
-            step = max(0.0, min(self._owed_s, self._due_s - self.now_s,
-                                math.inf if math.isnan(last_s) else last_s - self.now_s))
-            self.now_s += step
-            self._owed_s -= step
-            return
+            return last_s
         self._owed_s = 0.0
         if math.isnan(self._waits_since_s):
             self._waits_since_s = steady
         elif steady - self._waits_since_s > LONGEST_WAIT_S:
             self._assessed_s = math.nan         # until something is assessed again
+        return last_s
 
     def drawn(self) -> None:
-        """A picture shows this moment: the next one is due a period later."""
-        self._due_s = self.now_s + self._period_s
+        """The picture that was due is drawn; the next one comes a period later."""
+        on_time = self.now_s < self._due_s + self._period_s
+        self._due_s = (self._due_s if on_time else self.now_s) + self._period_s
 
     def assessed(self, stamp_s: float) -> None:
         """A picture of that time [s] has been assessed."""
