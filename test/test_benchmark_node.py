@@ -138,7 +138,9 @@ def test_a_short_run_over_dds(transport, tmp_path, capsys):
     assert over['median'] < latency['median'] < 334
     assert 0 < session['min'] < latency['min']
     assert result['beyond_model_ms']['median'] > over['median']
-    parts = {name: found['min'] for name, found in result['parts_ms'].items()}
+    # Where tests run beside this one, times of two threads may overlap, which the rest pays.
+    parts = {name: found['median' if name == 'rest' else 'min']
+             for name, found in result['parts_ms'].items()}
     assert min(parts.values()) > 0, parts
     assert result['stages_ms'].keys() >= {'encode', 'looming', 'assess', 'publish'}
     # The document takes the file as it is.

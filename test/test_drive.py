@@ -52,7 +52,7 @@ def test_without_collisions_left_or_free_episodes_there_is_no_ratio():
 
 def test_the_command_writes_figures_and_a_plot(tmp_path, capsys):
     file = tmp_path / 'figures.json'
-    code = cli.main(['drive', '--episodes', '3', '--seed', '1', '--modes', 'without_guard',
+    code = cli.main(['drive', '--episodes', '2', '--seed', '1', '--modes', 'without_guard',
                      '--device', 'cpu', '--jobs', '1', '--json', str(file),
                      '--film', str(tmp_path / 'film'), '--video', str(tmp_path / 'film.mp4')])
     assert code == 0
@@ -60,7 +60,7 @@ def test_the_command_writes_figures_and_a_plot(tmp_path, capsys):
     assert set(result) == {'without_guard', 'progress_kept', 'configuration'}
     assert set(result['without_guard']) == {'collisions_per_episode', 'progress'}
     assert 0 < result['without_guard']['collisions_per_episode'] < 1
-    assert result['configuration']['details']['episodes'] == 3
+    assert result['configuration']['details']['episodes'] == 2
     assert any(f.stat().st_size > 10_000 for f in tmp_path.glob('film.*'))
     assert file.with_suffix('.png').stat().st_size > 10_000
     assert 'collisions per episode' in capsys.readouterr().out

@@ -391,7 +391,7 @@ def test_the_heads_alone_have_the_figures_that_training_gives_them():
     """On the same clips, with the bundled weights: the two paths may not differ."""
     config = EngineConfig(device='cpu', precision='fp32')
     encoder, heads, report = load_model('tiny', weights=config.weights)
-    clips = ClipWorld(device='cpu').clips(77, 12)
+    clips = ClipWorld(device='cpu').clips(77, 8)
     answers = judge.answer(Network(encoder, heads), [Batch(clips.frames, clip_targets(clips))])
     expected = judge.figures(answers, report.heads.meta.calibration)
     engine = Engine.load(config)

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import math
-import shutil
 from dataclasses import replace
+from functools import partial
 
 import cv2
 import numpy as np
@@ -270,9 +270,10 @@ def test_wrong_arguments_are_refused():
         render(scene(), plain_bank(), SIZE, samples=3)
 
 
-@pytest.mark.skipif(shutil.which('g++') is None and shutil.which('clang++') is None,
-                    reason='torch.compile needs a C++ compiler on the CPU')
-def test_a_compiled_frame_is_the_same():
+def test_a_compiled_frame_is_the_same(monkeypatch):
+    # What Inductor makes of graphs is tried with the truth: for these it would take a minute more.
+    monkeypatch.setattr(torch, 'compile', partial(torch.compile, backend='aot_eager'))
+    module._compiled.cache_clear()
     things = (Thing(BOX, (-0.6, -0.4, 3.0), (0.3, 0.4, 0.3), yaw=0.5),
               Thing(ELLIPSOID, (0.4, -0.4, 2.5), (0.2, 0.3, 0.2)),
               Thing(CYLINDER, (0.9, -0.5, 3.5), (0.2, 0.5, 0.2), texture=NOISY),
@@ -284,6 +285,7 @@ def test_a_compiled_frame_is_the_same():
         plain = module._batch(scenes, plain_bank(), size, slice(None), 1, all_rays, trace,
                               expose)
     compiled = render(scenes, plain_bank(), size, samples=1, compile=True)
+    module._compiled.cache_clear()
     gap = (plain.int() - compiled.int()).abs()
     assert (gap > 1).float().mean() < 0.01
     assert plain.float().std() > 15

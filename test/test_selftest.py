@@ -35,6 +35,7 @@ pytestmark = pytest.mark.usefixtures('one_thread')
 
 TRAINED = Model('tiny', '2.0', 8, 128)     # sizes far from the trained one exaggerate errors
 RANDOM = Model('tiny', '2.1', 4, 32)
+SMALL = Model('tiny', '2.0', 4, 96)        # enough to see whether a fault is found
 
 
 @pytest.fixture(scope='module')
@@ -55,9 +56,15 @@ def quick(monkeypatch, drive):
     monkeypatch.setattr(selftest_detector, 'assessments', lambda *more: drive)
 
 
+@pytest.fixture
+def quickest(quick, monkeypatch):
+    """A self-test of what is small."""
+    monkeypatch.setattr(selftest, 'USUAL', (SMALL,))
+
+
 @pytest.fixture(scope='module')
 def reference():
-    return make_reference(TRAINED)
+    return make_reference(SMALL)
 
 
 def int8_is_offered():
@@ -126,7 +133,7 @@ def misloaded(monkeypatch, spoil, precision='bf16'):
     monkeypatch.setattr(selftest_parity.Engine, 'load', loading)
 
 
-def test_one_path_with_other_weights_fails_loudly(quick, monkeypatch, tmp_path, capsys):
+def test_one_path_with_other_weights_fails_loudly(quickest, monkeypatch, tmp_path, capsys):
     misloaded(monkeypatch, lambda encoder: encoder.blocks[5].attn.qkv.weight.mul_(1.5))
     out = tmp_path / 'selftest.json'
     assert run('--json', str(out)) == 1
@@ -172,20 +179,20 @@ def replaced(name):
 def test_each_fault_is_found_by_its_check(reference, monkeypatch, name, check):
     sabotaged(monkeypatch, replaced(name))
     monkeypatch.setattr(selftest_parity, '_speed', lambda *more: 1.0)
-    outcome = try_path(TRAINED, Path('bf16'), 'cpu', reference)
+    outcome = try_path(SMALL, Path('bf16'), 'cpu', reference)
     assert not outcome.ok and not outcome.problem
     assert check in {c.name for c in outcome.checks if not c.ok}
-    assert try_path(TRAINED, Path('fp32'), 'cpu', reference).ok
+    assert try_path(SMALL, Path('fp32'), 'cpu', reference).ok
 
 
 def test_a_path_that_does_not_load_or_run_fails(reference, monkeypatch):
-    outcome = try_path(TRAINED, Path('fp7'), 'cpu', reference)
+    outcome = try_path(SMALL, Path('fp7'), 'cpu', reference)
     assert 'does not load' in outcome.problem and 'fp7' in outcome.problem and not outcome.ok
 
     def fall(engine):
         engine.run = lambda clips: torch.ones(2) @ torch.ones(3)
     sabotaged(monkeypatch, fall)
-    outcome = try_path(TRAINED, Path('bf16'), 'cpu', reference)
+    outcome = try_path(SMALL, Path('bf16'), 'cpu', reference)
     assert 'does not run' in outcome.problem and not outcome.ok
 
 
@@ -295,7 +302,7 @@ def test_operators_that_a_device_lacks_are_all_named(monkeypatch, tmp_path):
     assert found.ran['aten.addmm.default'] > 10
 
 
-def test_a_missing_operator_fails_the_test(quick, monkeypatch, capsys):
+def test_a_missing_operator_fails_the_test(quickest, monkeypatch, capsys):
     found = selftest_operators.Operators(missing={'aten.flip.default': 'not implemented'})
     monkeypatch.setattr(selftest, 'coverage', lambda *more: found)
     assert run() == 1
@@ -305,7 +312,8 @@ def test_a_missing_operator_fails_the_test(quick, monkeypatch, capsys):
 @pytest.mark.parametrize('error', [
     torch.cuda.OutOfMemoryError('CUDA out of memory. Tried to allocate 2 GiB'), MemoryError('no'),
     RuntimeError('MPS backend out of memory (MPS allocated: 5 GB)')])
-def test_a_coverage_without_memory_fails_the_test_and_is_told(quick, monkeypatch, tmp_path, error):
+def test_a_coverage_without_memory_fails_the_test_and_is_told(quickest, monkeypatch, tmp_path,
+                                                              error):
     def full(module, pixels):
         raise error
     real = selftest_operators.load_model
