@@ -115,6 +115,7 @@ def test_a_scene_that_is_not_there_is_named(capsys):
     assert 'nowhere.mcap' in capsys.readouterr().out
 
 
+@pytest.mark.any_distro
 @pytest.mark.ros
 @pytest.mark.parametrize('transport', ['raw', 'compressed'])
 def test_a_short_run_over_dds(transport, tmp_path, capsys):

@@ -162,6 +162,7 @@ def test_a_killed_child_ends_the_demo_with_its_log_and_nothing_is_left(victim, t
     assert alive == [] and len(gone) == 3
 
 
+@pytest.mark.any_distro
 def test_ctrl_c_ends_everything_and_still_writes_the_report(tmp_path):
     out, log = tmp_path / 'out', tmp_path / 'log'
     demo = start_demo(out, '--seconds', '60')

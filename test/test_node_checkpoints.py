@@ -24,7 +24,7 @@ from ros_harness import ros_session
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.ros import read
 
-pytestmark = pytest.mark.ros
+pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
 LOAD_S = 60.0   # a generous limit: a change takes about a second on an idle machine
 

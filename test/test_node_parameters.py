@@ -286,6 +286,7 @@ def test_a_structural_change_does_not_interrupt_the_results(again, change):
     assert model['model_change'] == 'none'
 
 
+@pytest.mark.any_distro
 def test_the_old_model_serves_while_the_new_one_loads(again):
     again.begin_anew()
     with Steady(again, 'features') as steady:

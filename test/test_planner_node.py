@@ -273,6 +273,7 @@ def test_parameters_are_checked(node):
     assert node.try_set('iterations', 4).successful
 
 
+@pytest.mark.any_distro
 def test_cleanup_frees_thread_and_memory_and_configure_works_again(node):
     node.begin_anew()
     threads = node.threads
@@ -289,6 +290,7 @@ def test_cleanup_frees_thread_and_memory_and_configure_works_again(node):
     node.process.terminate_and_check()
 
 
+@pytest.mark.any_distro
 def test_without_trained_weights_configure_fails_with_the_reason():
     with planner_running(allow_random_weights=False) as planner:
         assert not planner.change('configure')
