@@ -53,8 +53,8 @@ log = logging.getLogger(__name__)
 
 PRECISIONS = {'fp32': torch.float32, 'fp16': torch.float16, 'bf16': torch.bfloat16,
               'fp8': torch.float8_e4m3fn, 'int8': torch.int8}
-SLOW = (', but without AVX512-BF16 or AMX instructions it is about half as fast as fp32, which '
-        '`precision: auto` takes')
+SLOW = (', but without AVX512-BF16 or AMX instructions it is two to five times slower than fp32, '
+        'which `precision: auto` takes')
 WANTED = re.compile(r'auto|cpu|mps|cuda(:\d+)?')
 FULL, HALF, BRAIN, EIGHT, INT8 = PRECISIONS.values()
 

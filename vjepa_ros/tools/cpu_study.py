@@ -2,7 +2,8 @@
 """Compare ways to run an encoder on one thread of this CPU: speed, and error against float32.
 
 Times are processor time, so that other programs on the machine hardly change them. That is why
-one thread is used: threads that wait for each other spend it, too.
+one thread is used: threads that wait for each other spend it, too. The ways take turns, so that a
+processor that is slower for a while is so for all of them.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import logging
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -88,17 +89,19 @@ def study(size: str, frames: int, side: int, runs: int) -> dict[str, Any]:
     encoder, report = load_encoder(size, allow_random_weights=True)
     clip = torch.from_numpy(drive(frames, side))[None]
     left_out: dict[str, str] = {}
-    rows = []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with torch.inference_mode():
             exact = plain(encoder, FULL)(clip)
-        for name, way in ways(encoder, frames, side, left_out):
-            with way as run, torch.inference_mode():
-                spent = processor_ms(lambda run=run: run(clip), runs)
-                rows.append({'name': name, 'processor_ms': round(spent, 1),
-                             'error': float(f'{error(run(clip), exact):.2g}')})
+        with ExitStack() as stack:
+            made = {name: stack.enter_context(way)
+                    for name, way in ways(encoder, frames, side, left_out)}
+            with torch.inference_mode():
+                spent = processor_ms(made, clip, runs)
+                rows = [{'name': name, 'processor_ms': round(spent[name], 1),
+                         'error': float(f'{error(run(clip), exact):.2g}')}
+                        for name, run in made.items()]
     finally:
         torch.set_num_threads(threads)
     return {'date': date.today().isoformat(), 'hardware': hardware(), 'versions': versions(),
@@ -167,8 +170,12 @@ def _given(run: Run) -> Iterator[Run]:
 
 @contextmanager
 def _patched(encoder: Encoder, **parts: object) -> Iterator[Run]:
-    with mock.patch.multiple(cpu, **parts):
-        yield fast(encoder, LOW)
+    run = fast(encoder, LOW)
+
+    def patched(clip: Tensor) -> Tensor:
+        with mock.patch.multiple(cpu, **parts):
+            return run(clip)
+    yield patched
 
 
 @contextmanager
@@ -189,15 +196,16 @@ def _copy(encoder: Encoder, dtype: torch.dtype) -> Encoder:
     return made
 
 
-def processor_ms(work: Callable[[], object], runs: int) -> float:
-    """Median processor time of a piece of work [ms], after two calls that do not count."""
-    spent = []
+def processor_ms(made: Mapping[str, Run], clip: Tensor, runs: int) -> dict[str, float]:
+    """Median processor time of each way [ms], after two calls that do not count."""
+    spent: dict[str, list[float]] = {name: [] for name in made}
     for count in range(runs + 2):
-        start = time.process_time()
-        work()
-        if count > 1:
-            spent.append(1e3 * (time.process_time() - start))
-    return float(np.median(spent))
+        for name, run in made.items():
+            start = time.process_time()
+            run(clip)
+            if count > 1:
+                spent[name].append(1e3 * (time.process_time() - start))
+    return {name: float(np.median(each)) for name, each in spent.items()}
 
 
 def error(got: Tensor, exact: Tensor) -> float:
