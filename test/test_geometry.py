@@ -210,6 +210,27 @@ def test_looming_that_nobody_asked_for_does_not_mix_with_that_of_the_next_frame(
     np.testing.assert_array_equal(one.looming().rate, other.looming().rate)
 
 
+def test_a_picture_nobody_asked_for_costs_the_next_one_nothing(monkeypatch):
+    one, other = track(), track()
+
+    def singular(self):
+        raise np.linalg.LinAlgError('a singular matrix')
+
+    for number in range(8):
+        for each in (one, other):
+            each.push(texture((160, 120), number // 4), NS + number * NS // 10)
+        if number == 6:
+            with monkeypatch.context() as patch:
+                one.begin_looming()
+                one.proceed_looming()
+                patch.setattr(DeviceLooming, 'finish', singular)
+                one.push(texture((160, 120), 1), NS + 65 * NS // 100)
+                one.begin_looming()
+            other.push(texture((160, 120), 1), NS + 65 * NS // 100)
+            np.testing.assert_array_equal(one.looming().rate, other.looming().rate)
+    np.testing.assert_array_equal(one.looming().rate, other.looming().rate)
+
+
 @pytest.mark.parametrize('step', ['begin', 'proceed', 'finish'])
 def test_an_error_of_looming_costs_no_other_camera_its_own(engines, drive, monkeypatch, step):
     def fail(*args):

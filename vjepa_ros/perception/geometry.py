@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -219,7 +220,9 @@ class DeviceGeometry:
         if self._begun == ring.newest_key:
             return
         if self._begun is not None:
-            self._complete()    # of a frame that nobody asked for
+            # Nobody asked for looming at that frame, nor for what is wrong with it.
+            with suppress(np.linalg.LinAlgError):
+                self._complete()
         recent = [(ns, int(number[0]))
                   for ns, number in ring.recent('number', self._config.looming_history)]
         if min(self.grey_size) >= MIN_LOOMING_SIDE and self._estimator.begin(
