@@ -26,7 +26,7 @@ def test_robot_node_and_guard_close_the_loop(tmp_path):
     assert moments[0].time < -3 and moments[-1].time > 4
     # It drove freely first, came near the door, and was slowed down by what was seen of it:
     # simulated time waits for the perception, so a slow computer is no reason to stop.
-    assert max(m.speed for m in moments) > 0.8
+    assert max(m.speed for m in moments) > 0.8, {m.state for m in moments}
     assert outcome.progress > 0.4
     assert 0.02 < min(m.distance for m in moments) < 2.0
     assert any(m.wanted > 0.8 and m.speed < 0.6 and m.state in ('slowed', 'stopped')
@@ -42,7 +42,7 @@ def test_the_planner_turns_the_robot_away_from_the_door(tmp_path):
     outcome = run.drive([DOOR], ['with_planner'], tmp_path, lambda count: None)['with_planner'][0]
     assert not outcome.collided
     # Its wishes have reached the robot through planner and guard.
-    assert max(m.speed for m in outcome.moments) > 0.5
+    assert max(m.speed for m in outcome.moments) > 0.5, {m.state for m in outcome.moments}
     assert outcome.progress > 0.3
     # It can not go back, and its route is straight: where the way ahead gets longer it has turned.
     ahead = [m.distance for m in outcome.moments if m.time > 0]

@@ -61,7 +61,7 @@ def test_it_waits_for_a_slow_perception_which_is_then_no_later_than_elsewhere():
     # Two pictures on the way at most, so at least half a second for two of them.
     assert 0.2 < (run.clock.now_s - begun) / 6.0 < 0.41
     assert 12 <= len(run.pictures) <= 25
-    assert run.oldest_s <= 2 * PERIOD_S + 1e-6
+    assert run.oldest_s <= 2 * PERIOD_S + 1e-3
 
 
 def test_it_slows_down_for_drawing():
@@ -75,13 +75,23 @@ def test_a_perception_that_dies_does_not_stop_the_world():
     run = _Run()
     run.go(2.0, assess_after_s=0.05)
     begun = run.clock.now_s
-    run.go(4.0)
-    assert run.clock.now_s - begun == pytest.approx(4.0 - LONGEST_WAIT_S, abs=0.2)
+    run.go(LONGEST_WAIT_S + 3.0)
+    assert run.clock.now_s - begun == pytest.approx(3.0, abs=0.2)
     # And when it is back it is waited for again.
     run.clock.assessed(run.clock.now_s)
     begun = run.clock.now_s
     run.go(1.0)
     assert run.clock.now_s - begun < 3 * PERIOD_S + 1e-6
+
+
+def test_it_never_quite_stands_while_it_waits():
+    run = _Run()
+    run.go(2.0, assess_after_s=0.05)
+    run.go(2.0)
+    for _ in range(5):
+        before = run.clock.now_s
+        run.go(1.0)
+        assert 0 < run.clock.now_s - before < 0.002
 
 
 def test_it_stands_at_no_picture_that_nobody_wants_yet():

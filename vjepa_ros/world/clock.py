@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 
 STEP_S = 0.1          # of real time that may be made up for: what takes longer slows time
-LONGEST_WAIT_S = 1.2  # real time, for an assessment: less than what a guard calls a standing clock
+LONGEST_WAIT_S = 15.0  # real time, for an assessment
+CREEP = 1e-3          # of real time that passes meanwhile: a guard stops where the clock stands
 _PICTURES = 2         # so old, in pictures, an assessment may get
 _CLOSE_S = 1e-6       # moments closer together are the same
 
@@ -16,10 +17,10 @@ _CLOSE_S = 1e-6       # moments closer together are the same
 class WorldClock:
     """Time of a simulation: as fast as real time, slower where the computer can not keep up.
 
-    It never passes a picture that is due before that is drawn, and it waits when the newest
-    assessment is two pictures old. So perception is no later, in this time, than on a computer
-    that keeps up, and what a slow one drives is the same as what a fast one does. Where nothing
-    is assessed any more it goes on: a perception that has died must not stop the world.
+    It never passes a picture that is due before that is drawn, and it all but stands while the
+    newest assessment is two pictures old. So perception is no later, in this time, than on a
+    computer that keeps up, and what a slow one drives is the same as what a fast one does. Where
+    nothing is assessed any more it goes on: a perception that has died must not stop the world.
 
     Parameters
     ----------
@@ -82,12 +83,13 @@ class WorldClock:
         if self.now_s < last_s - _CLOSE_S:
             self._waits_since_s = math.nan
             return last_s
-        self._owed_s = 0.0
         if math.isnan(self._waits_since_s):
             self._waits_since_s = steady
-        elif steady - self._waits_since_s > LONGEST_WAIT_S:
+        waited_s = steady - self._waits_since_s
+        if waited_s > LONGEST_WAIT_S:
             self._assessed_s = math.nan         # until something is assessed again
-        return last_s
+        self._owed_s = max(0.0, last_s + CREEP * waited_s - self.now_s)
+        return last_s + CREEP * waited_s
 
     def drawn(self) -> None:
         """The picture that was due is drawn; the next one comes a period later."""
