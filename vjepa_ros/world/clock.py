@@ -73,7 +73,8 @@ class WorldClock:
             last_s = min(self._due_s, self._waits_at_s(steady))
         step = max(0.0, min(self._owed_s, last_s - self.now_s))
         self.now_s += step
-        self._owed_s -= step
+        # What waiting takes is not made up for.
+        self._owed_s = self._owed_s - step if math.isnan(self._waits_since_s) else 0.0
 
     def _waits_at_s(self, steady: float) -> float:
         """The time that is not passed before something newer is assessed; infinity: no such."""
@@ -86,9 +87,8 @@ class WorldClock:
         if math.isnan(self._waits_since_s):
             self._waits_since_s = steady
         waited_s = steady - self._waits_since_s
-        if waited_s > LONGEST_WAIT_S:
-            self._assessed_s = math.nan         # until something is assessed again
-        self._owed_s = max(0.0, last_s + CREEP * waited_s - self.now_s)
+        if waited_s > LONGEST_WAIT_S:           # until something is assessed again
+            self._assessed_s = self._waits_since_s = math.nan
         return last_s + CREEP * waited_s
 
     def drawn(self) -> None:
