@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,12 +17,13 @@ pytestmark = pytest.mark.ros
 pytest.importorskip('rclpy')
 
 from geometry_msgs.msg import Twist  # noqa: E402
+from guard_rig import CLEAR, cloud  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
 from rclpy.qos import ReliabilityPolicy  # noqa: E402
 from ros_harness import ros_session  # noqa: E402
 
 from vjepa_ros.guard.reports import Motion  # noqa: E402
-from vjepa_ros.ros import guard_inputs, twist_inputs  # noqa: E402
+from vjepa_ros.ros import guard_inputs, managed, twist_inputs  # noqa: E402
 from vjepa_ros.ros.command_inputs import CommandInputs  # noqa: E402
 from vjepa_ros.ros.command_node import CommandNode  # noqa: E402
 from vjepa_ros.ros.guard_node import CollisionGuard  # noqa: E402
@@ -157,7 +159,7 @@ def test_an_output_that_is_the_input_is_refused_with_the_remedy(kind):
 
 
 @BOTH
-def test_a_callback_that_fails_stops_the_robot_until_another_one_decides(kind):
+def test_a_robot_stands_while_callbacks_fail_and_goes_on_afterwards(kind, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError('out of order')
 
@@ -167,13 +169,39 @@ def test_a_callback_that_fails_stops_the_robot_until_another_one_decides(kind):
         node._on_command(turn(0.5))
         for _ in range(3):
             _serve_once(SimpleNamespace(spin_once=fail), node)
-        assert sent[1:] == [Motion()]                  # once: the timer may go on
-        assert 'out of order' in node.last_failure
+        assert sent[1:] == [Motion()]                  # at once, and once
+        assert 'out of order' in node.failure and node.callbacks_failed == 3
+        node._on_command(turn(0.5))
         node._on_tick()
-        assert sent[2:] == [Motion(0.0, 0.0, 0.5)]
+        assert set(sent[1:]) == {Motion()}
+        assert node.decided.state == 'fault' and 'out of order' in node.decided.reason
+        monkeypatch.setattr(managed, 'FAILED_S', 0.0)
+        node._on_tick()
+        assert sent[-1] == Motion(0.0, 0.0, 0.5)
+        assert node.failure == '' and node.callbacks_failed == 3
         node._publish = fail                           # nor does this end the process
         _serve_once(SimpleNamespace(spin_once=fail), node)
         node._publish = sent.append
+
+
+def test_an_exception_from_tf_holds_the_robot_and_is_named(monkeypatch):
+    with active(CollisionGuard) as node:
+        sent = []
+        node._publish = sent.append
+        node._on_command(turn(0.5))
+
+        def look(*_, **__):
+            node._inputs._on_assessment(node.config.sources[0], cloud(CLEAR), {})
+
+        def fail(*_: object) -> None:
+            raise TypeError('tf is out of order')
+
+        source = replace(node.config.sources[0], from_tf=True)
+        node.config = replace(node.config, sources=(source,))
+        node._inputs._frames = SimpleNamespace(yaw=fail)
+        _serve_once(SimpleNamespace(spin_once=look), node)
+        assert sent[1:] == [Motion()]
+        assert node.failure == 'a callback failed: TypeError: tf is out of order'
 
 
 @BOTH

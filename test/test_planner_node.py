@@ -330,3 +330,25 @@ def test_weights_of_a_file_also_publish_the_target_pose(tmp_path):
         client.call_async(Trigger.Request())
         planner.wait_for('planner', lambda values: values['busy'] == 'True')
         planner.process.terminate_and_check()
+
+
+def test_the_last_twist_is_taken_back_by_a_zero_when_the_node_stops(tmp_path):
+    path = meta_ac(tmp_path / 'ac.pt')
+    with planner_running(weights=str(path), allow_random_weights=False, gap__least=0.0,
+                         action_space='twist') as planner:
+        def moves():
+            return any(msg.twist.linear.x for msg in planner.heard['twist'][-1:])
+
+        def drive():
+            planner.ready()
+            assert planner.plan().success
+            assert planner.ros.spin_until(moves)
+
+        planner.do('configure', 'activate')
+        drive()
+        planner.do('deactivate')
+        assert planner.ros.spin_until(lambda: not moves())
+        planner.do('activate')
+        drive()
+        planner.process.terminate_and_check()
+        assert planner.ros.spin_until(lambda: not moves(), 5.0)

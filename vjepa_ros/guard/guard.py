@@ -44,6 +44,11 @@ class VelocityGuard:
     ranges
         The same of each range sensor.
 
+    Attributes
+    ----------
+    held
+        Why the robot must stand whatever the sources say, but for an override; '' for nothing.
+
     Raises
     ------
     ValueError
@@ -59,6 +64,7 @@ class VelocityGuard:
             if not math.isfinite(yaw):
                 raise ValueError(f"direction of source '{name}' is {yaw}, must be an angle [rad]")
         self.settings = settings
+        self.held = ''
         self.history = SpeedHistory()
         self._sources = {name: SourceGuard(name, yaw) for name, yaw in sources.items()}
         self._ranges = ranges
@@ -197,6 +203,8 @@ class VelocityGuard:
         if self.override_left(now_s) > 0:
             text = f'OVERRIDE for {self.override_left(now_s):.1f} s: nothing is guarded'
             return self._send(asked, asked, 'override', text, limits, now_s, reaction)
+        if self.held:
+            return self._send(STILL, asked, 'fault', self.held, (), now_s, reaction)
         motion, acting = self._apply(asked, limits)
         if not acting:
             return self._send(motion, asked, 'free', '', (), now_s, reaction)

@@ -8,6 +8,7 @@ import math
 from vjepa_ros.guard.history import SpeedHistory
 from vjepa_ros.guard.reports import Limit, SourceReport
 from vjepa_ros.guard.settings import GuardSettings
+from vjepa_ros.guard.timing import SourceTiming
 from vjepa_ros.guard.way import Way
 from vjepa_ros.perception.assessment import Level, Quality
 
@@ -49,6 +50,7 @@ class SourceGuard:
         self.name = name
         self.yaw = yaw
         self.way = Way(yaw)
+        self.timing = SourceTiming()
         self._begun = False           # whether it has ever been without a fault
         self.reset()
 
@@ -56,6 +58,7 @@ class SourceGuard:
         """Forget all reports and states (clock jump); the way as well."""
         self.report: SourceReport | None = None
         self.way.forget()
+        self.timing.clear()
         self._speed = 0.0             # along the axis, that the report was measured at
         self._threat = False          # whether the report tells of something within the horizon
         self._coming = False          # it comes by itself: the robot does not go towards it
@@ -90,6 +93,7 @@ class SourceGuard:
         self._watch_frozen(report)
         self.report = report
         now = report.received_s
+        self.timing.add(report.stamp_s, now)
         self._speed = history.mean(report.stamp_s - settings.measurement_window, report.stamp_s,
                                    self.yaw)
         time = self._time(report, settings)
@@ -177,7 +181,8 @@ class SourceGuard:
         if age < -settings.clock_tolerance:
             found.append(('clock', f'stamp is {-age:.2f} s ahead of the clock'))
         elif age > settings.source_timeout:
-            found.append(('timeout', f'assessment is {age:.2f} s old'))
+            found.append(('timeout', self._with_timing(
+                f'assessment is {age:.2f} s old{self.timing.text}', settings)))
         if Quality.FROZEN in report.flags and not self._frozen:
             moved = history.path(self._frozen_s, report.stamp_s)
             turned = abs(history.turned(self._frozen_s, report.stamp_s))
@@ -189,6 +194,10 @@ class SourceGuard:
             found.append(('unknown', 'the view can not be measured'))
         found += [(name, f'flagged {name}') for name in (report.flags & ~Quality.FROZEN).names]
         return found
+
+    def _with_timing(self, text: str, settings: GuardSettings) -> str:
+        slow = self.timing.problem(settings.source_timeout)
+        return f'{text}; {slow}' if slow else text
 
     def limit(self, now_s: float, asked: float, history: SpeedHistory,
               settings: GuardSettings) -> Limit:
@@ -248,7 +257,8 @@ class SourceGuard:
                 self._quiet_s = now_s
             left = settings.release_hold - (now_s - self._quiet_s)
             if left > 0:
-                return Limit(self.name, 'stop', 0.0, f'free again, released in {left:.1f} s')
+                text = self._with_timing(f'free again, released in {left:.1f} s', settings)
+                return Limit(self.name, 'stop', 0.0, text)
             self._stopped = False
         return self._free()
 

@@ -21,7 +21,7 @@ from vjepa_ros.ros.command_inputs import CommandInputs
 from vjepa_ros.ros.command_topics import CLOUD, wiring_problems
 from vjepa_ros.ros.command_twist import motion_of, twist_of
 from vjepa_ros.ros.declared import Declared
-from vjepa_ros.ros.endpoints import advertise, subscribe
+from vjepa_ros.ros.endpoints import advertise, deliver_last_zero, subscribe
 from vjepa_ros.ros.main import settle
 from vjepa_ros.ros.managed import FAILURE, SUCCESS, ManagedNode
 from vjepa_ros.ros.teller import Teller
@@ -85,7 +85,10 @@ class CommandNode(ManagedNode):
 
     @abstractmethod
     def act(self, news: bool) -> None:
-        """Decide, and `send`; `news` says whether something has come since."""
+        """Decide, and `send`; `news` says whether something has come since.
+
+        The robot stands while there is a `callback_failure`: what is known may be incomplete.
+        """
 
     @abstractmethod
     def apply(self, config: Any) -> Any:
@@ -141,19 +144,23 @@ class CommandNode(ManagedNode):
             self._active.callback(self.destroy_subscription, commands)
             timer = self.create_timer(1.0 / self.config.rate, self._on_tick, clock=self._steady)
             self._active.callback(self.destroy_timer, timer)
-            self._active.callback(self._say_stop)
+            self._active.callback(self._end_motion)
             settle()            # now, before anything drives, rather than while a stop is due
             self.get_logger().info('active')
         return answer
 
+    def _end_motion(self) -> None:
+        """Send the last zero of an activation, which the base has on return."""
+        self._say_stop()
+        deliver_last_zero(self, self._out)
+
     def _say_stop(self) -> None:
-        """The last word of an activation."""
         if self._sent not in (None, STILL):
             self._publish(STILL)
             self._sent = STILL
 
     def on_failed_callback(self) -> None:
-        """Stop the robot until another callback decides."""
+        """Stop the robot at once; `act` holds it until callbacks fail no more."""
         self._say_stop()
 
     def _deactivate(self) -> None:
@@ -245,7 +252,8 @@ class CommandNode(ManagedNode):
     def _on_report(self) -> None:
         if self.config is not None:
             self.teller.set_problems(self.problems())
-        self.teller.report(self.state, self.decided, self.now_s(), self.last_failure)
+        self.teller.failed = self.callbacks_failed
+        self.teller.report(self.state, self.decided, self.now_s(), self.failure)
 
 
 def _speed(motion: Motion) -> float:

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
+from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNode
 from rclpy.qos import QoSPolicyKind, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
+
+CONFIRMED_S = 0.5        # longest wait for the readers of a last zero
+UNCONFIRMED_S = 0.2      # time for best-effort readers, which never confirm
 
 
 def advertise(node: LifecycleNode, kind: type, topic: str, depth: int = 1) -> Any:
@@ -29,6 +34,20 @@ def subscribe(node: LifecycleNode, kind: type, topic: str, callback: Callable[..
         qos_overriding_options=QoSOverridingOptions(policy_kinds=(
             QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.RELIABILITY,
             QoSPolicyKind.DURABILITY)), **more)
+
+
+def deliver_last_zero(node: LifecycleNode, publisher: Any) -> None:
+    """Wait until all readers have the last zero; warn when one has not confirmed it in time.
+
+    A publisher that is destroyed takes with it what its readers have not taken yet.
+    """
+    readers = node.get_subscriptions_info_by_topic(publisher.topic_name)
+    if any(info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT for info in readers):
+        time.sleep(UNCONFIRMED_S)
+    if not publisher.wait_for_all_acked(Duration(seconds=CONFIRMED_S)):
+        node.get_logger().warning(
+            f'{publisher.topic_name}: not every subscriber has confirmed the last zero; a base '
+            'that hangs or is out of reach may go on: give it a timeout of its own')
 
 
 def _profile(depth: int, reliable: bool) -> QoSProfile:

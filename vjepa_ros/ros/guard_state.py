@@ -78,11 +78,15 @@ def source_status(node: str, source: SourceGuard, limit: Limit | None, now_s: fl
             'clearance': number(report.clearance)}
     way = source.way
     values |= {'free_way': number(way.distance), 'way_known_by': way.known_by,
-               'obstacle': source.obstacle}
+               'obstacle': source.obstacle, 'period_ms': number(1e3 * source.timing.period_s),
+               'arrival_age_ms': number(1e3 * source.timing.arrival_age_s)}
     if limit is not None:
         values |= {'limit': limit.kind, 'limit_speed': number(limit.speed)}
     if fault:
         return status(f'{node}: source {source.name}', ERROR, f'{fault[0]}: {fault[1]}', values)
+    slow = source.timing.problem(guard.settings.source_timeout)
+    if slow:
+        return status(f'{node}: source {source.name}', WARN, slow, values)
     message = 'no limit' if limit is None or not limit.reason else limit.reason
     return status(f'{node}: source {source.name}', OK, message, values)
 

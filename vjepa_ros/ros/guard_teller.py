@@ -34,10 +34,18 @@ class GuardTeller(Teller):
         self._uncovered = ''
 
     def key(self, decided: Decision) -> tuple[str, ...]:
-        """State and strongest limit, of a fault also which one."""
+        """State and strongest limit, of a fault also which one.
+
+        A perception that is too slow holds the robot by timeouts and releases in turns: one key.
+        """
         if not decided.limits:
-            return (decided.state,)
-        first = decided.limits[0]
+            which = decided.reason if decided.state == 'fault' else ''
+            return decided.state, which
+        first, guard = decided.limits[0], self._node.guard
+        source = guard.sources.get(first.source)
+        slow = source.timing.problem(guard.settings.source_timeout) if source else ''
+        if slow and first.reason.endswith(slow):
+            return 'slow', first.source
         word = first.reason.partition(':')[0] if first.kind == 'fault' else ''
         return decided.state, first.source, first.kind, word
 
@@ -83,4 +91,5 @@ class GuardTeller(Teller):
             'reaction_ms.p99': number(high), 'reaction_ms.worst': number(reaction.worst),
             'latency_ms.median': number(taken), 'latency_ms.p99': number(longest),
             'latency_ms.worst': number(latency.worst), 'latency.count': latency.count,
-            'assessments_refused': self.refused, 'clock_jumps': self.jumps}
+            'assessments_refused': self.refused, 'clock_jumps': self.jumps,
+            'callbacks_failed': self.failed}

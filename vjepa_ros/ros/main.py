@@ -10,10 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:        # importing it takes rclpy, which must wait for the signal handlers
-    from vjepa_ros.ros.managed import ManagedNode
 
 WAKE_S = 0.2             # a signal is seen at most this late
 
@@ -76,9 +72,8 @@ def settle() -> None:
     gc.freeze()
 
 
-def start(name: str, where: str, args: list[str] | None,
-          may_interrupt: Callable[[ManagedNode], bool]) -> tuple[ManagedNode, Signals]:
-    """Import and make a node, with everything that its process needs.
+def run(name: str, where: str, args: list[str] | None) -> None:
+    """Run a node, which a failing callback does not end, until SIGINT or SIGTERM; exits 0.
 
     Parameters
     ----------
@@ -89,8 +84,6 @@ def start(name: str, where: str, args: list[str] | None,
         the signal handlers, and can take seconds, in which Ctrl-C must work too.
     args
         Of the command line; None: those of the process.
-    may_interrupt
-        Whether a signal may break into what the node does now.
     """
     signals = Signals()
     # Idle threads of NumPy's matrix library spin on the cores that the model needs.
@@ -106,15 +99,9 @@ def start(name: str, where: str, args: list[str] | None,
         settle()
         rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
         node = make()
-        signals.may_interrupt = lambda: may_interrupt(node)
-    return node, signals
-
-
-def run(name: str, where: str, args: list[str] | None) -> None:
-    """Run a node, which a failing callback does not end, until SIGINT or SIGTERM; exits 0."""
-    # Loading a model can take longer than anybody wants to wait after Ctrl-C; any other callback
-    # is short and must not be torn apart.
-    node, signals = start(name, where, args, lambda node: node.state == 'configuring')
+        # Loading a model can take longer than anybody wants to wait after Ctrl-C; any other
+        # callback is short and must not be torn apart.
+        signals.may_interrupt = lambda: node.state == 'configuring'
     from vjepa_ros.ros.service import spin_until
 
     if not spin_until(node, signals):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
 
 from rclpy.clock import Clock
@@ -14,6 +16,7 @@ from vjepa_ros.ros.transitions import last_resort, survive_wrong_requests, trans
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
 ERROR = TransitionCallbackReturn.ERROR
+FAILED_S = 2.0           # callbacks count as failing until none has failed for this long
 
 
 class ManagedNode(LifecycleNode, ABC):
@@ -23,12 +26,16 @@ class ManagedNode(LifecycleNode, ABC):
     ----------
     last_failure
         Why the last transition failed; '' after one that did not.
+    callbacks_failed
+        How many callbacks have raised an exception.
     """
 
     def __init__(self, node_name: str, **kwargs: object) -> None:
         super().__init__(node_name, **kwargs)
         survive_wrong_requests(self)
         self.last_failure = ''
+        self.callbacks_failed = 0
+        self._failed_callback, self._callback_failed_s = '', -math.inf
         self._log_handler = forward_logs(self.get_logger())
 
     @property
@@ -49,8 +56,26 @@ class ManagedNode(LifecycleNode, ABC):
         """Whether no thread is left over from a release."""
         return True
 
+    def note_failed_callback(self, error: Exception) -> str:
+        """Count a callback that has failed; what is to be told of it."""
+        self.callbacks_failed += 1
+        self._callback_failed_s = time.monotonic()
+        self._failed_callback = f'a callback failed: {type(error).__name__}: {error}'
+        return self._failed_callback
+
+    @property
+    def callback_failure(self) -> str:
+        """How a callback failed lately; '' once none has failed for `FAILED_S`."""
+        over = time.monotonic() - self._callback_failed_s > FAILED_S
+        return '' if over else self._failed_callback
+
+    @property
+    def failure(self) -> str:
+        """What is wrong with the node itself, for diagnostics; '' for nothing."""
+        return '; '.join(text for text in (self.last_failure, self.callback_failure) if text)
+
     def on_failed_callback(self) -> None:
-        """Called after a callback has failed, where that does not end the process."""
+        """Called after a callback has failed."""
 
     @transition(undo='halt', on_failure=ERROR)
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:

@@ -210,5 +210,5 @@ class VjepaNode(ManagedNode):
         self._diagnostics.publish(stamped(self, report(Situation(
             self.get_fully_qualified_name().lstrip('/'), self.state, self.worker, self.config,
             self.cameras, self.swapper.error if self.swapper else '',
-            self.swapper.loading if self.swapper else '', self.last_failure,
+            self.swapper.loading if self.swapper else '', self.failure,
             {name: out.obstacles.report() for name, out in self.outputs.items()}))))

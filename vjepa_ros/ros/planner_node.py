@@ -103,6 +103,8 @@ class PlannerNode(ManagedNode):
         with ExitStack() as parts:   # all of them, whatever one of them raises
             if self.inputs is not None:
                 parts.callback(self.inputs.close)
+            if self.outputs is not None:
+                parts.callback(self.outputs.end_motion)
             if self.worker is not None:
                 parts.callback(self.worker.pause)
 
@@ -193,7 +195,7 @@ class PlannerNode(ManagedNode):
         """Once a second: publish diagnostics."""
         self._diagnostics.publish(stamped(self, [report(Situation(
             self.get_fully_qualified_name().lstrip('/'), self.state, self.worker, self.inputs,
-            self.last_failure, self.last_refusal, self.get_clock().now().nanoseconds))]))
+            self.failure, self.last_refusal, self.get_clock().now().nanoseconds))]))
 
 
 class _Until:

@@ -13,7 +13,7 @@ from std_msgs.msg import Header
 from vjepa_ros.perception.plan import Plan
 from vjepa_ros.perception.planner_space import next_pose
 from vjepa_ros.ros.convert import cloud
-from vjepa_ros.ros.endpoints import advertise
+from vjepa_ros.ros.endpoints import advertise, deliver_last_zero
 from vjepa_ros.ros.planner_state import pose_of
 from vjepa_ros.ros.planner_table import ARM
 
@@ -25,7 +25,7 @@ class PlannerOutputs:
     - ``~/best_action``: the best plan, one point for each step; only when it is not refused.
     - ``~/target_pose`` (arm): the pose after the first action, ``~/twist`` (twist): the first
       action; only when it is not refused and the weights are trained, as these messages have no
-      place to say that they are not.
+      place to say that they are not. When the node stops, a zero follows the last twist.
 
     Parameters
     ----------
@@ -37,6 +37,7 @@ class PlannerOutputs:
 
     def __init__(self, node: LifecycleNode, action_space: str) -> None:
         self._node = node
+        self._moves = False           # whether the last twist asked for motion
         self._arm = action_space == ARM
         self._pubs = {}
         first = ('target_pose', PoseStamped) if self._arm else ('twist', TwistStamped)
@@ -52,6 +53,14 @@ class PlannerOutputs:
         for pub in self._pubs.values():
             self._node.destroy_lifecycle_publisher(pub)
         self._pubs.clear()
+
+    def end_motion(self) -> None:
+        """Take back the last twist with a zero, which its readers must have on return."""
+        if self._moves:
+            self._moves = False
+            twist = self._pubs['twist']
+            twist.publish(TwistStamped(header=Header(stamp=self._node.get_clock().now().to_msg())))
+            deliver_last_zero(self._node, twist)
 
     def publish(self, plan: Plan, header: Header, state: np.ndarray) -> None:
         """Publish what there is of a plan that began at `state` (7,)."""
@@ -71,6 +80,7 @@ class PlannerOutputs:
             vx, vy, omega = (float(v) for v in plan.actions[0])
             msg.twist.linear.x, msg.twist.linear.y, msg.twist.angular.z = vx, vy, omega
             self._pubs['twist'].publish(msg)
+            self._moves = any((vx, vy, omega))
 
 
 def pack_candidates(plan: Plan) -> np.ndarray:

@@ -36,14 +36,13 @@ def _serve_once(executor: SingleThreadedExecutor, node: ManagedNode) -> None:
         return   # the context is gone, and the loop ends
     except Exception as error:
         # One callback must not take the robot's eyes: rclpy would end the process here.
-        _tell(node, 'a callback failed', error)
+        _tell(node, node.note_failed_callback(error))
         try:
             node.on_failed_callback()
         except Exception as another:
-            _tell(node, 'a callback failed, and what follows from that, too', another)
+            _tell(node, f'what follows from a failed callback failed, too: {another}')
 
 
-def _tell(node: ManagedNode, what: str, error: Exception) -> None:
-    node.last_failure = f'{what}: {error}'
-    node.get_logger().error(f'{node.last_failure}\n{traceback.format_exc()}',
+def _tell(node: ManagedNode, text: str) -> None:
+    node.get_logger().error(f'{text}\n{traceback.format_exc()}',
                             throttle_duration_sec=LOG_EVERY_S)

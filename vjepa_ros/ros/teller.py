@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from rclpy.node import Node
 
+from vjepa_ros.ros.managed import ManagedNode
 from vjepa_ros.ros.status import stamped
 
 STATE_S = 0.2            # longest time between two messages on ~/state
@@ -33,10 +33,13 @@ class Teller(ABC):
         How often the clock jumped.
     refused
         How many messages could not be read.
+    failed
+        How many callbacks have raised an exception.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: ManagedNode) -> None:
         self._node = node
+        self.failed = 0
         self._state = node.create_publisher(DiagnosticArray, '~/state', 10)
         self._diagnostics = node.create_publisher(DiagnosticArray, '/diagnostics', 10)
         self.renew()
@@ -47,6 +50,8 @@ class Teller(ABC):
         self._problems: list[str] = []
         self._told: tuple[str, ...] = ()
         self._told_s = -math.inf
+        self._logged: tuple[str, ...] = ()
+        self._logged_s = {True: -math.inf, False: -math.inf}     # warnings, and the rest
 
     @abstractmethod
     def key(self, decided: Any) -> tuple[str, ...]:
@@ -78,17 +83,23 @@ class Teller(ABC):
     def tell(self, decided: Any, now_s: float) -> None:
         """Publish the state of an active node when it is due, log it when it has changed."""
         key, steady = self.key(decided), time.monotonic()     # a simulated clock may stand
+        self._log(key, decided, steady)
         if key == self._told and steady - self._told_s < STATE_S:
             return
-        if key != self._told:
-            text = decided.state + (f': {decided.reason}' if decided.reason else '')
-            # One call for each severity: the throttle belongs to the line of code.
-            if self.warns(decided):
-                self._node.get_logger().warning(text, throttle_duration_sec=LOG_EVERY_S)
-            else:
-                self._node.get_logger().info(text, throttle_duration_sec=LOG_EVERY_S)
         self._told, self._told_s = key, steady
-        self._send(self._state, 'active', decided, now_s)
+        self._send(self._state, 'active', decided, now_s, self._node.callback_failure)
+
+    def _log(self, key: tuple[str, ...], decided: Any, steady_s: float) -> None:
+        """Log what has changed, once a second at most; what lasts is logged later, never lost."""
+        warns = self.warns(decided)
+        if key == self._logged or steady_s - self._logged_s[warns] < LOG_EVERY_S:
+            return
+        self._logged, self._logged_s[warns] = key, steady_s
+        text = decided.state + (f': {decided.reason}' if decided.reason else '')
+        if warns:
+            self._node.get_logger().warning(text)
+        else:
+            self._node.get_logger().info(text)
 
     def report(self, label: str, decided: Any, now_s: float, failure: str) -> None:
         """Publish diagnostics, and the state, too, while nothing else does."""
@@ -106,6 +117,7 @@ class Teller(ABC):
     def _send(self, publisher: Any, label: str, decided: Any, now_s: float, failure: str = ''
               ) -> None:
         name = self._node.get_fully_qualified_name().lstrip('/')
-        problems = [failure, *self._problems] if failure else self._problems
+        told = decided is not None and failure in decided.reason
+        problems = [failure, *self._problems] if failure and not told else self._problems
         publisher.publish(stamped(self._node, self.statuses(name, label, decided, problems,
                                                             now_s)))

@@ -87,6 +87,7 @@ class TwistPlannerNode(CommandNode):
     def act(self, news: bool) -> None:
         """Choose, publish, also what has not changed, and tell."""
         began = time.perf_counter()
+        self.pilot.held = self.callback_failure
         choice = self.decided = self.pilot.decide(self.now_s())
         self.teller.took_ms = 1e3 * (time.perf_counter() - began)
         self.send(None if choice.twist is None else Motion(*choice.twist), news=True)

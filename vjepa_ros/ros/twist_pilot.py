@@ -85,6 +85,7 @@ class TwistPilot:
     def __init__(self, config: TwistNodeConfig, now_s: float) -> None:
         self.config = config
         self.planner = TwistPlanner(config.twist, config.mounts)
+        self.held = ''                # why the robot must stand whatever was seen; '' for nothing
         self._ended = True            # the zero after the last command was sent
         self.reset(now_s)
 
@@ -206,6 +207,8 @@ class TwistPilot:
             return Choice(None if ended else Twist(), None, 'idle')
         if not all(map(math.isfinite, asked)):
             return Choice(Twist(), asked, 'fault', 'command: it holds what is no number')
+        if self.held:
+            return Choice(Twist(), asked, 'fault', self.held)
         covering = self.planner.covering(asked)
         if not covering:
             return Choice(asked, asked, 'uncovered' if asked.speed else 'free',

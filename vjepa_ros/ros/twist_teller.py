@@ -75,7 +75,8 @@ class TwistTeller(Teller):
         if problems:
             level, message = ERROR, '; '.join([*problems, message])
         return status(name, level, message, {**values, 'refused': self.refused,
-                                             'clock_jumps': self.jumps})
+                                             'clock_jumps': self.jumps,
+                                             'callbacks_failed': self.failed})
 
 
 def _source(name: str, pilot: TwistPilot, source: str, now_s: float) -> DiagnosticStatus:
