@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
+from looming_films import FOCAL, SIZE, Wall, cells, film, whole
 
 from vjepa_ros.perception.looming import LoomingField
-from vjepa_ros.tools.looming_study import FOCAL, SIZE, Wall, cells, film, whole
 
 
 class Estimator(Protocol):

@@ -12,6 +12,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from looming_films import FOCAL, Wall, film
 from scenes import texture
 
 from vjepa_ros.clip.device_view import DeviceGrey, DeviceView
@@ -26,7 +27,6 @@ from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.replay import Queue
-from vjepa_ros.tools.looming_study import FOCAL, Wall, film
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
 

@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from looming_films import Wall, film
 from test_camera_motion import FOCAL, scene
 from warp_on_host import COMPILER, compiled
 
@@ -26,7 +27,6 @@ from vjepa_ros.perception.device_looming import DeviceLooming
 from vjepa_ros.perception.expansion import View
 from vjepa_ros.runtime.kernels import KernelsMissing
 from vjepa_ros.runtime.replay import Queue
-from vjepa_ros.tools.looming_study import Wall, film
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason='no g++ to compile the kernels with')
 CPU = torch.device('cpu')

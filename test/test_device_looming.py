@@ -16,11 +16,11 @@ from looming_checks import (
     noisy,
     ttc_error,
 )
+from looming_films import FOCAL, SIZE, Wall, film
 
 from vjepa_ros.perception.device_looming import DeviceLooming
 from vjepa_ros.perception.looming import LoomingEstimator
 from vjepa_ros.runtime.replay import Queue
-from vjepa_ros.tools.looming_study import FOCAL, SIZE, Wall, film
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 W, H = SIZE

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 
 import cv2
@@ -19,9 +18,9 @@ from looming_checks import (
     noisy,
     ttc_error,
 )
+from looming_films import FOCAL, SIZE, K, Wall, cells, film, whole
 
 from vjepa_ros.perception.looming import LoomingEstimator, LoomingSettings
-from vjepa_ros.tools.looming_study import FOCAL, SIZE, K, Wall, cells, film, main, whole
 
 W, H = SIZE
 ESTIMATOR = LoomingEstimator()
@@ -274,15 +273,6 @@ def test_frames_too_small_for_a_window_are_refused():
 def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         LoomingSettings(**wrong)
-
-
-def test_the_study_reports_errors_false_looming_and_cpu_time(tmp_path, capsys):
-    assert main(['--quick', '--json', str(tmp_path / 'study.json')]) == 0
-    found = json.loads((tmp_path / 'study.json').read_text())
-    assert all(row['median_error'] < 0.1 for row in found['errors'])
-    assert all(row['mean'] < 0.01 for row in found['nothing_looms'])
-    assert all(row['median_ms'] > 0 for row in found['cpu'])
-    assert 'Median relative error' in capsys.readouterr().out
 
 
 def recording(folder, width=W):

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 from fake_cuda import Stream, install
+from looming_films import FOCAL, Wall, film
 from scenes import texture
 
 from vjepa_ros.clip.preprocess import View
 from vjepa_ros.perception.device_frames import DeviceFrames
 from vjepa_ros.perception.device_looming import DeviceLooming
 from vjepa_ros.runtime.replay import Queue, Replay
-from vjepa_ros.tools.looming_study import FOCAL, Wall, film
 
 CPU = torch.device('cpu')
 pytestmark = pytest.mark.usefixtures('one_thread')
