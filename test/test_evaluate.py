@@ -41,7 +41,6 @@ from vjepa_ros.tools.evaluate_film import Film, films, truth_of
 from vjepa_ros.tools.evaluate_goals import goal_grid
 from vjepa_ros.tools.evaluate_input import read_items
 from vjepa_ros.tools.evaluate_run import Played, Setup
-from vjepa_ros.tools.motion_study import token_variance
 from vjepa_ros.training import judge
 from vjepa_ros.training.network import Batch, Network
 from vjepa_ros.training.seeds import TRAINING_SEEDS
@@ -301,7 +300,7 @@ def test_the_variance_score_is_that_of_the_last_sixteen_frames(recordings):
     encoder = Encoder(find_variant('tiny'))
     encoder.init_random(evaluate_baselines.SEED)
     session = EncoderSession(encoder, choose_device('cpu'), 16, 256)
-    expected = token_variance(session.encode([clip])[0])
+    expected = evaluate_baselines.token_variance(session.encode([clip])[0])
     session.close()
     score.close()
     assert list(found) == [15, 30]
@@ -422,7 +421,7 @@ def test_nothing_of_an_evaluation_needs_ros():
     code = ('import sys\n'
             'for name in ("rclpy", "std_msgs", "sensor_msgs", "rosbag2_py"):\n'
             '    sys.modules[name] = None\n'
-            'from vjepa_ros.tools import evaluate, fusion_study\n'
+            'from vjepa_ros.tools import evaluate\n'
             'from vjepa_ros.tools.evaluate_run import open_source\n'
             'open_source("synthetic").close()\n')
     done = subprocess.run([sys.executable, '-c', code], cwd=Path(__file__).parents[1],

@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
+from vjepa_ros.clip.preprocess import View
 from vjepa_ros.perception.motion import motion_map, motion_of, motion_score
 from vjepa_ros.runtime.change import Change
 from vjepa_ros.runtime.engine import Engine, EngineConfig
@@ -19,10 +20,16 @@ from vjepa_ros.runtime.noise import (
     still_clip,
     tubelet_change,
 )
-from vjepa_ros.tools import motion_study
+from vjepa_ros.sources import open_source
+from vjepa_ros.tools.evaluate_baselines import token_variance
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 FRAMES, SIZE = 8, 192
+# Recordings in which something moves, from when to when, and which of their frames are held still.
+MOVING = {
+    'cup.mp4': {'hold': 80}, 'box.mp4': {'begin_s': 1.6, 'end_s': 13.2, 'hold': 160},
+    'motorway.mp4': {'hold': 80}, 'donkey_tub_bag': {'hold': 400}, 'himax_2': {'hold': 12},
+    'himax_10': {'hold': 12}, 'kitti_street': {'hold': 20}}
 FLOOR = NoiseFloor(np.full(3, 0.01, np.float32), np.full(3, 0.05, np.float32), 0.1)
 
 
@@ -115,7 +122,7 @@ def test_faster_motion_scores_higher(score):
 
 def test_texture_alone_moves_the_usual_variance_but_not_the_score(engine, score):
     still, moving = noisy([texture(8)] * FRAMES), sliding(texture(32, 60, 190), 4)
-    variance = [motion_study.token_variance(engine.encode([clip])[0]) for clip in (still, moving)]
+    variance = [token_variance(engine.encode([clip])[0]) for clip in (still, moving)]
     assert variance[0] > variance[1]
     assert score(still) < 0.01 < 0.3 < score(moving)
 
@@ -272,69 +279,44 @@ def test_the_fit_recovers_the_law_it_assumes(offset, gain):
     assert (floor.offset > 0).all() and (floor.gain > 0).all()
 
 
-def test_the_area_under_the_curve_counts_pairs():
-    assert motion_study.roc_auc([2, 3], [0, 1]) == 1.0
-    assert motion_study.roc_auc([0, 1], [2, 3]) == 0.0
-    assert motion_study.roc_auc([1, 3], [1, 2]) == pytest.approx((0.5 + 0 + 1 + 1) / 4)
-
-
-def test_clips_are_cut_by_stamp_and_a_slow_camera_gives_consecutive_frames():
-    fast = np.arange(0, 4, 0.1)
-    assert motion_study.clip_indices(fast, 4, 5.0, 1.0, 9.0, 1)[0].tolist() == [10, 12, 14, 16]
-    slow = np.arange(0, 10, 0.5)
-    for index in motion_study.clip_indices(slow, 4, 8.0, 0.0, 99.0, 5):
-        assert np.diff(index).tolist() == [1, 1, 1]
-    assert motion_study.clip_indices(fast, 8, 1.0, 0.0, 9.0, 3) == []
-
-
-def test_held_grey_images_stay_grey():
+def real_clips(path, mode, clip_fps, begin_s=0.0, end_s=np.inf, hold=np.inf):
+    """Three clips of a recording and clips of single frames held still, with what they show."""
+    view, stamps, small, held = None, [], [], []
     rng = np.random.default_rng(0)
-    grey = np.full((8, 8, 3), 90, np.uint8)
-    held = motion_study.held_frames(grey, 4, 3.0, rng)
-    assert held.shape == (4, 8, 8, 3)
-    assert (held == held[..., :1]).all()
-    assert held.std() > 1
-    colour = motion_study.held_frames(grey + np.arange(3, dtype=np.uint8), 4, 3.0, rng)
-    assert not (colour == colour[..., :1]).all()
+    with open_source(str(path)) as source:
+        for number, frame in enumerate(source):
+            rgb = frame.rgb
+            view = view or View(mode, (rgb.shape[1], rgb.shape[0]), SIZE)
+            stamps.append(frame.stamp_ns * 1e-9)
+            small.append(view.apply(rgb))
+            if number % hold == 0:
+                grey = (rgb == rgb[..., :1]).all()     # a grey camera has grey noise
+                still = still_clip(rgb[..., :1] if grey else rgb, FRAMES, rng, 2.0)
+                held.append(np.stack([view.apply(np.broadcast_to(f, rgb.shape)) for f in still]))
+    seconds = np.array(stamps) - stamps[0]
+    # Frames of a camera slower than that follow each other, none is repeated.
+    steps = np.arange(FRAMES) * max(1 / clip_fps, np.median(np.diff(seconds)))
+    starts = np.linspace(begin_s, min(end_s, seconds[-1]) - steps[-1], 3)
+    picks = np.abs(seconds - (starts[:, None] + steps)[..., None]).argmin(axis=-1)
+    clips = [np.stack([small[k] for k in pick]) for pick in np.unique(picks, axis=0)]
+    return clips, held, view.patch_valid() > 0.5
 
 
-@pytest.fixture(scope='module')
-def study(shared_data):
-    return motion_study.run(shared_data, settings=[('crop', 4.0), ('letterbox', 8.0)], clips=3)
+@pytest.mark.parametrize(('mode', 'clip_fps'), [('crop', 4.0), ('letterbox', 8.0)])
+def test_on_real_recordings_the_score_tells_moving_from_still(shared_data, engine, mode, clip_fps):
+    def scores(clips, valid):
+        return [motion_score(motion_map(engine.encode([c])[0], engine.noise_floor, c, valid))
+                for c in clips]
 
-
-@pytest.mark.parametrize('setting', [0, 1], ids=['crop at 4 Hz', 'letterbox at 8 Hz'])
-def test_on_real_recordings_the_score_tells_moving_from_still(study, setting):
-    figures = study['settings'][setting]
-    assert figures['moving_clips'] >= 20 and figures['still_clips'] >= 20
-    assert figures['auc_motion_score'] >= 0.95
-    assert figures['auc_motion_score'] > figures['auc_token_variance'] + 0.1
-    assert figures['still_max'] < 0.05
-    assert figures['moving_min'] > 0.08
-    still = figures['recordings']['euroc_still still']
-    assert still['mean'] < 0.05 and still['max'] < 0.05
-    assert motion_study.table(study).count('euroc_still') == 2
-
-
-def test_the_study_runs_on_any_recording_folder_and_writes_its_figures(tmp_path, monkeypatch,
-                                                                      capsys):
-    for name, speed in (('walk', 4), ('rest', 0)):
-        frames = tmp_path / name / 'frames'
-        frames.mkdir(parents=True)
-        lines = ['frame,stamp_s,collision,time_to_contact_s']
-        for k, frame in enumerate(noisy([np.roll(texture(8), speed * k, axis=1)
-                                         for k in range(12)])):
-            cv2.imwrite(str(frames / f'{k:05d}.png'), frame)
-            lines.append(f'{k:05d}.png,{0.25 * k},0,')
-        (tmp_path / name / 'labels.csv').write_text('\n'.join(lines) + '\n', encoding='utf-8')
-    monkeypatch.setattr(motion_study, 'RECORDINGS', (
-        motion_study.Recording('walk', True, hold_every=6), motion_study.Recording('rest', False)))
-    out = tmp_path / 'figures.json'
-    assert motion_study.main([str(tmp_path), '--mode', 'squash', '--fps', '4', '--clips', '2',
-                              '--json', str(out)]) == 0
-    text = capsys.readouterr().out
-    assert 'motion score 1.000' in text and 'walk held' in text
-    assert '"auc_motion_score": 1.0' in out.read_text(encoding='utf-8')
+    moving, still = [], []
+    for name, where in MOVING.items():
+        clips, held, valid = real_clips(shared_data / name, mode, clip_fps, **where)
+        moving += scores(clips, valid)
+        still += scores(held, valid)
+    clips, _, valid = real_clips(shared_data / 'euroc_still', mode, clip_fps)
+    still += scores(clips, valid)
+    assert len(moving) >= 20 and len(still) >= 20
+    assert max(still) < 0.05 < 0.08 < min(moving)
 
 
 def test_change_that_is_known_already_gives_the_same_map():

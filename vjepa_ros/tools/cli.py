@@ -32,7 +32,6 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'bench-world': ('bench_world', 'measure how fast scenes are rendered, on a GPU or the CPU'),
     'cpu-study': ('cpu_study', 'compare ways to run an encoder on this CPU'),
     'fp8-study': ('fp8_study', 'what float8 costs and gains in each part of the encoder'),
-    'motion-study': ('motion_study', 'how well the motion score tells motion from stillness'),
     'fusion-study': ('fusion_study', 'what the numbers decide that join heads and geometry'),
     'obstacle-study': ('obstacle_study', 'how exact the places of obstacles in metres are'),
     'numerics-study': ('numerics_study', 'what bf16 and fp16 cost in each part of the encoder'),

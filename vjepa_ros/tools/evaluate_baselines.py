@@ -18,7 +18,6 @@ from vjepa_ros.runtime.session import EncoderSession
 from vjepa_ros.tools.evaluate_film import Film
 from vjepa_ros.tools.evaluate_input import Item
 from vjepa_ros.tools.evaluate_run import Setup, frames_of
-from vjepa_ros.tools.motion_study import token_variance
 
 NUM_FRAMES, IMAGE_SIZE, MODE = 16, 256, 'crop'   # as upstream: the last 16 frames, centre crop
 SEED = 0
@@ -36,6 +35,11 @@ def frames_to_score(truth: Truth, limit: int) -> np.ndarray:
     if usable.size <= limit:
         return usable
     return usable[np.unique(np.linspace(0, usable.size - 1, limit).round().astype(int))]
+
+
+def token_variance(features: np.ndarray) -> float:
+    """Mean over channels of the unbiased variance over all tokens: the usual formula."""
+    return float(features.reshape(-1, features.shape[-1]).var(axis=0, ddof=1).mean())
 
 
 class VarianceScore:
