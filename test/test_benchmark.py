@@ -65,7 +65,7 @@ def test_a_case_asks_the_engine_only_for_what_it_has():
 def test_onnxruntime_is_refused_with_what_was_measured(capsys):
     assert cli.main(['benchmark', *WORDS, '--engine', 'onnx']) == 1
     said = ' '.join(capsys.readouterr().out.split())
-    assert 'slower' in said and 'docs/export.md' in said and 'cpu-study' in said
+    assert 'slower' in said and 'docs/notebook/cpu.md' in said
     assert cli.main(['benchmark', *WORDS, '--engine', 'tensorrt']) == 1
     assert "'tensorrt', but must be torch" in capsys.readouterr().out
 

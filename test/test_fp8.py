@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -22,7 +21,6 @@ from vjepa_ros.runtime.narrow import MOST, choose, max_error, trials
 from vjepa_ros.runtime.noise import random_scene
 from vjepa_ros.runtime.session import EncoderSession, SessionError
 from vjepa_ros.runtime.steps import FLOAT8, LARGEST, PlainSteps
-from vjepa_ros.tools import cli
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
@@ -216,18 +214,3 @@ def test_what_does_not_run_is_said_with_the_remedy(monkeypatch):
 def test_wrong_numbers_are_not_served(monkeypatch):
     monkeypatch.setattr(PlainSteps, 'rotate', lambda *args: None)
     assert 'wrong numbers' in refused()
-
-
-def test_the_study_says_what_each_part_costs(tmp_path, capsys):
-    # Fewer tokens, and with other kernels of the CPU a single clip may be off by more.
-    words = ['--model-size', 'tiny', '--num-frames', '8', '--image-size', '96', '--device', 'cpu',
-             '--runs', '4', '--json', str(tmp_path / 'study.json')]
-    assert cli.main(['fp8-study', *words]) == 0
-    told = json.loads((tmp_path / 'study.json').read_text())
-    rows = {row['name']: row for row in told['rows']}
-    all_parts, chosen = rows['float8: qkv and MLPs'], rows['precision fp8']
-    assert rows['bf16']['error'] < chosen['error'] <= BOUND < 2 * all_parts['error']
-    assert rows['bf16']['part'] == 0 < chosen['part'] <= all_parts['part'] == 1
-    assert all(row['encode_ms'] > 0 for row in rows.values())
-    assert 'precision fp8' in capsys.readouterr().out
-    assert cli.main(['fp8-study', '--model-size', 'none', '--device', 'cpu']) == 1

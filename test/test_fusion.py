@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from vjepa_ros.clip.view import ViewGeometry
+from vjepa_ros.perception.assessment import Level, Quality
+from vjepa_ros.perception.assessor import Assessor
 from vjepa_ros.perception.belief import RULE
 from vjepa_ros.perception.collision import UNKNOWN, Optics, contact_probability, find_threats
 from vjepa_ros.perception.fusion import (
@@ -287,6 +289,19 @@ def test_an_alarm_that_the_heads_contradict_is_caution():
     assert both.believed == pytest.approx(CAUTION)
     assert SETTINGS.warning_ttc < 1 / CAUTION < SETTINGS.caution_ttc
     assert both.threat.regions[0].on_course
+
+
+@pytest.mark.parametrize('before', [0.0, 1 / SETTINGS.danger_ttc])
+def test_the_level_of_an_alarm_that_is_not_believed_becomes_caution(before):
+    """From CLEAR and from WARNING, through smoothing and hysteresis, within 2 s."""
+    rates = [before] * 40 + [judged(geometric(1.0), learned(0.0)).believed] * 40
+    assessor, levels = Assessor(), []
+    for step, rate in enumerate(rates):
+        threat = replace(UNKNOWN, course_rate=rate, obstacle_score=0.0, known_fraction=1.0)
+        levels.append(assessor.update(threat, 0.0, round((100 + 0.05 * step) * 1e9), Quality(0),
+                                      SETTINGS).level)
+    assert levels[39] == (Level.WARNING if before else Level.CLEAR)
+    assert levels[-1] == Level.CAUTION
 
 
 def test_an_alarm_of_the_heads_that_geometry_contradicts_needs_a_sure_hazard():

@@ -6,10 +6,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+import yaml
 from render_scenes import BOX, WHITE, Camera, Thing, plain_bank, scene
 
 from vjepa_ros.perception.assessment import Level, Quality, Region
@@ -20,12 +22,14 @@ from vjepa_ros.perception.learned import Distribution, LearnedField
 from vjepa_ros.perception.obstacles import find_obstacles
 from vjepa_ros.perception.obstacles_config import ObstacleSettings
 from vjepa_ros.perception.obstacles_geometry import Lens, Mount
-from vjepa_ros.perception.obstacles_points import LEVELS, base_points, scan
+from vjepa_ros.perception.obstacles_points import LEAST_ACROSS, LEVELS, base_points, scan
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import Track
+from vjepa_ros.ros.table import ROWS
 from vjepa_ros.world.render import render
 
 pytestmark = pytest.mark.usefixtures('one_thread')
+ROOT = Path(__file__).resolve().parents[1]
 SIZE = (384, 288)
 HEIGHT, PITCH = 0.5, 0.15
 MOUNT = Mount.from_angles(HEIGHT, pitch=PITCH)
@@ -153,6 +157,10 @@ def test_a_box_is_found_where_it_stands(distance, speed):
     # Nothing beside it, but for cells whose windows its edge cuts.
     beside = np.abs(found.slope.mean(axis=1)) > 0.6 / distance + 0.2
     assert np.isnan(found.reach[beside]).all()
+
+
+def test_odometry_that_says_twice_the_speed_puts_things_farther_away(ahead):
+    assert np.nanmedian(find(ahead, 2 * SPEED).reach) > 1.5 * np.nanmedian(find(ahead).reach)
 
 
 def test_a_box_beside_the_way_is_placed_beside_it(ahead):
@@ -434,3 +442,26 @@ def test_heads_tell_the_free_way_while_the_robot_stands():
     assert find((free, lens), 0.0, settings=settings).withheld == ''
     blind = replace(told, learned=replace(learned, sees=False))
     assert 'stands' in find((blind, lens), 0.0, settings=settings).withheld
+
+
+# -- Nav2 -----------------------------------------------------------------------------------------
+
+def test_the_parameters_for_nav2_fit_what_is_published():
+    content = yaml.safe_load((ROOT / 'config/nav2_collision_monitor.yaml').read_text())
+    monitor = content['collision_monitor']['ros__parameters']
+    for name in monitor['observation_sources']:
+        source = monitor[name]
+        assert source['type'] == 'pointcloud'
+        assert source['topic'].endswith('/obstacle_points')
+        assert source['source_timeout'] > 0          # 0 would take silence for clear
+        for limit in ('min_height', 'max_height'):
+            assert source[limit] == ROWS[f'obstacles.{limit}'].default
+    for name in monitor['polygons']:
+        assert monitor[name]['min_points'] <= LEAST_ACROSS * len(LEVELS)
+    layer = content['local_costmap']['local_costmap']['ros__parameters']['vjepa_layer']
+    assert not layer['points']['clearing']
+    assert layer['scan']['clearing']
+    assert layer['scan']['inf_is_valid']
+    manager = content['lifecycle_manager_vjepa']['ros__parameters']
+    assert manager['bond_timeout'] == 0.0
+    assert manager['service_timeout'] >= 60.0

@@ -118,7 +118,7 @@ def test_no_module_is_too_long_to_read(path):
 
 def texts() -> list[Path]:
     found = [p for pattern in ('*.md', '*.toml', '*.cfg', '*.xml', 'Makefile', '.ci/*',
-                               'config/*', 'docs/*.md', 'requirements/*.txt')
+                               'config/*', 'docs/**/*.md', 'requirements/*.txt')
              for p in ROOT.glob(pattern) if p.is_file()]
     return [*sources(), *sorted(found)]
 

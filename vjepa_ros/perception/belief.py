@@ -20,7 +20,7 @@ STEP = 1.05                   # factor between times that are tried
 
 @dataclass(frozen=True)
 class Rule:
-    """Numbers of the rule. `vjepa-ros fusion-study` shows on rendered clips what they decide.
+    """Numbers of the rule. docs/notebook/fusion.md shows what each of them decides.
 
     Attributes
     ----------

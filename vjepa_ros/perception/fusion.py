@@ -32,7 +32,7 @@ The rule (`looming.method: fused`), cell by cell and then for the whole view:
    before a wall is in no danger.
 
 `learned` takes the heads alone, `geometric` the geometry alone. The numbers are those of
-`vjepa_ros.perception.belief.Rule`; `vjepa-ros fusion-study` shows what each of them decides.
+`vjepa_ros.perception.belief.Rule`; docs/notebook/fusion.md shows what each of them decides.
 """
 
 from __future__ import annotations

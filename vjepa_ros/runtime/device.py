@@ -8,8 +8,8 @@ Precision `auto` is
 
 - bf16 on NVIDIA GPUs from compute capability 8.0 on, on AMD GPUs from CDNA 2 and RDNA 3 on, and
   on CPUs with AVX512-BF16 or AMX. There fp16 is no faster. It is eight times as exact
-  (docs/numerics.md), but ends at 65,504, and the published networks were trained in bf16: that
-  no activation of theirs is larger has not been shown for any input a robot may meet.
+  (docs/notebook/numerics.md), but ends at 65,504, and the published networks were trained in
+  bf16: that no activation of theirs is larger has not been shown for any input a robot may meet.
 - fp16 on older NVIDIA GPUs with tensor cores, on AMD GPUs with fast fp16, and on Apple GPUs.
 - fp32 on everything else, where half precision is slower.
 

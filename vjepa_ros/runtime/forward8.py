@@ -56,7 +56,7 @@ class Fp8Forward:
 
 
 def prepare8(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
-             clip_shape: tuple[int, ...], keep: bool = False) -> Fp8Forward:
+             clip_shape: tuple[int, ...]) -> Fp8Forward:
     """The forward pass in fp8.
 
     Kernels of this package serve when they compute what PyTorch does, and PyTorch's own
@@ -67,8 +67,6 @@ def prepare8(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
     ----------
     encoder, choice, normalise, clip_shape
         As for `vjepa_ros.runtime.forward.prepare`, with the branches in bfloat16.
-    keep : bool
-        Also keep the matrices in float8 that were not chosen.
 
     Raises
     ------
@@ -99,8 +97,7 @@ def prepare8(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
         raise failed('fp8', device, error, REMEDY) from error
     if not chosen:
         raise useless('fp8', 'float8', REMEDY)
-    if not keep:
-        made.settle()
+    made.settle()
     note = told('float8', 'bf16', made.parts, made.chosen, error)
     log.info('fp8 on %s: %s', device, note)
     return Fp8Forward(made, normalise, kind, note)

@@ -21,7 +21,7 @@ from vjepa_ros.model.variants import PATCH, TUBELET, VARIANTS, find_variant
 TORCH, ONNX = 'torch', 'onnx'
 NO_ONNX = ("engine is 'onnx', but the engine runs torch alone: onnxruntime was slower on a CPU "
            'without bf16 instructions, and on one with them 5 to 8 % faster in fp32, where bf16 '
-           'is faster still; docs/export.md has the figures, `vjepa-ros cpu-study` measures it')
+           'is faster still; docs/notebook/cpu.md has the figures')
 
 
 @dataclass(frozen=True)

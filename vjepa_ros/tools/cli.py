@@ -14,7 +14,6 @@ from vjepa_ros import __version__
 COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'demo': ('demo', 'run camera and node as processes over DDS and write a report'),
     'watch': ('watch', 'run the perception on a camera, video, folder or bag, without ROS'),
-    'survey': ('survey', 'run the node on several recordings and collect figures and pictures'),
     'inspect': ('inspect_weights', 'say what is in a checkpoint, and whether it is complete'),
     'convert': ('convert_weights', 'write a checkpoint in another layout or number format'),
     'export': ('export', 'write a model as an ONNX graph for other runtimes'),
@@ -30,11 +29,6 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'selftest': ('selftest', 'test that this machine computes the right numbers, and how fast'),
     'bench': ('bench', 'measure the speed of every stage on this machine'),
     'bench-world': ('bench_world', 'measure how fast scenes are rendered, on a GPU or the CPU'),
-    'cpu-study': ('cpu_study', 'compare ways to run an encoder on this CPU'),
-    'fp8-study': ('fp8_study', 'what float8 costs and gains in each part of the encoder'),
-    'fusion-study': ('fusion_study', 'what the numbers decide that join heads and geometry'),
-    'obstacle-study': ('obstacle_study', 'how exact the places of obstacles in metres are'),
-    'numerics-study': ('numerics_study', 'what bf16 and fp16 cost in each part of the encoder'),
 }
 
 

@@ -52,23 +52,7 @@ def blocks(results: Results, folder: str) -> dict[str, str]:
         'node': _node(nodes, folder),
         'commands': _commands([*names, *nodes], {**runs, **nodes}, folder),
         'stages': _stages(results.get('cpu')),
-        'fp8': _float8({n: r for n, r in results.items() if n.startswith('fp8_study')}, folder),
         'errors': _errors({n: r for n, r in results.items() if 'paths' in r})}
-
-
-def _float8(studies: Results, folder: str) -> str:
-    if not studies:
-        return NOT.capitalize() + '.'
-    rows = [[f'[`{name}`]({folder}/{name}.json)', f'{found["model"]}, weights {found["weights"]}',
-             found['device'], row['name'], f'{100 * row["part"]:.0f} %',
-             f'{100 * row["error"]:.2f} %',
-             # Step by step on a CPU says nothing of the speed of float8.
-             _ms(row['encode_ms']) if found['device'].startswith('cuda') else '']
-            for name, found in studies.items() for row in found['rows']]
-    said = '; '.join(f'`{found["command"]}`, {found["date"]}, PyTorch {found["versions"]["torch"]}'
-                     for found in studies.values())
-    return f'{said}\n\n' + _table(('study', 'model', 'device', 'in float8', 'share', 'error',
-                                  'encode'), 'llllrrr', rows)
 
 
 def _goals(found: Sequence[Standing]) -> str:

@@ -34,27 +34,6 @@ def ready(result: Mapping[str, Any]) -> float:
     return result['start']['ready_s']
 
 
-def of_study(key: str, unit: float = 1.0) -> Callable[[Mapping[str, Any]], float]:
-    """Reader of what `fp8-study` says of the precision as it is served."""
-    def read(result: Mapping[str, Any]) -> float:
-        if not result['model'].startswith('large ') or not result['device'].startswith('cuda'):
-            raise KeyError(key)
-        return next(unit * row[key] for row in result['rows'] if row['name'] == 'precision fp8')
-    return read
-
-
-def either(*readers: Callable[[Mapping[str, Any]], float]) -> Callable[[Mapping[str, Any]], float]:
-    """Reader of files that tell the same figure in several forms."""
-    def read(result: Mapping[str, Any]) -> float:
-        for reader in readers[:-1]:
-            try:
-                return reader(result)
-            except KeyError:   # a file of another form
-                continue
-        return readers[-1](result)
-    return read
-
-
 def _speed(what: str, rows: tuple[str, ...], read: Callable[[Mapping[str, Any]], float],
            reach: float, better: float | None, unit: str = ' ms', more: bool = False) -> Goal:
     return Goal(what, reach, better, read, more, rows, unit)
@@ -70,10 +49,7 @@ GOALS = (
          13.5, 12.0),
     _speed('ViT-g, 16 frames of 256 px: encode over its floor', ('h200_giant',), ratio('floor'),
          1.35, 1.25, ' x'),
-    _speed(FP8, ('h200_large_fp8', 'fp8_study_h200'),
-           either(median('encode_ms'), of_study('encode_ms')), float('nan'), 2.6),
-    _speed('ViT-L in fp8: relative error', ('fp8_study_h200',), of_study('error', 100.0), 3.0,
-           None, ' %'),
+    _speed(FP8, ('h200_large_fp8',), median('encode_ms'), float('nan'), 2.6),
     # With what `compile: auto` takes there.
     _speed('720p host image to assessment, beyond encode, ViT-L', ('h200_large_graph',),
          median('beyond_encode_ms'), 2.0, 1.0),

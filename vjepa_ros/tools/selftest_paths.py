@@ -11,8 +11,8 @@ from vjepa_ros.runtime.device import DeviceError, choose_device
 from vjepa_ros.runtime.engine import EngineConfig
 
 CANDIDATES = ('fp32', 'fp16', 'bf16', 'int8', 'fp8')
-# Largest rms error of features, relative to their rms in float32 on the CPU. docs/numerics.md has
-# errors of plain networks: below 0.002 in fp16, 0.016 in bf16.
+# Largest rms error of features, relative to their rms in float32 on the CPU. Errors of plain
+# networks are below 0.002 in fp16 and 0.016 in bf16 (docs/notebook/numerics.md).
 LIMITS = {'fp32': 1e-4, 'fp16': 4e-3, 'bf16': 0.03, 'fp8': 0.03, 'int8': 0.03}
 
 

@@ -16,7 +16,6 @@ TRAINING_SEEDS = 1_000_000_000       # training draws worlds with seeds below th
 HELD_OUT_SEED = 1_000_000_000        # first seed of the clips that figures are given for
 CALIBRATION_SEED = 2_000_000_000     # first seed of the clips that calibration is fitted on
 VALIDATION_SEED = 2_100_000_000      # first seed of the clips that are watched while training
-STUDY_SEED = 2_140_000_000           # first seed of the clips that numbers of rules are chosen on
 SPLIT_BATCH = 100                    # clips per seed in the splits above
 
 
