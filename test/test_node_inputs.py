@@ -218,7 +218,8 @@ def test_a_missing_camera_is_named_once_with_the_remedy(again):
     log = again.wait_for_log('no frame for', since)
     assert "camera 'gone'" in log
     assert '/gone/image_raw has 0 publisher' in log
-    assert 'FASTDDS_BUILTIN_TRANSPORTS="DEFAULT?max_msg_size=64KB&sockets_size=4MB"' in log
+    assert 'start the camera or remap' in log
+    assert 'FASTDDS' not in log               # nobody publishes: transport is not to blame
     report = again.report('camera gone')
     assert report.level == b'\x03'            # stale, not an error
     again.ros.spin_for(1.0)
@@ -244,8 +245,11 @@ def test_a_camera_process_that_is_killed_and_started_again_is_read_again(again):
             silent = now_ns()
             ros.spin_for(0.5)
             assert all(sent < silent for sent in got.sent_ns)
-    # One long explanation for the camera that was late to start, not one per silence.
-    assert again.process.output[since:].count('FASTDDS_BUILTIN_TRANSPORTS') == 1
+    # Not one explanation per silence; and a camera that is starting, or gone, loses nothing in
+    # transport.
+    said = again.process.output[since:]
+    assert sum('publisher(s)' in line for line in said.splitlines()) in (1, 2), said
+    assert 'FASTDDS' not in said
     assert again.state == 'active'
 
 

@@ -23,6 +23,7 @@ except ImportError:   # Humble keeps it here
     from rclpy.qos_event import SubscriptionEventCallbacks
 
 SEARCH_AFTER_S = 0.3     # silence after which another transport is looked for
+COMPRESSED = '/compressed'
 REPEAT_S = 60.0          # between warnings of repeated silences
 LARGE_IMAGE_REMEDY = (
     'large raw images need FASTDDS_BUILTIN_TRANSPORTS="DEFAULT?max_msg_size=64KB&'
@@ -50,7 +51,7 @@ class CameraInput:
                  notify: Callable[[], None]) -> None:
         self._node = node
         self.name = name
-        self.transport = transport
+        self.transport = self._fitting(transport)
         self._notify = notify
         self.inbox = Inbox()
         self.rate = Rate()
@@ -58,15 +59,34 @@ class CameraInput:
         self.info: CameraInfo | None = None
         self.info_problem = ''      # why it can not be used for the newest image
         self._subscriptions: dict[str, object] = {}
-        self._warned: set[str] = set()
+        self._warned: set[str] = set()   # of what, since activation
+        self._told: set[str] = set()     # of which causes, in this silence
         self._last_arrival = time.monotonic()
         self._silent = False
+        self._published_since: float | None = None   # seen while no frame comes
+        self._came: set[str] = set()     # since activation: image, info
+
+    @property
+    def _named(self) -> str:
+        """The resolved topic, as it was remapped."""
+        return self._node.resolve_topic_name(f'{self.name}/image_raw')
+
+    def _fitting(self, transport: str) -> str:
+        """The transport; what is remapped to a compressed topic is read compressed."""
+        named = self._named
+        if not named.endswith(COMPRESSED):
+            return transport
+        if transport == 'raw':
+            raise ValueError(f"camera '{self.name}': the transport is 'raw', but its images are "
+                             f'remapped to {named}; set the transport to compressed, or remap '
+                             f'{self.name}/image_raw to {named.removesuffix(COMPRESSED)}')
+        return 'compressed'
 
     @property
     def topics(self) -> dict[str, str]:
         """Resolved image topic of each transport."""
-        raw = self._node.resolve_topic_name(f'{self.name}/image_raw')
-        return {'raw': raw, 'compressed': f'{raw}/compressed'}
+        raw = self._named.removesuffix(COMPRESSED)
+        return {'raw': raw, 'compressed': raw + COMPRESSED}
 
     @property
     def chosen(self) -> str:
@@ -77,6 +97,8 @@ class CameraInput:
         """Subscribe (on activate)."""
         self._last_arrival = time.monotonic()
         self._silent = False
+        self._published_since = None
+        self._came.clear()
         self._warned.clear()
         self._subscriptions['info'] = subscribe(
             self._node, CameraInfo, f'{self.name}/camera_info', self._on_info)
@@ -103,16 +125,30 @@ class CameraInput:
                 f"camera '{self.name}': reading {self.topics[other]} ({other})")
 
     def watch(self, timeout_s: float) -> None:
-        """Look for the camera while it is silent, and warn once per silence."""
+        """Look for the camera while it is silent; warn once per silence and cause.
+
+        Transport is a cause only where somebody has been publishing for the timeout, too: a camera
+        that has just come up is still starting.
+        """
         silent_s = self.silent_s
-        if self.transport == 'auto' and silent_s > SEARCH_AFTER_S:
-            self.choose_transport()
+        if silent_s > SEARCH_AFTER_S:
+            if self.transport == 'auto':
+                self.choose_transport()
+            self._look_for_publishers()
+        else:
+            self._published_since = None
         if silent_s < timeout_s:
             self._silent = False
-        elif not self._silent:
+            self._told.clear()
+            return
+        if not self._silent:
             self._silent = True
             self.counts['silences'] += 1
-            self._warn_silence(silent_s)
+        since = self._published_since
+        if since is None:
+            self._warn_silence('unpublished', silent_s)
+        elif time.monotonic() - since >= timeout_s:
+            self._warn_silence('lost', silent_s)
 
     @property
     def silent_s(self) -> float:
@@ -161,6 +197,7 @@ class CameraInput:
 
     def _on_image(self, msg: Image | CompressedImage) -> None:
         self._last_arrival = time.monotonic()
+        self._came.add('image')
         self.rate.tick(self._last_arrival)
         stamp = stamp_ns(msg.header)
         self.inbox.put(Waiting(msg, stamp, self._node.get_clock().now().nanoseconds,
@@ -169,6 +206,7 @@ class CameraInput:
 
     def _on_info(self, msg: CameraInfo) -> None:
         self.info = msg
+        self._came.add('info')
 
     def _on_incompatible(self, event: object) -> None:
         policy = qos_policy_name_from_kind(event.last_policy_kind)
@@ -183,24 +221,49 @@ class CameraInput:
                 f"'qos_overrides.{topic}.subscription.{policy.lower()}' to what it offers when "
                 'starting the node')
 
-    def _warn_silence(self, silent_s: float) -> None:
+    def _look_for_publishers(self) -> None:
+        """Note since when somebody publishes, while no frame comes."""
+        if not any(self._publishers().values()):
+            self._published_since = None
+        elif self._published_since is None:
+            self._published_since = time.monotonic()
+
+    def _publishers(self) -> dict[str, list]:
+        """Who publishes on each image topic that is read."""
+        return {topic: self._node.get_publishers_info_by_topic(topic)
+                for kind, topic in self.topics.items() if self.transport in ('auto', kind)}
+
+    def _warn_silence(self, cause: str, silent_s: float) -> None:
         """The whole explanation once, later silences in short and not every time."""
-        if 'silence' not in self._warned:
-            self._warned.add('silence')
-            self._node.get_logger().warning(self._explain_silence(silent_s))
+        if cause in self._told:
+            return
+        self._told.add(cause)
+        if cause not in self._warned:
+            self._warned.add(cause)
+            self._node.get_logger().warning(self._explain_silence(cause, silent_s))
         else:
             self._node.get_logger().warning(
                 f"camera '{self.name}': silent again (no frame for {silent_s:.1f} s)",
                 throttle_duration_sec=REPEAT_S)
 
-    def _explain_silence(self, silent_s: float) -> str:
+    def _explain_silence(self, cause: str, silent_s: float) -> str:
         parts = []
-        for kind, topic in self.topics.items():
-            if self.transport in ('auto', kind):
-                found = self._node.get_publishers_info_by_topic(topic)
-                reliable = sum(i.qos_profile.reliability == ReliabilityPolicy.RELIABLE
-                               for i in found)
-                parts.append(f'{topic} has {len(found)} publisher(s), {reliable} reliable')
-        return (f"camera '{self.name}': no frame for {silent_s:.1f} s ({'; '.join(parts)}). "
-                'Without publishers: start the camera or remap its topic. With publishers: '
-                f'{LARGE_IMAGE_REMEDY}')
+        for topic, found in self._publishers().items():
+            reliable = sum(i.qos_profile.reliability == ReliabilityPolicy.RELIABLE for i in found)
+            parts.append(f'{topic} has {len(found)} publisher(s), {reliable} reliable')
+        remedy = 'start the camera or remap its topic' if cause == 'unpublished' else (
+            self._explain_loss())
+        return (f"camera '{self.name}': no frame for {silent_s:.1f} s ({'; '.join(parts)}); "
+                f'{remedy}')
+
+    def _explain_loss(self) -> str:
+        """Why nothing of a publisher arrives; camera_info is small and is not lost."""
+        if 'image' in self._came:
+            return 'the camera has stopped sending'
+        if 'info' in self._came:
+            return f'camera_info arrives, images do not: {LARGE_IMAGE_REMEDY}'
+        info = self._node.resolve_topic_name(f'{self.name}/camera_info')
+        if self._node.get_publishers_info_by_topic(info):
+            return ('the camera is there but sends nothing, camera_info neither: it is still '
+                    'starting, or waits for something')
+        return f'the camera sends nothing yet, or it is lost: {LARGE_IMAGE_REMEDY}'

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pkgutil import resolve_name
+from typing import Any
 
 WAKE_S = 0.2             # a signal is seen at most this late
 
@@ -111,6 +112,23 @@ def run(name: str, where: str, args: list[str] | None) -> None:
 def main(args: list[str] | None = None) -> None:
     """Run `vjepa_node` as a process."""
     run('vjepa_node', 'vjepa_ros.ros.node:VjepaNode', args)
+
+
+def camera_source(args: list[str] | None = None) -> int:
+    """Run `camera_source` as a process; its exit code."""
+    return _call('camera_source', args)
+
+
+def simulated_robot(args: list[str] | None = None) -> None:
+    """Run `simulated_robot` as a process."""
+    return _call('simulated_robot', args)
+
+
+def _call(name: str, args: list[str] | None) -> Any:
+    """Call the `main` of the module of an executable that does not `run` a lifecycle node."""
+    with starting(name):
+        own = resolve_name(f'vjepa_ros.ros.{name}:main')
+    return own(args)
 
 
 if __name__ == '__main__':

@@ -14,7 +14,7 @@ from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import TrackConfig
 from vjepa_ros.ros.declared import Declared
 from vjepa_ros.ros.obstacle_table import ObstacleConfig, make_obstacle_config
-from vjepa_ros.ros.table import TABLE, Param, camera_rows, check_together, make_settings
+from vjepa_ros.ros.table import TABLE, camera_rows, check_together, make_settings
 from vjepa_ros.runtime.engine import EngineConfig
 
 
@@ -39,13 +39,11 @@ class NodeConfig:
 class Parameters(Declared):
     """The parameters of the perception node, see `Declared`."""
 
+    lists = {'cameras': camera_rows}
+
     def __init__(self, node: Node, changed: Callable[[bool], None],
                  is_active: Callable[[], bool]) -> None:
         super().__init__(node, TABLE, changed, is_active)
-
-    def more_rows(self) -> list[Param]:
-        """The rows of each camera."""
-        return [row for camera in self.get('cameras') for row in camera_rows(camera)]
 
     def check_together(self, values: Mapping[str, Any]) -> str:
         """What is wrong across several parameters, '' when nothing is."""

@@ -30,7 +30,14 @@ class SyntheticSource(Source):
         if scene not in SCENES:
             raise SourceError(f"synthetic scene '{scene}' is unknown: {', '.join(SCENES)}")
         # Only who plays this needs the world, which brings PyTorch.
-        from vjepa_ros.world.approach import ApproachScene
+        try:
+            from vjepa_ros.world.approach import ApproachScene
+        except ModuleNotFoundError as error:
+            if error.name != 'torch':
+                raise
+            raise SourceError(f"synthetic scene '{scene}' needs 'torch', which this Python does "
+                              'not have: install PyTorch, or play a recording or a camera, which '
+                              'do not need it') from error
         rate = options.rate or DEFAULT_RATE_HZ
         try:
             self._scene = ApproachScene(options.size or (640, 480), options.seed)
