@@ -121,6 +121,9 @@ class Assessment:
     clearance
         Way ahead that is free with a probability of 0.8, whether anything moves or not, as the
         learned heads see it [m]; inf beyond 16 m, NaN without heads that hold.
+    latency_ms
+        Age of the newest frame when a node published this [ms]; NaN when that is unknown, and
+        for what was never published.
     """
 
     camera: str
@@ -141,6 +144,7 @@ class Assessment:
     clip_rate_hz: float = float('nan')
     known_fraction: float = 0.0
     clearance: float = float('nan')
+    latency_ms: float = float('nan')
 
     @property
     def untrained(self) -> bool:
