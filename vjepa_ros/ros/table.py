@@ -82,8 +82,8 @@ TABLE: tuple[Param, ...] = (
     # Rates and ages.
     Param('max_rate', float, 15.0, 'Most results per second and camera', low=0.1, high=240.0,
           unit='Hz'),
-    Param('max_frame_age', float, 1.0, 'Older frames are flagged stale, with level unknown',
-          low=0.01, high=3600.0, unit='s'),
+    Param('max_frame_age', float, 1.0, 'Older frames, and those of the future or of '
+          'unknown age, are flagged stale, with level unknown', low=0.01, high=3600.0, unit='s'),
     Param('no_frame_timeout', float, 2.0, 'Silence of a camera after which the node warns',
           low=0.1, high=3600.0, unit='s'),
     # Perception.
