@@ -207,7 +207,16 @@ class PlannerWorker:
         planner, config = self.planner, job.config
         planner.space, planner.config, planner.gap = config.space, config.search, config.gap
         if job.goal is not self._goal:
-            planner.set_goal(decode(job.goal))
+            planner.set_goal(_picture('goal', job.goal, config))
             self._goal = job.goal
-        return planner.plan(decode(job.image), job.state, budget_s=config.time_budget,
-                            cancel=job.cancel, seed=config.search_seed)
+        return planner.plan(_picture('image', job.image, config), job.state,
+                            budget_s=config.time_budget, cancel=job.cancel,
+                            seed=config.search_seed)
+
+
+def _picture(what: str, msg: Any, config: PlannerConfig) -> np.ndarray:
+    """RGB pixels of the goal or the image; ImageError says which of them cannot be read."""
+    try:
+        return decode(msg, config.max_image_pixels)
+    except ImageError as error:
+        raise ImageError(error.kind, f'the {what} cannot be used: {error}') from error

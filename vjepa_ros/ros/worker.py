@@ -60,7 +60,8 @@ class Worker:
         outputs = dict(outputs)
         self._log = log
         self._outlet = Outlet(cameras, outputs, now_ns, log)
-        self._decoder = Decoder(cameras, self._count_for)
+        self._decoder = Decoder(cameras, self._count_for,
+                                lambda: self.config.max_image_pixels, self._wake_up)
         self.stats = self._outlet.stats
         self._intake = Intake(self._decoder, cameras, self.stats, now_ns,
                               self._count_for)
@@ -121,6 +122,9 @@ class Worker:
     def notify(self) -> None:
         """There is news: a message, a request."""
         self._decoder.notify()
+        self._wake_up()
+
+    def _wake_up(self) -> None:
         with self._wake:
             self._news = True
             self._wake.notify()
@@ -210,6 +214,8 @@ class Worker:
         """Work off what is there; seconds to sleep when nothing new comes."""
         # Asked before the resets are taken: an activation is never seen without its own.
         active, generation = self._outlet.admission()
+        if active:
+            self._intake.settle(self.perception)
         with self._wake:
             resets, self._resets = self._resets, []
             silence, self._silence = self._silence, {}
