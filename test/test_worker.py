@@ -850,7 +850,7 @@ def test_a_loader_in_trouble_still_takes_the_next_request(bench, monkeypatch):
         raise RuntimeError('the old model can not be closed')
 
     with monkeypatch.context() as patch:
-        patch.setattr(b.worker, 'withdraw', fail)
+        patch.setattr(b.worker, 'take_back', fail)
         swapper.request(SimpleNamespace(engine=asked[0], track=TRACK))
         b.until(lambda: 'can not be closed' in swapper.error)
         assert swapper.join(PATIENCE_S)
@@ -859,6 +859,61 @@ def test_a_loader_in_trouble_still_takes_the_next_request(bench, monkeypatch):
     swapper.request(SimpleNamespace(engine=asked[1], track=TRACK))
     b.until(lambda: tried == [asked[1]])
     assert swapper.join(PATIENCE_S)
+
+
+def test_a_change_that_is_ready_survives_the_failure_of_the_next(bench, engine, monkeypatch):
+    b = bench('cam')
+    b.cameras['cam'].send(b.worker, 4)
+    b.until(lambda: b.topics['cam'].stamps == [4])
+    b.worker.config = SimpleNamespace(**vars(CONFIG), engine=engine.config, track=TRACK)
+    swapper = Swapper(b.worker, b.log)
+    shorter = replace(TRACK, clip_fps=5.0)
+    swapper.request(SimpleNamespace(engine=engine.config, track=shorter))
+    assert swapper.join(PATIENCE_S)
+    assert b.worker.swapping                            # until its clips are full
+
+    def fail(config):
+        raise RuntimeError('the device is lost')
+
+    monkeypatch.setattr(Engine, 'load', fail)
+    swapper.request(SimpleNamespace(engine=EngineConfig(seed=7), track=shorter))
+    b.until(lambda: 'the device is lost' in swapper.error)
+    assert swapper.join(PATIENCE_S)
+    assert b.worker.swapping
+    assert 'the change before it is still made' in b.log.errors[0]
+    b.cameras['cam'].send(b.worker, 8)
+    b.until(lambda: b.worker.perception.config == shorter)
+    assert 'the device is lost' in swapper.error        # and is still told of
+
+
+@pytest.mark.parametrize('end', ['closed', 'taken back'])
+def test_no_model_is_left_over_when_a_change_is_not_wanted_any_more(bench, engine, monkeypatch,
+                                                                    end):
+    b, closed = bench('cam'), []
+    b.worker.config = SimpleNamespace(**vars(CONFIG), engine=engine.config, track=TRACK)
+    swapper = Swapper(b.worker, b.log)
+    entered, go_on = threading.Event(), threading.Event()
+    other = EngineConfig(seed=7)
+
+    def load(config):
+        entered.set()
+        assert go_on.wait(PATIENCE_S)
+        return SimpleNamespace(config=config, close=lambda: closed.append(config))
+
+    monkeypatch.setattr(Engine, 'load', load)
+    monkeypatch.setattr('vjepa_ros.ros.swapper.Perception', lambda engine, track, names: (
+        SimpleNamespace(engine=engine, config=track, close=engine.close)))
+    swapper.request(SimpleNamespace(engine=other, track=TRACK))
+    assert entered.wait(PATIENCE_S)
+    if end == 'closed':
+        swapper.close()
+    else:
+        swapper.request(SimpleNamespace(engine=engine.config, track=TRACK))
+    go_on.set()
+    b.until(lambda: closed == [other])
+    assert swapper.join(PATIENCE_S)
+    assert not b.worker.swapping
+    assert not b.log.errors
 
 
 def test_a_forwarded_log_line_keeps_its_traceback_and_a_wrong_one_does_no_harm(monkeypatch):

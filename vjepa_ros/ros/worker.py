@@ -154,16 +154,20 @@ class Worker:
             self._wake.notify()
 
     def withdraw(self) -> Perception:
-        """Take back an offer that is not adopted yet, and give what serves now.
+        """Take back and release an offer that is not adopted yet, and give what serves now."""
+        serving, unused = self.take_back()
+        if unused is not None:
+            let_go(unused, serving)
+        return serving
+
+    def take_back(self) -> tuple[Perception, Perception | None]:
+        """What serves now, and an offer that is not adopted yet and now is none any more.
 
         Waits while frames are stored, but not for a pass.
         """
         with self._storing:
             unused, self._candidate = self._candidate, None
-            serving = self.perception
-        if unused is not None:
-            _let_go(unused, serving)
-        return serving
+            return self.perception, unused
 
     @property
     def swapping(self) -> bool:
@@ -319,15 +323,15 @@ class Worker:
     def _adopt(self, candidate: Perception) -> None:
         old, self.perception, self._candidate = self.perception, candidate, None
         candidate.take_over(old)
-        _let_go(old, candidate)
+        let_go(old, candidate)
         config = candidate.engine.config
         self._log.info(f"now serving model '{config.model_size}' with {config.num_frames} frames "
                        f'of {config.image_size} px on {candidate.engine.choice.device}')
 
 
-def _let_go(unused: Perception, serving: Perception) -> None:
-    """Release what one holds: its frames on the device, and its model unless the other uses it."""
-    if unused.engine is not serving.engine:
+def let_go(unused: Perception, *others: Perception) -> None:
+    """Release what one holds: its frames on the device, and its model unless another uses it."""
+    if all(unused.engine is not other.engine for other in others):
         unused.close()
         return
     for track in unused.tracks.values():
