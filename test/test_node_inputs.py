@@ -31,7 +31,7 @@ from rosgraph_msgs.msg import Clock
 from scenes import texture
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
-from vjepa_ros.perception.assessment import Quality
+from vjepa_ros.perception.assessment import Level, Quality
 from vjepa_ros.ros import read
 
 pytestmark = pytest.mark.ros
@@ -536,8 +536,11 @@ def test_without_a_clock_simulated_time_leaves_the_age_unknown(ros):
     with node_running(ros, autostart=True, use_sim_time=True) as node, \
             Camera(ros, stamp=lambda i: 5 * NS + i * NS // 30):
         seen = node.assess(since_ns=0)
-        assert np.isnan(seen.timings['latency'])
-        assert Quality.STALE not in seen.flags
+        assert np.isnan(seen.latency_ms)
+        assert Quality.STALE in seen.flags
+        assert seen.level == Level.UNKNOWN
+        log = node.wait_for_log('of unknown age')
+        assert 'nothing comes on /clock' in log and "'use_sim_time'" in log
         assert node.values('model')['errors'] == '0'
 
 
@@ -554,3 +557,17 @@ def test_old_frames_by_the_clock_are_stale_and_the_remedy_is_named(again):
         assert 'use_sim_time' in log
         ros.spin_for(1.0)
         assert node.process.output[since:].count('by this node') == 1
+
+
+@pytest.mark.any_distro
+def test_frames_of_the_future_are_stale_and_the_sign_is_told(again):
+    since = again.written
+    again.begin_anew()
+    with Camera(again.ros, stamp=lambda i: now_ns() + 3600 * NS):
+        seen = again.assess()
+        assert Quality.STALE in seen.flags
+        assert seen.level == Level.UNKNOWN
+        assert seen.latency_ms < -3_500_000
+        log = again.wait_for_log('in the future by this node', since)
+        assert 'old by this node' not in log
+        assert 'synchronise the clocks' in log

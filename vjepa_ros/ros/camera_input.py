@@ -56,6 +56,7 @@ class CameraInput:
         self.inbox = Inbox()
         self.rate = Rate()
         self.counts: Counter[str] = Counter()
+        self.last_fault = ''        # why the last refused image was refused
         self.info: CameraInfo | None = None
         self.info_problem = ''      # why it can not be used for the newest image
         self._subscriptions: dict[str, object] = {}
@@ -163,11 +164,13 @@ class CameraInput:
     def refuse(self, error: ImageError) -> None:
         """Count a malformed image; warn once per kind."""
         self.counts[error.kind] += 1
+        self.last_fault = str(error)
         if error.kind not in self._warned:
             self._warned.add(error.kind)
+            topic = self.topics.get(self.chosen, self.name)
             self._node.get_logger().warning(
-                f"camera '{self.name}': image skipped: {error} (further images of this kind "
-                'are only counted, see /diagnostics)')
+                f"camera '{self.name}': image skipped on {topic}: {error} (further images of "
+                'this kind are only counted, see /diagnostics)')
 
     def intrinsics_for(self, size: tuple[int, int]) -> tuple[float, float, float, float] | None:
         """(fx, fy, cx, cy) for images of a size [px], None without a usable camera_info."""

@@ -124,6 +124,7 @@ def _camera_status(now: Situation, camera: CameraInput, stats: CameraStats) -> D
     }
     values |= stats.memory
     values |= now.obstacles.get(camera.name, {})
+    values['input_fault'] = camera.last_fault or 'none'
     values |= {f'input.{k}': v for k, v in sorted(dict(camera.counts).items())}
     for stage, recent in sorted(stats.stages.items()):
         values[f'stage_ms.{stage}'] = number(recent.summary()[0])

@@ -47,6 +47,10 @@ class Intake:
             return nullcontext()
         return self._decoder.ahead(perception.tracks, _spacing_ns(perception))
 
+    def settle(self, perception: Perception) -> None:
+        """Let what has come be decoded, as far as that is worth waiting for, before `store`."""
+        self._decoder.settle(perception.tracks, _spacing_ns(perception))
+
     def store(self, name: str, serving: Perception, candidate: Perception | None) -> bool:
         """Push what came from a camera into its memories; whether there is a new newest frame."""
         stats, track = self._stats[name], serving.tracks[name]

@@ -34,6 +34,7 @@ class NodeConfig:
     calibration_seconds: float
     calibration_sigma: float
     obstacles: ObstacleConfig
+    max_image_pixels: int
 
 
 class Parameters(Declared):
@@ -73,4 +74,4 @@ class Parameters(Declared):
             tuple(value[f'{camera}.transport'] for camera in cameras),
             value['max_rate'], value['no_frame_timeout'], value['features.reduce'],
             value['overlay.width'], value['calibration.seconds'], value['calibration.sigma'],
-            make_obstacle_config(value))
+            make_obstacle_config(value), value['max_image_pixels'])

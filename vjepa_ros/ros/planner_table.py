@@ -13,7 +13,7 @@ from vjepa_ros.perception.planner_gap import GapConfig
 from vjepa_ros.perception.planner_search import SearchConfig
 from vjepa_ros.perception.planner_space import ActionSpace, ArmSpace, TwistSpace
 from vjepa_ros.perception.planner_weights import PUBLISHED, WorldConfig
-from vjepa_ros.ros.table import CONFIGURE, DEVICE, LIVE, NAME, STARTUP, Param
+from vjepa_ros.ros.table import CONFIGURE, DEVICE, LIVE, NAME, STARTUP, Param, image_limit
 
 ARM, TWIST = 'arm', 'twist'
 POSE, JOINTS = 'pose', 'joints'
@@ -73,6 +73,7 @@ PLANNER_TABLE: tuple[Param, ...] = (
            "'' counts as 0"),
     _model('gripper_joint', str, '', 'With pose: joint in joint_states that is the gripper; empty '
            'counts it as open'),
+    image_limit(),
     _live('gripper.open', float, 0.0, 'Position of the gripper joint that is open', low=-1e6,
           high=1e6),
     _live('gripper.closed', float, 1.0, 'Position of it that is closed', low=-1e6, high=1e6),
@@ -137,6 +138,7 @@ class PlannerConfig:
     max_age: float
     search_seed: int
     time_budget: float
+    max_image_pixels: int
 
 
 def planner_config(value: Mapping[str, Any]) -> PlannerConfig:
@@ -169,7 +171,7 @@ def planner_config(value: Mapping[str, Any]) -> PlannerConfig:
         world, search, gap, space, value['action_space'], value['resize_mode'], value['camera'],
         value['transport'], value['state_source'], value['state_joints'], value['gripper_joint'],
         (value['gripper.open'], value['gripper.closed']), value['max_age'],
-        value['search_seed'], value['time_budget'])
+        value['search_seed'], value['time_budget'], value['max_image_pixels'])
 
 
 def check_planner(value: Mapping[str, Any]) -> str:

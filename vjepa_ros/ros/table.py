@@ -26,6 +26,14 @@ __all__ = ['BACKGROUND', 'CONFIGURE', 'KINDS', 'LIVE', 'ROWS', 'STARTUP', 'TABLE
 DEVICE = re.compile(r'auto|cpu|mps|cuda(:\d+)?')
 NAME = re.compile(r'[A-Za-z](_?[A-Za-z0-9])*(/[A-Za-z](_?[A-Za-z0-9])*)*')
 
+
+def image_limit() -> Param:
+    """The row of the greatest image, the same for all nodes that decode some."""
+    return Param('max_image_pixels', int, 4096 * 4096, 'Images with more pixels are refused '
+                 'before they are decoded, and counted: few bytes can hold a picture that takes '
+                 'minutes and gigabytes', low=4096, high=10**8, unit='px')
+
+
 TABLE: tuple[Param, ...] = (
     # The model: made ready in the background when changed while the node runs.
     Param('device', str, 'auto', 'Where the model runs; auto takes CUDA, then MPS, then the CPU',
@@ -82,8 +90,9 @@ TABLE: tuple[Param, ...] = (
     # Rates and ages.
     Param('max_rate', float, 15.0, 'Most results per second and camera', low=0.1, high=240.0,
           unit='Hz'),
-    Param('max_frame_age', float, 1.0, 'Older frames are flagged stale, with level unknown',
-          low=0.01, high=3600.0, unit='s'),
+    Param('max_frame_age', float, 1.0, 'Older frames, and those of the future or of '
+          'unknown age, are flagged stale, with level unknown', low=0.01, high=3600.0, unit='s'),
+    image_limit(),
     Param('no_frame_timeout', float, 2.0, 'Silence of a camera after which the node warns',
           low=0.1, high=3600.0, unit='s'),
     # Perception.

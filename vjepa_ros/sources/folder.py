@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import math
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from vjepa_ros.sources.base import (
     FIRST_STAMP_NS,
@@ -23,11 +25,18 @@ from vjepa_ros.sources.base import (
     SourceError,
     SourceFrame,
 )
-from vjepa_ros.sources.encodings import decode_compressed
+from vjepa_ros.sources.encodings import (
+    MAX_PIXELS,
+    check_size,
+    decode_any,
+    decode_compressed,
+)
+from vjepa_ros.sources.headers import JPEG_START, PNG_START
 
 IMAGE_SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.tif', '.tiff', '.webp', '.pgm', '.ppm')
 DEFAULT_RATE_HZ = 10.0
 _KINDS = {'.jpg': 'jpeg', '.jpeg': 'jpeg', '.png': 'png'}
+_OTHER = ('BMP', 'TIFF', 'WEBP', 'PPM')
 _COLUMNS = ('frame', 'stamp_s', 'collision', 'time_to_contact_s')
 
 
@@ -47,11 +56,19 @@ def load(path: Path) -> tuple[np.ndarray, bytes | None, str | None]:
     """Pixels (H, W, 3) RGB of a picture file, with its bytes where they are jpeg or png."""
     try:
         data = path.read_bytes()
-        rgb = decode_compressed(data)
-    except (OSError, ValueError) as error:
+        rgb = (decode_compressed(data) if data.startswith((JPEG_START, PNG_START))
+               else _decode_other(data))
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise SourceError(f"picture '{path}' cannot be read: {error}") from error
     kind = _KINDS.get(path.suffix.lower())
     return rgb, data if kind else None, kind
+
+
+def _decode_other(data: bytes) -> np.ndarray:
+    """RGB pixels of what is neither jpeg nor png."""
+    with Image.open(io.BytesIO(data), formats=_OTHER) as picture:      # reads the header alone
+        check_size(*picture.size, MAX_PIXELS)
+    return decode_any(np.frombuffer(data, np.uint8))
 
 
 class StillSource(Source):

@@ -20,6 +20,7 @@ from vjepa_ros.sources.base import (
     SourceFrame,
     SourceLost,
 )
+from vjepa_ros.sources.encodings import MAX_PIXELS, ImageError, check_size
 
 _ASSUMED_RATE_HZ = 30.0
 _log = logging.getLogger(__name__)
@@ -50,6 +51,14 @@ class VideoSource(Source):
         if not capture.isOpened():
             raise SourceError(f"'{self._path}' cannot be opened as a video; give a video file "
                               'that OpenCV reads (such as mp4, avi, mkv, webm)')
+        size = [int(capture.get(side))
+                for side in (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT)]
+        try:
+            if all(size):            # not every container tells
+                check_size(*size, MAX_PIXELS)
+        except ImageError as error:
+            capture.release()
+            raise SourceError(f"video '{self._path}' cannot be read: {error}") from error
         return capture
 
     def _play(self) -> Play:

@@ -133,8 +133,8 @@ class Reader:
 
     def _assess(self, sample: Sample, output: Any, settings: Settings, wants: Wants) -> Result:
         if self._perception is not None:
-            return self._perception.result(CAMERA, sample, output, settings, wants, math.nan, {})
-        return self.track.result(sample, None, None, settings, age_s=math.nan, flags=Quality(0),
+            return self._perception.result(CAMERA, sample, output, settings, wants, 0.0, {})
+        return self.track.result(sample, None, None, settings, age_s=0.0, flags=Quality(0),
                                  wants=wants, timings={})
 
 

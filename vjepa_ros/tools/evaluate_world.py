@@ -189,9 +189,9 @@ def judged(film: Film, setup: Setup, output: Output | None) -> dict[str, list[Re
                                collision_horizon=horizon, approach_speed=0.0)
             track.assessor = Assessor()
             out[method].append(
-                track.result(sample, None, None, settings, age_s=math.nan, flags=Quality(0),
+                track.result(sample, None, None, settings, age_s=0.0, flags=Quality(0),
                              wants=wants, timings={}) if perception is None else
-                perception.result(CAMERA, sample, output, settings, wants, math.nan, {}))
+                perception.result(CAMERA, sample, output, settings, wants, 0.0, {}))
     return out
 
 
