@@ -91,7 +91,11 @@ def decode_compressed(data: bytes | np.ndarray) -> np.ndarray:
     if data[:2].tobytes() == JPEG_START and not _has_jpeg_end(data):
         raise ImageError('corrupt', f'jpeg of {data.size} bytes is cut off (no end marker)')
     # Turned by its EXIF data, a picture would no longer fit its camera_info.
-    bgr = cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    try:
+        bgr = cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    except cv2.error as error:    # such as a size in its header that no camera has
+        raise ImageError('corrupt', f'picture of {data.size} bytes cannot be decoded: '
+                         f'{str(error).splitlines()[0][:200]}') from error
     if bgr is None:
         raise ImageError('corrupt', f'picture of {data.size} bytes cannot be decoded as jpeg or '
                          'png')

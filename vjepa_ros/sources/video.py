@@ -6,8 +6,10 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import cv2
 
@@ -32,8 +34,9 @@ class VideoSource(Source):
         self._path = path
         capture = self._open()
         rate = capture.get(cv2.CAP_PROP_FPS)
-        count = int(capture.get(cv2.CAP_PROP_FRAME_COUNT))
-        ok, first = capture.read()
+        count = capture.get(cv2.CAP_PROP_FRAME_COUNT)
+        count = int(count) if math.isfinite(count) else 0
+        ok, first = self._decoded(capture.read)
         capture.release()
         if not ok:
             raise SourceError(f"video '{path}' has no readable frame; the file may be damaged or "
@@ -52,6 +55,13 @@ class VideoSource(Source):
                               'that OpenCV reads (such as mp4, avi, mkv, webm)')
         return capture
 
+    def _decoded(self, step: Callable[[], tuple[bool, Any]]) -> tuple[bool, Any]:
+        try:
+            return step()
+        except cv2.error as error:
+            raise SourceError(f"video '{self._path}' cannot be decoded: "
+                              f'{str(error).splitlines()[0][:200]}; get it anew') from error
+
     def _play(self) -> Play:
         capture = self._open()
         try:
@@ -64,7 +74,7 @@ class VideoSource(Source):
             capture.release()
 
     def _frame(self, capture: cv2.VideoCapture, stamp_ns: int) -> SourceFrame:
-        ok, bgr = capture.retrieve()
+        ok, bgr = self._decoded(capture.retrieve)
         if not ok:
             raise SourceError(f'{self.name}: the frame at {stamp_ns / 1e9 - 1:.3f} s cannot be '
                               'decoded')
