@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from vjepa_ros.model.files import WeightsError
@@ -18,11 +19,20 @@ FILES = ('config.json', 'model*.safetensors', 'model.safetensors.index.json')
 OF_FILES = ('.safetensors', '.pt', '.pth')
 
 
-def located(weights: str | Path, parameter: str) -> Path:
+def located(weights: str | Path, parameter: str, fetched: Collection[str] | None = None) -> Path:
     """Path of weights.
 
     A name such as 'facebook/vjepa2-vitl-fpc64-256' that is no path here is looked for in the
     cache of `huggingface_hub`, and fetched when it is not there, unless HF_HUB_OFFLINE is set.
+
+    Parameters
+    ----------
+    weights : str or Path
+        Path or name.
+    parameter : str
+        Name of the parameter that asks for it, for the error.
+    fetched : collection of str, optional
+        Names that may be fetched; all when omitted.
 
     Raises
     ------
@@ -54,6 +64,11 @@ def located(weights: str | Path, parameter: str) -> Path:
             raise WeightsError(f'{told} and not complete in the cache of the Hugging Face hub, '
                                'and HF_HUB_OFFLINE forbids to fetch it; unset that once, or set '
                                f'`{parameter}` to a path') from None
+    if fetched is not None and name not in fetched:
+        raise WeightsError(f'{told} and not complete in the cache of the Hugging Face hub, and '
+                           'names that were not set when the node started are not fetched; start '
+                           'it with `allow_download: true`, or fetch it before with `vjepa-ros '
+                           f'download {name}`, or set `{parameter}` to a path')
     log.info("fetching '%s' from the Hugging Face hub", name)
     try:
         return _complete(Path(snapshot_download(name, allow_patterns=list(FILES))))

@@ -26,6 +26,10 @@ __all__ = ['BACKGROUND', 'CONFIGURE', 'KINDS', 'LIVE', 'ROWS', 'STARTUP', 'TABLE
 DEVICE = re.compile(r'auto|cpu|mps|cuda(:\d+)?')
 NAME = re.compile(r'[A-Za-z](_?[A-Za-z0-9])*(/[A-Za-z](_?[A-Za-z0-9])*)*')
 
+ALLOW_DOWNLOAD = Param(
+    'allow_download', bool, False, 'Fetch weights from the Hugging Face hub whose name is set '
+    'while the node runs, too; those named at its start are fetched anyway', STARTUP)
+
 TABLE: tuple[Param, ...] = (
     # The model: made ready in the background when changed while the node runs.
     Param('device', str, 'auto', 'Where the model runs; auto takes CUDA, then MPS, then the CPU',
@@ -45,6 +49,7 @@ TABLE: tuple[Param, ...] = (
           'in the file of the weights, if it has some', BACKGROUND),
     Param('allow_random_weights', bool, False, 'Run untrained when there are no weights; every '
           'output then says so', BACKGROUND),
+    ALLOW_DOWNLOAD,
     Param('num_frames', int, 8, 'Frames in a clip', BACKGROUND, low=4, high=64, multiple=2),
     Param('image_size', int, 192, "Side of the encoder's input", BACKGROUND, low=32, high=1024,
           multiple=16, unit='px'),
