@@ -210,6 +210,27 @@ def test_camera_info_of_an_uncalibrated_camera_is_not_used(shared, k):
         assert Quality.ASSUMED_INTRINSICS in read.assessment(got[-1]).flags
 
 
+def test_camera_info_that_no_camera_has_is_told_once_and_costs_nothing(again):
+    since, focal = again.written, iter(range(1, 10**9))
+
+    def info(rgb):      # other numbers each time
+        tiny = 5e-324 * next(focal)
+        return CameraInfo(width=160, height=120, k=[tiny, 0, 80, 0, tiny, 60, 0, 0, 1.0])
+
+    again.begin_anew()
+    with Camera(again.ros), again.listen('assessment') as got, \
+            Camera(again.ros, 'camera/camera_info', CameraInfo, make=info) as infos:
+        infos.wait_for_reader()
+        log = again.wait_for_log('/camera/camera_info says is not used', since)
+        assert 'focal length fx is' in log and 'calibrate the camera' in log
+        got.clear()
+        again.next(got, 5)
+        assert all(Quality.ASSUMED_INTRINSICS in read.assessment(one).flags for one in got)
+        again.wait_for('camera camera', lambda v: int(v.get('input.camera_info', 0)) > 5)
+        assert again.values()['errors'] == '0', again.values()['last_error']
+        assert again.process.output[since:].count('says is not used') == 1
+
+
 # -- silence --------------------------------------------------------------------------------------
 
 def test_a_missing_camera_is_named_once_with_the_remedy(again):

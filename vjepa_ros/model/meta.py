@@ -87,7 +87,8 @@ class BundleMeta:
             return cls._from(data)
         except KeyError as error:
             raise ValueError(f'its description lacks {error}') from error
-        except (TypeError, AttributeError, json.JSONDecodeError) as error:
+        except (TypeError, AttributeError, OverflowError, RecursionError,
+                json.JSONDecodeError) as error:
             raise ValueError(f'its description is damaged: {error}') from error
 
     @classmethod

@@ -183,13 +183,22 @@ class CameraInput:
         except ValueError as error:
             self.info_problem = str(error)
             # Drivers without a calibration send zeros; that is flagged, and told for obstacles.
-            if info.k[0] > 0 and self.info_problem not in self._warned:
-                self._warned.add(self.info_problem)
-                self._node.get_logger().warning(
-                    f"camera '{self.name}': camera_info is not used: {error}")
+            if info.k[0] != 0:
+                self.counts['camera_info'] += 1
+                self._warn_info()
             return None
         self.info_problem = ''
         return found
+
+    def _warn_info(self) -> None:
+        """Say once why camera_info is not used, whatever numbers come next."""
+        kind = f'camera_info: {self.info_problem[:24]}'
+        if kind not in self._warned:
+            self._warned.add(kind)
+            topic = self._node.resolve_topic_name(f'{self.name}/camera_info')
+            self._node.get_logger().warning(
+                f"camera '{self.name}': what {topic} says is not used, and assumed_fov instead: "
+                f'{self.info_problem} (further ones are only counted, see /diagnostics)')
 
     def _subscribe(self, kind: str) -> None:
         self._subscriptions[kind] = subscribe(

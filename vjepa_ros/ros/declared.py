@@ -97,6 +97,10 @@ class Declared:
             raise ValueError(problem)
         return value
 
+    def fetched(self, *names: str) -> tuple[str, ...] | None:
+        """Values of parameters, which may be fetched from the hub; None allows that for any."""
+        return None if self.get('allow_download') else tuple(map(self.get, names))
+
     def _declare(self, row: Param) -> None:
         descriptor = descriptor_of(row)
         default = list(row.default) if isinstance(row.default, tuple) else row.default

@@ -45,6 +45,7 @@ class Parameters(Declared):
     def __init__(self, node: Node, changed: Callable[[bool], None],
                  is_active: Callable[[], bool]) -> None:
         super().__init__(node, TABLE, changed, is_active)
+        self._fetched = self.fetched('weights')
 
     def check_together(self, values: Mapping[str, Any]) -> str:
         """What is wrong across several parameters, '' when nothing is."""
@@ -59,7 +60,7 @@ class Parameters(Declared):
             Naming the parameter, its value and what is allowed.
         """
         value = self.values()
-        engine = EngineConfig(**{key: value[key] for key in (
+        engine = EngineConfig(fetched=self._fetched, **{key: value[key] for key in (
             'model_size', 'model_version', 'weights', 'weights_part', 'heads',
             'allow_random_weights', 'num_frames', 'image_size', 'device', 'require_device',
             'precision', 'compile', 'seed', 'cpu_threads')})

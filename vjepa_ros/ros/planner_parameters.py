@@ -32,6 +32,7 @@ class PlannerParameters(Declared):
 
     def __init__(self, node: Node, is_configured: Callable[[], bool]) -> None:
         super().__init__(node, PLANNER_TABLE, lambda structural: None, is_configured)
+        self._fetched = self.fetched('weights', 'predictor')
 
     def check_together(self, values: Mapping[str, Any]) -> str:
         """What is wrong across several parameters, '' when nothing is."""
@@ -39,4 +40,4 @@ class PlannerParameters(Declared):
 
     def read(self) -> PlannerConfig:
         """All parameters as one object; ValueError names what is wrong and what is allowed."""
-        return planner_config(self.values())
+        return planner_config(self.values(), self._fetched)

@@ -121,7 +121,11 @@ def decode_compressed(data: bytes | np.ndarray, max_pixels: int = MAX_PIXELS) ->
 def decode_any(data: np.ndarray) -> np.ndarray:
     """RGB pixels of a picture that is known to be small enough; ImageError when it is broken."""
     # Turned by its EXIF data, a picture would no longer fit its camera_info.
-    bgr = cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    try:
+        bgr = cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    except cv2.error as error:    # such as a size in its header that no camera has
+        raise ImageError('corrupt', f'picture of {data.size} bytes cannot be decoded: '
+                         f'{str(error).splitlines()[0][:200]}') from error
     if bgr is None:
         raise ImageError('corrupt', f'picture of {data.size} bytes cannot be decoded as jpeg or '
                          'png')

@@ -6,8 +6,10 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import cv2
 
@@ -33,8 +35,9 @@ class VideoSource(Source):
         self._path = path
         capture = self._open()
         rate = capture.get(cv2.CAP_PROP_FPS)
-        count = int(capture.get(cv2.CAP_PROP_FRAME_COUNT))
-        ok, first = capture.read()
+        count = capture.get(cv2.CAP_PROP_FRAME_COUNT)
+        count = int(count) if math.isfinite(count) else 0
+        ok, first = self._decoded(capture.read)
         capture.release()
         if not ok:
             raise SourceError(f"video '{path}' has no readable frame; the file may be damaged or "
@@ -61,6 +64,13 @@ class VideoSource(Source):
             raise SourceError(f"video '{self._path}' cannot be read: {error}") from error
         return capture
 
+    def _decoded(self, step: Callable[[], tuple[bool, Any]]) -> tuple[bool, Any]:
+        try:
+            return step()
+        except cv2.error as error:
+            raise SourceError(f"video '{self._path}' cannot be decoded: "
+                              f'{str(error).splitlines()[0][:200]}; get it anew') from error
+
     def _play(self) -> Play:
         capture = self._open()
         try:
@@ -73,7 +83,7 @@ class VideoSource(Source):
             capture.release()
 
     def _frame(self, capture: cv2.VideoCapture, stamp_ns: int) -> SourceFrame:
-        ok, bgr = capture.retrieve()
+        ok, bgr = self._decoded(capture.retrieve)
         if not ok:
             raise SourceError(f'{self.name}: the frame at {stamp_ns / 1e9 - 1:.3f} s cannot be '
                               'decoded')
