@@ -66,6 +66,8 @@ setup(
         'hub': ['huggingface_hub>=0.23'],  # weights by their name on the Hugging Face hub
         'export': ['onnx>=1.16', 'onnxscript>=0.5', 'onnxruntime>=1.18'],
         'ros': lines('ros-kilted.txt'),  # real ROS 2 for a machine without one
+        # By this colcon knows that `colcon test` is to run pytest.
+        'test': [line for line in lines('dev.txt') if line.startswith('pytest')],
         'dev': [*lines('dev.txt'), *lines('test.txt')],
     },
     zip_safe=False,  # weights are read from a file

@@ -206,6 +206,18 @@ def prefix(request) -> Path:
     return request.getfixturevalue(f'{request.param}_prefix')
 
 
+def test_colcon_runs_the_tests_and_says_how_many(tmp_path):
+    pytest.importorskip('colcon_ros', reason='colcon is not installed here')
+    source = copy_of_repository(tmp_path / 'src/vjepa_ros')
+    shutil.copytree(REPOSITORY / 'test', source / 'test',
+                    ignore=shutil.ignore_patterns('__pycache__'))
+    for words in (['build'], ['test', '--pytest-args', 'test/test_launch.py', '-k', 'by_node']):
+        run([sys.executable, '-m', 'colcon', '--log-base', 'log', *words], tmp_path, tool_env())
+    results = ElementTree.parse(tmp_path / 'build/vjepa_ros/pytest.xml').getroot()
+    assert [case.get('name') for case in results.iter('testcase')] == [
+        'test_parameters_are_found_by_node_and_whole_name']
+
+
 def test_the_package_is_in_the_ament_index(prefix):
     assert (prefix / 'share/ament_index/resource_index/packages/vjepa_ros').is_file()
     assert (prefix / 'share/vjepa_ros/package.xml').is_file()
