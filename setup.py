@@ -49,8 +49,10 @@ setup(
     version='0.1.0',
     description='V-JEPA 2 obstacle and collision perception for ROS 2',
     license='Apache-2.0',
+    url='https://index.ros.org/p/vjepa_ros/',
+    author='vjepa_ros maintainers',
     maintainer='vjepa_ros maintainers',
-    maintainer_email='maintainers@example.com',
+    maintainer_email='vjepa_ros@users.noreply.github.com',
     packages=find_packages(include=[NAME, f'{NAME}.*']),
     package_data={NAME: ['weights/*']},
     data_files=[
