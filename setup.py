@@ -76,9 +76,9 @@ setup(
     entry_points={
         'console_scripts': [
             f'vjepa_node = {NAME}.ros.main:main',
-            f'camera_source = {NAME}.ros.main:camera_source',
+            f'camera_source = {NAME}.ros.process:camera_source',
             f'collision_guard = {NAME}.ros.guard_main:main',
-            f'simulated_robot = {NAME}.ros.main:simulated_robot',
+            f'simulated_robot = {NAME}.ros.process:simulated_robot',
             f'action_planner = {NAME}.ros.planner_main:main',
             f'twist_planner = {NAME}.ros.twist_main:main',
             f'vjepa-ros = {NAME}.tools.cli:main',

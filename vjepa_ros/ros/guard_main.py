@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from vjepa_ros.ros.main import run
+from vjepa_ros.ros.process import run
 
 
 def main(args: list[str] | None = None) -> None:

@@ -8,8 +8,8 @@ import traceback
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 
-from vjepa_ros.ros.main import WAKE_S, Signals
 from vjepa_ros.ros.managed import ManagedNode
+from vjepa_ros.ros.process import WAKE_S, Signals
 
 LOG_EVERY_S = 2.0        # at most one error is logged in this time
 

@@ -49,8 +49,8 @@ from std_msgs.msg import Header
 
 from vjepa_ros.ros import read
 from vjepa_ros.ros.convert import image
-from vjepa_ros.ros.main import WAKE_S, Signals
 from vjepa_ros.ros.misspelt import warn_of_unread
+from vjepa_ros.ros.process import WAKE_S, Signals
 from vjepa_ros.ros.source_table import ROBOT
 from vjepa_ros.world.bank import TextureBank
 from vjepa_ros.world.clips import BANK_SEED
