@@ -22,6 +22,7 @@ try:
 except ImportError:   # Humble keeps it here
     from rclpy.qos_event import SubscriptionEventCallbacks
 
+MIXED_RESETS = 3         # since the last look, after which to ask who publishes
 SEARCH_AFTER_S = 0.3     # silence after which another transport is looked for
 REPEAT_S = 60.0          # between warnings of repeated silences
 LARGE_IMAGE_REMEDY = (
@@ -62,6 +63,7 @@ class CameraInput:
         self._warned: set[str] = set()
         self._last_arrival = time.monotonic()
         self._silent = False
+        self._mixed: int | None = None
 
     @property
     def topics(self) -> dict[str, str]:
@@ -78,6 +80,7 @@ class CameraInput:
         """Subscribe (on activate)."""
         self._last_arrival = time.monotonic()
         self._silent = False
+        self._mixed = None
         self._warned.clear()
         self._subscriptions['info'] = subscribe(
             self._node, CameraInfo, f'{self.name}/camera_info', self._on_info)
@@ -103,9 +106,21 @@ class CameraInput:
             self._node.get_logger().info(
                 f"camera '{self.name}': reading {self.topics[other]} ({other})")
 
-    def watch(self, timeout_s: float) -> None:
-        """Look for the camera while it is silent, and warn once per silence."""
+    def watch(self, timeout_s: float, mixed: int = 0) -> None:
+        """Look for the camera while it is silent, and warn once per silence.
+
+        Parameters
+        ----------
+        timeout_s
+            Silence after which to warn [s].
+        mixed
+            Clips so far that ended because the next image seemed to be of another camera.
+        """
         silent_s = self.silent_s
+        if self._mixed is None or mixed - self._mixed >= MIXED_RESETS:
+            if self._mixed is not None and 'publishers' not in self._warned:
+                self._warn_publishers()
+            self._mixed = mixed
         if self.transport == 'auto' and silent_s > SEARCH_AFTER_S:
             self.choose_transport()
         if silent_s < timeout_s:
@@ -185,6 +200,17 @@ class CameraInput:
                 f'{policy}; no image will arrive from it. Set the parameter '
                 f"'qos_overrides.{topic}.subscription.{policy.lower()}' to what it offers when "
                 'starting the node')
+
+    def _warn_publishers(self) -> None:
+        topic = self.topics.get(self.chosen, self.name)
+        found = self._node.get_publishers_info_by_topic(topic)
+        if len(found) > 1:
+            self._warned.add('publishers')
+            names = sorted(f'{i.node_namespace.rstrip("/")}/{i.node_name}' for i in found)
+            self._node.get_logger().warning(
+                f"camera '{self.name}': {len(found)} publishers on {topic} send in turn, so each "
+                f'image ends the clip of the other: {", ".join(names)}. Stop all but one, or '
+                "remap the topics of the others and add them to 'cameras'")
 
     def _warn_silence(self, silent_s: float) -> None:
         """The whole explanation once, later silences in short and not every time."""
