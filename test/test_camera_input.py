@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the input side of cameras without topics: what a refused subscription may cost."""
 
 from __future__ import annotations

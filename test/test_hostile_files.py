@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Files that nobody made on purpose are refused as such, quickly, whatever is wrong with them."""
 
 from __future__ import annotations

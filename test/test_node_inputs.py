@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test what the node makes of cameras: QoS, transports, encodings, faults, breaks in time."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the stamp-ordered frame ring: order, sampling by time, resets, memory."""
 
 from __future__ import annotations

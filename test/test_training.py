@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the parts of training: targets, losses, masks, batches, averages, and learning itself."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Keep the recent frames of one camera in stamp order and sample clips from them by time.
 
 The ring never asks a clock: stamps come with the frames. It belongs to one thread (the worker

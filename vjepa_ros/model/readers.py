@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Open weights files of any origin without reading their numbers and without running their code.
 
 Tensors stay in the file, mapped into memory: only those that are copied cost anything, and

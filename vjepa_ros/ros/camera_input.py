@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Subscribe to one camera and hand its messages over, in microseconds per callback."""
 
 from __future__ import annotations

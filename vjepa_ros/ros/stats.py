@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Statistics of one camera's results, written by the worker and read by diagnostics."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Write and read the state of a run, so that it can be continued exactly."""
 
 from __future__ import annotations
