@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Start a camera (a synthetic approach, or any source) and the perception node watching it."""
 
 from launch import LaunchContext, LaunchDescription

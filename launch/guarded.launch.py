@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Start the perception node, the guard between controller and base, and a planner if wanted."""
 
 from launch import LaunchContext, LaunchDescription

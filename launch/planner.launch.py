@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Start the action planner; `ros2 launch vjepa_ros planner.launch.py --show-args` explains it."""
 
 from launch import LaunchContext, LaunchDescription

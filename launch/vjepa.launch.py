@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Start the perception node; `ros2 launch vjepa_ros vjepa.launch.py --show-args` explains it."""
 
 from launch import LaunchContext, LaunchDescription

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Pictures whose few bytes make a decoder work long."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run nodes of this package as real processes and watch them from a test over real DDS.
 
 Typical use::

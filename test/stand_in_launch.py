@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run a launch file of this package where launch and launch_ros are not installed.
 
 They have no wheels. Only what the launch files use is here, and it does as launch_ros does: it

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the input side of cameras without topics: what a refused subscription may cost."""
 
 from __future__ import annotations
@@ -154,15 +155,16 @@ def test_a_topic_that_is_remapped_to_a_compressed_one_is_read_as_such(monkeypatc
 def test_trouble_with_one_camera_leaves_the_others_watched():
     watched = []
 
-    def fail(_):
+    def fail(*_):
         raise InvalidQosOverridesError('reliability is refused')
 
     def part(name: str) -> SimpleNamespace:
-        return SimpleNamespace(watch=lambda _: watched.append(name))
+        return SimpleNamespace(name=name, watch=lambda *_: watched.append(name))
 
     node = SimpleNamespace(
         state='active', config=SimpleNamespace(no_frame_timeout=2.0),
-        cameras={'a': part('a'), 'bad': SimpleNamespace(watch=fail), 'b': part('b')},
+        cameras={'a': part('a'), 'bad': SimpleNamespace(name='bad', watch=fail), 'b': part('b')},
+        worker=SimpleNamespace(stats=dict.fromkeys(('a', 'bad', 'b'), SimpleNamespace(mixed=0))),
         outputs={'a': SimpleNamespace(obstacles=part('obstacles'))})
     with pytest.raises(InvalidQosOverridesError):
         VjepaNode._on_watch(node)

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Every file of config/ is read by the parser of ROS and taken by the node that it is for."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test image messages to arrays and back: encodings, padding, byte order, malformed input."""
 
 from __future__ import annotations

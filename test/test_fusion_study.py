@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the study of the rule that joins heads and geometry."""
 
 from __future__ import annotations

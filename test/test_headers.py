@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test that pictures are measured before they are decoded, exactly as the decoder does."""
 
 from __future__ import annotations

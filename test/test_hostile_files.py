@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Files that nobody made on purpose are refused as such, quickly, whatever is wrong with them."""
 
 from __future__ import annotations
 
-import json
 import pickletools
 import random
 import re
@@ -189,11 +189,6 @@ def header(path, length, text):
 def test_a_long_header_of_safetensors_is_refused(tmp_path):
     text = b'{"__metadata__": {"a": "' + b'x' * (5 << 20) + b'"}}'
     assert 'header of 5.0 MiB' in refusal(header(tmp_path / 'a.safetensors', len(text), text))
-    entries = {str(n): {'dtype': 'F32', 'shape': [0], 'data_offsets': [0, 0]}
-               for n in range(31_000)}
-    text = json.dumps(entries).encode()
-    (tmp_path / 'a.safetensors').write_bytes(len(text).to_bytes(8, 'little') + text)
-    assert '31000 tensors' in refusal(tmp_path / 'a.safetensors')
 
 
 @pytest.mark.parametrize('name', ['config.json', 'model.safetensors.index.json'])

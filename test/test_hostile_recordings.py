@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Recordings that nobody made on purpose are refused as such, and name nothing elsewhere."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Intrinsics from camera_info: where a point is seen does not depend on region, bins or size."""
 
 from __future__ import annotations

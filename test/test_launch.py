@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Tests of the launch files: what they offer, and what they start.
 
 The launch system is the real one where it is installed, else the stand-in beside this file.

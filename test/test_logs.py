@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test that an error is told in words where it is expected, and with its traceback where not."""
 
 from __future__ import annotations

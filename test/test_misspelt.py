@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Every node says which of the parameters that it was given it does not have."""
 
 from __future__ import annotations

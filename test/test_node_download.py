@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Nodes fetch weights that were named at their start, and later ones only where they may."""
 
 from __future__ import annotations

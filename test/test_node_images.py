@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test that the images of one camera, whatever they are, cost no other camera its sight."""
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test what the node makes of cameras: QoS, transports, encodings, faults, breaks in time."""
 
 from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 
 pytest.importorskip('rclpy')
 
+import rclpy
 from node_fixtures import (
     EXACT,
     NS,
@@ -431,6 +434,33 @@ def test_a_change_of_resolution_or_frame_starts_a_new_clip(shared, hand):
         assert got[-1].header.frame_id == 'other'
     for key, count in before.items():
         assert counts(shared, key, HAND) == count + 1
+
+
+@pytest.mark.any_distro
+def test_two_publishers_on_one_topic_are_named_once_and_flood_no_log(again):
+    since = again.written
+    again.begin_anew()
+    other = rclpy.create_node('rear_driver', namespace='/robot', context=again.ros.context)
+    ros = again.ros
+    try:
+        with Publisher(ros, 'hand/image_raw') as one, \
+                Publisher(replace(ros, node=other), '/hand/image_raw') as two:
+            start = now_ns()
+            for i in range(0, 100, 2):
+                one.send(raw(still()), start + i * PERIOD // 2)
+                two.send(raw(still((96, 64))), start + (i + 1) * PERIOD // 2)
+                ros.spin_for(0.02)
+            again.wait_for('camera hand', lambda v: int(v['resets.size_change']) > 80)
+            log = again.wait_for_log('publishers on', since)
+            assert '/robot/rear_driver' in log and '/tester' in log and 'remap' in log
+            ros.spin_for(1.0)
+            log = again.process.output[since:]
+            assert log.count('publishers on') == 1
+            assert log.count('reset: size_change') <= 10
+    finally:
+        if other.executor is not None:
+            other.executor.shutdown(timeout_sec=2.0)
+        other.destroy_node()
 
 
 @pytest.mark.any_distro

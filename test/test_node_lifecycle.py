@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the life of the node: transitions that complete or leave no trace, nothing left behind."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test what the node publishes: headers, shapes, only what is wanted, services, diagnostics."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The numerics study walks the networks of the node, and low precision costs what it says."""
 
 from __future__ import annotations

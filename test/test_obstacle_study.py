@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the study of obstacles in metres, and the parameters for Nav2 that are handed out."""
 
 from __future__ import annotations

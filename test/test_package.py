@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Tests of what is installed: package description, requirements, colcon build, pip, config."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the table of parameters: checks with reasons, settings, documentation, configuration."""
 
 from __future__ import annotations

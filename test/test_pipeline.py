@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test tracks and the shared model behind them, with a real (small, untrained) encoder."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What the planner reads from messages about a robot, and what it writes of plans."""
 
 from __future__ import annotations

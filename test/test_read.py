@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test that what the node packs into clouds is what a planner reads from them."""
 
 from __future__ import annotations

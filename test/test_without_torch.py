@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Executables where PyTorch or ROS is missing: they run if they do not need it, or name it."""
 
 from __future__ import annotations

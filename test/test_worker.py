@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the worker of the node and its decoder in process: real model and messages, fake topics."""
 
 from __future__ import annotations

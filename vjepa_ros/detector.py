@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The plain Python interface: frames in, assessments out, no ROS."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Save and load heads, alone or together with their encoder, in one checked file.
 
 A file of this package is safetensors in float16 with tensors called `encoder.*`, `heads.*` and

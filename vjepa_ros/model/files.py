@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Weights: where the package has its own, their hash, and whether tensors fit a network."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Find weights by path, or by their name on the Hugging Face hub. A path needs no network."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Recognise the parts of a checkpoint, and translate the names of their parameters.
 
 The networks of this package use the names of Meta's published files. The transformers library

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Build the network that a part of a checkpoint belongs to, and fill it."""
 
 from __future__ import annotations

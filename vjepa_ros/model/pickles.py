@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Check the pickle of a checkpoint before it is loaded: what it calls, and what it would cost.
 
 `torch.load` runs no foreign code, but a small pickle can still cost it minutes or gigabytes. So

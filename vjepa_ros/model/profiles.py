@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The clips that weights were trained on: size, rate and how images were brought to that size.
 
 Published files do not say it themselves; it follows from their layout, and from the names under

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The result types of the package: what is known about one camera at one moment."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What about a clip and its camera makes a result less sure."""
 
 from __future__ import annotations

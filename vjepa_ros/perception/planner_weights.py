@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Load the predictor of the planner's world model, or refuse."""
 
 from __future__ import annotations

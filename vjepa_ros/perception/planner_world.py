@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The world model of the planner on its device: pictures to features, plans to energies.
 
 Encoder and predictor are those of V-JEPA 2-AC (arXiv 2506.09985). The energy of a plan is the

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The live settings of perception: thresholds, smoothing, region of interest.
 
 One frozen object is replaced as a whole, so a result is always made with one consistent set.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The ~/calibrate service: watch a quiet scene, then set the thresholds from what was seen."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Subscribe to one camera and hand its messages over, in microseconds per callback."""
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ try:
 except ImportError:   # Humble keeps it here
     from rclpy.qos_event import SubscriptionEventCallbacks
 
+MIXED_RESETS = 3         # since the last look, after which to ask who publishes
 SEARCH_AFTER_S = 0.3     # silence after which another transport is looked for
 COMPRESSED = '/compressed'
 REPEAT_S = 60.0          # between warnings of repeated silences
@@ -64,6 +66,7 @@ class CameraInput:
         self._told: set[str] = set()     # of which causes, in this silence
         self._last_arrival = time.monotonic()
         self._silent = False
+        self._mixed: int | None = None
         self._published_since: float | None = None   # seen while no frame comes
         self._came: set[str] = set()     # since activation: image, info
 
@@ -100,6 +103,7 @@ class CameraInput:
         self._silent = False
         self._published_since = None
         self._came.clear()
+        self._mixed = None
         self._warned.clear()
         self._subscriptions['info'] = subscribe(
             self._node, CameraInfo, f'{self.name}/camera_info', self._on_info)
@@ -125,13 +129,24 @@ class CameraInput:
             self._node.get_logger().info(
                 f"camera '{self.name}': reading {self.topics[other]} ({other})")
 
-    def watch(self, timeout_s: float) -> None:
+    def watch(self, timeout_s: float, mixed: int = 0) -> None:
         """Look for the camera while it is silent; warn once per silence and cause.
 
         Transport is a cause only where somebody has been publishing for the timeout, too: a camera
         that has just come up is still starting.
+
+        Parameters
+        ----------
+        timeout_s
+            Silence after which to warn [s].
+        mixed
+            Clips so far that ended because the next image seemed to be of another camera.
         """
         silent_s = self.silent_s
+        if self._mixed is None or mixed - self._mixed >= MIXED_RESETS:
+            if self._mixed is not None and 'publishers' not in self._warned:
+                self._warn_publishers()
+            self._mixed = mixed
         if silent_s > SEARCH_AFTER_S:
             if self.transport == 'auto':
                 self.choose_transport()
@@ -244,6 +259,17 @@ class CameraInput:
         """Who publishes on each image topic that is read."""
         return {topic: self._node.get_publishers_info_by_topic(topic)
                 for kind, topic in self.topics.items() if self.transport in ('auto', kind)}
+
+    def _warn_publishers(self) -> None:
+        topic = self.topics.get(self.chosen, self.name)
+        found = self._node.get_publishers_info_by_topic(topic)
+        if len(found) > 1:
+            self._warned.add('publishers')
+            names = sorted(f'{i.node_namespace.rstrip("/")}/{i.node_name}' for i in found)
+            self._node.get_logger().warning(
+                f"camera '{self.name}': {len(found)} publishers on {topic} send in turn, so each "
+                f'image ends the clip of the other: {", ".join(names)}. Stop all but one, or '
+                "remap the topics of the others and add them to 'cameras'")
 
     def _warn_silence(self, cause: str, silent_s: float) -> None:
         """The whole explanation once, later silences in short and not every time."""

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Publish the frames of any source as a ROS camera: images, camera_info and truth.
 
 The executable ``camera_source`` plays a webcam, video, picture, folder, recording, bag or

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What lifecycle nodes between a controller and the base of a robot do alike."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Declare and validate the parameters of a lifecycle node from a table of rows."""
 
 from __future__ import annotations

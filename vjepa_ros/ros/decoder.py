@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Decode and upload the images of all cameras, those of the next clip while a device computes.
 
 Each camera has a thread of its own: an image of one that takes long holds up no other. The worker

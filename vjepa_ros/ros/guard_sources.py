@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Which cameras a node behind the perception listens to, when the launch file names them."""
 
 from __future__ import annotations

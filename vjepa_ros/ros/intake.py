@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Bring the frames of the cameras into the memories of the models."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Intrinsics of images from sensor_msgs/CameraInfo, also of a part of the sensor (needs no ROS).
 
 Its `k` belongs to the full picture of the sensor, `width` x `height`. Images show the region of

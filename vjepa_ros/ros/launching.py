@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What the launch files share: tables of arguments, parameter files, and how a node is started."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Forward the log of the ROS-free rooms to the node's logger, and so to /rosout."""
 
 from __future__ import annotations

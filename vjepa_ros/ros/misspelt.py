@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Find parameters that were given to a node and that nothing reads, such as misspelt ones.
 
 This module imports no ROS.

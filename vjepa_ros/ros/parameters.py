@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Declare, validate and read the node's parameters, all from the one table."""
 
 from __future__ import annotations

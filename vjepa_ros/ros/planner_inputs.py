@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Subscribe to what the planner needs, and keep the newest message of each."""
 
 from __future__ import annotations

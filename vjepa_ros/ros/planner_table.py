@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The parameters of the action planner, and what they mean to the planner (no ROS needed)."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The one thread that plans. The executor leaves a job here and looks for its answer later.
 
 Nothing is published after `PlannerWorker.pause` has returned.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run a node as a process: signals, missing packages, environment, orderly end."""
 
 from __future__ import annotations

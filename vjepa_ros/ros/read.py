@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Read the node's messages back into dataclasses and arrays, one line each.
 
 Works on received messages as they are; imports no message package, so planners need nothing

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Serve a node until a signal comes, whatever its callbacks do."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """A robot in a rendered episode as a ROS node: a camera, a base, and a controller without eyes.
 
 The executable ``simulated_robot`` drives one episode of `vjepa_ros.world.episode`. It publishes

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The parameters of camera_source and simulated_robot, and the truth record (needs no ROS)."""
 
 from __future__ import annotations

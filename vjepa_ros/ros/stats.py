@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Statistics of one camera's results, written by the worker and read by diagnostics."""
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from vjepa_ros.perception.track import Track
 from vjepa_ros.ros.decoder import Frame
 from vjepa_ros.ros.rates import Rate, Recent
 
+# Reasons of resets that the images of two publishers on one topic have in turn.
+MIXED = ('size_change', 'frame_id_change', 'time_backwards')
 OLD_S = 60.0             # a frame of this age: the clocks differ
 
 
@@ -39,6 +42,7 @@ class CameraStats:
         self.disagreements = 0
         self.full = False
         self.memory: dict[str, object] = {'clip_fill': 'empty'}
+        self.mixed = 0                  # resets as by the images of two cameras
         self.session_ms = float('nan')  # of the last pass, from its clip to its assessment
         self._newest: dict[str, float] = {}   # stages of the result that is being made
         self._warned_of_clock: set[str] = set()
@@ -83,6 +87,7 @@ class CameraStats:
             **{f'resets.{key}': count for key, count in sorted(ring.resets.items())},
         }
         self.full = ring.fill == ring.num_frames
+        self.mixed = sum(ring.resets[reason] for reason in MIXED)
 
     def add_stage(self, stage: str, ms: float) -> None:
         """Take the time of one stage [ms]."""

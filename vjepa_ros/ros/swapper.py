@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Load a new model in the background while the old one keeps serving."""
 
 from __future__ import annotations

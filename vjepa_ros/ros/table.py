@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The table of parameters: the one place from which declaration, validation and docs are made.
 
 This module imports no ROS, so the documentation can be checked anywhere.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Make lifecycle transitions that either complete or leave no trace, and never fail silently."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Declare, validate and read the parameters of the twist_planner node."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The one thread that infers and publishes, always on the newest clip.
 
 The executor thread never waits for it: requests are left under a lock and taken up between two

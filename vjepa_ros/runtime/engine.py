@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """A model ready to serve: loaded, warmed and with its noise floor measured."""
 
 from __future__ import annotations

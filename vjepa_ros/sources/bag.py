@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Play the images of a rosbag2 recording through the `rosbags` library, without ROS."""
 
 from __future__ import annotations

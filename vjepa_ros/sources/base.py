@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What every source of frames has in common: stamps, looping, thinning, resizing."""
 
 from __future__ import annotations

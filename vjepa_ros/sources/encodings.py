@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Turn the bytes of images into RGB pixels, without ROS and without cv_bridge."""
 
 from __future__ import annotations

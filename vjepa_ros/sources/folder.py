@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Play single pictures, folders of pictures, and labelled recordings."""
 
 from __future__ import annotations

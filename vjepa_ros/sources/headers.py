@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The size of a jpeg or png picture from its header: what is measured needs no decoding."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Tell intrinsics that a camera can have from numbers that only look like some."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Find out what kind of source a text names, and open it."""
 
 from __future__ import annotations

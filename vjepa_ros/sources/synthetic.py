@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Play a synthetic scene with its truth."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Compare ways to run an encoder on one thread of this CPU: speed, and error against float32.
 
 Times are processor time, so that other programs on the machine hardly change them. That is why

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The perception of many simulated robots: one model, one camera for each."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Play recordings through the perception without ROS and keep what every method said."""
 
 from __future__ import annotations

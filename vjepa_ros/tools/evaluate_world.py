@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Evaluate every method on rendered clips that nothing was trained on.
 
 The bare heads are judged from the same clips as the perception: ``heads`` is what the heads say,

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What float8 costs and gains in each part of an encoder: error against float32, and time.
 
 Rows: bf16, as the package runs it without fp8; the same with all qkv, all MLPs, all of both, and

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What the rule that joins heads and geometry makes of clips, with other numbers in it."""
 
 from __future__ import annotations

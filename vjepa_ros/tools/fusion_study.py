@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Show what the numbers of the rule that joins heads and geometry decide, on rendered clips.
 
 One number after the other is changed while the rest stay as they are in

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure the looming estimate on rendered sequences whose expansion is known exactly.
 
     python -m vjepa_ros.tools.looming_study [--quick] [--json FILE]

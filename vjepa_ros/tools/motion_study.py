@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure on recordings whether the motion score tells moving from still.
 
 Moving clips come from recordings watched by a person; still clips from a resting drone, and from

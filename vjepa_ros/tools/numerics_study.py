@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure what the precision of each part of the encoder costs, against float64 on the CPU.
 
     vjepa-ros numerics-study [--models large:2.0 ...] [--document docs/numerics.md]

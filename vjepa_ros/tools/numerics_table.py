@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Write the figures of the numerics study as markdown."""
 
 from __future__ import annotations

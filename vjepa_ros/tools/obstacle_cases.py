@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Obstacles of rendered clips beside where surfaces really are."""
 
 from __future__ import annotations

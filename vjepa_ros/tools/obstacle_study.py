@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure how far obstacles in metres lie from where surfaces really are, on rendered clips.
 
 Each clip is one moment of a random robot with its own camera (0.1 to 2 m above the ground), lens

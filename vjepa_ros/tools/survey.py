@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run the node over DDS on several recordings and collect figures and pictures of each."""
 
 from __future__ import annotations

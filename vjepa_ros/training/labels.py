@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Tell when a robot touched something, from a topic of its recording or from a table.
 
 A contact is the moment when a flag rises: a bumper that reports true, a distance that falls
