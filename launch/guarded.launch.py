@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Start the perception node, the guard between controller and base, and a planner if wanted."""
 
 from launch import LaunchContext, LaunchDescription
@@ -8,7 +9,7 @@ from launch.substitutions import PathJoinSubstitution, ThisLaunchFileDir
 from launch_ros.actions import Node
 
 from vjepa_ros.ros import launching
-from vjepa_ros.ros.guard_sources import sources_for
+from vjepa_ros.ros.guard_sources import cameras_in, sources_for
 from vjepa_ros.ros.launching import SWITCH, is_on
 
 # An empty value leaves what the parameter file says.
@@ -26,9 +27,10 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('namespace', '', None, 'Namespace of the nodes and of their topics'),
     ('params_file', 'default.yaml', None, 'Parameter file of the perception node'),
     ('cameras', '', None,
-     'Cameras of the perception node, NAME or NAME=TOPIC, separated by commas. Guard and planner '
-     'listen to those that their own parameter files name; with the files of the package to the '
-     'one named here, which looks forward. Several need files that say where each looks'),
+     'Cameras of the perception node, NAME or NAME=TOPIC, separated by commas; empty: those of '
+     'its parameter file. Guard and planner listen to those that their own parameter files name; '
+     'with the files of the package to the one of the perception node, which looks forward. '
+     'Several need files that say where each looks'),
     ('device', '', None, 'Where the model runs: auto, cpu, cuda, cuda:N or mps'),
     ('model_size', '', None, 'Size of the encoder: tiny, small, base, large, huge, giant...'),
     ('weights', '', None,
@@ -53,7 +55,8 @@ def start(context: LaunchContext) -> list:
     if value['message']:
         parameters['message'] = value['message']
 
-    cameras = list(launching.read_cameras(value['cameras']))
+    cameras = list(launching.read_cameras(value['cameras'])) or cameras_in(
+        launching.parameter_path('params_file', value['params_file']))
 
     def node(name: str, argument: str, topics: dict[str, str]) -> Node:
         file = launching.parameter_path(argument, value[argument])
@@ -64,7 +67,7 @@ def start(context: LaunchContext) -> list:
             parameters=[launching.parameter_file(argument, value[argument]),
                         {**parameters, 'sources': sources} if sources else parameters],
             remappings=[(own, topic) for own, topic in topics.items() if topic != own],
-            arguments=['--ros-args', '--log-level', value['log_level']],
+            arguments=launching.log_level(context, name, value),
             respawn=is_on(value['respawn']), respawn_delay=RESPAWN_DELAY_S,
             output='screen', emulate_tty=True)
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Start the action planner; `ros2 launch vjepa_ros planner.launch.py --show-args` explains it."""
 
 from launch import LaunchContext, LaunchDescription
 
 from vjepa_ros.ros import launching
+from vjepa_ros.ros.guard_sources import parameters_in
 from vjepa_ros.ros.launching import SWITCH
 
 # An empty value leaves what the parameter file says.
@@ -11,7 +13,8 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('namespace', '', None, 'Namespace of the node and of its topics'),
     ('params_file', 'action_planner.yaml', None,
      'Parameter file: a path, or the name of a file in the config folder of the package'),
-    ('image', '', None, 'Image topic that is read instead of CAMERA/image_raw'),
+    ('image', '', None, 'Image topic that is read instead of CAMERA/image_raw; one that ends '
+     'with /compressed is read compressed'),
     ('goal', '', None, 'Image topic with the goal, instead of goal/image_raw'),
     ('state', '', None, 'PoseStamped topic with the state, instead of state'),
     ('device', '', None, 'Where the model runs: auto, cpu, cuda, cuda:N or mps'),
@@ -31,10 +34,15 @@ def start(context: LaunchContext) -> list:
     """Turn the values of the arguments into the node."""
     value = launching.values(context, ARGUMENTS)
     parameters = launching.model_parameters(value, ('device', 'weights', 'action_space'))
-    topics = {'image': 'camera/image_raw', 'goal': 'goal/image_raw', 'state': 'state'}
-    remappings = [(topic, value[name]) for name, topic in topics.items() if value[name]]
+    file = launching.parameter_path('params_file', value['params_file'])
+    camera = parameters_in(file, 'action_planner').get('camera', 'camera')
+    topics = {'image': f'{camera}/image_raw', 'goal': 'goal/image_raw', 'state': 'state'}
+    remappings = [(topic, launching.image_topic(value[name])[0])
+                  for name, topic in topics.items() if value[name]]
+    if launching.image_topic(value['image'])[1]:
+        parameters['transport'] = 'compressed'
 
-    return [launching.model_node('action_planner', value, parameters, remappings)]
+    return [launching.model_node(context, 'action_planner', value, parameters, remappings)]
 
 
 def generate_launch_description() -> LaunchDescription:

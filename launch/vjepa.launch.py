@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Start the perception node; `ros2 launch vjepa_ros vjepa.launch.py --show-args` explains it."""
 
 from launch import LaunchContext, LaunchDescription
@@ -13,7 +14,8 @@ ARGUMENTS = (  # name, default, allowed values, description
      'Parameter file: a path, or the name of a file in the config folder of the package'),
     ('cameras', '', None,
      'Names of the cameras, separated by commas; NAME=TOPIC also says which image topic is read '
-     'instead of NAME/image_raw (camera_info is expected beside it)'),
+     'instead of NAME/image_raw (camera_info is expected beside it); one that ends with '
+     '/compressed is read compressed'),
     ('device', '', None, 'Where the model runs: auto, cpu, cuda, cuda:N or mps'),
     ('model_size', '', None, 'Size of the encoder: tiny, small, base, large, huge, giant...'),
     ('num_frames', '', None, 'Frames in a clip'),
@@ -35,8 +37,9 @@ def remappings(cameras: dict) -> list:
     pairs = []
     for name, topic in cameras.items():
         if topic:
-            folder, slash, _ = topic.rpartition('/')
-            pairs += [(f'{name}/image_raw', topic),
+            raw, _ = launching.image_topic(topic)
+            folder, slash, _ = raw.rpartition('/')
+            pairs += [(f'{name}/image_raw', raw),
                       (f'{name}/camera_info', f'{folder}{slash}camera_info')]
     return pairs
 
@@ -53,8 +56,11 @@ def start(context: LaunchContext) -> list:
         parameters['num_frames'] = int(value['num_frames'])
     if cameras:
         parameters['cameras'] = list(cameras)
+    for name, topic in cameras.items():
+        if launching.image_topic(topic)[1]:
+            parameters[f'{name}.transport'] = 'compressed'
 
-    return [launching.model_node('vjepa_node', value, parameters, remappings(cameras))]
+    return [launching.model_node(context, 'vjepa_node', value, parameters, remappings(cameras))]
 
 
 def generate_launch_description() -> LaunchDescription:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run the base of a robot that has no timeout of its own, and print the speed it goes at.
 
 It obeys ``cmd_vel`` as the driver of a base does: it subscribes reliably with depth 1 and goes on

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Weights files with heads that say the same of every clip, for tests of what is made of it."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Make checkpoints in the layouts of published files, with networks small enough for tests."""
 
 from __future__ import annotations

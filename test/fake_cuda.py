@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Stand-ins for CUDA streams, events and graphs, to run what uses them without a device.
 
 Everything happens at once and in order on the CPU. A graph records the operations between begin

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """A guard in its own process, with a controller and assessments that a test plays."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What an estimator of looming has to find in films with known truth, wherever it computes."""
 
 from __future__ import annotations

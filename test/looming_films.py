@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Render films of textured walls whose expansion is known exactly."""
 
 from __future__ import annotations

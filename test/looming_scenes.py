@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Fields of looming as a robot would measure them before boxes, made from geometry."""
 
 from __future__ import annotations

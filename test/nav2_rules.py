@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What Nav2 does with clouds and scans, rule by rule, for tests on machines without Nav2.
 
 Written after reading `nav2_collision_monitor` (source.cpp, pointcloud.cpp, scan.cpp, polygon.cpp),

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """A node in its own process, cameras that publish to it, and what a test asks of them."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The motion of the camera and the looming of its cells as the formulas stand.
 
 One hypothesis after the other, one matrix a cell: slow, and plain enough to be compared with

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Prove that a change of structure changes nothing that a user has.
 
     python test/reference_run.py --before COMMIT [--parts recordings nodes ...]

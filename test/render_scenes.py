@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Small scenes for the tests of the renderer."""
 
 from __future__ import annotations

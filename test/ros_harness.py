@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run nodes of this package as real processes and watch them from a test over real DDS.
 
 Typical use::
@@ -93,11 +94,11 @@ class NodeProcess:
         The process; it leads a process group of its own.
     """
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str]):
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path | None = None):
         self._lines: list[str] = []
         with _interruptible_children():
             self.popen = subprocess.Popen(
-                command, env=dict(env), cwd=REPOSITORY, start_new_session=True,
+                command, env=dict(env), cwd=cwd or REPOSITORY, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 text=True, errors='replace')
         self._reader = threading.Thread(target=self._read, daemon=True)

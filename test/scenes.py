@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Simple moving pictures with known truth, for tests that need frames rather than arrays."""
 
 from __future__ import annotations

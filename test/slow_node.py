@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run the node with a model that is slow, or held, for tests of its timing.
 
 Environment: SLOW_ENCODE_MS, the least time of one forward pass [ms]; SLOW_HOLD, a folder: while

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The action-conditioned world model; its numbers are compared in test_golden.py."""
 
 import pytest

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Hold figures of docs/accuracy.md: the bundled weights on real recordings with the defaults."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test smoothing, levels with hysteresis, flags, and the settings they follow."""
 
 from __future__ import annotations

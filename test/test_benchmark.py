@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The benchmark measures what it says, compares in the same run, and fails when a part does."""
 
 from __future__ import annotations

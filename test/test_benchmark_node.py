@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What the node costs beyond its model: the arithmetic, and a short run over real DDS."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The benchmark of the planner measures what it says."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Every large network runs its branches in low precision and keeps everything else in float32."""
 
 import copy

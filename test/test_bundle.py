@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """A weights file of the package is used when it fits, and says clearly why when it does not."""
 
 import hashlib

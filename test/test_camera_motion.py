@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The motion of the camera and the rates of its cells are those of the formulas, only faster."""
 
 from __future__ import annotations

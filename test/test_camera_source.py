@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The camera_source process, watched over real DDS."""
 
 from __future__ import annotations

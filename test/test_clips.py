@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test clips of the world: pictures, truth that agrees with the plan, and no giveaways."""
 
 from __future__ import annotations

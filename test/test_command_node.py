@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What both nodes between controller and base do alike, in one process."""
 
 from __future__ import annotations

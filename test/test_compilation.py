@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """When torch.compile is used, what is said when it is not, and that its numbers are the same."""
 
 from __future__ import annotations

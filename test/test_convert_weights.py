@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Checkpoints go from layout to layout bit for bit, and tools say what is in them."""
 
 import json

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The encoder made fast for the CPU computes what the plain one computes."""
 
 import copy

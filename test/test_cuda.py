@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """A model on a real CUDA device: right numbers on every path, no memory left behind."""
 
 from __future__ import annotations

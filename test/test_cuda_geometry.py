@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Frames and looming on a real CUDA device: captured, by our kernels, right, and given back.
 
 `test_device_looming` and `test_geometry` run on the device, too, where there is one.

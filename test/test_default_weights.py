@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What runs when nothing is set: the weights of the package, with heads that hold."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The demo for real: three processes over DDS, their report, and how it ends when one breaks."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Device and precision are chosen from what is present, never silently.
 
 GPUs and CPUs are descriptions here; none of them needs to exist.

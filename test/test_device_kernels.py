@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The CUDA kernels of looming do what the plain path does; their source runs on the CPU here."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Looming whose pixels are on a device: as right as on the host, on sequences with known truth."""
 
 from __future__ import annotations

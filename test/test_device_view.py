@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Images that are resized on a device are those of the host, byte for byte."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The CUDA kernels that resize images give the bytes of the plain path; they run on the CPU here.
 
 On a GPU they are looked at in `test_cuda_geometry`.

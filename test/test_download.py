@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Weights are found by path without a network, fetched completely, or refused."""
 
 import hashlib

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the closed loop: figures, the command line, and a drive with the real perception."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Drive an episode over real DDS: robot, perception node and guard as processes."""
 
 from __future__ import annotations

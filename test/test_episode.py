@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test random episodes: the same from a seed, some free and some not, drawn and driven."""
 
 from __future__ import annotations

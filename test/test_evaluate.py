@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the command that measures accuracy, on small recordings whose truth is known."""
 
 from __future__ import annotations

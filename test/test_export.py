@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The exported graph computes what the session computes; without its packages the remedy is told.
 
 Most of it needs onnx, onnxscript and onnxruntime, which `make test` installs.

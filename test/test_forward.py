@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Which forward pass is chosen; the kernels themselves are tested for CUDA in test_cuda.py."""
 
 from __future__ import annotations

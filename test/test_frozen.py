@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """A camera that sends the same picture again and again is noticed, one that sees stillness not."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The world model with kernels: its order of work with stand-ins, its numbers on a real GPU."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test how geometry and learned heads are joined, on fields written by hand."""
 
 from __future__ import annotations

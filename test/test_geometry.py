@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Frames and looming on a device give what they give on the host, through the whole pipeline."""
 
 from __future__ import annotations

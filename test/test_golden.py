@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Every network computes what the reference implementation computes.
 
 The values in test/golden were computed with facebookresearch/vjepa2 by make_golden.py; errors

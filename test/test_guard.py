@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The law of the velocity guard, in a world of one dimension that says what a camera would say."""
 
 from __future__ import annotations

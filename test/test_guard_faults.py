@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Camera, vjepa_node and collision_guard together over DDS: every way to lose sight stops."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The collision_guard as a process, over real DDS, with assessments and commands made by hand."""
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from sensor_msgs.msg import LaserScan, PointCloud2, Range  # noqa: E402
 
 from vjepa_ros.guard.reports import Motion, SourceReport  # noqa: E402
 from vjepa_ros.perception.assessment import Level, Quality  # noqa: E402
-from vjepa_ros.ros import guard_main, main  # noqa: E402
+from vjepa_ros.ros import guard_main, main, process  # noqa: E402
 from vjepa_ros.ros.guard_frames import axis_yaw  # noqa: E402
 from vjepa_ros.ros.guard_node import CollisionGuard  # noqa: E402
 from vjepa_ros.ros.guard_ranges import range_distance, scan_distance  # noqa: E402
@@ -449,16 +450,16 @@ def test_a_clock_with_negative_seconds_stops_the_robot_while_it_lasts():
 @pytest.mark.parametrize(('module', 'name'), [(main, 'vjepa_node'),
                                               (guard_main, 'collision_guard')])
 def test_a_package_that_is_missing_is_named_with_the_remedy(module, name, monkeypatch):
-    monkeypatch.setattr(main, 'Signals', SimpleNamespace)
+    monkeypatch.setattr(process, 'Signals', SimpleNamespace)
     monkeypatch.setitem(sys.modules, 'rclpy', None)           # as if it were not installed
     with pytest.raises(SystemExit, match=f"{name} needs 'rclpy'.*source your ROS 2"):
         module.main([])
 
 
 def test_a_module_of_this_package_that_is_missing_is_no_matter_of_installation():
-    with pytest.raises(ModuleNotFoundError), main.starting('vjepa_node'):
+    with pytest.raises(ModuleNotFoundError), process.starting('vjepa_node'):
         raise ModuleNotFoundError("No module named 'vjepa_ros.other'", name='vjepa_ros.other')
-    with pytest.raises(SystemExit) as end, main.starting('vjepa_node'):
+    with pytest.raises(SystemExit) as end, process.starting('vjepa_node'):
         raise KeyboardInterrupt
     assert end.value.code == 0
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The example of the README that ends in cmd_vel, and commands of the documents, as they stand."""
 
 from __future__ import annotations

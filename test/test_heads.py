@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Heads compute what they say, start sensibly, can be trained, and are calibrated once."""
 
 import math

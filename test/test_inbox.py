@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the queue between the executor and the worker: bounded, newest wins, evenly thinned."""
 
 from __future__ import annotations

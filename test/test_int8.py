@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """int8 on the CPU: its arithmetic, what is chosen, and what is refused."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Intrinsics from camera_info: where a point is seen does not depend on region, bins or size."""
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ def info(roi: tuple[int, int, int, int] = (0, 0, 0, 0), binning: int = 0,
          **changes: object) -> SimpleNamespace:
     made = SimpleNamespace(
         width=FULL[0], height=FULL[1], k=[500.0, 0.0, 319.5, 0.0, 510.0, 239.5, 0.0, 0.0, 1.0],
-        binning_x=binning, binning_y=binning, roi=SimpleNamespace(
+        d=[], binning_x=binning, binning_y=binning, roi=SimpleNamespace(
             x_offset=roi[0], y_offset=roi[1], width=roi[2], height=roi[3]))
     made.__dict__.update(changes)
     return made
@@ -72,3 +73,27 @@ def test_what_is_no_number_is_no_calibration(place):
     k = info().k
     k[place] = float('nan')
     assert 'no number' in calibration_problem(info(k=k))
+
+
+@pytest.mark.parametrize(('place', 'value'), [
+    (0, 5e-324), (4, 5e-324), (0, 2.0), (0, 1e308), (4, 1e5), (2, 1e9), (5, -700.0)])
+def test_numbers_that_no_camera_has_are_no_calibration(place, value):
+    k = info().k
+    k[place] = value
+    with pytest.raises(ValueError, match=r'can not be that of a camera, its .* px.*\(calibrate'):
+        intrinsics(info(k=k), FULL)
+
+
+@pytest.mark.parametrize('focal', [3.0, 36_000.0])
+def test_the_widest_and_the_longest_lens_are_calibrations(focal):
+    k = [focal, 0.0, 319.5, 0.0, focal, 239.5, 0.0, 0.0, 1.0]
+    assert calibration_problem(info(k=k, width=640, height=640)) == ''
+
+
+@pytest.mark.parametrize('d', [[0.1, float('nan')], [float('inf')], [1e300], [0.0] * 15])
+def test_a_distortion_that_no_lens_has_is_no_calibration(d):
+    assert 'the distortion of camera_info' in calibration_problem(info(d=d))
+
+
+def test_a_sensor_of_too_many_pixels_is_no_calibration():
+    assert 'its size is 70000 x 480' in calibration_problem(info(width=70_000))

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the launch files: what they offer, and what they start with the real launch system."""
+# Copyright 2026 vjepa_ros maintainers
+"""Tests of the launch files: what they offer, and what they start.
+
+The launch system is the real one where it is installed, else the stand-in beside this file.
+"""
 
 from __future__ import annotations
 
 import ast
+import importlib.util
 import itertools
 import json
 import os
@@ -19,7 +24,7 @@ import pytest
 import yaml
 from ros_harness import NodeProcess, ros_env
 
-from vjepa_ros.ros.guard_sources import parameters_in, sources_for
+from vjepa_ros.ros.guard_sources import cameras_in, parameters_in, sources_for
 from vjepa_ros.ros.source_table import SOURCE_TABLE
 from vjepa_ros.tools.processes import free_domain
 
@@ -27,6 +32,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 LAUNCH = REPOSITORY / 'launch'
 FILES = sorted(LAUNCH.glob('*.launch.py'))
 SHARED = REPOSITORY / 'vjepa_ros/ros/launching.py'
+STAND_IN = Path(__file__).with_name('stand_in_launch.py')
+REAL = importlib.util.find_spec('launch_ros') is not None
 NO_LAUNCH = 'launch and launch_ros have no wheels: source a ROS 2 installation for this test'
 
 # Runs a launch file as `ros2 launch` does, without the need for ros2cli.
@@ -116,12 +123,20 @@ def test_a_file_of_ones_own_says_what_the_guard_listens_to(tmp_path):
 
 
 @pytest.mark.parametrize(('cameras', 'text', 'of_package', 'words'), [
-    (['front', 'rear'], '', True, r'listen to camera .*cameras names front, rear'),
+    (['front', 'rear'], '', True, r'listen to camera .*node runs front, rear'),
     (['front'], '', False, r'listen to camera '), (['rear'], FRONT, False, r'listen to front ')])
 def test_a_guard_that_would_listen_to_no_camera_is_refused_with_the_remedy(tmp_path, cameras, text,
                                                                            of_package, words):
     with pytest.raises(RuntimeError, match=words + r'.*guard_params_file with sources: \[.*looks'):
         sources(tmp_path, cameras, text, of_package)
+
+
+def test_the_file_of_the_perception_names_the_cameras_unless_only_the_launch_can(tmp_path):
+    assert cameras_in(LAUNCH.parent / 'config/multi_camera.yaml') == ['front', 'left', 'rear']
+    assert cameras_in(LAUNCH.parent / 'config/cpu.yaml') == ['camera']
+    file = tmp_path / 'mine.yaml'
+    file.write_text('/**:\n  ros__parameters:\n    cameras: $(env CAMERAS)\n')
+    assert cameras_in(file) == []
 
 
 def test_parameters_are_found_by_node_and_whole_name(tmp_path):
@@ -131,7 +146,7 @@ def test_parameters_are_found_by_node_and_whole_name(tmp_path):
     assert parameters_in(file, 'collision_guard') == {'rear.yaw': 1.0}
 
 
-# -- with launch ----------------------------------------------------------------------------------
+# -- with recorders in place of the nodes ---------------------------------------------------------
 
 def make_prefix(prefix: Path, executables: dict[str, str]) -> Path:
     """Lay out an installation whose executables run the given Python code."""
@@ -156,23 +171,25 @@ def launch_env(prefix: Path, domain: int) -> dict[str, str]:
 
 
 def launch_command(file: str, *arguments: str) -> list[str]:
-    return [sys.executable, '-c', RUNNER, str(LAUNCH / file), *arguments]
+    how = ['-c', RUNNER] if REAL else [str(STAND_IN)]
+    return [sys.executable, *how, str(LAUNCH / file), *arguments]
 
 
 @pytest.fixture
 def recorded(tmp_path):
     """Function that launches with recorders for nodes and returns how they were started."""
-    pytest.importorskip('launch_ros', reason=NO_LAUNCH)
+    pytest.importorskip('ament_index_python')
     prefix = make_prefix(tmp_path / 'prefix',
                          dict.fromkeys(RECORDED, RECORDER))
 
-    def run(file: str, *arguments: str, code: int = 0, **env: str) -> dict[str, dict]:
+    def run(file: str, *arguments: str, code: int = 0, cwd: Path | None = None,
+            **env: str) -> dict[str, dict]:
         whole = launch_env(prefix, 0)
         whole.pop('FASTDDS_BUILTIN_TRANSPORTS', None)   # the harness has a choice of its own
         journals = {name: prefix / 'lib/vjepa_ros' / f'{name}.json' for name in RECORDED}
         for journal in journals.values():
             journal.unlink(missing_ok=True)             # of a launch before
-        launch = NodeProcess(launch_command(file, *arguments), {**whole, **env})
+        launch = NodeProcess(launch_command(file, *arguments), {**whole, **env}, cwd)
         try:
             assert launch.wait(120) == code, launch.output
         finally:
@@ -214,17 +231,61 @@ def test_arguments_override_the_file_with_the_right_types(recorded):
             'num_frames': 16, 'weights': '1234', 'allow_random_weights': True,
             'use_sim_time': True, 'autostart': False, 'precision': 'fp32'}
     assert any(word in ('__ns:=robot', '__ns:=/robot') for word in node['argv'])
-    assert node['argv'][node['argv'].index('--log-level') + 1] == 'warn'
+    assert node['argv'][node['argv'].index('--log-level') + 1] == 'robot.vjepa_node:=warn'
 
 
 def test_a_camera_can_be_led_to_any_topic(recorded):
     node = recorded('vjepa.launch.py', 'cameras:=left,front=/robot/front/color/image_rect')
-    words = node['vjepa_node']['argv']
-    rules = [rule for flag, rule in itertools.pairwise(words) if flag == '-r']
-    assert [rule for rule in rules if not rule.startswith('__')] == [
+    assert remappings_of(node['vjepa_node']) == [
         'front/image_raw:=/robot/front/color/image_rect',
         'front/camera_info:=/robot/front/color/camera_info']
     assert parameters_of(node['vjepa_node'])['cameras'] == ['left', 'front']
+
+
+def remappings_of(record: dict) -> list[str]:
+    return [rule for flag, rule in itertools.pairwise(record['argv'])
+            if flag == '-r' and not rule.startswith('__')]
+
+
+def test_a_compressed_topic_is_read_as_such_with_the_camera_info_of_its_images(recorded):
+    node = recorded('vjepa.launch.py', 'cameras:=left,front=/cam/image_raw/compressed')
+    assert remappings_of(node['vjepa_node']) == ['front/image_raw:=/cam/image_raw',
+                                                 'front/camera_info:=/cam/camera_info']
+    got = parameters_of(node['vjepa_node'])
+    assert got['front.transport'] == 'compressed' and 'left.transport' not in got
+    node = recorded('planner.launch.py', 'image:=/arm/image/compressed',
+                    'goal:=/goal/compressed')['action_planner']
+    assert remappings_of(node) == ['camera/image_raw:=/arm/image', 'goal/image_raw:=/goal']
+    assert parameters_of(node)['transport'] == 'compressed'
+
+
+def test_the_planner_reads_another_topic_of_the_camera_that_its_file_names(recorded, tmp_path):
+    file = tmp_path / 'mine.yaml'
+    file.write_text('/**:\n  ros__parameters:\n    camera: wrist\n')
+    node = recorded('planner.launch.py', f'params_file:={file}', 'image:=/arm/image')
+    assert remappings_of(node['action_planner']) == ['wrist/image_raw:=/arm/image']
+
+
+@pytest.mark.parametrize(('argument', 'file', 'launch', 'node'), [
+    ('params_file', 'default.yaml', 'vjepa.launch.py', 'vjepa_node'),
+    ('guard_params_file', 'collision_guard.yaml', 'guarded.launch.py', 'collision_guard')])
+def test_a_bare_name_is_a_file_of_the_package_and_the_log_says_which(recorded, tmp_path, argument,
+                                                                     file, launch, node):
+    mine = tmp_path / file
+    mine.write_text('/**:\n  ros__parameters:\n    autostart: true\n    mine: 1\n')
+    got = recorded(launch, f'{argument}:={file}', 'respawn:=false', cwd=tmp_path)
+    assert 'mine' not in parameters_of(got[node])
+    assert f'{argument}: {tmp_path / "prefix/share/vjepa_ros/config" / file}' in got['output']
+    got = recorded(launch, f'{argument}:=./{file}', 'respawn:=false', cwd=tmp_path)
+    assert parameters_of(got[node])['mine'] == 1
+    assert f'{argument}: {file}' in got['output']
+
+
+def test_a_file_of_the_folder_by_its_bare_name_is_refused_with_the_remedy(recorded, tmp_path):
+    (tmp_path / 'mine.yaml').touch()
+    got = recorded('vjepa.launch.py', 'params_file:=mine.yaml', code=1, cwd=tmp_path)
+    assert 'vjepa_node' not in got
+    assert re.search(r"params_file is 'mine.yaml'.*write \./mine.yaml", got['output'])
 
 
 def test_substitutions_in_a_parameter_file_are_resolved(recorded, tmp_path):
@@ -276,8 +337,7 @@ def test_the_planner_is_started_as_its_arguments_say(recorded):
     file = yaml.safe_load((REPOSITORY / 'config/action_planner.yaml').read_text())
     assert got == {**file['/**']['ros__parameters'], 'weights': '1234', 'action_space': 'twist',
                    'autostart': False, 'use_sim_time': False}
-    rules = [rule for flag, rule in itertools.pairwise(node['argv']) if flag == '-r']
-    assert [rule for rule in rules if not rule.startswith('__')] == [
+    assert remappings_of(node) == [
         'camera/image_raw:=/arm/image', 'state:=/arm/pose']
     assert node['env']['MALLOC_MMAP_THRESHOLD_'] == str(32 << 20)
     assert '__ns:=/arm' in node['argv']
@@ -325,6 +385,12 @@ def test_a_guard_that_would_wait_for_a_camera_that_nobody_runs_is_not_started(re
     got = recorded('guarded.launch.py', 'cameras:=front,rear', 'respawn:=false', code=1)
     assert 'collision_guard' not in got
     assert 'collision_guard would listen to camera' in got['output']
+    # As the parameter file of the perception node says, too.
+    got = recorded('guarded.launch.py', 'params_file:=multi_camera.yaml', 'respawn:=false',
+                   code=1)
+    assert 'collision_guard' not in got
+    assert re.search('listen to camera .* the perception node runs front, left, rear: give a '
+                     'guard_params_file with sources', got['output'])
     file = tmp_path / 'mine.yaml'
     file.write_text('/**:\n  ros__parameters:\n    sources: [front, rear]\n'
                     '    rear.direction: backward\n')
@@ -341,18 +407,56 @@ def test_the_parameters_that_the_demo_sets_exist(recorded):
         assert rows[name].check(value)[1] == ''
 
 
-# -- with launch and the real nodes ---------------------------------------------------------------
+TALKER = """
+import sys, rclpy
+rclpy.init(args=sys.argv)
+rclpy.create_node('vjepa_node').get_logger().debug('told')
+"""
 
-NODE = 'import sys\nfrom vjepa_ros.ros.main import main\nsys.exit(main())\n'
-SOURCE = 'import sys\nfrom vjepa_ros.ros.camera_source import main\nsys.exit(main())\n'
+
+@pytest.mark.ros
+@pytest.mark.parametrize(('namespace', 'logger'), [('', 'vjepa_node'), ('a/b', 'a.b.vjepa_node')])
+def test_the_log_level_holds_for_the_node_and_not_for_the_libraries_of_ros(recorded, namespace,
+                                                                          logger):
+    pytest.importorskip('rclpy')
+    argv = recorded('vjepa.launch.py', 'log_level:=debug',
+                    f'namespace:={namespace}')['vjepa_node']['argv']
+    while '--params-file' in argv:                     # they are gone with the launch
+        at = argv.index('--params-file')
+        del argv[at:at + 2]
+    with free_domain() as domain:
+        node = NodeProcess([sys.executable, '-c', TALKER, *argv], ros_env(domain))
+        try:
+            assert node.wait(60) == 0, node.output
+        finally:
+            node.kill()
+    said = [line for line in node.output.splitlines() if 'DEBUG' in line]
+    assert len(said) == 1 and f'[{logger}]: told' in said[0], node.output
+
+
+# -- with the real nodes --------------------------------------------------------------------------
+
+# As setup.py has them: name of the executable, module, function.
+EXECUTABLES = {
+    name: f'import sys\nfrom vjepa_ros.{module} import {function}\nsys.exit({function}())\n'
+    for name, module, function in re.findall(r"f'([\w-]+) = {NAME}\.([\w.]+):(\w+)'",
+                                             (REPOSITORY / 'setup.py').read_text())}
+STARTS = {   # launch file: arguments, and what the log then says
+    'vjepa.launch.py': (('device:=cpu',), ('[vjepa_node]: active',)),
+    'demo.launch.py': ((), ('[vjepa_node]: active', '[camera_source]: playing')),
+    'guarded.launch.py': (('planner:=true', 'namespace:=robot'), (
+        '[robot.vjepa_node]: active', '[robot.collision_guard]: active',
+        '[robot.twist_planner]: active')),
+    # Its weights are not part of the package: it says so, and stays.
+    'planner.launch.py': ((), ('set `weights` to', "autostart ended in state 'unconfigured'")),
+}
 
 
 @pytest.fixture
 def launched(tmp_path):
     """Function that launches the real nodes in a DDS domain of their own."""
-    pytest.importorskip('launch_ros', reason=NO_LAUNCH)
     pytest.importorskip('rclpy')
-    prefix = make_prefix(tmp_path / 'prefix', {'vjepa_node': NODE, 'camera_source': SOURCE})
+    prefix = make_prefix(tmp_path / 'prefix', EXECUTABLES)
     with free_domain() as domain:
         running = []
 
@@ -365,7 +469,24 @@ def launched(tmp_path):
             process.kill()
 
 
+needs_launch = pytest.mark.skipif(not REAL, reason=NO_LAUNCH)
+
+
 @pytest.mark.ros
+@pytest.mark.parametrize('file', [file.name for file in FILES])
+def test_every_launch_file_starts_its_nodes(launched, file):
+    arguments, said = STARTS[file]
+    launch = launched(file, *arguments)
+    for words in said:
+        launch.wait_for_output(words, timeout=180)
+    assert launch.alive()
+    launch.send(signal.SIGINT)
+    assert launch.wait(60) == 0, launch.output
+    assert file == 'planner.launch.py' or 'Traceback' not in launch.output
+
+
+@pytest.mark.ros
+@needs_launch
 def test_the_node_becomes_active_and_ends_cleanly_on_interrupt(launched):
     launch = launched('vjepa.launch.py', 'device:=cpu')
     launch.wait_for_output(': active', timeout=180)
@@ -377,6 +498,7 @@ def test_the_node_becomes_active_and_ends_cleanly_on_interrupt(launched):
 
 
 @pytest.mark.ros
+@needs_launch
 def test_respawn_brings_back_an_active_node(launched):
     launch = launched('vjepa.launch.py', 'respawn:=true')
     launch.wait_for_output(': active', timeout=180)
@@ -391,6 +513,7 @@ def test_respawn_brings_back_an_active_node(launched):
 
 
 @pytest.mark.ros
+@needs_launch
 def test_the_demo_ends_with_its_source(launched, tmp_path):
     launch = launched('demo.launch.py', 'loop:=false', 'transport:=compressed',
                       f'source:={short_video(tmp_path)}')

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Checkpoints of every published layout load bit for bit, or say clearly why they do not."""
 
 import json

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test how outputs of heads become seconds, and when they are not believed."""
 
 from __future__ import annotations

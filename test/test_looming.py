@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Looming against sequences whose expansion is known exactly, and against real recordings."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Low-rank adapters change an encoder a little, and only what they are put on."""
 
 import copy

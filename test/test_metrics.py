@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the figures of merit against values worked out by hand."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The encoder computes what the published V-JEPA 2 encoder computes."""
 
 import math

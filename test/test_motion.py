@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Motion follows change and nothing else: not texture, sensor noise or light."""
 
 from functools import partial

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The last zero of a node that commands motion reaches a base in a process of its own."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test Muon: steps are orthogonal, fused projections are taken apart, states are exact."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test how a running node changes checkpoints: good ones are taken and named, others refused."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the node with learned heads: what it publishes, says and falls back to."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test obstacles for planners over real DDS, by the rules of Nav2 (`nav2_rules`)."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test what the node publishes: headers, shapes, only what is wanted, services, diagnostics."""
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ from sensor_msgs.msg import CameraInfo, PointCloud2, PointField
 
 from vjepa_ros.perception.assessment import Level, Quality
 from vjepa_ros.ros import read
+from vjepa_ros.sources.opening import open_source
 
 pytestmark = pytest.mark.ros
 
 PERIOD = NS // 10
 STAMPED = tuple(t for t, kind in KINDS.items() if hasattr(kind(), 'header'))
 SIZE = (160, 120)
+THRESHOLDS = ('thresholds.motion', 'thresholds.obstacle', 'thresholds.looming')
 
 
 @pytest.fixture(scope='module')
@@ -351,8 +354,7 @@ def test_calibration_sets_thresholds_from_what_it_saw_and_reports_them(again):
     again.begin_anew(calibration__sigma=2.0)
     rng = np.random.default_rng(0)
     base = texture(SIZE)
-    named = ('thresholds.motion', 'thresholds.obstacle', 'thresholds.looming')
-    before = {name: again.get(name) for name in named}
+    before = {name: again.get(name) for name in THRESHOLDS}
 
     def noisy(i: int) -> np.ndarray:
         return np.clip(base + rng.normal(0, 8, base.shape), 0, 255).astype(np.uint8)
@@ -372,6 +374,30 @@ def test_calibration_sets_thresholds_from_what_it_saw_and_reports_them(again):
     for name, value in found.items():
         assert again.get(name) == pytest.approx(float(value), abs=1e-4)
     assert 0.01 <= again.get('thresholds.motion') < 1.0
+    for name, value in before.items():
+        assert again.try_set(name, value).successful
+
+
+@pytest.mark.parametrize(('name', 'rate', 'quiet'), [('euroc_still', 20.0, True),
+                                                     ('drone_turn', 7.0, False)])
+def test_only_a_quiet_scene_calibrates(again, shared_data, name, rate, quiet):
+    with open_source(str(shared_data / name)) as source:
+        pictures = [frame.rgb for frame in source][-40:]
+    again.begin_anew(clip_fps=5.0, calibration__seconds=6.0)
+    before = {name: again.get(name) for name in THRESHOLDS}
+    with Camera(again.ros, rate=rate, picture=lambda i: pictures[i % len(pictures)]):
+        again.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
+        answer = again.ask('calibrate')
+    now = {name: again.get(name) for name in THRESHOLDS}
+    assert answer.success == quiet, answer.message
+    if quiet:
+        # Both are nothing but noise: as sensitive as a threshold may be, or almost.
+        assert 0.01 <= now['thresholds.looming'] < 0.05
+        assert 0.01 <= now['thresholds.obstacle'] < 0.05
+    else:
+        assert now == before
+        assert 'not quiet' in answer.message
+        assert re.search(r'thresholds\.\w+: .*mean -?[0-9.]+', answer.message)
     for name, value in before.items():
         assert again.try_set(name, value).successful
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test parameters while the node runs: live ones at once, structural ones without a gap."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test what a slow model does to a fast camera: even clips, fresh results, flat memory.
 
 The model is so slow that the rest of the work, even on a slow and busy machine, takes little in

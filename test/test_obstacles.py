@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test obstacles in metres: geometry, distances against rendered truth, when to be silent."""
 
 from __future__ import annotations

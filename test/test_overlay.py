@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Tests of the overlay: what is shown where, in every state and size."""
 
 from __future__ import annotations

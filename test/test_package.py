@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Tests of what is installed: package description, requirements, colcon build, pip, config."""
 
 from __future__ import annotations
@@ -96,6 +97,23 @@ def test_the_manifest_describes_an_ament_python_package():
     assert package.find('license').text == 'Apache-2.0'
     assert package.find('export/build_type').text == 'ament_python'
     assert 'Apache License' in (REPOSITORY / package.find('license').get('file')).read_text()
+
+
+def test_the_manifest_says_who_made_the_package_as_setup_does(setup_arguments):
+    setup, maintainer = setup_arguments(), manifest().find('maintainer')
+    assert (maintainer.text, maintainer.get('email')) == (
+        setup['maintainer'], setup['maintainer_email'])
+    assert not re.search(r'example\.(com|org)$', maintainer.get('email'))
+    assert manifest().find('author').text == setup['author']
+    assert manifest().find('url').text == setup['url']
+    assert manifest().find('url').get('type') == 'website'
+
+
+def test_the_tools_of_ros_accept_the_manifest():
+    package = pytest.importorskip('catkin_pkg.package', reason='catkin_pkg is not installed here')
+    warnings = []
+    package.parse_package(str(REPOSITORY / 'package.xml'), warnings=warnings).validate()
+    assert warnings == []
 
 
 def test_every_ros_package_in_use_is_in_the_manifest():
@@ -204,6 +222,18 @@ def pip_prefix(tmp_path_factory) -> Path:
 @pytest.fixture(params=['colcon', 'pip'])
 def prefix(request) -> Path:
     return request.getfixturevalue(f'{request.param}_prefix')
+
+
+def test_colcon_runs_the_tests_and_says_how_many(tmp_path):
+    pytest.importorskip('colcon_ros', reason='colcon is not installed here')
+    source = copy_of_repository(tmp_path / 'src/vjepa_ros')
+    shutil.copytree(REPOSITORY / 'test', source / 'test',
+                    ignore=shutil.ignore_patterns('__pycache__'))
+    for words in (['build'], ['test', '--pytest-args', 'test/test_launch.py', '-k', 'by_node']):
+        run([sys.executable, '-m', 'colcon', '--log-base', 'log', *words], tmp_path, tool_env())
+    results = ElementTree.parse(tmp_path / 'build/vjepa_ros/pytest.xml').getroot()
+    assert [case.get('name') for case in results.iter('testcase')] == [
+        'test_parameters_are_found_by_node_and_whole_name']
 
 
 def test_the_package_is_in_the_ament_index(prefix):

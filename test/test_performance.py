@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Tables of speeds say what files say, and say so where there is no file."""
 
 from __future__ import annotations

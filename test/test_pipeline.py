@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test tracks and the shared model behind them, with a real (small, untrained) encoder."""
 
 from __future__ import annotations
@@ -433,8 +434,10 @@ def test_a_view_of_a_part_is_flagged(engine, picture, mode, partial):
     assert (Quality.PARTIAL_VIEW in a.flags) == partial
 
 
-@pytest.mark.parametrize(('age', 'stale'), [(0.99, False), (1.01, True), (math.nan, False)])
-def test_an_old_frame_is_flagged_stale(engine, picture, age, stale):
+@pytest.mark.parametrize(('age', 'stale'), [(0.99, False), (1.01, True), (math.nan, True),
+                                              (-0.09, False), (-0.11, True), (-3600.0, True)])
+def test_a_frame_that_is_old_or_of_the_future_or_of_unknown_age_is_stale(engine, picture, age,
+                                                                         stale):
     a = one(engine, [picture] * 4, age=age).assessment
     assert (Quality.STALE in a.flags) == stale
     if stale:

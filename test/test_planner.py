@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Planning without ROS: search, time, refusals, memory, weights, cost."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The planner computes what the published one computes.
 
 The values in test/golden/planner.npz were computed with facebookresearch/vjepa2 by

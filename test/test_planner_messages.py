@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What the planner reads from messages about a robot, and what it writes of plans."""
 
 from __future__ import annotations
@@ -160,6 +161,10 @@ def test_an_image_without_a_stamp_is_as_old_as_its_arrival():
     now[0] += 2 * 10**9
     assert inputs.problem(1.0).startswith('the newest image on /camera/image_raw or ')
     assert 'is 2.00 s old' in inputs.problem(1.0)
+    now[0] -= 3 * 10**9
+    assert 'is 1.00 s in the future' in inputs.problem(1.0)
+    now[0] = 0
+    assert 'is of unknown age' in inputs.problem(1.0)
 
 
 def test_an_error_of_opencv_costs_one_plan_and_not_the_planner():

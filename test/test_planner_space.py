@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What the planner searches, and what the world model is told of it."""
 
 from __future__ import annotations

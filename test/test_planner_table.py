@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the parameters of the action planner: table, configuration file, documentation."""
 
 from __future__ import annotations

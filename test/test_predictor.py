@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The predictor computes what the published V-JEPA 2 predictor computes."""
 
 import pytest

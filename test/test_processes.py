@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Child processes: private, watched, and never left behind."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the small measurements behind diagnostics and calibration."""
 
 from __future__ import annotations
@@ -82,9 +83,20 @@ def test_a_threshold_is_mean_plus_k_sigma_of_what_is_known():
     assert 'thresholds.motion = 0.3633' in str(made)
 
 
-@pytest.mark.parametrize(('value', 'expected'), [(0.0, 0.05), (5.0, 0.9)])
-def test_a_threshold_stays_in_its_range(value, expected):
-    assert make_threshold('t', [value] * 3, 3.0, 0.05, 0.9).value == expected
+@pytest.mark.parametrize('values', [[0.0] * 3, [1e-4, -1e-4, 0.0], [0.001, 0.0, 0.02]])
+def test_the_quietest_scene_gives_the_least_threshold_or_little_more(values):
+    made = make_threshold('t', values, 3.0, 0.05, 0.9)
+    assert made.value == 0.05
+    assert made.problem == ''
+
+
+@pytest.mark.parametrize(('values', 'words'), [
+    ([5.0] * 3, '5.0000, more than the 0.9 it may be'),
+    ([0.2, 0.5, 0.4], 'more than the 0.9 it may be'),
+    ([0.0, 0.0, 0.0, 0.2], 'sigma 0.0866 is more than the mean 0.0500')])
+def test_a_scene_that_is_not_quiet_is_told_with_its_figures(values, words):
+    made = make_threshold('t', values, 5.0, 0.05, 0.9)
+    assert words in str(made)
 
 
 @pytest.mark.parametrize('values', [[], [math.nan, math.nan]])

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test that what the node packs into clouds is what a planner reads from them."""
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def sent(assessment: Assessment, latency_ms: float = 12.5) -> PointCloud2:
 
 def test_an_assessment_arrives_as_it_was_sent():
     got = read.assessment(sent(SEEN), 'front')
-    assert asdict(replace(got, timings={})) == asdict(replace(SEEN, timings={}))
+    assert asdict(replace(got, timings={})) == asdict(replace(SEEN, timings={}, latency_ms=12.5))
     assert got.timings == {'latency': 12.5}
     assert isinstance(got.level, Level)
     assert isinstance(got.flags, Quality)

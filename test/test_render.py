@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Pictures of the renderer: they show what the truth says, and repeat exactly."""
 
 from __future__ import annotations

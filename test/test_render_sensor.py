@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Lens and sensor: exposure, vignette, noise, grey, blur and compression do what they say."""
 
 from __future__ import annotations

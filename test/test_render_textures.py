@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Textures: they are painted the same every time, repeat without a seam, and shrink cleanly."""
 
 from __future__ import annotations

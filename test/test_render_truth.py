@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Truth per pixel: equal to what projecting and moving the points gives."""
 
 from __future__ import annotations

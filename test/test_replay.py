@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Work that is captured once and repeated, with stand-ins for the device: see `fake_cuda`."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Tests of the run report: numbers, page and video."""
 
 from __future__ import annotations

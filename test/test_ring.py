@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the stamp-ordered frame ring: order, sampling by time, resets, memory."""
 
 from __future__ import annotations
@@ -403,3 +404,15 @@ def test_a_camera_slower_than_the_longest_gap_is_named_once(caplog):
     assert len(told) == 1
     assert '1.10 s apart' in told[0] and 'slow' in told[0]
     assert ring.resets['gap'] == 9
+
+
+def test_resets_that_go_on_are_told_less_and_less(caplog):
+    caplog.set_level('INFO')
+    ring = FrameRing(4, 4.0)
+    for _ in range(200):
+        ring.push(10**9, np.zeros((4, 4, 3), np.uint8))
+        ring.reset('size_change')
+    told = [text for text in caplog.messages if 'reset: size_change' in text]
+    assert len(told) == 10                           # 1..5, 8, 16, 32, 64, 128
+    assert '128 so far' in told[-1]
+    assert ring.resets['size_change'] == 200

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the order of the rooms: who may import whom, and what every module must look like."""
 
 from __future__ import annotations
@@ -104,8 +105,9 @@ def test_the_core_works_where_there_is_no_ros():
 def test_every_file_says_its_licence_and_its_job(path):
     text = path.read_text(encoding='utf-8')
     lines = text.splitlines()
-    first = lines[1] if lines[0].startswith('#!') else lines[0]
-    assert first == '# SPDX-License-Identifier: Apache-2.0'
+    at = lines[0].startswith('#!')
+    assert lines[at:at + 2] == ['# SPDX-License-Identifier: Apache-2.0',
+                                '# Copyright 2026 vjepa_ros maintainers']
     docstring = ast.get_docstring(ast.parse(text))
     assert docstring
     assert docstring.splitlines()[0].rstrip().endswith('.')

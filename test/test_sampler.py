@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the random scenes: what occurs how often, and that motion and geometry are consistent."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The self-test passes where all is right, and fails loudly for each thing that may be wrong."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """A loaded model encodes clips, refuses what it cannot encode, and gives its memory back."""
 
 import sys

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Clips under way, passes that run out of memory, and memory that does not grow."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Tests of the development environment: interpreter, requirements, interruption, Makefile."""
 
 from __future__ import annotations

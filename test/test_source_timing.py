@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """How often assessments come, and whether the guard's timeout can be kept."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Sources deliver the right frames with the right stamps, whatever they are read from."""
 
 from __future__ import annotations

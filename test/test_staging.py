@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Frames are uploaded once, the oldest make room, and no clip ever shows a wrong frame."""
 
 from __future__ import annotations

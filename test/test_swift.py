@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The quick way to draw boxes and cards: the same pictures as the renderer's."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The live view, and what the recorder process tells it."""
 
 from __future__ import annotations

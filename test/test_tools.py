@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The command line and its tools, as far as they need no ROS."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test what patches are asked: entry time, depth, flow, motion that is visible; the losses."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test learning from recordings: labels of topics and tables, clips, and training with them."""
 
 from __future__ import annotations

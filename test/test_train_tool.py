@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test `vjepa-ros train` from its options to its files."""
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the parts of training: targets, losses, masks, batches, averages, and learning itself."""
 
 from __future__ import annotations
 
 import math
+import zipfile
 from dataclasses import fields, replace
 from types import SimpleNamespace
 
@@ -724,6 +726,14 @@ class TestState:
             read_state(tmp_path)
         torch.save({'format': 99}, tmp_path / 'state.pt')
         with pytest.raises(StateError, match='format'):
+            read_state(tmp_path)
+        torch.save({'format': 1, 'step': 3}, tmp_path / 'state.pt')
+        with pytest.raises(StateError, match=r'damaged.*remove it to begin anew'):
+            read_state(tmp_path)
+        with zipfile.ZipFile(tmp_path / 'state.pt', 'w') as archive:
+            archive.writestr('state/data.pkl', b'\x80\x02h\x07.')
+            archive.writestr('state/version', b'3\n')
+        with pytest.raises(StateError, match=r'cannot be read: KeyError'):
             read_state(tmp_path)
 
     def test_a_state_of_another_network_is_refused(self, tmp_path):

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The transformers library computes the same from the same weights, where it is right.
 
 Needs requirements/test.txt, which `make test` installs; skipped without it. Errors are relative

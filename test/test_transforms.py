@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Poses from tf, with a stand-in for tf2_ros, which has no wheel: not a test with the real one."""
 
 from __future__ import annotations

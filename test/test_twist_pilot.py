@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What the twist planner sends where nothing can be judged, and how messages find each other."""
 
 from __future__ import annotations

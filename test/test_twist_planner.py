@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the choice of twists: fields of looming as a robot would measure them, from geometry."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """A GPU starts in a thread while weights are read; trouble there is met again where it matters."""
 
 import logging

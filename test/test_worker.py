@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test the worker of the node and its decoder in process: real model and messages, fake topics."""
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ NS = 1_000_000_000
 # The engine only says that it is on a GPU.
 TRACK = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0, geometry='host')
 CONFIG = SimpleNamespace(settings=Settings(max_frame_age=3600.0), max_rate=1000.0,
-                         features_reduce='none', overlay_width=320)
+                         features_reduce='none', overlay_width=320,
+                         max_image_pixels=4096 * 4096)
 PATIENCE_S = 20.0
 PICTURE = texture((96, 64))
 
@@ -217,8 +219,8 @@ def bench(engine):
 def decoded(monkeypatch):
     """Names of the threads that decoded an image."""
     threads, decode = [], decoder.decode
-    monkeypatch.setattr(decoder, 'decode', lambda message: threads.append(
-        threading.current_thread().name) or decode(message))
+    monkeypatch.setattr(decoder, 'decode', lambda message, limit: threads.append(
+        threading.current_thread().name) or decode(message, limit))
     return threads
 
 
@@ -290,8 +292,8 @@ def test_frames_that_wait_decoded_are_bounded_and_drops_are_counted(bench, engin
 
 def test_no_more_is_decoded_ahead_than_a_clip_can_use(bench, engine, monkeypatch):
     seen, decode = [], decoder.decode
-    monkeypatch.setattr(decoder, 'decode', lambda message: seen.append(
-        message.header.stamp.nanosec) or decode(message))
+    monkeypatch.setattr(decoder, 'decode', lambda message, limit: seen.append(
+        message.header.stamp.nanosec) or decode(message, limit))
     device, b = Device(engine, monkeypatch), bench('cam')
     camera = b.cameras['cam']
     camera.send(b.worker, 4)
@@ -330,10 +332,10 @@ def test_an_unforeseen_error_of_decoding_costs_one_image_of_one_camera(bench, en
                                                                        monkeypatch):
     decode = decoder.decode
 
-    def fail(message):
+    def fail(message, limit):
         if message.header.frame_id == 'bad':
             raise MemoryError('no room for the picture')
-        return decode(message)
+        return decode(message, limit)
 
     monkeypatch.setattr(decoder, 'decode', fail)
     device, b = Device(engine, monkeypatch), bench('bad', 'good')
@@ -372,6 +374,50 @@ def test_a_frame_that_cannot_be_stored_costs_no_other_camera(bench, engine, monk
     assert "camera 'bad': storing a frame" in b.worker.last_error
 
 
+@pytest.mark.parametrize('kind', ['cpu', 'cuda'])
+def test_an_image_that_takes_long_holds_up_no_other_camera(bench, engine, monkeypatch, kind):
+    monkeypatch.setattr(engine, 'choice', replace(engine.choice, device=torch.device(kind)))
+    b = bench('slow', 'good', 'too')
+    go_on, decode = threading.Event(), decoder.decode
+
+    def hold(message, limit):
+        if message.header.frame_id == 'slow':
+            assert go_on.wait(PATIENCE_S)
+        return decode(message, limit)
+
+    monkeypatch.setattr(decoder, 'decode', hold)
+    b.cameras['slow'].send(b.worker, 4)
+    for number in range(4, 10):
+        for name in ('good', 'too'):
+            b.cameras[name].send(b.worker, 4 if number == 4 else 1)
+        b.until(lambda wanted=number: all(wanted in b.topics[name].stamps
+                                          for name in ('good', 'too')))
+    assert b.topics['slow'].stamps == []
+    go_on.set()
+    b.until(lambda: b.topics['slow'].stamps == [4])     # without another message
+    b.cameras['slow'].send(b.worker)
+    b.until(lambda: 5 in b.topics['slow'].stamps)
+    assert b.worker.errors == 0
+
+
+def test_cameras_that_are_quick_are_served_in_one_pass(bench, engine, monkeypatch):
+    b, passes, submit = bench('left', 'right'), [], engine.submit
+    monkeypatch.setattr(engine, 'submit', lambda clips, **more: passes.append(
+        len(clips)) or submit(clips, **more))
+    monkeypatch.setattr(decoder, 'PATIENCE_S', PATIENCE_S)
+    device = Device(engine, monkeypatch)
+    for camera in b.cameras.values():
+        camera.send(Quiet, 4)
+    b.worker.notify()
+    device.await_pass()
+    for camera in b.cameras.values():
+        camera.send(Quiet, 1)
+    b.worker.notify()
+    device.end.set()
+    b.until(lambda: all(5 in topic.stamps for topic in b.topics.values()))
+    assert passes == [2, 2]
+
+
 def test_what_came_before_a_reset_is_in_no_clip_after_it(bench, engine, decoded, monkeypatch):
     device, b = Device(engine, monkeypatch), bench('cam')
     b.cameras['cam'].send(b.worker, 4)
@@ -393,10 +439,10 @@ def test_an_image_that_is_being_decoded_at_a_reset_is_thrown_away(bench, engine,
     device, b = Device(engine, monkeypatch), bench('cam')
     entered, go_on, decode = threading.Event(), threading.Event(), decoder.decode
 
-    def hold(message):
+    def hold(message, limit):
         entered.set()
         assert go_on.wait(PATIENCE_S)
-        return decode(message)
+        return decode(message, limit)
 
     b.cameras['cam'].send(b.worker, 4)
     device.await_pass()
@@ -430,7 +476,7 @@ def test_both_threads_end_and_a_stuck_image_does_not_hold_up_the_end(bench, engi
     device, b = Device(engine, monkeypatch), bench('cam')
     entered, go_on = threading.Event(), threading.Event()
 
-    def hold(message):
+    def hold(message, limit):
         entered.set()
         assert go_on.wait(PATIENCE_S)
         raise MemoryError('gave up')
@@ -784,7 +830,7 @@ def test_a_listener_needs_neither_pictures_nor_subscribers(bench):
 
 def test_simulated_time_that_stands_still_gives_no_negative_wait(bench, engine, monkeypatch):
     b, slow = bench('cam'), decoder.decode
-    monkeypatch.setattr(decoder, 'decode', lambda message: time.sleep(0.01) or slow(message))
+    monkeypatch.setattr(decoder, 'decode', lambda *what: time.sleep(0.01) or slow(*what))
     monkeypatch.setattr(b.worker._intake, '_now_ns', lambda: 0)
     camera = b.cameras['cam']
     message = convert.image(make_header(100 * NS, 'cam'), PICTURE, 'rgb8')
@@ -805,7 +851,7 @@ def test_a_loader_in_trouble_still_takes_the_next_request(bench, monkeypatch):
         raise RuntimeError('the old model can not be closed')
 
     with monkeypatch.context() as patch:
-        patch.setattr(b.worker, 'withdraw', fail)
+        patch.setattr(b.worker, 'take_back', fail)
         swapper.request(SimpleNamespace(engine=asked[0], track=TRACK))
         b.until(lambda: 'can not be closed' in swapper.error)
         assert swapper.join(PATIENCE_S)
@@ -814,6 +860,61 @@ def test_a_loader_in_trouble_still_takes_the_next_request(bench, monkeypatch):
     swapper.request(SimpleNamespace(engine=asked[1], track=TRACK))
     b.until(lambda: tried == [asked[1]])
     assert swapper.join(PATIENCE_S)
+
+
+def test_a_change_that_is_ready_survives_the_failure_of_the_next(bench, engine, monkeypatch):
+    b = bench('cam')
+    b.cameras['cam'].send(b.worker, 4)
+    b.until(lambda: b.topics['cam'].stamps == [4])
+    b.worker.config = SimpleNamespace(**vars(CONFIG), engine=engine.config, track=TRACK)
+    swapper = Swapper(b.worker, b.log)
+    shorter = replace(TRACK, clip_fps=5.0)
+    swapper.request(SimpleNamespace(engine=engine.config, track=shorter))
+    assert swapper.join(PATIENCE_S)
+    assert b.worker.swapping                            # until its clips are full
+
+    def fail(config):
+        raise RuntimeError('the device is lost')
+
+    monkeypatch.setattr(Engine, 'load', fail)
+    swapper.request(SimpleNamespace(engine=EngineConfig(seed=7), track=shorter))
+    b.until(lambda: 'the device is lost' in swapper.error)
+    assert swapper.join(PATIENCE_S)
+    assert b.worker.swapping
+    assert 'the change before it is still made' in b.log.errors[0]
+    b.cameras['cam'].send(b.worker, 8)
+    b.until(lambda: b.worker.perception.config == shorter)
+    assert 'the device is lost' in swapper.error        # and is still told of
+
+
+@pytest.mark.parametrize('end', ['closed', 'taken back'])
+def test_no_model_is_left_over_when_a_change_is_not_wanted_any_more(bench, engine, monkeypatch,
+                                                                    end):
+    b, closed = bench('cam'), []
+    b.worker.config = SimpleNamespace(**vars(CONFIG), engine=engine.config, track=TRACK)
+    swapper = Swapper(b.worker, b.log)
+    entered, go_on = threading.Event(), threading.Event()
+    other = EngineConfig(seed=7)
+
+    def load(config):
+        entered.set()
+        assert go_on.wait(PATIENCE_S)
+        return SimpleNamespace(config=config, close=lambda: closed.append(config))
+
+    monkeypatch.setattr(Engine, 'load', load)
+    monkeypatch.setattr('vjepa_ros.ros.swapper.Perception', lambda engine, track, names: (
+        SimpleNamespace(engine=engine, config=track, close=engine.close)))
+    swapper.request(SimpleNamespace(engine=other, track=TRACK))
+    assert entered.wait(PATIENCE_S)
+    if end == 'closed':
+        swapper.close()
+    else:
+        swapper.request(SimpleNamespace(engine=engine.config, track=TRACK))
+    go_on.set()
+    b.until(lambda: closed == [other])
+    assert swapper.join(PATIENCE_S)
+    assert not b.worker.swapping
+    assert not b.log.errors
 
 
 def test_a_forwarded_log_line_keeps_its_traceback_and_a_wrong_one_does_no_harm(monkeypatch):

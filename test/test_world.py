@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The synthetic scene: its truth is exact, and its pictures show that truth."""
 
 from __future__ import annotations

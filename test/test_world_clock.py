@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Simulated time goes no faster than the world is drawn and looked at."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """A world that is drawn in a moment: a wall of noise that comes nearer or goes away.
 
 Stands in for `ClipWorld` where a test is about training and not about pictures.

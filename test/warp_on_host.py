@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run CUDA kernels on the CPU: the same source, compiled by the C++ compiler.
 
 Each thread is a fibre; at every exchange of values the fibres take turns. Blocks run one after

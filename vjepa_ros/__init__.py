@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """V-JEPA 2 obstacle and collision perception for ROS 2."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The plain Python interface: frames in, assessments out, no ROS."""
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ class ObstacleDetector:
         if samples:
             self._result = None     # for good where this fails: an old one is not the newest
             self._result = self._perception.run(
-                samples, self.settings, {CAMERA: Wants()}, lambda stamp: math.nan)[0]
+                samples, self.settings, {CAMERA: Wants()}, lambda stamp: 0.0)[0]
         elif self.track.sample() is None:
             self._result = None
         return self._result

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What is computed with the reference implementation and with ours, from the same numbers.
 
 Nothing here depends on either: parameters and inputs follow from a formula that every platform

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Compute the golden values of this folder with a checkout of the reference implementation.
 
 Needed only when `cases.py` changes: python test/golden/make_golden.py CHECKOUT

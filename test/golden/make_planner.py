@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Compute the golden values of the planner with a checkout of the reference implementation.
 
 Needed only when `planner_case.py` changes, with SciPy and tqdm:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What is planned with the reference implementation and with ours, from the same numbers.
 
 As in `cases.py` everything follows from formulas, so that only results have to be stored.

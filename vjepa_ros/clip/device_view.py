@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Resize camera images on a device, to the very bytes that the host gives.
 
 Every step of `View.apply` and of the grey image is a sum of pixels with fixed weights followed by

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """CUDA kernels that resize camera images: the bytes of `device_view`, in a launch for each result.
 
 PyTorch spends a kernel on every pixel of the runs of weights and a trip through memory on every

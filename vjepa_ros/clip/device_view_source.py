@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """CUDA sources of `vjepa_ros.clip.device_view_kernels`: a thread makes a pixel.
 
 Everything is done in integers, as exactly as the plain path does it in whole numbers of float64:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Which pixels make a new one when an image is resized, and their weights: all whole numbers.
 
 Sums of bytes times whole numbers are exact in any order, on any device, in integers as in

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Storage for the frames of one camera: made once, frames are copied into its slots."""
 
 from __future__ import annotations

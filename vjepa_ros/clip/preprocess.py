@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Turn camera images into the square uint8 input of the model."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Keep the recent frames of one camera in stamp order and sample clips from them by time.
 
 The ring never asks a clock: stamps come with the frames. It belongs to one thread (the worker
@@ -23,6 +24,7 @@ __all__ = ['FrameRing', 'Push', 'Sample']
 log = logging.getLogger(__name__)
 
 NS = 1_000_000_000
+TOLD_RESETS = 5        # of each reason that are all logged; then the 8th, 16th, 32nd and so on
 LONELY_FRAMES = 3      # in a row without a neighbour within max_frame_gap: the camera is too slow
 
 
@@ -238,8 +240,10 @@ class FrameRing:
     def reset(self, reason: str = 'manual') -> None:
         """Forget all frames and count the reason (storage is kept)."""
         self.resets[reason] += 1
-        if self._stamps:
-            log.info('%s: ring of %d frames reset: %s', self.name, len(self._stamps), reason)
+        count = self.resets[reason]
+        if self._stamps and (count <= TOLD_RESETS or count.bit_count() == 1):
+            log.info('%s: ring of %d frames reset: %s (%d so far)', self.name, len(self._stamps),
+                     reason, count)
         self.store.give_back(self._slots)
         self._stamps.clear()
         self._slots.clear()

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What the frame ring answers: the fate of a frame, and the frames of a clip, chosen by stamp."""
 
 from __future__ import annotations

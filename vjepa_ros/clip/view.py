@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Say which part of a camera image the model sees, and where each of its patches lies in it."""
 
 from __future__ import annotations

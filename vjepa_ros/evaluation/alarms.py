@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Count false alarms, and how long before a contact an alarm comes."""
 
 from __future__ import annotations

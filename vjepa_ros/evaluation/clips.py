@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Figures of one method on single clips whose truth is known exactly, such as rendered ones."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure how well scores, probabilities and estimates agree with the truth.
 
 All functions take equally long arrays of any shape (read flat). A score of NaN says that nothing

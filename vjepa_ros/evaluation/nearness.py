@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Judge alarms against the size of one thing in the picture, where nothing else is known.
 
 A thing of constant size S at distance Z covers an area proportional to (S / Z)^2 of the picture,

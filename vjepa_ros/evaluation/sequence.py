@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Figures of one method on sequences of frames with truth, one by one and pooled."""
 
 from __future__ import annotations

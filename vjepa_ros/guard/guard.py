@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The velocity guard: between controller and base, it lets through what the cameras allow.
 
 Everything that it knows is handed in with its time, on one clock of the caller's choice that never

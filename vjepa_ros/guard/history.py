@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """How the robot has moved in the last seconds."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What goes into the velocity guard and what comes out. All times are on one clock [s]."""
 
 from __future__ import annotations

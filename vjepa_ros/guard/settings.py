@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The numbers of the velocity guard, checked when they are made."""
 
 from __future__ import annotations

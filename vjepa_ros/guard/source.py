@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What one camera allows: faults, levels, time to contact and distance become a limit of speed."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """How often assessments of a source come and how old they are, against what the guard accepts."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What is known about the way towards one direction: how far it is free, and since when.
 
 A camera tells times, not distances: looming is closing speed over distance. While the robot drives

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The V-JEPA 2-AC world model: how features of a scene change under a robot's actions.
 
 Architecture after arXiv 2506.09985; the names of parameters equal those of the published

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Distributions over a positive quantity that may also be unbounded, as bins of its logarithm.
 
 B clips, K bins between edges; one more bin, the last, stands for: beyond the last edge, or none.

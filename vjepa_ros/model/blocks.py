@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The transformer block that encoders and predictors share, and how it is first filled.
 
 The names of parameters equal those of the published checkpoints. B clips, N tokens, H heads,

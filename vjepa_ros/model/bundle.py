@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Save and load heads, alone or together with their encoder, in one checked file.
 
 A file of this package is safetensors in float16 with tensors called `encoder.*`, `heads.*` and
@@ -128,7 +129,7 @@ def load_heads(path: str | Path, encoder: Encoder, report: WeightsReport
     adapters = under('adapters.', tensors)
     try:
         merge_state(encoder, adapters)
-    except ValueError as error:
+    except (ValueError, IndexError, RuntimeError) as error:
         raise WeightsError(f"heads file '{path}': {error}; train the heads anew") from error
     log.info("loaded heads for model '%s' from '%s'%s", meta.variant, path,
              ' with adapters of the encoder' if adapters else '')
@@ -200,10 +201,15 @@ def _build(path: Path, state: State, variant: Variant) -> Heads:
         with torch.device('meta'):
             heads = Heads(variant.dim, width)
         problem = differences(heads.state_dict(), state)
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         problem = str(error)
     if problem:
         raise WeightsError(f"heads file '{path}' does not fit model size '{variant.name}': "
                            f'{problem}; train the heads anew')
-    heads.load_state_dict({key: value.float() for key, value in state.items()}, assign=True)
+    found = {key: value.float() for key, value in state.items()}
+    broken = [key for key, value in found.items() if not value.isfinite().all()]
+    if broken:
+        raise WeightsError(f"heads file '{path}' is damaged: {len(broken)} of its parameters hold "
+                           f'NaN or infinity ({", ".join(broken[:5])}); train the heads anew')
+    heads.load_state_dict(found, assign=True)
     return heads.requires_grad_(False).eval()

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Correct what heads say so that their probabilities and errors mean what they state."""
 
 from __future__ import annotations

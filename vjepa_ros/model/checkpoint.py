@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Build an encoder from a weights file, or refuse."""
 
 from __future__ import annotations

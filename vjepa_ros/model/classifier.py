@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Attentive probes: classify clips from the features of a frozen encoder.
 
 Architecture after arXiv 2506.09985; the names of parameters and the geometry are those of the

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The head of BADAS-Open: will this vehicle collide, from the features of a fine-tuned encoder.
 
 Architecture after arXiv 2510.14876; the names of parameters equal those of the published

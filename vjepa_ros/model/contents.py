@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Say what is in a checkpoint without loading it, and load its other networks than the encoder."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Write checkpoints: stripped, cast, and in the layout that is asked for."""
 
 from __future__ import annotations

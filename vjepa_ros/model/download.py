@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Fetch published files. An interrupted download goes on where it stopped."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The V-JEPA 2 video encoder: a vision transformer over tubelets.
 
 Architecture after arXiv 2506.09985, and arXiv 2603.14482 for version 2.1. The names of

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Weights: where the package has its own, their hash, and whether tensors fit a network."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import pickle
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -16,11 +22,42 @@ from vjepa_ros.model.hashes import file_sha256 as file_sha256
 # One file of the package per model size that it brings: <size>.safetensors.
 WEIGHTS_FOLDER = Path(__file__).resolve().parents[1] / 'weights'
 
+ANEW = 'get the file anew'
+# What zipfile, torch.load, json, safetensors and the networks raise for the bytes, the names and
+# the shapes of a file that nobody made on purpose.
+FOREIGN = (ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, MemoryError,
+           OSError, RuntimeError, TypeError, ValueError, pickle.PickleError, struct.error,
+           zipfile.BadZipFile, zlib.error)
 LISTED = 12  # names in an error: the parameters of one block
 
 
 class WeightsError(ValueError):
     """Weights are missing, unreadable or made for another network."""
+
+
+@contextmanager
+def foreign(name: str, parameter: str) -> Iterator[None]:
+    """Turn whatever the content of a file raises into WeightsError.
+
+    Parameters
+    ----------
+    name : str
+        What the error calls the file.
+    parameter : str
+        Which asked for it.
+
+    """
+    try:
+        yield
+    except WeightsError:
+        raise
+    except OSError as error:
+        raise WeightsError(f'{name} cannot be read: {error}; make `{parameter}` a file that '
+                           'can') from error
+    except FOREIGN as error:
+        reason = (str(error).splitlines() or [''])[0][:200]
+        raise WeightsError(f'{name} is truncated or damaged: {type(error).__name__}: {reason}; '
+                           f'{ANEW}') from error
 
 
 def bundled_file(variant: str, version: str = '2.0') -> Path | None:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Hashes of weights files; those of large ones are remembered between runs."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Heads that read motion and danger from the features of an encoder.
 
 Dense heads look at each patch of the newest two tubelets; the clip heads pool all tokens with

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Recognise the parts of a checkpoint, and translate the names of their parameters.
 
 The networks of this package use the names of Meta's published files. The transformers library
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vjepa_ros.model.files import WeightsError
+from vjepa_ros.model.files import WeightsError, foreign
 from vjepa_ros.model.readers import FLAT, PROBES, Opened, unmap
 
 WRAPPERS = ('module.', 'backbone.', 'model.', 'vjepa2.', '_orig_mod.')  # left by training code
@@ -145,6 +146,11 @@ def parts_of(opened: Opened, parameter: str) -> list[Part]:
         When two parameters have the same name, or the names of groups contradict their content.
 
     """
+    with foreign(f"{parameter} file '{opened.path}'", parameter):
+        return _parts_of(opened, parameter)
+
+
+def _parts_of(opened: Opened, parameter: str) -> list[Part]:
     groups: dict[str, dict[str, Tensor]] = {}
     for group, tensors in opened.groups.items():
         for key, tensor in tensors.items():
@@ -246,7 +252,7 @@ def _from_hugging_face(kind: str, tensors: Mapping[str, Tensor]
                 pieces[match[2]] = (theirs, value)
                 break
         else:
-            if key == 'mask_tokens':
+            if key == 'mask_tokens' and value.ndim > 0 and len(value) <= value.numel():
                 stored |= {f'mask_tokens.{i}': Stored((one,)) for i, one in enumerate(value)}
             else:
                 stored[key] = Stored((value,))
@@ -255,8 +261,13 @@ def _from_hugging_face(kind: str, tensors: Mapping[str, Tensor]
         have = next(iter(pieces))
         absent = [piece for piece in order if piece not in pieces]
         incomplete += [pieces[have][0].replace(f'.{have}.', f'.{piece}.') for piece in absent]
-        if not absent:
-            stored[key] = Stored(tuple(pieces[piece][1] for piece in order))
+        if absent:
+            continue
+        found = [pieces[piece] for piece in order]
+        if len({(one.dtype, one.shape[1:]) for _, one in found}) == 1 and found[0][1].ndim:
+            stored[key] = Stored(tuple(one for _, one in found))
+        else:   # they do not belong together: let them be named as they are
+            stored |= {theirs: Stored((one,)) for theirs, one in found}
     return stored, tuple(incomplete)
 
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Low-rank adapters: train a small change of a frozen encoder (arXiv 2106.09685)."""
 
 from __future__ import annotations

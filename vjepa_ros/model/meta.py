@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What a weights file of this package says about itself."""
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class BundleMeta:
             return cls._from(data)
         except KeyError as error:
             raise ValueError(f'its description lacks {error}') from error
-        except (TypeError, AttributeError, json.JSONDecodeError) as error:
+        except (TypeError, AttributeError, OverflowError, RecursionError,
+                json.JSONDecodeError) as error:
             raise ValueError(f'its description is damaged: {error}') from error
 
     @classmethod

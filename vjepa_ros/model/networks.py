@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Build the network that a part of a checkpoint belongs to, and fill it."""
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from vjepa_ros.model.variants import VARIANTS, Variant
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 HEAD_DIMS = {ACTIONS: 64}  # of predictors as published
 HEAD_DIM = 32
+MOST_BLOCKS = 200
 
 
 def version_of(part: Part) -> str:
@@ -81,8 +83,12 @@ def build(part: Part, heads: int | None = None) -> nn.Module:
         When there is no such network; the text says why.
 
     """
-    with torch.device('meta'):
-        network = _build(part, heads)
+    try:
+        with torch.device('meta'):
+            network = _build(part, heads)
+    except (ArithmeticError, LookupError, RuntimeError, TypeError) as error:
+        raise ValueError(f'its shapes make no {part.kind}: {str(error).splitlines()[0]}'
+                         ) from error
     return network.requires_grad_(False).eval()
 
 
@@ -204,7 +210,10 @@ def _size(part: Part, key: str, axis: int) -> int:
 
 
 def _depth(part: Part, name: str) -> int:
-    """Blocks, by the highest number: one that is missing between others counts."""
+    """Blocks, by the highest number: one that is missing between others counts.
+
+    More than `MOST_BLOCKS` would take long to build, and no network has them.
+    """
     numbers = [int(key[len(name) + 1:].split('.')[0]) for key in part.stored
                if re.match(rf'{re.escape(name)}\.\d+\.', key)]
-    return max(numbers, default=-1) + 1
+    return min(max(numbers, default=-1) + 1, MOST_BLOCKS)

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The clips that weights were trained on: size, rate and how images were brought to that size.
 
 Published files do not say it themselves; it follows from their layout, and from the names under
@@ -11,6 +12,7 @@ import json
 import re
 from dataclasses import asdict, dataclass
 
+from vjepa_ros.model.files import ANEW, WeightsError
 from vjepa_ros.model.layouts import ACTIONS, COLLISION, HUGGING_FACE, Part
 from vjepa_ros.model.meta import KEY, BundleMeta
 from vjepa_ros.model.readers import Opened
@@ -68,7 +70,10 @@ def profile_of(opened: Opened, parts: list[Part], encoder: Part | None) -> Profi
 
     """
     if KEY in opened.metadata:  # rates are a range there
-        meta = BundleMeta.from_json(opened.metadata[KEY])
+        try:
+            meta = BundleMeta.from_json(opened.metadata[KEY])
+        except ValueError as error:
+            raise WeightsError(f"file '{opened.path}' cannot be used: {error}; {ANEW}") from error
         return Profile(meta.resize_mode, meta.image_size, meta.num_frames)
     if CONVERTED in opened.metadata:
         return _kept(opened.metadata[CONVERTED])
@@ -79,8 +84,7 @@ def profile_of(opened: Opened, parts: list[Part], encoder: Part | None) -> Profi
         size, frames = (_count(opened.config.get(key)) for key in ('crop_size',
                                                                    'frames_per_clip'))
         # Classifiers were trained at a step of frames in videos of other rates.
-        tuned = any('Classification' in str(one) for one in
-                    opened.config.get('architectures') or ())
+        tuned = 'Classification' in str(opened.config.get('architectures'))
         return Profile('hf', size, frames, None if tuned else RATE)
     if ACTIONS in kinds:
         return Profile('meta', 256, 8, RATE)
@@ -97,7 +101,7 @@ def _kept(text: str) -> Profile:
         return Profile(str(found['resize_mode']), _count(found['image_size']),
                        _count(found['num_frames']),
                        float(found['clip_fps']) if found['clip_fps'] else None)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return Profile()
 
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Open weights files of any origin without reading their numbers and without running their code.
 
 Tensors stay in the file, mapped into memory: only those that are copied cost anything, and
@@ -8,10 +9,9 @@ Tensors stay in the file, mapped into memory: only those that are copied cost an
 from __future__ import annotations
 
 import ctypes
+import io
 import json
 import mmap
-import pickle
-import re
 import sys
 import zipfile
 from collections.abc import Mapping
@@ -23,13 +23,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vjepa_ros.model.files import WeightsError
+from vjepa_ros.model.files import ANEW, WeightsError, foreign
+from vjepa_ros.model.pickles import (
+    MIB,
+    MOST_BYTES,
+    CostlyPickle,
+    ForeignCall,
+    check_pickle,
+)
 
 FLAT = ''  # name of a group of tensors that stands at the top of a file
 CONTAINERS = ('state_dict', 'model_state_dict', 'model')  # say nothing about what they hold
 PROBES = 'classifiers'  # a list, in the files of released probes
-ANEW = 'get the file anew'
 OTHER = 'set it to a V-JEPA checkpoint: .safetensors, .pt or a Hugging Face folder'
+MOST_HEADER = MIB  # of safetensors, parsed at one go; a giant encoder has a tenth of that
+LONGEST_NAME = 300  # of a tensor; published ones have fewer than 100 characters
+SHARED = 4  # a group may name the bytes of its files so often: as encoder and target encoder
 MADV_DONTNEED = 4  # of Linux
 
 
@@ -81,27 +90,43 @@ def open_weights(path: Path, parameter: str, remedy: str = OTHER) -> Opened:
 
     """
     name = f"{parameter} file '{path}'"
-    try:
-        if path.is_dir():
-            return _open_folder(path, parameter)
-        if not path.is_file():
-            raise WeightsError(f'{name} does not exist; {remedy}')
-        with path.open('rb') as file:
-            start = file.read(9)
-        if start.startswith(b'PK\x03\x04'):
-            return _open_zip(path, name, parameter)
-        if path.suffix == '.safetensors' or start[8:] == b'{':
-            tensors, metadata = read_safetensors(path, name)
-            return Opened(path, (path,), {FLAT: tensors}, (), metadata,
-                          _config(path.parent, name, required=False))
-    except OSError as error:
-        raise WeightsError(f'{name} cannot be read: {error}; make `{parameter}` a file that '
-                           'can') from error
+    with foreign(name, parameter):
+        opened = _open(path, name, parameter, remedy)
+        _check_tensors(opened, name)
+    return opened
+
+
+def _open(path: Path, name: str, parameter: str, remedy: str) -> Opened:
+    if path.is_dir():
+        return _open_folder(path, parameter)
+    if not path.is_file():
+        raise WeightsError(f'{name} does not exist; {remedy}')
+    with path.open('rb') as file:
+        start = file.read(9)
+    if start.startswith(b'PK\x03\x04'):
+        return _open_zip(path, name, parameter)
+    if path.suffix == '.safetensors' or start[8:] == b'{':
+        tensors, metadata = read_safetensors(path, name)
+        return Opened(path, (path,), {FLAT: tensors}, (), metadata,
+                      _config(path.parent, name, required=False))
     if start[:1] == b'\x80' and start[1:2] <= b'\x05':
         raise WeightsError(f'{name} is a bare pickle, which could run any code and is not opened; '
                            'where you trust it, load it with PyTorch and save its tensors with '
                            f'torch.save or safetensors, and set `{parameter}` to that')
     raise WeightsError(f'{name} is not a checkpoint; {_set(parameter)}')
+
+
+def _check_tensors(opened: Opened, name: str) -> None:
+    """Refuse names that take long to work with, and tensors that are larger than their file."""
+    there = sum(file.stat().st_size for file in opened.files)
+    for tensors in opened.groups.values():
+        longest = max(tensors, key=len, default='')
+        if len(longest) > LONGEST_NAME:
+            raise WeightsError(f"{name} has a tensor with a name of {len(longest)} characters "
+                               f"('{longest[:40]}…'), at most {LONGEST_NAME} are read; {ANEW}")
+        claimed = sum(one.numel() * one.element_size() for one in tensors.values())
+        if claimed > SHARED * there:
+            raise WeightsError(f'{name} has {there} bytes, but tensors of {claimed}; {ANEW}')
 
 
 def _set(parameter: str) -> str:
@@ -112,6 +137,11 @@ def read_safetensors(path: Path, name: str) -> tuple[dict[str, Tensor], dict[str
     """Mapped tensors and text metadata of one file; `name` is what errors call it."""
     from safetensors import SafetensorError, safe_open
 
+    with path.open('rb') as file:
+        header = int.from_bytes(file.read(8), 'little')
+    if MOST_HEADER < header < path.stat().st_size:
+        raise WeightsError(f'{name} has a header of {header / MIB:.1f} MiB, at most '
+                           f'{MOST_HEADER // MIB} is read; {ANEW}')
     try:
         with safe_open(path, framework='pt') as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
@@ -121,30 +151,42 @@ def read_safetensors(path: Path, name: str) -> tuple[dict[str, Tensor], dict[str
                            f'or something else: {ANEW}') from error
 
 
+class _Bounded(io.FileIO):
+    """A file that ZipFile reads its list of entries from at once, unless that is too long."""
+
+    def read(self, size: int = -1) -> bytes:
+        if size > MOST_BYTES:
+            raise CostlyPickle(f'a list of entries of {size / MIB:.1f} MiB, at most '
+                               f'{MOST_BYTES // MIB} are read')
+        return super().read(size)
+
+
 def _open_zip(path: Path, name: str, parameter: str) -> Opened:
+    anew = ('where you trust it, load it with PyTorch and save its tensors alone with '
+            f'torch.save, and set `{parameter}` to that')
     try:
-        with zipfile.ZipFile(path) as archive:
-            inside = archive.namelist()
-    except zipfile.BadZipFile as error:
-        raise WeightsError(f'{name} is truncated or damaged: {error}; {ANEW}') from error
-    if not any(entry.endswith('/data.pkl') for entry in inside) or any(
-            '/code/' in entry for entry in inside):
-        raise WeightsError(f'{name} is an archive, but not a checkpoint that torch.save wrote; '
-                           f'{_set(parameter)}')
-    try:
-        found = torch.load(path, map_location='cpu', mmap=True, weights_only=True)
-    except pickle.UnpicklingError as error:
-        code = re.search(r'GLOBAL (\S+)', str(error))
-        if code is None:
-            raise WeightsError(f'{name} is damaged: its list of tensors cannot be read; {ANEW}'
-                               ) from error
-        raise WeightsError(f"{name} would run code ('{code[1]}') when it is opened, and is "
-                           'refused; where you trust it, load it with PyTorch and save its '
-                           f'tensors alone with torch.save, and set `{parameter}` to that'
-                           ) from error
-    except (RuntimeError, EOFError, ValueError) as error:
-        raise WeightsError(f'{name} is truncated or damaged: {str(error).splitlines()[0]}; '
-                           f'{ANEW}') from error
+        with _Bounded(path) as file, zipfile.ZipFile(file) as archive:
+            inside = archive.infolist()
+        names = [entry.filename.lower() for entry in inside]   # PyTorch ignores case
+        if sum(one.endswith('/data.pkl') for one in names) != 1 or any(
+                '/code/' in one for one in names):
+            raise WeightsError(f'{name} is an archive, but not a checkpoint that torch.save wrote;'
+                               f' {_set(parameter)}')
+        if any(entry.compress_type or (entry.file_size > MOST_BYTES and '/data/' not in
+                                       entry.filename) for entry in inside):
+            raise CostlyPickle('entries that are compressed or long')
+        reader = torch._C.PyTorchFileReader(str(path))  # as torch.load does
+        order = reader.get_record('byteorder') if reader.has_record('byteorder') else b'little'
+        if order.decode() != sys.byteorder:
+            raise WeightsError(f"{name} was written with the byte order {order[:9]!r}, and this "
+                               f"machine has '{sys.byteorder}'; {anew}")
+        check_pickle(reader.get_record('data.pkl'))
+    except CostlyPickle as error:
+        raise WeightsError(f'{name} needs more than a checkpoint does, {error}; {anew}') from error
+    except ForeignCall as error:
+        raise WeightsError(f"{name} would run code ('{str(error)[:99]}') when it is opened, and "
+                           f'is refused; {anew}') from error
+    found = torch.load(path, map_location='cpu', mmap=True, weights_only=True)
     groups, others = _groups(found)
     if not groups:
         raise WeightsError(f'{name} holds no tensors by name, so it is not a checkpoint of a '
@@ -176,14 +218,7 @@ def _are_tensors(value: object) -> bool:
 def _open_folder(path: Path, parameter: str) -> Opened:
     name = f"{parameter} folder '{path}'"
     config = _config(path, name, required=True)
-    index = path / 'model.safetensors.index.json'
-    shards = ['model.safetensors']
-    if not (path / shards[0]).is_file() and index.is_file():
-        listed = _json(index, name).get('weight_map')
-        if not isinstance(listed, dict) or not all(
-                isinstance(one, str) and Path(one).name == one for one in listed.values()):
-            raise WeightsError(f"{name}: '{index.name}' does not list files of the folder; {ANEW}")
-        shards = sorted(set(listed.values()))
+    shards = shards_of(path, name)
     tensors: dict[str, Tensor] = {}
     metadata: dict[str, str] = {}
     for shard in shards:
@@ -194,6 +229,18 @@ def _open_folder(path: Path, parameter: str) -> Opened:
         metadata |= text
     return Opened(path, tuple(path / shard for shard in shards), {FLAT: tensors}, (), metadata,
                   config)
+
+
+def shards_of(folder: Path, name: str) -> list[str]:
+    """Names of the safetensors files of a model, by its index where it has one."""
+    index = folder / 'model.safetensors.index.json'
+    if (folder / 'model.safetensors').is_file() or not index.is_file():
+        return ['model.safetensors']
+    listed = _json(index, name).get('weight_map')
+    if not isinstance(listed, dict) or not listed or not all(
+            isinstance(one, str) and Path(one).name == one for one in listed.values()):
+        raise WeightsError(f"{name}: '{index.name}' does not list files of the folder; {ANEW}")
+    return sorted(set(listed.values()))
 
 
 def _config(folder: Path, name: str, required: bool) -> dict[str, Any]:
@@ -212,9 +259,13 @@ def _config(folder: Path, name: str, required: bool) -> dict[str, Any]:
 
 
 def _json(path: Path, name: str) -> dict[str, Any]:
+    size = path.stat().st_size
+    if size > MOST_BYTES:
+        raise WeightsError(f"{name}: '{path.name}' has {size / MIB:.1f} MiB, at most "
+                           f'{MOST_BYTES // MIB} are read; {ANEW}')
     try:
         found = json.loads(path.read_text(encoding='utf-8'))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # what is no text or no JSON, or nested too deep
         raise WeightsError(f"{name}: '{path.name}' is not JSON: {error}; {ANEW}") from error
     if not isinstance(found, dict):
         raise WeightsError(f"{name}: '{path.name}' is not an object of JSON; {ANEW}")

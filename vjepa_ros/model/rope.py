@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Rotary position tables over time, height and width.
 
 V-JEPA 2 (arXiv 2506.09985) gives each head three equal groups of channels that encode the

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The sizes of the V-JEPA 2 family and the constants all of them share."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Fit an affine displacement to the image evidence in a window around every cell.
 
 The fit minimises the grey difference left (Lucas-Kanade with an affine model; Shi and Tomasi,

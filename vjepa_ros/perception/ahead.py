@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What of a result needs no model, kept so that it can be made while the model runs."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The result types of the package: what is known about one camera at one moment."""
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Quality(IntFlag):
     UNTRAINED = 1            # features come from random weights
     LOW_TEXTURE = 2          # too little of the region of interest can be measured
     PARTIAL_VIEW = 4         # the encoder sees only a part of the image
-    STALE = 8                # the newest frame was older than max_frame_age
+    STALE = 8                # the newest frame is too old, of the future, or of unknown age
     WARMING_UP = 16          # first results after a reset: smoothing has not settled
     SLOW_CAMERA = 32         # the camera is slower than clip_fps: frames repeat in the clip
     ASSUMED_INTRINSICS = 64  # no camera_info: angles come from an assumed field of view
@@ -121,6 +122,9 @@ class Assessment:
     clearance
         Way ahead that is free with a probability of 0.8, whether anything moves or not, as the
         learned heads see it [m]; inf beyond 16 m, NaN without heads that hold.
+    latency_ms
+        Age of the newest frame when a node published this [ms]; NaN when that is unknown, and
+        for what was never published.
     """
 
     camera: str
@@ -141,6 +145,7 @@ class Assessment:
     clip_rate_hz: float = float('nan')
     known_fraction: float = 0.0
     clearance: float = float('nan')
+    latency_ms: float = float('nan')
 
     @property
     def untrained(self) -> bool:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Turn the raw measurements of one camera into smoothed scores and a level with hysteresis."""
 
 from __future__ import annotations

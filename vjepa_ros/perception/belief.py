@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """How probable a contact is by geometry and heads together, and which alarm that supports.
 
 Points 4, 5 and 7 of the rule in `vjepa_ros.perception.fusion`.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Displacements of a few hundred cells, explained by turning and moving of the camera.
 
 There are few of them, so calls of NumPy count and not numbers: components lie in one array,

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Tell how the camera turned, and which way it moved, from displacements over the image.
 
 Turning moves every point by an amount that depends on its direction only, moving along by one

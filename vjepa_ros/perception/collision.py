@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Find what is on collision course in a looming field.
 
 Notation: a surface point at image position p (relative to nothing in particular) with looming

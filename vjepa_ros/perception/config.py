@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What shapes the frame memory of a camera, and what of a result is wanted."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Lucas-Kanade evidence of a pair of frames in PyTorch: `vjepa_ros.perception.flow.Aligner`.
 
 N pairs; (Hs, Ws) samples of SAMPLE_PX. Nothing waits for the device.

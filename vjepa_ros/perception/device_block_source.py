@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """CUDA source of what kernels of looming share: sums of a block of threads, small systems."""
 
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Choose between the CUDA kernels of looming and the plain path, by comparing them."""
 
 from __future__ import annotations

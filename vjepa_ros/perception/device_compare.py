@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Compare the CUDA kernels of looming with the plain path, on pictures and cells made for that."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Affine fits in windows around cells in PyTorch: `vjepa_ros.perception.affine.WindowFitter`.
 
 The formulas and their reasons are those of that module; here N pairs are fitted at once, C cells

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """CUDA source of the window fits of `vjepa_ros.perception.device_kernels`."""
 
 MOST_BLOCKS = 49   # of a window, that `FIT` has room for

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Dense displacement between grey frames in PyTorch, for a GPU.
 
 The same method as `vjepa_ros.perception.flow` lets OpenCV run: inverse search of patches from

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Frames of one camera on a device: uploaded once as they come, and made into what is needed."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The CUDA source of all kernels of looming, with the constants of the plain path."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """CUDA kernels for the parts of looming that take PyTorch most launches.
 
 The inverse search of patches (`device_flow`), exposure and noise (`device_align`) and the window

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The looming estimate of `vjepa_ros.perception.looming` with its pixels on a GPU.
 
 Everything that touches pixels or samples (choice of the older frame, displacement, evidence,

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """CUDA source of `vjepa_ros.perception.camera_cells`, for `device_motion_source`.
 
 A block of threads works on the cells of a pair together. Every thread holds some of them, and all

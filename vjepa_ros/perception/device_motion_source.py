@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """CUDA source of `vjepa_ros.perception.camera_motion`: the motion of the camera by one block."""
 
 from vjepa_ros.perception.device_block_source import ALGEBRA, block

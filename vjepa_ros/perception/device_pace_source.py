@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """CUDA source of how fast an image moves, and of which older frame that makes the best one."""
 
 from vjepa_ros.perception.device_block_source import block

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Which older frame to compare the newest one with, and what to believe of the displacement.
 
 `LoomingEstimator._older_frame` and the beginning of `_compare`, on a device. N pairs.

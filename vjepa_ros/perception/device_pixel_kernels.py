@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """CUDA kernels for the pixels and samples of looming: a part of `device_kernels`."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """CUDA source of `vjepa_ros.perception.expansion.pair_looming`: each thread a cell."""
 
 # Numbers of a cell in the result: rate, sigma, confidence, flow.

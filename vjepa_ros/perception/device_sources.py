@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """CUDA sources of `vjepa_ros.perception.device_kernels`."""
 
 from vjepa_ros.perception.device_block_source import block

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Small drawing primitives that look alike with every OpenCV from 4.5 on.
 
 All functions draw in place on BGR uint8 images; colours are BGR, places are pixels.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Turn the affine displacements of one pair of frames into looming per cell.
 
 Without camera rotation a smooth surface is displaced by v(p) = q(p) (w - p z), so the slope of v

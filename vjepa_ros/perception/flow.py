@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure the displacement between two grey frames, with the image evidence behind it.
 
 Dense inverse search (DIS; Kroeger et al., "Fast Optical Flow using Dense Inverse Search", ECCV

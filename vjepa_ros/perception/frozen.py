@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Notice a camera that sends the same picture over and over, with new stamps."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Combine geometric looming with what the learned heads say, so that each guards the other.
 
 The rule (`looming.method: fused`), cell by cell and then for the whole view:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Where the frames of a camera live, and where looming is measured: on the host or on a device.
 
 Both give the same clips and, up to what the tests bound, the same looming field. The host is the

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Decide whether the learned heads hold for the clips of a camera, and say why they do not."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Tint an image by what moves and what comes nearer, as far as that is known."""
 
 from __future__ import annotations

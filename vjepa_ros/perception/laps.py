@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """How long the stages of a result take, on the clock of the host and by the device."""
 
 from __future__ import annotations

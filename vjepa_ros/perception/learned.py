@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Turn what the learned heads say per frame interval into rates, seconds and probabilities.
 
 The heads are told nothing of time: they count in intervals of the clip. Seconds come from the

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Estimate looming (closing speed over distance) per image cell from stamped grey frames."""
 
 from __future__ import annotations

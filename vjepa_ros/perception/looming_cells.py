@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The looming field as directions and rates, without pixels: what planners roll forward."""
 
 from __future__ import annotations

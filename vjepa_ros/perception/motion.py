@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Motion of each patch from the change of its features over the tubelets of a clip.
 
 With F_t(p) the feature of patch p in tubelet t of D channels,

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Place obstacles in metres: from looming and speed, and from where they stand on the ground.
 
 A looming rate L = closing speed / depth is free of scale. Three things give the scale:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What the cells of a looming field tell of the ground, of what stands on it, and how far away.
 
 The methods and where they come from are in `vjepa_ros.perception.obstacles`.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """How obstacles are placed in metres: the live settings."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Where the rays of a camera go: lens, pose on the robot, and the plane that the robot stands on.
 
 Base frame: x ahead, y left, z up, z = 0 on the ground (REP 103). Optical frame: x right, y down,

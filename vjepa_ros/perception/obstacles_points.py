@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Turn obstacles into points and rays that planners understand.
 
 What Nav2 wants of them is written beside each constant (navigation2: nav2_collision_monitor

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Draw one camera's assessment over its image so that it is understood at a glance."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Write the level, the scores and the state of the system along the edges of an overlay."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Masks and maps on the patch grid of a camera's clips."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What the planner has found: the plan, and how sure and how dear it is.
 
 T steps, S samples, A numbers of an action.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Plan actions towards a picture of the goal with an action-conditioned world model.
 
 The planner of V-JEPA 2-AC (arXiv 2506.09985): encode the newest picture and the goal, imagine

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """How much arithmetic and memory a plan takes.
 
 Floating-point operations of the matrix products and of attention, two for each multiplication

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Tell whether the best plan is better than others by more than the noise of the camera.
 
 A search always returns a minimum, also of an energy that says nothing. So the plan it has found

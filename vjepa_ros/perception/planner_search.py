@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Search for the actions of least energy by the cross-entropy method.
 
 Samples are drawn around a mean, the best of them decide the next mean and spread, and so on, as

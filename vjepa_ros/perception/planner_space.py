@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Action spaces of the planner: what is searched, and what the world model is told of it.
 
 The published world model (V-JEPA 2-AC, arXiv 2506.09985) knows states and actions of seven

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Keep a plan within its time: stop before a piece of work that would not end in time."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Load the predictor of the planner's world model, or refuse."""
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class WorldConfig:
         Threads of PyTorch on the CPU, for the whole process; 0 leaves them as they are.
     batch : int
         Most plans in one pass; 0 takes as many as memory allows, up to `MOST_PLANS`.
+    fetched : tuple of str, optional
+        Names of the Hugging Face hub that may be fetched, see `located`; all when omitted.
 
     """
 
@@ -67,6 +70,7 @@ class WorldConfig:
     seed: int = 0
     cpu_threads: int = 0
     batch: int = 0
+    fetched: tuple[str, ...] | None = None
 
     def __post_init__(self):
         if self.image_size < PATCH or self.image_size % PATCH:

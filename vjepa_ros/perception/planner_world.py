@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The world model of the planner on its device: pictures to features, plans to energies.
 
 Encoder and predictor are those of V-JEPA 2-AC (arXiv 2506.09985). The energy of a plan is the
@@ -11,6 +12,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -19,6 +21,7 @@ from torch import Tensor
 from vjepa_ros.model.ac_predictor import ActionPredictor, normalised
 from vjepa_ros.model.checkpoint import WeightsReport, load_encoder
 from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.hub import located
 from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
 from vjepa_ros.perception.planner_cost import Shapes
 from vjepa_ros.perception.planner_weights import WorldConfig, load_predictor
@@ -99,10 +102,14 @@ class WorldModel:
                                need_bytes=need)
         if config.cpu_threads:
             torch.set_num_threads(config.cpu_threads)
-        encoder, report = load_encoder(config.model_size, '2.0', config.weights,
+        files = replace(config, **{
+            name: str(located(value, name, config.fetched))
+            for name, value in (('weights', config.weights), ('predictor', config.predictor))
+            if value})
+        encoder, report = load_encoder(config.model_size, '2.0', files.weights,
                                        config.allow_random_weights, config.seed,
                                        config.weights_part)
-        predictor, told = load_predictor(config, encoder.variant.dim)
+        predictor, told = load_predictor(files, encoder.variant.dim)
         world = cls(encoder, predictor, choice, config, (report, told))
         log.info("world model '%s' is ready on %s in %s (%s): pictures of %d pixels, %d plans in "
                  'one pass', config.model_size, device_name(choice.device), choice.precision,

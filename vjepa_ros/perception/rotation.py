@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Turn rays, and tell how a turning camera displaces them."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The live settings of perception: thresholds, smoothing, region of interest.
 
 One frozen object is replaced as a whole, so a result is always made with one consistent set.
@@ -49,7 +50,8 @@ class Settings:
         With less than this part of the region of interest known, and nothing seen coming, the
         level is UNKNOWN. Below a quarter the assessment is flagged low_texture in any case.
     max_frame_age
-        Older frames give an assessment flagged stale with level UNKNOWN [s].
+        Older frames give an assessment flagged stale with level UNKNOWN [s]. So do frames that
+        are ahead of the clock by more than 0.1 s, or of unknown age.
     looming_method
         Where looming and collision come from, as far as there are heads that hold: 'geometric',
         'learned' or 'fused' (see `vjepa_ros.perception.fusion`).

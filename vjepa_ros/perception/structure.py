@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Find where a picture shows something.
 
 A covered lens shows nothing, however light falls through what covers it: its picture is plain,

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Follow one camera: frames in, clips out, and results made from clip, encoder and looming."""
 
 from __future__ import annotations

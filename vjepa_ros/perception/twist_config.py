@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The robot for which twists are chosen, its cameras, and what was chosen (see `TwistPlanner`)."""
 
 from __future__ import annotations

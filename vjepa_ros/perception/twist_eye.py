@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What one camera told a `TwistPlanner` last, and which directions that speaks of."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Choose the safest twist near a commanded one, from looming alone and without a goal.
 
 For a camera that goes along its optical axis at speed v past what stands still, a surface with

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Points around a robot: where they go as it moves, and when it meets them.
 
 They are (P, 6): ahead and left [m], own speed ahead and left [m/s], weight, age [s].

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The ~/calibrate service: watch a quiet scene, then set the thresholds from what was seen."""
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from vjepa_ros.ros.node import VjepaNode
 
 MIN_RESULTS = 5
+# Scatter that is no sign of motion, whatever the mean: that of a camera that stands before a scene
+# that stands, times 30 (looming of the EuRoC recording of a drone on the floor: 0.0003 1/s).
+STILL_SIGMA = 0.01
 # Parameter, attribute of the assessment, and the range a calibrated threshold may take.
 THRESHOLDS = (('thresholds.motion', 'motion_score', 0.01, 0.99),
               ('thresholds.obstacle', 'obstacle_score', 0.01, 0.99),
@@ -29,14 +33,29 @@ THRESHOLDS = (('thresholds.motion', 'motion_score', 0.01, 0.99),
 
 @dataclass(frozen=True)
 class Threshold:
-    """A threshold made from samples; `value` is NaN when nothing was known."""
+    """A threshold made from samples.
+
+    Attributes
+    ----------
+    parameter
+        Its name.
+    mean, sigma
+        Of the samples.
+    value
+        The threshold; NaN when nothing was known.
+    problem
+        Why the samples cannot come from a quiet scene, '' when they can.
+    """
 
     parameter: str
     mean: float
     sigma: float
     value: float
+    problem: str = ''
 
     def __str__(self) -> str:
+        if self.problem:
+            return f'{self.parameter}: {self.problem}'
         if math.isnan(self.value):
             return f'{self.parameter} unchanged (never known)'
         return (f'{self.parameter} = {self.value:.4f} (mean {self.mean:.4f}, '
@@ -45,12 +64,23 @@ class Threshold:
 
 def make_threshold(parameter: str, values: Sequence[float], k: float, low: float,
                    high: float) -> Threshold:
-    """mean + k sigma of the known values, kept within low..high."""
+    """mean + k sigma of the known values, at least `low`.
+
+    A scene is not quiet where that is more than `high`, or where sigma is more than the mean and
+    than `STILL_SIGMA`: the values were small most of the time and large now and then. In the
+    quietest scene of all both are about 0, and the threshold is `low`.
+    """
     known = np.asarray([v for v in values if math.isfinite(v)])
     if not known.size:
         return Threshold(parameter, math.nan, math.nan, math.nan)
     mean, sigma = float(known.mean()), float(known.std())
-    return Threshold(parameter, mean, sigma, float(np.clip(mean + k * sigma, low, high)))
+    value, problem = mean + k * sigma, ''
+    if value > high:
+        problem = (f'mean {mean:.4f} + {k:g} sigma {sigma:.4f} is {value:.4f}, more than the '
+                   f'{high:g} it may be')
+    elif sigma > max(mean, STILL_SIGMA):
+        problem = f'sigma {sigma:.4f} is more than the mean {mean:.4f}'
+    return Threshold(parameter, mean, sigma, float(np.clip(value, low, high)), problem)
 
 
 class Calibration:
@@ -114,6 +144,11 @@ class Calibration:
         k = self._node.config.calibration_sigma
         made = [make_threshold(name, [getattr(a, field) for a in seen], k, low, high)
                 for name, field, low, high in THRESHOLDS]
+        wrong = [str(t) for t in made if t.problem]
+        if wrong:
+            return False, (f'the scene is not quiet, all thresholds stay as they are ({len(seen)} '
+                           f'assessments): {"; ".join(wrong)}. Let camera and scene stand still, '
+                           "and raise 'calibration.seconds' if that was a single event")
         known = [t for t in made if not math.isnan(t.value)]
         results = self._node.set_parameters([Parameter(t.parameter, value=t.value)
                                              for t in known])

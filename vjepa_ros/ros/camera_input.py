@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Subscribe to one camera and hand its messages over, in microseconds per callback."""
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ try:
 except ImportError:   # Humble keeps it here
     from rclpy.qos_event import SubscriptionEventCallbacks
 
+MIXED_RESETS = 3         # since the last look, after which to ask who publishes
 SEARCH_AFTER_S = 0.3     # silence after which another transport is looked for
+COMPRESSED = '/compressed'
 REPEAT_S = 60.0          # between warnings of repeated silences
 LARGE_IMAGE_REMEDY = (
     'large raw images need FASTDDS_BUILTIN_TRANSPORTS="DEFAULT?max_msg_size=64KB&'
@@ -50,23 +53,44 @@ class CameraInput:
                  notify: Callable[[], None]) -> None:
         self._node = node
         self.name = name
-        self.transport = transport
+        self.transport = self._fitting(transport)
         self._notify = notify
         self.inbox = Inbox()
         self.rate = Rate()
         self.counts: Counter[str] = Counter()
+        self.last_fault = ''        # why the last refused image was refused
         self.info: CameraInfo | None = None
         self.info_problem = ''      # why it can not be used for the newest image
         self._subscriptions: dict[str, object] = {}
-        self._warned: set[str] = set()
+        self._warned: set[str] = set()   # of what, since activation
+        self._told: set[str] = set()     # of which causes, in this silence
         self._last_arrival = time.monotonic()
         self._silent = False
+        self._mixed: int | None = None
+        self._published_since: float | None = None   # seen while no frame comes
+        self._came: set[str] = set()     # since activation: image, info
+
+    @property
+    def _named(self) -> str:
+        """The resolved topic, as it was remapped."""
+        return self._node.resolve_topic_name(f'{self.name}/image_raw')
+
+    def _fitting(self, transport: str) -> str:
+        """The transport; what is remapped to a compressed topic is read compressed."""
+        named = self._named
+        if not named.endswith(COMPRESSED):
+            return transport
+        if transport == 'raw':
+            raise ValueError(f"camera '{self.name}': the transport is 'raw', but its images are "
+                             f'remapped to {named}; set the transport to compressed, or remap '
+                             f'{self.name}/image_raw to {named.removesuffix(COMPRESSED)}')
+        return 'compressed'
 
     @property
     def topics(self) -> dict[str, str]:
         """Resolved image topic of each transport."""
-        raw = self._node.resolve_topic_name(f'{self.name}/image_raw')
-        return {'raw': raw, 'compressed': f'{raw}/compressed'}
+        raw = self._named.removesuffix(COMPRESSED)
+        return {'raw': raw, 'compressed': raw + COMPRESSED}
 
     @property
     def chosen(self) -> str:
@@ -77,6 +101,9 @@ class CameraInput:
         """Subscribe (on activate)."""
         self._last_arrival = time.monotonic()
         self._silent = False
+        self._published_since = None
+        self._came.clear()
+        self._mixed = None
         self._warned.clear()
         self._subscriptions['info'] = subscribe(
             self._node, CameraInfo, f'{self.name}/camera_info', self._on_info)
@@ -102,17 +129,42 @@ class CameraInput:
             self._node.get_logger().info(
                 f"camera '{self.name}': reading {self.topics[other]} ({other})")
 
-    def watch(self, timeout_s: float) -> None:
-        """Look for the camera while it is silent, and warn once per silence."""
+    def watch(self, timeout_s: float, mixed: int = 0) -> None:
+        """Look for the camera while it is silent; warn once per silence and cause.
+
+        Transport is a cause only where somebody has been publishing for the timeout, too: a camera
+        that has just come up is still starting.
+
+        Parameters
+        ----------
+        timeout_s
+            Silence after which to warn [s].
+        mixed
+            Clips so far that ended because the next image seemed to be of another camera.
+        """
         silent_s = self.silent_s
-        if self.transport == 'auto' and silent_s > SEARCH_AFTER_S:
-            self.choose_transport()
+        if self._mixed is None or mixed - self._mixed >= MIXED_RESETS:
+            if self._mixed is not None and 'publishers' not in self._warned:
+                self._warn_publishers()
+            self._mixed = mixed
+        if silent_s > SEARCH_AFTER_S:
+            if self.transport == 'auto':
+                self.choose_transport()
+            self._look_for_publishers()
+        else:
+            self._published_since = None
         if silent_s < timeout_s:
             self._silent = False
-        elif not self._silent:
+            self._told.clear()
+            return
+        if not self._silent:
             self._silent = True
             self.counts['silences'] += 1
-            self._warn_silence(silent_s)
+        since = self._published_since
+        if since is None:
+            self._warn_silence('unpublished', silent_s)
+        elif time.monotonic() - since >= timeout_s:
+            self._warn_silence('lost', silent_s)
 
     @property
     def silent_s(self) -> float:
@@ -127,11 +179,13 @@ class CameraInput:
     def refuse(self, error: ImageError) -> None:
         """Count a malformed image; warn once per kind."""
         self.counts[error.kind] += 1
+        self.last_fault = str(error)
         if error.kind not in self._warned:
             self._warned.add(error.kind)
+            topic = self.topics.get(self.chosen, self.name)
             self._node.get_logger().warning(
-                f"camera '{self.name}': image skipped: {error} (further images of this kind "
-                'are only counted, see /diagnostics)')
+                f"camera '{self.name}': image skipped on {topic}: {error} (further images of "
+                'this kind are only counted, see /diagnostics)')
 
     def intrinsics_for(self, size: tuple[int, int]) -> tuple[float, float, float, float] | None:
         """(fx, fy, cx, cy) for images of a size [px], None without a usable camera_info."""
@@ -144,13 +198,22 @@ class CameraInput:
         except ValueError as error:
             self.info_problem = str(error)
             # Drivers without a calibration send zeros; that is flagged, and told for obstacles.
-            if info.k[0] > 0 and self.info_problem not in self._warned:
-                self._warned.add(self.info_problem)
-                self._node.get_logger().warning(
-                    f"camera '{self.name}': camera_info is not used: {error}")
+            if info.k[0] != 0:
+                self.counts['camera_info'] += 1
+                self._warn_info()
             return None
         self.info_problem = ''
         return found
+
+    def _warn_info(self) -> None:
+        """Say once why camera_info is not used, whatever numbers come next."""
+        kind = f'camera_info: {self.info_problem[:24]}'
+        if kind not in self._warned:
+            self._warned.add(kind)
+            topic = self._node.resolve_topic_name(f'{self.name}/camera_info')
+            self._node.get_logger().warning(
+                f"camera '{self.name}': what {topic} says is not used, and assumed_fov instead: "
+                f'{self.info_problem} (further ones are only counted, see /diagnostics)')
 
     def _subscribe(self, kind: str) -> None:
         self._subscriptions[kind] = subscribe(
@@ -161,6 +224,7 @@ class CameraInput:
 
     def _on_image(self, msg: Image | CompressedImage) -> None:
         self._last_arrival = time.monotonic()
+        self._came.add('image')
         self.rate.tick(self._last_arrival)
         stamp = stamp_ns(msg.header)
         self.inbox.put(Waiting(msg, stamp, self._node.get_clock().now().nanoseconds,
@@ -169,6 +233,7 @@ class CameraInput:
 
     def _on_info(self, msg: CameraInfo) -> None:
         self.info = msg
+        self._came.add('info')
 
     def _on_incompatible(self, event: object) -> None:
         policy = qos_policy_name_from_kind(event.last_policy_kind)
@@ -183,24 +248,60 @@ class CameraInput:
                 f"'qos_overrides.{topic}.subscription.{policy.lower()}' to what it offers when "
                 'starting the node')
 
-    def _warn_silence(self, silent_s: float) -> None:
+    def _look_for_publishers(self) -> None:
+        """Note since when somebody publishes, while no frame comes."""
+        if not any(self._publishers().values()):
+            self._published_since = None
+        elif self._published_since is None:
+            self._published_since = time.monotonic()
+
+    def _publishers(self) -> dict[str, list]:
+        """Who publishes on each image topic that is read."""
+        return {topic: self._node.get_publishers_info_by_topic(topic)
+                for kind, topic in self.topics.items() if self.transport in ('auto', kind)}
+
+    def _warn_publishers(self) -> None:
+        topic = self.topics.get(self.chosen, self.name)
+        found = self._node.get_publishers_info_by_topic(topic)
+        if len(found) > 1:
+            self._warned.add('publishers')
+            names = sorted(f'{i.node_namespace.rstrip("/")}/{i.node_name}' for i in found)
+            self._node.get_logger().warning(
+                f"camera '{self.name}': {len(found)} publishers on {topic} send in turn, so each "
+                f'image ends the clip of the other: {", ".join(names)}. Stop all but one, or '
+                "remap the topics of the others and add them to 'cameras'")
+
+    def _warn_silence(self, cause: str, silent_s: float) -> None:
         """The whole explanation once, later silences in short and not every time."""
-        if 'silence' not in self._warned:
-            self._warned.add('silence')
-            self._node.get_logger().warning(self._explain_silence(silent_s))
+        if cause in self._told:
+            return
+        self._told.add(cause)
+        if cause not in self._warned:
+            self._warned.add(cause)
+            self._node.get_logger().warning(self._explain_silence(cause, silent_s))
         else:
             self._node.get_logger().warning(
                 f"camera '{self.name}': silent again (no frame for {silent_s:.1f} s)",
                 throttle_duration_sec=REPEAT_S)
 
-    def _explain_silence(self, silent_s: float) -> str:
+    def _explain_silence(self, cause: str, silent_s: float) -> str:
         parts = []
-        for kind, topic in self.topics.items():
-            if self.transport in ('auto', kind):
-                found = self._node.get_publishers_info_by_topic(topic)
-                reliable = sum(i.qos_profile.reliability == ReliabilityPolicy.RELIABLE
-                               for i in found)
-                parts.append(f'{topic} has {len(found)} publisher(s), {reliable} reliable')
-        return (f"camera '{self.name}': no frame for {silent_s:.1f} s ({'; '.join(parts)}). "
-                'Without publishers: start the camera or remap its topic. With publishers: '
-                f'{LARGE_IMAGE_REMEDY}')
+        for topic, found in self._publishers().items():
+            reliable = sum(i.qos_profile.reliability == ReliabilityPolicy.RELIABLE for i in found)
+            parts.append(f'{topic} has {len(found)} publisher(s), {reliable} reliable')
+        remedy = 'start the camera or remap its topic' if cause == 'unpublished' else (
+            self._explain_loss())
+        return (f"camera '{self.name}': no frame for {silent_s:.1f} s ({'; '.join(parts)}); "
+                f'{remedy}')
+
+    def _explain_loss(self) -> str:
+        """Why nothing of a publisher arrives; camera_info is small and is not lost."""
+        if 'image' in self._came:
+            return 'the camera has stopped sending'
+        if 'info' in self._came:
+            return f'camera_info arrives, images do not: {LARGE_IMAGE_REMEDY}'
+        info = self._node.resolve_topic_name(f'{self.name}/camera_info')
+        if self._node.get_publishers_info_by_topic(info):
+            return ('the camera is there but sends nothing, camera_info neither: it is still '
+                    'starting, or waits for something')
+        return f'the camera sends nothing yet, or it is lost: {LARGE_IMAGE_REMEDY}'

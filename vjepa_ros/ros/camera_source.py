@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Publish the frames of any source as a ROS camera: images, camera_info and truth.
 
 The executable ``camera_source`` plays a webcam, video, picture, folder, recording, bag or
@@ -41,6 +42,7 @@ from rclpy.time import Time
 from std_msgs.msg import Header
 
 from vjepa_ros.ros.environment import LARGE_IMAGES
+from vjepa_ros.ros.misspelt import warn_of_unread
 from vjepa_ros.ros.source_output import OutputOptions, SourceOutput
 from vjepa_ros.ros.source_table import SOURCE_TABLE, Param
 from vjepa_ros.sources import Source, SourceError, SourceFrame, SourceLost, open_source
@@ -71,6 +73,7 @@ class CameraSource(Node):
     def __init__(self, **node_options: Any) -> None:
         super().__init__('camera_source', **node_options)
         self._value = {row.name: self._declare(row) for row in SOURCE_TABLE}
+        warn_of_unread(self, {})
         self._check_together()
         self._output = SourceOutput(self, OutputOptions(
             **{field.name: self._value[field.name] for field in fields(OutputOptions)}))

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The clock of a node between controller and base, and whether its stamps can be trusted."""
 
 from __future__ import annotations

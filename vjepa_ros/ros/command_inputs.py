@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Subscribe to what a node between controller and base listens to beside commands."""
 
 from __future__ import annotations

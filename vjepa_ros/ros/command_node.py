@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What lifecycle nodes between a controller and the base of a robot do alike."""
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from vjepa_ros.ros.command_topics import CLOUD, wiring_problems
 from vjepa_ros.ros.command_twist import motion_of, twist_of
 from vjepa_ros.ros.declared import Declared
 from vjepa_ros.ros.endpoints import advertise, deliver_last_zero, subscribe
-from vjepa_ros.ros.main import settle
 from vjepa_ros.ros.managed import FAILURE, SUCCESS, ManagedNode
+from vjepa_ros.ros.process import settle
 from vjepa_ros.ros.teller import Teller
 from vjepa_ros.ros.transitions import transition
 

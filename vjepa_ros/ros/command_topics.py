@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Notice wrong wiring: who else drives the robot, and types that do not fit."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Turn image messages into RGB arrays, and arrays into messages."""
 
 from __future__ import annotations
@@ -21,36 +22,52 @@ def stamp_ns(header: Header) -> int:
     return header.stamp.sec * 1_000_000_000 + header.stamp.nanosec
 
 
-def decode(msg: Image | CompressedImage) -> np.ndarray:
+def decode(msg: Image | CompressedImage, max_pixels: int = encodings.MAX_PIXELS) -> np.ndarray:
     """RGB uint8 (H, W, 3) of an image message, raw or compressed.
 
     For rgb8 without padding this is a view of the message's own memory.
 
+    Parameters
+    ----------
+    msg
+        The message.
+    max_pixels
+        Value of the parameter ``max_image_pixels``; a larger image is refused before it is
+        decoded.
+
     Raises
     ------
     ImageError
-        When the message is malformed or its encoding is unknown, with what was expected.
+        When the message is malformed, its encoding is unknown, with what was expected, or the
+        image is too large.
     """
+    kind = decode_compressed if isinstance(msg, CompressedImage) else decode_raw
     try:
-        return decode_compressed(msg) if isinstance(msg, CompressedImage) else decode_raw(msg)
+        return kind(msg, max_pixels)
+    except ImageError as error:
+        if error.kind != 'too large':
+            raise
+        raise ImageError(error.kind, f"{error}; send a smaller one, or raise the parameter "
+                         "'max_image_pixels'") from error
     except cv2.error as error:
         raise ImageError('corrupt', f'image can not be decoded: {error}'.strip()) from error
 
 
-def decode_raw(msg: Image) -> np.ndarray:
+def decode_raw(msg: Image, max_pixels: int) -> np.ndarray:
     """RGB uint8 (H, W, 3) of a sensor_msgs/Image; see `decode`."""
     if msg.encoding not in encodings.SUPPORTED and msg.width and msg.height:
+        encodings.check_size(msg.width, msg.height, max_pixels)
         return _by_cv_bridge(msg)
     return encodings.decode_raw(msg.data, msg.width, msg.height, msg.encoding, msg.step,
-                                bool(msg.is_bigendian))
+                                bool(msg.is_bigendian), max_pixels)
 
 
-def decode_compressed(msg: CompressedImage) -> np.ndarray:
+def decode_compressed(msg: CompressedImage, max_pixels: int) -> np.ndarray:
     """RGB uint8 (H, W, 3) of a sensor_msgs/CompressedImage; see `decode`."""
     if 'compressedDepth' in msg.format:
         raise ImageError('unknown encoding', f"compressed format '{msg.format}' is a depth "
                          'image, not a picture')
-    return encodings.decode_compressed(msg.data)
+    return encodings.decode_compressed(msg.data, max_pixels)
 
 
 def _by_cv_bridge(msg: Image) -> np.ndarray:

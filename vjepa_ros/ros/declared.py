@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Declare and validate the parameters of a lifecycle node from a table of rows."""
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from rclpy.exceptions import ParameterException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
+from vjepa_ros.ros.misspelt import Rows, warn_of_unread
 from vjepa_ros.ros.table import BACKGROUND, CONFIGURE, KINDS, STARTUP, Param
 
 
@@ -36,6 +38,7 @@ class Declared:
     """
 
     busy = 'active'          # what the node is then, in words
+    lists: Mapping[str, Rows] = {}    # parameters that list names: the rows that a name brings
 
     def __init__(self, node: Node, rows: Iterable[Param], changed: Callable[[bool], None],
                  is_active: Callable[[], bool]) -> None:
@@ -47,6 +50,7 @@ class Declared:
             self._rows[row.name] = row
             self._declare(row)
         self.declare_more()
+        warn_of_unread(node, self.lists)
         # Work after a change runs from a guard condition: inside the set call the change can
         # still be refused by somebody else, and Humble has no callback for afterwards.
         self._changed = changed
@@ -54,9 +58,10 @@ class Declared:
         self._guard = node.create_guard_condition(self._after_set)
         node.add_on_set_parameters_callback(self._on_set)
 
-    def more_rows(self) -> Iterable[Param]:
-        """The rows that follow from the values of others, such as the list of cameras."""
-        return ()
+    def more_rows(self) -> list[Param]:
+        """The rows of each name in a list, such as that of cameras."""
+        return [row for parameter, rows in self.lists.items()
+                for name in self.get(parameter) for row in rows(name)]
 
     def check_together(self, values: Mapping[str, Any]) -> str:
         """What is wrong across several parameters, '' when nothing is."""
@@ -92,6 +97,10 @@ class Declared:
         if problem:
             raise ValueError(problem)
         return value
+
+    def fetched(self, *names: str) -> tuple[str, ...] | None:
+        """Values of parameters, which may be fetched from the hub; None allows that for any."""
+        return None if self.get('allow_download') else tuple(map(self.get, names))
 
     def _declare(self, row: Param) -> None:
         descriptor = descriptor_of(row)

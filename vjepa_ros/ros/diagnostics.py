@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Describe the state of the node and of each camera as diagnostic_msgs."""
 
 from __future__ import annotations
@@ -124,6 +125,7 @@ def _camera_status(now: Situation, camera: CameraInput, stats: CameraStats) -> D
     }
     values |= stats.memory
     values |= now.obstacles.get(camera.name, {})
+    values['input_fault'] = camera.last_fault or 'none'
     values |= {f'input.{k}': v for k, v in sorted(dict(camera.counts).items())}
     for stage, recent in sorted(stats.stages.items()):
         values[f'stage_ms.{stage}'] = number(recent.summary()[0])

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Create publishers and subscriptions of lifecycle nodes; parameters may change their policies."""
 
 from __future__ import annotations

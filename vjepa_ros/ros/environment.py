@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Environment variables that make processes with large images and a model run well."""
 
 # Frames of several hundred kilobytes come and go at camera rate: by default glibc maps and unmaps

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Subscribe to what the guard listens to beside commands: assessments, ranges and odometry."""
 
 from __future__ import annotations

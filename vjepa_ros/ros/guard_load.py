@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Play cameras and a controller to a guard and write what it measures as one line of JSON.
 
 First assessments and commands come at even rates for a while: the guard measures how long it

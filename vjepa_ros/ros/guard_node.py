@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The lifecycle node between controller and base: lets through what the cameras allow."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Declare, validate and read the parameters of the collision_guard node."""
 
 from __future__ import annotations
@@ -17,20 +18,16 @@ from vjepa_ros.ros.guard_table import (
     range_rows,
     source_rows,
 )
-from vjepa_ros.ros.table import Param
 
 
 class GuardParameters(Declared):
     """The parameters of the guard, see `Declared`."""
 
+    lists = {'sources': source_rows, 'ranges': range_rows}
+
     def __init__(self, node: Node, changed: Callable[[bool], None],
                  is_active: Callable[[], bool]) -> None:
         super().__init__(node, GUARD_TABLE, changed, is_active)
-
-    def more_rows(self) -> list[Param]:
-        """The rows of each camera and range sensor."""
-        return [*(row for name in self.get('sources') for row in source_rows(name)),
-                *(row for name in self.get('ranges') for row in range_rows(name))]
 
     def check_together(self, values: Mapping[str, Any]) -> str:
         """What is wrong across several parameters, '' when nothing is."""

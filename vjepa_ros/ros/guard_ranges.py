@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Free way in the messages of range sensors, by the conventions of REP 117 (needs no ROS)."""
 
 from __future__ import annotations

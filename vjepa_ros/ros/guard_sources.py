@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Which cameras a node behind the perception listens to, when the launch file names them."""
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def sources_for(cameras: Sequence[str], node: str, argument: str, file: Path,
     Parameters
     ----------
     cameras
-        Names of the cameras; none: the perception node's own file names them.
+        Names of the cameras that the perception node runs; none: nobody can tell.
     node
         Executable of the node that listens.
     argument
@@ -48,9 +49,18 @@ def sources_for(cameras: Sequence[str], node: str, argument: str, file: Path,
     if of_package and len(cameras) == 1:
         return list(cameras)
     raise RuntimeError(
-        f"{node} would listen to {', '.join(unheard)} ({argument} is '{file}'), but cameras names "
-        f"{', '.join(cameras)}: give a {argument} with sources: [{', '.join(cameras)}] and where "
-        'each of them looks')
+        f"{node} would listen to {', '.join(unheard)} ({argument} is '{file}'), but the "
+        f"perception node runs {', '.join(cameras)}: give a {argument} with sources: "
+        f"[{', '.join(cameras)}] and where each of them looks")
+
+
+def cameras_in(file: Path) -> list[str]:
+    """Names of the cameras that the perception node runs with a parameter file.
+
+    They are [] where a substitution names them: only the launch can resolve it.
+    """
+    cameras = parameters_in(file, 'vjepa_node').get('cameras', USUAL)
+    return [] if isinstance(cameras, str) else list(cameras)
 
 
 def parameters_in(file: Path, node: str) -> dict[str, object]:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Describe what the guard does as diagnostic_msgs."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Tell what the guard does: ``~/state``, ``/diagnostics`` and the log."""
 
 from __future__ import annotations

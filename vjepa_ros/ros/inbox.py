@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Hold what one thread has for the next, for one camera: bounded, newest wins."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Bring the frames of the cameras into the memories of the models."""
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ class Intake:
         if perception.engine.choice.device.type == 'cpu':
             return nullcontext()
         return self._decoder.ahead(perception.tracks, _spacing_ns(perception))
+
+    def settle(self, perception: Perception) -> None:
+        """Let what has come be decoded, as far as that is worth waiting for, before `store`."""
+        self._decoder.settle(perception.tracks, _spacing_ns(perception))
 
     def store(self, name: str, serving: Perception, candidate: Perception | None) -> bool:
         """Push what came from a camera into its memories; whether there is a new newest frame."""

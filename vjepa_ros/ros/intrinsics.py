@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Intrinsics of images from sensor_msgs/CameraInfo, also of a part of the sensor (needs no ROS).
 
 Its `k` belongs to the full picture of the sensor, `width` x `height`. Images show the region of
@@ -11,8 +12,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from vjepa_ros.sources.lens import pinhole_problem
+
 STRETCH = 0.02       # by which the scales of both axes may differ beyond rounding
 ROUNDING_PX = 1.0    # of a binned or resized region
+MOST_DISTORTION = 14, 1e6      # coefficients of the longest model of OpenCV, and their size
 
 
 def calibration_problem(info: Any) -> str:
@@ -21,6 +25,15 @@ def calibration_problem(info: Any) -> str:
             and min(info.width, info.height) > 0):
         return ('camera_info is not calibrated, a focal length or its size is 0 or no number '
                 '(calibrate the camera)')
+    problem = pinhole_problem((info.k[0], info.k[4], info.k[2], info.k[5]),
+                              (info.width, info.height))
+    if problem:
+        return (f'camera_info can not be that of a camera, {problem} (calibrate the camera, or '
+                'correct what publishes it)')
+    count, size = MOST_DISTORTION
+    if len(info.d) > count or not all(abs(one) <= size for one in info.d):
+        return (f'the distortion of camera_info, {list(info.d[:count])}, has more than {count} '
+                f'numbers, or one that is no number or above {size:g} (calibrate the camera)')
     x, y, width, height = region(info)
     if x + width > info.width or y + height > info.height or min(width, height) == 0:
         return (f'the region of interest of camera_info, {width} x {height} at ({x}, {y}), is not '

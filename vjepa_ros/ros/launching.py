@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What the launch files share: tables of arguments, parameter files, and how a node is started."""
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ament_index_python.packages import get_package_share_directory
-from launch import LaunchContext, LaunchDescription
+from launch import LaunchContext, LaunchDescription, logging
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
@@ -56,9 +57,38 @@ def read_cameras(text: str) -> dict[str, str]:
     return cameras
 
 
+def image_topic(topic: str) -> tuple[str, bool]:
+    """The topic of the raw images, and whether the one that was given is compressed."""
+    raw = topic.removesuffix('/compressed')
+    return raw, raw != topic
+
+
+def log_level(context: LaunchContext, name: str, value: dict[str, str]) -> list[str]:
+    """Arguments that set the least severity that a node logs.
+
+    It holds for that node alone: at debug the libraries of ROS would fill the log.
+
+    Parameters
+    ----------
+    context
+        Of the launch: what includes this file may push a namespace.
+    name
+        Of the node.
+    value
+        Values of all arguments by name: `namespace` and `log_level` are read.
+    """
+    namespace = value['namespace']
+    if not namespace.startswith('/'):
+        namespace = f"{context.launch_configurations.get('ros_namespace', '')}/{namespace}"
+    logger = '.'.join([*filter(None, namespace.split('/')), name])
+    return ['--ros-args', '--log-level', f"{logger}:={value['log_level']}"]
+
+
 def parameter_file(argument: str, name: str) -> ParameterFile:
-    """Parameters from a file that `parameter_path` finds."""
-    return ParameterFile(str(parameter_path(argument, name)), allow_substs=True)
+    """Parameters from a file that `parameter_path` finds; the log says which one it is."""
+    path = parameter_path(argument, name)
+    logging.get_logger('vjepa_ros').info(f'{argument}: {path}')
+    return ParameterFile(str(path), allow_substs=True)
 
 
 def config_folder() -> Path:
@@ -70,12 +100,15 @@ def parameter_path(argument: str, name: str) -> Path:
     """
     Find a parameter file by its path or by its name in the package.
 
+    A bare name never means a file of the current folder: `default.yaml` must be the same
+    everywhere.
+
     Parameters
     ----------
     argument
         Launch argument that names the file, for words to people.
     name
-        A path, or the name of a file in the config folder.
+        The name of a file in the config folder, or a path, which has a slash.
 
     Raises
     ------
@@ -83,10 +116,14 @@ def parameter_path(argument: str, name: str) -> Path:
         There is no such file; the text lists those of the package.
     """
     config = config_folder()
-    for path in (Path(name).expanduser(), config / name):
-        if path.is_file():
-            return path
+    bare = os.path.basename(name) == name
+    path = config / name if bare else Path(name).expanduser()
+    if path.is_file():
+        return path
     known = ', '.join(sorted(p.name for p in config.glob('*.yaml')))
+    if bare and Path(name).is_file():
+        raise RuntimeError(f"{argument} is '{name}', which is none of the files of the package "
+                           f'({known}); for the one in this folder write ./{name}')
     raise RuntimeError(f"{argument} is '{name}', which is neither a file nor one of: {known}")
 
 
@@ -117,13 +154,15 @@ def model_parameters(value: dict[str, str], texts: Iterable[str]) -> dict[str, A
     return parameters
 
 
-def model_node(executable: str, value: dict[str, str], parameters: dict[str, Any],
-               remappings: list[tuple[str, str]]) -> Node:
+def model_node(context: LaunchContext, executable: str, value: dict[str, str],
+               parameters: dict[str, Any], remappings: list[tuple[str, str]]) -> Node:
     """
     Start a node with a model, called like its executable.
 
     Parameters
     ----------
+    context
+        Of the launch.
     executable
         Of this package.
     value
@@ -139,7 +178,7 @@ def model_node(executable: str, value: dict[str, str], parameters: dict[str, Any
         namespace=value['namespace'],
         parameters=[parameter_file('params_file', value['params_file']), parameters],
         remappings=remappings,
-        arguments=['--ros-args', '--log-level', value['log_level']],
+        arguments=log_level(context, executable, value),
         # What the user has set stays.
         additional_env={k: v for k, v in ENVIRONMENT.items() if k not in os.environ},
         respawn=is_on(value['respawn']), respawn_delay=RESPAWN_DELAY_S,

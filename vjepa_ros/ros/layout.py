@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The byte layouts of the point clouds that carry assessments and regions (no ROS needed)."""
 
 from __future__ import annotations

@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Forward the log of the ROS-free rooms to the node's logger, and so to /rosout."""
 
 from __future__ import annotations
 
 import logging
+import traceback
+from pathlib import Path
 from typing import Any
+
+import vjepa_ros
+
+PACKAGE = Path(vjepa_ros.__file__).parent
 
 
 class RosLogHandler(logging.Handler):
@@ -48,3 +55,38 @@ def forward_logs(logger: Any) -> RosLogHandler:
 def stop_forwarding(handler: RosLogHandler) -> None:
     """Undo `forward_logs`."""
     logging.getLogger('vjepa_ros').removeHandler(handler)
+
+
+def tell_error(logger: Any, text: str, error: BaseException) -> None:
+    """Log an error: an expected one in its words alone, any other with its traceback.
+
+    That of an expected one is logged at level DEBUG.
+
+    Parameters
+    ----------
+    logger
+        The node's logger.
+    text
+        The whole message, with the words of the error.
+    error
+        What was raised.
+    """
+    trace = f"{text}\n{''.join(traceback.format_exception(error))}".rstrip()
+    if is_expected(error):
+        logger.error(text)
+        logger.debug(trace)
+    else:
+        logger.error(trace)
+
+
+def is_expected(error: BaseException) -> bool:
+    """Whether this package raised it to tell of a wrong input, and not a fault of the code.
+
+    Such are the errors of its own classes, and a ValueError that a line of it raises.
+    """
+    if type(error).__module__.partition('.')[0] == 'vjepa_ros':
+        return True
+    frames = traceback.extract_tb(error.__traceback__)
+    return (type(error) is ValueError and bool(frames)
+            and Path(frames[-1].filename).is_relative_to(PACKAGE)
+            and (frames[-1].line or '').startswith('raise '))

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What all lifecycle nodes of this package do alike: end orderly, and start by themselves."""
 
 from __future__ import annotations

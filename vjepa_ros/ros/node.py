@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The lifecycle node: wires parameters, cameras, worker and outputs together."""
 
 from __future__ import annotations
@@ -199,7 +200,8 @@ class VjepaNode(ManagedNode):
                 parts.callback(outputs.obstacles.watch, active)
             if active:
                 for camera in self.cameras.values():
-                    parts.callback(camera.watch, self.config.no_frame_timeout)
+                    parts.callback(camera.watch, self.config.no_frame_timeout,
+                                   self.worker.stats[camera.name].mixed)
 
     def _on_report(self) -> None:
         """Once a second: publish diagnostics, show silent cameras as such."""

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Regions as vision_msgs/Detection2DArray, where that package is installed (it has no wheel).
 
 Layout of vision_msgs 4 (Humble and later).

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What obstacles in metres need besides the camera: the speed of the robot, and poses from tf."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Publish obstacles in metres for planners such as Nav2; without geometry there is no topic.
 
 A source of Nav2 that falls silent becomes stale, and then the robot stops. So whatever is not

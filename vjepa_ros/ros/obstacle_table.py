@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The parameters of obstacles in metres: what ``~/NAME/obstacle_points`` and ``scan`` need.
 
 This module imports no ROS.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Let results out: of the present activation only, and never once the node is inactive."""
 
 from __future__ import annotations

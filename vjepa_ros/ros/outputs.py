@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Publish the results of one camera: each output only when somebody listens."""
 
 from __future__ import annotations

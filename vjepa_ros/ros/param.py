@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """One row of a table of parameters: what it is called, what it may be, and when it takes effect.
 
 This module imports no ROS.

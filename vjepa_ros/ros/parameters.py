@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Declare, validate and read the node's parameters, all from the one table."""
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.track import TrackConfig
 from vjepa_ros.ros.declared import Declared
 from vjepa_ros.ros.obstacle_table import ObstacleConfig, make_obstacle_config
-from vjepa_ros.ros.table import TABLE, Param, camera_rows, check_together, make_settings
+from vjepa_ros.ros.table import TABLE, camera_rows, check_together, make_settings
 from vjepa_ros.runtime.engine import EngineConfig
 
 
@@ -34,18 +35,18 @@ class NodeConfig:
     calibration_seconds: float
     calibration_sigma: float
     obstacles: ObstacleConfig
+    max_image_pixels: int
 
 
 class Parameters(Declared):
     """The parameters of the perception node, see `Declared`."""
 
+    lists = {'cameras': camera_rows}
+
     def __init__(self, node: Node, changed: Callable[[bool], None],
                  is_active: Callable[[], bool]) -> None:
         super().__init__(node, TABLE, changed, is_active)
-
-    def more_rows(self) -> list[Param]:
-        """The rows of each camera."""
-        return [row for camera in self.get('cameras') for row in camera_rows(camera)]
+        self._fetched = self.fetched('weights')
 
     def check_together(self, values: Mapping[str, Any]) -> str:
         """What is wrong across several parameters, '' when nothing is."""
@@ -60,7 +61,7 @@ class Parameters(Declared):
             Naming the parameter, its value and what is allowed.
         """
         value = self.values()
-        engine = EngineConfig(**{key: value[key] for key in (
+        engine = EngineConfig(fetched=self._fetched, **{key: value[key] for key in (
             'model_size', 'model_version', 'weights', 'weights_part', 'heads',
             'allow_random_weights', 'num_frames', 'image_size', 'device', 'require_device',
             'precision', 'compile', 'seed', 'cpu_threads')})
@@ -75,4 +76,4 @@ class Parameters(Declared):
             tuple(value[f'{camera}.transport'] for camera in cameras),
             value['max_rate'], value['no_frame_timeout'], value['features.reduce'],
             value['overlay.width'], value['calibration.seconds'], value['calibration.sigma'],
-            make_obstacle_config(value))
+            make_obstacle_config(value), value['max_image_pixels'])

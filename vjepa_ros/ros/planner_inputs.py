@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Subscribe to what the planner needs, and keep the newest message of each."""
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from geometry_msgs.msg import PoseStamped
 from rclpy.lifecycle import LifecycleNode
 from sensor_msgs.msg import CompressedImage, Image, JointState
 
+from vjepa_ros.perception.clip_quality import age_problem
+from vjepa_ros.perception.pipeline import known_age
 from vjepa_ros.ros.camera_input import CameraInput
 from vjepa_ros.ros.endpoints import subscribe
 from vjepa_ros.ros.planner_state import state_of
@@ -77,10 +80,10 @@ class PlannerInputs:
             names.append(('state', self._joints_ns, 'joint_states'))
         now = self._now_ns()
         for what, came, topic in names:
-            age_s = (now - came) / NS
-            if not -max_age_s <= age_s <= max_age_s:
-                return (f'the newest {what} on {topic} is {age_s:.2f} s old, and max_age is '
-                        f'{max_age_s:g} s')
+            # Simulated time that stands at zero tells no age.
+            wrong = age_problem(known_age(now, came), max_age_s)
+            if wrong:
+                return f'the newest {what} on {topic} is {wrong}, and max_age is {max_age_s:g} s'
         return ''
 
     def state(self) -> Any:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run the action planner as a process."""
 
 from __future__ import annotations
 
-from vjepa_ros.ros.main import run
+from vjepa_ros.ros.process import run
 
 
 def main(args: list[str] | None = None) -> None:

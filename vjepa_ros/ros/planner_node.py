@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The lifecycle node of the action planner: wires parameters, inputs, worker and outputs."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Publish plans: candidates and best action as point clouds, and the first action in ROS terms."""
 
 from __future__ import annotations

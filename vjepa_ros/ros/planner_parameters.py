@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Declare, validate and read the parameters of the action planner from its table."""
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class PlannerParameters(Declared):
 
     def __init__(self, node: Node, is_configured: Callable[[], bool]) -> None:
         super().__init__(node, PLANNER_TABLE, lambda structural: None, is_configured)
+        self._fetched = self.fetched('weights', 'predictor')
 
     def check_together(self, values: Mapping[str, Any]) -> str:
         """What is wrong across several parameters, '' when nothing is."""
@@ -39,4 +41,4 @@ class PlannerParameters(Declared):
 
     def read(self) -> PlannerConfig:
         """All parameters as one object; ValueError names what is wrong and what is allowed."""
-        return planner_config(self.values())
+        return planner_config(self.values(), self._fetched)

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Read the planner's point clouds into structured arrays; imports no message package."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Describe the state of the action planner as diagnostic_msgs."""
 
 from __future__ import annotations

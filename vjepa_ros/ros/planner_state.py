@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Turn messages about a robot into the state of the world model, and states into poses.
 
 A state has seven numbers: x, y, z [m], Euler angles about the fixed axes x, y, z [rad], and the

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The parameters of the action planner, and what they mean to the planner (no ROS needed)."""
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from vjepa_ros.perception.planner_gap import GapConfig
 from vjepa_ros.perception.planner_search import SearchConfig
 from vjepa_ros.perception.planner_space import ActionSpace, ArmSpace, TwistSpace
 from vjepa_ros.perception.planner_weights import PUBLISHED, WorldConfig
-from vjepa_ros.ros.table import CONFIGURE, DEVICE, LIVE, NAME, STARTUP, Param
+from vjepa_ros.ros.table import (
+    ALLOW_DOWNLOAD,
+    CONFIGURE,
+    DEVICE,
+    LIVE,
+    MAX_IMAGE_PIXELS,
+    NAME,
+    STARTUP,
+    Param,
+)
 
 ARM, TWIST = 'arm', 'twist'
 POSE, JOINTS = 'pose', 'joints'
@@ -47,6 +57,7 @@ PLANNER_TABLE: tuple[Param, ...] = (
            'none, run untrained'),
     _model('allow_random_weights', bool, False, 'Run untrained when there are no weights; every '
            'output then says so'),
+    ALLOW_DOWNLOAD,
     _model('random_predictor.width', int, PUBLISHED[0], 'Width of a predictor with random '
            'weights', low=8, high=8192, multiple=2),
     _model('random_predictor.depth', int, PUBLISHED[1], 'Its blocks', low=1, high=200),
@@ -73,6 +84,7 @@ PLANNER_TABLE: tuple[Param, ...] = (
            "'' counts as 0"),
     _model('gripper_joint', str, '', 'With pose: joint in joint_states that is the gripper; empty '
            'counts it as open'),
+    MAX_IMAGE_PIXELS,
     _live('gripper.open', float, 0.0, 'Position of the gripper joint that is open', low=-1e6,
           high=1e6),
     _live('gripper.closed', float, 1.0, 'Position of it that is closed', low=-1e6, high=1e6),
@@ -137,10 +149,15 @@ class PlannerConfig:
     max_age: float
     search_seed: int
     time_budget: float
+    max_image_pixels: int
 
 
-def planner_config(value: Mapping[str, Any]) -> PlannerConfig:
-    """Parameter values in the terms of the planner; ValueError when they do not fit together."""
+def planner_config(value: Mapping[str, Any], fetched: tuple[str, ...] | None = None
+                   ) -> PlannerConfig:
+    """Parameter values in the terms of the planner; ValueError when they do not fit together.
+
+    `fetched` are the names of the hub that may be fetched, see `WorldConfig`.
+    """
     if value['state_source'] == JOINTS and len(value['state_joints']) != len(STATE_JOINTS):
         raise ValueError(f"parameter 'state_joints' is {list(value['state_joints'])}, must name "
                          f'{len(STATE_JOINTS)} joints')
@@ -151,7 +168,7 @@ def planner_config(value: Mapping[str, Any]) -> PlannerConfig:
     if size[0] % size[2] or size[0] // size[2] < 6:
         raise ValueError(f"parameter 'random_predictor.width' is {size[0]}, must be a multiple of "
                          f'the {size[2]} heads, with at least 6 channels each')
-    world = WorldConfig(random_predictor=size, **{key: value[key] for key in (
+    world = WorldConfig(random_predictor=size, fetched=fetched, **{key: value[key] for key in (
         'model_size', 'weights', 'weights_part', 'predictor', 'allow_random_weights',
         'image_size', 'steps', 'device', 'require_device', 'precision', 'seed', 'cpu_threads',
         'batch')})
@@ -169,7 +186,7 @@ def planner_config(value: Mapping[str, Any]) -> PlannerConfig:
         world, search, gap, space, value['action_space'], value['resize_mode'], value['camera'],
         value['transport'], value['state_source'], value['state_joints'], value['gripper_joint'],
         (value['gripper.open'], value['gripper.closed']), value['max_age'],
-        value['search_seed'], value['time_budget'])
+        value['search_seed'], value['time_budget'], value['max_image_pixels'])
 
 
 def check_planner(value: Mapping[str, Any]) -> str:

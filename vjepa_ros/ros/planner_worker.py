@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The one thread that plans. The executor leaves a job here and looks for its answer later.
 
 Nothing is published after `PlannerWorker.pause` has returned.
@@ -7,7 +8,6 @@ Nothing is published after `PlannerWorker.pause` has returned.
 from __future__ import annotations
 
 import threading
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +19,7 @@ from vjepa_ros.perception.plan import Plan
 from vjepa_ros.perception.planner import Planner
 from vjepa_ros.perception.planner_watch import CANCELLED
 from vjepa_ros.ros.convert import ImageError, decode
+from vjepa_ros.ros.logs import tell_error
 from vjepa_ros.ros.planner_table import PlannerConfig
 
 
@@ -179,8 +180,7 @@ class PlannerWorker:
         # Whatever a device, a picture or memory does to one plan must not end the service of the
         # next; anything else is a fault of the code and ends the thread loudly.
         except (RuntimeError, ValueError, MemoryError, FloatingPointError, cv2.error) as error:
-            # A picture that cannot be read is no fault of the code.
-            return self._failed('planning', error, not isinstance(error, ImageError))
+            return self._failed('planning', error)
         answer = (not plan.refusal, str(plan))
         with self._gate:
             if self._active and job.answer is None and plan.stopped != CANCELLED:
@@ -189,25 +189,34 @@ class PlannerWorker:
                 # Whatever messages or the middleware make of one plan must not end the service of
                 # the next: its caller and the log are told.
                 except Exception as error:
-                    return self._failed('publishing', error, True)
+                    return self._failed('publishing', error)
                 job.settle(*answer)      # from here on there is nothing to cancel
         self.last = plan
         self.plans += 1
         self._log.info(str(plan))
         return answer
 
-    def _failed(self, what: str, error: Exception, with_trace: bool) -> tuple[bool, str]:
+    def _failed(self, what: str, error: Exception) -> tuple[bool, str]:
         """Count and log an error; the answer."""
         self.errors += 1
         self.last_error = f'{type(error).__name__}: {error}'
-        self._log.error(f'{what} failed: {traceback.format_exc() if with_trace else error}')
+        tell_error(self._log, f'{what} failed: {error}', error)
         return False, f'refused: {what} failed: {self.last_error}'
 
     def _plan(self, job: Job) -> Plan:
         planner, config = self.planner, job.config
         planner.space, planner.config, planner.gap = config.space, config.search, config.gap
         if job.goal is not self._goal:
-            planner.set_goal(decode(job.goal))
+            planner.set_goal(_picture('goal', job.goal, config))
             self._goal = job.goal
-        return planner.plan(decode(job.image), job.state, budget_s=config.time_budget,
-                            cancel=job.cancel, seed=config.search_seed)
+        return planner.plan(_picture('image', job.image, config), job.state,
+                            budget_s=config.time_budget, cancel=job.cancel,
+                            seed=config.search_seed)
+
+
+def _picture(what: str, msg: Any, config: PlannerConfig) -> np.ndarray:
+    """RGB pixels of the goal or the image; ImageError says which of them cannot be read."""
+    try:
+        return decode(msg, config.max_image_pixels)
+    except ImageError as error:
+        raise ImageError(error.kind, f'the {what} cannot be used: {error}') from error

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure rates and latencies over the last seconds, cheaply and from any thread."""
 
 from __future__ import annotations

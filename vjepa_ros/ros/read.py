@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Read the node's messages back into dataclasses and arrays, one line each.
 
 Works on received messages as they are; imports no message package, so planners need nothing
@@ -31,11 +32,11 @@ def assessment(msg: Any, camera: str = '') -> Assessment:
     """
     row = _records(msg, ASSESSMENT)[0]
     value = {name: float(row[name]) for name in ASSESSMENT.names
-             if name not in ('level', 'flags', 'regions', 'clip_span', 'clip_rate', 'latency_ms')}
+             if name not in ('level', 'flags', 'regions', 'clip_span', 'clip_rate')}
     return Assessment(camera=camera, stamp_ns=stamp_ns(msg), frame_id=msg.header.frame_id,
                       level=Level(int(row['level'])), flags=Quality(int(row['flags'])),
                       clip_span_s=float(row['clip_span']), clip_rate_hz=float(row['clip_rate']),
-                      timings={'latency': float(row['latency_ms'])}, **value)
+                      timings={'latency': value['latency_ms']}, **value)
 
 
 def obstacles(msg: Any) -> list[Region]:

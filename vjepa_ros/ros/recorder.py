@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Record what the node publishes about one camera, for the demo and its report.
 
 Run as ``python -m vjepa_ros.ros.recorder`` with the parameters ``folder`` (takes the overlay

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Serve a node until a signal comes, whatever its callbacks do."""
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ import traceback
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 
-from vjepa_ros.ros.main import WAKE_S, Signals
 from vjepa_ros.ros.managed import ManagedNode
+from vjepa_ros.ros.process import WAKE_S, Signals
 
 LOG_EVERY_S = 2.0        # at most one error is logged in this time
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """A robot in a rendered episode as a ROS node: a camera, a base, and a controller without eyes.
 
 The executable ``simulated_robot`` drives one episode of `vjepa_ros.world.episode`. It publishes
@@ -49,7 +50,9 @@ from std_msgs.msg import Header
 
 from vjepa_ros.ros import read
 from vjepa_ros.ros.convert import image
-from vjepa_ros.ros.main import WAKE_S, Signals
+from vjepa_ros.ros.misspelt import warn_of_unread
+from vjepa_ros.ros.process import WAKE_S, Signals
+from vjepa_ros.ros.source_table import ROBOT
 from vjepa_ros.world.bank import TextureBank
 from vjepa_ros.world.clips import BANK_SEED
 from vjepa_ros.world.clock import WorldClock
@@ -67,11 +70,6 @@ COMMAND_AGE_S = 0.5      # an older command is none
 LONGEST_S = 0.3          # between two pictures; a computer that is slower slows the world
 CLOCK_S = 0.01           # real time between two looks at the time, and messages on /clock
 NS = 1e9
-PARAMETERS: dict[str, Any] = {
-    'seed': 1, 'episode': 0, 'camera': 'camera', 'frame_id': 'camera', 'rate': 10.0,
-    'width': 384, 'settle': 4.0, 'command_topic': 'cmd_vel_out', 'guard': 'collision_guard',
-    'assessment_topic': 'vjepa_node/camera/assessment', 'wait_for_camera': True,
-    'publish_clock': False}
 
 
 class SimulatedRobot(Node):
@@ -92,7 +90,8 @@ class SimulatedRobot(Node):
         super().__init__('simulated_robot')
         self._out = out
         value = {name: self.declare_parameter(name, default).value
-                 for name, default in PARAMETERS.items()}
+                 for name, default in ROBOT.items()}
+        warn_of_unread(self, {})
         config = replace(EpisodeConfig(), rate=value['rate'], settle_s=value['settle'])
         bank = TextureBank.procedural(BANK_SEED)
         episode = draw(value['seed'], value['episode'], Materials(bank.groups, bank.walks),

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Publish frames of a source as image, compressed image, camera_info and truth messages."""
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parameters and the truth record of the camera_source node (this module needs no ROS)."""
+# Copyright 2026 vjepa_ros maintainers
+"""The parameters of camera_source and simulated_robot, and the truth record (needs no ROS)."""
 
 from __future__ import annotations
 
@@ -12,6 +13,14 @@ from vjepa_ros.ros.table import NAME, STARTUP, Param
 
 TRUTH = np.dtype([(name, '<f4') for name in (
     'ttc', 'looming_rate', 'distance', 'speed', 'yaw_rate', 'collision', 'clearance')])
+
+
+# Of simulated_robot, with their defaults.
+ROBOT: dict[str, Any] = {
+    'seed': 1, 'episode': 0, 'camera': 'camera', 'frame_id': 'camera', 'rate': 10.0,
+    'width': 384, 'settle': 4.0, 'command_topic': 'cmd_vel_out', 'guard': 'collision_guard',
+    'assessment_topic': 'vjepa_node/camera/assessment', 'wait_for_camera': True,
+    'publish_clock': False}
 
 
 def _row(name: str, default: Any, text: str, **more: Any) -> Param:

@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Statistics of one camera's results, written by the worker and read by diagnostics."""
 
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 
 from rclpy.logging import LoggingSeverity
 
 from vjepa_ros.perception.assessment import Assessment, Level, Quality, Result
+from vjepa_ros.perception.clip_quality import age_problem
 from vjepa_ros.perception.track import Track
 from vjepa_ros.ros.decoder import Frame
 from vjepa_ros.ros.rates import Rate, Recent
 
-OLD_MS = 60_000.0        # a frame of this age or from so far ahead: the clocks differ
+# Reasons of resets that the images of two publishers on one topic have in turn.
+MIXED = ('size_change', 'frame_id_change', 'time_backwards')
+OLD_S = 60.0             # a frame of this age: the clocks differ
 
 
 class CameraStats:
@@ -37,9 +42,10 @@ class CameraStats:
         self.disagreements = 0
         self.full = False
         self.memory: dict[str, object] = {'clip_fill': 'empty'}
+        self.mixed = 0                  # resets as by the images of two cameras
         self.session_ms = float('nan')  # of the last pass, from its clip to its assessment
         self._newest: dict[str, float] = {}   # stages of the result that is being made
-        self._warned_of_clock = False
+        self._warned_of_clock: set[str] = set()
         self._lock = threading.Lock()
 
     def take(self, frame: Frame, waited_ms: float, stored_ms: float) -> None:
@@ -81,6 +87,7 @@ class CameraStats:
             **{f'resets.{key}': count for key, count in sorted(ring.resets.items())},
         }
         self.full = ring.fill == ring.num_frames
+        self.mixed = sum(ring.resets[reason] for reason in MIXED)
 
     def add_stage(self, stage: str, ms: float) -> None:
         """Take the time of one stage [ms]."""
@@ -90,7 +97,7 @@ class CameraStats:
         self._newest[stage] = ms
 
     def tell(self, log: object, assessment: Assessment, latency_ms: float) -> None:
-        """Warn once of a clock that differs; at level DEBUG, log where the time of a result went.
+        """Warn once of each way in which a clock is wrong; at level DEBUG, log where time went.
 
         Parameters
         ----------
@@ -101,14 +108,28 @@ class CameraStats:
         latency_ms
             Its age when publishing began.
         """
-        if abs(latency_ms) > OLD_MS and not self._warned_of_clock:
-            self._warned_of_clock = True
-            log.warning(
-                f"camera '{assessment.camera}': frames are {latency_ms / 1e3:.0f} s old by this "
-                "node's clock, so every result is flagged stale and level unknown. For a bag: "
-                'play it with --clock and set use_sim_time; for a camera: synchronise its clock')
+        kind, text = _clock_problem(latency_ms / 1e3)
+        if text and kind not in self._warned_of_clock:
+            self._warned_of_clock.add(kind)
+            log.warning(f"camera '{assessment.camera}': {text}. Every such result is flagged "
+                        'stale, with level unknown')
         stages, self._newest = self._newest, {}
         if log.is_enabled_for(LoggingSeverity.DEBUG):
             log.debug('result ' + json.dumps(
                 {'camera': assessment.camera, 'stamp_ns': assessment.stamp_ns,
                  'latency_ms': latency_ms, 'session_ms': self.session_ms, 'stages_ms': stages}))
+
+
+def _clock_problem(age_s: float) -> tuple[str, str]:
+    """A word for what is wrong with the clock, and the whole of it; '' when nothing is."""
+    problem = age_problem(age_s, OLD_S)
+    if not problem:
+        return '', ''
+    if math.isnan(age_s):
+        return 'unknown', ("frames are of unknown age, because this node's clock stands at zero: "
+                           "'use_sim_time' is true and nothing comes on /clock. Publish /clock "
+                           '(for a bag: play it with --clock), or set use_sim_time to false')
+    return 'future' if age_s < 0 else 'old', (
+        f"frames are {problem} by this node's clock. For a camera: synchronise the clocks (NTP "
+        'or PTP); for a bag or a simulation: publish /clock (a bag: play it with --clock) and '
+        'set use_sim_time')

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Make diagnostic_msgs of names and values."""
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Load a new model in the background while the old one keeps serving."""
 
 from __future__ import annotations
 
 import threading
-import traceback
+from collections.abc import Sequence
 
 from vjepa_ros.perception.pipeline import Perception
+from vjepa_ros.ros.logs import tell_error
 from vjepa_ros.ros.parameters import NodeConfig
-from vjepa_ros.ros.worker import Worker
+from vjepa_ros.ros.worker import Worker, let_go
 from vjepa_ros.runtime.engine import Engine
 
 
@@ -31,6 +33,7 @@ class Swapper:
         self._latest = _key(worker.config)
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._kept: Perception | None = None    # made, but a newer request came meanwhile
         self.error = ''
         self.loading = ''
 
@@ -67,47 +70,72 @@ class Swapper:
                 config, self._wanted = self._wanted, None
                 if config is None:
                     self._thread = None
-                    return
             try:
+                if config is None:
+                    self._give_up(self._worker.perception)
+                    return
                 self._make(config)
             except Exception as error:
                 # The next request must still find a loader.
                 self._fail(error)
+                if config is None:
+                    return
 
     def _make(self, config: NodeConfig) -> None:
-        # From here on nothing else can be adopted, so the engine that serves now stays alive.
-        serving = self._worker.withdraw()
-        self.error = ''
-        if _key(config) == (serving.engine.config, serving.config):
-            return
-        self.loading = f'{config.engine.model_size} on {config.engine.device}'
-        engine = None
+        # From here on nothing can be adopted, so the engine that serves now stays alive. A change
+        # before this one that waits for its clips is kept: it outlives a failure of this one.
+        serving, earlier = self._worker.take_back()
+        earlier, self._kept = earlier or self._kept, None
+        made, self.error = earlier, ''
         try:
-            if config.engine == serving.engine.config:
-                engine = serving.engine
-            else:
-                engine = Engine.load(config.engine)
-            perception = Perception(engine, config.track, list(serving.tracks))
+            ready = [serving] if earlier is None else [serving, earlier]
+            made = self._load(config, ready)
         except Exception as error:
             # Whatever goes wrong is a failed change, not a failed node: say why, keep serving.
-            if engine is not None and engine is not serving.engine:
-                engine.close()
-            self._fail(error)
-            return
+            self._fail(error, earlier is not None)
         finally:
             self.loading = ''
         with self._lock:
-            if not self._closed and self._wanted is None:
-                self._worker.offer(perception)
-                return
-        if engine is not serving.engine:
-            engine.close()
+            if made is not serving:
+                self._kept = made
+            if self._kept is not None and not self._closed and self._wanted is None:
+                self._worker.offer(made)
+                self._kept = None
+        if earlier not in (None, made):
+            let_go(earlier, serving, made)
 
-    def _fail(self, error: Exception) -> None:
+    def _give_up(self, serving: Perception) -> None:
+        """Release what was made and is not wanted any more."""
+        unused, self._kept = self._kept, None
+        if unused is not None:
+            let_go(unused, serving)
+
+    def _load(self, config: NodeConfig, ready: Sequence[Perception]) -> Perception:
+        """This configuration; one that is ready, or with its engine, where it has the same."""
+        for each in ready:
+            if _key(config) == _key_of(each):
+                return each
+        self.loading = f'{config.engine.model_size} on {config.engine.device}'
+        engine = next((each.engine for each in ready if each.engine.config == config.engine),
+                      None)
+        shared = engine is not None
+        engine = engine or Engine.load(config.engine)
+        try:
+            return Perception(engine, config.track, list(ready[0].tracks))
+        except BaseException:
+            if not shared:
+                engine.close()
+            raise
+
+    def _fail(self, error: Exception, earlier: bool = False) -> None:
         self.error = f'{type(error).__name__}: {error}'
-        self._log.error(f'model not changed, the old one keeps serving: {self.error}\n'
-                        f'{"".join(traceback.format_exception(error))}')
+        next_one = 'the change before it is still made' if earlier else 'the old one keeps serving'
+        tell_error(self._log, f'model not changed, {next_one}: {self.error}', error)
 
 
 def _key(config: NodeConfig) -> tuple[object, object]:
     return config.engine, config.track
+
+
+def _key_of(perception: Perception) -> tuple[object, object]:
+    return perception.engine.config, perception.config

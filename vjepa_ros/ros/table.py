@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The table of parameters: the one place from which declaration, validation and docs are made.
 
 This module imports no ROS, so the documentation can be checked anywhere.
@@ -26,6 +27,14 @@ __all__ = ['BACKGROUND', 'CONFIGURE', 'KINDS', 'LIVE', 'ROWS', 'STARTUP', 'TABLE
 DEVICE = re.compile(r'auto|cpu|mps|cuda(:\d+)?')
 NAME = re.compile(r'[A-Za-z](_?[A-Za-z0-9])*(/[A-Za-z](_?[A-Za-z0-9])*)*')
 
+ALLOW_DOWNLOAD = Param(
+    'allow_download', bool, False, 'Fetch weights from the Hugging Face hub whose name is set '
+    'while the node runs, too; those named at its start are fetched anyway', STARTUP)
+MAX_IMAGE_PIXELS = Param(
+    'max_image_pixels', int, 4096 * 4096, 'Images with more pixels are refused before they are '
+    'decoded, and counted: few bytes can hold a picture that takes minutes and gigabytes',
+    low=4096, high=10**8, unit='px')
+
 TABLE: tuple[Param, ...] = (
     # The model: made ready in the background when changed while the node runs.
     Param('device', str, 'auto', 'Where the model runs; auto takes CUDA, then MPS, then the CPU',
@@ -45,6 +54,7 @@ TABLE: tuple[Param, ...] = (
           'in the file of the weights, if it has some', BACKGROUND),
     Param('allow_random_weights', bool, False, 'Run untrained when there are no weights; every '
           'output then says so', BACKGROUND),
+    ALLOW_DOWNLOAD,
     Param('num_frames', int, 8, 'Frames in a clip', BACKGROUND, low=4, high=64, multiple=2),
     Param('image_size', int, 192, "Side of the encoder's input", BACKGROUND, low=32, high=1024,
           multiple=16, unit='px'),
@@ -82,8 +92,9 @@ TABLE: tuple[Param, ...] = (
     # Rates and ages.
     Param('max_rate', float, 15.0, 'Most results per second and camera', low=0.1, high=240.0,
           unit='Hz'),
-    Param('max_frame_age', float, 1.0, 'Older frames are flagged stale, with level unknown',
-          low=0.01, high=3600.0, unit='s'),
+    Param('max_frame_age', float, 1.0, 'Older frames, and those of the future or of '
+          'unknown age, are flagged stale, with level unknown', low=0.01, high=3600.0, unit='s'),
+    MAX_IMAGE_PIXELS,
     Param('no_frame_timeout', float, 2.0, 'Silence of a camera after which the node warns',
           low=0.1, high=3600.0, unit='s'),
     # Perception.

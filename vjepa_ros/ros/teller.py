@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Tell what a node between controller and base does: ``~/state``, ``/diagnostics``, the log."""
 
 from __future__ import annotations

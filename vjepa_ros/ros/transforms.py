@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Poses of frames on the robot from tf at the time of a stamp, as far as tf2_ros is installed."""
 
 from __future__ import annotations

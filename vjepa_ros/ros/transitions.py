@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Make lifecycle transitions that either complete or leave no trace, and never fail silently."""
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from lifecycle_msgs.srv import ChangeState
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
+from vjepa_ros.ros.logs import tell_error
+
 Transition = Callable[[object, LifecycleState], TransitionCallbackReturn]
 
 
@@ -18,9 +21,9 @@ def transition(undo: str, on_failure: TransitionCallbackReturn) -> Callable[[Tra
                                                                           Transition]:
     """Wrap a transition callback of a node.
 
-    An exception is logged with its traceback (rclpy would turn it into an error state without a
-    word), kept in ``node.last_failure`` for diagnostics, undone by calling the node's method
-    `undo`, and answered with `on_failure`; with ERROR when it could not be undone.
+    An exception is logged (rclpy would turn it into an error state without a word; see
+    `tell_error`), kept in ``node.last_failure`` for diagnostics, undone by calling the node's
+    method `undo`, and answered with `on_failure`; with ERROR when it could not be undone.
     """
     def wrap(method: Transition) -> Transition:
         @functools.wraps(method)
@@ -30,7 +33,7 @@ def transition(undo: str, on_failure: TransitionCallbackReturn) -> Callable[[Tra
                 answer = method(self, state)
             except Exception as error:
                 self.last_failure = f'{name} failed: {error}'
-                self.get_logger().error(f'{self.last_failure}\n{traceback.format_exc()}')
+                tell_error(self.get_logger(), self.last_failure, error)
                 return on_failure if _taken_back(self, undo) else TransitionCallbackReturn.ERROR
             if answer == TransitionCallbackReturn.SUCCESS:
                 self.last_failure = ''
@@ -58,7 +61,7 @@ def _taken_back(node: object, undo: str) -> bool:
         getattr(node, undo)()
     except Exception as error:
         # The first failure is the one to correct; rclpy would not tell of this one.
-        node.get_logger().error(f'{undo} failed, too: {error}\n{traceback.format_exc()}')
+        tell_error(node.get_logger(), f'{undo} failed, too: {error}', error)
         return False
     return True
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Subscribe to what the twist planner listens to beside commands: cameras and the speed."""
 
 from __future__ import annotations

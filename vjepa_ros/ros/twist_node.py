@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The lifecycle node between controller and guard: the safest twist nearest the commanded one."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Declare, validate and read the parameters of the twist_planner node."""
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from typing import Any
 from rclpy.node import Node
 
 from vjepa_ros.ros.declared import Declared
-from vjepa_ros.ros.table import Param
 from vjepa_ros.ros.twist_table import (
     TWIST_TABLE,
     TwistNodeConfig,
@@ -22,13 +22,11 @@ from vjepa_ros.ros.twist_table import (
 class TwistParameters(Declared):
     """The parameters of the twist planner, see `Declared`."""
 
+    lists = {'sources': source_rows}
+
     def __init__(self, node: Node, changed: Callable[[bool], None],
                  is_active: Callable[[], bool]) -> None:
         super().__init__(node, TWIST_TABLE, changed, is_active)
-
-    def more_rows(self) -> list[Param]:
-        """The rows of each camera."""
-        return [row for name in self.get('sources') for row in source_rows(name)]
 
     def check_together(self, values: Mapping[str, Any]) -> str:
         """What is wrong across several parameters, '' when nothing is."""

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Decide what the twist planner sends: the choice, and what is sent where nothing can be judged.
 
 No ROS here: everything is handed in with its time on one clock [s].

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The parameters of the twist_planner node (this module needs no ROS)."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The one thread that infers and publishes, always on the newest clip.
 
 The executor thread never waits for it: requests are left under a lock and taken up between two
@@ -60,7 +61,8 @@ class Worker:
         outputs = dict(outputs)
         self._log = log
         self._outlet = Outlet(cameras, outputs, now_ns, log)
-        self._decoder = Decoder(cameras, self._count_for)
+        self._decoder = Decoder(cameras, self._count_for,
+                                lambda: self.config.max_image_pixels, self._wake_up)
         self.stats = self._outlet.stats
         self._intake = Intake(self._decoder, cameras, self.stats, now_ns,
                               self._count_for)
@@ -121,6 +123,9 @@ class Worker:
     def notify(self) -> None:
         """There is news: a message, a request."""
         self._decoder.notify()
+        self._wake_up()
+
+    def _wake_up(self) -> None:
         with self._wake:
             self._news = True
             self._wake.notify()
@@ -150,16 +155,20 @@ class Worker:
             self._wake.notify()
 
     def withdraw(self) -> Perception:
-        """Take back an offer that is not adopted yet, and give what serves now.
+        """Take back and release an offer that is not adopted yet, and give what serves now."""
+        serving, unused = self.take_back()
+        if unused is not None:
+            let_go(unused, serving)
+        return serving
+
+    def take_back(self) -> tuple[Perception, Perception | None]:
+        """What serves now, and an offer that is not adopted yet and now is none any more.
 
         Waits while frames are stored, but not for a pass.
         """
         with self._storing:
             unused, self._candidate = self._candidate, None
-            serving = self.perception
-        if unused is not None:
-            _let_go(unused, serving)
-        return serving
+            return self.perception, unused
 
     @property
     def swapping(self) -> bool:
@@ -210,6 +219,8 @@ class Worker:
         """Work off what is there; seconds to sleep when nothing new comes."""
         # Asked before the resets are taken: an activation is never seen without its own.
         active, generation = self._outlet.admission()
+        if active:
+            self._intake.settle(self.perception)
         with self._wake:
             resets, self._resets = self._resets, []
             silence, self._silence = self._silence, {}
@@ -313,15 +324,15 @@ class Worker:
     def _adopt(self, candidate: Perception) -> None:
         old, self.perception, self._candidate = self.perception, candidate, None
         candidate.take_over(old)
-        _let_go(old, candidate)
+        let_go(old, candidate)
         config = candidate.engine.config
         self._log.info(f"now serving model '{config.model_size}' with {config.num_frames} frames "
                        f'of {config.image_size} px on {candidate.engine.choice.device}')
 
 
-def _let_go(unused: Perception, serving: Perception) -> None:
-    """Release what one holds: its frames on the device, and its model unless the other uses it."""
-    if unused.engine is not serving.engine:
+def let_go(unused: Perception, *others: Perception) -> None:
+    """Release what one holds: its frames on the device, and its model unless another uses it."""
+    if all(unused.engine is not other.engine for other in others):
         unused.close()
         return
     for track in unused.tracks.values():

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Change of the features from tubelet to tubelet, where the features are.
 
 The same numbers as `vjepa_ros.runtime.noise.tubelet_change` and `patch_strength` on the host:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Decide whether torch.compile is used, and compile an encoder with it."""
 
 from __future__ import annotations

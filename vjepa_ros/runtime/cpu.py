@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Make an encoder fast on the CPU: the same numbers from fewer and better kernels.
 
 What PyTorch 2.13 does by itself leaves most of the time of a small encoder on the table: its

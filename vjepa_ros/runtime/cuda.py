@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run passes on a CUDA or ROCm device without waiting for it.
 
 Frames travel on a stream of their own: while one pass computes, those of the next are uploaded.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Features from any depth of an encoder, as grids or pooled."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Choose device and precision, and say why.
 
 The policy is a function of plain descriptions (`vjepa_ros.runtime.hardware.Device`), so that it

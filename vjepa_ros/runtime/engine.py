@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """A model ready to serve: loaded, warmed and with its noise floor measured."""
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 
 from vjepa_ros.model.bundle import load_model
 from vjepa_ros.model.checkpoint import WeightsReport
+from vjepa_ros.model.hub import located
 from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
 from vjepa_ros.runtime.compilation import MODES
 from vjepa_ros.runtime.device import DeviceChoice, all_operators_on, choose_device, device_name
@@ -60,6 +62,8 @@ class EngineConfig:
         Seed of random weights.
     cpu_threads : int
         Threads of PyTorch on the CPU, for the whole process; 0 leaves them as they are.
+    fetched : tuple of str, optional
+        Names of the Hugging Face hub that may be fetched, see `located`; all when omitted.
 
     """
 
@@ -77,6 +81,7 @@ class EngineConfig:
     compile: str = 'auto'
     seed: int = 0
     cpu_threads: int = 0
+    fetched: tuple[str, ...] | None = None
 
     def __post_init__(self):
         if self.num_frames < MIN_FRAMES or self.num_frames % TUBELET:
@@ -139,8 +144,9 @@ class Engine:
             torch.set_num_threads(config.cpu_threads)
         laps = [time.perf_counter()]
         with waking(choice.device, choice.branches):
+            weights = config.weights and located(config.weights, 'weights', config.fetched)
             encoder, heads, report = load_model(
-                config.model_size, config.model_version, config.weights, config.heads,
+                config.model_size, config.model_version, weights, config.heads,
                 config.allow_random_weights, config.seed, config.weights_part)
         laps.append(time.perf_counter())
         calibration = UNCALIBRATED if report.heads is None else report.heads.meta.calibration

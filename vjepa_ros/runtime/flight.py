@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """A pass that is under way, and the results that a caller waits for."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """From the pixels of clips to features: the part of a pass that kernels may speed up.
 
 `prepare` chooses how; a session knows nothing of it but `Forward`.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """From the pixels of clips to features with matrices in float8, checked before it serves."""
 
 from __future__ import annotations

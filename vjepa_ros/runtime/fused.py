@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run an encoder with the kernels of `vjepa_ros.runtime.kernels`.
 
 The same arithmetic as `Encoder.forward`, in half precision between float32 norms and a float32

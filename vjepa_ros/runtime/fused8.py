@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run an encoder with the matrices of its layers in float8 (e4m3), as many as are exact enough.
 
 A number of float8 has four bits of mantissa, so that each product is off by some 4 % whatever its

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run the action-conditioned world model with the kernels of `vjepa_ros.runtime.kernels`.
 
 The same arithmetic as `vjepa_ros.model.ac_predictor.Rollout`, in half precision between float32

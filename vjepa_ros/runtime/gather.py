@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Fill the input of a pass with frames that are on the device."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The work of one pass on a GPU, as CUDA graphs where they can be captured.
 
 A graph replays hundreds of kernels with one launch. It reads and writes at fixed addresses: for

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Describe the devices of this machine in plain values, without deciding anything."""
 
 from __future__ import annotations

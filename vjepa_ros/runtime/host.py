@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run passes on the CPU or on MPS: in place, one after the other."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run an encoder on the CPU with the matrices of its layers in int8, as many as are exact enough.
 
 Products are those of oneDNN, which VNNI instructions make faster than those of float32: weights

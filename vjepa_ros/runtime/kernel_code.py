@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Source of the CUDA kernels that `vjepa_ros.runtime.kernels` compiles and launches.
 
 Capitals are defined when they are compiled: D width, N tokens of one clip, HEAD channels of a

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """CUDA kernels for what lies between the matrix products of a transformer.
 
 PyTorch spends a kernel, and a trip through memory, on every elementary step there. These do

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Rotary positions on Apple GPUs by a kernel of our own, compiled by `torch.mps.compile_shader`.
 
 PyTorch needs five passes over queries and keys for the rotation; this is one, where they lie.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Choose which parts of an encoder run in a narrow format, so that its features stay exact."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure how much the features of a model change while nothing moves.
 
 Sensor noise reaches the features more strongly where a patch carries little signal: before

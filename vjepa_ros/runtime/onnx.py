@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Write encoder and heads as one ONNX graph, and check it with onnxruntime.
 
 B clips, T frames, T' tubelets, Hp x Wp patches, D width, S pixels per side.

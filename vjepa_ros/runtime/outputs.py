@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What a model gives for one clip, as NumPy arrays."""
 
 from __future__ import annotations

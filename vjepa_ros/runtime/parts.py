@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run clips in as few passes as memory allows."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Repeat a piece of work of static shape on a device: as a CUDA graph where that is possible."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run an encoder and its heads on clips of images."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Frames on the device: each is uploaded once, however many clips show it."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The steps between the matrix products of a transformer, in operations of PyTorch.
 
 What `vjepa_ros.runtime.kernels.Kernels` does, for every device and one operation after the

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Let a GPU and its libraries start while the weights are read."""
 
 from __future__ import annotations

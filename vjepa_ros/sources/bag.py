@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Play the images of a rosbag2 recording through the `rosbags` library, without ROS."""
 
 from __future__ import annotations
@@ -6,6 +7,8 @@ from __future__ import annotations
 import importlib
 import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +22,52 @@ from vjepa_ros.sources.base import (
     Source,
     SourceError,
     SourceFrame,
+    inside,
 )
 from vjepa_ros.sources.encodings import compressed_kind, decode_compressed, decode_raw
+from vjepa_ros.sources.lens import pinhole_problem
 
 BAG_SUFFIXES = ('.mcap', '.db3')
 _IMAGE, _COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
 _INFO = 'sensor_msgs/msg/CameraInfo'
+MOST_METADATA = 4 << 20       # bytes; that of long bags with many files has some hundred thousand
 _log = logging.getLogger(__name__)
+
+
+@contextmanager
+def parsing(what: str) -> Iterator[None]:
+    """Turn whatever the content of a bag raises into SourceError; `what` names it."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except Exception as error:  # rosbags and its readers of YAML, SQLite and zstd have their own
+        reason = (str(error).splitlines() or [''])[0][:200]
+        raise SourceError(f'{what}: {type(error).__name__}: {reason}; get the bag anew, or repair '
+                          'it with `ros2 bag reindex`') from error
+
+
+def bag_files(bag: Path) -> list[Path]:
+    """What to open of a bag: itself, or the files of a folder without metadata.
+
+    Raises
+    ------
+    SourceError
+        When it leads to files elsewhere, or its metadata is too long to be some.
+    """
+    if bag.is_file():
+        return [bag]
+    metadata, files = bag / 'metadata.yaml', _storage_files(bag)
+    for path in (metadata, *files):
+        if not inside(path, bag):
+            raise SourceError(f"bag '{bag}': '{path.name}' leads out of its folder, to "
+                              f"'{path.resolve()}'; put the file itself there")
+    if not metadata.is_file():
+        return files
+    if metadata.stat().st_size > MOST_METADATA:
+        raise SourceError(f"bag '{bag}': metadata.yaml has {metadata.stat().st_size} bytes, at "
+                          f'most {MOST_METADATA} are read; make it anew with `ros2 bag reindex`')
+    return [bag]
 
 
 def is_bag_folder(folder: Path) -> bool:
@@ -51,15 +93,11 @@ class BagSource(Source):
             raise SourceError(f"bag '{path}' needs the Python package 'rosbags' "
                               f'(pip install rosbags): {error}') from error
         self._path = path
-        self._reader_error = highlevel.AnyReaderError
-        whole = path.is_file() or (path / 'metadata.yaml').is_file()
-        try:
+        with parsing(f"bag '{path}' cannot be opened"):
             self._reader = highlevel.AnyReader(
-                [path] if whole else _storage_files(path),
+                bag_files(path),
                 default_typestore=typesys.get_typestore(typesys.Stores.ROS2_HUMBLE))
             self._reader.open()
-        except (highlevel.AnyReaderError, OSError, ValueError, KeyError) as error:
-            raise SourceError(f"bag '{path}' cannot be opened: {error}") from error
         try:
             topic = self._choose(options.topic)
             self._connections = [c for c in self._reader.connections if c.topic == topic]
@@ -108,19 +146,27 @@ class BagSource(Source):
 
     def _measure(self) -> tuple[int, float]:
         """Number of messages and their mean rate, from the times of recording."""
-        times = [t for _, t, _ in self._reader.messages(connections=self._connections)]
+        times = [t for _, t, _ in self._messages(self._connections)]
         span = (times[-1] - times[0]) / 1e9 if times else 0.0
         return len(times), (len(times) - 1) / span if span > 0 else math.nan
 
+    def _messages(self, connections: list[Any]) -> Iterator[tuple[Any, int, bytes]]:
+        """Connection, time of recording and bytes of each message."""
+        messages = self._reader.messages(connections=connections)
+        while True:
+            with parsing(f"bag '{self._path}' cannot be read"):
+                found = next(messages, None)
+            if found is None:
+                return
+            yield found
+
     def _play(self) -> Play:
-        for connection, recorded_ns, raw in self._reader.messages(connections=self._connections):
+        for connection, recorded_ns, raw in self._messages(self._connections):
             where = f"bag '{self._path}' topic '{connection.topic}' at {recorded_ns} ns"
-            try:
+            with parsing(where):
                 message = self._reader.deserialize(raw, connection.msgtype)
-            except (ValueError, self._reader_error) as error:
-                raise SourceError(f'{where}: {error}') from error
-            at = message.header.stamp
-            stamp = at.sec * 1_000_000_000 + at.nanosec or recorded_ns
+                at = message.header.stamp
+                stamp = int(at.sec) * 1_000_000_000 + int(at.nanosec) or recorded_ns
             yield stamp, partial(_frame, message, connection.msgtype, stamp, where)
 
     def _intrinsics(self, topic: str, size: tuple[int, int]) -> Intrinsics | None:
@@ -131,29 +177,34 @@ class BagSource(Source):
         chosen = infos.get(beside) or (next(iter(infos.values())) if len(infos) == 1 else None)
         if chosen is None:
             return None
-        for connection, _, raw in self._reader.messages(connections=[chosen]):
-            info = self._reader.deserialize(raw, connection.msgtype)
-            k = np.asarray(info.k, float)
-            if k[0] > 0 and k[4] > 0 and (info.width, info.height) == size:
-                return float(k[0]), float(k[4]), float(k[2]), float(k[5])
-            _log.warning("bag '%s': '%s' describes %dx%d px with focal length %g, which does not "
-                         'fit the %dx%d images: ignored', self._path, connection.topic,
-                         info.width, info.height, k[0], *size)
+        for connection, _, raw in self._messages([chosen]):
+            with parsing(f"bag '{self._path}' topic '{connection.topic}'"):
+                info = self._reader.deserialize(raw, connection.msgtype)
+                described = int(info.width), int(info.height)
+                found = tuple(float(info.k[n]) for n in (0, 4, 2, 5))
+            problem = pinhole_problem(found, described)
+            if described != size:
+                problem = f'it describes {described[0]}x{described[1]} px'
+            if not problem:
+                return found
+            _log.warning("bag '%s': '%s' does not fit the %dx%d images, %s: ignored", self._path,
+                         connection.topic, *size, problem)
             return None
         return None
 
 
 def _frame(message: Any, kind: str, stamp_ns: int, where: str) -> SourceFrame:
     data = encoding = None
-    try:
-        if kind == _COMPRESSED:
-            encoding = compressed_kind(message.format)
-            rgb = decode_compressed(message.data)
-            data = bytes(memoryview(np.ascontiguousarray(message.data)))
-        else:
-            rgb = decode_raw(message.data, message.width, message.height, message.encoding,
-                             message.step, bool(message.is_bigendian))
-    except ValueError as error:
-        raise SourceError(f'{where}: {error}') from error
-    return SourceFrame(stamp_ns, rgb, message.header.frame_id or 'camera', encoded=data,
-                       encoding=encoding)
+    with parsing(where):
+        try:
+            if kind == _COMPRESSED:
+                encoding = compressed_kind(message.format)
+                rgb = decode_compressed(message.data)
+                data = bytes(memoryview(np.ascontiguousarray(message.data)))
+            else:
+                rgb = decode_raw(message.data, message.width, message.height, message.encoding,
+                                 message.step, bool(message.is_bigendian))
+        except ValueError as error:    # such as an encoding that is not known
+            raise SourceError(f'{where}: {error}') from error
+        return SourceFrame(stamp_ns, rgb, message.header.frame_id or 'camera', encoded=data,
+                           encoding=encoding)

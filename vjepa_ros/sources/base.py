@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What every source of frames has in common: stamps, looping, thinning, resizing."""
 
 from __future__ import annotations
@@ -8,10 +9,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
+
+from vjepa_ros.sources.lens import pinhole_problem
 
 FIRST_STAMP_NS = 1_000_000_000  # of sources without a clock; 0 would mean 'no stamp' in ROS
 LOOP_MODES = ('continue', 'jump_back')
@@ -122,6 +126,10 @@ class Source(ABC):
         self.rate_hz = rate_hz if options.rate is None else (
             options.rate if math.isnan(rate_hz) else min(rate_hz, options.rate))
         self.frame_count = frame_count if frame_count is None else self._count(frame_count)
+        problem = intrinsics and pinhole_problem(intrinsics, size)
+        if problem:
+            raise SourceError(f'{name} has a calibration that cannot be: {problem}; correct it, '
+                              'or remove it')
         self.intrinsics = scale_intrinsics(intrinsics, size, self.size)
         self.skipped = 0
         # Of the present pass: where to skip to, first and last stamp, newest gap between frames.
@@ -214,6 +222,11 @@ class Source(ABC):
         rgb = cv2.resize(frame.rgb, self.options.size,
                          interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
         return dataclasses.replace(frame, rgb=rgb, encoded=None, encoding=None)
+
+
+def inside(path: Path, folder: Path) -> bool:
+    """Whether a path leads to something in a folder, also through links."""
+    return path.resolve().is_relative_to(folder.resolve())
 
 
 def scale_intrinsics(intrinsics: Intrinsics | None, own: tuple[int, int],

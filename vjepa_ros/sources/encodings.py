@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Turn the bytes of images into RGB pixels, without ROS and without cv_bridge."""
 
 from __future__ import annotations
@@ -6,8 +7,11 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-JPEG_START, JPEG_END = b'\xff\xd8', b'\xff\xd9'
+from vjepa_ros.sources.headers import JPEG_START, picture_size
+
+JPEG_END = b'\xff\xd9'
 MAX_SIDE = 16384           # px; a larger header is corrupt, not a camera
+MAX_PIXELS = 8192 * 8192   # of what files hold; as RGB they take 200 MB
 
 # Encodings whose bytes are the picture: channels and the conversion to RGB.
 PLAIN: dict[str, tuple[int, int | None]] = {
@@ -34,7 +38,7 @@ class ImageError(ValueError):
 
 
 def decode_raw(data: np.ndarray | bytes, width: int, height: int, encoding: str, step: int,
-               big_endian: bool = False) -> np.ndarray:
+               big_endian: bool = False, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     """RGB pixels of an uncompressed image.
 
     Parameters
@@ -47,6 +51,8 @@ def decode_raw(data: np.ndarray | bytes, width: int, height: int, encoding: str,
         Name after ROS, see ``SUPPORTED``. 16 bit are reduced to their upper 8.
     big_endian : bool
         Order of the bytes of 16 bit values.
+    max_pixels : int
+        Most pixels that are taken.
 
     Returns
     -------
@@ -56,10 +62,9 @@ def decode_raw(data: np.ndarray | bytes, width: int, height: int, encoding: str,
     Raises
     ------
     ImageError
-        If the encoding is unknown or the sizes do not fit the data.
+        If the encoding is unknown, the image too large, or the sizes do not fit the data.
     """
-    if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
-        raise ImageError('bad size', f'image is {width}x{height}, sides must be 1..{MAX_SIDE}')
+    check_size(width, height, max_pixels)
     if encoding not in SUPPORTED:
         raise ImageError('unknown encoding', f"image encoding '{encoding}' is not supported: "
                          f'{", ".join(SUPPORTED)}')
@@ -82,16 +87,46 @@ def decode_raw(data: np.ndarray | bytes, width: int, height: int, encoding: str,
     return pixels if code is None else cv2.cvtColor(pixels, code)
 
 
-def decode_compressed(data: bytes | np.ndarray) -> np.ndarray:
-    """RGB pixels of a jpeg or png picture; ImageError when it is broken or cut off."""
+def check_size(width: int, height: int, max_pixels: int) -> None:
+    """Refuse an image before it costs time and memory: ImageError names its size."""
+    if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
+        raise ImageError('bad size', f'image is {width}x{height}, sides must be 1..{MAX_SIDE}')
+    if width * height > max_pixels:
+        raise ImageError('too large', f'image is {width}x{height}, more than the {max_pixels} '
+                         'pixels that are taken')
+
+
+def decode_compressed(data: bytes | np.ndarray, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    """RGB pixels of a jpeg or png picture.
+
+    Raises
+    ------
+    ImageError
+        When it is neither, broken, cut off, or has more than `max_pixels`.
+    """
     data = np.frombuffer(data, np.uint8)
     if data.size == 0:
         raise ImageError('empty', 'compressed image has no data')
+    # OpenCV would look for other formats, too, whatever the message says, and decode any size.
+    size = picture_size(data)
+    if size is None:
+        raise ImageError('corrupt', f'picture of {data.size} bytes cannot be decoded as jpeg or '
+                         'png (bad header)')
+    check_size(*size, max_pixels)
     # OpenCV fills the rest of a cut-off jpeg with grey and says nothing.
-    if data[:2].tobytes() == JPEG_START and not _has_jpeg_end(data):
+    if data[:3].tobytes() == JPEG_START and not _has_jpeg_end(data):
         raise ImageError('corrupt', f'jpeg of {data.size} bytes is cut off (no end marker)')
+    return decode_any(data)
+
+
+def decode_any(data: np.ndarray) -> np.ndarray:
+    """RGB pixels of a picture that is known to be small enough; ImageError when it is broken."""
     # Turned by its EXIF data, a picture would no longer fit its camera_info.
-    bgr = cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    try:
+        bgr = cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    except cv2.error as error:    # such as a size in its header that no camera has
+        raise ImageError('corrupt', f'picture of {data.size} bytes cannot be decoded: '
+                         f'{str(error).splitlines()[0][:200]}') from error
     if bgr is None:
         raise ImageError('corrupt', f'picture of {data.size} bytes cannot be decoded as jpeg or '
                          'png')

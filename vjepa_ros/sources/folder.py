@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Play single pictures, folders of pictures, and labelled recordings."""
 
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import math
 import re
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from vjepa_ros.sources.base import (
     FIRST_STAMP_NS,
@@ -22,18 +25,28 @@ from vjepa_ros.sources.base import (
     Source,
     SourceError,
     SourceFrame,
+    inside,
 )
-from vjepa_ros.sources.encodings import decode_compressed
+from vjepa_ros.sources.encodings import (
+    MAX_PIXELS,
+    check_size,
+    decode_any,
+    decode_compressed,
+)
+from vjepa_ros.sources.headers import JPEG_START, PNG_START
 
 IMAGE_SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.tif', '.tiff', '.webp', '.pgm', '.ppm')
 DEFAULT_RATE_HZ = 10.0
+LATEST_S = 9e9          # stamps in ns have 64 bits
 _KINDS = {'.jpg': 'jpeg', '.jpeg': 'jpeg', '.png': 'png'}
+_OTHER = ('BMP', 'TIFF', 'WEBP', 'PPM')
+MOST_BYTES = 64 << 20   # of labels.csv: a million frames have half of that
 _COLUMNS = ('frame', 'stamp_s', 'collision', 'time_to_contact_s')
 
 
 def natural_key(path: Path) -> list[Any]:
     """Sorting key that puts ``frame2`` before ``frame10``."""
-    return [(0, int(part), '') if part.isdigit() else (1, 0, part)
+    return [(0, int(part), '') if part.isdecimal() else (1, 0, part)
             for part in re.split(r'(\d+)', path.name.lower()) if part]
 
 
@@ -47,11 +60,19 @@ def load(path: Path) -> tuple[np.ndarray, bytes | None, str | None]:
     """Pixels (H, W, 3) RGB of a picture file, with its bytes where they are jpeg or png."""
     try:
         data = path.read_bytes()
-        rgb = decode_compressed(data)
-    except (OSError, ValueError) as error:
+        rgb = (decode_compressed(data) if data.startswith((JPEG_START, PNG_START))
+               else _decode_other(data))
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise SourceError(f"picture '{path}' cannot be read: {error}") from error
     kind = _KINDS.get(path.suffix.lower())
     return rgb, data if kind else None, kind
+
+
+def _decode_other(data: bytes) -> np.ndarray:
+    """RGB pixels of what is neither jpeg nor png."""
+    with Image.open(io.BytesIO(data), formats=_OTHER) as picture:      # reads the header alone
+        check_size(*picture.size, MAX_PIXELS)
+    return decode_any(np.frombuffer(data, np.uint8))
 
 
 class StillSource(Source):
@@ -126,17 +147,15 @@ def read_labels(folder: Path) -> list[tuple[Path, int, dict[str, Any]]]:
     """
     table = folder / 'labels.csv'
     rows: list[tuple[Path, int, dict[str, Any]]] = []
-    with table.open(newline='', encoding='utf-8-sig') as file:
-        reader = csv.DictReader(file)
+    reader = csv.DictReader(io.StringIO(_text(table), newline=''))
+    try:
         missing = [c for c in _COLUMNS[:2] if c not in (reader.fieldnames or ())]
         if missing:
             raise SourceError(f"'{table}' lacks the columns {missing}; it has "
                               f'{reader.fieldnames}, expected {list(_COLUMNS)}')
-        for line, row in enumerate(reader, start=2):
-            where = f"'{table}' line {line}"
-            path = folder / 'frames' / (row['frame'] or '')
-            if not path.is_file():
-                raise SourceError(f"{where}: picture '{path}' does not exist")
+        for row in reader:
+            where = f"'{table}' line {reader.line_num}"
+            path = _picture(folder, row['frame'] or '', where)
             _number(row, 'stamp_s', where)
             stamp = round(Decimal(row['stamp_s'].strip()) * 10 ** 9)  # exact, also from an epoch
             if rows and stamp <= rows[-1][1]:
@@ -147,10 +166,48 @@ def read_labels(folder: Path) -> list[tuple[Path, int, dict[str, Any]]]:
             rows.append((path, stamp, {
                 'collision': None if math.isnan(collision) else bool(collision),
                 'time_to_contact_s': _number(row, 'time_to_contact_s', where, empty=math.nan)}))
+    except csv.Error as error:
+        raise SourceError(f"'{table}' line {reader.reader.line_num}: {error}; correct it, or get "
+                          'the file anew') from error
     if not rows:
         raise SourceError(f"'{table}' has no rows")
     shift = FIRST_STAMP_NS if rows[0][1] <= 0 else 0
     return [(path, stamp + shift, truth) for path, stamp, truth in rows]
+
+
+def _text(path: Path) -> str:
+    """Content of a text file; SourceError names the line that is none."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise SourceError(f"'{path}' has {path.stat().st_size} bytes, at most {MOST_BYTES} "
+                              'are read; cut the recording into parts')
+        data = path.read_bytes()
+    except OSError as error:
+        raise SourceError(f"'{path}' cannot be read: {error}; make it a file that can") from error
+    try:
+        return data.decode('utf-8-sig')
+    except UnicodeDecodeError as error:
+        line = data.count(b'\n', 0, error.start) + 1
+        raise SourceError(f"'{path}' line {line} is no text in UTF-8 ({error.reason}: "
+                          f'{data[error.start:error.start + 4]!r}); save the file in UTF-8, or '
+                          'get it anew') from error
+
+
+def _picture(folder: Path, name: str, where: str) -> Path:
+    """The picture that a line names, which is in the folder of the recording."""
+    path = folder / 'frames' / name
+    try:
+        there = path.is_file()
+        within = inside(path, folder)
+    except (OSError, ValueError, RuntimeError) as error:   # too long, a NUL, links in a circle
+        raise SourceError(f"{where}: picture '{name[:100]}' cannot be looked for: {error}; "
+                          'correct the name') from error
+    if Path(name).is_absolute() or '..' in Path(name).parts or not within:
+        raise SourceError(f"{where}: picture '{name}' lies outside of the recording; put it into "
+                          f"'{folder / 'frames'}' and name it without a path")
+    if not there:
+        raise SourceError(f"{where}: picture '{path}' does not exist")
+    return path
 
 
 def _number(row: dict[str, str], column: str, where: str, empty: float | None = None) -> float:
@@ -161,8 +218,9 @@ def _number(row: dict[str, str], column: str, where: str, empty: float | None = 
         value = float(text)
     except ValueError:
         raise SourceError(f"{where}: {column} '{text}' is not a number") from None
-    if column == 'stamp_s' and not math.isfinite(value):
-        raise SourceError(f"{where}: stamp_s '{text}' is not a finite number")
+    if column == 'stamp_s' and not abs(value) < LATEST_S:
+        raise SourceError(f"{where}: stamp_s '{text}' is not a finite number of seconds below "
+                          f'{LATEST_S:.0e}')
     return value
 
 
@@ -174,13 +232,13 @@ def read_calibration(path: Path) -> Intrinsics | None:
     """
     if not path.is_file():
         return None
-    first = path.read_text(encoding='utf-8').strip().splitlines()[:1]
+    first = _text(path).strip().splitlines()[:1]
     text = first[0].split(':', 1)[-1] if first else ''
     try:
         p = [float(v) for v in text.split()]
     except ValueError:
         p = []
-    if len(p) != 12 or p[0] <= 0 or p[5] <= 0:
+    if len(p) != 12 or not all(map(math.isfinite, p)) or p[0] <= 0 or p[5] <= 0:
         raise SourceError(f"'{path}' does not start with a row of 12 numbers (a KITTI projection "
                           f'matrix with positive focal lengths), but with {text[:60]!r}')
     return p[0], p[5], p[2], p[6]

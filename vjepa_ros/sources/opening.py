@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Find out what kind of source a text names, and open it."""
 
 from __future__ import annotations
@@ -75,10 +76,15 @@ def open_source(spec: str, *, rate: float | None = None, loop: bool = False,
         return CameraSource(int(spec), options)
     if '://' in spec or spec.startswith('/dev/video'):
         return CameraSource(spec, options)
-    path = Path(spec).expanduser()
-    if path.is_dir():
-        return _open_folder(path, options)
-    if not path.exists():
+    try:
+        path = Path(spec).expanduser()
+        if path.is_dir():
+            return _open_folder(path, options)
+        there = path.exists()
+    except (OSError, RuntimeError) as error:   # too long, of no user, or not permitted
+        raise SourceError(f"source '{spec[:200]}' cannot be looked for: {error}; supported: "
+                          f'{SUPPORTED}') from error
+    if not there:
         raise SourceError(f"source '{spec}' does not exist; supported: {SUPPORTED}")
     suffix = path.suffix.lower()
     if suffix in IMAGE_SUFFIXES:

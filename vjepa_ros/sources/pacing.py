@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Say when a recorded frame is due, so that a source plays in real time without drifting."""
 
 from __future__ import annotations

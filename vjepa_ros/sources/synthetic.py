@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Play a synthetic scene with its truth."""
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ class SyntheticSource(Source):
         if scene not in SCENES:
             raise SourceError(f"synthetic scene '{scene}' is unknown: {', '.join(SCENES)}")
         # Only who plays this needs the world, which brings PyTorch.
-        from vjepa_ros.world.approach import ApproachScene
+        try:
+            from vjepa_ros.world.approach import ApproachScene
+        except ModuleNotFoundError as error:
+            if error.name != 'torch':
+                raise
+            raise SourceError(f"synthetic scene '{scene}' needs 'torch', which this Python does "
+                              'not have: install PyTorch, or play a recording or a camera, which '
+                              'do not need it') from error
         rate = options.rate or DEFAULT_RATE_HZ
         try:
             self._scene = ApproachScene(options.size or (640, 480), options.seed)

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Play video files and live cameras through OpenCV."""
 
 from __future__ import annotations
@@ -6,8 +7,10 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import cv2
 
@@ -20,6 +23,7 @@ from vjepa_ros.sources.base import (
     SourceFrame,
     SourceLost,
 )
+from vjepa_ros.sources.encodings import MAX_PIXELS, ImageError, check_size
 
 _ASSUMED_RATE_HZ = 30.0
 _log = logging.getLogger(__name__)
@@ -32,8 +36,9 @@ class VideoSource(Source):
         self._path = path
         capture = self._open()
         rate = capture.get(cv2.CAP_PROP_FPS)
-        count = int(capture.get(cv2.CAP_PROP_FRAME_COUNT))
-        ok, first = capture.read()
+        count = capture.get(cv2.CAP_PROP_FRAME_COUNT)
+        count = int(count) if math.isfinite(count) else 0
+        ok, first = self._decoded(capture.read)
         capture.release()
         if not ok:
             raise SourceError(f"video '{path}' has no readable frame; the file may be damaged or "
@@ -50,7 +55,22 @@ class VideoSource(Source):
         if not capture.isOpened():
             raise SourceError(f"'{self._path}' cannot be opened as a video; give a video file "
                               'that OpenCV reads (such as mp4, avi, mkv, webm)')
+        size = [int(capture.get(side))
+                for side in (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT)]
+        try:
+            if all(size):            # not every container tells
+                check_size(*size, MAX_PIXELS)
+        except ImageError as error:
+            capture.release()
+            raise SourceError(f"video '{self._path}' cannot be read: {error}") from error
         return capture
+
+    def _decoded(self, step: Callable[[], tuple[bool, Any]]) -> tuple[bool, Any]:
+        try:
+            return step()
+        except cv2.error as error:
+            raise SourceError(f"video '{self._path}' cannot be decoded: "
+                              f'{str(error).splitlines()[0][:200]}; get it anew') from error
 
     def _play(self) -> Play:
         capture = self._open()
@@ -64,7 +84,7 @@ class VideoSource(Source):
             capture.release()
 
     def _frame(self, capture: cv2.VideoCapture, stamp_ns: int) -> SourceFrame:
-        ok, bgr = capture.retrieve()
+        ok, bgr = self._decoded(capture.retrieve)
         if not ok:
             raise SourceError(f'{self.name}: the frame at {stamp_ns / 1e9 - 1:.3f} s cannot be '
                               'decoded')

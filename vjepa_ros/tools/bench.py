@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure the speed of every stage on the CPU of this machine."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure resizing and looming step by step, on the host and on a device.
 
     python -m vjepa_ros.tools.bench_geometry [--device cuda] [--source 1280x720] [--json FILE]

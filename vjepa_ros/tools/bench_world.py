@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure how many clips, with their truth, the rendered world gives per second.
 
 Scenes are sampled and sent to the device beforehand, so that drawing alone is timed; sampling

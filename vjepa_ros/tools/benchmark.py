@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure the speed of a model, alone and from image to assessment, against baselines.
 
 encode: device time of normalising and encoding clips that are on the device already. call: the

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What a benchmark measures: a model, its input, and where it runs."""
 
 from __future__ import annotations

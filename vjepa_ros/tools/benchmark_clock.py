@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Take times on a device, and measure several contenders in turn."""
 
 from __future__ import annotations

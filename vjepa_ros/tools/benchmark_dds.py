@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """How a benchmark of nodes over DDS is run and told."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The floor under the encoder's time: its matrix products and attention, and nothing else.
 
 No norms, no positions, no biases, no residuals, no activation. On CUDA the products are replayed

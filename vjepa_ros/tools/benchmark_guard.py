@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure the reaction of the collision_guard over DDS: latency, and stops when sight is lost.
 
 The guard and a process that plays cameras and controller run on this machine. Latency is counted

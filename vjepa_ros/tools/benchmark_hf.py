@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The baseline: V-JEPA 2 of the transformers library, as its users run it.
 
 The network has the shape of the case and random weights. Clips are normalised and on the device

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure what the node costs beyond its model: image stamp to assessment received, over DDS.
 
 Camera, node and receiver run as three processes of this machine. The stamp is the time at which a

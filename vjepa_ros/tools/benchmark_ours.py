@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure the engine: the encoder alone, and everything from host image to assessment."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure how long the action-conditioned planner takes for a plan, against its floor.
 
 The world model has random weights, on which speed does not depend. plan: from the newest picture

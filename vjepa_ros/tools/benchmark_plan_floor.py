@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The floor under the time of a search: its matrix products and attention, and nothing else.
 
 No norms, positions, biases, residuals, activations or energies, on random data. What plans have

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure one case with its baselines, and put the figures together."""
 
 from __future__ import annotations

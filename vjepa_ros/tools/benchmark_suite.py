@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure several configurations, each in a process of its own.
 
 A process of its own gives each row a start from nothing, and leaves the others alone when it

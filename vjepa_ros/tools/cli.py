@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The console command `vjepa-ros`: hands over to one of its tools."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Write a checkpoint anew: without the state of training, in another type or another layout."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Fetch published weights: of Meta by the names below, or of the Hugging Face hub.
 
 Meta publishes no checksums: the one that is shown is of what arrived.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Drive simulated robots through random episodes, without guard, with it, and with the planner.
 
 Episodes are rendered; the robot's camera feeds the perception, its assessments the velocity

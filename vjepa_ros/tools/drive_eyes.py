@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The perception of many simulated robots: one model, one camera for each."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -64,7 +64,7 @@ class Eyes:
         if not samples:
             return {}
         wants = dict.fromkeys(samples, _WANTS)
-        # Stamps are simulated; their age against a clock of this computer means nothing.
-        results = self._perception.run(samples, self._settings, wants, lambda stamp: math.nan)
+        # Stamps are simulated; by that clock every picture is new.
+        results = self._perception.run(samples, self._settings, wants, lambda stamp: 0.0)
         numbers = {self._names[number]: number for number in which}
         return {numbers[name]: result for name, result in zip(samples, results, strict=True)}

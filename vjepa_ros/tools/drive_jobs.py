@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Spread episodes over processes, each with a model and textures of its own."""
 
 from __future__ import annotations

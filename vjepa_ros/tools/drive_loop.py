@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Close the loop in one process: picture, perception, guard, robot, next picture."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Draw driven episodes: figures of all of them, and the course of one."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Drive episodes over DDS: simulated robot, perception node, planner and guard as processes."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Join the pictures of one episode in all modes to a video, side by side."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure how accurate the perception is, on recordings with labels and on rendered clips."""
 
 from __future__ import annotations

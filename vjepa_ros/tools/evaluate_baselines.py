@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Compute the variance score of the upstream scripts, as their users get it."""
 
 from __future__ import annotations

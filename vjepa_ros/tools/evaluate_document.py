@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Write the figures of an evaluation into a document, with plots and pictures beside it."""
 
 from __future__ import annotations

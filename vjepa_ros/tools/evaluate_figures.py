@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Put the figures of an evaluation together: per sequence, pooled, per baseline and per group."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Show rendered clips to the perception as a camera would have sent them."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Compare the figures of an evaluation with the goals of the project."""
 
 from __future__ import annotations

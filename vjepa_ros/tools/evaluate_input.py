@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Read from the command line what is to be evaluated and what is known to be true there."""
 
 from __future__ import annotations

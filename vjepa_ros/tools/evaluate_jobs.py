@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Spread an evaluation over processes, each with a model and one thread or a few of its own.
 
 Threads of one process hardly help: between the layers of a small model, and in all that is not

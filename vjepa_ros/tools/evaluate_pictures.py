@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Choose the moments of an evaluation worth a picture, failures first, and draw their overlays."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Draw the plots of an evaluation: scores over time, ROC curves and reliability."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Play recordings through the perception without ROS and keep what every method said."""
 
 from __future__ import annotations
@@ -133,8 +134,8 @@ class Reader:
 
     def _assess(self, sample: Sample, output: Any, settings: Settings, wants: Wants) -> Result:
         if self._perception is not None:
-            return self._perception.result(CAMERA, sample, output, settings, wants, math.nan, {})
-        return self.track.result(sample, None, None, settings, age_s=math.nan, flags=Quality(0),
+            return self._perception.result(CAMERA, sample, output, settings, wants, 0.0, {})
+        return self.track.result(sample, None, None, settings, age_s=0.0, flags=Quality(0),
                                  wants=wants, timings={})
 
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Lay the figures of an evaluation out as rows, for the terminal, a page or a document."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Evaluate every method on rendered clips that nothing was trained on.
 
 The bare heads are judged from the same clips as the perception: ``heads`` is what the heads say,
@@ -189,9 +190,9 @@ def judged(film: Film, setup: Setup, output: Output | None) -> dict[str, list[Re
                                collision_horizon=horizon, approach_speed=0.0)
             track.assessor = Assessor()
             out[method].append(
-                track.result(sample, None, None, settings, age_s=math.nan, flags=Quality(0),
+                track.result(sample, None, None, settings, age_s=0.0, flags=Quality(0),
                              wants=wants, timings={}) if perception is None else
-                perception.result(CAMERA, sample, output, settings, wants, math.nan, {}))
+                perception.result(CAMERA, sample, output, settings, wants, 0.0, {}))
     return out
 
 

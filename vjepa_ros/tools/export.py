@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Write a model as an ONNX graph for other runtimes, checked against PyTorch."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Give the frames of a source to a consumer that may be slower than the source."""
 
 from __future__ import annotations

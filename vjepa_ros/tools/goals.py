@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """A figure that is to be reached, of speed or of accuracy, and how a measured one stands to it."""
 
 from __future__ import annotations

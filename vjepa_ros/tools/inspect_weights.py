@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Say what is in a checkpoint: networks, sizes, what is missing, and the clips it is made for."""
 
 from __future__ import annotations

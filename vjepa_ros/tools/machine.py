@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Say what a measurement ran on, without the machine's name."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Take the time from image stamp to assessment apart, result by result."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Write report, summary and video of a run from its records and overlay pictures."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Write the tables of docs/performance.md from docs/benchmarks/*.json.
 
     python -m vjepa_ros.tools.performance [DOCUMENT] [FOLDER]

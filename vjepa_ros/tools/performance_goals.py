@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The speeds to reach, and how far the measured ones are from them."""
 
 from __future__ import annotations

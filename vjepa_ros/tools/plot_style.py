@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """How plots look: colours of text and lines, and axes without what draws the eye."""
 
 from __future__ import annotations

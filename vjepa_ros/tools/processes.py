@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run ROS programs of this package as child processes in a private DDS domain."""
 
 from __future__ import annotations

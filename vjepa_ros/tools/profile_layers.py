@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Time the layers of an encoder one by one, through hooks and, on CUDA, from graphs."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Say where the time of a model goes: stages, layers, operators, and what each precision costs.
 
 Stages are those of the engine as it runs; layers are those of the plain network, one after the

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Record what the engine runs with PyTorch's profiler: a trace, and the operators that cost most.
 
 The engine is recorded as it is in use, so a CUDA graph shows its kernels.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Write the parameter tables of the nodes into the README and the documents beside it."""
 
 from __future__ import annotations

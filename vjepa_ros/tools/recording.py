@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Collect the lines of the recorder process into records for the report and a live status."""
 
 from __future__ import annotations

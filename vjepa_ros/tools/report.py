@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Write what a run did as one self-contained web page, a summary file and a video."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Lay out a run report as one HTML page that needs nothing but a browser."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Draw the plots of a run report as SVG text."""
 
 from __future__ import annotations

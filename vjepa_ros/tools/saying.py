@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Say what goes on where there is no terminal to draw a progress bar in."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Test that the models compute the right numbers on this machine, in every way they can run.
 
 Every precision and path of the device is compared with the plain network in float32 on the CPU.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Compare the whole way from image to assessment with that on the CPU in float32."""
 
 from __future__ import annotations

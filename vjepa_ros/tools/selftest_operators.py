@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Find out which operators of a model a device computes, and name those that it lacks."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Compare what the engine gives on a device with the plain network in float32 on the CPU."""
 
 from __future__ import annotations

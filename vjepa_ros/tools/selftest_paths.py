@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The ways in which a model can run on a device, and the models a self-test runs."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Random weights under which an error anywhere in the network shows in the features.
 
 The start values of training make branches that hardly change the residual stream: with them a

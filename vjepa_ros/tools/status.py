@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Hold what a live view shows: the results so far and the state of what makes them."""
 
 from __future__ import annotations

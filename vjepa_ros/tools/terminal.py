@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Show live what the perception says, in a terminal or as plain lines of a log."""
 
 from __future__ import annotations

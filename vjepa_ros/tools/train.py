@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Train encoder and heads on rendered scenes, or heads on a backbone and recordings of one's own.
 
 Examples

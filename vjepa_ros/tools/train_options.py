@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The options of `vjepa-ros train`, and the configuration that they make."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run camera, node and recorder as processes that talk over DDS, and watch over them."""
 
 from __future__ import annotations

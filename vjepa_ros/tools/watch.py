@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Run the perception on a camera, video, folder or bag and show what it sees, without ROS."""
 
 from __future__ import annotations

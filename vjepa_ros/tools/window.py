@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Show pictures in a window, where there is a display and OpenCV can."""
 
 from __future__ import annotations

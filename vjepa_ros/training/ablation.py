@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Train with each objective for the same budget and compare them on held-out clips."""
 
 from __future__ import annotations

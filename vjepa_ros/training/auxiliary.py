@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Ask more of the dense heads while they learn than what they are kept for.
 
 When each patch will be in the robot's way, how far it is and where it goes: one linear layer on

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Keep a moving average of trained weights, which is what is saved and judged."""
 
 from __future__ import annotations

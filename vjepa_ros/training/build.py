@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Build the network that a run trains, from nothing or from a weights file."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Encode clips once and train heads on them over and over, for encoders that are slow."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Fit the calibration of the heads on clips that training did not see."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Write the model card: what a weights file was made of, how good it is, and where it fails."""
 
 from __future__ import annotations

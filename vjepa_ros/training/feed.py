@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Supply training with batches: scenes drawn ahead on threads, rendered when they are wanted."""
 
 from __future__ import annotations

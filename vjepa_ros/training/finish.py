@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Turn a trained network into files: calibrated, judged on held-out clips, and described."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Let a network answer clips with known truth, and compute its figures."""
 
 from __future__ import annotations

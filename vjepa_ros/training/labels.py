@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Tell when a robot touched something, from a topic of its recording or from a table.
 
 A contact is the moment when a flag rises: a bumper that reports true, a distance that falls
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vjepa_ros.sources.bag import BAG_SUFFIXES
+from vjepa_ros.sources.bag import bag_files, parsing
 from vjepa_ros.sources.base import SourceError
 
 # What is read of a message when no field is named, and how its value becomes "in contact".
@@ -119,27 +120,21 @@ def read_flags(bag: Path, topic: str, field: str = '', threshold: str = '') -> F
     except ImportError as error:
         raise SourceError(f"labels of '{bag}' need the Python package 'rosbags' "
                           f'(pip install rosbags): {error}') from error
-    whole = bag.is_file() or (bag / 'metadata.yaml').is_file()
-    paths = [bag] if whole else sorted(p for p in bag.iterdir() if p.suffix in BAG_SUFFIXES)
     store = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
-    try:
-        with highlevel.AnyReader(paths, default_typestore=store) as reader:
-            found = [c for c in reader.connections if c.topic.lstrip('/') == topic.lstrip('/')]
-            if not found:
-                listing = ', '.join(sorted(f'{c.topic} ({c.msgtype})' for c in reader.connections))
-                raise SourceError(f"bag '{bag}' has no label topic '{topic}'; it has: {listing}")
-            kind = found[0].msgtype
-            where = f"label topic '{topic}' ({kind}) of '{bag}'"
-            path = _field_path(kind, field, where)
-            stamps, values = [], []
-            for connection, recorded_ns, raw in reader.messages(connections=found):
-                message = reader.deserialize(raw, connection.msgtype)
-                stamps.append(_stamp(message, recorded_ns))
-                values.append(_value(message, path, where))
-    except (highlevel.AnyReaderError, OSError, KeyError, ValueError) as error:
-        if isinstance(error, SourceError):
-            raise
-        raise SourceError(f"labels of '{bag}' on '{topic}' cannot be read: {error}") from error
+    with parsing(f"labels of '{bag}' on '{topic}' cannot be read"), highlevel.AnyReader(
+            bag_files(bag), default_typestore=store) as reader:
+        found = [c for c in reader.connections if c.topic.lstrip('/') == topic.lstrip('/')]
+        if not found:
+            listing = ', '.join(sorted(f'{c.topic} ({c.msgtype})' for c in reader.connections))
+            raise SourceError(f"bag '{bag}' has no label topic '{topic}'; it has: {listing}")
+        kind = found[0].msgtype
+        where = f"label topic '{topic}' ({kind}) of '{bag}'"
+        path = _field_path(kind, field, where)
+        stamps, values = [], []
+        for connection, recorded_ns, raw in reader.messages(connections=found):
+            message = reader.deserialize(raw, connection.msgtype)
+            stamps.append(_stamp(message, recorded_ns))
+            values.append(_value(message, path, where))
     if not stamps:
         raise SourceError(f'{where} has no messages')
     order = np.argsort(stamps, kind='stable')

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Train a network step by step until its budget or the time of this call is used up."""
 
 from __future__ import annotations

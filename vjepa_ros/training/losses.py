@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Losses of the heads, and of the masked prediction of features.
 
 All of them ignore what is not known, are finite for every input the heads can give, and never

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Choose which patches of a clip the encoder sees: tubes through all of its frames.
 
 A place is a patch of the image; hiding a place hides it in every tubelet, so that what is

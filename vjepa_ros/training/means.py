@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What a trainer needs besides the network: optimiser, target encoder, precision."""
 
 from __future__ import annotations

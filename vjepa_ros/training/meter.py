@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Measure what training does between two reports, without making it wait."""
 
 from __future__ import annotations

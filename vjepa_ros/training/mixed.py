@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Mix clips of recordings into batches of rendered ones."""
 
 from __future__ import annotations

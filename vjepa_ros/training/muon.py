@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Muon: momentum whose steps are made orthogonal, for the matrices of transformer blocks.
 
 After K. Jordan et al., "Muon: an optimizer for hidden layers in neural networks" (2024), with the

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Everything that is trained, as one module: encoder, heads and, for JEPA, the predictor.
 
 B clips, T' tubelets, n places (patches) that the encoder sees, D width.

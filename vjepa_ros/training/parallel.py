@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Train in one process, or in several that `torchrun` starts."""
 
 from __future__ import annotations

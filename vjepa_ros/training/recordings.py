@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Cut labelled clips out of recordings, as the node would sample them."""
 
 from __future__ import annotations

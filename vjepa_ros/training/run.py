@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Carry out a training run from its options to its files, in one call or in several."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What changes over a run: learning rate, image size, tokens kept, momentum of the average."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Turn the seed of a run into the seeds of its parts, so that no part depends on another.
 
 Every random choice of a run is a function of its seed, the step, the rank of the process and

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Write and read the state of a run, so that it can be continued exactly."""
 
 from __future__ import annotations
 
 import logging
 import os
-import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from vjepa_ros.model.files import FOREIGN
 from vjepa_ros.training.config import TrainConfig
 
 FORMAT = 1
@@ -84,12 +85,16 @@ def read_state(folder: Path) -> RunState:
         raise StateError(f"there is no run to continue in '{folder}' (no {FILE})")
     try:
         values = torch.load(path, map_location='cpu', weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError) as error:
-        raise StateError(f"'{path}' cannot be read: {error}") from error
+    except FOREIGN as error:
+        raise StateError(f"'{path}' cannot be read: {type(error).__name__}: {error}; remove it to "
+                         'begin anew') from error
     if not isinstance(values, dict) or values.get('format') != FORMAT:
         raise StateError(f"'{path}' is not a state of format {FORMAT}")
     values.pop('format')
-    return RunState(**values)
+    try:
+        return RunState(**values)
+    except TypeError as error:
+        raise StateError(f"'{path}' is damaged: {error}; remove it to begin anew") from error
 
 
 def saved_config(state: RunState) -> TrainConfig:

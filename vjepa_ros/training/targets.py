@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Reduce the truth of rendered pixels to what the heads are asked for.
 
 B clips, Hp x Wp patches, J horizons of the hazard. Everything here runs on the device of its

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Build the alley and what stands in it as a scene of boxes and cards, moment by moment."""
 
 from __future__ import annotations

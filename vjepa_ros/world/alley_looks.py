@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Paint the surfaces of the alley and of what stands in it.
 
 Each painter takes a generator and a size and gives (size, size, 3) float 0..255. They are

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Render a robot's drive up to obstacles, with the exact truth of every picture.
 
 A camera drives through an alley: it rests, an obstacle rolls in, it drives up to it and brakes

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Keep all textures in one image and fetch from it at the right sharpness.
 
 Every texture has S x S texels and is stored at combinations of S, S/2, S/4 .. 1 columns and

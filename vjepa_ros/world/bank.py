@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """The textures of the world, by what they are good for."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Build bodies of their shapes and move them."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Lay the faces of boxes and cards on a frame: their texture, their light, the haze."""
 
 from __future__ import annotations

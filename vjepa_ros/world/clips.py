@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Make clips of random scenes, with their truth."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Time of a world that is drawn while it goes on: no faster than it can be drawn and seen."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Put on walls, ceilings and the horizon what is seen there."""
 
 from __future__ import annotations

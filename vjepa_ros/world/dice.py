@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Draw random numbers for a whole batch of scenes from one seeded generator on the CPU."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Draw random episodes: a robot, its route, and a world in which the route is free or not.
 
 An episode belongs to its seed and number alone: it does not change with how many are drawn. In

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What stands, crosses and comes towards a robot on its route."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Walls, ground and light of the place in which a robot drives along its route."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Where an episode's robot wants to go, and what it does when nothing stands in its way."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Drive robots through a batch of episodes: commands in, pictures and contacts out."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Furnish places with what stands and moves beside the robot's way."""
 
 from __future__ import annotations

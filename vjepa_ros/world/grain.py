@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Noise and patterns from which surfaces are painted; all repeat without a seam.
 
 Fields are (size, size) float32; colours are 0..255.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """How much light boxes and cards leave to the ground, on a coarse grid of one frame.
 
 The rule is that of ``shade.cast``; here it runs on small windows of numpy arrays, where

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Say of which shapes people, vehicles, furniture and plants are made.
 
 A kit is a fixed row of shapes. A body of a kit is of one of its types, and a type says what the

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Turn pixels into viewing rays and points into pixels, through a lens with distortion.
 
 A ray is scaled so that its part along the optical axis is 1: the distance along it is then the

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Choose what surfaces are made of: a texture of a group, its scale and its colour."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Solve positions and speeds so that the planned outcome follows from the newest frame.
 
 Vectors are (right, ahead) of the camera's heading; the camera is at the origin at the newest

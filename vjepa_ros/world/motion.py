@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Motion of cameras and bodies, run backwards from the newest frame of a clip.
 
 Times are at most 0, the newest frame is at 0. Everything is exact at the newest frame: the

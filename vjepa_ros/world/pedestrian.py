@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Paint a person who walks to the right, picture by picture of one walking cycle."""
 
 from __future__ import annotations

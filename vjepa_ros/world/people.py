@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Paint people for cards: standing, and the pictures of a walking cycle.
 
 Each painter gives (size, size, 4) float 0..255; opacity 0 is a hole. The picture fills its

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Put points of the world into the picture of a level pinhole camera, in double precision."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Lay out the fixed parts of places: walls, ends, ceilings, roads, tables, the ground.
 
 World axes are those of the place: a corridor or street leads along z. The camera is at the

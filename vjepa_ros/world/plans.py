@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Decide what is to happen in each scene: where, with which camera, with what outcome."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Paint flat things that fill a whole face: posters, doors, windows, shelves, house fronts.
 
 Each painter gives (size, size, 3) float 0..255, rows from top to bottom.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Draw scenes: uint8 frames from ``Scenes`` and a bank of textures."""
 
 from __future__ import annotations

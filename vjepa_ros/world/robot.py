@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Robots that drive like a unicycle: forward speed and turn, both within limits.
 
 World axes as in `vjepa_ros.world.scene`: x right, z ahead, yaw 0 looks along z and grows to the

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Whether robots touch shapes: exact for boxes, upright cylinders and ellipsoids.
 
 A robot is an upright box on the ground, so that only the height band it occupies and the

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Sample random scenes: what is to happen, where, among what, seen by which camera."""
 
 from __future__ import annotations

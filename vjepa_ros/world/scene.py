@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What a batch of scenes is made of: the tensors between the sampler and the renderer.
 
 World axes: x right, y down, z ahead; the ground is the plane y = 0 and a point h metres above

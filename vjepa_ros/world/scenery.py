@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Paint scenery for cards and skies: trees, bushes, fences, what stands at the horizon, clouds.
 
 Each painter gives (size, size, 4) float 0..255; opacity 0 is a hole.

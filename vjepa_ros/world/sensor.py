@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """What lens and sensor make of light: blur, vignette, exposure, noise, 8 bits, compression.
 
 Noise depends on the scene's seed and the frame's number only, not on the batch or the device.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Light the scene: sun, sky light, shadows on the ground, fog, and the sky itself.
 
 Colours in textures are as a screen shows them; light adds up after squaring them, and the

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Where rays meet boxes, cylinders, ellipsoids and cards.
 
 Rays start at the camera and have direction (dx, dy, dz) in world axes, fields of shape

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Set the stage for some frames: where camera and shapes are, in the form rays need it."""
 
 from __future__ import annotations

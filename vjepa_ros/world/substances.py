@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Paint what things are made of, so that it repeats without a seam: cloth, metal, wood, leaves.
 
 The painters are as those of `vjepa_ros.world.surfaces`.

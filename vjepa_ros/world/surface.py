@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Where on which surface a ray ends: place, normal and texture coordinates of the nearest hit.
 
 Worked out once for the winner of each pixel, after all shapes were tried. The ground is the

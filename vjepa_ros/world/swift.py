@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Draw one frame of upright boxes and cards quickly on the CPU.
 
 The same pictures as ``render`` makes of such scenes (it follows a ray through every pixel), in

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Say where everything in the alley is at a time: one cycle of encounters, exact and repeatable.
 
 All motion is made of pieces of constant acceleration, so positions, speeds and with them the

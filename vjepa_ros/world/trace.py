@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Follow one ray per pixel: the nearest hit, then its colour.
 
 Without ``Windows`` everything here is a pure function of tensors without branches on their

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Exact truth per pixel at the newest frame: depth, motion, contact.
 
 Worked out from positions and speeds, never from pictures. The looming rate leaves out the

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Put upright boxes and cards in front of a camera that looks level, and in order.
 
 Through such a camera all points of an upright face in one column of the image are equally far

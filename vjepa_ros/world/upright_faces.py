@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Find which faces of upright boxes and cards a level camera sees, where, and how large.
 
 Depth, places in the texture and the sharpness it needs are worked out per column of upright

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Paint vehicles for cards: cars and vans from behind, from the front and from the side.
 
 Each painter gives (size, size, 4) float 0..255; opacity 0 is a hole. The wheels stand on the

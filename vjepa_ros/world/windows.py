@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
 """Find the part of the image in which a shape or its shadow can be seen, for one frame.
 
 The part is a rectangle that surely holds it, whatever the lens: what a shape spans is compared

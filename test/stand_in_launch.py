@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Run a launch file of this package where launch and launch_ros are not installed.
+
+They have no wheels. Only what the launch files use is here, and it does as launch_ros does: it
+starts the same commands. Started as ``python stand_in_launch.py FILE NAME:=VALUE...``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from ament_index_python.packages import get_package_prefix
+
+
+class Entity:
+    """What a launch file makes: its arguments, by their names as well."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self.given, self.named = given, named
+
+
+class Declare(Entity):
+    """DeclareLaunchArgument."""
+
+
+class Opaque(Entity):
+    """OpaqueFunction."""
+
+
+class Include(Entity):
+    """IncludeLaunchDescription."""
+
+
+class Node(Entity):
+    """A node of launch_ros."""
+
+
+class Configuration(Entity):
+    """LaunchConfiguration."""
+
+    def perform(self, context: SimpleNamespace) -> str:
+        return context.launch_configurations[self.given[0]]
+
+
+def install() -> None:
+    """Make the names that launch files import."""
+    logging.basicConfig(level=logging.INFO, format='[%(levelname)s] [%(name)s]: %(message)s')
+    modules = {
+        'launch': {'LaunchContext': SimpleNamespace, 'LaunchDescription': Entity,
+                   'logging': SimpleNamespace(get_logger=logging.getLogger)},
+        'launch.actions': {'DeclareLaunchArgument': Declare, 'OpaqueFunction': Opaque,
+                           'IncludeLaunchDescription': Include, 'Shutdown': Entity},
+        'launch.launch_description_sources': {'PythonLaunchDescriptionSource': Entity},
+        'launch.substitutions': {'LaunchConfiguration': Configuration,
+                                 'PathJoinSubstitution': Entity, 'ThisLaunchFileDir': Entity},
+        'launch_ros': {}, 'launch_ros.actions': {'Node': Node},
+        'launch_ros.parameter_descriptions': {'ParameterFile': Entity, 'ParameterValue': Entity}}
+    for name, content in modules.items():
+        sys.modules[name] = ModuleType(name)
+        vars(sys.modules[name]).update(content)
+
+
+def nodes_of(file: Path, given: dict[str, str]) -> list[Node]:
+    """The nodes that a launch file starts."""
+    context = SimpleNamespace(launch_configurations=dict(given))
+    found = []
+    for entity in runpy.run_path(str(file))['generate_launch_description']().given[0]:
+        if isinstance(entity, Declare):
+            name, choices = entity.given[0], entity.named['choices']
+            value = context.launch_configurations.setdefault(name, entity.named['default_value'])
+            if choices and value not in choices:
+                raise RuntimeError(f'{name} is {value!r}, must be one of {choices}')
+            continue
+        for action in entity.named['function'](context):
+            if isinstance(action, Include):
+                path = action.given[0].given[0].given[0][-1]
+                found += nodes_of(file.parent / path, dict(action.named['launch_arguments']))
+            else:
+                found.append(action)
+    return found
+
+
+def parameters(source: Any, folder: Path) -> str:
+    """The file in which parameters reach a node."""
+    if isinstance(source, Entity):
+        text = re.sub(r'\$\(env (\w+)\)', lambda name: os.environ[name[1]],
+                      Path(source.given[0]).read_text(encoding='utf-8'))
+    else:
+        plain = {name: value.named['value_type'](value.given[0])
+                 if isinstance(value, Entity) else value for name, value in source.items()}
+        text = json.dumps({'/**': {'ros__parameters': plain}})      # which is YAML, too
+    number, path = tempfile.mkstemp('.yaml', dir=folder, text=True)
+    with open(number, 'w', encoding='utf-8') as file:
+        file.write(text)
+    return path
+
+
+def command(node: Node, folder: Path) -> list[str]:
+    """The command that starts a node."""
+    named = node.named
+    program = Path(get_package_prefix(named['package'])) / 'lib/vjepa_ros' / named['executable']
+    words = [str(program), *named['arguments'], '--ros-args', '-r', f"__node:={named['name']}"]
+    if named['namespace']:
+        words += ['-r', f"__ns:=/{named['namespace'].lstrip('/')}"]
+    for source in named['parameters']:
+        words += ['--params-file', parameters(source, folder)]
+    for own, topic in named.get('remappings', ()):
+        words += ['-r', f'{own}:={topic}']
+    return words
+
+
+def main(file: str, *arguments: str) -> int:
+    """Start all nodes, pass on an interrupt, and wait for their end."""
+    install()
+    given = dict(argument.split(':=', 1) for argument in arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        running = [subprocess.Popen(command(node, Path(folder)),
+                                    env={**os.environ, **node.named.get('additional_env', {})})
+                   for node in nodes_of(Path(file), given)]
+        signal.signal(signal.SIGINT, lambda *_: [one.send_signal(signal.SIGINT)
+                                                 for one in running])
+        return max(abs(one.wait()) for one in running)
+
+
+if __name__ == '__main__':
+    sys.exit(main(*sys.argv[1:]))

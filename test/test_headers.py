@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Test that pictures are measured before they are decoded, exactly as the decoder does."""
+
+from __future__ import annotations
+
+import io
+
+import cv2
+import numpy as np
+import pytest
+from pictures import GREY, RGB, flat_png
+from PIL import Image
+from scenes import texture
+
+from vjepa_ros.sources import encodings
+from vjepa_ros.sources.base import PlayOptions, SourceError
+from vjepa_ros.sources.encodings import ImageError, decode_compressed
+from vjepa_ros.sources.folder import load
+from vjepa_ros.sources.headers import MAX_SCANS, picture_size
+from vjepa_ros.sources.opening import open_source
+from vjepa_ros.sources.video import VideoSource
+
+SIZE = (96, 64)
+PICTURE = texture(SIZE)
+
+
+def file(suffix: str, *options: int) -> bytes:
+    ok, data = cv2.imencode(suffix, PICTURE[..., ::-1], list(options))
+    assert ok
+    return data.tobytes()
+
+
+def by_pillow(kind: str, mode: str = 'RGB', **options) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(PICTURE).convert(mode).save(out, kind, **options)
+    return out.getvalue()
+
+
+def size_of(data: bytes) -> tuple[int, int] | None:
+    return picture_size(np.frombuffer(data, np.uint8))
+
+
+JPEG = file('.jpg')
+PROGRESSIVE = file('.jpg', cv2.IMWRITE_JPEG_PROGRESSIVE, 1)
+GOOD = {
+    'jpeg': JPEG, 'progressive': PROGRESSIVE,
+    'restarts': file('.jpg', cv2.IMWRITE_JPEG_RST_INTERVAL, 2),
+    'optimised': file('.jpg', cv2.IMWRITE_JPEG_OPTIMIZE, 1), 'png': file('.png'),
+    'fill bytes': JPEG[:2] + b'\xff' * 9 + JPEG[2:],
+    'exif and profile': by_pillow('JPEG', exif=b'Exif\0\0' + bytes(40_000),
+                                  icc_profile=bytes(100_000)),
+    'cmyk': by_pillow('JPEG', 'CMYK'), 'grey': by_pillow('JPEG', 'L'),
+    'animated png': by_pillow('PNG', save_all=True,
+                              append_images=[Image.fromarray(PICTURE[::-1].copy())]),
+    'flat png': flat_png(*SIZE, RGB),
+}
+
+
+@pytest.mark.parametrize('kind', GOOD)
+def test_the_size_is_that_of_the_decoded_picture(kind):
+    assert size_of(GOOD[kind]) == SIZE
+    assert decode_compressed(GOOD[kind]).shape == (*SIZE[::-1], 3)
+
+
+@pytest.mark.parametrize('kind', ['.webp', '.bmp', '.tiff', '.ppm', '.gif'])
+def test_what_is_neither_jpeg_nor_png_is_refused_whatever_opencv_makes_of_it(kind):
+    data = by_pillow('GIF') if kind == '.gif' else file(kind)
+    assert size_of(data) is None
+    with pytest.raises(ImageError, match='jpeg or png') as caught:
+        decode_compressed(data)
+    assert caught.value.kind == 'corrupt'
+
+
+@pytest.mark.parametrize('keep', range(0, 700, 7))
+def test_a_header_that_is_cut_off_has_no_size(keep):
+    assert size_of(JPEG[:keep]) in (None, SIZE)
+    if keep < 100:
+        assert size_of(JPEG[:keep]) is None
+    assert size_of(GOOD['png'][:keep]) == (None if keep < 33 else SIZE)
+
+
+def with_size(data: bytes, width: int, height: int) -> bytes:
+    """A jpeg whose header says so."""
+    at = next(i for i in range(len(data)) if data[i] == 0xFF and data[i + 1] in (0xC0, 0xC2))
+    return data[:at + 5] + height.to_bytes(2, 'big') + width.to_bytes(2, 'big') + data[at + 9:]
+
+
+@pytest.mark.parametrize('data', [flat_png(5000, 4000, GREY), with_size(JPEG, 5000, 4000),
+                                  with_size(PROGRESSIVE, 5000, 4000)],
+                         ids=['png', 'jpeg', 'progressive'])
+def test_a_large_picture_is_refused_with_its_size_and_not_decoded(data, monkeypatch):
+    monkeypatch.setattr(encodings.cv2, 'imdecode', None)       # whoever calls it fails
+    with pytest.raises(ImageError, match=r'5000x4000.*16777216 pixels') as caught:
+        decode_compressed(data, 4096 * 4096)
+    assert caught.value.kind == 'too large'
+
+
+def test_a_raw_image_has_the_same_limit():
+    data = bytes(100 * 100)
+    assert encodings.decode_raw(data, 100, 100, 'mono8', 100, max_pixels=10_000).any() == 0
+    with pytest.raises(ImageError, match=r'100x100.*9999 pixels') as caught:
+        encodings.decode_raw(data, 100, 100, 'mono8', 100, max_pixels=9_999)
+    assert caught.value.kind == 'too large'
+
+
+@pytest.mark.parametrize('data', [JPEG, PROGRESSIVE], ids=['plain', 'progressive'])
+def test_two_sizes_in_one_header_are_refused(data):
+    other = with_size(data, 60000, 60000)
+    at = next(i for i in range(len(data)) if data[i] == 0xFF and data[i + 1] in (0xC0, 0xC2))
+    segment = other[at:at + 2 + int.from_bytes(other[at + 2:at + 4], 'big')]
+    for first, second in ((b'', segment), (segment, b'')):
+        double = data[:at] + first + data[at:at + len(segment)] + second + data[at + len(segment):]
+        with pytest.raises(ImageError):
+            decode_compressed(double)
+
+
+def test_a_jpeg_of_endless_scans_is_refused():
+    at = PROGRESSIVE.rindex(b'\xff\xda')
+    scan = PROGRESSIVE[at:-2]
+    assert decode_compressed(PROGRESSIVE[:at] + scan * 3 + b'\xff\xd9').shape[:2] == SIZE[::-1]
+    with pytest.raises(ImageError, match='header'):
+        decode_compressed(PROGRESSIVE[:at] + scan * MAX_SCANS + b'\xff\xd9')
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize('suffix', ['.png', '.jpg', '.bmp', '.tif', '.webp', '.ppm'])
+def test_pictures_of_all_kinds_are_still_read_from_files(tmp_path, suffix):
+    path = tmp_path / f'one{suffix}'
+    path.write_bytes(file(suffix))
+    assert load(path)[0].shape == PICTURE.shape
+
+
+@pytest.mark.parametrize('suffix', ['.png', '.bmp', '.tif', '.webp', '.ppm'])
+def test_a_picture_file_that_is_too_large_is_refused_by_name(tmp_path, suffix, monkeypatch):
+    monkeypatch.setattr('vjepa_ros.sources.folder.MAX_PIXELS', 5000)
+    monkeypatch.setattr(decode_compressed, '__defaults__', (5000,))
+    monkeypatch.setattr(encodings.cv2, 'imdecode', None)
+    path = tmp_path / f'vast{suffix}'
+    path.write_bytes(file(suffix))
+    with pytest.raises(SourceError, match=f'vast.{suffix[1:]}.*96x64.*5000 pixels'):
+        open_source(path)
+
+
+def test_a_video_that_is_too_large_is_refused_by_name(tmp_path, monkeypatch):
+    path = tmp_path / 'vast.avi'
+    video = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*'MJPG'), 10.0, SIZE)
+    for _ in range(3):
+        video.write(PICTURE)
+    video.release()
+    monkeypatch.setattr('vjepa_ros.sources.video.MAX_PIXELS', 5000)
+    with pytest.raises(SourceError, match=r'vast\.avi.*96x64.*5000 pixels'):
+        VideoSource(path, PlayOptions())

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Files that nobody made on purpose are refused as such, quickly, whatever is wrong with them."""
+
+from __future__ import annotations
+
+import pickletools
+import random
+import re
+import threading
+import time
+import zipfile
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from vjepa_ros.model import pickles
+from vjepa_ros.model.ac_predictor import ActionPredictor
+from vjepa_ros.model.bundle import load_heads, read_meta, save_bundle
+from vjepa_ros.model.checkpoint import load_encoder
+from vjepa_ros.model.contents import examine, load_network
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.files import WeightsError
+from vjepa_ros.model.heads import Heads
+from vjepa_ros.model.layouts import to_hugging_face
+from vjepa_ros.model.meta import KEY, BundleMeta
+from vjepa_ros.model.readers import open_weights
+from vjepa_ros.model.variants import Variant, find_variant
+
+pytestmark = pytest.mark.usefixtures('one_thread')
+
+SIZE = Variant('test', 48, 2, 1, 96)
+QUICK_S = 5.0   # of a processor; a refusal takes well below a second
+
+
+def encoder_state():
+    with torch.no_grad():
+        encoder = Encoder(SIZE)
+        encoder.init_random(1)
+    return {key: value.detach().clone() for key, value in encoder.state_dict().items()}
+
+
+STATE = encoder_state()
+WHOLE = {'encoder': {'module.' + key: value for key, value in STATE.items()},
+         'predictor': {key: value.detach().clone() for key, value in
+                       ActionPredictor(48, 64, 2, 2).state_dict().items()},
+         'opt': {'state': {0: {'step': torch.tensor(3.0)}}, 'param_groups': [{'lr': 1e-4}]},
+         'epoch': 7}
+
+
+def archive(path, pkl, compressed=False, **records):
+    """A file as torch.save writes them, around any pickle."""
+    kind = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
+    with zipfile.ZipFile(path, 'w', kind) as out:
+        out.writestr('a/data.pkl', pkl)
+        for name, data in {'data/0': bytes(16), 'version': b'3\n', **records}.items():
+            out.writestr(f'a/{name}', data)
+    return path
+
+
+def refusal(path, use=open_weights):
+    """What is said of a file, which must be said soon."""
+    begin = time.thread_time()
+    with pytest.raises(WeightsError) as error:
+        use(path, 'weights')
+    assert time.thread_time() - begin < QUICK_S
+    assert str(path) in str(error.value)
+    assert len(str(error.value)) < 2000
+    return str(error.value)
+
+
+# -- pickles that cost much -----------------------------------------------------------------------
+
+ORDERED = b'\x80\x02ccollections\nOrderedDict\nq\x00'
+BOMBS = {
+    'many calls': (ORDERED + b'h\x00)R' * 400_000 + b'.', 'more than 60000 calls'),
+    'many objects': (b'\x80\x02' + b'}' * 1_500_000 + b'.', 'more than 400000 instructions'),
+    'long': (b'\x80\x02' + b'N0' * 3_000_000 + b'.', 'entries that are compressed or long'),
+    'deep': (b'\x80\x02N' + b'\x85' * 300_000 + b'.', 'more than 50 deep'),
+    'doubled key': (b'\x80\x02}Nq\x00' + b'h\x00h\x00\x86q\x00' * 40 + b'h\x00K\x01s.',
+                    'more copies'),
+    'copied lists': (ORDERED + b']q\x01(' + b'K\x01K\x02\x86' * 50_000 + b'eh\x00h\x01\x85R'
+                     + b'h\x00h\x01\x85R' * 20_000 + b'.', 'more copies'),
+    'an allocation': (b'\x80\x02c__builtin__\nbytearray\nJ\xff\xff\xff\x7f\x85R.',
+                      r"would run code \('__builtin__.bytearray'\)"),
+    'a tensor made there': (b'\x80\x02ctorch\nFloatTensor\nM\xff\xffM\xff\xff\x86R.',
+                            'would run code'),
+    'no function': (b'\x80\x02X\x01\x00\x00\x00aK\x01\x85R.', 'call of what is no function'),
+}
+
+
+@pytest.mark.parametrize('kind', BOMBS)
+def test_a_pickle_that_costs_much_is_refused_before_it_does(tmp_path, kind):
+    pkl, problem = BOMBS[kind]
+    assert re.search(problem, refusal(archive(tmp_path / 'a.pt', pkl)))
+
+
+def test_a_checkpoint_as_large_as_the_published_ones_is_far_from_the_limits(tmp_path):
+    with torch.device('meta'):
+        keys = list(Encoder(find_variant('giant')).state_dict())
+    state = {f'module.backbone.{key}': torch.zeros(1, 1) for key in keys}
+    moments = {n: {'step': torch.tensor(1.0), 'exp_avg': torch.zeros(1, 1),
+                   'exp_avg_sq': torch.zeros(1, 1)} for n in range(2 * len(keys))}
+    torch.save({'encoder': state, 'target_encoder': {k: v.clone() for k, v in state.items()},
+                'opt': {'state': moments, 'param_groups': []}}, tmp_path / 'a.pt')
+    opened = open_weights(tmp_path / 'a.pt', 'weights')
+    assert opened.groups.keys() == {'encoder', 'target_encoder'}
+    with zipfile.ZipFile(tmp_path / 'a.pt') as made:
+        pkl = made.read('a/data.pkl')
+    names = [opcode.name for opcode, _, _ in pickletools.genops(pkl)]
+    assert 3 * len(pkl) < pickles.MOST_BYTES and 3 * len(names) < pickles.MOST_OPCODES
+    assert 3 * (names.count('REDUCE') + names.count('BINPERSID')) < pickles.MOST_CALLS
+
+
+def test_other_threads_go_on_while_a_costly_file_is_read(tmp_path):
+    path = archive(tmp_path / 'a.pt', ORDERED + b'h\x00)R' * 59_000 + b'}.')
+    gaps, done = [0.0], threading.Event()
+
+    def tick():
+        last = time.monotonic()
+        while not done.wait(0.005):
+            gaps.append(time.monotonic() - last)
+            last = time.monotonic()
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        with pytest.raises(WeightsError, match='holds no tensors by name'):
+            open_weights(path, 'weights')
+    finally:
+        done.set()
+        thread.join()
+    assert max(gaps) < 1.0
+
+
+# -- archives, headers and descriptions -----------------------------------------------------------
+
+PLAIN = b'\x80\x02}.'
+
+
+@pytest.mark.parametrize(('pkl', 'how', 'problem'), [
+    (b'\x80\x02' + b'N0' * 100_000 + b'}.', {'compressed': True}, 'compressed or long'),
+    (PLAIN, {'version': bytes(5 << 20)}, 'compressed or long'),
+    (PLAIN, {'b/DATA.PKL': PLAIN}, 'not a checkpoint that torch.save wrote'),
+    (PLAIN, {'byteorder': b'big'}, 'byte order'),
+    (b'\x80\x02}X\x02\x00\x00\x00\xff\xfeK\x01s.', {}, 'damaged: UnicodeDecodeError'),
+    (b'\x80\x02h\x07.', {}, 'truncated or damaged: KeyError'),
+    (b'\x80\x02.', {}, 'truncated or damaged: IndexError'),
+    (b'\x80\x02}(K\x01u.', {}, 'truncated or damaged')], ids=range(8))
+def test_an_archive_that_torch_did_not_write_is_refused(tmp_path, pkl, how, problem):
+    assert problem in refusal(archive(tmp_path / 'a.pt', pkl, **how))
+
+
+def test_an_archive_with_a_long_list_of_entries_is_refused(tmp_path):
+    names = {f'data/{n}' + 'x' * 60_000: b'' for n in range(80)}
+    assert 'list of entries of 4.' in refusal(archive(tmp_path / 'a.pt', PLAIN, **names))
+
+
+@pytest.mark.parametrize(('content', 'problem'), [
+    ({'encoder': {'module.' * 100 + 'a': torch.zeros(1)}}, 'name of 701 characters'),
+    ({'encoder': {'a': torch.zeros(1).expand(10**9)}}, 'but tensors of 4000000000'),
+    ({'encoder': {'blocks.' + '9' * 250 + '.a': torch.zeros(1)}}, 'fits none of the sizes')])
+def test_tensors_that_cannot_be_are_refused(tmp_path, content, problem):
+    torch.save(content, tmp_path / 'a.pt')
+    assert problem in refusal(tmp_path / 'a.pt', lambda path, _: load_encoder(SIZE, weights=path))
+
+
+def test_a_network_of_a_million_blocks_is_not_built(tmp_path):
+    state = dict(WHOLE['predictor'])
+    state['predictor_blocks.999999.mlp.fc1.bias'] = state.pop('predictor_blocks.1.mlp.fc1.bias')
+    torch.save({'predictor': state}, tmp_path / 'a.pt')
+    refusal(tmp_path / 'a.pt', lambda path, _: load_network(path, 'predictor'))
+
+
+def test_a_piece_of_another_shape_is_no_piece(tmp_path):
+    named = to_hugging_face('encoder', STATE)
+    key = 'layer.0.attention.key.weight'
+    torch.save({'encoder': {**named, key: named[key][:, :1].clone()}}, tmp_path / 'a.pt')
+    assert key in refusal(tmp_path / 'a.pt', lambda path, _: load_encoder(SIZE, weights=path))
+
+
+def header(path, length, text):
+    path.write_bytes(length.to_bytes(8, 'little') + text + bytes(64))
+    return path
+
+
+def test_a_long_header_of_safetensors_is_refused(tmp_path):
+    text = b'{"__metadata__": {"a": "' + b'x' * (5 << 20) + b'"}}'
+    assert 'header of 5.0 MiB' in refusal(header(tmp_path / 'a.safetensors', len(text), text))
+
+
+@pytest.mark.parametrize('name', ['config.json', 'model.safetensors.index.json'])
+@pytest.mark.parametrize('text', [b'[' * 100_000, b'{"a": ' * 100_000, b'\xff\xfe', b'9' * 5000,
+                                  b'{"weight_map": {}}', b' ' * (5 << 20)], ids=range(6))
+def test_json_of_a_folder_is_bounded(tmp_path, name, text):
+    (tmp_path / 'config.json').write_text('{"model_type": "vjepa2"}')
+    (tmp_path / name).write_bytes(text)
+    refusal(tmp_path)
+
+
+@pytest.mark.parametrize('text', ['[' * 100_000, '9' * 5000, '[]', '{"format": 1}', 'null',
+                                  '{"format": 1, "contact_edges": [1' + '0' * 400 + ']}'],
+                         ids=range(6))
+def test_a_description_of_heads_that_is_none_is_refused_by_all_who_read_it(tmp_path, text):
+    path = tmp_path / 'a.safetensors'
+    save_file({f'encoder.{key}': value for key, value in STATE.items()}, path, {KEY: text})
+    refusal(path, lambda path, _: load_encoder(SIZE, weights=path))
+    refusal(path, lambda path, _: examine(path))
+    refusal(path, lambda path, _: read_meta(path))
+
+
+def test_heads_with_numbers_that_are_none_are_refused(tmp_path):
+    encoder, report = load_encoder(SIZE, allow_random_weights=True)
+    heads = Heads.for_variant(SIZE)
+    meta = BundleMeta('test', '2.0', 4, 32, 'squash', (0.1, 0.5), {}, backbone_sha256='0')
+    path = tmp_path / 'a.safetensors'
+    save_bundle(path, meta, heads=heads.state_dict())
+    report = replace(report, sha256='0')
+    assert load_heads(path, encoder, report)[0].dim == SIZE.dim
+    broken = {f'heads.{key}': value for key, value in heads.state_dict().items()}
+    broken['heads.contact.bias'] = broken['heads.contact.bias'] * float('nan')
+    save_file(broken, path, {KEY: meta.to_json()})
+    assert 'contact.bias' in refusal(path, lambda path, _: load_heads(path, encoder, report))
+
+
+@pytest.mark.parametrize('name', ['x' * 5000, '~nobody-of-this-name/weights', 'a' * 300 + '/b'],
+                         ids=range(3))
+def test_a_name_that_is_no_path_is_refused(name):
+    with pytest.raises(WeightsError, match='`weights`'):
+        load_encoder('tiny', weights=name)
+
+
+# -- any damage at all ----------------------------------------------------------------------------
+
+def harm(data, dice):
+    """Change, move or drop some bytes."""
+    data = bytearray(data)
+    for _ in range(dice.choice([1, 1, 2, 5, 20])):
+        at, other = dice.randrange(len(data)), dice.randrange(len(data))
+        how = dice.randrange(4)
+        if how == 0:
+            data[at] = dice.randrange(256)
+        elif how == 1:
+            del data[at:at + dice.randrange(1, 40)]
+        elif how == 2:
+            data[at:at] = data[other:other + dice.randrange(1, 80)]
+        else:
+            data[at:at] = dice.choice(b'R b } ] ) t ( s u a e h\0 N Q 0'.split())
+    return bytes(data[:dice.randrange(len(data))] if dice.random() < 0.1 else data)
+
+
+def harmed(folder, number):
+    """A checkpoint with some damage in what describes its tensors."""
+    dice = random.Random(number)
+    if number % 2:
+        torch.save(WHOLE, folder / 'whole.pt')
+        with zipfile.ZipFile(folder / 'whole.pt') as whole:
+            records = {name.removeprefix('whole/'): whole.read(name) for name in whole.namelist()}
+        return archive(folder / 'a.pt', harm(records.pop('data.pkl'), dice), **records)
+    path = folder / 'a.safetensors'
+    save_file({f'encoder.{key}': value for key, value in STATE.items()}, path)
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], 'little')
+    text = harm(data[8:8 + length], dice)
+    path.write_bytes(len(text).to_bytes(8, 'little') + text + data[8 + length:])
+    return path
+
+
+def test_whatever_is_wrong_with_a_checkpoint_it_is_a_weights_error(tmp_path):
+    encoder, report = load_encoder(SIZE, allow_random_weights=True)
+    uses = (examine, lambda path: load_encoder(SIZE, weights=path),
+            lambda path: load_network(path, 'predictor'),
+            lambda path: load_heads(path, encoder, report))
+    refused = 0
+    for number in range(80):
+        path = harmed(tmp_path, number)
+        for use in uses:
+            try:
+                use(path)
+            except WeightsError as error:
+                refused += 1
+                assert str(path) in str(error), number
+            except Exception as error:
+                raise AssertionError(f'file {number}: {error!r}') from error
+    assert refused > 150

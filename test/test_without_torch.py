@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Executables where PyTorch or ROS is missing: they run if they do not need it, or name it."""
+
+from __future__ import annotations
+
+import sys
+
+import cv2
+import numpy as np
+import pytest
+from ros_harness import REPOSITORY, NodeProcess, ros_env
+
+from vjepa_ros.tools.processes import free_domain
+
+pytest.importorskip('rclpy')
+pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
+
+# Starts an executable as its script does, on a Python that lacks a package.
+START = """
+import sys
+package, name, *words = sys.argv[1:]
+sys.modules[package] = None
+from vjepa_ros.ros import process
+sys.exit(getattr(process, name)(['--ros-args', *words]))
+"""
+
+
+def run(package: str, name: str, *words: str) -> tuple[int, str]:
+    """The exit code and the output of an executable without a package."""
+    with free_domain() as domain:
+        process = NodeProcess([sys.executable, '-c', START, package, name, *words],
+                              ros_env(domain))
+        try:
+            return process.wait(60), process.output
+        finally:
+            process.kill()
+
+
+def test_a_camera_plays_pictures_without_pytorch(tmp_path):
+    for number in range(3):
+        cv2.imwrite(str(tmp_path / f'{number}.png'), np.zeros((48, 64, 3), np.uint8))
+    code, said = run('torch', 'camera_source', '-p', f'source:={tmp_path}', '-p', 'rate:=20.0')
+    assert code == 0, said
+    assert '3 frames played' in said
+
+
+def test_a_rendered_scene_without_pytorch_is_refused_with_the_remedy():
+    code, said = run('torch', 'camera_source')
+    assert code == 1
+    assert "needs 'torch'" in said and 'play a recording' in said
+    assert 'Traceback' not in said
+
+
+@pytest.mark.parametrize(('package', 'name'), [
+    ('torch', 'simulated_robot'), ('rclpy', 'simulated_robot'), ('cv2', 'camera_source'),
+    ('rclpy', 'camera_source')])
+def test_a_package_that_is_missing_is_named_with_the_remedy(package, name):
+    code, said = run(package, name)
+    assert code == 1
+    assert f"{name} needs '{package}', which this Python does not have: source your ROS 2" in said
+    assert 'Traceback' not in said
+
+
+@pytest.mark.parametrize('name', ['camera_source', 'simulated_robot'])
+def test_the_scripts_start_this_way(name):
+    text = (REPOSITORY / 'setup.py').read_text()
+    assert f'{name} = {{NAME}}.ros.process:{name}' in text
