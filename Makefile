@@ -74,9 +74,9 @@ $(TESTED): $(READY) requirements/test.txt
 
 demo: $(READY) ## run camera and node together and write demo_output/report.html
 ifneq ($(GUARD),)
-	@$(PY) -m vjepa_ros.tools.cli drive --ros --seed 1 --first 9 --episodes 1 --modes with_guard --json demo_output/guard.json $(ARGS)
+	@$(PY) -m vjepa_ros.cli.main drive --ros --seed 1 --first 9 --episodes 1 --modes with_guard --json demo_output/guard.json $(ARGS)
 else
-	@$(PY) -m vjepa_ros.tools.cli demo $(if $(SOURCE),--source '$(SOURCE)') $(ARGS)
+	@$(PY) -m vjepa_ros.cli.main demo $(if $(SOURCE),--source '$(SOURCE)') $(ARGS)
 endif
 
 test: $(READY) $(if $(DISTRO),,$(TESTED)) ## run the tests; with DISTRO=jazzy the ROS tests that depend on it, on Jazzy
@@ -84,16 +84,17 @@ test: $(READY) $(if $(DISTRO),,$(TESTED)) ## run the tests; with DISTRO=jazzy th
 	@$(if $(DISTRO),,$(PY) -m pytest -m 'not ros' -n auto --maxprocesses 8 --dist loadfile $(ARGS) || [ $$? = 5 ])
 	@$(PY) -m pytest -m $(if $(DISTRO),'ros and not any_distro',ros) $(NODES) $(ARGS) || [ $$? = 5 ]
 
-lint: $(READY) ## check the style of the code
+lint: $(READY) ## check the style of the code, and who imports whom
 	@$(PY) -m ruff check $(ARGS) .
+	@$(VENV)/bin/lint-imports --no-cache
 
 bench: $(READY) $(TESTED) ## measure the speed on the CPU of this machine and write docs/performance.md
-	@$(PY) -m vjepa_ros.tools.cli bench $(ARGS)
-	@$(PY) -m vjepa_ros.tools.cli benchmark --suite cpu --out docs/benchmarks
-	@$(PY) -m vjepa_ros.tools.performance
+	@$(PY) -m vjepa_ros.cli.main bench $(ARGS)
+	@$(PY) -m vjepa_ros.cli.main benchmark --suite cpu --out docs/benchmarks
+	@$(PY) -m vjepa_ros.cli.benchmark.report.performance
 
 evaluate: $(READY) ## measure the accuracy and write it into docs/accuracy.md
-	@$(PY) -m vjepa_ros.tools.cli evaluate \
+	@$(PY) -m vjepa_ros.cli.main evaluate \
 	  $(if $(wildcard $(DATA)/.),$(addprefix $(DATA)/,$(RECORDINGS))) --world $(WORLD) \
 	  --baseline-frames 1000 --document docs/accuracy.md --json docs/accuracy/figures.json $(ARGS)
 

@@ -76,13 +76,13 @@ setup(
     zip_safe=False,  # weights are read from a file
     entry_points={
         'console_scripts': [
-            f'vjepa_node = {NAME}.ros.main:main',
-            f'camera_source = {NAME}.ros.process:camera_source',
-            f'collision_guard = {NAME}.ros.guard_main:main',
-            f'simulated_robot = {NAME}.ros.process:simulated_robot',
-            f'action_planner = {NAME}.ros.planner_main:main',
-            f'twist_planner = {NAME}.ros.twist_main:main',
-            f'vjepa-ros = {NAME}.tools.cli:main',
+            f'vjepa_node = {NAME}.ros.perception_node.__main__:main',
+            f'camera_source = {NAME}.ros.common.process:camera_source',
+            f'collision_guard = {NAME}.ros.collision_guard.__main__:main',
+            f'simulated_robot = {NAME}.ros.common.process:simulated_robot',
+            f'action_planner = {NAME}.ros.action_planner.__main__:main',
+            f'twist_planner = {NAME}.ros.twist_planner.__main__:main',
+            f'vjepa-ros = {NAME}.cli.main:main',
         ],
     },
 )

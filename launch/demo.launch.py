@@ -9,8 +9,8 @@ from launch.substitutions import PathJoinSubstitution, ThisLaunchFileDir
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
-from vjepa_ros.ros import launching
-from vjepa_ros.ros.launching import SWITCH, is_on
+from vjepa_ros.ros.common import launching
+from vjepa_ros.ros.common.launching import SWITCH, is_on
 
 ARGUMENTS = (  # name, default, allowed values, description
     ('source', 'synthetic', None,

@@ -4,8 +4,8 @@
 
 from launch import LaunchContext, LaunchDescription
 
-from vjepa_ros.ros import launching
-from vjepa_ros.ros.launching import SWITCH
+from vjepa_ros.ros.common import launching
+from vjepa_ros.ros.common.launching import SWITCH
 
 # An empty value leaves what the parameter file says.
 ARGUMENTS = (  # name, default, allowed values, description

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import torch
 
-from vjepa_ros.model.bundle import save_bundle
+from vjepa_ros.model.checkpoint.bundle import save_bundle
+from vjepa_ros.model.checkpoint.files import file_sha256
+from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.files import file_sha256
 from vjepa_ros.model.heads import CLEARANCE_EDGES, CONTACT_EDGES, EXPANSION_UNIT, Heads
-from vjepa_ros.model.meta import BundleMeta
 from vjepa_ros.model.variants import find_variant
 
 

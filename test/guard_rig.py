@@ -20,12 +20,12 @@ from ros_harness import NodeProcess, Session
 from sensor_msgs.msg import PointCloud2
 from std_srvs.srv import SetBool
 
-from vjepa_ros.perception.assessment import Assessment, Level, Quality
-from vjepa_ros.ros import convert
-from vjepa_ros.ros.layout import pack_assessment
-from vjepa_ros.ros.outputs import make_header
+from vjepa_ros.perception.types import Assessment, Level, Quality
+from vjepa_ros.ros.common import message_conversion
+from vjepa_ros.ros.common.cloud_layout import pack_assessment
+from vjepa_ros.ros.perception_node.outputs import make_header
 
-GUARD = 'vjepa_ros.ros.guard_main'
+GUARD = 'vjepa_ros.ros.collision_guard'
 NS = 1_000_000_000
 CLEAR = Assessment('camera', 0, 'optical', 0.0, 0.0, 0.0, math.inf, 0.0, math.nan, math.nan,
                    Level.CLEAR, Quality(0), known_fraction=1.0)
@@ -36,7 +36,7 @@ WITHIN_S = 0.05          # in which the guard must have stopped after source_tim
 
 
 def cloud(seen: Assessment) -> PointCloud2:
-    return convert.cloud(make_header(seen.stamp_ns, seen.frame_id), pack_assessment(seen, 1.0))
+    return message_conversion.cloud(make_header(seen.stamp_ns, seen.frame_id), pack_assessment(seen, 1.0))
 
 
 class Every(threading.Thread):

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from looming_films import FOCAL, SIZE, Wall, cells, film, whole
 
-from vjepa_ros.perception.looming import LoomingField
+from vjepa_ros.looming.estimator import LoomingField
 
 
 class Estimator(Protocol):

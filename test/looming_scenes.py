@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from vjepa_ros.clip.preprocess import View
-from vjepa_ros.perception.assessment import Assessment, Level, Quality, Result
+from vjepa_ros.clip.resize import View
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.fusion import CourseField
+from vjepa_ros.perception.types import Assessment, Level, Quality, Result
 
 SIZE, FOCAL, CELL = (384, 288), 300.0, 16
 OPTICS = Optics(FOCAL, FOCAL, 191.5, 143.5, False)

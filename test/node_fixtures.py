@@ -35,10 +35,11 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2
 from std_msgs.msg import Float32
 from std_srvs.srv import Trigger
 
-from vjepa_ros.perception.assessment import Assessment
-from vjepa_ros.ros import convert, read
+from vjepa_ros.perception.types import Assessment
+from vjepa_ros.ros import read
+from vjepa_ros.ros.common import message_conversion
 
-NODE = 'vjepa_ros.ros.main'
+NODE = 'vjepa_ros.ros.perception_node'
 # Small and quick: results come 0.3 s after the first frame. On a busy machine they may come late
 # without being taken for stale.
 SMALL = {'weights': 'random', 'allow_random_weights': True, 'num_frames': 4, 'image_size': 64,
@@ -367,7 +368,7 @@ def stamped(msg: Any, stamp_ns: int, frame_id: str = 'optical') -> Any:
 def raw(rgb: np.ndarray, encoding: str = 'rgb8') -> Image:
     """A raw message of an RGB picture."""
     pixels = rgb[..., ::-1] if encoding == 'bgr8' else rgb
-    return convert.image(convert.Header(), pixels, encoding)
+    return message_conversion.image(message_conversion.Header(), pixels, encoding)
 
 
 def now_ns() -> int:

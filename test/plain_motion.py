@@ -3,17 +3,17 @@
 """The motion of the camera and the looming of its cells as the formulas stand.
 
 One hypothesis after the other, one matrix a cell: slow, and plain enough to be compared with
-`vjepa_ros.perception.camera_motion` and `vjepa_ros.perception.expansion`.
+`vjepa_ros.looming.camera_motion` and `vjepa_ros.looming.expansion`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from vjepa_ros.perception.affine import AffineFits
-from vjepa_ros.perception.camera_motion import CameraMotion
-from vjepa_ros.perception.expansion import PairLooming, View, _cauchy, _confidence
-from vjepa_ros.perception.rotation import matrix, unturned
+from vjepa_ros.looming.affine import AffineFits
+from vjepa_ros.looming.camera_motion import CameraMotion
+from vjepa_ros.looming.expansion import PairLooming, View, _cauchy, _confidence
+from vjepa_ros.looming.rotation import matrix, unturned
 
 _STILL_SHARE = 0.3     # of the evidence without displacement shows that the camera did not turn
 _FIXED_SHARE = 0.1     # the same, where other motion is seen in less than half of the image
@@ -41,7 +41,7 @@ def turn_rows(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def camera_motion(points: np.ndarray, displaced: np.ndarray, covariance: np.ndarray,
                   focal_px: float, start: CameraMotion | None = None) -> CameraMotion:
-    """As `vjepa_ros.perception.camera_motion.camera_motion`, which says what is what."""
+    """As `vjepa_ros.looming.camera_motion.camera_motion`, which says what is what."""
     if len(points) < _LEAST:
         covariance = np.diag([_TURN_PRIOR ** 2] * 3 + [1.0] * 3)
         return CameraMotion(np.zeros(3), None, covariance, 0.0, 'unknown')

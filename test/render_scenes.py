@@ -12,9 +12,9 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from vjepa_ros.world.atlas import pack
-from vjepa_ros.world.bank import TextureBank
-from vjepa_ros.world.scene import BOX, CARD, CYLINDER, ELLIPSOID, Scenes
+from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID, Scenes
+from vjepa_ros.lab.world.textures.atlas import pack
+from vjepa_ros.lab.world.textures.bank import TextureBank
 
 Vector = tuple[float, float, float]
 SIZE = (160, 120)

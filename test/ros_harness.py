@@ -11,7 +11,7 @@ Typical use::
         with ros_session() as ros:
             got = []
             ros.node.create_subscription(Image, 'camera/image_raw', got.append, 1)
-            with ros.spawn('vjepa_ros.ros.camera_source', {'source': 'synthetic'}) as source:
+            with ros.spawn('vjepa_ros.ros.sim.camera_source', {'source': 'synthetic'}) as source:
                 assert ros.spin_until(lambda: len(got) >= 3), source.output
                 source.terminate_and_check()
 
@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vjepa_ros.tools.processes import free_domain
+from vjepa_ros.ros.common.processes import free_domain
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 _TICK_S = 0.02
@@ -212,7 +212,7 @@ def spawn(module: str, params: Mapping[str, Any] | None = None,
     Parameters
     ----------
     module : str
-        Dotted module with a ``__main__`` guard, such as ``vjepa_ros.ros.camera_source``.
+        Dotted module with a ``__main__`` guard, such as ``vjepa_ros.ros.sim.camera_source``.
     params : mapping, optional
         Parameter name to Python value (bool, int, float, str, list).
     remaps : mapping, optional

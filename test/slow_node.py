@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vjepa_ros.ros.main import main
+from vjepa_ros.ros.perception_node.__main__ import main
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.runtime.flight import Pending
+from vjepa_ros.runtime.pending import Pending
 
 log = logging.getLogger('vjepa_ros.slow_node')
 HOLD_AT_MOST_S = 300.0   # a test that died does not let go

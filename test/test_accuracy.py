@@ -9,7 +9,7 @@ import json
 import pytest
 import torch
 
-from vjepa_ros.tools import evaluate
+from vjepa_ros.cli import evaluate
 
 RECORDINGS = ('himax_2', 'himax_10', 'kitti_street', 'euroc_still::still')
 

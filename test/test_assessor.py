@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from vjepa_ros.perception.assessment import Assessment, Level, Quality
 from vjepa_ros.perception.assessor import SETTLE_RESULTS, Assessor, Smoother
 from vjepa_ros.perception.collision import UNKNOWN, Threat
 from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.types import Assessment, Level, Quality
 
 NS = 1_000_000_000
 NO_FLAGS = Quality(0)

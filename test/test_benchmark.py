@@ -16,20 +16,26 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from vjepa_ros.model.checkpoint import load_encoder
-from vjepa_ros.runtime.engine import EngineConfig
-from vjepa_ros.tools import (
-    benchmark_hf,
-    benchmark_ours,
-    benchmark_run,
-    benchmark_suite,
-    cli,
-    performance,
+from vjepa_ros.cli import main as cli
+from vjepa_ros.cli.benchmark import (
+    huggingface,
 )
-from vjepa_ros.tools.benchmark_case import Case, command
-from vjepa_ros.tools.benchmark_clock import BLOCK, LEAST_RUNS, device_ms, measure, statistics
-from vjepa_ros.tools.benchmark_floor import Floor, floor_dtype
-from vjepa_ros.tools.benchmark_plot import draw, number, series
+from vjepa_ros.cli.benchmark import (
+    ours as benchmark_ours,
+)
+from vjepa_ros.cli.benchmark import (
+    run as benchmark_run,
+)
+from vjepa_ros.cli.benchmark import (
+    suite as benchmark_suite,
+)
+from vjepa_ros.cli.benchmark.case import Case, command
+from vjepa_ros.cli.benchmark.clock import BLOCK, LEAST_RUNS, device_ms, measure, statistics
+from vjepa_ros.cli.benchmark.floor import Floor, floor_dtype
+from vjepa_ros.cli.benchmark.report import performance
+from vjepa_ros.cli.benchmark.report.plot import draw, number, series
+from vjepa_ros.model.checkpoint.load import load_encoder
+from vjepa_ros.runtime.engine import EngineConfig
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
@@ -146,8 +152,8 @@ def test_the_floor_is_in_the_type_of_the_run():
 
 def test_the_baseline_of_transformers_has_the_shape_of_the_case():
     pytest.importorskip('transformers.models.vjepa2', reason='transformers is not installed')
-    model = benchmark_hf.make_model(SMALL, CPU, torch.float32)
-    theirs = benchmark_hf.HuggingFace(model, SMALL, CPU, torch.float32, compiled=False)
+    model = huggingface.make_model(SMALL, CPU, torch.float32)
+    theirs = huggingface.HuggingFace(model, SMALL, CPU, torch.float32, compiled=False)
     assert theirs.step()['encode'] > 0
     ours, _ = load_encoder('tiny', weights='random', allow_random_weights=True)
     assert (sum(p.numel() for p in model.encoder.parameters())
@@ -155,7 +161,7 @@ def test_the_baseline_of_transformers_has_the_shape_of_the_case():
 
 
 def test_without_transformers_the_remedy_is_named(monkeypatch, capsys):
-    monkeypatch.setattr(benchmark_hf, 'find_spec', lambda name: None)
+    monkeypatch.setattr(huggingface, 'find_spec', lambda name: None)
     assert cli.main(['benchmark', *WORDS, '--baseline', 'hf']) == 1
     assert 'pip install transformers' in ' '.join(capsys.readouterr().out.split())
 
@@ -220,9 +226,9 @@ def test_the_file_has_the_keys_that_are_promised(tmp_path, monkeypatch):
         def step(self):
             return {'encode': 5.0}
 
-    monkeypatch.setattr(benchmark_hf, 'problem', lambda: '')
-    monkeypatch.setattr(benchmark_hf, 'make_model', lambda *more: None)
-    monkeypatch.setattr(benchmark_hf, 'HuggingFace', Library)
+    monkeypatch.setattr(huggingface, 'problem', lambda: '')
+    monkeypatch.setattr(huggingface, 'make_model', lambda *more: None)
+    monkeypatch.setattr(huggingface, 'HuggingFace', Library)
     monkeypatch.setattr(benchmark_run, '_transformers', lambda: '5.0')
     out = tmp_path / 'run.json'
     words = ['benchmark', *WORDS, '--iterations', '1', '--baseline', 'hf', '--json', str(out)]
@@ -300,7 +306,7 @@ def test_rows_run_alone_and_one_that_fails_leaves_the_others(tmp_path, monkeypat
 
 
 def test_rows_of_every_suite_are_words_of_the_benchmark():
-    from vjepa_ros.tools.benchmark import make_parser
+    from vjepa_ros.cli.benchmark.main import make_parser
     for rows in benchmark_suite.SUITES.values():
         for words in rows.values():
             make_parser().parse_args(words.split())
@@ -312,7 +318,7 @@ def test_a_row_that_never_ends_is_ended(tmp_path, monkeypatch):
 
 
 def test_a_sweep_takes_the_usual_shape_of_each_size_unless_one_is_given():
-    from vjepa_ros.tools.benchmark import make_parser
+    from vjepa_ros.cli.benchmark.main import make_parser
     parse = make_parser().parse_args
     rows = benchmark_suite.sweep_rows(parse(['--sweep', '--cameras', '2']))
     assert list(rows) == ['tiny', 'small', 'base', 'large', 'huge', 'giant', 'gigantic']

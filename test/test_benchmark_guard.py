@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from vjepa_ros.tools import benchmark_guard
+from vjepa_ros.cli.benchmark import guard as benchmark_guard
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 pytest.importorskip('rclpy')

@@ -10,9 +10,16 @@ import re
 import cv2
 import pytest
 
-from vjepa_ros.tools import benchmark_node, performance
-from vjepa_ros.tools.node_overhead import PARTS, OverheadError, node_results, split, summarise
-from vjepa_ros.tools.performance_goals import standings
+from vjepa_ros.cli.benchmark import node as benchmark_node
+from vjepa_ros.cli.benchmark.node_overhead import (
+    PARTS,
+    OverheadError,
+    node_results,
+    split,
+    summarise,
+)
+from vjepa_ros.cli.benchmark.report import performance
+from vjepa_ros.cli.benchmark.report.performance_targets import standings
 
 STAGES = {'transport': 3.0, 'wait': 0.5, 'decode': 1.0, 'preprocess': 2.0, 'gather': 0.25,
           'upload': 0.25, 'encode': 20.0, 'heads': 1.5, 'download': 1.0, 'motion': 2.0,

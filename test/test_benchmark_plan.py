@@ -9,10 +9,10 @@ import json
 import pytest
 import torch
 
+from vjepa_ros.cli.benchmark import plan as benchmark_plan
+from vjepa_ros.cli.benchmark.plan_floor import PlanFloor
 from vjepa_ros.model.variants import find_variant
-from vjepa_ros.perception.planner_cost import Shapes
-from vjepa_ros.tools import benchmark_plan
-from vjepa_ros.tools.benchmark_plan_floor import PlanFloor
+from vjepa_ros.planning.cost import Shapes
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 

@@ -15,20 +15,13 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import vjepa_ros
-from vjepa_ros.model import files
-from vjepa_ros.model.bundle import load_model, read_meta, save_bundle
 from vjepa_ros.model.calibration import Calibration
-from vjepa_ros.model.checkpoint import WeightsError, load_encoder
+from vjepa_ros.model.checkpoint.bundle import load_model, read_meta, save_bundle
+from vjepa_ros.model.checkpoint.load import WeightsError, files, load_encoder
+from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.heads import (
-    CLEARANCE_EDGES,
-    CONTACT_EDGES,
-    Heads,
-    clearance_cdf,
-    contact_cdf,
-)
+from vjepa_ros.model.heads import CLEARANCE_EDGES, CONTACT_EDGES, Heads, clearance_cdf, contact_cdf
 from vjepa_ros.model.lora import adapter_state, add_adapters
-from vjepa_ros.model.meta import BundleMeta
 from vjepa_ros.model.variants import VARIANTS, Variant
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 

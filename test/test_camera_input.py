@@ -14,9 +14,9 @@ from rclpy.qos import ReliabilityPolicy
 from rclpy.qos_overriding_options import InvalidQosOverridesError
 from sensor_msgs.msg import CompressedImage
 
-from vjepa_ros.ros import camera_input
-from vjepa_ros.ros.camera_input import CameraInput
-from vjepa_ros.ros.node import VjepaNode
+from vjepa_ros.ros.perception_node import camera_input
+from vjepa_ros.ros.perception_node.camera_input import CameraInput
+from vjepa_ros.ros.perception_node.node import VjepaNode
 
 pytestmark = pytest.mark.ros
 

@@ -11,10 +11,10 @@ import numpy as np
 import plain_motion as plain
 import pytest
 
-from vjepa_ros.perception.affine import AffineFits
-from vjepa_ros.perception.camera_motion import CameraMotion, camera_motion
-from vjepa_ros.perception.expansion import PairLooming, View, pair_looming
-from vjepa_ros.perception.rotation import turned
+from vjepa_ros.looming.affine import AffineFits
+from vjepa_ros.looming.camera_motion import CameraMotion, camera_motion
+from vjepa_ros.looming.expansion import PairLooming, View, pair_looming
+from vjepa_ros.looming.rotation import turned
 
 FOCAL = 300.0
 SCENES = range(120)

@@ -22,15 +22,15 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros_harness import ros_session
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2
 
-from vjepa_ros.ros import camera_source
-from vjepa_ros.ros.source_output import OutputOptions, SourceOutput
-from vjepa_ros.ros.source_table import SOURCE_TABLE, TRUTH, truth_record
+from vjepa_ros.ros.common.source_table import SOURCE_TABLE, TRUTH, truth_record
+from vjepa_ros.ros.sim import camera_source
+from vjepa_ros.ros.sim.source_output import OutputOptions, SourceOutput
 from vjepa_ros.sources import SourceError, SourceFrame, SourceLost, open_source
 from vjepa_ros.sources.base import PlayOptions, Source
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
-MODULE = 'vjepa_ros.ros.camera_source'
+MODULE = 'vjepa_ros.ros.sim.camera_source'
 S = 1_000_000_000
 END = re.compile(r'end of source: (\d+) frames played, (\d+) skipped')
 

@@ -9,12 +9,12 @@ import pickle
 import pytest
 import torch
 
-from vjepa_ros.world.bank import TextureBank
-from vjepa_ros.world.clips import ClipWorld, WorldClips, soonest
-from vjepa_ros.world.plans import OUTCOME, WorldConfig
-from vjepa_ros.world.render import render
-from vjepa_ros.world.sampler import Sample
-from vjepa_ros.world.truth import Robot, Truth, truth
+from vjepa_ros.lab.world.clips import ClipWorld, WorldClips, soonest
+from vjepa_ros.lab.world.rendering.render import render
+from vjepa_ros.lab.world.rendering.truth import Robot, Truth, truth
+from vjepa_ros.lab.world.scenes.sampler import Sample
+from vjepa_ros.lab.world.scenes.scene_spec import OUTCOME, WorldConfig
+from vjepa_ros.lab.world.textures.bank import TextureBank
 
 SIZE = 48
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.collision import UNKNOWN, Optics, contact_probability, find_threats
-from vjepa_ros.perception.looming import LoomingField
 from vjepa_ros.perception.settings import Settings
 
 CELL, WIDTH, HEIGHT = 16, 384, 288

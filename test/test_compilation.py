@@ -12,17 +12,17 @@ import pytest
 import torch
 from torch import nn
 
-from vjepa_ros.model.checkpoint import load_encoder
+from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.variants import Variant
-from vjepa_ros.runtime.compilation import (
+from vjepa_ros.runtime.device import DeviceChoice
+from vjepa_ros.runtime.engine import EngineConfig
+from vjepa_ros.runtime.forward.compilation import (
     MOST_SHAPES,
     CompileChoice,
     Toolchain,
     choose_compile,
     compile_blocks,
 )
-from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.engine import EngineConfig
 from vjepa_ros.runtime.session import EncoderSession, SessionError
 
 ALL, NONE = Toolchain(True, True), Toolchain(False, False)

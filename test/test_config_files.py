@@ -18,10 +18,10 @@ import rclpy
 from rclpy.node import Node
 from ros_harness import ros_session
 
-from vjepa_ros.ros.guard_node import CollisionGuard
-from vjepa_ros.ros.node import VjepaNode
-from vjepa_ros.ros.planner_node import PlannerNode
-from vjepa_ros.ros.twist_node import TwistPlannerNode
+from vjepa_ros.ros.action_planner.node import PlannerNode
+from vjepa_ros.ros.collision_guard.node import CollisionGuard
+from vjepa_ros.ros.perception_node.node import VjepaNode
+from vjepa_ros.ros.twist_planner.node import TwistPlannerNode
 
 pytestmark = pytest.mark.ros
 

@@ -19,8 +19,8 @@ from scenes import texture
 from sensor_msgs.msg import CompressedImage, Image, PointField
 from std_msgs.msg import Header
 
-from vjepa_ros.ros import convert
-from vjepa_ros.ros.convert import ImageError, decode
+from vjepa_ros.ros.common import message_conversion
+from vjepa_ros.ros.common.message_conversion import ImageError, decode
 
 pytestmark = pytest.mark.ros
 
@@ -334,7 +334,7 @@ def test_a_depth_image_is_no_picture():
 
 def test_an_image_message_has_the_bytes_of_the_array():
     header = Header(frame_id='cam')
-    msg = convert.image(header, RGB[::-1], 'rgb8')
+    msg = message_conversion.image(header, RGB[::-1], 'rgb8')
     assert (msg.height, msg.width, msg.step, msg.encoding) == (HEIGHT, WIDTH, WIDTH * 3, 'rgb8')
     assert msg.header == header
     np.testing.assert_array_equal(decode(msg), RGB[::-1])
@@ -343,21 +343,21 @@ def test_an_image_message_has_the_bytes_of_the_array():
 @pytest.mark.parametrize('shape', [(1, 1), (1, 9), (9, 1), (5, 4)])
 def test_a_map_has_its_own_step(shape):
     values = np.random.default_rng(0).random((9, 9), np.float32)[:shape[0], :shape[1]]
-    msg = convert.image(Header(), values, '32FC1')
+    msg = message_conversion.image(Header(), values, '32FC1')
     assert msg.step == 4 * shape[1]
     assert len(msg.data) == msg.step * msg.height
     np.testing.assert_array_equal(np.frombuffer(msg.data, '<f4').reshape(shape), values)
 
 
 def test_a_jpeg_message_can_be_decoded_again():
-    msg = convert.jpeg(Header(), texture((96, 64)))
+    msg = message_conversion.jpeg(Header(), texture((96, 64)))
     assert 'jpeg' in msg.format
     assert decode(msg).shape == (64, 96, 3)
 
 
 def test_a_feature_cloud_is_organised_like_the_grid():
     features = np.random.default_rng(0).random((3, 5, 192)).astype(np.float32)
-    msg = convert.feature_cloud(Header(), features)
+    msg = message_conversion.feature_cloud(Header(), features)
     assert (msg.height, msg.width, msg.point_step, msg.row_step) == (3, 5, 768, 3840)
     (field,) = msg.fields
     assert (field.name, field.offset, field.count) == ('feature', 0, 192)
@@ -367,13 +367,13 @@ def test_a_feature_cloud_is_organised_like_the_grid():
 
 def test_a_feature_cloud_of_a_view_is_that_of_its_values():
     features = np.random.default_rng(0).random((4, 6, 8)).astype(np.float32)[::2, 1:, :5]
-    msg = convert.feature_cloud(Header(), features)
+    msg = message_conversion.feature_cloud(Header(), features)
     np.testing.assert_array_equal(np.frombuffer(msg.data, '<f4').reshape(2, 5, 5), features)
 
 
 def test_a_cloud_without_points_still_names_its_fields():
     kind = np.dtype([('x', '<f4'), ('level', 'u1'), ('flags', '<u2')])
-    msg = convert.cloud(Header(), np.empty(0, kind))
+    msg = message_conversion.cloud(Header(), np.empty(0, kind))
     assert (msg.height, msg.width, len(msg.data)) == (1, 0, 0)
     assert [(f.name, f.offset, f.datatype) for f in msg.fields] == [
         ('x', 0, PointField.FLOAT32), ('level', 4, PointField.UINT8),
@@ -383,7 +383,7 @@ def test_a_cloud_without_points_still_names_its_fields():
 def test_a_stamp_is_whole_nanoseconds():
     header = Header()
     header.stamp.sec, header.stamp.nanosec = 2_000_000_000, 999_999_999
-    assert convert.stamp_ns(header) == 2_000_000_000_999_999_999
+    assert message_conversion.stamp_ns(header) == 2_000_000_000_999_999_999
 
 
 # -- cv_bridge for the rest -----------------------------------------------------------------------

@@ -19,13 +19,13 @@ from golden.cases import fill, noise
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from vjepa_ros.model.checkpoint import WeightsError, load_encoder
+from vjepa_ros.cli import main as cli
+from vjepa_ros.model.checkpoint.conversion import convert
+from vjepa_ros.model.checkpoint.inspection import examine, load_network
+from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
 from vjepa_ros.model.classifier import Classifier
 from vjepa_ros.model.collision_head import CollisionHead
-from vjepa_ros.model.contents import examine, load_network
-from vjepa_ros.model.convert import convert
 from vjepa_ros.model.predictor import DensePredictor, Predictor
-from vjepa_ros.tools import cli
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from golden.cases import fill, noise, some_tokens
 
-from vjepa_ros.clip.preprocess import normalise
+from vjepa_ros.cli import main as cli
+from vjepa_ros.clip.resize import normalise
+from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import Variant
-from vjepa_ros.runtime import cpu
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.tools import cli
-from vjepa_ros.world.approach import ApproachScene
+from vjepa_ros.runtime.forward.base import cpu
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 

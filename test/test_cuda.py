@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from vjepa_ros.model.checkpoint import load_encoder
+from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant
-from vjepa_ros.runtime.compilation import Toolchain
+from vjepa_ros.runtime.cuda.graphs import MOST_GRAPHS, GraphStage
 from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.runtime.graphs import MOST_GRAPHS, GraphStage
-from vjepa_ros.runtime.noise import patch_strength, tubelet_change
+from vjepa_ros.runtime.forward.compilation import Toolchain
+from vjepa_ros.runtime.noise_floor import patch_strength, tubelet_change
 from vjepa_ros.runtime.outputs import Output
 from vjepa_ros.runtime.session import EncoderSession, SessionError
 

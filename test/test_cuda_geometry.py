@@ -16,18 +16,18 @@ import torch
 from looming_films import FOCAL, Wall, film
 from scenes import texture
 
-from vjepa_ros.clip.device_view import DeviceGrey, DeviceView
-from vjepa_ros.clip.preprocess import MODES, View
+from vjepa_ros.clip.gpu.resize import DeviceGrey, DeviceView
+from vjepa_ros.clip.resize import MODES, View
+from vjepa_ros.looming.estimator import LoomingEstimator
+from vjepa_ros.looming.gpu.choice import choose_kernels
+from vjepa_ros.looming.gpu.comparison import disagreement
+from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.perception.config import TrackConfig, Wants
-from vjepa_ros.perception.device_choice import choose_kernels
-from vjepa_ros.perception.device_compare import disagreement
-from vjepa_ros.perception.device_frames import DeviceFrames
-from vjepa_ros.perception.device_looming import DeviceLooming
-from vjepa_ros.perception.looming import LoomingEstimator
+from vjepa_ros.perception.gpu_frames import DeviceFrames
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings
+from vjepa_ros.runtime.cuda.graph_replay import Queue
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.runtime.replay import Queue
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
 
@@ -107,7 +107,7 @@ def test_an_upload_stays_until_the_kernels_have_read_it():
 
 
 def test_without_kernels_images_are_resized_by_a_graph_all_the_same(monkeypatch):
-    monkeypatch.setattr('vjepa_ros.perception.device_frames.choose_resizer',
+    monkeypatch.setattr('vjepa_ros.perception.gpu_frames.choose_resizer',
                         lambda *_: (None, 'not wanted'))
     view, image = View('squash', (640, 480), 256), images_of((640, 480), 1)[0]
     frames = DeviceFrames(Queue(DEVICE), view, (384, 288), 2, mirror=False)
@@ -125,7 +125,7 @@ FILMS = [{'velocity': (0, 0, 1), 'dt': 1 / 15}, {'turn': (0, 1.0, 0), 'dt': 0.25
 @pytest.mark.parametrize('kernels', [True, False], ids=['kernels', 'plain'])
 def test_looming_is_a_graph_that_gives_what_the_cpu_gives(monkeypatch, kernels):
     if not kernels:
-        monkeypatch.setattr('vjepa_ros.perception.device_looming.choose_kernels',
+        monkeypatch.setattr('vjepa_ros.looming.gpu.estimator.choose_kernels',
                             lambda device: (None, 'not wanted'))
     ours, cpu = DeviceLooming(Queue(DEVICE)), DeviceLooming(Queue(torch.device('cpu')))
     host = LoomingEstimator()

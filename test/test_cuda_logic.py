@@ -10,19 +10,19 @@ import torch
 from fake_cuda import install
 
 from vjepa_ros.model.calibration import Calibration
-from vjepa_ros.model.checkpoint import load_encoder
+from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant
-from vjepa_ros.runtime.change import Change
-from vjepa_ros.runtime.cuda import CudaRunner
+from vjepa_ros.runtime.cuda.frame_upload import DeviceClip
+from vjepa_ros.runtime.cuda.graphs import MOST_GRAPHS
+from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.flight import Pending
-from vjepa_ros.runtime.forward import Normalise, prepare
-from vjepa_ros.runtime.graphs import MOST_GRAPHS
-from vjepa_ros.runtime.host import HostRunner
-from vjepa_ros.runtime.noise import patch_strength, tubelet_change
+from vjepa_ros.runtime.feature_change import Change
+from vjepa_ros.runtime.forward.base import Normalise, prepare
+from vjepa_ros.runtime.host_runner import HostRunner
+from vjepa_ros.runtime.noise_floor import patch_strength, tubelet_change
 from vjepa_ros.runtime.outputs import Output, reading
-from vjepa_ros.runtime.staging import DeviceClip
+from vjepa_ros.runtime.pending import Pending
 
 SIZE = Variant('test', 48, 2, 1, 96)
 SHAPE = (4, 32, 32, 3)

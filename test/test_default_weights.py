@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from vjepa_ros import Level, ObstacleDetector, Quality
-from vjepa_ros.model.checkpoint import WeightsError, load_encoder
-from vjepa_ros.model.files import WEIGHTS_FOLDER
+from vjepa_ros.cli import main as cli
+from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
+from vjepa_ros.model.checkpoint.files import WEIGHTS_FOLDER
+from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.perception.config import TrackConfig
 from vjepa_ros.runtime.engine import EngineConfig
-from vjepa_ros.tools import cli
-from vjepa_ros.world.approach import ApproachScene
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 RATE_HZ = 4.0

@@ -99,7 +99,7 @@ def test_the_picture_of_a_silent_camera_replaces_none_of_a_result(tmp_path):
     from builtin_interfaces.msg import Time
     from sensor_msgs.msg import CompressedImage
 
-    from vjepa_ros.ros.recorder import Recorder
+    from vjepa_ros.ros.sim.recorder import Recorder
 
     msg = CompressedImage()
     msg.header.stamp = Time(sec=7)
@@ -114,7 +114,7 @@ def test_the_picture_of_a_silent_camera_replaces_none_of_a_result(tmp_path):
 
 @pytest.mark.any_distro
 def test_the_demo_takes_the_truth_of_a_recording_from_its_labels(tmp_path):
-    from vjepa_ros.world.approach import ApproachScene
+    from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
 
     folder, out, log = tmp_path / 'drive', tmp_path / 'out', tmp_path / 'log'
     (folder / 'frames').mkdir(parents=True)
@@ -148,7 +148,7 @@ def test_weights_that_are_missing_end_the_demo_with_the_reason(words, said, tmp_
 
 
 @pytest.mark.any_distro
-@pytest.mark.parametrize('victim', ['vjepa_ros.ros.main', 'vjepa_ros.ros.recorder'])
+@pytest.mark.parametrize('victim', ['vjepa_ros.ros.perception_node', 'vjepa_ros.ros.sim.recorder'])
 def test_a_killed_child_ends_the_demo_with_its_log_and_nothing_is_left(victim, tmp_path):
     out, log = tmp_path / 'out', tmp_path / 'log'
     demo = start_demo(out, '--seconds', '60')

@@ -11,7 +11,7 @@ import pytest
 from scenes import Approach, texture
 
 from vjepa_ros import Assessment, Level, ObstacleDetector, Quality
-from vjepa_ros.model.checkpoint import WeightsError
+from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.perception.settings import Settings
 
 SMALL = {'img_size': 64, 'num_frames': 4, 'clip_fps': 10.0, 'device': 'cpu', 'weights': 'random'}

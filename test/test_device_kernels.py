@@ -16,18 +16,19 @@ from looming_films import Wall, film
 from test_camera_motion import FOCAL, scene
 from warp_on_host import COMPILER, compiled
 
-from vjepa_ros.perception import device_choice, device_looming
-from vjepa_ros.perception.affine import _FAKE, AffineFits, WindowFitter
-from vjepa_ros.perception.device_align import Aligner, noise_energy
-from vjepa_ros.perception.device_compare import disagreement
-from vjepa_ros.perception.device_fit import DeviceFitter, Fits
-from vjepa_ros.perception.device_flow import STEPS, STIFFNESS, DenseFlow
-from vjepa_ros.perception.device_kernel_sources import sources
-from vjepa_ros.perception.device_kernels import MOTION_NUMBERS, LoomingKernels, told_pair
-from vjepa_ros.perception.device_looming import DeviceLooming
-from vjepa_ros.perception.expansion import View
-from vjepa_ros.runtime.kernels import KernelsMissing
-from vjepa_ros.runtime.replay import Queue
+from vjepa_ros.looming.affine import _FAKE, AffineFits, WindowFitter
+from vjepa_ros.looming.expansion import View
+from vjepa_ros.looming.gpu import choice
+from vjepa_ros.looming.gpu import estimator as device_looming
+from vjepa_ros.looming.gpu.align import Aligner, noise_energy
+from vjepa_ros.looming.gpu.comparison import disagreement
+from vjepa_ros.looming.gpu.estimator import DeviceLooming
+from vjepa_ros.looming.gpu.fit import DeviceFitter, Fits
+from vjepa_ros.looming.gpu.flow import STEPS, STIFFNESS, DenseFlow
+from vjepa_ros.looming.gpu.kernel_sources import sources
+from vjepa_ros.looming.gpu.kernels import MOTION_NUMBERS, LoomingKernels, told_pair
+from vjepa_ros.runtime.cuda.graph_replay import Queue
+from vjepa_ros.runtime.forward.kernels import KernelsMissing
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason='no g++ to compile the kernels with')
 CPU = torch.device('cpu')
@@ -159,17 +160,17 @@ def test_kernels_are_compared_with_the_plain_path_before_they_are_used(kernels):
     ({}, ''), ({'spread': lambda grid, block, given: given[2].zero_()}, 'displacement: off')])
 def test_the_choice_says_why_the_plain_path_is_taken(kernels, monkeypatch, caplog, change, said):
     # A device of a kind that has kernels, on which everything runs on the CPU.
-    monkeypatch.setattr(device_choice, '_build', lambda device:
+    monkeypatch.setattr(choice, '_build', lambda device:
                         LoomingKernels({**kernels.made, **change}))
-    monkeypatch.setattr(device_choice, 'disagreement', lambda made, device:
+    monkeypatch.setattr(choice, 'disagreement', lambda made, device:
                         disagreement(made, CPU))
-    for cached in (device_choice.prepare_kernels, device_choice.choose_kernels):
+    for cached in (choice.prepare_kernels, choice.choose_kernels):
         cached.cache_clear()
-    found, reason = device_choice.choose_kernels(torch.device('cuda:7'))
+    found, reason = choice.choose_kernels(torch.device('cuda:7'))
     assert (found is None) == bool(said)
     assert said in reason
     assert ('looming kernels are wrong on cuda:7' in caplog.text) == bool(said)
-    for cached in (device_choice.prepare_kernels, device_choice.choose_kernels):
+    for cached in (choice.prepare_kernels, choice.choose_kernels):
         cached.cache_clear()
 
 
@@ -177,12 +178,12 @@ def test_without_a_compiler_the_plain_path_is_taken(monkeypatch):
     def missing(device):
         raise KernelsMissing('no compiler')
 
-    monkeypatch.setattr(device_choice, '_build', missing)
-    for cached in (device_choice.prepare_kernels, device_choice.choose_kernels):
+    monkeypatch.setattr(choice, '_build', missing)
+    for cached in (choice.prepare_kernels, choice.choose_kernels):
         cached.cache_clear()
-    assert device_choice.choose_kernels(torch.device('cuda:6')) == (None, 'no compiler')
-    assert device_choice.choose_kernels(CPU) == (None, '')
-    for cached in (device_choice.prepare_kernels, device_choice.choose_kernels):
+    assert choice.choose_kernels(torch.device('cuda:6')) == (None, 'no compiler')
+    assert choice.choose_kernels(CPU) == (None, '')
+    for cached in (choice.prepare_kernels, choice.choose_kernels):
         cached.cache_clear()
 
 

@@ -19,9 +19,9 @@ from looming_checks import (
 )
 from looming_films import FOCAL, SIZE, Wall, film
 
-from vjepa_ros.perception.device_looming import DeviceLooming
-from vjepa_ros.perception.looming import LoomingEstimator
-from vjepa_ros.runtime.replay import Queue
+from vjepa_ros.looming.estimator import LoomingEstimator
+from vjepa_ros.looming.gpu.estimator import DeviceLooming
+from vjepa_ros.runtime.cuda.graph_replay import Queue
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 W, H = SIZE

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from vjepa_ros.clip.device_view import DeviceGrey, DeviceView, _area
-from vjepa_ros.clip.device_view_weights import area_weights
-from vjepa_ros.clip.preprocess import MODES, View
+from vjepa_ros.clip.gpu.resize import DeviceGrey, DeviceView, _area
+from vjepa_ros.clip.gpu.weights import area_weights
+from vjepa_ros.clip.resize import MODES, View
 
 CPU = torch.device('cpu')
 SIZES = [(1280, 720), (640, 480), (1226, 370), (512, 512), (480, 640), (331, 277)]

@@ -20,21 +20,16 @@ from scenes import texture
 from test_device_view import RARE, SIZES, differs, picture
 from warp_on_host import COMPILER, compiled
 
-from vjepa_ros.clip import device_view_kernels
-from vjepa_ros.clip.device_view import DeviceGrey, DeviceView
-from vjepa_ros.clip.device_view_kernels import (
-    Resizer,
-    choose_resizer,
-    disagreement,
-    prepare_resizing,
-)
-from vjepa_ros.clip.device_view_source import SOURCES
-from vjepa_ros.clip.device_view_weights import halvings, is_half
-from vjepa_ros.clip.preprocess import MODES, View
-from vjepa_ros.perception import device_frames
-from vjepa_ros.perception.device_frames import DeviceFrames, Upload
-from vjepa_ros.runtime.kernels import KernelsMissing
-from vjepa_ros.runtime.replay import Queue
+from vjepa_ros.clip.gpu import kernels as device_view_kernels
+from vjepa_ros.clip.gpu.kernel_source import SOURCES
+from vjepa_ros.clip.gpu.kernels import Resizer, choose_resizer, disagreement, prepare_resizing
+from vjepa_ros.clip.gpu.resize import DeviceGrey, DeviceView
+from vjepa_ros.clip.gpu.weights import halvings, is_half
+from vjepa_ros.clip.resize import MODES, View
+from vjepa_ros.perception import gpu_frames
+from vjepa_ros.perception.gpu_frames import DeviceFrames, Upload
+from vjepa_ros.runtime.cuda.graph_replay import Queue
+from vjepa_ros.runtime.forward.kernels import KernelsMissing
 
 pytestmark = [pytest.mark.skipif(COMPILER is None, reason='no g++ to compile the kernels with'),
               pytest.mark.usefixtures('one_thread')]
@@ -132,7 +127,7 @@ def test_frames_are_resized_by_kernels_in_a_graph_of_few_nodes(served, made, mon
     queue.stream = Stream()
     view = View(mode, size, 64)
     ours = DeviceFrames(queue, view, (160, 120), 4, mirror=True)
-    monkeypatch.setattr(device_frames, 'choose_resizer', lambda *_: (None, ''))
+    monkeypatch.setattr(gpu_frames, 'choose_resizer', lambda *_: (None, ''))
     plain = DeviceFrames(Queue(CPU), view, (160, 120), 4, mirror=True)
     assert (ours.how, plain.how) == ('graph of kernels', 'eager')
     assert len(ours._made._graph.calls) == nodes

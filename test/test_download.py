@@ -16,12 +16,12 @@ import pytest
 from checkpoints import encoder_state, hugging_face_names, prefixed
 from safetensors.torch import save_file
 
-from vjepa_ros.model import download as fetching
-from vjepa_ros.model.checkpoint import WeightsError, load_encoder
-from vjepa_ros.model.contents import examine
-from vjepa_ros.model.download import PUBLISHED, download
-from vjepa_ros.model.hub import located
-from vjepa_ros.tools import cli
+from vjepa_ros.cli import main as cli
+from vjepa_ros.model.checkpoint.download import PUBLISHED, download
+from vjepa_ros.model.checkpoint.hub import located
+from vjepa_ros.model.checkpoint.inspection import examine
+from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
+from vjepa_ros.model.checkpoint.load import download as fetching
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_fetched_is_refused_and_leaves_nothing(server, tmp_path, 
 
 def test_the_command_shows_where_the_file_is_and_its_checksum(server, tmp_path, capsys,
                                                               monkeypatch):
-    from vjepa_ros.tools import download_weights
+    from vjepa_ros.cli import download as download_weights
     monkeypatch.setattr(download_weights, 'BASE_URL', server)
     assert cli.main(['download', 'ssv2-vitl', '--folder', str(tmp_path)]) == 0
     text = capsys.readouterr().out
@@ -148,7 +148,7 @@ def test_the_command_shows_where_the_file_is_and_its_checksum(server, tmp_path, 
 
 
 def test_the_sizes_of_all_published_files_are_asked_for(server, capsys, monkeypatch):
-    from vjepa_ros.tools import download_weights
+    from vjepa_ros.cli import download as download_weights
     monkeypatch.setattr(download_weights, 'BASE_URL', server)
     monkeypatch.setattr(download_weights, 'PUBLISHED', {'vitl': ('vitl.pt', '2.0 large')})
     assert cli.main(['download', '--sizes']) == 0
@@ -256,7 +256,7 @@ def test_a_path_needs_neither_network_nor_library(tmp_path, monkeypatch):
 
 LOAD = """
 import sys
-from vjepa_ros.model.checkpoint import WeightsError, load_encoder
+from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
 try:
     encoder, report = load_encoder('tiny', weights=sys.argv[1], allow_random_weights=True)
 except WeightsError as error:

@@ -9,14 +9,15 @@ import math
 
 import pytest
 
+from vjepa_ros.cli import drive
+from vjepa_ros.cli import main as cli
+from vjepa_ros.lab.drive.figures import figures
+from vjepa_ros.lab.drive.loop import Loop, LoopConfig, Outcome
+from vjepa_ros.lab.world.clips import BANK_SEED
+from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
+from vjepa_ros.lab.world.textures.bank import TextureBank
+from vjepa_ros.lab.world.textures.materials import Materials
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.tools import cli, drive
-from vjepa_ros.tools.drive_figures import figures
-from vjepa_ros.tools.drive_loop import Loop, LoopConfig, Outcome
-from vjepa_ros.world.bank import TextureBank
-from vjepa_ros.world.clips import BANK_SEED
-from vjepa_ros.world.episode import EpisodeConfig, draw
-from vjepa_ros.world.materials import Materials
 
 SMALL = LoopConfig(width=160)
 SHORT = EpisodeConfig(speed=(0.8, 1.2), travel_s=(2.5, 3.0), rate=8.0, settle_s=3.3)

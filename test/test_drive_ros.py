@@ -11,8 +11,8 @@ import pytest
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 pytest.importorskip('rclpy')
 
-from vjepa_ros.tools.drive_loop import Moment, Outcome  # noqa: E402
-from vjepa_ros.tools.drive_ros import RosRun, outcome_of, slowness  # noqa: E402
+from vjepa_ros.lab.drive.loop import Moment, Outcome  # noqa: E402
+from vjepa_ros.lab.drive.ros import RosRun, outcome_of, slowness  # noqa: E402
 
 SEED, DOOR = 1, 9     # a door stands in the way
 RECORD = {'number': 3, 'scenario': 'static', 'place': 'room', 'cruise': 1.0, 'collided': False,

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from vjepa_ros.world.bank import TextureBank
-from vjepa_ros.world.episode import EpisodeConfig, draw
-from vjepa_ros.world.episode_route import Route, free_run
-from vjepa_ros.world.episode_world import EpisodeWorld
-from vjepa_ros.world.materials import Materials
-from vjepa_ros.world.robot import Drive
+from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
+from vjepa_ros.lab.world.episodes.robot import Drive
+from vjepa_ros.lab.world.episodes.route import Route, free_run
+from vjepa_ros.lab.world.episodes.world import EpisodeWorld
+from vjepa_ros.lab.world.textures.bank import TextureBank
+from vjepa_ros.lab.world.textures.materials import Materials
 
 CONFIG = EpisodeConfig(settle_s=0.2)
 

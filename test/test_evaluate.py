@@ -17,36 +17,42 @@ import numpy as np
 import pytest
 from bundles import constant_heads, meta, save_constant_bundle
 
-from vjepa_ros.clip.preprocess import View
-from vjepa_ros.evaluation.clips import ClipOutcome, ClipTruth, clip_figures, joined
-from vjepa_ros.evaluation.sequence import Outcome, Truth
-from vjepa_ros.model.bundle import load_model, save_bundle
+from vjepa_ros.cli import evaluate
+from vjepa_ros.clip.resize import View
+from vjepa_ros.lab.evaluation import (
+    baselines,
+    recording_replay,
+)
+from vjepa_ros.lab.evaluation import (
+    jobs as evaluate_jobs,
+)
+from vjepa_ros.lab.evaluation import (
+    pictures as evaluate_pictures,
+)
+from vjepa_ros.lab.evaluation import (
+    world as evaluate_world,
+)
+from vjepa_ros.lab.evaluation.clip_replay import Film, films, truth_of
+from vjepa_ros.lab.evaluation.clips import ClipOutcome, ClipTruth, clip_figures, joined
+from vjepa_ros.lab.evaluation.goals import goal_grid
+from vjepa_ros.lab.evaluation.input import read_items
+from vjepa_ros.lab.evaluation.recording_replay import Played, Setup
+from vjepa_ros.lab.evaluation.sequence import Outcome, Truth
+from vjepa_ros.lab.training.export import validation
+from vjepa_ros.lab.training.network import Batch, Network
+from vjepa_ros.lab.world.clips import ClipWorld
+from vjepa_ros.lab.world.seeds import TRAINING_SEEDS
+from vjepa_ros.lab.world.targets import clip_targets
+from vjepa_ros.model.checkpoint.bundle import load_model, save_bundle
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.perception.config import TrackConfig
-from vjepa_ros.perception.learned import Rhythm
+from vjepa_ros.perception.learned_field import Rhythm
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.runtime.device import choose_device
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.session import EncoderSession
 from vjepa_ros.sources import SourceError, SourceFrame
-from vjepa_ros.tools import (
-    evaluate,
-    evaluate_baselines,
-    evaluate_jobs,
-    evaluate_pictures,
-    evaluate_run,
-    evaluate_world,
-)
-from vjepa_ros.tools.evaluate_film import Film, films, truth_of
-from vjepa_ros.tools.evaluate_goals import goal_grid
-from vjepa_ros.tools.evaluate_input import read_items
-from vjepa_ros.tools.evaluate_run import Played, Setup
-from vjepa_ros.training import judge
-from vjepa_ros.training.network import Batch, Network
-from vjepa_ros.training.seeds import TRAINING_SEEDS
-from vjepa_ros.training.targets import clip_targets
-from vjepa_ros.world.clips import ClipWorld
 
 RATE = 10.0
 SEVEN = {'collision_auc', 'average_precision', 'ttc_median_relative_error', 'looming_mae_per_s',
@@ -214,7 +220,7 @@ def test_brightness_is_ranked_on_the_very_same_frames(report):
 
 
 def test_scores_of_pictures_are_what_they_say():
-    scores = evaluate_run.PictureScores()
+    scores = recording_replay.PictureScores()
     for level in (10, 30, 25):
         scores.take(np.full((4, 4, 3), level, np.uint8))
     scores.take(np.full((6, 4, 3), 200, np.uint8))      # another size cannot be compared
@@ -239,8 +245,8 @@ def engine(tmp_path_factory):
 def test_methods_are_assessed_side_by_side_without_touching_each_other(recordings, engine):
     item = read_items([str(recordings / 'closing')])[0]
     shape = {'num_frames': 4, 'image_size': 64}
-    alone = evaluate_run.play(setup_of('geometric', **shape), item)
-    three = evaluate_run.play(
+    alone = recording_replay.play(setup_of('geometric', **shape), item)
+    three = recording_replay.play(
         setup_of('geometric', 'learned', 'fused', engine=engine, **shape), item)
     for column in ('score', 'time_to_contact', 'looming_rate', 'level', 'scored'):
         np.testing.assert_allclose(getattr(three.outcomes['geometric'], column),
@@ -274,7 +280,7 @@ def test_a_gap_in_time_leaves_frames_unassessed_until_a_clip_is_full(tmp_path):
     late = [re.sub(r',(\d+\.\d+),', lambda m: f',{float(m[1]) + 5:.3f},', row)
             for row in rows[26:]]
     (folder / 'labels.csv').write_text('\n'.join(rows[:26] + late) + '\n')
-    played = evaluate_run.play(setup_of(), read_items([str(folder)])[0])
+    played = recording_replay.play(setup_of(), read_items([str(folder)])[0])
     scored = played.outcomes['geometric'].scored
     assert not scored[:17].any() and scored[17:25].all()
     assert not scored[25:42].any() and scored[42:].all()
@@ -285,23 +291,23 @@ def test_a_gap_in_time_leaves_frames_unassessed_until_a_clip_is_full(tmp_path):
 def test_frames_for_the_variance_are_labelled_and_have_a_clip_behind_them():
     labels = np.array([0.0] * 10 + [math.nan] * 10 + [1.0] * 20)
     truth = Truth(np.arange(40.0), labels, np.full(40, math.nan))
-    np.testing.assert_array_equal(evaluate_baselines.frames_to_score(truth, 100),
+    np.testing.assert_array_equal(baselines.frames_to_score(truth, 100),
                                   np.arange(20, 40))
-    few = evaluate_baselines.frames_to_score(truth, 5)
+    few = baselines.frames_to_score(truth, 5)
     assert few.size == 5 and few[0] == 20 and few[-1] == 39
 
 
 def test_the_variance_score_is_that_of_the_last_sixteen_frames(recordings):
     item = read_items([str(recordings / 'closing')])[0]
-    frames = [f.rgb for f in evaluate_run.frames_of(item, setup_of())]
-    score = evaluate_baselines.VarianceScore('tiny', 'cpu')
+    frames = [f.rgb for f in recording_replay.frames_of(item, setup_of())]
+    score = baselines.VarianceScore('tiny', 'cpu')
     found = score.of_recording(item, setup_of(), [15, 30])
     view = View('crop', (160, 120), 256)
     clip = np.stack([view.apply(f) for f in frames[15:31]])
     encoder = Encoder(find_variant('tiny'))
-    encoder.init_random(evaluate_baselines.SEED)
+    encoder.init_random(baselines.SEED)
     session = EncoderSession(encoder, choose_device('cpu'), 16, 256)
-    expected = evaluate_baselines.token_variance(session.encode([clip])[0])
+    expected = baselines.token_variance(session.encode([clip])[0])
     session.close()
     score.close()
     assert list(found) == [15, 30]
@@ -349,7 +355,7 @@ def test_a_rendered_clip_fills_the_frame_memory_as_it_was_made(hold, interval):
     film = Film(frames, interval, hold, (20.0, 40.0, 15.5, 15.5))
     assert film.size == (64, 32)
     assert film.optics() == pytest.approx((40.0, 40.0, 31.5, 15.5))
-    reader = evaluate_run.Track('camera', film.track(TrackConfig()))
+    reader = recording_replay.Track('camera', film.track(TrackConfig()))
     for stamp, picture in film.sent():
         assert picture.shape == (32, 64, 3)
         reader.push(picture, stamp)
@@ -392,8 +398,8 @@ def test_the_heads_alone_have_the_figures_that_training_gives_them():
     config = EngineConfig(device='cpu', precision='fp32')
     encoder, heads, report = load_model('tiny', weights=config.weights)
     clips = ClipWorld(device='cpu').clips(77, 8)
-    answers = judge.answer(Network(encoder, heads), [Batch(clips.frames, clip_targets(clips))])
-    expected = judge.figures(answers, report.heads.meta.calibration)
+    answers = validation.answer(Network(encoder, heads), [Batch(clips.frames, clip_targets(clips))])
+    expected = validation.figures(answers, report.heads.meta.calibration)
     engine = Engine.load(config)
     rendered = list(films(clips))
     outputs = evaluate_world.encoded(rendered, setup_of('fused', engine=engine))
@@ -423,7 +429,7 @@ def test_nothing_of_an_evaluation_needs_ros():
             'for name in ("rclpy", "std_msgs", "sensor_msgs", "rosbag2_py"):\n'
             '    sys.modules[name] = None\n'
             'from vjepa_ros.tools import evaluate\n'
-            'from vjepa_ros.tools.evaluate_run import open_source\n'
+            'from vjepa_ros.lab.evaluation.recording_replay import open_source\n'
             'open_source("synthetic").close()\n')
     done = subprocess.run([sys.executable, '-c', code], cwd=Path(__file__).parents[1],
                           capture_output=True, text=True, timeout=400)

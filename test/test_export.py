@@ -12,6 +12,7 @@ import pytest
 import torch
 from golden.cases import fill
 
+from vjepa_ros.cli import main as cli
 from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.heads import Heads
@@ -19,7 +20,6 @@ from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime import onnx
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.session import EncoderSession
-from vjepa_ros.tools import cli
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 

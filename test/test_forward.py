@@ -12,12 +12,12 @@ import subprocess
 import pytest
 import torch
 
-from vjepa_ros.model.checkpoint import load_encoder
+from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.variants import Variant
-from vjepa_ros.runtime import forward, kernels, metal
 from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.forward import FUSED, PLAIN, Normalise, prepare
-from vjepa_ros.runtime.kernels import KernelsMissing
+from vjepa_ros.runtime.forward.base import FUSED, PLAIN, Normalise, kernels, metal, prepare
+from vjepa_ros.runtime.forward.base import base as forward
+from vjepa_ros.runtime.forward.kernels import KernelsMissing
 
 CPU = torch.device('cpu')
 SIZE = Variant('test', 64, 1, 1, 128)

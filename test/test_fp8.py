@@ -10,18 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from vjepa_ros.model.checkpoint import load_encoder
+from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, Variant
-from vjepa_ros.runtime import forward8, fused8
 from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
-from vjepa_ros.runtime.forward import Normalise, PlainForward
-from vjepa_ros.runtime.fused8 import MLP, QKV, Fp8Encoder, narrow, norm_gain, plain8
-from vjepa_ros.runtime.kernels import KernelsMissing
-from vjepa_ros.runtime.narrow import MOST, choose, max_error, trials
-from vjepa_ros.runtime.noise import random_scene
+from vjepa_ros.runtime.forward.base import Normalise, PlainForward, float8, fused_float8
+from vjepa_ros.runtime.forward.fused_float8 import MLP, QKV, Fp8Encoder, narrow, norm_gain, plain8
+from vjepa_ros.runtime.forward.kernels import KernelsMissing
+from vjepa_ros.runtime.forward.narrow_formats import MOST, choose, max_error, trials
+from vjepa_ros.runtime.forward.reference_ops import FLOAT8, LARGEST, PlainSteps
+from vjepa_ros.runtime.noise_floor import random_scene
 from vjepa_ros.runtime.session import EncoderSession, SessionError
-from vjepa_ros.runtime.steps import FLOAT8, LARGEST, PlainSteps
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
@@ -110,9 +109,9 @@ def test_hidden_values_keep_their_sizes_whatever_the_weights():
     encoder = lively()
     encoder.blocks[0].mlp.fc1.weight *= torch.exp2(torch.linspace(-6, 6, SIZE.mlp))[:, None]
     encoder.set_branch_precision(torch.bfloat16)
-    layer = fused8.Fp8Encoder(encoder, SHAPE, plain8(encoder, SHAPE))._layers[0]
+    layer = fused_float8.Fp8Encoder(encoder, SHAPE, plain8(encoder, SHAPE))._layers[0]
     zero = torch.zeros(SIZE.dim)
-    made = narrow(layer, norm_gain(SIZE.dim), fused8.Means(zero, torch.zeros(SIZE.mlp), zero))
+    made = narrow(layer, norm_gain(SIZE.dim), fused_float8.Means(zero, torch.zeros(SIZE.mlp), zero))
     fc1 = made.fc1.values.float() * made.fc1.scale
     largest = math.sqrt(SIZE.dim) * fc1 / fc1.norm(dim=0)        # the inputs that meet the bound
     hidden = (largest.T @ fc1 + made.fc1.bias.float()).clamp_min(0)
@@ -189,9 +188,9 @@ def test_a_wrong_kernel_is_found(spoilt):
             super().gelu8(values, gains.flip(0) if spoilt == 'gelu8' else gains, shifts, out)
 
     right = PlainSteps(32, (2, 3, 3), 1e-6, 4.0)
-    forward8.check(right, right, 64, CPU)
+    float8.check(right, right, 64, CPU)
     with pytest.raises(KernelsMissing, match=spoilt):
-        forward8.check(Wrong(32, (2, 3, 3), 1e-6, 4.0), right, 64, CPU)
+        float8.check(Wrong(32, (2, 3, 3), 1e-6, 4.0), right, 64, CPU)
 
 
 def refused(**more):
@@ -202,7 +201,7 @@ def refused(**more):
 
 def test_what_does_not_run_is_said_with_the_remedy(monkeypatch):
     assert 'torch.compile' in refused(compile='on')
-    monkeypatch.setattr(forward8, 'choose', lambda parts, look: (frozenset(), 0.0))
+    monkeypatch.setattr(float8, 'choose', lambda parts, look: (frozenset(), 0.0))
     assert 'no matrix' in refused()
 
     def broken(*args, **more):

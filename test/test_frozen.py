@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vjepa_ros.perception.frozen import FrozenWatch
+from vjepa_ros.perception.frozen_camera import FrozenWatch
 
 PERIOD_NS = 100_000_000
 

@@ -13,11 +13,10 @@ from golden.cases import fill, noise
 
 from vjepa_ros.model.ac_predictor import ActionPredictor, normalised
 from vjepa_ros.model.rope import rotate
-from vjepa_ros.runtime import fused_rollout
 from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
-from vjepa_ros.runtime.forward import FUSED, PLAIN
-from vjepa_ros.runtime.fused_rollout import FusedPredictor, prepare_world
-from vjepa_ros.runtime.kernels import KernelsMissing
+from vjepa_ros.runtime.forward.base import FUSED, PLAIN, fused_rollout
+from vjepa_ros.runtime.forward.fused_rollout import FusedPredictor, prepare_world
+from vjepa_ros.runtime.forward.kernels import KernelsMissing
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 

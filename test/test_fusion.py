@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from vjepa_ros.clip.view import ViewGeometry
-from vjepa_ros.perception.assessment import Level, Quality
+from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.assessor import Assessor
-from vjepa_ros.perception.belief import RULE
 from vjepa_ros.perception.collision import UNKNOWN, Optics, contact_probability, find_threats
+from vjepa_ros.perception.contact_probability import RULE
 from vjepa_ros.perception.fusion import (
     CourseField,
     Judgement,
@@ -25,9 +25,9 @@ from vjepa_ros.perception.fusion import (
     on_cells,
     times_disagree,
 )
-from vjepa_ros.perception.learned import Distribution, LearnedField
-from vjepa_ros.perception.looming import LoomingField
+from vjepa_ros.perception.learned_field import Distribution, LearnedField
 from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.types import Level, Quality
 
 CELL, WIDTH, HEIGHT = 16, 384, 288
 ROWS, COLS = HEIGHT // CELL, WIDTH // CELL

@@ -15,20 +15,21 @@ import pytest
 import torch
 from scenes import texture
 
+from vjepa_ros.cli.benchmark import geometry as bench_geometry
+from vjepa_ros.cli.benchmark import ours as benchmark_ours
 from vjepa_ros.detector import ObstacleDetector
-from vjepa_ros.perception.assessment import Quality
+from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
+from vjepa_ros.looming.gpu.estimator import DeviceLooming
+from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.config import TrackConfig, Wants
-from vjepa_ros.perception.device_frames import DeviceFrames
-from vjepa_ros.perception.device_looming import DeviceLooming
-from vjepa_ros.perception.geometry import Prepared
+from vjepa_ros.perception.frame_store import Prepared
+from vjepa_ros.perception.gpu_frames import DeviceFrames
 from vjepa_ros.perception.pipeline import Perception, on_device
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.track import Track
+from vjepa_ros.perception.types import Quality
+from vjepa_ros.runtime.cuda.graph_replay import Queue
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.errors import SessionError
-from vjepa_ros.runtime.replay import Queue
-from vjepa_ros.tools import bench_geometry, benchmark_ours
-from vjepa_ros.world.approach import ApproachScene
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 NS = 1_000_000_000
@@ -176,7 +177,7 @@ def test_without_memory_for_the_frames_the_host_takes_over(monkeypatch, caplog):
     def full(*args):
         raise RuntimeError('CUDA out of memory')
 
-    monkeypatch.setattr('vjepa_ros.perception.geometry.DeviceFrames', full)
+    monkeypatch.setattr('vjepa_ros.perception.frame_store.DeviceFrames', full)
     one = track()
     for number in range(6):
         one.push(texture((160, 120), number), NS + number * NS // 10)

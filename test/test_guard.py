@@ -11,15 +11,15 @@ from itertools import pairwise
 
 import pytest
 
-from vjepa_ros.guard import cover
+from vjepa_ros.guard import coverage
+from vjepa_ros.guard.free_path import Steady
 from vjepa_ros.guard.guard import VelocityGuard
-from vjepa_ros.guard.history import SpeedHistory
-from vjepa_ros.guard.reports import STILL, Decision, Motion, RangeReading, SourceReport
+from vjepa_ros.guard.motion_history import SpeedHistory
 from vjepa_ros.guard.settings import ALWAYS, GuardSettings
-from vjepa_ros.guard.way import Steady
-from vjepa_ros.perception.assessment import Level, Quality
+from vjepa_ros.guard.types import STILL, Decision, Motion, RangeReading, SourceReport
 from vjepa_ros.perception.collision import Optics
-from vjepa_ros.ros.table import TABLE
+from vjepa_ros.perception.types import Level, Quality
+from vjepa_ros.ros.perception_node.parameter_table import TABLE
 
 STEP = 0.02              # s, of the world
 PERIOD = 5               # steps between assessments
@@ -731,7 +731,7 @@ def test_where_no_source_looks_is_told(yaws, where):
     guard = VelocityGuard(GuardSettings(), {str(i): yaw for i, yaw in enumerate(yaws)})
     text = guard.uncovered_text()
     assert (where in text and 'is free, BLIND' in text) if where else text == ''
-    for low, high in cover.uncovered(yaws):   # where the law takes motion as blind
+    for low, high in coverage.uncovered(yaws):   # where the law takes motion as blind
         for yaw in (low + 0.01, high - 0.01):
             assert not any(math.cos(yaw - other) > 0.5 for other in yaws)
         for yaw in (low - 0.01, high + 0.01):

@@ -21,7 +21,7 @@ from ros_harness import Session, ros_session  # noqa: E402
 from rosgraph_msgs.msg import Clock  # noqa: E402
 from scenes import texture  # noqa: E402
 
-from vjepa_ros.ros.guard_table import DEFAULT  # noqa: E402
+from vjepa_ros.ros.collision_guard.parameter_table import DEFAULT  # noqa: E402
 
 SIZE = (160, 120)
 # The small model runs untrained; the time to contact is geometric and holds.

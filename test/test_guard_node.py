@@ -46,13 +46,15 @@ from ros_harness import ros_session  # noqa: E402
 from rosgraph_msgs.msg import Clock  # noqa: E402
 from sensor_msgs.msg import LaserScan, PointCloud2, Range  # noqa: E402
 
-from vjepa_ros.guard.reports import Motion, SourceReport  # noqa: E402
-from vjepa_ros.perception.assessment import Level, Quality  # noqa: E402
-from vjepa_ros.ros import guard_main, main, process  # noqa: E402
-from vjepa_ros.ros.guard_frames import axis_yaw  # noqa: E402
-from vjepa_ros.ros.guard_node import CollisionGuard  # noqa: E402
-from vjepa_ros.ros.guard_ranges import range_distance, scan_distance  # noqa: E402
-from vjepa_ros.ros.guard_table import DEFAULT  # noqa: E402
+from vjepa_ros.guard.types import Motion, SourceReport  # noqa: E402
+from vjepa_ros.perception.types import Level, Quality  # noqa: E402
+from vjepa_ros.ros.collision_guard import __main__ as guard_main  # noqa: E402
+from vjepa_ros.ros.collision_guard.camera_directions import axis_yaw  # noqa: E402
+from vjepa_ros.ros.collision_guard.node import CollisionGuard  # noqa: E402
+from vjepa_ros.ros.collision_guard.parameter_table import DEFAULT  # noqa: E402
+from vjepa_ros.ros.collision_guard.range_sensors import range_distance, scan_distance  # noqa: E402
+from vjepa_ros.ros.common import process  # noqa: E402
+from vjepa_ros.ros.perception_node import __main__ as main  # noqa: E402
 
 
 @pytest.fixture(scope='module')

@@ -25,14 +25,14 @@ from node_fixtures import now_ns  # noqa: E402
 from ros_harness import NodeProcess, Session, ros_env, ros_session  # noqa: E402
 from sensor_msgs.msg import PointCloud2  # noqa: E402
 
-from vjepa_ros.perception.assessment import Level, Quality  # noqa: E402
-from vjepa_ros.perception.twist_config import CANDIDATE  # noqa: E402
-from vjepa_ros.ros.planner_outputs import pack_best, pack_candidates  # noqa: E402
+from vjepa_ros.perception.types import Level, Quality  # noqa: E402
+from vjepa_ros.planning.twist_config import CANDIDATE  # noqa: E402
+from vjepa_ros.ros.action_planner.outputs import pack_best, pack_candidates  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / 'README.md'
-MODULES = {'collision_guard': 'vjepa_ros.ros.guard_main',
-           'twist_planner': 'vjepa_ros.ros.twist_main'}
+MODULES = {'collision_guard': 'vjepa_ros.ros.collision_guard',
+           'twist_planner': 'vjepa_ros.ros.twist_planner'}
 
 
 def example() -> str:

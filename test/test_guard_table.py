@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from vjepa_ros.guard.settings import GuardSettings
-from vjepa_ros.ros import guard_table
-from vjepa_ros.ros.guard_table import (
+from vjepa_ros.ros.collision_guard import parameter_table
+from vjepa_ros.ros.collision_guard.parameter_table import (
     GUARD_TABLE,
     LEVELS,
     ROWS,
@@ -84,4 +84,4 @@ def test_what_does_not_fit_together_is_refused(values, word):
 
 
 def test_the_table_module_needs_no_ros():
-    assert 'rclpy' not in vars(guard_table)
+    assert 'rclpy' not in vars(parameter_table)

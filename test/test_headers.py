@@ -17,7 +17,7 @@ from vjepa_ros.sources import encodings
 from vjepa_ros.sources.base import PlayOptions, SourceError
 from vjepa_ros.sources.encodings import ImageError, decode_compressed
 from vjepa_ros.sources.folder import load
-from vjepa_ros.sources.headers import MAX_SCANS, picture_size
+from vjepa_ros.sources.image_headers import MAX_SCANS, picture_size
 from vjepa_ros.sources.opening import open_source
 from vjepa_ros.sources.video import VideoSource
 

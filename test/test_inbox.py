@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from vjepa_ros.ros.inbox import Inbox, Waiting
+from vjepa_ros.ros.perception_node.frame_queue import Inbox, Waiting
 
 MS = 1_000_000
 

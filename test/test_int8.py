@@ -13,12 +13,19 @@ import torch.nn.functional as F
 from test_fp8 import exact_features, fake_look, lively, pictures
 from torch import nn
 
-from vjepa_ros.model.checkpoint import load_encoder
-from vjepa_ros.runtime import int8
+from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
-from vjepa_ros.runtime.forward import PixelForward
-from vjepa_ros.runtime.int8 import LEVELS, MLP, PROJ, QKV, Int8Linear, check_products, to_bytes
-from vjepa_ros.runtime.narrow import choose, max_error, told, trials
+from vjepa_ros.runtime.forward.base import PixelForward, int8
+from vjepa_ros.runtime.forward.int8 import (
+    LEVELS,
+    MLP,
+    PROJ,
+    QKV,
+    Int8Linear,
+    check_products,
+    to_bytes,
+)
+from vjepa_ros.runtime.forward.narrow_formats import choose, max_error, told, trials
 from vjepa_ros.runtime.session import EncoderSession, SessionError
 
 CPU = torch.device('cpu')

@@ -24,14 +24,14 @@ import pytest
 import yaml
 from ros_harness import NodeProcess, ros_env
 
-from vjepa_ros.ros.guard_sources import cameras_in, parameters_in, sources_for
-from vjepa_ros.ros.source_table import SOURCE_TABLE
-from vjepa_ros.tools.processes import free_domain
+from vjepa_ros.ros.command.launch_sources import cameras_in, parameters_in, sources_for
+from vjepa_ros.ros.common.processes import free_domain
+from vjepa_ros.ros.common.source_table import SOURCE_TABLE
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 LAUNCH = REPOSITORY / 'launch'
 FILES = sorted(LAUNCH.glob('*.launch.py'))
-SHARED = REPOSITORY / 'vjepa_ros/ros/launching.py'
+SHARED = REPOSITORY / 'vjepa_ros/ros/common/launching.py'
 STAND_IN = Path(__file__).with_name('stand_in_launch.py')
 REAL = importlib.util.find_spec('launch_ros') is not None
 NO_LAUNCH = 'launch and launch_ros have no wheels: source a ROS 2 installation for this test'

@@ -17,13 +17,12 @@ from checkpoints import encoder_state, hugging_face_names, prefixed, probe_state
 from golden import cases
 from safetensors.torch import save_file
 
-from vjepa_ros.model import files, hashes
 from vjepa_ros.model.ac_predictor import ActionPredictor
-from vjepa_ros.model.checkpoint import WeightsError, load_encoder
+from vjepa_ros.model.checkpoint.layouts import parts_of
+from vjepa_ros.model.checkpoint.load import WeightsError, files, hashes, load_encoder
+from vjepa_ros.model.checkpoint.networks import fits, variant_of, version_of
+from vjepa_ros.model.checkpoint.readers import FLAT, Opened, open_weights, unmap
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.layouts import parts_of
-from vjepa_ros.model.networks import fits, variant_of, version_of
-from vjepa_ros.model.readers import FLAT, Opened, open_weights, unmap
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
@@ -296,7 +295,7 @@ def test_memory_that_was_given_back_is_read_again(tmp_path, suffix):
 PEAK = """
 import sys
 import torch
-from vjepa_ros.model.checkpoint import load_encoder
+from vjepa_ros.model.checkpoint.load import load_encoder
 
 def peak(name):
     with open('/proc/self/status') as status:

@@ -14,12 +14,14 @@ from bundles import save_constant_bundle
 from scenes import texture
 
 from vjepa_ros import Level, ObstacleDetector, Quality
-from vjepa_ros.clip.preprocess import View
+from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import FrameRing
-from vjepa_ros.clip.sample import Sample
-from vjepa_ros.model.meta import BundleMeta
+from vjepa_ros.clip.sampling import Sample
+from vjepa_ros.looming.structure import structure
+from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.perception.assessor import Assessor
-from vjepa_ros.perception.learned import (
+from vjepa_ros.perception.camera_track import Wants
+from vjepa_ros.perception.learned_field import (
     Distribution,
     Rhythm,
     evened,
@@ -28,8 +30,6 @@ from vjepa_ros.perception.learned import (
 )
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.structure import structure
-from vjepa_ros.perception.track import Wants
 from vjepa_ros.runtime.outputs import HeadArrays
 
 NS = 1_000_000_000

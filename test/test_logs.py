@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from vjepa_ros.model.files import WeightsError
+from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.variants import find_variant
-from vjepa_ros.ros.logs import tell_error
+from vjepa_ros.ros.common.logs import tell_error
 from vjepa_ros.runtime.device import DeviceError, choose_device
 from vjepa_ros.sources.base import SourceError
 from vjepa_ros.sources.opening import open_source

@@ -21,7 +21,7 @@ from looming_checks import (
 )
 from looming_films import FOCAL, SIZE, K, Wall, cells, film, whole
 
-from vjepa_ros.perception.looming import LoomingEstimator, LoomingSettings
+from vjepa_ros.looming.estimator import LoomingEstimator, LoomingSettings
 
 W, H = SIZE
 ESTIMATOR = LoomingEstimator()

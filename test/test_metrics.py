@@ -10,9 +10,9 @@ import math
 import numpy as np
 import pytest
 
-from vjepa_ros.evaluation import alarms, metrics, nearness
-from vjepa_ros.evaluation.clips import ClipOutcome, ClipTruth, clip_figures, joined
-from vjepa_ros.evaluation.sequence import Outcome, Truth, alarm_threshold, figures
+from vjepa_ros.lab.evaluation import alarms, metrics, nearness
+from vjepa_ros.lab.evaluation.clips import ClipOutcome, ClipTruth, clip_figures, joined
+from vjepa_ros.lab.evaluation.sequence import Outcome, Truth, alarm_threshold, figures
 
 NAN, INF = math.nan, math.inf
 

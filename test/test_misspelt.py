@@ -14,11 +14,11 @@ pytest.importorskip('rclpy')
 from ros_harness import ros_session
 from test_config_files import OTHERS, OURS, started
 
-from vjepa_ros.ros.camera_source import CameraSource
-from vjepa_ros.ros.guard_node import CollisionGuard
-from vjepa_ros.ros.node import VjepaNode
-from vjepa_ros.ros.planner_node import PlannerNode
-from vjepa_ros.ros.twist_node import TwistPlannerNode
+from vjepa_ros.ros.action_planner.node import PlannerNode
+from vjepa_ros.ros.collision_guard.node import CollisionGuard
+from vjepa_ros.ros.perception_node.node import VjepaNode
+from vjepa_ros.ros.sim.camera_source import CameraSource
+from vjepa_ros.ros.twist_planner.node import TwistPlannerNode
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
@@ -51,7 +51,7 @@ def test_a_misspelt_parameter_is_a_warning_with_the_one_that_is_meant(make, tmp_
 
 
 def test_the_simulated_robot_says_it_too():
-    with ros_session() as ros, ros.spawn('vjepa_ros.ros.simulated_robot', {'setle': 1.0}) as robot:
+    with ros_session() as ros, ros.spawn('vjepa_ros.ros.sim.simulated_robot', {'setle': 1.0}) as robot:
         assert "do you mean 'settle'?" in robot.wait_for_output("parameter 'setle' is ignored")
         robot.terminate_and_check()
 

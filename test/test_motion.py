@@ -8,11 +8,12 @@ import cv2
 import numpy as np
 import pytest
 
-from vjepa_ros.clip.preprocess import View
-from vjepa_ros.perception.motion import motion_map, motion_of, motion_score
-from vjepa_ros.runtime.change import Change
+from vjepa_ros.clip.resize import View
+from vjepa_ros.lab.evaluation.baselines import token_variance
+from vjepa_ros.perception.motion_map import motion_map, motion_of, motion_score
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.runtime.noise import (
+from vjepa_ros.runtime.feature_change import Change
+from vjepa_ros.runtime.noise_floor import (
     MIN_STRENGTH,
     NoiseFloor,
     measure_noise_floor,
@@ -22,7 +23,6 @@ from vjepa_ros.runtime.noise import (
     tubelet_change,
 )
 from vjepa_ros.sources import open_source
-from vjepa_ros.tools.evaluate_baselines import token_variance
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 FRAMES, SIZE = 8, 192

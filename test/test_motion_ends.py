@@ -23,7 +23,7 @@ from node_fixtures import TRANSITIONS, now_ns  # noqa: E402
 from ros_harness import REPOSITORY, NodeProcess, Session, ros_session  # noqa: E402
 from sensor_msgs.msg import PointCloud2  # noqa: E402
 
-PLANNER = 'vjepa_ros.ros.twist_main'
+PLANNER = 'vjepa_ros.ros.twist_planner'
 AT_ONCE = 8              # nodes that end together; the last one is a twist_planner
 BUSY = 4                 # processes that keep the cores from them
 LONG = {'source_timeout': 10.0, 'command_timeout': 10.0}       # none of these may stop the base

@@ -100,7 +100,7 @@ def test_with_allow_download_it_is(hub):
 def test_so_it_is_with_the_planner(hub, tmp_path, name):
     path = str(meta_ac(tmp_path / 'ac.pt'))
     with ros_session() as session, session.spawn(
-            'vjepa_ros.ros.planner_main', {**SMALL_PLANNER, 'weights': path}, env=hub.env
+            'vjepa_ros.ros.action_planner', {**SMALL_PLANNER, 'weights': path}, env=hub.env
             ) as process:
         planner = Planner(session, process)
         planner.set(**{name: OTHER})

@@ -16,7 +16,7 @@ from bundles import save_constant_bundle, save_constant_heads
 from node_fixtures import EXACT, NS, START_S, Camera, exact, node_running, now_ns
 from ros_harness import ros_session
 
-from vjepa_ros.perception.assessment import Level, Quality
+from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros import read
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]

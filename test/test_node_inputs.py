@@ -34,7 +34,7 @@ from rosgraph_msgs.msg import Clock
 from scenes import texture
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
-from vjepa_ros.perception.assessment import Level, Quality
+from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros import read
 
 pytestmark = pytest.mark.ros
@@ -260,7 +260,7 @@ def test_a_camera_process_that_is_killed_and_started_again_is_read_again(again):
     with again.listen('assessment') as got:
         for _ in range(2):
             got.clear()
-            with ros.spawn('vjepa_ros.ros.camera_source', params) as source:
+            with ros.spawn('vjepa_ros.ros.sim.camera_source', params) as source:
                 assert ros.spin_until(lambda: len(got) > 3), (
                     source.output + again.process.output)
                 source.send(signal.SIGKILL)

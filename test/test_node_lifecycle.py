@@ -105,7 +105,7 @@ def test_ten_lives_leave_nothing_behind(ros):
 
 
 def in_process_node(context: rclpy.Context, **params):
-    from vjepa_ros.ros.node import VjepaNode
+    from vjepa_ros.ros.perception_node.node import VjepaNode
 
     values = {**SMALL, 'cpu_threads': 1, **params}
     return VjepaNode(context=context, parameter_overrides=[
@@ -143,7 +143,7 @@ def test_entities_inside_the_node_do_not_grow(ros):
 
 
 def test_a_failed_configure_leaves_no_entity_behind(ros, monkeypatch):
-    from vjepa_ros.ros import node as module
+    from vjepa_ros.ros.perception_node import node as module
 
     node = in_process_node(ros.context, cameras=['a', 'b'])
     try:
@@ -168,7 +168,7 @@ def test_a_failed_configure_leaves_no_entity_behind(ros, monkeypatch):
 
 def test_a_failed_configure_leaves_no_odometry_behind(ros, monkeypatch):
     pytest.importorskip('nav_msgs', reason='nav_msgs is not installed')
-    from vjepa_ros.ros import node as module
+    from vjepa_ros.ros.perception_node import node as module
 
     def broken(*_):
         raise RuntimeError('these outputs can not be made')
@@ -185,7 +185,7 @@ def test_a_failed_configure_leaves_no_odometry_behind(ros, monkeypatch):
 
 
 def test_a_failed_activate_is_taken_back(ros, monkeypatch):
-    from vjepa_ros.ros.camera_input import CameraInput
+    from vjepa_ros.ros.perception_node.camera_input import CameraInput
 
     node = in_process_node(ros.context)
     try:
@@ -209,7 +209,7 @@ def test_a_failed_activate_is_taken_back(ros, monkeypatch):
 
 
 def test_what_can_not_be_closed_does_not_keep_the_rest(ros, monkeypatch):
-    from vjepa_ros.ros.camera_input import CameraInput
+    from vjepa_ros.ros.perception_node.camera_input import CameraInput
 
     node = in_process_node(ros.context, cameras=['a', 'b'])
     try:
@@ -265,7 +265,7 @@ def test_a_failed_transition_that_can_not_be_undone_tells_both_reasons(ros, monk
 
 
 def test_a_callback_that_fails_does_not_end_the_node(ros):
-    from vjepa_ros.ros.service import spin_until
+    from vjepa_ros.ros.common.spin import spin_until
 
     class Signals:
         received = False
@@ -288,7 +288,7 @@ def test_a_callback_that_fails_does_not_end_the_node(ros):
 
 
 def test_a_context_that_is_shut_down_from_outside_ends_the_node_in_order(ros):
-    from vjepa_ros.ros.service import spin_until
+    from vjepa_ros.ros.common.spin import spin_until
 
     class Signals:
         received = False

@@ -26,16 +26,21 @@ from ros_harness import ros_session
 from sensor_msgs.msg import CameraInfo, LaserScan, PointCloud2
 from std_msgs.msg import Header
 
-from vjepa_ros.perception.assessment import Region
-from vjepa_ros.perception.obstacles import Obstacles
-from vjepa_ros.perception.obstacles_geometry import Mount
+from vjepa_ros.lab.world.rendering.render import render
+from vjepa_ros.obstacles.geometry import Mount
+from vjepa_ros.obstacles.placement import Obstacles
+from vjepa_ros.perception.types import Region
 from vjepa_ros.ros import read
-from vjepa_ros.ros.obstacle_detections import detections, vision_messages
-from vjepa_ros.ros.obstacle_inputs import Odometry
-from vjepa_ros.ros.obstacle_output import ObstacleOutput, Sources, point_cloud, scan_message
-from vjepa_ros.ros.obstacle_table import make_obstacle_config
-from vjepa_ros.ros.table import ROWS, camera_rows, check_together
-from vjepa_ros.world.render import render
+from vjepa_ros.ros.perception_node.detections import detections, vision_messages
+from vjepa_ros.ros.perception_node.obstacle_inputs import Odometry
+from vjepa_ros.ros.perception_node.obstacle_output import (
+    ObstacleOutput,
+    Sources,
+    point_cloud,
+    scan_message,
+)
+from vjepa_ros.ros.perception_node.obstacle_table import make_obstacle_config
+from vjepa_ros.ros.perception_node.parameter_table import ROWS, camera_rows, check_together
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 

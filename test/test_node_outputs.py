@@ -30,7 +30,7 @@ from ros_harness import ros_session
 from scenes import Approach, texture
 from sensor_msgs.msg import CameraInfo, PointCloud2, PointField
 
-from vjepa_ros.perception.assessment import Level, Quality
+from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros import read
 from vjepa_ros.sources.opening import open_source
 

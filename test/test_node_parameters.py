@@ -33,9 +33,9 @@ from rcl_interfaces.srv import DescribeParameters
 from ros_harness import ros_session
 from scenes import texture
 
-from vjepa_ros.perception.assessment import Level
+from vjepa_ros.perception.types import Level
 from vjepa_ros.ros import read
-from vjepa_ros.ros.table import ROWS, TABLE
+from vjepa_ros.ros.perception_node.parameter_table import ROWS, TABLE
 
 pytestmark = pytest.mark.ros
 

@@ -16,7 +16,7 @@ pytest.importorskip('rclpy')
 from node_fixtures import NS, Camera, slow_node_running
 from ros_harness import ros_session
 
-from vjepa_ros.perception.assessment import Quality
+from vjepa_ros.perception.types import Quality
 from vjepa_ros.ros import read
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]

@@ -15,19 +15,19 @@ import pytest
 import yaml
 from render_scenes import BOX, WHITE, Camera, Thing, plain_bank, scene
 
-from vjepa_ros.perception.assessment import Level, Quality, Region
+from vjepa_ros.lab.world.rendering.render import render
+from vjepa_ros.obstacles.config import ObstacleSettings
+from vjepa_ros.obstacles.geometry import Lens, Mount
+from vjepa_ros.obstacles.placement import find_obstacles
+from vjepa_ros.obstacles.points import LEAST_ACROSS, LEVELS, base_points, scan
 from vjepa_ros.perception.assessor import SETTLE_RESULTS
+from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.config import TrackConfig, Wants
-from vjepa_ros.perception.learned import Distribution, LearnedField
-from vjepa_ros.perception.obstacles import find_obstacles
-from vjepa_ros.perception.obstacles_config import ObstacleSettings
-from vjepa_ros.perception.obstacles_geometry import Lens, Mount
-from vjepa_ros.perception.obstacles_points import LEAST_ACROSS, LEVELS, base_points, scan
+from vjepa_ros.perception.learned_field import Distribution, LearnedField
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.track import Track
-from vjepa_ros.ros.table import ROWS
-from vjepa_ros.world.render import render
+from vjepa_ros.perception.types import Level, Quality, Region
+from vjepa_ros.ros.perception_node.parameter_table import ROWS
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 ROOT = Path(__file__).resolve().parents[1]

@@ -11,11 +11,11 @@ import cv2
 import numpy as np
 import pytest
 
-from vjepa_ros.clip.preprocess import MODES, View
-from vjepa_ros.perception import draw
-from vjepa_ros.perception.assessment import Assessment, Level, Quality, Region
-from vjepa_ros.perception.looming import LoomingEstimator
-from vjepa_ros.perception.overlay import LEVEL_COLORS, OverlayStatus, draw_overlay
+from vjepa_ros.clip.resize import MODES, View
+from vjepa_ros.looming.estimator import LoomingEstimator
+from vjepa_ros.perception.types import Assessment, Level, Quality, Region
+from vjepa_ros.visualization import drawing
+from vjepa_ros.visualization.overlay import LEVEL_COLORS, OverlayStatus, draw_overlay
 
 NAN = math.nan
 SIZE = (640, 480)
@@ -273,9 +273,9 @@ def test_warnings_are_written_and_cut_to_the_width():
     long = OverlayStatus(**{**READY.__dict__, 'warnings': ('very long warning ' * 30,)})
     short = show(result=assessment())
     assert changed(show(result=assessment(), status=long), short)[400:].any()
-    line = draw.fit('very long warning ' * 30, 300, 10)
-    assert draw.text_width(line, 10) <= 300 and line.endswith('..')
-    assert draw.fit('short', 300, 10) == 'short' and draw.fit('short', 1, 10) == ''
+    line = drawing.fit('very long warning ' * 30, 300, 10)
+    assert drawing.text_width(line, 10) <= 300 and line.endswith('..')
+    assert drawing.fit('short', 300, 10) == 'short' and drawing.fit('short', 1, 10) == ''
 
 
 def test_every_flag_is_written_in_words_of_its_own():
@@ -286,13 +286,13 @@ def test_every_flag_is_written_in_words_of_its_own():
 @pytest.mark.parametrize('color', list(LEVEL_COLORS.values()))
 def test_text_on_level_colours_has_contrast(color):
     weights = np.array([0.114, 0.587, 0.299])
-    assert abs(weights @ color - weights @ draw.contrast(color)) > 85
+    assert abs(weights @ color - weights @ drawing.contrast(color)) > 85
 
 
 @pytest.mark.parametrize('part', [NAN, -1.0, 0.0, 0.5, 1.0, 7.0])
 def test_bars_stay_inside_their_box(part):
     image = np.zeros((40, 120, 3), np.uint8)
-    draw.bar(image, (10, 10, 100, 20), part, (0, 0, 255))
+    drawing.bar(image, (10, 10, 100, 20), part, (0, 0, 255))
     outside = np.ones((40, 120), bool)
     outside[9:22, 9:102] = False
     assert not image[outside].any()

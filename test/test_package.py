@@ -21,10 +21,10 @@ import yaml
 from ros_harness import NodeProcess, ros_env
 
 import vjepa_ros
-from vjepa_ros.model.bundle import read_meta
-from vjepa_ros.model.files import bundled_file
-from vjepa_ros.ros.table import ROWS, TABLE, camera_rows, check_together
-from vjepa_ros.tools.processes import free_domain
+from vjepa_ros.model.checkpoint.bundle import read_meta
+from vjepa_ros.model.checkpoint.files import bundled_file
+from vjepa_ros.ros.common.processes import free_domain
+from vjepa_ros.ros.perception_node.parameter_table import ROWS, TABLE, camera_rows, check_together
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 WEIGHTS = REPOSITORY / 'vjepa_ros' / 'weights'
@@ -257,7 +257,7 @@ def test_every_file_of_the_package_is_installed(prefix):
 
 
 def test_the_bundled_weights_are_found_where_they_are_installed(prefix, tmp_path):
-    code = 'from vjepa_ros.model.files import bundled_file; print(bundled_file("tiny"))'
+    code = 'from vjepa_ros.model.checkpoint.files import bundled_file; print(bundled_file("tiny"))'
     said = run([sys.executable, '-c', code], tmp_path, tool_env(site_packages(prefix)))
     file = Path(said.splitlines()[-1])
     assert prefix in file.parents

@@ -11,13 +11,19 @@ from pathlib import Path
 import pytest
 import yaml
 
+from vjepa_ros.cli import parameter_docs
+from vjepa_ros.lab.report.document_blocks import fill
+from vjepa_ros.perception.camera_track import TrackConfig
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.track import TrackConfig
-from vjepa_ros.ros import table
-from vjepa_ros.ros.table import ROWS, TABLE, camera_rows, check_together, make_settings
+from vjepa_ros.ros.perception_node import parameter_table
+from vjepa_ros.ros.perception_node.parameter_table import (
+    ROWS,
+    TABLE,
+    camera_rows,
+    check_together,
+    make_settings,
+)
 from vjepa_ros.runtime.engine import EngineConfig
-from vjepa_ros.tools import readme
-from vjepa_ros.tools.blocks import fill
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULTS = {row.name: row.default for row in TABLE}
@@ -31,8 +37,8 @@ def test_every_default_is_legal_and_every_row_is_described(row):
     assert problem == ''
     assert value == row.default
     assert row.text
-    assert row.effect in (table.LIVE, table.BACKGROUND, table.CONFIGURE, table.STARTUP)
-    assert row.kind in table.KINDS
+    assert row.effect in (parameter_table.LIVE, parameter_table.BACKGROUND, parameter_table.CONFIGURE, parameter_table.STARTUP)
+    assert row.kind in parameter_table.KINDS
 
 
 def test_names_are_unique():
@@ -135,7 +141,7 @@ def test_all_thresholds_can_move_together():
 def test_every_setting_of_perception_comes_from_the_table():
     changed = dict(DEFAULTS)
     for row in TABLE:
-        if row.effect == table.LIVE and row.kind is float and not row.name.startswith('thresh'):
+        if row.effect == parameter_table.LIVE and row.kind is float and not row.name.startswith('thresh'):
             changed[row.name] = row.low + 0.37 * (min(row.high, 10.0) - row.low)
     changed |= {'thresholds.caution_ttc': 9.0, 'thresholds.warning_ttc': 7.0,
                 'thresholds.danger_ttc': 5.0, 'thresholds.motion': 0.5,
@@ -156,16 +162,16 @@ def test_each_camera_has_its_own_transport():
 
 # -- documents ------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize('name', readme.BLOCKS)
+@pytest.mark.parametrize('name', parameter_docs.BLOCKS)
 def test_the_tables_in_the_documents_are_up_to_date(name):
     text = (ROOT / name).read_text(encoding='utf-8')
-    for block, rows in readme.BLOCKS[name].items():
-        assert fill(text, block, table.markdown(rows)) == text, \
-            'run python -m vjepa_ros.tools.readme'
+    for block, rows in parameter_docs.BLOCKS[name].items():
+        assert fill(text, block, parameter_table.markdown(rows)) == text, \
+            'run python -m vjepa_ros.cli.parameter_docs'
 
 
 def test_the_documented_table_has_one_whole_line_per_parameter():
-    lines = table.markdown().splitlines()
+    lines = parameter_table.markdown().splitlines()
     assert len(lines) == 2 + len(TABLE) + len(camera_rows('NAME'))
     assert {line.count('|') for line in lines} == {8}
 

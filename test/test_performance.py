@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from vjepa_ros.tools import performance
-from vjepa_ros.tools.benchmark_suite import SUITES
-from vjepa_ros.tools.performance_goals import GOALS, standings
+from vjepa_ros.cli.benchmark.report import performance
+from vjepa_ros.cli.benchmark.report.performance_targets import GOALS, standings
+from vjepa_ros.cli.benchmark.suite import SUITES
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT, FOLDER = ROOT / 'docs' / 'performance.md', ROOT / 'docs' / 'benchmarks'
@@ -167,7 +167,7 @@ def test_what_cannot_be_read_is_said(name, text, tmp_path, capsys):
 
 
 def test_the_document_is_what_the_files_give(tmp_path):
-    """Run `python -m vjepa_ros.tools.performance` after a change of docs/benchmarks."""
+    """Run `python -m vjepa_ros.cli.benchmark.report.performance` after a change of docs/benchmarks."""
     copy = tmp_path / 'performance.md'
     copy.write_text(DOCUMENT.read_text())
     performance.write(copy, FOLDER)

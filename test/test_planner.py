@@ -14,18 +14,18 @@ from checkpoints import encoder_state, meta_20, meta_ac
 from golden.cases import fill, noise
 
 from vjepa_ros.model.ac_predictor import ActionPredictor
+from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.files import WeightsError
 from vjepa_ros.model.variants import Variant, find_variant
-from vjepa_ros.perception import planner_world
-from vjepa_ros.perception.planner import Planner
-from vjepa_ros.perception.planner_cost import Shapes
-from vjepa_ros.perception.planner_gap import GapConfig, gap_of, noisy
-from vjepa_ros.perception.planner_search import SearchConfig, search
-from vjepa_ros.perception.planner_space import ArmSpace
-from vjepa_ros.perception.planner_watch import PlanStopped, Watch
-from vjepa_ros.perception.planner_weights import WorldConfig
-from vjepa_ros.perception.planner_world import WorldModel
+from vjepa_ros.planning import world_model
+from vjepa_ros.planning.action_space import ArmSpace
+from vjepa_ros.planning.cost import Shapes
+from vjepa_ros.planning.deadline import PlanStopped, Watch
+from vjepa_ros.planning.energy_test import GapConfig, gap_of, noisy
+from vjepa_ros.planning.goal_planner import Planner
+from vjepa_ros.planning.search import SearchConfig, search
+from vjepa_ros.planning.weights import WorldConfig
+from vjepa_ros.planning.world_model import WorldModel
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.errors import SessionError
 
@@ -184,7 +184,7 @@ def test_warming_runs_the_passes_of_a_plan_on_a_gpu_only(planner, monkeypatch):
     assert sizes == []
     gpu = DeviceChoice(torch.device('cuda:0'), torch.float32, 'test')
     monkeypatch.setattr(planner.world, 'choice', gpu)
-    monkeypatch.setattr(planner_world.WorldModel, 'encode', lambda self, pictures: [
+    monkeypatch.setattr(world_model.WorldModel, 'encode', lambda self, pictures: [
         torch.zeros(2, 2, 48) for _ in pictures])
     monkeypatch.setattr(WorldModel, '_pass', lambda self, context, goal, told, *more: (
         sizes.append(len(told)), torch.full((len(told),), torch.inf))[1])
@@ -361,7 +361,7 @@ def test_no_memory_for_a_single_plan_is_an_error_with_the_remedy(monkeypatch):
 
 def test_plans_in_one_pass_follow_from_the_memory(monkeypatch):
     each = small_world().shapes.bytes_per_plan(4, 2)
-    monkeypatch.setattr(planner_world, 'HOST_BYTES', 10 * each)
+    monkeypatch.setattr(world_model, 'HOST_BYTES', 10 * each)
     assert small_world().batch == 10
 
 

@@ -17,12 +17,12 @@ from golden.cases import FOLDER, SOURCE, fill
 from vjepa_ros.model.ac_predictor import ActionPredictor
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import Variant
-from vjepa_ros.perception.planner import Planner
-from vjepa_ros.perception.planner_gap import GapConfig
-from vjepa_ros.perception.planner_search import SearchConfig
-from vjepa_ros.perception.planner_space import ArmSpace, next_pose, to_matrix
-from vjepa_ros.perception.planner_weights import WorldConfig
-from vjepa_ros.perception.planner_world import WorldModel
+from vjepa_ros.planning.action_space import ArmSpace, next_pose, to_matrix
+from vjepa_ros.planning.energy_test import GapConfig
+from vjepa_ros.planning.goal_planner import Planner
+from vjepa_ros.planning.search import SearchConfig
+from vjepa_ros.planning.weights import WorldConfig
+from vjepa_ros.planning.world_model import WorldModel
 from vjepa_ros.runtime.device import DeviceChoice
 
 pytestmark = pytest.mark.usefixtures('one_thread')

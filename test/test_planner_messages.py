@@ -25,20 +25,23 @@ from geometry_msgs.msg import PoseStamped  # noqa: E402
 from sensor_msgs.msg import Image, JointState  # noqa: E402
 from std_msgs.msg import Header  # noqa: E402
 
-from vjepa_ros.perception.plan import Plan  # noqa: E402
-from vjepa_ros.perception.planner_gap import Gap  # noqa: E402
-from vjepa_ros.perception.planner_space import to_matrix  # noqa: E402
-from vjepa_ros.ros.convert import cloud  # noqa: E402
-from vjepa_ros.ros.planner_inputs import PlannerInputs  # noqa: E402
-from vjepa_ros.ros.planner_outputs import (  # noqa: E402
+from vjepa_ros.planning.action_space import to_matrix  # noqa: E402
+from vjepa_ros.planning.energy_test import Gap  # noqa: E402
+from vjepa_ros.planning.plan import Plan  # noqa: E402
+from vjepa_ros.ros.action_planner.inputs import PlannerInputs  # noqa: E402
+from vjepa_ros.ros.action_planner.outputs import (  # noqa: E402
     PlannerOutputs,
     pack_best,
     pack_candidates,
 )
+from vjepa_ros.ros.action_planner.parameter_table import (  # noqa: E402
+    PLANNER_TABLE,
+    planner_config,
+)
+from vjepa_ros.ros.action_planner.robot_state import StateError, pose_of, state_of  # noqa: E402
+from vjepa_ros.ros.action_planner.worker import Job, PlannerWorker  # noqa: E402
+from vjepa_ros.ros.common.message_conversion import cloud  # noqa: E402
 from vjepa_ros.ros.planner_read import records  # noqa: E402
-from vjepa_ros.ros.planner_state import StateError, pose_of, state_of  # noqa: E402
-from vjepa_ros.ros.planner_table import PLANNER_TABLE, planner_config  # noqa: E402
-from vjepa_ros.ros.planner_worker import Job, PlannerWorker  # noqa: E402
 
 DEFAULTS = planner_config({row.name: row.default for row in PLANNER_TABLE})
 

@@ -102,7 +102,7 @@ class Planner(Node):
 @contextmanager
 def planner_running(**params):
     values = {**SMALL, **{key.replace('__', '.'): value for key, value in params.items()}}
-    with ros_session() as ros, ros.spawn('vjepa_ros.ros.planner_main', values,
+    with ros_session() as ros, ros.spawn('vjepa_ros.ros.action_planner', values,
                                          env={'OMP_NUM_THREADS': '1'}) as process:
         yield Planner(ros, process)
 

@@ -10,14 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from vjepa_ros.perception.planner_search import unroll
-from vjepa_ros.perception.planner_space import (
-    ArmSpace,
-    TwistSpace,
-    next_pose,
-    to_euler,
-    to_matrix,
-)
+from vjepa_ros.planning.action_space import ArmSpace, TwistSpace, next_pose, to_euler, to_matrix
+from vjepa_ros.planning.search import unroll
 
 
 def states(yaw=0.0, count=1):

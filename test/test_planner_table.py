@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vjepa_ros.perception.planner_gap import USUAL_GAP
-from vjepa_ros.perception.planner_search import PUBLISHED_SEARCH
-from vjepa_ros.perception.planner_space import ArmSpace, TwistSpace
-from vjepa_ros.perception.planner_weights import WorldConfig
-from vjepa_ros.ros.planner_table import (
+from vjepa_ros.planning.action_space import ArmSpace, TwistSpace
+from vjepa_ros.planning.energy_test import USUAL_GAP
+from vjepa_ros.planning.search import PUBLISHED_SEARCH
+from vjepa_ros.planning.weights import WorldConfig
+from vjepa_ros.ros.action_planner.parameter_table import (
     PLANNER_TABLE,
     check_planner,
     planner_config,

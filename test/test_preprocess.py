@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from vjepa_ros.clip.preprocess import (
+from vjepa_ros.clip.resize import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     LETTERBOX_RGB,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vjepa_ros.tools.processes import (
+from vjepa_ros.ros.common.processes import (
     SHARED_MEMORY,
     Children,
     ProcessFailed,

@@ -11,12 +11,13 @@ import re
 import pytest
 import torch
 
-from vjepa_ros.model.checkpoint import load_encoder
+from vjepa_ros.cli import main as cli
+from vjepa_ros.cli.benchmark import ours as benchmark_ours
+from vjepa_ros.cli.benchmark.case import Case
+from vjepa_ros.cli.profile.layers import Layer, Watch, parts, time_layers, totals
+from vjepa_ros.cli.profile.trace import record
+from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.runtime.device import choose_device
-from vjepa_ros.tools import benchmark_ours, cli
-from vjepa_ros.tools.benchmark_case import Case
-from vjepa_ros.tools.profile_layers import Layer, Watch, parts, time_layers, totals
-from vjepa_ros.tools.profile_trace import record
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 

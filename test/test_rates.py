@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from vjepa_ros.ros.calibration import make_threshold
-from vjepa_ros.ros.rates import Rate, Recent
+from vjepa_ros.ros.common.rates import Rate, Recent
+from vjepa_ros.ros.perception_node.calibration import make_threshold
 
 pytestmark = pytest.mark.ros
 

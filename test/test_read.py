@@ -16,10 +16,11 @@ from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 
-from vjepa_ros.perception.assessment import Assessment, Level, Quality, Region
 from vjepa_ros.perception.looming_cells import LoomingCells
-from vjepa_ros.ros import convert, read
-from vjepa_ros.ros.layout import (
+from vjepa_ros.perception.types import Assessment, Level, Quality, Region
+from vjepa_ros.ros import read
+from vjepa_ros.ros.common import message_conversion
+from vjepa_ros.ros.common.cloud_layout import (
     ASSESSMENT,
     CELL,
     REGION,
@@ -27,7 +28,7 @@ from vjepa_ros.ros.layout import (
     pack_cells,
     pack_regions,
 )
-from vjepa_ros.ros.outputs import make_header, reduce_features
+from vjepa_ros.ros.perception_node.outputs import make_header, reduce_features
 
 pytestmark = pytest.mark.ros
 
@@ -50,7 +51,7 @@ def over_the_wire(msg):
 
 def sent(assessment: Assessment, latency_ms: float = 12.5) -> PointCloud2:
     header = make_header(assessment.stamp_ns, assessment.frame_id)
-    return over_the_wire(convert.cloud(header, pack_assessment(assessment, latency_ms)))
+    return over_the_wire(message_conversion.cloud(header, pack_assessment(assessment, latency_ms)))
 
 
 def test_an_assessment_arrives_as_it_was_sent():
@@ -67,7 +68,7 @@ def test_the_looming_field_arrives_as_it_was_sent(count):
     if count:
         values[2, 1] = np.nan
     cells = LoomingCells(*values)
-    got = read.looming_field(over_the_wire(convert.cloud(make_header(STAMP, ''),
+    got = read.looming_field(over_the_wire(message_conversion.cloud(make_header(STAMP, ''),
                                                          pack_cells(cells))))
     assert len(got) == count
     for name in CELL.names:
@@ -115,13 +116,13 @@ def test_stamps_are_exact():
 
 
 def test_regions_arrive_as_they_were_sent():
-    msg = over_the_wire(convert.cloud(Header(), pack_regions(REGIONS)))
+    msg = over_the_wire(message_conversion.cloud(Header(), pack_regions(REGIONS)))
     assert msg.width == 3
     assert read.obstacles(msg) == list(REGIONS)
 
 
 def test_a_clear_view_is_an_empty_cloud_with_fields():
-    msg = over_the_wire(convert.cloud(Header(), pack_regions(())))
+    msg = over_the_wire(message_conversion.cloud(Header(), pack_regions(())))
     assert (msg.height, msg.width, len(msg.data)) == (1, 0, 0)
     assert tuple(f.name for f in msg.fields) == REGION.names
     assert read.obstacles(msg) == []
@@ -134,27 +135,27 @@ def test_more_regions_than_the_field_holds_do_not_overflow():
 
 def test_features_arrive_as_they_were_sent():
     features = np.random.default_rng(0).normal(size=(4, 6, 192)).astype(np.float32)
-    msg = over_the_wire(convert.feature_cloud(Header(), features))
+    msg = over_the_wire(message_conversion.feature_cloud(Header(), features))
     np.testing.assert_array_equal(read.features(msg), features)
 
 
 def test_maps_arrive_as_they_were_sent():
     values = np.array([[0.5, math.nan], [-1.0, 3.0], [0.0, 1.0]], np.float32)
-    msg = over_the_wire(convert.image(Header(), values, '32FC1'))
+    msg = over_the_wire(message_conversion.image(Header(), values, '32FC1'))
     np.testing.assert_array_equal(read.grid(msg), values)
 
 
 def test_a_map_with_padded_rows_can_be_read():
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
-    msg = convert.image(Header(), np.pad(values, ((0, 0), (0, 2))), '32FC1')
+    msg = message_conversion.image(Header(), np.pad(values, ((0, 0), (0, 2))), '32FC1')
     msg.width = 3
     np.testing.assert_array_equal(read.grid(msg), values)
 
 
 def test_foreign_messages_are_refused_with_a_reason():
     with pytest.raises(ValueError, match='bgr8'):
-        read.grid(convert.image(Header(), np.zeros((2, 2, 3), np.uint8), 'bgr8'))
-    regions = convert.cloud(Header(), pack_regions(REGIONS))
+        read.grid(message_conversion.image(Header(), np.zeros((2, 2, 3), np.uint8), 'bgr8'))
+    regions = message_conversion.cloud(Header(), pack_regions(REGIONS))
     with pytest.raises(ValueError, match='motion_score'):
         read.assessment(regions)
     with pytest.raises(ValueError, match='on_course'):

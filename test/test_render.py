@@ -31,14 +31,14 @@ from render_scenes import (
     scene,
 )
 
-from vjepa_ros.world import render as module
-from vjepa_ros.world.atlas import pack
-from vjepa_ros.world.lens import all_rays
-from vjepa_ros.world.render import render
-from vjepa_ros.world.scene import GROUND, Scenes
-from vjepa_ros.world.sensor import expose
-from vjepa_ros.world.trace import trace
-from vjepa_ros.world.truth import truth
+from vjepa_ros.lab.world.rendering import render as module
+from vjepa_ros.lab.world.rendering.lens import all_rays
+from vjepa_ros.lab.world.rendering.render import render
+from vjepa_ros.lab.world.rendering.sensor import expose
+from vjepa_ros.lab.world.rendering.trace import trace
+from vjepa_ros.lab.world.rendering.truth import truth
+from vjepa_ros.lab.world.scenes.scene import GROUND, Scenes
+from vjepa_ros.lab.world.textures.atlas import pack
 
 MIDDLE = (60, 80)
 CROWD = (*SAMPLE, Thing(BOX, (1.2, -1.0, 7.0), (0.3, 1.0, 3.0), yaw=-0.2, tile_m=0.7),

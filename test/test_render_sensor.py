@@ -12,9 +12,9 @@ import pytest
 import torch
 from render_scenes import BOX, CHECKED, WHITE, Camera, Thing, plain_bank, scene
 
-from vjepa_ros.world.render import render
-from vjepa_ros.world.scene import Scenes
-from vjepa_ros.world.sensor import compressed, expose, expose_single, tables
+from vjepa_ros.lab.world.rendering.render import render
+from vjepa_ros.lab.world.rendering.sensor import compressed, expose, expose_single, tables
+from vjepa_ros.lab.world.scenes.scene import Scenes
 
 SIZE = (128, 96)
 WALL = Thing(BOX, (0.0, -1.0, 2.0), (5.0, 3.0, 0.5), texture=WHITE)

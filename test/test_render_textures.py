@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from vjepa_ros.world import bank as module
-from vjepa_ros.world.atlas import Atlas, fetch, opacity, pack
-from vjepa_ros.world.bank import PAINTERS, TextureBank
-from vjepa_ros.world.people import WALK_STEPS, walk
-from vjepa_ros.world.surfaces import MATERIALS
+from vjepa_ros.lab.world.textures import bank as module
+from vjepa_ros.lab.world.textures.atlas import Atlas, fetch, opacity, pack
+from vjepa_ros.lab.world.textures.bank import PAINTERS, TextureBank
+from vjepa_ros.lab.world.textures.people import WALK_STEPS, walk
+from vjepa_ros.lab.world.textures.surfaces import MATERIALS
 
 SIZE = 64
 

@@ -26,9 +26,9 @@ from render_scenes import (
     spun,
 )
 
-from vjepa_ros.world.lens import image_rays, pixel_rays, project
-from vjepa_ros.world.scene import GROUND, SKY, Scenes
-from vjepa_ros.world.truth import Robot, Truth, contact, in_robot_axes, truth
+from vjepa_ros.lab.world.rendering.lens import image_rays, pixel_rays, project
+from vjepa_ros.lab.world.rendering.truth import Robot, Truth, contact, in_robot_axes, truth
+from vjepa_ros.lab.world.scenes.scene import GROUND, SKY, Scenes
 
 CAMERAS = {
     'drives': Camera(velocity=(0.0, 0.0, 1.2), pitch=0.0),

@@ -11,10 +11,10 @@ from fake_cuda import Stream, install
 from looming_films import FOCAL, Wall, film
 from scenes import texture
 
-from vjepa_ros.clip.preprocess import View
-from vjepa_ros.perception.device_frames import DeviceFrames
-from vjepa_ros.perception.device_looming import DeviceLooming
-from vjepa_ros.runtime.replay import Queue, Replay
+from vjepa_ros.clip.resize import View
+from vjepa_ros.looming.gpu.estimator import DeviceLooming
+from vjepa_ros.perception.gpu_frames import DeviceFrames
+from vjepa_ros.runtime.cuda.graph_replay import Queue, Replay
 
 CPU = torch.device('cpu')
 pytestmark = pytest.mark.usefixtures('one_thread')

@@ -15,8 +15,9 @@ import cv2
 import numpy as np
 import pytest
 
-from vjepa_ros.tools import report
-from vjepa_ros.tools.report import (
+from vjepa_ros.lab.report import report
+from vjepa_ros.lab.report.plots import Series, all_plots
+from vjepa_ros.lab.report.report import (
     json_safe,
     pick_frames,
     summarise,
@@ -24,7 +25,6 @@ from vjepa_ros.tools.report import (
     write_report,
     write_video,
 )
-from vjepa_ros.tools.report_plots import Series, all_plots
 
 pytest.importorskip('matplotlib')
 

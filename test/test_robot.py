@@ -9,10 +9,10 @@ import math
 import numpy as np
 import pytest
 
-from vjepa_ros.world.robot import Drive, Unicycles, footprint
-from vjepa_ros.world.robot_contact import band_of, touching
-from vjepa_ros.world.scene import BOX, CARD, CYLINDER, ELLIPSOID
-from vjepa_ros.world.truth import Robot
+from vjepa_ros.lab.world.episodes.contact import band_of, touching
+from vjepa_ros.lab.world.episodes.robot import Drive, Unicycles, footprint
+from vjepa_ros.lab.world.rendering.truth import Robot
+from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID
 
 KINDS = (BOX, CARD, CYLINDER, ELLIPSOID)
 

@@ -11,13 +11,20 @@ from itertools import pairwise
 import pytest
 import torch
 
-from vjepa_ros.world.dice import Dice
-from vjepa_ros.world.lens import undistort
-from vjepa_ros.world.materials import GROUPS, Materials
-from vjepa_ros.world.motion import camera_path, frame_times, picture_of, travelled
-from vjepa_ros.world.plans import CONTACT, OUTCOME, OUTCOMES, PLACE, PLACES, WorldConfig
-from vjepa_ros.world.sampler import Sample, SceneSampler
-from vjepa_ros.world.scene import BOX, CARD, CYLINDER, ELLIPSOID, Scenes
+from vjepa_ros.lab.world.rendering.lens import undistort
+from vjepa_ros.lab.world.scenes.motion import camera_path, frame_times, picture_of, travelled
+from vjepa_ros.lab.world.scenes.sampler import Sample, SceneSampler
+from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID, Scenes
+from vjepa_ros.lab.world.scenes.scene_rng import Dice
+from vjepa_ros.lab.world.scenes.scene_spec import (
+    CONTACT,
+    OUTCOME,
+    OUTCOMES,
+    PLACE,
+    PLACES,
+    WorldConfig,
+)
+from vjepa_ros.lab.world.textures.materials import GROUPS, Materials
 
 SIZE, FRAMES, COUNT = 96, 8, 3000
 NUMBERS = {name: (3 * i, 3 * i + 1, 3 * i + 2) for name, i in GROUPS.items()}

@@ -14,12 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from vjepa_ros.runtime import engine as engine_module
-from vjepa_ros.runtime.device import DeviceChoice, find_devices, formats
-from vjepa_ros.runtime.engine import Engine
-from vjepa_ros.runtime.outputs import Output
-from vjepa_ros.tools import cli, selftest, selftest_detector, selftest_operators, selftest_parity
-from vjepa_ros.tools.selftest_parity import (
+from vjepa_ros.cli import main as cli
+from vjepa_ros.cli.selftest import detector, operators, parity
+from vjepa_ros.cli.selftest import main as selftest
+from vjepa_ros.cli.selftest.parity import (
     Check,
     Outcome,
     as_json,
@@ -29,8 +27,12 @@ from vjepa_ros.tools.selftest_parity import (
     try_path,
     worst_token,
 )
-from vjepa_ros.tools.selftest_paths import LIMITS, Model, Path, find_paths, limits
-from vjepa_ros.tools.selftest_weights import lively, weights_of
+from vjepa_ros.cli.selftest.paths import LIMITS, Model, Path, find_paths, limits
+from vjepa_ros.cli.selftest.weights import lively, weights_of
+from vjepa_ros.runtime import engine as engine_module
+from vjepa_ros.runtime.device import DeviceChoice, find_devices, formats
+from vjepa_ros.runtime.engine import Engine
+from vjepa_ros.runtime.outputs import Output
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
@@ -43,18 +45,18 @@ SMALL = Model('tiny', '2.0', 4, 96)        # enough to see whether a fault is fo
 def drive():
     """What the detector says on the CPU."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selftest_detector, 'RATE_HZ', 4.0)
-        patch.setattr(selftest_detector, 'FRAMES', 11)      # of which 8 make the first clip
-        return selftest_detector.assessments('cpu', 'fp32')
+        patch.setattr(detector, 'RATE_HZ', 4.0)
+        patch.setattr(detector, 'FRAMES', 11)      # of which 8 make the first clip
+        return detector.assessments('cpu', 'fp32')
 
 
 @pytest.fixture
 def quick(monkeypatch, drive):
     """A self-test of small clips."""
     monkeypatch.setattr(selftest, 'USUAL', (TRAINED, RANDOM))
-    monkeypatch.setattr(selftest_parity, 'SPEED_S', 0.01)
+    monkeypatch.setattr(parity, 'SPEED_S', 0.01)
     # A second drive with the same device would say nothing.
-    monkeypatch.setattr(selftest_detector, 'assessments', lambda *more: drive)
+    monkeypatch.setattr(detector, 'assessments', lambda *more: drive)
 
 
 @pytest.fixture
@@ -113,7 +115,7 @@ def sabotaged(monkeypatch, spoil, precision='bf16'):
         if config.precision == precision:
             spoil(engine)
         return engine
-    monkeypatch.setattr(selftest_parity.Engine, 'load', spoiling)
+    monkeypatch.setattr(parity.Engine, 'load', spoiling)
 
 
 def misloaded(monkeypatch, spoil, precision='bf16'):
@@ -131,7 +133,7 @@ def misloaded(monkeypatch, spoil, precision='bf16'):
             if config.precision == precision:
                 patch.setattr(engine_module, 'load_model', spoiling)
             return load(config)
-    monkeypatch.setattr(selftest_parity.Engine, 'load', loading)
+    monkeypatch.setattr(parity.Engine, 'load', loading)
 
 
 def test_one_path_with_other_weights_fails_loudly(quickest, monkeypatch, tmp_path, capsys):
@@ -179,7 +181,7 @@ def replaced(name):
     ('not finite', 'features'), ('mixed clips', 'together'), ('deaf heads', 'heads')])
 def test_each_fault_is_found_by_its_check(reference, monkeypatch, name, check):
     sabotaged(monkeypatch, replaced(name))
-    monkeypatch.setattr(selftest_parity, '_speed', lambda *more: 1.0)
+    monkeypatch.setattr(parity, '_speed', lambda *more: 1.0)
     outcome = try_path(SMALL, Path('bf16'), 'cpu', reference)
     assert not outcome.ok and not outcome.problem
     assert check in {c.name for c in outcome.checks if not c.ok}
@@ -235,7 +237,7 @@ def test_random_weights_are_the_same_in_every_run(tmp_path):
 # -- paths ------------------------------------------------------------------------------------
 
 def test_paths_are_what_the_device_and_the_engine_offer(monkeypatch):
-    from vjepa_ros.tools import selftest_paths
+    from vjepa_ros.cli.selftest import paths as selftest_paths
     offered = {'fp32', 'fp16', 'bf16', 'fp8'}
 
     def choose(device, require, precision):
@@ -257,8 +259,8 @@ def test_paths_are_what_the_device_and_the_engine_offer(monkeypatch):
 
 
 def test_compiling_is_left_out_where_it_cannot_work(monkeypatch):
-    from vjepa_ros.runtime.compilation import Toolchain
-    from vjepa_ros.tools import selftest_paths
+    from vjepa_ros.cli.selftest import paths as selftest_paths
+    from vjepa_ros.runtime.forward.compilation import Toolchain
     tools = {'triton': True, 'compiler': False}
     monkeypatch.setattr(selftest_paths.Toolchain, 'here', lambda: Toolchain(**tools))
     assert 'compiler' in selftest_paths.compile_problem('cuda:0')
@@ -293,18 +295,18 @@ def test_operators_that_a_device_lacks_are_all_named(monkeypatch, tmp_path):
     def meta_to_cpu(value):
         return torch.zeros(value.shape, dtype=value.dtype) if isinstance(
             value, torch.Tensor) else value
-    monkeypatch.setattr(selftest_operators, '_to_cpu', meta_to_cpu)
+    monkeypatch.setattr(operators, '_to_cpu', meta_to_cpu)
     monkeypatch.setattr(torch.Tensor, 'cpu', meta_to_cpu)
     model = Model('tiny', '2.1', 4, 32, weights_of(RANDOM, tmp_path))
     with Lacking():
-        found = selftest_operators.coverage(model, torch.device('meta'), torch.float32)
+        found = operators.coverage(model, torch.device('meta'), torch.float32)
     assert found.missing.keys() == {'aten.gelu.default', 'aten.native_layer_norm.default'}
     assert 'not currently implemented' in found.missing['aten.gelu.default']
     assert found.ran['aten.addmm.default'] > 10
 
 
 def test_a_missing_operator_fails_the_test(quickest, monkeypatch, capsys):
-    found = selftest_operators.Operators(missing={'aten.flip.default': 'not implemented'})
+    found = operators.Operators(missing={'aten.flip.default': 'not implemented'})
     monkeypatch.setattr(selftest, 'coverage', lambda *more: found)
     assert run() == 1
     assert 'aten.flip.default does not run here' in ' '.join(capsys.readouterr().out.split())
@@ -317,13 +319,13 @@ def test_a_coverage_without_memory_fails_the_test_and_is_told(quickest, monkeypa
                                                               error):
     def full(module, pixels):
         raise error
-    real = selftest_operators.load_model
+    real = operators.load_model
 
     def load(*more):
         loaded = real(*more)
         loaded[0].patch_embed.register_forward_pre_hook(full)
         return loaded
-    monkeypatch.setattr(selftest_operators, 'load_model', load)
+    monkeypatch.setattr(operators, 'load_model', load)
     out = tmp_path / 'selftest.json'
     assert run('--json', str(out)) == 1
     told = json.loads(out.read_text())
@@ -340,17 +342,17 @@ def test_memory_that_is_used_up_is_no_missing_operator(monkeypatch):
                 raise RuntimeError('MPS backend out of memory (MPS allocated: 5 GB)')
             return func(*args, **(kwargs or {}))
     with Full(), pytest.raises(RuntimeError, match='out of memory'):
-        selftest_operators.coverage(Model('tiny', '2.0', 4, 32), torch.device('meta'),
+        operators.coverage(Model('tiny', '2.0', 4, 32), torch.device('meta'),
                                     torch.float32)
 
 
 def test_a_silent_fallback_of_mps_is_a_problem(monkeypatch):
     mps = torch.device('mps')
-    monkeypatch.delenv(selftest_operators.FALLBACK, raising=False)
-    assert selftest_operators.fallback_problem(mps) == ''
-    monkeypatch.setenv(selftest_operators.FALLBACK, '1')
-    assert 'unset it' in selftest_operators.fallback_problem(mps)
-    assert selftest_operators.fallback_problem(torch.device('cpu')) == ''
+    monkeypatch.delenv(operators.FALLBACK, raising=False)
+    assert operators.fallback_problem(mps) == ''
+    monkeypatch.setenv(operators.FALLBACK, '1')
+    assert 'unset it' in operators.fallback_problem(mps)
+    assert operators.fallback_problem(torch.device('cpu')) == ''
 
 
 # -- image to assessment ----------------------------------------------------------------------
@@ -359,11 +361,11 @@ def test_other_assessments_fail(monkeypatch, drive):
     assert len(drive) == 4
     bad = [replace(a, collision_probability=1.0 - a.collision_probability) for a in drive]
     said = {('cpu', 'fp32'): drive, ('cuda:0', 'auto'): bad, ('cuda:1', 'auto'): drive[:-1]}
-    monkeypatch.setattr(selftest_detector, 'assessments', lambda *key: said[key])
-    assert not selftest_detector.compare_detectors('cuda:0').ok
-    assert 'gives' in selftest_detector.compare_detectors('cuda:1').problem
+    monkeypatch.setattr(detector, 'assessments', lambda *key: said[key])
+    assert not detector.compare_detectors('cuda:0').ok
+    assert 'gives' in detector.compare_detectors('cuda:1').problem
     said['cuda:0', 'auto'] = drive
-    assert selftest_detector.compare_detectors('cuda:0').ok
+    assert detector.compare_detectors('cuda:0').ok
 
 
 def test_a_device_that_is_not_there_is_no_success(tmp_path, capsys):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from vjepa_ros.model.checkpoint import load_encoder
+from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime.device import DeviceChoice

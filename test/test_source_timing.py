@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from vjepa_ros.guard.timing import SourceTiming
+from vjepa_ros.guard.source_timing import SourceTiming
 
 
 def timing(period_s: float, age_s: float, count: int = 12) -> SourceTiming:

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from vjepa_ros.world.alley import Alley
-from vjepa_ros.world.approach import ApproachScene
-from vjepa_ros.world.atlas import pack
-from vjepa_ros.world.bank import TextureBank
-from vjepa_ros.world.render import render
-from vjepa_ros.world.scene import BOX, CARD, CYLINDER, Scenes
-from vjepa_ros.world.swift import Swift
-from vjepa_ros.world.timeline import Timeline
-from vjepa_ros.world.upright import bodies_of, far_to_near, view_of
+from vjepa_ros.lab.world.demo_scene.alley import Alley
+from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
+from vjepa_ros.lab.world.demo_scene.rasterizer import Swift
+from vjepa_ros.lab.world.demo_scene.timeline import Timeline
+from vjepa_ros.lab.world.demo_scene.upright_boxes import bodies_of, far_to_near, view_of
+from vjepa_ros.lab.world.rendering.render import render
+from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, Scenes
+from vjepa_ros.lab.world.textures.atlas import pack
+from vjepa_ros.lab.world.textures.bank import TextureBank
 
 SIZE = (200, 150)
 

@@ -10,11 +10,11 @@ import math
 import pytest
 from rich.console import Console
 
-from vjepa_ros.perception.assessment import Assessment, Level, Quality
-from vjepa_ros.tools.plot import Canvas, bar
-from vjepa_ros.tools.recording import Recording
-from vjepa_ros.tools.status import Point, Status
-from vjepa_ros.tools.terminal import View, plain_line, render
+from vjepa_ros.lab.report.live_status import Point, Status
+from vjepa_ros.lab.report.recording import Recording
+from vjepa_ros.lab.report.terminal import View, plain_line, render
+from vjepa_ros.lab.report.terminal_plot import Canvas, bar
+from vjepa_ros.perception.types import Assessment, Level, Quality
 
 
 def assessment(ttc, level=Level.WARNING, **more):

@@ -18,11 +18,13 @@ import numpy as np
 import pytest
 
 import vjepa_ros
+from vjepa_ros.cli import main as cli
+from vjepa_ros.cli.benchmark import stages as bench
+from vjepa_ros.cli.watch import window
+from vjepa_ros.cli.watch.frame_feed import Feed
+from vjepa_ros.lab.report.outputs import MAX_STILL_S, evenly, frame_rate, summary_lines
+from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
 from vjepa_ros.sources import SourceError, SourceFrame, open_source
-from vjepa_ros.tools import bench, cli, window
-from vjepa_ros.tools.feed import Feed
-from vjepa_ros.tools.outputs import MAX_STILL_S, evenly, frame_rate, summary_lines
-from vjepa_ros.world.approach import ApproachScene
 
 SMALL = ['--weights', 'random', '--allow-random-weights', '--num-frames', '4',
          '--image-size', '64', '--clip-fps', '5', '--no-window']
@@ -345,7 +347,7 @@ def test_every_named_tool_has_a_main():
 
 
 def test_a_source_of_the_demo_is_looked_at_before_anything_starts():
-    demo = importlib.import_module('vjepa_ros.tools.demo')
+    demo = importlib.import_module('vjepa_ros.cli.demo')
     with pytest.raises(SourceError, match=r'nowhere\.mcap'):
         demo.make_plan('nowhere.mcap', None)
     plan = demo.make_plan('synthetic', None)
@@ -354,7 +356,7 @@ def test_a_source_of_the_demo_is_looked_at_before_anything_starts():
 
 
 def test_the_demo_plays_a_recording_no_longer_than_it_is(drive):
-    demo = importlib.import_module('vjepa_ros.tools.demo')
+    demo = importlib.import_module('vjepa_ros.cli.demo')
     assert demo.make_plan(str(drive), None).seconds == pytest.approx(2.4, abs=0.15)
     assert demo.make_plan(str(drive), 1.0).seconds == 1.0
     assert demo.make_plan(str(drive), 50.0).seconds < 3.0

@@ -11,11 +11,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vjepa_ros.model.heads import CONTACT_BINS, CONTACT_EDGES, Heads
-from vjepa_ros.training.auxiliary import Auxiliary
-from vjepa_ros.training.losses import head_losses, squared
-from vjepa_ros.training.network import Batch, Network
-from vjepa_ros.training.targets import (
+from vjepa_ros.lab.training.auxiliary import Auxiliary
+from vjepa_ros.lab.training.losses import head_losses, squared
+from vjepa_ros.lab.training.network import Batch, Network
+from vjepa_ros.lab.world.clips import WorldClips
+from vjepa_ros.lab.world.rendering.truth import Truth
+from vjepa_ros.lab.world.scenes.scene import GROUND, SKY
+from vjepa_ros.lab.world.targets import (
     DENSE,
     DEPTH_M,
     FLOW_UNIT,
@@ -24,9 +26,7 @@ from vjepa_ros.training.targets import (
     clip_targets,
     world_targets,
 )
-from vjepa_ros.world.clips import WorldClips
-from vjepa_ros.world.scene import GROUND, SKY
-from vjepa_ros.world.truth import Truth
+from vjepa_ros.model.heads import CONTACT_BINS, CONTACT_EDGES, Heads
 
 SIDE, NUM_FRAMES, INTERVAL_S = 32, 4, 0.1
 QUESTIONS = {'enter', 'depth', 'flow'}

@@ -12,23 +12,19 @@ import pytest
 import torch
 from tiny_world import TinyWorld
 
-from vjepa_ros.model.bundle import read_meta
+from vjepa_ros.cli import train as tool
+from vjepa_ros.lab.training import run
+from vjepa_ros.lab.training.config import TrainConfig
+from vjepa_ros.lab.training.data.feed import Order, WorldFeed
+from vjepa_ros.lab.training.data.labels import Flags, Rule, read_flags
+from vjepa_ros.lab.training.data.mixed import MixedFeed
+from vjepa_ros.lab.training.data.recordings import Recording, RecordingFeed, load_recording
+from vjepa_ros.lab.training.network import Network
+from vjepa_ros.lab.training.state import read_state
+from vjepa_ros.lab.world.targets import HORIZONS_S
+from vjepa_ros.model.checkpoint.bundle import read_meta
 from vjepa_ros.model.variants import VARIANTS, Variant
 from vjepa_ros.sources import SourceError
-from vjepa_ros.tools import train as tool
-from vjepa_ros.training import run
-from vjepa_ros.training.config import TrainConfig
-from vjepa_ros.training.feed import Order, WorldFeed
-from vjepa_ros.training.labels import Flags, Rule, read_flags
-from vjepa_ros.training.mixed import MixedFeed
-from vjepa_ros.training.network import Network
-from vjepa_ros.training.recordings import (
-    Recording,
-    RecordingFeed,
-    load_recording,
-)
-from vjepa_ros.training.state import read_state
-from vjepa_ros.training.targets import HORIZONS_S
 
 S = 1_000_000_000
 CPU = torch.device('cpu')

@@ -19,14 +19,14 @@ import torch
 from safetensors import safe_open
 from tiny_world import TinyWorld
 
-from vjepa_ros.model.bundle import load_heads, load_model, read_meta
-from vjepa_ros.model.checkpoint import WeightsError, load_encoder
+from vjepa_ros.cli import train as tool
+from vjepa_ros.cli.main import COMMANDS
+from vjepa_ros.lab.training import run
+from vjepa_ros.lab.training.state import read_state
+from vjepa_ros.model.checkpoint.bundle import load_heads, load_model, read_meta
+from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import VARIANTS, Variant
-from vjepa_ros.tools import train as tool
-from vjepa_ros.tools.cli import COMMANDS
-from vjepa_ros.training import run
-from vjepa_ros.training.state import read_state
 
 TINY = Variant('test', 48, 2, 3, 96)
 SHORT = ('--model-size', 'test', '--clips', '32', '--batch', '8', '--num-frames', '4',
@@ -267,9 +267,9 @@ import sys
 sys.path[:0] = {paths!r}
 from tiny_world import TinyWorld
 from vjepa_ros.model.variants import VARIANTS, Variant
-from vjepa_ros.tools.train import main
+from vjepa_ros.cli.train import main
 from vjepa_ros.training import run
-from vjepa_ros.training.loop import Trainer
+from vjepa_ros.lab.training.loop import Trainer
 import os, torch
 torch.set_num_threads(1)
 VARIANTS['test'] = Variant('test', 48, 2, 3, 96)
@@ -311,7 +311,7 @@ def test_two_processes_train_one_network(tmp_path):
 
 
 def test_the_real_world_is_trained_on(tmp_path, monkeypatch):
-    from vjepa_ros.world.clips import ClipWorld
+    from vjepa_ros.lab.world.clips import ClipWorld
 
     worlds = []
 

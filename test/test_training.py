@@ -13,7 +13,34 @@ import pytest
 import torch
 from tiny_world import TinyWorld
 
-from vjepa_ros.evaluation.metrics import expected_calibration_error
+from vjepa_ros.lab.evaluation.metrics import expected_calibration_error
+from vjepa_ros.lab.training import loop, losses
+from vjepa_ros.lab.training.config import TrainConfig, differences
+from vjepa_ros.lab.training.data.cache import CachedFeed
+from vjepa_ros.lab.training.data.feed import REUSE_GAP, Order, WorldFeed
+from vjepa_ros.lab.training.data.masking import (
+    block_places,
+    hidden_places,
+    random_places,
+    tokens_of,
+)
+from vjepa_ros.lab.training.ema import Average
+from vjepa_ros.lab.training.export.calibrate import calibrate
+from vjepa_ros.lab.training.export.validation import Answers, answer, figures, headline
+from vjepa_ros.lab.training.network import Batch, Network, normalised
+from vjepa_ros.lab.training.optimizers import make_optimizer
+from vjepa_ros.lab.training.parallel import Team
+from vjepa_ros.lab.training.schedule import Budget, Phases, momentum, rate_factor
+from vjepa_ros.lab.training.state import StateError, read_state, write_state
+from vjepa_ros.lab.world.seeds import TRAINING_SEEDS, derive
+from vjepa_ros.lab.world.targets import (
+    EXPANSION_LIMIT,
+    HORIZONS_S,
+    Targets,
+    clip_targets,
+    joined,
+    world_targets,
+)
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.heads import (
     CLEARANCE_BINS,
@@ -26,33 +53,6 @@ from vjepa_ros.model.heads import (
 )
 from vjepa_ros.model.predictor import Predictor
 from vjepa_ros.model.variants import Variant
-from vjepa_ros.training import loop, losses
-from vjepa_ros.training.average import Average
-from vjepa_ros.training.cache import CachedFeed
-from vjepa_ros.training.calibrate import calibrate
-from vjepa_ros.training.config import TrainConfig, differences
-from vjepa_ros.training.feed import REUSE_GAP, Order, WorldFeed
-from vjepa_ros.training.judge import Answers, answer, figures, headline
-from vjepa_ros.training.masking import (
-    block_places,
-    hidden_places,
-    random_places,
-    tokens_of,
-)
-from vjepa_ros.training.means import make_optimizer
-from vjepa_ros.training.network import Batch, Network, normalised
-from vjepa_ros.training.parallel import Team
-from vjepa_ros.training.schedule import Budget, Phases, momentum, rate_factor
-from vjepa_ros.training.seeds import TRAINING_SEEDS, derive
-from vjepa_ros.training.state import StateError, read_state, write_state
-from vjepa_ros.training.targets import (
-    EXPANSION_LIMIT,
-    HORIZONS_S,
-    Targets,
-    clip_targets,
-    joined,
-    world_targets,
-)
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 TINY = Variant('test', 48, 2, 3, 96)
@@ -324,7 +324,7 @@ class TestNetwork:
         return Batch(clips.frames, targets, kept, hidden)
 
     def test_pixels_are_normalised_as_at_run_time(self):
-        from vjepa_ros.clip.preprocess import normalise
+        from vjepa_ros.clip.resize import normalise
         frames = self.batch().frames
         expected = torch.from_numpy(normalise(frames[0].numpy()))
         assert torch.allclose(normalised(frames)[0], expected, atol=1e-5)

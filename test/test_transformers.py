@@ -16,10 +16,10 @@ from checkpoints import hugging_face_names
 from golden import cases
 from golden.cases import fill, noise, some_tokens
 
-from vjepa_ros.model.checkpoint import load_encoder
+from vjepa_ros.model.checkpoint.conversion import convert
+from vjepa_ros.model.checkpoint.inspection import load_network
+from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.classifier import Classifier
-from vjepa_ros.model.contents import load_network
-from vjepa_ros.model.convert import convert
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.predictor import Predictor
 from vjepa_ros.model.variants import Variant, find_variant

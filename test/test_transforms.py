@@ -20,16 +20,20 @@ from builtin_interfaces.msg import Time  # noqa: E402
 from sensor_msgs.msg import CameraInfo, PointCloud2  # noqa: E402
 from std_msgs.msg import Header  # noqa: E402
 
+from vjepa_ros.obstacles.geometry import Mount  # noqa: E402
+from vjepa_ros.obstacles.placement import Obstacles  # noqa: E402
 from vjepa_ros.perception.collision import Optics  # noqa: E402
-from vjepa_ros.perception.obstacles import Obstacles  # noqa: E402
-from vjepa_ros.perception.obstacles_geometry import Mount  # noqa: E402
 from vjepa_ros.perception.settings import Settings  # noqa: E402
-from vjepa_ros.ros.guard_frames import Frames  # noqa: E402
-from vjepa_ros.ros.obstacle_inputs import Poses  # noqa: E402
-from vjepa_ros.ros.obstacle_output import ObstacleOutput, Sources, _lens  # noqa: E402
-from vjepa_ros.ros.obstacle_table import make_obstacle_config  # noqa: E402
-from vjepa_ros.ros.table import ROWS, camera_rows  # noqa: E402
-from vjepa_ros.ros.transforms import Transforms  # noqa: E402
+from vjepa_ros.ros.collision_guard.camera_directions import Frames  # noqa: E402
+from vjepa_ros.ros.common.transforms import Transforms  # noqa: E402
+from vjepa_ros.ros.perception_node.obstacle_inputs import Poses  # noqa: E402
+from vjepa_ros.ros.perception_node.obstacle_output import (  # noqa: E402
+    ObstacleOutput,
+    Sources,
+    _lens,
+)
+from vjepa_ros.ros.perception_node.obstacle_table import make_obstacle_config  # noqa: E402
+from vjepa_ros.ros.perception_node.parameter_table import ROWS, camera_rows  # noqa: E402
 
 AHEAD = (-0.5, 0.5, -0.5, 0.5)      # z of the optical frame is x of the base
 LEFT = (-0.7071068, 0.0, 0.0, 0.7071068)

@@ -25,14 +25,14 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
 from ros_harness import NodeProcess, Session, ros_session  # noqa: E402
 from sensor_msgs.msg import PointCloud2  # noqa: E402
 
-from vjepa_ros.perception.assessment import Level, Quality  # noqa: E402
 from vjepa_ros.perception.looming_cells import LoomingCells  # noqa: E402
-from vjepa_ros.ros import convert  # noqa: E402
-from vjepa_ros.ros.layout import pack_cells  # noqa: E402
-from vjepa_ros.ros.outputs import make_header  # noqa: E402
+from vjepa_ros.perception.types import Level, Quality  # noqa: E402
+from vjepa_ros.ros.common import message_conversion  # noqa: E402
+from vjepa_ros.ros.common.cloud_layout import pack_cells  # noqa: E402
+from vjepa_ros.ros.perception_node.outputs import make_header  # noqa: E402
 from vjepa_ros.ros.planner_read import records  # noqa: E402
 
-PLANNER = 'vjepa_ros.ros.twist_main'
+PLANNER = 'vjepa_ros.ros.twist_planner'
 NAME = '/twist_planner'
 RELIABLE = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
 FREE, WALL, LEFT = [], [(-3.0, 3.0, 0.6)], [(-1.5, 0.25, 1.4)]
@@ -76,7 +76,7 @@ class Rig(Node):
         for assessment, looming in self.cameras.values() if self.looking else ():
             assessment.publish(cloud(told))
             if self.measuring:
-                looming.publish(convert.cloud(make_header(stamp, ''), cells))
+                looming.publish(message_conversion.cloud(make_header(stamp, ''), cells))
 
     def send(self, publisher: Any, vx: float, omega: float = 0.0, vy: float = 0.0) -> None:
         twist = Twist()

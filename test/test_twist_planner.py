@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from looming_scenes import CELL, FOCAL, OPTICS, SIZE, field, seen
 
-from vjepa_ros.clip.preprocess import View
-from vjepa_ros.perception.assessment import Level, Quality, Result
+from vjepa_ros.clip.resize import View
 from vjepa_ros.perception.fusion import CourseField
 from vjepa_ros.perception.looming_cells import LoomingCells
-from vjepa_ros.perception.twist_config import Mount, Twist, TwistConfig, TwistPlan
-from vjepa_ros.perception.twist_planner import TwistPlanner
-from vjepa_ros.perception.twist_points import time_to_contact
+from vjepa_ros.perception.types import Level, Quality, Result
+from vjepa_ros.planning.twist_config import Mount, Twist, TwistConfig, TwistPlan
+from vjepa_ros.planning.twist_planner import TwistPlanner
+from vjepa_ros.planning.twist_points import time_to_contact
 
 
 def look(planner: TwistPlanner, speed: float, boxes: list[tuple[float, float, float]],

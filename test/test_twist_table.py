@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from vjepa_ros.guard.settings import GuardSettings
-from vjepa_ros.perception.twist_config import Mount, TwistConfig
-from vjepa_ros.ros import twist_table
-from vjepa_ros.ros.table import markdown
-from vjepa_ros.ros.twist_table import (
+from vjepa_ros.planning.twist_config import Mount, TwistConfig
+from vjepa_ros.ros.perception_node.parameter_table import markdown
+from vjepa_ros.ros.twist_planner import parameter_table
+from vjepa_ros.ros.twist_planner.parameter_table import (
     CHOICE,
     FIELDS,
     ROWS,
@@ -80,7 +80,7 @@ def test_the_table_in_the_document_is_up_to_date():
                       re.S)
     assert block is not None
     assert block.group(1).strip() == markdown((*TWIST_TABLE, *source_rows('NAME'))).strip(), (
-        'run python -m vjepa_ros.tools.readme')
+        'run python -m vjepa_ros.cli.parameter_docs')
 
 
 @pytest.mark.parametrize(('values', 'word'), [
@@ -95,4 +95,4 @@ def test_what_does_not_fit_together_is_refused(values, word):
 
 
 def test_the_table_module_needs_no_ros():
-    assert 'rclpy' not in vars(twist_table)
+    assert 'rclpy' not in vars(parameter_table)

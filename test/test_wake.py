@@ -8,12 +8,12 @@ import threading
 import pytest
 import torch
 
-from vjepa_ros.runtime import wake
-from vjepa_ros.runtime.wake import waking
+from vjepa_ros.runtime.cuda.prewarm import waking
+from vjepa_ros.runtime.cuda.runner import prewarm
 
 
 def test_nothing_starts_on_the_cpu(monkeypatch):
-    monkeypatch.setattr(wake, '_wake', lambda *args: pytest.fail('a thread was started'))
+    monkeypatch.setattr(prewarm, '_wake', lambda *args: pytest.fail('a thread was started'))
     with waking(torch.device('cpu'), torch.float32):
         pass
 
@@ -26,7 +26,7 @@ def test_the_thread_is_over_when_the_block_is(monkeypatch):
         begun.wait(10)
         ended.set()
 
-    monkeypatch.setattr(wake, '_wake', work)
+    monkeypatch.setattr(prewarm, '_wake', work)
     with pytest.raises(KeyError), waking(torch.device('cuda:1'), torch.bfloat16):
         assert not ended.is_set()
         begun.set()
@@ -48,7 +48,7 @@ def test_trouble_of_any_kind_ends_no_thread(monkeypatch, caplog):
 
     threads, uncaught = [], []
     monkeypatch.setattr(threading, 'excepthook', uncaught.append)
-    monkeypatch.setattr(wake.torch.cuda, 'device', trouble)
+    monkeypatch.setattr(prewarm.torch.cuda, 'device', trouble)
     with caplog.at_level(logging.DEBUG), waking(torch.device('cuda:0'), torch.bfloat16):
         pass
     assert 'AttributeError: no such symbol' in caplog.text

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from ros_harness import REPOSITORY, NodeProcess, ros_env
 
-from vjepa_ros.tools.processes import free_domain
+from vjepa_ros.ros.common.processes import free_domain
 
 pytest.importorskip('rclpy')
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]

@@ -21,18 +21,19 @@ pytest.importorskip('rclpy')
 from scenes import texture
 
 from vjepa_ros.clip.ring import Push
-from vjepa_ros.perception.assessment import Level, Quality
+from vjepa_ros.perception.camera_track import TrackConfig
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.track import TrackConfig
-from vjepa_ros.ros import convert, decoder
-from vjepa_ros.ros import worker as worker_module
-from vjepa_ros.ros.inbox import Inbox, Waiting
-from vjepa_ros.ros.logs import forward_logs, stop_forwarding
-from vjepa_ros.ros.outputs import SCALARS, Outputs, Publishing, make_header
-from vjepa_ros.ros.rates import Rate
-from vjepa_ros.ros.swapper import Swapper
-from vjepa_ros.ros.worker import Worker
+from vjepa_ros.perception.types import Level, Quality
+from vjepa_ros.ros.common import message_conversion
+from vjepa_ros.ros.common.logs import forward_logs, stop_forwarding
+from vjepa_ros.ros.common.rates import Rate
+from vjepa_ros.ros.perception_node import decoder
+from vjepa_ros.ros.perception_node import worker as worker_module
+from vjepa_ros.ros.perception_node.frame_queue import Inbox, Waiting
+from vjepa_ros.ros.perception_node.model_swapper import Swapper
+from vjepa_ros.ros.perception_node.outputs import SCALARS, Outputs, Publishing, make_header
+from vjepa_ros.ros.perception_node.worker import Worker
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro, pytest.mark.usefixtures('one_thread')]
@@ -71,7 +72,7 @@ class Camera:
         for _ in range(count):
             self.sent += 1
             stamp = self._stamp = self._stamp + self.period_ns
-            message = convert.image(make_header(stamp, self.name), data, 'rgb8')
+            message = message_conversion.image(make_header(stamp, self.name), data, 'rgb8')
             if broken:
                 message.step = 1
             self.inbox.put(Waiting(message, stamp, time.time_ns(), len(message.data)))
@@ -833,7 +834,7 @@ def test_simulated_time_that_stands_still_gives_no_negative_wait(bench, engine, 
     monkeypatch.setattr(decoder, 'decode', lambda *what: time.sleep(0.01) or slow(*what))
     monkeypatch.setattr(b.worker._intake, '_now_ns', lambda: 0)
     camera = b.cameras['cam']
-    message = convert.image(make_header(100 * NS, 'cam'), PICTURE, 'rgb8')
+    message = message_conversion.image(make_header(100 * NS, 'cam'), PICTURE, 'rgb8')
     camera.inbox.put(Waiting(message, 100 * NS, 0, len(message.data)))
     b.worker.notify()
     b.until(lambda: 'wait' in b.worker.stats['cam'].stages)
@@ -902,7 +903,7 @@ def test_no_model_is_left_over_when_a_change_is_not_wanted_any_more(bench, engin
         return SimpleNamespace(config=config, close=lambda: closed.append(config))
 
     monkeypatch.setattr(Engine, 'load', load)
-    monkeypatch.setattr('vjepa_ros.ros.swapper.Perception', lambda engine, track, names: (
+    monkeypatch.setattr('vjepa_ros.ros.perception_node.model_swapper.Perception', lambda engine, track, names: (
         SimpleNamespace(engine=engine, config=track, close=engine.close)))
     swapper.request(SimpleNamespace(engine=other, track=TRACK))
     assert entered.wait(PATIENCE_S)

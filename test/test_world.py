@@ -10,9 +10,9 @@ import cv2
 import numpy as np
 import pytest
 
-from vjepa_ros.world.approach import LEVELS, ApproachScene, level_of
-from vjepa_ros.world.pinhole import Pinhole
-from vjepa_ros.world.timeline import ADVANCE_M, BRAKE_TTC_S, Timeline, Track
+from vjepa_ros.lab.world.demo_scene.approach import LEVELS, ApproachScene, level_of
+from vjepa_ros.lab.world.demo_scene.pinhole import Pinhole
+from vjepa_ros.lab.world.demo_scene.timeline import ADVANCE_M, BRAKE_TTC_S, Timeline, Track
 
 SIZE = (320, 240)
 

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from vjepa_ros.world.clock import LONGEST_WAIT_S, STEP_S, WorldClock
+from vjepa_ros.lab.world.episodes.clock import LONGEST_WAIT_S, STEP_S, WorldClock
 
 PERIOD_S = 0.1
 

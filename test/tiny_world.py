@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vjepa_ros.world.clips import WorldClips
-from vjepa_ros.world.plans import WorldConfig
-from vjepa_ros.world.truth import Truth
+from vjepa_ros.lab.world.clips import WorldClips
+from vjepa_ros.lab.world.rendering.truth import Truth
+from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ __all__ = ['Assessment', 'Level', 'ObstacleDetector', 'Quality', '__version__']
 
 if TYPE_CHECKING:
     from vjepa_ros.detector import ObstacleDetector
-    from vjepa_ros.perception.assessment import Assessment, Level, Quality
+    from vjepa_ros.perception.types import Assessment, Level, Quality
 
 
 def __getattr__(name: str) -> object:
@@ -20,6 +20,6 @@ def __getattr__(name: str) -> object:
         from vjepa_ros.detector import ObstacleDetector
         return ObstacleDetector
     if name in ('Assessment', 'Level', 'Quality'):
-        from vjepa_ros.perception import assessment
+        from vjepa_ros.perception import types as assessment
         return getattr(assessment, name)
     raise AttributeError(f"module 'vjepa_ros' has no attribute '{name}'")

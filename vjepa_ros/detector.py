@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from vjepa_ros.perception.assessment import Assessment, Result
-from vjepa_ros.perception.motion import motion_map
+from vjepa_ros.perception.camera_track import TrackConfig, Wants
+from vjepa_ros.perception.motion_map import motion_map
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.track import TrackConfig, Wants
+from vjepa_ros.perception.types import Assessment, Result
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
 CAMERA = 'camera'
@@ -96,7 +96,7 @@ class ObstacleDetector:
 
     @property
     def track(self) -> Any:
-        """The frame memory of the camera (`vjepa_ros.perception.track.Track`)."""
+        """The frame memory of the camera (`vjepa_ros.perception.camera_track.Track`)."""
         return self._perception.tracks[CAMERA]
 
     def set_intrinsics(self, fx: float, fy: float, cx: float, cy: float) -> None:

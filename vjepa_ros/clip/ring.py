@@ -16,8 +16,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from vjepa_ros.clip.planes import PlaneStore
-from vjepa_ros.clip.sample import Push, Sample, evenly, most_redundant
+from vjepa_ros.clip.frame_buffer import PlaneStore
+from vjepa_ros.clip.sampling import Push, Sample, evenly, most_redundant
 
 __all__ = ['FrameRing', 'Push', 'Sample']
 

@@ -12,18 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from vjepa_ros.guard import cover
-from vjepa_ros.guard.history import SpeedHistory
-from vjepa_ros.guard.reports import (
-    STILL,
-    Decision,
-    Limit,
-    Motion,
-    RangeReading,
-    SourceReport,
-)
+from vjepa_ros.guard import coverage
+from vjepa_ros.guard.motion_history import SpeedHistory
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.source import FREE, SourceGuard, speed_for
+from vjepa_ros.guard.types import STILL, Decision, Limit, Motion, RangeReading, SourceReport
 
 NEAR_ANGLE = math.cos(math.radians(30.0))   # a range sensor within this looks where a camera looks
 BLIND = 'no source looks where the robot goes'
@@ -105,7 +98,7 @@ class VelocityGuard:
 
     def uncovered_text(self) -> str:
         """Where no source looks, and what holds there; '' when they look everywhere."""
-        where = cover.where(cover.uncovered(self.yaws.values()))
+        where = coverage.where(coverage.uncovered(self.yaws.values()))
         how = {'free': 'is free, BLIND', 'stop': 'is stopped', 'slow':
                f'is slowed to {self.settings.fault_speed:g} m/s'}[self.settings.uncovered]
         return where and f'{where}: motion there {how}'
@@ -293,7 +286,7 @@ class VelocityGuard:
                    for limit in limits):
                 motion = Motion(0.0, 0.0, asked.omega)   # limits that contradict each other
         # Of what is left: a limit can leave the part alone that nobody sees.
-        if math.hypot(motion.vx, motion.vy) > LEAST and not cover.looks(motion, yaws.values()):
+        if math.hypot(motion.vx, motion.vy) > LEAST and not coverage.looks(motion, yaws.values()):
             most = {'free': math.inf, 'slow': self.settings.fault_speed,
                     'stop': 0.0}[self.settings.uncovered]
             scale = min(1.0, most / math.hypot(motion.vx, motion.vy))

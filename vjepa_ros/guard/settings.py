@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from vjepa_ros.perception.assessment import Level
+from vjepa_ros.perception.types import Level
 
 # What can be wrong with a source beside the flags of its assessments.
 ALWAYS = ('missing', 'timeout', 'clock', 'malformed', 'unknown', 'frozen')

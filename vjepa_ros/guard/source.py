@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import math
 
-from vjepa_ros.guard.history import SpeedHistory
-from vjepa_ros.guard.reports import Limit, SourceReport
+from vjepa_ros.guard.free_path import Way
+from vjepa_ros.guard.motion_history import SpeedHistory
 from vjepa_ros.guard.settings import GuardSettings
-from vjepa_ros.guard.timing import SourceTiming
-from vjepa_ros.guard.way import Way
-from vjepa_ros.perception.assessment import Level, Quality
+from vjepa_ros.guard.source_timing import SourceTiming
+from vjepa_ros.guard.types import Limit, SourceReport
+from vjepa_ros.perception.types import Level, Quality
 
 LEAST_SPEED = 0.05        # slower is not worth driving [m/s]; the robot stops instead
 UNBELIEVED = 1.5          # times min_time_to_contact, at least, below `believe_level`

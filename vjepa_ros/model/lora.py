@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vjepa_ros.model.checkpoint.files import differences
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.files import differences
 
 PARTS = ('attn.qkv', 'attn.proj', 'mlp.fc1', 'mlp.fc2')
 

@@ -8,9 +8,9 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from vjepa_ros.perception.assessment import Level, Quality
 from vjepa_ros.perception.collision import Threat, contact_probability
 from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.types import Level, Quality
 
 NS = 1e9
 LOW_TEXTURE = 0.25     # known part of the region of interest below which to say so

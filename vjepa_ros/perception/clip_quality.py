@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import math
 
-from vjepa_ros.clip.preprocess import View
-from vjepa_ros.clip.sample import Sample
-from vjepa_ros.perception.assessment import Quality
+from vjepa_ros.clip.resize import View
+from vjepa_ros.clip.sampling import Sample
 from vjepa_ros.perception.collision import Optics
-from vjepa_ros.perception.frozen import FrozenWatch
+from vjepa_ros.perception.frozen_camera import FrozenWatch
 from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.types import Quality
 
 # How far a stamp may lie ahead of the clock [s]. Clocks that NTP or PTP keep together differ by
 # milliseconds, and simulated time lags behind the stamps by up to a tick, at most 0.1 s at 10 Hz.

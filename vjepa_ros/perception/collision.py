@@ -19,9 +19,9 @@ import cv2
 import numpy as np
 
 from vjepa_ros.clip.view import middle
-from vjepa_ros.perception.assessment import Region
-from vjepa_ros.perception.looming import LoomingField
+from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.types import Region
 
 MIN_CELLS = 3        # a region of fewer cells is taken for noise
 PEAK_CELLS = 6       # cells that the looming of the course is averaged over

@@ -33,7 +33,7 @@ The rule (`looming.method: fused`), cell by cell and then for the whole view:
    before a wall is in no danger.
 
 `learned` takes the heads alone, `geometric` the geometry alone. The numbers are those of
-`vjepa_ros.perception.belief.Rule`; docs/notebook/fusion.md shows what each of them decides.
+`vjepa_ros.perception.contact_probability.Rule`; docs/notebook/fusion.md shows what each of them decides.
 """
 
 from __future__ import annotations
@@ -43,16 +43,15 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from vjepa_ros.perception.belief import RULE, Rule, believed_rate, collision_probability
-from vjepa_ros.perception.collision import (
-    UNKNOWN,
-    Optics,
-    Threat,
-    course_weight,
-    find_threats,
+from vjepa_ros.looming.estimator import LoomingField
+from vjepa_ros.perception.collision import UNKNOWN, Optics, Threat, course_weight, find_threats
+from vjepa_ros.perception.contact_probability import (
+    RULE,
+    Rule,
+    believed_rate,
+    collision_probability,
 )
-from vjepa_ros.perception.learned import LearnedField
-from vjepa_ros.perception.looming import LoomingField
+from vjepa_ros.perception.learned_field import LearnedField
 from vjepa_ros.perception.settings import Settings
 
 CELL_PX = 16                  # of the grid where there is no geometric field, px of the grey image

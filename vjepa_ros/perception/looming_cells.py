@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from vjepa_ros.perception.assessment import Result
 from vjepa_ros.perception.collision import Optics
+from vjepa_ros.perception.types import Result
 
 CELLS_OF_A_VIEW = 432     # 24 x 18: of the looming field of a 4:3 picture with the usual settings
 

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from vjepa_ros.clip.ring import Sample
-from vjepa_ros.perception.assessment import Quality, Result
-from vjepa_ros.perception.device_choice import prepare_kernels
-from vjepa_ros.perception.patches import valid_mask
+from vjepa_ros.looming.gpu.choice import prepare_kernels
+from vjepa_ros.perception.camera_track import Track, TrackConfig, Wants
+from vjepa_ros.perception.patch_maps import valid_mask
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.track import Track, TrackConfig, Wants
+from vjepa_ros.perception.types import Quality, Result
+from vjepa_ros.runtime.cuda.graph_replay import Queue
 from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.outputs import Output
-from vjepa_ros.runtime.replay import Queue
 
 log = logging.getLogger(__name__)
 

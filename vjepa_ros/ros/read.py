@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from vjepa_ros.perception.assessment import Assessment, Level, Quality, Region
 from vjepa_ros.perception.looming_cells import LoomingCells
-from vjepa_ros.ros.layout import ASSESSMENT, CELL, REGION, SIDES
+from vjepa_ros.perception.types import Assessment, Level, Quality, Region
+from vjepa_ros.ros.common.cloud_layout import ASSESSMENT, CELL, REGION, SIDES
 
 
 def stamp_ns(msg: Any) -> int:

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from vjepa_ros.model.bundle import load_model
-from vjepa_ros.model.checkpoint import WeightsReport
-from vjepa_ros.model.hub import located
+from vjepa_ros.model.checkpoint.bundle import load_model
+from vjepa_ros.model.checkpoint.hub import located
+from vjepa_ros.model.checkpoint.load import WeightsReport
 from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
-from vjepa_ros.runtime.compilation import MODES
+from vjepa_ros.runtime.cuda.frame_upload import Clip, Keys
+from vjepa_ros.runtime.cuda.prewarm import waking
 from vjepa_ros.runtime.device import DeviceChoice, all_operators_on, choose_device, device_name
-from vjepa_ros.runtime.flight import Pending
-from vjepa_ros.runtime.noise import NoiseFloor, measure_noise_floor
+from vjepa_ros.runtime.forward.compilation import MODES
+from vjepa_ros.runtime.noise_floor import NoiseFloor, measure_noise_floor
 from vjepa_ros.runtime.outputs import Output
+from vjepa_ros.runtime.pending import Pending
 from vjepa_ros.runtime.session import UNCALIBRATED, EncoderSession
-from vjepa_ros.runtime.staging import Clip, Keys
-from vjepa_ros.runtime.wake import waking
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from vjepa_ros.model.bins import LogBins
 from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.heads import CLEARANCE, CONTACT, HeadOutputs, Heads
-from vjepa_ros.runtime.change import Change
+from vjepa_ros.runtime.feature_change import Change
 
 # Waits for features; gives the time that they took when all else had come [ms].
 Arrival = Callable[[], float]

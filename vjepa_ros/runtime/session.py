@@ -13,25 +13,25 @@ from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import PATCH
-from vjepa_ros.runtime.change import Change
-from vjepa_ros.runtime.compilation import (
+from vjepa_ros.runtime.batching import SMALLER, Parts
+from vjepa_ros.runtime.cuda.frame_upload import Clip, Keys, check_clips
+from vjepa_ros.runtime.cuda.graphs import MOST_GRAPHS
+from vjepa_ros.runtime.cuda.runner import CudaRunner
+from vjepa_ros.runtime.device import DeviceChoice
+from vjepa_ros.runtime.errors import SessionError
+from vjepa_ros.runtime.feature_change import Change
+from vjepa_ros.runtime.forward.base import PLAIN, Normalise, prepare
+from vjepa_ros.runtime.forward.compilation import (
     Toolchain,
     allow_shapes,
     choose_compile,
     compile_blocks,
 )
-from vjepa_ros.runtime.cuda import CudaRunner
-from vjepa_ros.runtime.depths import check_wanted, deep_features
-from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.errors import SessionError
-from vjepa_ros.runtime.flight import Landed, Pending
-from vjepa_ros.runtime.forward import PLAIN, Normalise, prepare
-from vjepa_ros.runtime.graphs import MOST_GRAPHS
-from vjepa_ros.runtime.host import HostRunner
+from vjepa_ros.runtime.host_runner import HostRunner
+from vjepa_ros.runtime.layer_features import check_wanted, deep_features
 from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
 from vjepa_ros.runtime.outputs import Output, reading, unpack
-from vjepa_ros.runtime.parts import SMALLER, Parts
-from vjepa_ros.runtime.staging import Clip, Keys, check_clips
+from vjepa_ros.runtime.pending import Landed, Pending
 
 __all__ = ['EncoderSession', 'SessionError']
 

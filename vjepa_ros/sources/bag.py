@@ -25,7 +25,7 @@ from vjepa_ros.sources.base import (
     inside,
 )
 from vjepa_ros.sources.encodings import compressed_kind, decode_compressed, decode_raw
-from vjepa_ros.sources.lens import pinhole_problem
+from vjepa_ros.sources.intrinsics_check import pinhole_problem
 
 BAG_SUFFIXES = ('.mcap', '.db3')
 _IMAGE, _COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'

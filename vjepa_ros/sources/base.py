@@ -15,7 +15,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from vjepa_ros.sources.lens import pinhole_problem
+from vjepa_ros.sources.intrinsics_check import pinhole_problem
 
 FIRST_STAMP_NS = 1_000_000_000  # of sources without a clock; 0 would mean 'no stamp' in ROS
 LOOP_MODES = ('continue', 'jump_back')

@@ -7,7 +7,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from vjepa_ros.sources.headers import JPEG_START, picture_size
+from vjepa_ros.sources.image_headers import JPEG_START, picture_size
 
 JPEG_END = b'\xff\xd9'
 MAX_SIDE = 16384           # px; a larger header is corrupt, not a camera

@@ -27,13 +27,8 @@ from vjepa_ros.sources.base import (
     SourceFrame,
     inside,
 )
-from vjepa_ros.sources.encodings import (
-    MAX_PIXELS,
-    check_size,
-    decode_any,
-    decode_compressed,
-)
-from vjepa_ros.sources.headers import JPEG_START, PNG_START
+from vjepa_ros.sources.encodings import MAX_PIXELS, check_size, decode_any, decode_compressed
+from vjepa_ros.sources.image_headers import JPEG_START, PNG_START
 
 IMAGE_SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.tif', '.tiff', '.webp', '.pgm', '.ppm')
 DEFAULT_RATE_HZ = 10.0

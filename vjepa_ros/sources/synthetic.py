@@ -32,7 +32,7 @@ class SyntheticSource(Source):
             raise SourceError(f"synthetic scene '{scene}' is unknown: {', '.join(SCENES)}")
         # Only who plays this needs the world, which brings PyTorch.
         try:
-            from vjepa_ros.world.approach import ApproachScene
+            from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
         except ModuleNotFoundError as error:
             if error.name != 'torch':
                 raise

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""What no linter checks: licence lines, paths of machines, folders, and what a robot loads."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / 'vjepa_ros'
+HEADER = ['# SPDX-License-Identifier: Apache-2.0', '# Copyright 2026 vjepa_ros maintainers']
+ABSOLUTE = re.compile(r"""['"`\s(=](/(?:home|root|tmp|work|usr/local|Users|mnt)/[\w.-]+)""")
+MOST_MODULES = 20        # in a folder
+
+
+def sources() -> list[Path]:
+    folders = (PACKAGE, ROOT / 'test', ROOT / 'launch', ROOT / 'requirements')
+    return [*sorted(p for folder in folders for p in folder.rglob('*.py')), ROOT / 'setup.py']
+
+
+def test_every_file_says_its_licence_and_its_job():
+    wrong = []
+    for path in sources():
+        text = path.read_text(encoding='utf-8')
+        lines = text.splitlines()
+        at = lines[0].startswith('#!')
+        docstring = ast.get_docstring(ast.parse(text)) or ''
+        if lines[at:at + 2] != HEADER or not docstring.partition('\n')[0].rstrip().endswith('.'):
+            wrong.append(path.relative_to(ROOT).as_posix())
+    assert wrong == []
+
+
+def test_no_path_of_a_machine_is_written_down():
+    patterns = ('*.md', '*.toml', '*.cfg', '*.xml', 'Makefile', '.ci/*', 'config/*',
+                'docs/**/*.md', 'requirements/*.txt')
+    texts = [p for pattern in patterns for p in ROOT.glob(pattern) if p.is_file()]
+    found = {path.relative_to(ROOT).as_posix(): ABSOLUTE.findall(path.read_text(encoding='utf-8'))
+             for path in (*sources(), *texts)}
+    assert {name: paths for name, paths in found.items() if paths} == {}
+
+
+def test_no_folder_has_more_modules_than_a_reader_can_hold():
+    many = {folder.relative_to(ROOT).as_posix(): count for folder in PACKAGE.rglob('*')
+            if folder.is_dir() and (count := len([
+                p for p in folder.glob('*.py') if p.name != '__init__.py'])) > MOST_MODULES}
+    assert many == {}
+
+
+def test_the_core_works_where_there_is_no_ros():
+    code = ('import sys\n'
+            'for name in ("rclpy", "std_msgs", "sensor_msgs", "builtin_interfaces"):\n'
+            '    sys.modules[name] = None\n'                  # makes any import of it fail
+            'import vjepa_ros\n'
+            'import vjepa_ros.ros.perception_node.parameter_table, vjepa_ros.ros.read\n'
+            'assert "rclpy" not in [m for m in sys.modules if sys.modules[m]]\n'
+            'print(vjepa_ros.ObstacleDetector.__name__)\n')
+    assert run(code).strip() == 'ObstacleDetector'
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize('node', ['perception_node', 'collision_guard', 'twist_planner',
+                                  'action_planner'])
+def test_a_robot_loads_nothing_of_the_lab(node):
+    pytest.importorskip('rclpy')
+    loaded = run(f'import sys, vjepa_ros.ros.{node}.node\nprint(*sys.modules)').split()
+    foreign = ('vjepa_ros.lab', 'vjepa_ros.cli', 'matplotlib', 'rich')
+    assert [name for name in loaded if name.startswith(foreign)] == []
+
+
+def run(code: str) -> str:
+    """What a Python process prints."""
+    done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True,
+                          timeout=400)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Write a checkpoint anew: without the state of training, in another type or another layout."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from vjepa_ros.cli.checkpoint_errors import WHAT, refuse
+from vjepa_ros.cli.inspect import view
+from vjepa_ros.model.checkpoint.conversion import DTYPES, KEEP, LAYOUTS, SAFETENSORS, convert
+from vjepa_ros.model.checkpoint.files import WeightsError
+from vjepa_ros.model.checkpoint.layouts import AUTO
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the tool; 0 when the file was written.
+
+    Parameters
+    ----------
+    argv
+        Words after the name of the command.
+    """
+    parser = argparse.ArgumentParser(prog='vjepa-ros convert', description=__doc__)
+    parser.add_argument('input', help=WHAT)
+    parser.add_argument('output', help='file or folder to write; it must not be there yet')
+    parser.add_argument('--layout', choices=LAYOUTS, default=SAFETENSORS,
+                        help='safetensors: one file for this package; meta: a .pt file; '
+                        'huggingface: a folder (default: %(default)s)')
+    parser.add_argument('--dtype', choices=(KEEP, *(name for name in DTYPES if '64' not in name)),
+                        default=KEEP, help='number format (default: %(default)s)')
+    parser.add_argument('--weights-part', default=AUTO, metavar='NAME',
+                        help='encoder to take, such as encoder or target_encoder (default: the '
+                        'first of target_encoder, ema_encoder, encoder)')
+    parser.add_argument('--encoder-only', action='store_true',
+                        help='leave out predictors, probes and collision heads')
+    args = parser.parse_args(argv)
+    try:
+        written = convert(args.input, args.output, args.layout, args.dtype, args.weights_part,
+                          args.encoder_only)
+    except (WeightsError, OSError) as error:
+        return refuse(error)
+    Console().print(view(written))
+    return 0

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Measure how accurate the perception is, on recordings with labels and on rendered clips."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from vjepa_ros import __version__
+from vjepa_ros.cli.evaluate_options import check, make_parser
+from vjepa_ros.lab.evaluation import baselines
+from vjepa_ros.lab.evaluation import (
+    document as evaluate_document,
+)
+from vjepa_ros.lab.evaluation import (
+    page as evaluate_page,
+)
+from vjepa_ros.lab.evaluation import (
+    table as evaluate_table,
+)
+from vjepa_ros.lab.evaluation import (
+    world as evaluate_world,
+)
+from vjepa_ros.lab.evaluation.figures import assemble
+from vjepa_ros.lab.evaluation.input import MARKS, Item, read_items
+from vjepa_ros.lab.evaluation.jobs import Workers, recipe_of, usual_jobs
+from vjepa_ros.lab.evaluation.pictures import Picture, pictures_of, world_failures
+from vjepa_ros.lab.evaluation.recording_replay import METHODS, Played, Setup, open_item, play
+from vjepa_ros.lab.evaluation.sequence import Outcome
+from vjepa_ros.lab.evaluation.world import WorldPart, WorldRun
+from vjepa_ros.lab.report.host_info import hardware, versions
+from vjepa_ros.lab.report.report import json_safe
+from vjepa_ros.lab.report.terminal import log_to
+from vjepa_ros.model.checkpoint.load import WeightsError
+from vjepa_ros.perception.config import TrackConfig
+from vjepa_ros.perception.settings import Settings
+from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
+from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.sources import SourceError
+
+NO_HEADS = ('the model has no learned heads (no file comes with the package for this size, and '
+            'none was given with --weights or --heads)')
+NOT_ASKED = 'not asked for'
+
+
+def run(args: argparse.Namespace, console: Console, command: str) -> int:
+    """Evaluate and write what was asked for; 0 when all was done."""
+    start = time.monotonic()
+    items = read_items(args.paths)
+    engine, missing = load_engine(args)
+    methods = tuple(m for m in METHODS if m not in missing)
+    setup = Setup(methods, Settings(), TrackConfig(
+        num_frames=args.num_frames, image_size=args.image_size), engine, args.topic)
+    with Progress(TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(),
+                  TimeRemainingColumn(), console=console) as progress:
+        bar = progress.add_task('recordings', total=frame_count(items, setup),
+                                visible=bool(items))
+        setup = replace(setup, tick=lambda: progress.advance(bar))
+        with Workers(process_count(args, items), recipe_of(setup), setup) as workers:
+            played, parts = play_all(items, args, workers, progress, bar)
+            variance, without = add_variance(played, parts, args, workers, progress)
+            processes = workers.count
+        world = evaluate_world.gathered(parts) if parts else None
+        if world is not None and variance:
+            world = evaluate_world.with_scores(world, 'variance', variance)
+        report = assemble(played, methods[-1], missing | without, world and world.figures,
+                          configuration(args, setup, items, command)
+                          | {'processes': processes,
+                             'minutes': round((time.monotonic() - start) / 60, 1)})
+        pictures: dict[str, list[Picture]] = {}
+        if world is not None:
+            pictures['world'] = world_failures(world, methods[-1])
+        if args.html or args.document:
+            drawn = progress.add_task('pictures', total=len(played))
+            for each in played:
+                name = each.item.name
+                pictures[name] = pictures_of(each, setup, methods[-1],
+                                             report['sequences'][name])
+                progress.advance(drawn)
+    if engine is not None:
+        engine.close()
+    evaluate_table.show(report, console)
+    for reason in evaluate_table.reasons(report):
+        console.print(reason, style='dim', markup=False, highlight=False, soft_wrap=True)
+    write(args, report, played, pictures, world, console)
+    return 0
+
+
+def process_count(args: argparse.Namespace, items: Sequence[Item]) -> int:
+    """Processes as asked for, or one for each core that has something to do."""
+    on_gpu = choose_device(args.device).device.type != 'cpu'
+    return args.jobs or usual_jobs(len(items) + len(evaluate_world.tasks(args.world, '', 0)),
+                                   on_gpu)
+
+
+def load_engine(args: argparse.Namespace) -> tuple[Engine | None, dict[str, str]]:
+    """The model when a method needs its heads, and why methods are left out."""
+    wanted = args.method or METHODS
+    missing = {m: NOT_ASKED for m in METHODS if m not in wanted}
+    learning = [m for m in wanted if m != 'geometric']
+    if not learning:
+        return None, missing
+    given = {'heads': args.heads} if args.heads else {}
+    config = EngineConfig(model_size=args.model_size, weights=args.weights,
+                          num_frames=args.num_frames, image_size=args.image_size,
+                          device=args.device, require_device=args.device != 'auto', **given)
+    try:
+        engine = Engine.load(config)
+    except WeightsError:
+        if args.weights or args.heads or 'geometric' not in wanted:
+            raise
+        engine = None
+    if engine is not None and getattr(engine.report, 'heads', None) is not None:
+        return engine, missing
+    if engine is not None:
+        engine.close()
+    if 'geometric' not in wanted:
+        raise WeightsError(f'--method {" ".join(wanted)} cannot run: {NO_HEADS}')
+    return None, missing | dict.fromkeys(learning, NO_HEADS)
+
+
+def play_all(items: Sequence[Item], args: argparse.Namespace, workers: Workers,
+             progress: Progress, bar: TaskID) -> tuple[list[Played], list[WorldPart]]:
+    """Play the recordings and let every method judge the rendered clips."""
+    clips = progress.add_task('rendered clips', total=args.world) if args.world else None
+    device = str(choose_device(args.device).device)
+    slow = 0 if args.baseline_size == 'none' else args.baseline_clips
+
+    def done(made: Played | WorldPart) -> None:
+        if isinstance(made, WorldPart):
+            progress.advance(clips, made.truth.contact_time.size)
+        elif workers.count > 1:     # else every frame was told of
+            progress.advance(bar, made.truth.stamps_s.size)
+
+    made = workers.run([*((play, item) for item in items),
+                        *evaluate_world.tasks(args.world, device, slow)], done)
+    return made[:len(items)], made[len(items):]
+
+
+def add_variance(played: Sequence[Played], world: Sequence[WorldPart], args: argparse.Namespace,
+                 workers: Workers, progress: Progress) -> tuple[dict[int, float], dict[str, str]]:
+    """Add the variance score to the recordings where it can be judged.
+
+    Returns
+    -------
+    tuple of dict
+        Its scores of rendered clips by number, and why it has none of recordings, if so.
+    """
+    if args.baseline_size == 'none':
+        return {}, {'variance': NOT_ASKED}
+    able = [p for p in played if baselines.has_both_labels(p.truth)]
+    picks = [baselines.frames_to_score(p.truth, args.baseline_frames) for p in able]
+    films = sorted({n: film for part in world for n, film in part.films.items()}.items())
+    pieces = [dict(films[i::workers.count]) for i in range(workers.count)]
+    bar = progress.add_task(f'variance baseline ({args.baseline_size})',
+                            total=sum(p.size for p in picks) + len(films))
+    how = (args.baseline_size, args.device)
+    made = workers.run(
+        [*((baselines.recording_variance, p.item, pick.tolist(), *how)
+           for p, pick in zip(able, picks, strict=True)),
+         *((baselines.film_variance, piece, *how) for piece in pieces if piece)],
+        lambda scores: progress.advance(bar, len(scores)))
+    for each, scores in zip(able, made[:len(able)], strict=True):
+        values = np.full(each.truth.stamps_s.size, np.nan)
+        values[list(scores)] = list(scores.values())
+        each.outcomes['variance'] = Outcome(~np.isnan(values), values)
+    missing = {} if any(map(len, made[:len(able)])) else {
+        'variance': 'no recording has frames labelled with and without collision and '
+                    f'{baselines.NUM_FRAMES} frames before them'}
+    return {n: v for scores in made[len(able):] for n, v in scores.items()}, missing
+
+
+def frame_count(items: Sequence[Item], setup: Setup) -> int | None:
+    """Frames of all recordings, None where one does not know; SourceError for what is none."""
+    counts = []
+    for item in items:
+        with open_item(item, setup) as source:
+            counts.append(source.frame_count)
+    return None if None in counts else sum(counts)
+
+
+def configuration(args: argparse.Namespace, setup: Setup, items: Sequence[Item],
+                  command: str) -> dict[str, Any]:
+    """What was run with what, for everyone who wants to do it again."""
+    machine, choice = hardware(), choose_device(args.device)
+    on = 'no GPU' if choice.device.type == 'cpu' else device_name(choice.device)
+    installed = versions()
+    if setup.engine is None:
+        model = 'no encoder: the geometric method needs none'
+    else:
+        report = setup.engine.report
+        model = f'{args.model_size}, {"trained" if report.trained else "random"} weights, heads'
+    variance = 'none' if args.baseline_size == 'none' else (
+        f'{args.baseline_size} encoder with random weights (seed {baselines.SEED}), last '
+        f'{baselines.NUM_FRAMES} frames at {baselines.IMAGE_SIZE} px, {baselines.MODE}; at most '
+        f'{args.baseline_frames} labelled frames per recording that has both labels, and '
+        f'{min(args.baseline_clips, args.world)} rendered clips with the frames they have')
+    return {
+        'method': setup.methods[-1], 'methods': list(setup.methods), 'version': __version__,
+        'date': datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
+        'machine': f'{machine["logical_cores"]} cores of {machine["cpu"]}, {on}, Python '
+                   f'{installed["python"]}, PyTorch {installed["torch"]}',
+        'command': command, 'model': model, 'num_frames': args.num_frames,
+        'image_size': args.image_size, 'variance_baseline': variance,
+        'recordings': {i.name: MARKS[i.mark] for i in items},
+        'settings': asdict(setup.settings), 'track': asdict(setup.track), 'notes': notes(args),
+    }
+
+
+def notes(args: argparse.Namespace) -> list[str]:
+    """What a reader must know before the figures."""
+    out = ['The first frames of a recording are not assessed, because a clip must fill (1.75 s '
+           'with the defaults); the figures are over the frames that were.',
+           'A probability that is unknown ranks lowest.']
+    if not args.paths:
+        out.append('No real recordings were given: these figures are of rendered clips only.')
+    return out
+
+
+def write(args: argparse.Namespace, report: dict[str, Any], played: Sequence[Played],
+          pictures: dict[str, list[Picture]], world: WorldRun | None, console: Console) -> None:
+    """The files that were asked for."""
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(json_safe(report), indent=1, ensure_ascii=False, allow_nan=False)
+        args.json.write_text(text + '\n', encoding='utf-8')
+    if args.html:
+        args.html.parent.mkdir(parents=True, exist_ok=True)
+        args.html.write_text(evaluate_page.render(report, played, pictures, world),
+                             encoding='utf-8')
+    if args.document:
+        evaluate_document.write(args.document, report, played, pictures, world)
+    for path in (args.json, args.html, args.document):
+        if path:
+            console.print(f'wrote {path}', highlight=False, soft_wrap=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line; 0 when everything was evaluated and written."""
+    parser = make_parser(__doc__)
+    args = parser.parse_args(argv)
+    console = Console()
+    log_to(console)
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        check(args)
+        return run(args, console, shlex.join(['vjepa-ros', 'evaluate', *words]))
+    except (SourceError, WeightsError, DeviceError, ValueError, OSError) as error:
+        console.print(f'vjepa-ros evaluate: {error}', style='red', markup=False, highlight=False,
+                      soft_wrap=True)
+        return 1

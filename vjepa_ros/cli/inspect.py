@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Say what is in a checkpoint: networks, sizes, what is missing, and the clips it is made for."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.console import Console, Group
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table
+
+from vjepa_ros.cli.checkpoint_errors import WHAT, refuse
+from vjepa_ros.model.checkpoint.files import WeightsError
+from vjepa_ros.model.checkpoint.inspection import Contents, PartReport, examine
+
+SHOWN = 5  # names of parameters that are not needed; those that are wrong are all shown
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the tool; 0 when every network in the checkpoint is complete, 1 otherwise.
+
+    Parameters
+    ----------
+    argv
+        Words after the name of the command.
+    """
+    parser = argparse.ArgumentParser(prog='vjepa-ros inspect', description=__doc__)
+    parser.add_argument('checkpoint', help=WHAT)
+    parser.add_argument('--json', action='store_true', help='print the report as JSON')
+    args = parser.parse_args(argv)
+    try:
+        found = examine(args.checkpoint)
+    except WeightsError as error:
+        return refuse(error)
+    if args.json:
+        sys.stdout.write(json.dumps(asdict(found), indent=2) + '\n')
+    else:
+        Console().print(view(found))
+    return 0 if any(part.complete for part in found.parts) and all(
+        part.complete for part in found.parts) else 1
+
+
+def view(found: Contents) -> Group:
+    """The report as a person reads it."""
+    about = Table.grid(padding=(0, 2))
+    for name, value in (('path', found.path), ('size', f'{found.size / 1e6:,.1f} MB'),
+                        ('sha256', found.sha256), ('made for', str(found.profile)),
+                        ('also there', ', '.join(found.others) or 'nothing')):
+        about.add_row(f'[dim]{name}[/dim]', escape(value))
+    parts = Table(expand=False)
+    # Cells of several words, which break at spaces where the terminal is narrow.
+    for title in ('part', 'network', 'names of', 'holds', 'complete'):
+        parts.add_column(title)
+    for part in found.parts:
+        name = f'{part.name} (default)' if part.name == found.encoder else part.name
+        network = ' '.join(filter(None, (part.kind, part.variant, part.version)))
+        parts.add_row(escape(name), network, part.layout,
+                      f'{part.keys} tensors, {part.parameters / 1e6:,.1f} M {part.dtype}',
+                      '[green]yes[/green]' if part.complete else '[red]no[/red]')
+    problems = [text for part in found.parts for text in _problems(part)]
+    return Group(Panel(about, title='checkpoint', title_align='left', expand=False), parts,
+                 *problems)
+
+
+def _problems(part: PartReport) -> list[str]:
+    wrong = (('missing', part.missing), ('unexpected', part.unexpected),
+             ('wrong shape', part.mismatched))
+    texts = [f'[red]{part.name}: {len(names)} {what}: {escape(", ".join(names))}[/red]'
+             for what, names in wrong if names]
+    if part.problem:
+        texts.append(f'[red]{part.name}: {escape(part.problem)}[/red]')
+    if part.ignored:
+        texts.append(f'[dim]{part.name}: {len(part.ignored)} not needed: '
+                     f'{escape(", ".join(part.ignored[:SHOWN]))}'
+                     f'{", …" if len(part.ignored) > SHOWN else ""}[/dim]')
+    return texts

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""The console command `vjepa-ros`: hands over to one of its tools."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from vjepa_ros import __version__
+
+COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
+    'demo': ('demo', 'run camera and node as processes over DDS and write a report'),
+    'watch': ('watch.main', 'run the perception on a camera, video, folder or bag, without ROS'),
+    'inspect': ('inspect', 'say what is in a checkpoint, and whether it is complete'),
+    'convert': ('convert', 'write a checkpoint in another layout or number format'),
+    'export': ('export', 'write a model as an ONNX graph for other runtimes'),
+    'download': ('download', 'fetch published weights'),
+    'drive': ('drive', 'drive simulated robots through random episodes, with and without guard'),
+    'train': ('train', 'train encoder and heads on rendered scenes and on your recordings'),
+    'evaluate': ('evaluate', 'measure accuracy on recordings and on rendered clips'),
+    'benchmark': ('benchmark.main', 'measure the speed of a model against baselines'),
+    'benchmark-node': ('benchmark.node', 'measure what the node adds over DDS to its model'),
+    'benchmark-guard': ('benchmark.guard', 'measure how fast the collision guard reacts'),
+    'benchmark-plan': ('benchmark.plan', 'measure the speed of the action-conditioned planner'),
+    'profile': ('profile.main', 'time every stage and layer of a model, and write a trace'),
+    'selftest': ('selftest.main', 'test that this machine computes the right numbers, and how fast'),
+    'bench': ('benchmark.stages', 'measure the speed of every stage on this machine'),
+    'bench-world': ('benchmark.world', 'measure how fast scenes are rendered, on a GPU or the CPU'),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is 0 on success.
+
+    Parameters
+    ----------
+    argv
+        Words after the name of the program; None takes those of this process.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    # Only the first word is read here: a tool declares its own options, and the modules of the
+    # others, with all that they import, are never loaded.
+    command = make_parser().parse_args(words[:1]).command
+    # Read when NumPy is loaded: the idle threads of its matrix library spin on the cores that the
+    # encoder needs, which nearly doubles the time per result on two cores.
+    os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
+    # Read when PyTorch is loaded: by default a thread that waits for the other one spins for
+    # milliseconds. Where anything else runs on its core, that takes the time that it waits for.
+    os.environ.setdefault('GOMP_SPINCOUNT', '300')
+    tool = import_module(f'vjepa_ros.cli.{COMMANDS[command][0]}')
+    return tool.main(words[1:])
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the first word."""
+    wide = max(map(len, COMMANDS))
+    parser = argparse.ArgumentParser(
+        prog='vjepa-ros', usage='vjepa-ros [-h] [--version] COMMAND ...',
+        description='V-JEPA 2 obstacle and collision perception.',
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog='commands:\n' + '\n'.join(
+            f'  {name:<{wide}}  {text}' for name, (_, text) in COMMANDS.items())
+        + '\n\n`vjepa-ros COMMAND --help` explains the options of a command.')
+    parser.add_argument('--version', action='version', version=f'vjepa-ros {__version__}')
+    parser.add_argument('command', metavar='COMMAND', choices=tuple(COMMANDS),
+                        help='one of the commands below')
+    return parser
+
+
+if __name__ == '__main__':
+    sys.exit(main())

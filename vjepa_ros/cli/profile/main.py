@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Say where the time of a model goes: stages, layers, operators, and what each precision costs.
+
+Stages are those of the engine as it runs; layers are those of the plain network, one after the
+other, because a graph or compiled code has none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from vjepa_ros.cli.argparse_ranges import check_above_zero, check_ranges
+from vjepa_ros.cli.benchmark.case import Case, add_options, case_of
+from vjepa_ros.cli.benchmark.clock import measure, statistics
+from vjepa_ros.cli.benchmark.ours import Encode, EndToEnd, memory
+from vjepa_ros.cli.profile.layers import time_layers, totals
+from vjepa_ros.cli.profile.trace import record
+from vjepa_ros.cli.progress import plain_lines
+from vjepa_ros.cli.selftest.parity import relative
+from vjepa_ros.lab.report.host_info import accelerator, hardware, versions
+from vjepa_ros.lab.report.json_file import write_json
+from vjepa_ros.model.checkpoint.load import WeightsError
+from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
+from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.session import SessionError
+
+PRECISIONS = ('fp32', 'fp16', 'bf16', 'fp8', 'int8')
+INSIDE = ('qkv', 'projection', 'fc1', 'fc2')    # parts that are inside another part
+
+
+def run(case: Case, runs: int = 20, seconds: float = 5.0, trace: Path | None = None,
+        say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+    """Profile a case; the result is ready for JSON.
+
+    Raises
+    ------
+    ValueError, DeviceError, SessionError, WeightsError
+        When the case cannot be run.
+    """
+    say('stages')
+    with closing(EndToEnd(case)) as whole:
+        choice = whole.engine.choice
+        encode = Encode(whole.engine, case)
+        encode.warm()
+        whole.fill()
+        samples = measure({'ours': encode, 'whole': whole}, runs, seconds)
+        held = memory(whole.engine)
+        execution = str(getattr(whole.engine, 'execution', ''))
+        say('operators')
+        operators = record(encode, choice.device.type == 'cuda', trace)
+    say('layers')
+    layers, graphs = time_layers(case, choice, runs)
+    precisions = compare_precisions(case, runs, seconds, say)
+    stages = {name.removeprefix('stage:'): statistics(values)
+              for name, values in samples['whole'].items()}
+    return {
+        'date': date.today().isoformat(), 'hardware': {**hardware(), **accelerator(choice.device)},
+        'versions': versions(), 'torch_threads': torch.get_num_threads(),
+        'configuration': {**asdict(case), 'device': str(choice.device),
+                          'device_name': device_name(choice.device),
+                          'precision': choice.precision, 'execution': execution},
+        'encode_ms': statistics(samples['ours']['encode']), 'stages_ms': stages,
+        'layers': [{**asdict(layer), 'ms': round(layer.ms, 4)} for layer in layers],
+        'layer_totals_ms': _rounded(totals(layers)), 'graph_totals_ms': _rounded(graphs),
+        'operators': [{**asdict(o), 'ms': round(o.ms, 4)} for o in operators],
+        'precisions': precisions, 'memory_bytes': held}
+
+
+def compare_precisions(case: Case, runs: int, seconds: float,
+                       say: Callable[[str], None] = lambda text: None
+                       ) -> dict[str, dict[str, Any]]:
+    """Time, memory and error of every precision on the device of a case.
+
+    Errors are rms relative to float32 on the same device, on a clip of random pixels.
+    """
+    clip = np.random.default_rng(2).integers(
+        0, 256, (case.num_frames, case.image_size, case.image_size, 3), np.uint8)
+    found: dict[str, dict[str, Any]] = {}
+    exact: np.ndarray | None = None
+    for precision in PRECISIONS:
+        try:
+            choose_device(case.device, True, precision)
+        except DeviceError as error:
+            found[precision] = {'left_out': str(error)}
+            continue
+        say(f'precisions: {precision}')
+        each = replace(case, precision=precision)
+        with closing(Engine.load(EngineConfig(**each.engine_options()))) as engine:
+            features = engine.encode([clip])[0]
+            exact = features.copy() if precision == 'fp32' else exact
+            encode = Encode(engine, each)
+            encode.warm()
+            times = measure({'ours': encode}, runs, seconds)['ours']['encode']
+            found[precision] = {
+                'encode_ms': statistics(times), 'memory_bytes': engine.memory_bytes(),
+                'error': None if exact is None else float(f'{relative(features, exact):.3g}')}
+    return found
+
+
+def _rounded(values: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in values.items()}
+
+
+def make_tables(result: dict[str, Any]) -> list[Table]:
+    """The result as tables for people."""
+    c = result['configuration']
+    stages = _table(f'stages: {c["model_size"]} {c["model_version"]}, {c["num_frames"]} frames of '
+                    f'{c["image_size"]} px, {c["device_name"]}, {c["precision"]}',
+                    'stage', 'median ms', 'p95 ms')
+    for name, times in result['stages_ms'].items():
+        stages.add_row(name.replace('_', ' '), f'{times["median"]:.3f}', f'{times["p95"]:.3f}')
+    layers = _table('layers of the plain network, over all blocks', 'part', 'ms', 'graph ms')
+    for name, ms in result['layer_totals_ms'].items():
+        graph = result['graph_totals_ms'].get(name)
+        layers.add_row(f'  {name}' if name in INSIDE else name, f'{ms:.3f}',
+                       '' if graph is None else f'{graph:.3f}')
+    operators = _table('operators of the engine, per run', 'operator', 'ms', 'calls')
+    for each in result['operators']:
+        operators.add_row(each['name'], f'{each["ms"]:.3f}', f'{each["calls"]:.0f}')
+    precisions = _table('precisions', 'precision', 'encode ms', 'MiB', 'error')
+    for name, each in result['precisions'].items():
+        if 'left_out' in each:
+            precisions.add_row(name, 'not here', '', '')
+        else:
+            precisions.add_row(name, f'{each["encode_ms"]["median"]:.3f}',
+                               f'{each["memory_bytes"] / 2**20:.0f}', f'{each["error"]:.2g}')
+    return [stages, layers, operators, precisions]
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify='left')
+    for index, name in enumerate(columns):
+        table.add_column(name, justify='right' if index else 'left',
+                         overflow='ellipsis' if index == 0 else 'fold', no_wrap=True)
+    return table
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line: profile, print the tables, write the files."""
+    parser = argparse.ArgumentParser(prog='vjepa-ros profile', description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser, without=('saved',))
+    parser.add_argument('--runs', type=int, default=20, metavar='N',
+                        help='runs of each measurement (default: 20)')
+    parser.add_argument('--seconds', type=float, default=5.0, metavar='S',
+                        help='stop each measurement after this time, but not before 3 runs '
+                        '(default: 5)')
+    parser.add_argument('--trace', type=Path, metavar='FILE',
+                        help='chrome trace to write, for chrome://tracing or ui.perfetto.dev')
+    parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures')
+    args = parser.parse_args(argv)
+    check_ranges(parser, args, {'runs': (1, math.inf)})
+    check_above_zero(parser, args, 'seconds')
+    console = Console()
+    logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
+    try:
+        line = plain_lines(console)
+        with console.status('starting') as status:
+            def say(text: str) -> None:
+                status.update(text)
+                line(text)
+
+            result = run(case_of(args), args.runs, args.seconds, args.trace, say)
+    except (ValueError, DeviceError, SessionError, WeightsError) as error:
+        console.print(f'cannot profile: {error}', style='red', highlight=False, markup=False)
+        return 1
+    for table in make_tables(result):
+        console.print(table)
+    memory_bytes = result['memory_bytes']
+    console.print(', '.join(f'{name.replace("_", " ")} {value / 2**20:.0f} MiB'
+                            for name, value in memory_bytes.items()), highlight=False)
+    if args.json:
+        write_json(args.json, result)
+    for path in filter(None, (args.trace, args.json)):
+        console.print(f'written: {path}', highlight=False, soft_wrap=True)
+    return 0

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Test that the models compute the right numbers on this machine, in every way they can run.
+
+Every precision and path of the device is compared with the plain network in float32 on the CPU.
+Exit code 1 and a list of what is wrong when anything is. --json writes a file that tells all, and
+nothing of you but the kind of your machine: please send it in for hardware that is called
+untested.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path as FilePath
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from vjepa_ros.cli.benchmark.case import command
+from vjepa_ros.cli.progress import plain_lines
+from vjepa_ros.cli.selftest.detector import compare_detectors
+from vjepa_ros.cli.selftest.operators import Operators, coverage, fallback_problem
+from vjepa_ros.cli.selftest.parity import Outcome, as_json, make_reference, try_path
+from vjepa_ros.cli.selftest.paths import FULL, USUAL, Model, find_paths
+from vjepa_ros.cli.selftest.weights import weights_of
+from vjepa_ros.lab.report.host_info import accelerator, hardware, versions
+from vjepa_ros.lab.report.json_file import write_json
+from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
+
+
+def run(device: str = 'auto', full: bool = False, compiled: str = 'auto',
+        advance: Any = lambda text, done, total: None) -> dict[str, Any]:
+    """Test a device; the result is ready for JSON, its `ok` says whether all is right.
+
+    Raises
+    ------
+    DeviceError
+        When the device is not there.
+    """
+    choice = choose_device(device, True, 'auto')
+    device = str(choice.device)
+    paths, left_out = find_paths(device, compiled)
+    models = FULL if full else USUAL
+    total, done = len(models) * len(paths) + 2, 0
+    outcomes: list[Outcome] = []
+    for model in models:
+        advance(f'{model.name}: reference on the CPU', done, total)
+        with TemporaryDirectory() as folder:
+            filled = replace(model, weights=weights_of(model, FilePath(folder)))
+            reference = make_reference(filled)
+            for path in paths:
+                advance(f'{model.name}, {path.name}', done, total)
+                outcomes.append(try_path(filled, path, device, reference))
+                done += 1
+    advance('operators', done, total)
+    operators = {p: _operators(models[0], choice.device, dtype)
+                 for p, dtype in _dtypes(paths).items()}
+    advance('from image to assessment', done + 1, total)
+    detector = compare_detectors(device)
+    advance('', total, total)
+    problems = [*_problems(outcomes, operators), *filter(None, [fallback_problem(choice.device)])]
+    if not detector.ok:
+        problems.append(f'image to assessment: {_wrong(detector)}')
+    return {
+        'ok': not problems, 'problems': problems, 'date': date.today().isoformat(),
+        'hardware': {**hardware(), **accelerator(choice.device)}, 'versions': versions(),
+        'torch_threads': torch.get_num_threads(), 'device': device_name(choice.device),
+        'chosen': {'precision': choice.precision, 'because': choice.reason},
+        'paths': as_json(outcomes), 'left_out': left_out,
+        'detector': as_json([detector])[0],
+        'operators': {name: {'ran': dict(sorted(found.ran.items())), 'missing': found.missing,
+                             'problem': found.problem} for name, found in operators.items()}}
+
+
+def _operators(model: Model, device: torch.device, dtype: torch.dtype) -> Operators:
+    try:
+        return coverage(model, device, dtype)
+    # Such as no memory: a self-test is there to tell it, with all else that it has found.
+    except (RuntimeError, MemoryError) as error:
+        return Operators(problem=f'{type(error).__name__}: {error}'.strip()[:600])
+
+
+def not_done(device: str, error: DeviceError) -> dict[str, Any]:
+    """What there is to tell, ready for JSON, where the device is not there."""
+    return {'ok': False, 'problems': [str(error)], 'date': date.today().isoformat(),
+            'hardware': hardware(), 'versions': versions(), 'device': device}
+
+
+def _dtypes(paths: Sequence[Any]) -> dict[str, torch.dtype]:
+    known = {'fp32': torch.float32, 'fp16': torch.float16, 'bf16': torch.bfloat16}
+    return {p.precision: known[p.precision] for p in paths if p.precision in known}
+
+
+def _problems(outcomes: Sequence[Outcome], operators: dict[str, Operators]) -> list[str]:
+    found = [f'{o.model}, {o.path}: {_wrong(o)}' for o in outcomes if not o.ok]
+    found += [f'operators in {precision}: {each.problem}'
+              for precision, each in operators.items() if each.problem]
+    found += [f'operator {name} does not run here in {precision}: {why}'
+              for precision, each in operators.items() for name, why in each.missing.items()]
+    return found
+
+
+def _wrong(outcome: Outcome) -> str:
+    return outcome.problem or '; '.join(
+        f'{c.name} is off by {c.value:.3g}, at most {c.limit:.3g} is right'
+        for c in outcome.checks if not c.ok) or 'nothing was compared'
+
+
+def make_table(result: dict[str, Any]) -> Table:
+    """Errors and times of all paths."""
+    table = Table(title=f'{result["device"]}, PyTorch {result["versions"]["torch"]}',
+                  title_justify='left', caption_justify='left',
+                  caption='errors: rms relative to float32 on the CPU, and largest allowed')
+    table.add_column('model', overflow='fold')
+    table.add_column('path', overflow='fold')
+    for name in ('error', 'allowed', 'encode ms', 'load s', ''):
+        table.add_column(name, justify='right', no_wrap=True)
+    for each in result['paths']:
+        check = each['checks'].get('features', {})
+        table.add_row(each['model'], _ways(each), *map(_number, (
+            check.get('error'), check.get('limit'), each['encode_ms'], each['load_s'])),
+            '[green]ok' if each['ok'] else '[bold red]FAILED')
+    return table
+
+
+def _ways(each: dict[str, Any]) -> str:
+    return each['path'] + (f' ({each["execution"]})' if each['execution'] else '')
+
+
+def _number(value: float | None) -> str:
+    return '' if value is None else f'{value:.3g}'
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line: test, print the table, write the file; 1 when anything is wrong."""
+    parser = argparse.ArgumentParser(prog='vjepa-ros selftest', description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--device', default='auto', metavar='NAME',
+                        help='auto, cpu, cuda, cuda:N or mps (default: auto)')
+    parser.add_argument('--full', action='store_true',
+                        help='also sizes up to huge, with random weights: some minutes, and '
+                        'about 8 GB of memory')
+    parser.add_argument('--compile', choices=('auto', 'on', 'off'), default='auto',
+                        help='whether to test torch.compile, which takes a minute or more; auto '
+                        'tests it on CUDA (default: auto)')
+    parser.add_argument('--json', type=FilePath, metavar='FILE', help='write all figures')
+    args = parser.parse_args(argv)
+    console = Console()
+    logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
+    words, line = sys.argv[2:] if argv is None else argv, plain_lines(console)
+    columns = (TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(),
+               TimeElapsedColumn())
+    try:
+        with Progress(*columns, console=console, transient=True) as progress:
+            task = progress.add_task('')
+
+            def advance(text: str, done: int, total: int) -> None:
+                progress.update(task, description=text, completed=done, total=total)
+                line(text and f'{text} ({done} of {total} done)')
+
+            result = run(args.device, args.full, args.compile, advance)
+    except DeviceError as error:
+        console.print(f'SELF-TEST NOT DONE: {error}', style='bold red', highlight=False,
+                      markup=False)
+        _write(args.json, words, not_done(args.device, error), console)
+        return 1
+    console.print(make_table(result))
+    for name, why in result['left_out'].items():
+        console.print(f'not tested: {name}: {why}', highlight=False, markup=False)
+    counts = {name: len(found['ran']) for name, found in result['operators'].items()}
+    console.print('operators: ' + ', '.join(f'{n} different ones in {p}'
+                                            for p, n in counts.items()), highlight=False)
+    _write(args.json, words, result, console)
+    if result['ok']:
+        console.print('[bold green]SELF-TEST PASSED[/]: every path gives the numbers of float32 '
+                      'within its limit', highlight=False)
+        return 0
+    console.print(Panel('\n'.join(result['problems']).replace('[', r'\['),
+                        title='SELF-TEST FAILED: do not trust this machine with these settings',
+                        style='bold red'), highlight=False)
+    return 1
+
+
+def _write(path: FilePath | None, words: Sequence[str], result: dict[str, Any],
+           console: Console) -> None:
+    if path is not None:
+        write_json(path, {'command': command('selftest', words), **result})
+        console.print(f'written: {path}', highlight=False, soft_wrap=True)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Compare what the engine gives on a device with the plain network in float32 on the CPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+
+from vjepa_ros.cli.selftest.paths import Model, Path, limits
+from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
+from vjepa_ros.model.calibration import Calibration
+from vjepa_ros.model.checkpoint.bundle import load_model
+from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
+from vjepa_ros.runtime.engine import Engine
+from vjepa_ros.runtime.outputs import Output, pack, unpack
+
+SPEED_S, SPEED_RUNS = 1.5, 30
+FIRST_S, STEP_S = 5.0, 0.25         # of the clip of the synthetic drive
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison: an error, and how large it may be."""
+
+    name: str
+    value: float
+    limit: float
+
+    @property
+    def ok(self) -> bool:
+        # Written so that NaN fails.
+        return bool(self.value <= self.limit)
+
+
+@dataclass
+class Outcome:
+    """What one path did with one model; `problem` says why it did not run at all."""
+
+    model: str
+    path: str
+    execution: str = ''     # how the engine says that it runs
+    encode_ms: float = float('nan')
+    load_s: float = float('nan')
+    memory_bytes: int = 0
+    checks: list[Check] = field(default_factory=list)
+    problem: str = ''
+
+    @property
+    def ok(self) -> bool:
+        return not self.problem and bool(self.checks) and all(c.ok for c in self.checks)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Clips, and what the plain network says of each in float32 on the CPU."""
+
+    clips: list[np.ndarray]
+    outputs: list[Output]
+
+
+def clips_of(model: Model) -> list[np.ndarray]:
+    """A clip of a drive at an obstacle, and one of random pixels, which no camera shows."""
+    scene = ApproachScene((320, 240))
+    side = (model.image_size, model.image_size)
+    drive = [cv2.resize(scene.render(FIRST_S + n * STEP_S), side, interpolation=cv2.INTER_AREA)
+             for n in range(model.num_frames)]
+    noise = np.random.default_rng(5).integers(0, 256, (model.num_frames, *side, 3), np.uint8)
+    return [np.stack(drive), noise]
+
+
+@torch.inference_mode()
+def make_reference(model: Model) -> Reference:
+    """Run the network itself: no session, no graph, no cache and no low precision."""
+    encoder, heads, report = load_model(model.size, model.version, model.weights)
+    clips = clips_of(model)
+    mean, std = np.array(IMAGENET_MEAN), np.array(IMAGENET_STD)
+    outputs = []
+    for clip in clips:
+        pixels = ((clip / 255.0 - mean) / std).astype(np.float32)
+        features = encoder(torch.from_numpy(pixels).permute(3, 0, 1, 2)[None])
+        said = None
+        if heads is not None:
+            calibration: Calibration = report.heads.meta.calibration
+            packed = pack(calibration.apply(heads(features)))
+            said = unpack(packed.numpy(), *features.shape[2:4])[0]
+        outputs.append(Output(features[0].numpy(), said))
+    return Reference(clips, outputs)
+
+
+def try_path(model: Model, path: Path, device: str, reference: Reference) -> Outcome:
+    """Run a path and compare it."""
+    outcome = Outcome(model.name, path.name)
+    start = time.perf_counter()
+    try:
+        engine = Engine.load(path.config(model, device))
+    except (RuntimeError, ValueError, TypeError, OSError, ImportError) as error:
+        # Whatever keeps a path from running is what a self-test is there to find.
+        outcome.problem = f'does not load: {type(error).__name__}: {error}'.strip()
+        return outcome
+    outcome.execution = str(getattr(engine, 'execution', ''))
+    outcome.load_s = time.perf_counter() - start
+    try:
+        outcome.checks = compare(engine, reference, limits(path.precision))
+        outcome.encode_ms = _speed(engine, reference.clips[0])
+        outcome.memory_bytes = engine.memory_bytes()
+    except (RuntimeError, ValueError, TypeError) as error:
+        outcome.problem = f'does not run: {type(error).__name__}: {error}'.strip()
+    finally:
+        engine.close()
+    return outcome
+
+
+def compare(engine: Engine, reference: Reference, allowed: Mapping[str, float]) -> list[Check]:
+    """All checks of a loaded model."""
+    first, second = reference.clips
+    a = engine.run([first])[0]
+    kept = a.features.copy()
+    b = engine.run([second])[0]
+    changed = float(np.abs(a.features - kept).max())    # now, before the first comes again
+    again = engine.run([first])[0]
+    both = engine.run([first, second])
+    alone = engine.encode([first])[0]
+    pairs = [(kept, reference.outputs[0].features),
+             (b.features, reference.outputs[1].features), (alone, reference.outputs[0].features)]
+    found = {
+        'features': max(relative(got, wanted) for got, wanted in pairs),
+        'worst token': max(worst_token(got, wanted) for got, wanted in pairs),
+        'repeated': relative(again.features, kept),
+        'kept': changed,
+        'together': max(relative(each.features, wanted.features)
+                        for each, wanted in zip(both, reference.outputs, strict=True))}
+    if reference.outputs[0].heads is not None:
+        found['heads'] = max(_heads(got, wanted) for got, wanted in
+                             zip((a, b), reference.outputs, strict=True))
+    return [Check(name, value, allowed[name]) for name, value in found.items()]
+
+
+def relative(got: np.ndarray, wanted: np.ndarray) -> float:
+    """Rms of the difference over rms; NaN, which passes no check, when a number is not finite."""
+    if got.shape != wanted.shape or not np.isfinite(got).all():
+        return float('nan')
+    difference = got.astype(np.float64) - wanted
+    return float(np.sqrt(np.square(difference).mean()
+                         / np.square(wanted, dtype=np.float64).mean()))
+
+
+def worst_token(got: np.ndarray, wanted: np.ndarray) -> float:
+    """Largest rms of the difference within one token, over the rms of all."""
+    if got.shape != wanted.shape or not np.isfinite(got).all():
+        return float('nan')
+    errors = np.square(got.astype(np.float64) - wanted).mean(-1)
+    return float(np.sqrt(errors.max() / np.square(wanted, dtype=np.float64).mean()))
+
+
+def _heads(got: Output, wanted: Output) -> float:
+    if got.heads is None:
+        return float('nan')
+    errors = [relative(getattr(got.heads, name), getattr(wanted.heads, name))
+              for name in ('expansion', 'scale')]
+    errors += [float(np.abs(getattr(got.heads, name) - getattr(wanted.heads, name)).max())
+               for name in ('moving', 'course', 'contact', 'clearance')]
+    return max(errors, key=lambda value: (np.isnan(value), value))
+
+
+def _speed(engine: Engine, clip: np.ndarray) -> float:
+    times: list[float] = []
+    end = time.monotonic() + SPEED_S
+    while len(times) < 3 or (len(times) < SPEED_RUNS and time.monotonic() < end):
+        engine.encode([clip])
+        times.append(engine.timings['encode'])
+    return float(np.median(times))
+
+
+def as_json(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """Outcomes ready for JSON; what is unknown is null."""
+    def plain(value: float) -> float | None:
+        return float(f'{value:.4g}') if np.isfinite(value) else None
+
+    return [{'model': o.model, 'path': o.path, 'execution': o.execution, 'ok': o.ok,
+             'problem': o.problem,
+             'encode_ms': plain(o.encode_ms), 'load_s': plain(o.load_s),
+             'memory_bytes': o.memory_bytes,
+             'checks': {c.name: {'error': plain(c.value), 'limit': c.limit, 'ok': c.ok}
+                        for c in o.checks}} for o in outcomes]

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""The ways in which a model can run on a device, and the models a self-test runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vjepa_ros.runtime.device import DeviceError, choose_device
+from vjepa_ros.runtime.engine import EngineConfig
+from vjepa_ros.runtime.forward.compilation import Toolchain
+
+CANDIDATES = ('fp32', 'fp16', 'bf16', 'int8', 'fp8')
+# Largest rms error of features, relative to their rms in float32 on the CPU. Errors of plain
+# networks are below 0.002 in fp16 and 0.016 in bf16 (docs/notebook/numerics.md).
+LIMITS = {'fp32': 1e-4, 'fp16': 4e-3, 'bf16': 0.03, 'fp8': 0.03, 'int8': 0.03}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network, the shape of its clips, and its weights ('' for those of the package)."""
+
+    size: str = 'tiny'
+    version: str = '2.0'
+    num_frames: int = 8
+    image_size: int = 192
+    weights: str = ''
+
+    @property
+    def name(self) -> str:
+        return f'{self.size} {self.version}, {self.num_frames} x {self.image_size} px'
+
+
+USUAL = (Model(), Model('tiny', '2.1', 4, 96))
+# Another width of heads, a grid that no pretraining had, and the size that robots with a GPU run.
+FULL = (*USUAL, Model('large', '2.0', 16, 256), Model('huge', '2.0', 4, 64),
+        Model('base', '2.1', 4, 224))
+
+
+@dataclass(frozen=True)
+class Path:
+    """One way to run a model: a precision, and whether ``torch.compile`` is used."""
+
+    precision: str
+    compile: str = 'off'
+
+    @property
+    def name(self) -> str:
+        return f'{self.precision}, compile {self.compile}'
+
+    def config(self, model: Model, device: str) -> EngineConfig:
+        """What to load."""
+        return EngineConfig(
+            model_size=model.size, model_version=model.version, num_frames=model.num_frames,
+            image_size=model.image_size, weights=model.weights, device=device,
+            precision=self.precision, require_device=True, compile=self.compile)
+
+
+def find_paths(device: str, compiled: str = 'auto') -> tuple[list[Path], dict[str, str]]:
+    """Paths to test on a device, and why others are left out.
+
+    Parameters
+    ----------
+    device
+        Name for `EngineConfig`.
+    compiled
+        Whether to test ``torch.compile``, which may take minutes: 'on', 'off', or 'auto' for
+        where an engine may choose it by itself, which is on CUDA.
+    """
+    left_out: dict[str, str] = {}
+    precisions = []
+    for precision in CANDIDATES:
+        try:
+            choose_device(device, True, precision)
+        except DeviceError as error:
+            left_out[precision] = str(error)
+        else:
+            precisions.append(precision)
+    paths = [Path(precision, 'off') for precision in precisions]
+    if compiled == 'off':
+        left_out['compile'] = 'is left out with --compile off'
+    elif compiled == 'auto' and not device.startswith('cuda'):
+        left_out['compile'] = 'runs on this device only where it is asked for; test it with ' \
+                              '--compile on'
+    elif why := compile_problem(device):
+        left_out['compile'] = why
+    else:
+        paths += [Path(precision, 'on') for precision in _compiled(device, precisions)]
+    return paths, left_out
+
+
+def compile_problem(device: str) -> str:
+    """Why ``torch.compile`` cannot work for a device here; '' when it can."""
+    if device == 'mps':
+        return 'is not used on MPS'
+    lacks = ' and '.join(Toolchain.here().missing(device.partition(':')[0]))
+    return f'needs {lacks}, which is not here' if lacks else ''
+
+
+def _compiled(device: str, precisions: Sequence[str]) -> list[str]:
+    """Precisions to compile for: the one chosen by itself; fp8 is never compiled."""
+    return [p for p in precisions if p == choose_device(device, True, 'auto').precision]
+
+
+def limits(precision: str) -> Mapping[str, float]:
+    """Largest errors of a precision by name of the check."""
+    most = LIMITS[precision]
+    return {
+        'features': most,
+        'worst token': 4 * most,        # one wrong token among thousands hardly moves the mean
+        'heads': 4 * most,              # probabilities, absolute, and looming relative to its rms
+        'repeated': 0.1 * most,         # the same clip again, after another
+        'kept': 0.0,                    # a result must not change when the next one is made
+        'together': most}               # two clips in one pass against each alone

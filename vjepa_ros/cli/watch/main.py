@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Run the perception on a camera, video, folder or bag and show what it sees, without ROS."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import shlex
+import tempfile
+import time
+from collections import deque
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from rich.console import Console
+
+from vjepa_ros.cli.watch import window
+from vjepa_ros.cli.watch.frame_feed import Feed
+from vjepa_ros.detector import ObstacleDetector
+from vjepa_ros.lab.report.live_status import Point, Status
+from vjepa_ros.lab.report.outputs import summary_lines, write_outputs
+from vjepa_ros.lab.report.terminal import View, log_to
+from vjepa_ros.model.checkpoint.files import WeightsError, bundled_file
+from vjepa_ros.model.variants import VARIANTS
+from vjepa_ros.perception.types import Result
+from vjepa_ros.runtime.device import DeviceError
+from vjepa_ros.sources import SUPPORTED, Source, SourceError, SourceFrame, open_source
+from vjepa_ros.visualization.overlay import OverlayStatus, draw_overlay
+
+KEEP = 9000              # newest results that report and video hold: ten minutes at 15 Hz
+SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact',
+          'looming_rate', 'bearing')
+UNTRAINED = ('no weights are given and the package brings none of that size: name a checkpoint '
+             'with --weights, take --model-size tiny, or add --allow-random-weights to run '
+             'untrained (time to contact is geometric and holds; motion and features are then '
+             'not learned, and every output says so)')
+
+
+class Watch:
+    """One source, one detector, and what is kept for the report.
+
+    Parameters
+    ----------
+    detector, source
+        What sees and what is seen.
+    live
+        Whether stamps are of the wall clock.
+    status
+        Kept up to date for the view.
+    folder
+        Takes the overlay pictures.
+    """
+
+    def __init__(self, detector: ObstacleDetector, source: Source, status: Status,
+                 folder: Path) -> None:
+        self.detector, self.source, self.status = detector, source, status
+        self.records: deque[dict[str, Any]] = deque(maxlen=KEEP)
+        self.pictures: deque[tuple[int, Path]] = deque()
+        self._folder = folder
+        self._first_ns: int | None = None
+        self._frames = 0
+        self._recent: deque[int] = deque(maxlen=30)
+        if source.intrinsics is not None:
+            detector.set_intrinsics(*source.intrinsics)
+        engine = detector.engine
+        status.model = (f'{engine.config.model_size} on {engine.choice.device}, '
+                        f'{engine.choice.precision}')
+        status.trained = engine.report.trained
+
+    def take(self, frames: list[SourceFrame]) -> np.ndarray:
+        """Add frames, assess the newest, and give its overlay (BGR)."""
+        start = time.perf_counter()
+        for frame in frames:
+            if self._first_ns is None:
+                self._first_ns = frame.stamp_ns
+            self.detector.add_frame(frame.rgb, frame.stamp_ns / 1e9, frame.frame_id)
+            self._recent.append(frame.stamp_ns)
+        self._frames += len(frames)
+        result = self.detector.result()
+        # A camera stamps by the wall clock; what comes from a file has only its own time.
+        latency_ms = (time.time_ns() - frame.stamp_ns) / 1e6 if self.source.live else \
+            (time.perf_counter() - start) * 1e3
+        self.status.frames_in = self._frames
+        self.status.rate_in_hz = self._rate()
+        if result is None:
+            self.status.phase = 'filling the first clip'
+        else:
+            self._note(frame, result, latency_ms)
+        overlay = self._draw(result, latency_ms)
+        self._keep(frame.stamp_ns, overlay)
+        return overlay
+
+    def _note(self, frame: SourceFrame, result: Result, latency_ms: float) -> None:
+        a, truth = result.assessment, frame.truth or {}
+        true_ttc = truth.get('time_to_contact_s', math.nan)
+        self.records.append({
+            'stamp_ns': frame.stamp_ns, 'level': int(a.level), 'flags': int(a.flags),
+            'latency_ms': latency_ms, 'timings': a.timings, 'true_ttc': true_ttc,
+            'true_looming': truth.get('looming_rate', math.nan),
+            **{name: getattr(a, name) for name in SCORES}})
+        sides: dict[str, float] = {}
+        for region in a.regions:
+            sides[region.side] = min(region.time_to_contact, sides.get(region.side, math.inf))
+        self.status.sides = sides
+        self.status.add(Point((frame.stamp_ns - self._first_ns) / 1e9, a, true_ttc, latency_ms))
+
+    def _draw(self, result: Result | None, latency_ms: float) -> np.ndarray:
+        track, engine = self.detector.track, self.detector.engine
+        trained = engine.report.trained
+        focal = self.source.intrinsics[0] if self.source.intrinsics else None
+        status = OverlayStatus(
+            camera='', model=engine.config.model_size, device=str(engine.choice.device),
+            fill=track.ring.fill, num_frames=track.config.num_frames,
+            rate_in_hz=self._rate(), latency_ms=latency_ms, untrained=not trained,
+            focal_px=focal)
+        if result is None:
+            return draw_overlay(track.image, None, None, None, track.view, status=status)
+        return draw_overlay(result.image, result.assessment, result.moves, result.looming,
+                            result.view, status=status)
+
+    def _keep(self, stamp_ns: int, overlay: np.ndarray) -> None:
+        path = self._folder / f'{self._frames:09d}.jpg'
+        cv2.imwrite(str(path), overlay, [cv2.IMWRITE_JPEG_QUALITY, 90])
+        self.pictures.append((stamp_ns, path))
+        if len(self.pictures) > KEEP:
+            self.pictures.popleft()[1].unlink()
+
+    def _rate(self) -> float:
+        span = (self._recent[-1] - self._recent[0]) / 1e9
+        return (len(self._recent) - 1) / span if span > 0 else math.nan
+
+    def meta(self, command: str, notes: list[str]) -> dict[str, Any]:
+        """What the report says besides the records."""
+        engine, track = self.detector.engine, self.detector.track.config
+        if len(self.records) == KEEP:
+            notes.append(f'Report and video hold the newest {KEEP} results.')
+        return {
+            'title': 'vjepa_ros watch', 'source': self.source.name, 'command': command,
+            'date': datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
+            'frames_in': self._frames, 'device': str(engine.choice.device),
+            'model': engine.config.model_size, 'trained': engine.report.trained,
+            'configuration': {
+                'precision': engine.choice.precision, 'num_frames': engine.config.num_frames,
+                'image_size': engine.config.image_size, 'clip_fps': track.clip_fps,
+                'resize_mode': track.resize_mode, 'weights': engine.report.path or 'random'},
+            'notes': notes}
+
+
+def watch(args: argparse.Namespace, console: Console, command: str) -> int:
+    """Play a source to its end (or until Ctrl-C) and write report, video and summary."""
+    with open_source(args.source, rate=args.rate, loop=args.loop, topic=args.topic) as source, \
+            tempfile.TemporaryDirectory(prefix='vjepa_ros_watch_') as work:
+        console.print(f'{source.name}: loading the model', highlight=False, soft_wrap=True)
+        with ObstacleDetector(
+                args.model_size, args.image_size, args.num_frames, args.device,
+                weights=args.weights, heads=args.heads,
+                allow_random_weights=args.allow_random_weights,
+                clip_fps=args.clip_fps, require_device=args.device != 'auto',
+                max_frame_gap=max(1.0, 2.5 / source.rate_hz) if source.rate_hz > 0 else 1.0
+                ) as detector:
+            length = source.frame_count / source.rate_hz \
+                if source.frame_count and not args.loop else math.inf
+            span = min(length, args.max_seconds or math.inf)
+            status = Status('vjepa-ros watch', source.name,
+                            span_s=span if math.isfinite(span) else None)
+            run = Watch(detector, source, status, Path(work))
+            failed = _play(run, Feed(source, args.realtime or source.live), args, console)
+            if not run.records:
+                console.print(failed or 'the source ended before one clip was full: nothing to '
+                              f'report ({args.num_frames} frames at {args.clip_fps:g} Hz are '
+                              'needed)', style='red', highlight=False, soft_wrap=True)
+                return 1
+            console.print(f'writing {args.out}', highlight=False, soft_wrap=True)
+            notes = [failed] if failed else []
+            summary, video = write_outputs(args.out, list(run.records), list(run.pictures),
+                                           run.meta(command, notes))
+    for line in summary_lines(summary, args.out, video):
+        console.print(line, highlight=False, soft_wrap=True)
+    if failed:
+        console.print(failed, style='red', highlight=False, soft_wrap=True)
+    return 1 if failed else 0
+
+
+def _play(run: Watch, feed: Feed, args: argparse.Namespace, console: Console) -> str:
+    """Play until the end; what went wrong, '' when nothing did."""
+    hidden = 'off (--no-window)' if args.no_window else window.problem(os.environ)
+    if hidden and not args.no_window:
+        console.print(f'no window: {hidden}', highlight=False, soft_wrap=True)
+    begin: int | None = None
+    try:
+        with View(run.status, console) as view:
+            for frames in feed:
+                overlay = run.take(frames)
+                view.tick()
+                begin = frames[0].stamp_ns if begin is None else begin
+                played = (frames[-1].stamp_ns - begin) / 1e9
+                if args.max_seconds and played >= args.max_seconds:
+                    break
+                if not hidden and not window.show(overlay):
+                    break
+    except KeyboardInterrupt:
+        console.print('stopped')
+    except SourceError as error:
+        return str(error)
+    finally:
+        if not hidden:
+            window.close()
+    return ''
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Options of the command."""
+    parser = argparse.ArgumentParser(prog='vjepa-ros watch', description=__doc__)
+    parser.add_argument('source', metavar='SOURCE', help=SUPPORTED)
+    parser.add_argument('--weights', default='', metavar='FILE',
+                        help='safetensors file of the encoder (default: the weights of the '
+                        'package, when it has some)')
+    parser.add_argument('--heads', default='', metavar='FILE',
+                        help='safetensors file of learned heads for these weights (default: '
+                        'those in the file of the weights, when it has some)')
+    parser.add_argument('--allow-random-weights', action=argparse.BooleanOptionalAction,
+                        default=False, help='run untrained when there are no weights')
+    parser.add_argument('--model-size', default='tiny', choices=tuple(VARIANTS))
+    parser.add_argument('--device', default='auto', help='auto, cpu, cuda, cuda:N or mps')
+    parser.add_argument('--num-frames', type=int, default=8, metavar='N',
+                        help='frames in a clip (default: 8)')
+    parser.add_argument('--image-size', type=int, default=192, metavar='PX',
+                        help="side of the encoder's input (default: 192)")
+    parser.add_argument('--clip-fps', type=float, default=4.0, metavar='HZ',
+                        help='rate at which clips are sampled (default: 4)')
+    parser.add_argument('--rate', type=float, metavar='HZ', help='frames per second: thins the '
+                        'source, or says how pictures without stamps were taken')
+    parser.add_argument('--topic', metavar='TOPIC', help='image topic of a bag')
+    parser.add_argument('--loop', action='store_true', help='start again at the end')
+    parser.add_argument('--realtime', action='store_true', help='play files in real time '
+                        '(default: every frame, as fast as possible)')
+    parser.add_argument('--max-seconds', type=float, metavar='S', help='end after so much time '
+                        'of the source')
+    parser.add_argument('--no-window', action='store_true', help='show the terminal view only')
+    parser.add_argument('--out', type=Path, default=Path('watch_output'), metavar='DIR',
+                        help='folder for report, video and summary (default: watch_output)')
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line; 0 when report, video and summary were written."""
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    console = Console()
+    log_to(console)
+    try:
+        known = args.weights or bundled_file(args.model_size)
+        if not known and not args.allow_random_weights:
+            raise WeightsError(UNTRAINED)
+        if args.max_seconds is not None and not args.max_seconds > 0:
+            raise ValueError(f'--max-seconds is {args.max_seconds:g}, must be above 0')
+        return watch(args, console, shlex.join(['vjepa-ros', 'watch', *(argv or [])]))
+    except (SourceError, WeightsError, DeviceError, ValueError, OSError) as error:
+        console.print(f'vjepa-ros watch: {error}', style='red', markup=False, highlight=False,
+                      soft_wrap=True)
+        return 1

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Resize camera images on a device, to the very bytes that the host gives.
+
+Every step of `View.apply` and of the grey image is a sum of pixels with fixed weights followed by
+rounding, one axis after the other, with whole numbers in float64 so that the sums are exact.
+Where OpenCV itself sums up in float32, a value that lies on the border between two bytes may
+fall to the other side; the tests count how rarely.
+
+This is the plain way; on NVIDIA GPUs `vjepa_ros.clip.gpu.kernels` does the same faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vjepa_ros.clip.gpu.weights import (
+    GREY_WEIGHTS,
+    area_weights,
+    halvings,
+    is_half,
+    linear_weights,
+    runs,
+    triangle_weights,
+)
+from vjepa_ros.clip.resize import LETTERBOX_RGB, View
+
+Step = Callable[[Tensor], Tensor]   # (H, W, 3) to another size or type
+
+
+class DeviceView:
+    """A view applied on a device.
+
+    Parameters
+    ----------
+    view : the resize mode and sizes
+    device : where the images are
+
+    Raises
+    ------
+    ValueError
+        For a view that `problem` has something against.
+    """
+
+    def __init__(self, view: View, device: torch.device) -> None:
+        problem = self.problem(view)
+        if problem:
+            raise ValueError(problem)
+        self._view = view
+        (x, y), s, size = view.crop_offset, view.image_size, view.source_size
+        side = min(size)
+        self._source = (slice(y, y + side), slice(x, x + side)) if view.mode == 'crop' else ...
+        self._bars: Tensor | None = None
+        self._inside = slice(0, s), slice(0, s)
+        if view.mode in ('hf', 'meta'):
+            self._steps = ((_antialiased if view.mode == 'hf' else _linear)(
+                size, view.resized, device),) if size != view.resized else ()
+            self._inside = slice(y, y + s), slice(x, x + s)
+        elif view.mode == 'letterbox':
+            self._steps = _shrinking(size, view.resized, device)
+            self._bars = torch.tensor(LETTERBOX_RGB, dtype=torch.uint8,
+                                      device=device).expand(s, s, 3).contiguous()
+            self._place = slice(-y, view.resized[1] - y), slice(-x, view.resized[0] - x)
+        else:
+            self._steps = _shrinking((side, side) if view.mode == 'crop' else size, (s, s), device)
+
+    @staticmethod
+    def problem(view: View) -> str:
+        """Why a view can only be applied on the host; ''."""
+        if view.mode in ('hf', 'meta'):
+            return ''
+        size = (min(view.source_size),) * 2 if view.mode == 'crop' else view.source_size
+        if size[0] < view.resized[0] or size[1] < view.resized[1]:
+            return (f'images of {size[0]}x{size[1]} grow to {view.resized[0]}x{view.resized[1]}, '
+                    'which is done on the host')
+        return ''
+
+    def apply(self, rgb: Tensor, out: Tensor) -> None:
+        """Write the model's input (S, S, 3) uint8 of an image (H, W, 3) uint8 into `out`."""
+        image = rgb[self._source]
+        for step in self._steps:
+            image = step(image)
+        if self._bars is None:
+            out.copy_(image[self._inside])
+        else:
+            out.copy_(self._bars)
+            out[self._place].copy_(image)
+
+
+class DeviceGrey:
+    """Grey images on a device: shrunk by area like `cv2.INTER_AREA`, then `COLOR_RGB2GRAY`."""
+
+    def __init__(self, source_size: tuple[int, int], size: tuple[int, int],
+                 device: torch.device) -> None:
+        self._steps = () if source_size == size else (
+            (_halved,) if is_half(source_size, size) else (_area(source_size, size, device),))
+        self._weight = torch.tensor(GREY_WEIGHTS, dtype=torch.int32, device=device)
+
+    def apply(self, rgb: Tensor, out: Tensor) -> None:
+        """Write the grey image (h, w) uint8 of an image (H, W, 3) uint8 into `out`."""
+        for step in self._steps:
+            rgb = step(rgb)
+        total = (rgb.to(torch.int32) * self._weight).sum(-1, dtype=torch.int32)
+        out.copy_((total + (1 << 14)) >> 15)
+
+
+def _shrinking(size: tuple[int, int], wanted: tuple[int, int],
+               device: torch.device) -> tuple[Step, ...]:
+    """The steps of the host's area average."""
+    count, left = halvings(size, wanted)
+    return (_halved,) * count + ((_area(left, wanted, device),) if left != wanted else ())
+
+
+def _halved(image: Tensor) -> Tensor:
+    """Mean of 2x2 pixels, halves rounded up as OpenCV does."""
+    h, w = image.shape[:2]
+    total = image.reshape(h // 2, 2, w // 2, 2, 3).sum((1, 3), dtype=torch.int32)
+    return ((total + 2) >> 2).to(torch.uint8)
+
+
+def _weighted(matrix: np.ndarray, axis: int, device: torch.device) -> Step:
+    """Product of a matrix (m, n), whose rows are short runs of weights, with an axis, float64.
+
+    Pixel by pixel of the runs: whole matrices in float64 take robots' GPUs tens of milliseconds,
+    for they are made for single precision.
+    """
+    first, _, weight = runs(matrix)
+    at = np.minimum(first[:, None] + np.arange(weight.shape[1]), matrix.shape[1] - 1)
+    indices = [torch.as_tensor(v, device=device) for v in at.T]
+    shape = (-1, 1, 1) if axis == 0 else (1, -1, 1)
+    weights = [torch.as_tensor(v, dtype=torch.float64, device=device).view(shape)
+               for v in weight.T]
+
+    def step(image: Tensor) -> Tensor:
+        total = image.index_select(axis, indices[0]).double().mul_(weights[0])
+        for index, share in zip(indices[1:], weights[1:], strict=True):
+            total.addcmul_(image.index_select(axis, index).double(), share)
+        return total
+
+    return step
+
+
+def _separable(rows: np.ndarray, cols: np.ndarray, device: torch.device, rounded: Step,
+               between: Step | None = None) -> Step:
+    """A resize by a matrix for each axis; with `between`, the columns go first."""
+    down, across = _weighted(rows, 0, device), _weighted(cols, 1, device)
+    if between is None:
+        return lambda image: rounded(across(down(image)))
+    return lambda image: rounded(down(between(across(image))))
+
+
+def _area(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
+    cols, rows = (area_weights(n, m) for n, m in zip(size, wanted, strict=True))
+    share = torch.as_tensor((rows.sum(1)[:, None] * cols.sum(1))[..., None], dtype=torch.float64,
+                            device=device)
+    # One division at the end: what is half a byte is exactly that, and rounds to the even one.
+    return _separable(rows, cols, device,
+                      lambda v: v.div_(share).round_().clamp_(0, 255).to(torch.uint8))
+
+
+def _linear(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
+    """Bilinear between the nearest pixels, with OpenCV's integer arithmetic.
+
+    That of `VResizeLinear` in its resize.cpp, which drops some bits on the way.
+    """
+    left, right, near, far = (torch.as_tensor(v, device=device)
+                              for v in linear_weights(size[0], wanted[0]))
+    above, below, upper, lower = (torch.as_tensor(v, device=device)
+                                  for v in linear_weights(size[1], wanted[1]))
+    near, far = near[:, None], far[:, None]
+    upper, lower = upper[:, None, None], lower[:, None, None]
+
+    def step(image: Tensor) -> Tensor:
+        image = image.to(torch.int32)
+        wide = (image[:, left] * near + image[:, right] * far) >> 4
+        return ((((wide[above] * upper) >> 16) + ((wide[below] * lower) >> 16) + 2) >> 2).to(
+            torch.uint8)
+
+    return step
+
+
+def _antialiased(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
+    """PyTorch's antialiased bilinear resize of bytes, with its integer weights."""
+    (cols, bits), (rows, more_bits) = (triangle_weights(n, m)
+                                       for n, m in zip(size, wanted, strict=True))
+
+    def rounded(values: Tensor, shift: int) -> Tensor:
+        return (values.long() + (1 << shift - 1) >> shift).clamp_(0, 255)
+
+    # The bytes between the two passes are part of the definition.
+    first = (lambda v: rounded(v, bits).double()) if size[0] != wanted[0] else (
+        lambda v: v / (1 << bits))
+    last = (lambda v: rounded(v, more_bits).to(torch.uint8)) if size[1] != wanted[1] else (
+        lambda v: (v / (1 << more_bits)).to(torch.uint8))
+    return _separable(rows, cols, device, last, first)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""How the robot has moved in the last seconds."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from vjepa_ros.guard.types import STILL, Motion
+
+KEPT_S = 5.0
+
+
+class SpeedHistory:
+    """Velocities over time, each holding until the next; before the first the robot stood."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, Motion]] = deque()
+
+    def add(self, time_s: float, motion: Motion) -> None:
+        """Take the velocity from a time on [s]; one that is older than the newest is left out."""
+        if self._samples and time_s < self._samples[-1][0]:
+            return
+        if self._samples and self._samples[-1][1] == motion:
+            return
+        self._samples.append((time_s, motion))
+        while len(self._samples) > 2 and self._samples[1][0] < time_s - KEPT_S:
+            self._samples.popleft()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._samples.clear()
+
+    @property
+    def newest(self) -> Motion:
+        """The velocity now."""
+        return self._samples[-1][1] if self._samples else STILL
+
+    def travel(self, begin_s: float, end_s: float, yaw: float) -> float:
+        """Way covered towards a direction of the robot's frame between two times [m]."""
+        return sum(dt * motion.along(yaw) for dt, motion in self._parts(begin_s, end_s))
+
+    def path(self, begin_s: float, end_s: float) -> float:
+        """Length of the way covered between two times [m]."""
+        return sum(dt * (m.vx ** 2 + m.vy ** 2) ** 0.5 for dt, m in self._parts(begin_s, end_s))
+
+    def turned(self, begin_s: float, end_s: float) -> float:
+        """Change of heading between two times [rad], counter-clockwise."""
+        return sum(dt * motion.omega for dt, motion in self._parts(begin_s, end_s))
+
+    def mean(self, begin_s: float, end_s: float, yaw: float) -> float:
+        """Mean speed towards a direction between two times [m/s]."""
+        if end_s <= begin_s:
+            return self.newest.along(yaw)
+        return self.travel(begin_s, end_s, yaw) / (end_s - begin_s)
+
+    def least(self, begin_s: float, end_s: float, yaw: float) -> float:
+        """Least speed towards a direction between two times [m/s]; 0 when not all is known."""
+        parts = self._parts(begin_s, end_s)
+        if sum(dt for dt, _ in parts) < end_s - begin_s - 1e-6:
+            return 0.0
+        return min((motion.along(yaw) for _, motion in parts), default=0.0)
+
+    def _parts(self, begin_s: float, end_s: float) -> list[tuple[float, Motion]]:
+        """Durations [s] and velocities that make up a time, the newest first.
+
+        From the newest on: what is asked for is mostly the last moment, and of odometry there may
+        be a thousand samples.
+        """
+        parts = []
+        until = float('inf')
+        for since, motion in reversed(self._samples):
+            dt = min(until, end_s) - max(since, begin_s)
+            if dt > 0:
+                parts.append((dt, motion))
+            if since <= begin_s:
+                break
+            until = since
+        return parts

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Drive episodes over DDS: simulated robot, perception node, planner and guard as processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from vjepa_ros.lab.drive.loop import CAMERA, MODES, Moment, Outcome
+from vjepa_ros.lab.world.clips import BANK_SEED
+from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
+from vjepa_ros.lab.world.textures.bank import TextureBank
+from vjepa_ros.lab.world.textures.materials import Materials
+from vjepa_ros.ros.common.processes import (
+    Child,
+    Children,
+    free_domain,
+    keep_logs,
+    ros_arguments,
+    ros_environment,
+)
+
+START_LIMIT_S = 120.0     # loading PyTorch from a cold disk takes its time
+EPISODE_LIMIT_S = 300.0   # of an episode of at most 20 s on a computer that is slow and busy
+SETTLE_S = 4.0            # the robot stands: a clip fills, and the guard releases
+_TICK_S = 0.1
+_REAL_TIME = 0.95         # of real time: what is above counts as that
+_WANTS_M_S, _FREE_S = 0.2, 2.0     # see `drive_loop`
+NODE, GUARD, ROBOT = 'vjepa_node', 'collision_guard', 'simulated_robot'
+PLANNER, PLANNED = 'twist_planner', 'cmd_vel_planned'
+
+
+@dataclass
+class _Lines:
+    """What a robot told."""
+
+    moments: list[Moment] = field(default_factory=list)
+    outcome: dict[str, Any] | None = None
+
+    def take(self, line: str) -> None:
+        record = json.loads(line)
+        kind = record.pop('kind')
+        if kind == 'moment':
+            self.moments.append(Moment(**record))
+        else:
+            self.outcome = record
+
+
+@dataclass(frozen=True)
+class RosRun:
+    """What is driven over DDS.
+
+    Attributes
+    ----------
+    seed
+        Of the episodes.
+    rate, width
+        Pictures per second [Hz] and their width [px].
+    real_time
+        Whether time is that of the computer, however slow that is. Otherwise it is simulated, and
+        goes slower where drawing and assessing take longer (`vjepa_ros.lab.world.episodes.clock`).
+    odometry
+        Whether guard and planner are told the speed of the robot, where nav_msgs is installed.
+    node, guard, planner
+        Parameters of the nodes.
+    """
+
+    seed: int
+    rate: float = 10.0
+    width: int = 384
+    real_time: bool = False
+    odometry: bool = True
+    node: dict[str, object] = field(default_factory=dict)
+    guard: dict[str, object] = field(default_factory=dict)
+    planner: dict[str, object] = field(default_factory=dict)
+
+    def drive(self, numbers: Sequence[int], modes: Sequence[str], logs: Path,
+              done: Callable[[int], None],
+              moment: Callable[[], None] = lambda: None) -> dict[str, list[Outcome]]:
+        """Drive episodes one after the other.
+
+        Parameters
+        ----------
+        numbers, modes
+            Which; modes of `MODES`.
+        logs
+            Takes the logs of the processes when something fails.
+        done
+            Told how many episodes have ended.
+        moment
+            Called about ten times a second.
+
+        Raises
+        ------
+        ProcessFailed
+            When a process ends that should run, or an episode does not come to its end.
+        """
+        work = Path(tempfile.mkdtemp(prefix='vjepa_ros_drive_'))
+        found: dict[str, list[Outcome]] = {mode: [] for mode in modes}
+        try:
+            with free_domain() as domain, Children(
+                    ros_environment(domain, work / 'ros', os.environ), work) as children:
+                if set(modes) - {MODES[0]}:
+                    children.start('node', 'vjepa_ros.ros.perception_node', ros_arguments(NODE, {
+                        **self._time, 'autostart': True, f'{CAMERA}.transport': 'raw',
+                        **self.node}))
+                for mode in modes:
+                    for number in numbers:
+                        found[mode].append(self._episode(children, mode, number, moment))
+                        done(1)
+            return found
+        except BaseException:
+            keep_logs(work, logs)
+            raise
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    @property
+    def episode(self) -> EpisodeConfig:
+        """The robot and how it drives."""
+        return replace(EpisodeConfig(), rate=self.rate, settle_s=SETTLE_S)
+
+    @property
+    def told_speed(self) -> bool:
+        """Whether guard and planner are told the speed of the robot."""
+        return self.odometry and importlib.util.find_spec('nav_msgs') is not None
+
+    @property
+    def _time(self) -> dict[str, object]:
+        """Parameter of all nodes but the robot."""
+        return {'use_sim_time': not self.real_time}
+
+    def _camera_height(self, number: int) -> float:
+        """Of the robot in an episode [m]."""
+        bank = TextureBank.procedural(BANK_SEED)
+        return draw(self.seed, number, Materials(bank.groups, bank.walks),
+                    self.episode).camera_height
+
+    def _episode(self, children: Children, mode: str, number: int,
+                 tick: Callable[[], None]) -> Outcome:
+        guarded, planned = mode != MODES[0], mode == 'with_planner'
+        lines = _Lines()
+        mine: list[Child] = []
+        if guarded:
+            # A new one for each episode: what it remembers of the way is not true any more.
+            words = ros_arguments(GUARD, {**self._time, 'autostart': True,
+                                          'odometry': self.told_speed, **self.guard})
+            if planned:
+                words += ['-r', f'cmd_vel_in:={PLANNED}']
+            mine.append(children.start('guard', 'vjepa_ros.ros.collision_guard', words))
+        if planned:
+            mine.append(children.start('planner', 'vjepa_ros.ros.twist_planner', [
+                *ros_arguments(PLANNER, {
+                    **self._time, 'autostart': True,
+                    'speed_from': 'odometry' if self.told_speed else 'sent',
+                    f'{CAMERA}.height': self._camera_height(number), **self.planner}),
+                '-r', f'cmd_vel_out:={PLANNED}', '-r', 'cmd_vel_sent:=cmd_vel_out']))
+        watched = 'node' in children.all
+        robot = children.start('robot', 'vjepa_ros.ros.sim.simulated_robot', ros_arguments(ROBOT, {
+            'publish_clock': not self.real_time, 'seed': self.seed, 'episode': number,
+            'rate': self.rate, 'width': self.width,
+            'settle': SETTLE_S if watched else 0.5, 'wait_for_camera': watched,
+            'command_topic': 'cmd_vel_out' if guarded else 'cmd_vel_in'}), on_line=lines.take)
+        mine.append(robot)
+        begin = time.monotonic()
+        while robot.returncode is None:
+            children.check(may_end=('robot',))
+            limit = EPISODE_LIMIT_S if lines.moments else START_LIMIT_S
+            if time.monotonic() - begin > limit:
+                raise robot.failure('did not come to the end of its episode within '
+                                    f'{limit:.0f} s')
+            tick()
+            time.sleep(_TICK_S)
+        robot.wait(5.0)
+        children.check(may_end=('robot',))
+        if lines.outcome is None:
+            raise robot.failure('ended before its episode did')
+        for child in mine:
+            child.interrupt()
+            child.wait(10.0)
+            child.kill()
+        for name in ('guard', 'planner', 'robot'):
+            children.all.pop(name, None)
+        return outcome_of(lines.outcome, lines.moments)
+
+
+def outcome_of(record: dict[str, Any], moments: Sequence[Moment]) -> Outcome:
+    """The outcome of what a robot told; stops are counted as in one process."""
+    stops = needless = 0
+    before = False
+    for m in moments:
+        stopped = m.state in ('stopped', 'fault') and m.wanted > _WANTS_M_S and m.time > 0
+        if stopped and not before:
+            stops += 1
+            needless += m.distance >= min(8.0, _FREE_S * record['cruise'])
+        before = stopped
+    known = {f.name for f in fields(Outcome)}
+    return replace(Outcome(stops=stops, needless_stops=needless, **{
+        k: v for k, v in record.items() if k in known}), moments=tuple(moments))
+
+
+def slowness(outcomes: Mapping[str, Sequence[Outcome]]) -> str:
+    """What to say of a computer that was too slow for real time; ''."""
+    factors = [o.real_time_factor for rows in outcomes.values() for o in rows
+               if o.real_time_factor is not None]
+    if factors and min(factors) < _REAL_TIME:
+        return (f'simulated time went at {min(factors):.2f} of real time: this computer takes so '
+                'long to draw and to assess a picture. What was driven is not changed by that')
+    late = sum(_late_stops(outcome.moments) for mode, rows in outcomes.items()
+               if mode != MODES[0] for outcome in rows)
+    if not late:
+        return ''
+    return (f'{late} times the guard stopped because an assessment was too old: this computer is '
+            'too slow now to draw and to assess in real time, and the figures show that more than '
+            'the guard. Without --real-time the simulated time waits')
+
+
+def _late_stops(moments: Sequence[Moment]) -> int:
+    """How often the guard stopped because an assessment was too old."""
+    held = [m.state == 'fault' and 'timeout' in m.reason for m in moments if m.time > 0]
+    return sum(now and not before for before, now in zip([False, *held], held, strict=False))

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Figures of one method on single clips whose truth is known exactly, such as rendered ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from vjepa_ros.lab.evaluation import metrics
+
+HORIZONS_S = (0.5, 1.0, 1.5, 2.0, 3.0)
+FALSE_ALARM_RATE = 0.05   # of clips without contact, at which the time to collision is measured
+STILL_PER_S = 0.002       # a surface that closes more slowly than this counts as not closing
+
+
+@dataclass(frozen=True)
+class ClipTruth:
+    """What is true at the newest frame of each of N clips. NaN patches are not judged.
+
+    Attributes
+    ----------
+    contact_time
+        (N,) time until something enters the robot's volume [s], inf never.
+    interval_s
+        (N,) time between the frames of the clip [s].
+    looming
+        (N, Hp, Wp) closing speed over distance [1/s].
+    moving
+        (N, Hp, Wp) 1 where the surface moves by itself, 0 where not.
+    """
+
+    contact_time: np.ndarray
+    interval_s: np.ndarray
+    looming: np.ndarray
+    moving: np.ndarray
+
+
+@dataclass(frozen=True)
+class ClipOutcome:
+    """What a method said of each of N clips; NaN is unknown, None is not offered.
+
+    Attributes
+    ----------
+    hazard
+        (N, 5) probability of contact within each of `HORIZONS_S`.
+    is_probability
+        Whether the hazard is one; else any score that is higher where it is more dangerous.
+    time_to_contact
+        (N,) [s], inf for none.
+    looming, moving
+        (N, Hp, Wp) in the units of the truth; `moving` may be any score.
+    """
+
+    hazard: np.ndarray
+    time_to_contact: np.ndarray | None = None
+    looming: np.ndarray | None = None
+    moving: np.ndarray | None = None
+    is_probability: bool = True
+
+
+def joined(parts: list[Any]) -> Any:
+    """Several truths or outcomes as one; what is no array is that of the first."""
+    first = parts[0]
+    return replace(first, **{
+        f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(first)
+        if isinstance(getattr(first, f.name), np.ndarray)})
+
+
+def chosen(whole: Any, picks: np.ndarray) -> Any:
+    """A truth or an outcome of some of its clips, by their numbers or a mask."""
+    return replace(whole, **{f.name: getattr(whole, f.name)[picks] for f in fields(whole)
+                             if isinstance(getattr(whole, f.name), np.ndarray)})
+
+
+def clip_figures(truth: ClipTruth, outcome: ClipOutcome) -> dict[str, Any]:
+    """All figures; None where the method offers nothing or the truth has one class only.
+
+    Returns
+    -------
+    dict
+        Ranking and calibration by horizon (key: seconds as text, such as ``'1'``), the
+        calibration error of all horizons together, R2 and error of looming per patch in 1/s and
+        in relative change per frame interval (there a patch whose looming is unknown counts as
+        0; ``looming_known`` tells how many are known), the area under the curve of moving
+        patches, the error of the time to contact, and the mean time to collision at a fixed rate
+        of false alarms.
+    """
+    hazard = np.asarray(outcome.hazard, float)
+    if hazard.shape != (truth.contact_time.size, len(HORIZONS_S)):
+        raise ValueError(f'hazard is {hazard.shape}, expected '
+                         f'{(truth.contact_time.size, len(HORIZONS_S))}: one column for each of '
+                         f'{HORIZONS_S} s')
+    happened = truth.contact_time[:, None] <= np.array(HORIZONS_S)
+    columns = list(zip(map(horizon_key, HORIZONS_S), hazard.T, happened.T, strict=True))
+    return {
+        'clips': int(truth.contact_time.size),
+        'collision_auc': {k: _none(metrics.roc_auc(p, y)) for k, p, y in columns},
+        'average_precision': {k: _none(metrics.average_precision(p, y)) for k, p, y in columns},
+        'expected_calibration_error': _calibration(outcome, hazard, happened),
+        'expected_calibration_error_by_horizon': {
+            k: _calibration(outcome, p, y) for k, p, y in columns},
+        'hazard_known': float((~np.isnan(hazard[:, 0])).mean()),
+        **_looming(truth, outcome.looming),
+        'moving_auc': None if outcome.moving is None else _moving(truth.moving, outcome.moving),
+        **_contact_time(truth.contact_time, outcome.time_to_contact),
+        **_time_to_collision(truth.contact_time, hazard[:, -1], happened[:, -1]),
+    }
+
+
+def horizon_key(seconds: float) -> str:
+    """Name of a horizon in the figures."""
+    return f'{seconds:g}'
+
+
+def _calibration(outcome: ClipOutcome, hazard: np.ndarray,
+                 happened: np.ndarray) -> float | None:
+    if not outcome.is_probability:
+        return None
+    return _none(metrics.expected_calibration_error(hazard, happened))
+
+
+def _looming(truth: ClipTruth, looming: np.ndarray | None) -> dict[str, float | None]:
+    names = ('looming_r2', 'looming_r2_known', 'expansion_r2', 'looming_mae_per_s',
+             'looming_when_still_per_s', 'looming_known')
+    if looming is None:
+        return dict.fromkeys(names)
+    judged = ~np.isnan(truth.looming)
+    true, said = truth.looming[judged], looming[judged]
+    dt = np.broadcast_to(truth.interval_s[:, None, None], truth.looming.shape)[judged]
+    filled = np.nan_to_num(said, nan=0.0)
+    still = np.abs(true) < STILL_PER_S
+    return dict(zip(names, (
+        _none(metrics.r2(filled, true)), _none(metrics.r2(said, true)),
+        _none(metrics.r2(filled * dt, true * dt)),
+        _none(metrics.mean_absolute_error(filled, true)),
+        float(np.abs(filled[still]).mean()) if still.any() else None,
+        float((~np.isnan(said)).mean()) if said.size else None), strict=True))
+
+
+def _moving(truth: np.ndarray, score: np.ndarray) -> float | None:
+    judged = ~np.isnan(truth)
+    return _none(metrics.roc_auc(score[judged], truth[judged] > 0.5))
+
+
+def _contact_time(truth: np.ndarray, estimate: np.ndarray | None) -> dict[str, float | None]:
+    """Error where contact comes within the longest horizon."""
+    near = truth <= HORIZONS_S[-1]
+    if estimate is None or not near.any():
+        return {'ttc_median_relative_error': None, 'ttc_coverage': None}
+    return {'ttc_median_relative_error': _none(
+                metrics.median_relative_error(estimate[near], truth[near])),
+            'ttc_coverage': float((~np.isnan(estimate[near])).mean())}
+
+
+def _time_to_collision(contact_time: np.ndarray, hazard: np.ndarray,
+                       happened: np.ndarray) -> dict[str, float | None]:
+    """Mean time left when the longest hazard alarms; a clip without alarm counts as 0 s."""
+    threshold = metrics.threshold_at(hazard, happened, FALSE_ALARM_RATE)
+    if not happened.any() or math.isnan(threshold):
+        return {'mean_time_to_collision_s': None, 'detected': None}
+    # Unknown is no alarm, whatever the threshold.
+    alarm = np.where(np.isnan(hazard), -np.inf, hazard)[happened] >= threshold
+    left = np.where(alarm, contact_time[happened], 0.0)
+    return {'mean_time_to_collision_s': float(left.mean()), 'detected': float(alarm.mean())}
+
+
+def _none(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Play recordings through the perception without ROS and keep what every method said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import cv2
+import numpy as np
+
+from vjepa_ros.clip.ring import Push, Sample
+from vjepa_ros.lab.evaluation.input import Item
+from vjepa_ros.lab.evaluation.sequence import Outcome, Truth
+from vjepa_ros.perception.assessor import Assessor
+from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.config import TrackConfig, Wants
+from vjepa_ros.perception.pipeline import Perception
+from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.types import Quality, Result
+from vjepa_ros.runtime.engine import Engine
+from vjepa_ros.sources import Source, SourceError, SourceFrame, open_source
+from vjepa_ros.sources.folder import StillSource
+
+METHODS = ('geometric', 'learned', 'fused')
+CAMERA = 'camera'
+NS = 1e9
+DARK_LEVEL = 70    # grey level below which a pixel belongs to the dark thing of a '::dark' item
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all recordings are played with: one configuration for all.
+
+    Attributes
+    ----------
+    methods
+        Those of `METHODS` to run; the last one is the one that is reported as the product's.
+    settings
+        Live settings.
+    track
+        Shape of the frame memory.
+    engine
+        The loaded model; None when every method works without.
+    topic
+        Image topic of bags, None for the first.
+    tick
+        Called after each frame of a recording.
+    """
+
+    methods: tuple[str, ...]
+    settings: Settings
+    track: TrackConfig
+    engine: Engine | None = None
+    topic: str | None = None
+    tick: Callable[[], None] | None = None
+
+
+@dataclass
+class Played:
+    """One recording as it was played: N frames, in order.
+
+    Attributes
+    ----------
+    item
+        What was played.
+    truth
+        What is true at each frame.
+    outcomes
+        By method or baseline.
+    results
+        Of the reported method, by index of the frame, without pixels.
+    focal_px
+        Focal length of the source, as known or assumed [px].
+    signals
+        Further values per frame, such as ``dark`` (part of the picture).
+    """
+
+    item: Item
+    truth: Truth
+    outcomes: dict[str, Outcome]
+    results: dict[int, Result] = field(default_factory=dict)
+    focal_px: float | None = None
+    signals: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def stamps(self) -> np.ndarray:
+        """Time since the first frame [s]."""
+        return self.truth.stamps_s - self.truth.stamps_s[0]
+
+
+class Reader:
+    """Follows one recording with every method at once: one ring, one field, one encoding.
+
+    Parameters
+    ----------
+    setup
+        What to run.
+    source
+        Only its intrinsics are read.
+    """
+
+    def __init__(self, setup: Setup, source: Source) -> None:
+        self.setup = setup
+        self._perception = None if setup.engine is None else Perception(
+            setup.engine, setup.track, [CAMERA])
+        self.track = Track(CAMERA, setup.track) if self._perception is None \
+            else self._perception.tracks[CAMERA]
+        self.track.intrinsics = source.intrinsics
+        self._assessors = {method: Assessor() for method in setup.methods}
+        self._settings = {m: replace(setup.settings, looming_method=m) for m in setup.methods}
+
+    def take(self, frame: SourceFrame) -> dict[str, Result]:
+        """The results of every method at a frame; empty while the clip fills."""
+        if self.track.push(frame.rgb, frame.stamp_ns, frame.frame_id) is Push.RESET:
+            for assessor in self._assessors.values():
+                assessor.reset()
+        sample = self.track.sample()
+        if sample is None:
+            return {}
+        # Heads run because the methods want them; features themselves are not looked at.
+        output, wants = None, Wants(features=False, image=False)
+        if self._perception is not None:
+            output = self._perception.encode({CAMERA: sample}, {CAMERA: wants},
+                                             self.setup.settings)[0].get(CAMERA)
+        out = {}
+        for method, assessor in self._assessors.items():
+            # Smoothing and level are the state of a method; the rest is shared.
+            self.track.assessor = assessor
+            out[method] = self._assess(sample, output, self._settings[method], wants)
+        return out
+
+    def _assess(self, sample: Sample, output: Any, settings: Settings, wants: Wants) -> Result:
+        if self._perception is not None:
+            return self._perception.result(CAMERA, sample, output, settings, wants, 0.0, {})
+        return self.track.result(sample, None, None, settings, age_s=0.0, flags=Quality(0),
+                                 wants=wants, timings={})
+
+
+def frames_of(item: Item, setup: Setup) -> Iterator[SourceFrame]:
+    """The frames of a recording; the source is closed afterwards."""
+    with open_item(item, setup) as source:
+        yield from source
+
+
+def open_item(item: Item, setup: Setup) -> Source:
+    """Open a recording; live cameras and endless sources are refused.
+
+    Raises
+    ------
+    SourceError
+        Naming what cannot be evaluated and what can.
+    """
+    source = open_source(item.path, topic=setup.topic)
+    if source.live or isinstance(source, StillSource):
+        source.close()
+        raise SourceError(f"'{item.path}' ({source.name}) has no end; evaluate takes recording "
+                          'folders, image folders, videos and bags')
+    return source
+
+
+def play(setup: Setup, item: Item) -> Played:
+    """Play a recording from its first to its last frame.
+
+    Parameters
+    ----------
+    setup
+        What to run.
+    item
+        What to play.
+
+    Raises
+    ------
+    SourceError
+        When it cannot be read or has no frames.
+    """
+    stamps: list[float] = []
+    truths: list[tuple[float, float]] = []
+    said: list[dict[str, Result]] = []
+    dark: list[float] = []
+    pictures = PictureScores()
+    with open_item(item, setup) as source:
+        reader = Reader(setup, source)
+        for frame in source:
+            if stamps and frame.stamp_ns / NS <= stamps[-1]:
+                raise SourceError(f"'{item.path}': stamp {frame.stamp_ns} ns does not follow "
+                                  f'{stamps[-1]:.9f} s; time must rise within a recording')
+            truths.append(item.truth(frame))
+            stamps.append(frame.stamp_ns / NS)
+            said.append(reader.take(frame))
+            pictures.take(frame.rgb)
+            if item.mark == 'dark':
+                dark.append(dark_share(frame.rgb))
+            if setup.tick is not None:
+                setup.tick()
+    if not stamps:
+        raise SourceError(f"'{item.path}' has no frames")
+    collision, ttc = np.array(truths).T
+    reported = setup.methods[-1]
+    played = Played(
+        item, Truth(np.array(stamps), collision, ttc),
+        {m: outcome([r.get(m) for r in said]) for m in setup.methods} | pictures.outcomes(),
+        {i: replace(r[reported], features=None, image=None) for i, r in enumerate(said) if r},
+        reader.track.optics().fx)
+    if dark:
+        played.signals['dark'] = np.array(dark)
+    return played
+
+
+def outcome(results: Sequence[Result | None]) -> Outcome:
+    """Columns of the assessments of one method; None where there was none."""
+    def column(name: str, missing: float = math.nan) -> np.ndarray:
+        return np.array([missing if r is None else float(getattr(r.assessment, name))
+                         for r in results])
+
+    return Outcome(np.array([r is not None for r in results]), column('collision_probability'),
+                   True, column('time_to_contact'), column('looming_rate'),
+                   column('level', 255.0).astype(int))
+
+
+class PictureScores:
+    """Scores that need no perception at all: how bright a picture is, how much it changed."""
+
+    def __init__(self) -> None:
+        self._last: np.ndarray | None = None
+        self._brightness: list[float] = []
+        self._difference: list[float] = []
+
+    def take(self, rgb: np.ndarray) -> None:
+        """Take one frame, RGB uint8 (H, W, 3)."""
+        grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
+        self._brightness.append(float(grey.mean()))
+        same = self._last is not None and self._last.shape == grey.shape
+        self._difference.append(float(cv2.absdiff(grey, self._last).mean()) if same else math.nan)
+        self._last = grey
+
+    def outcomes(self) -> dict[str, Outcome]:
+        """Both scores at every frame (the difference from the second one on)."""
+        bright, change = np.array(self._brightness), np.array(self._difference)
+        return {'brightness': Outcome(np.ones(bright.size, bool), bright),
+                'frame_difference': Outcome(~np.isnan(change), change)}
+
+
+def dark_share(rgb: np.ndarray) -> float:
+    """Part of the picture that is dark, 0..1."""
+    return float((cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY) < DARK_LEVEL).mean())

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Draw the plots of a run report as SVG text."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vjepa_ros.lab.report.plot_style import GRID, INK, SOFT, open_axes, soften
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TTC_RANGE = (0.2, 20.0)    # seconds shown; what is larger, also inf, is drawn at the upper end
+ESTIMATE, TRUTH = '#0b6bcb', '#111820'
+LEVELS = {0: ('CLEAR', '#4caf50'), 1: ('CAUTION', '#ffd600'), 2: ('WARNING', '#ff8c00'),
+          3: ('DANGER', '#e53030'), 255: ('UNKNOWN', '#846ab4')}
+STAGES = ('transport', 'wait', 'decode', 'preprocess', 'gather', 'upload', 'encode', 'download',
+          'motion', 'heads', 'looming', 'assess', 'overlay', 'publish')
+WITHIN = {'submit', 'await'}    # in these the stages of the model lie: they must not count twice
+STAGE_COLORS = ('#9db2c8', '#c9d3de', '#3f7cac', '#5aa9e6', '#7fc8f8', '#2a9d8f', '#0b6bcb',
+                '#8ab17d', '#e9c46a', '#d9a86c', '#f4a261', '#e76f51', '#b56576', '#6d597a')
+# Width and height in inches of one panel, and the size of its text: for desks and for phones.
+SHAPES = {'wide': (11.0, 2.7, 10.0), 'narrow': (4.2, 2.7, 9.5)}
+
+
+class Series:
+    """Columns of the records as float arrays; what is missing is NaN.
+
+    Parameters
+    ----------
+    records
+        As described by `vjepa_ros.lab.report.report.write_report`.
+    """
+
+    def __init__(self, records: Sequence[dict[str, Any]]) -> None:
+        self.records = records
+        stamps = np.array([r['stamp_ns'] for r in records], np.int64)
+        self.time = (stamps - stamps[0]) / 1e9 if len(stamps) else np.zeros(0)
+        self.level = np.array([int(r['level']) for r in records], int)
+
+    def column(self, name: str) -> np.ndarray:
+        """One value per record."""
+        values = (r.get(name) for r in self.records)
+        return np.array([np.nan if v is None else float(v) for v in values], float)
+
+    def stages(self) -> dict[str, np.ndarray]:
+        """Milliseconds per stage, in the order in which a frame passes them; missing is 0."""
+        names = {name for r in self.records for name in r.get('timings') or {}} - WITHIN
+        order = [n for n in STAGES if n in names] + sorted(names - set(STAGES))
+        return {n: np.nan_to_num([float((r.get('timings') or {}).get(n, 0.0))
+                                  for r in self.records]) for n in order}
+
+
+def all_plots(series: Series, shape: str) -> dict[str, str]:
+    """Every plot of the report.
+
+    Parameters
+    ----------
+    series
+        The records, at least one.
+    shape
+        ``wide`` or ``narrow``.
+
+    Returns
+    -------
+    dict of str to str
+        SVG by name: ttc, looming, scores, latency. A plot without any data is left out.
+    """
+    plots = {'ttc': _ttc(series, shape)}
+    if np.isfinite(series.column('looming_rate')).any():
+        plots['looming'] = _looming(series, shape)
+    plots['scores'] = _scores(series, shape)
+    if series.stages() or np.isfinite(series.column('latency_ms')).any():
+        plots['latency'] = _latency(series, shape)
+    return plots
+
+
+def _figure(series: Series, shape: str, tall: float = 1.0,
+            band: bool = False) -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure
+    width, height, _ = SHAPES[shape]
+    figure = Figure(figsize=(width, height * tall + (0.35 if band else 0)), layout='constrained')
+    if band:
+        axes, strip = figure.subplots(2, 1, sharex=True, gridspec_kw={
+            'height_ratios': [height * tall, 0.22]})
+        _level_band(strip, series)
+    else:
+        axes = figure.subplots()
+        axes.set_xlabel('seconds')
+    axes.grid(True, color=GRID, linewidth=0.8)
+    open_axes(axes)
+    axes.margins(x=0)
+    return figure, axes
+
+
+def _svg(figure: Figure, shape: str) -> str:
+    import matplotlib
+    out = io.StringIO()
+    # Fixed ids and no date: the same records give the same file.
+    with matplotlib.rc_context({'svg.hashsalt': 'report', 'font.size': SHAPES[shape][2]}):
+        soften(figure, SHAPES[shape][2])
+        for axes in figure.axes:
+            for text in (axes.xaxis.label, axes.yaxis.label):
+                text.set_fontsize(SHAPES[shape][2])
+        figure.savefig(out, format='svg', metadata={'Date': None})
+    text = out.getvalue()
+    return text[text.index('<svg'):]
+
+
+def _legend(axes: Axes, shape: str, columns: int = 3, handles: list[Artist] | None = None) -> None:
+    axes.legend(handles=handles or axes.get_legend_handles_labels()[0], frameon=False,
+                loc='lower left', bbox_to_anchor=(0, 1.0), borderaxespad=0.2, labelcolor=INK,
+                ncol=columns if shape == 'wide' else min(columns, 3), handlelength=1.4,
+                fontsize=SHAPES[shape][2] * 0.95, columnspacing=1.1)
+
+
+def _runs(series: Series) -> list[tuple[int, float, float]]:
+    """Stretches of equal level as (level, start, length); a gap in the records ends one."""
+    if not len(series.time):
+        return []
+    step = np.diff(series.time)
+    usual = float(np.median(step)) if len(step) else 0.1
+    ends = series.time + np.append(np.minimum(step, 3 * usual), usual)
+    runs: list[tuple[int, float, float]] = []
+    for level, start, end in zip(series.level, series.time, ends, strict=True):
+        if runs and runs[-1][0] == level and start - sum(runs[-1][1:]) < 1e-6:
+            runs[-1] = (level, runs[-1][1], end - runs[-1][1])
+        else:
+            runs.append((int(level), float(start), float(end - start)))
+    return runs
+
+
+def _level_band(axes: Axes, series: Series) -> None:
+    for level, start, length in _runs(series):
+        color = LEVELS.get(level, LEVELS[255])[1]
+        axes.broken_barh([(start, length)], (0, 1), color=color, linewidth=0)
+    axes.set_ylim(0, 1)
+    axes.set_yticks([])
+    axes.set_ylabel('level', rotation=0, ha='right', va='center')
+    axes.set_xlabel('seconds')
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _ttc(series: Series, shape: str) -> str:
+    from matplotlib.lines import Line2D
+    figure, axes = _figure(series, shape, tall=1.25, band=True)
+    low, high = TTC_RANGE
+    handles = []
+    true, estimate = series.column('true_ttc'), series.column('time_to_contact')
+    if not np.isnan(true).all():
+        # A truth of infinity has no place on the axis: the line pauses there.
+        shown = np.where(np.isfinite(true) & (true <= high), true, np.nan)
+        handles += axes.plot(series.time, shown, color=TRUTH, linewidth=2.2, alpha=0.85,
+                             label='true', dashes=(4, 1.6))
+    inside = np.where(estimate <= high, np.maximum(estimate, low), np.nan)
+    handles += axes.plot(series.time, inside, color=ESTIMATE, linewidth=1.3, marker='o',
+                         markersize=3.0, markeredgewidth=0, label='estimated')
+    over = estimate > high
+    if over.any():
+        axes.plot(series.time[over], np.full(over.sum(), high), color=ESTIMATE, marker='^',
+                  markersize=4.5, linestyle='none', alpha=0.55, clip_on=False)
+        handles.append(Line2D([], [], color=ESTIMATE, marker='^', linestyle='none', alpha=0.55,
+                              label=f'none, or over {high:.0f} s'))
+    axes.set_yscale('log')
+    axes.set_ylim(low, high)
+    ticks = [0.2, 0.5, 1, 2, 5, 10, 20]
+    axes.set_yticks(ticks, [f'{t:g}' for t in ticks])
+    axes.minorticks_off()
+    axes.set_ylabel('time to contact [s]')
+    _legend(axes, shape, handles=handles)
+    return _svg(figure, shape)
+
+
+def _looming(series: Series, shape: str) -> str:
+    figure, axes = _figure(series, shape)
+    true, estimate = series.column('true_looming'), series.column('looming_rate')
+    finite = np.concatenate([v[np.isfinite(v)] for v in (true, estimate)])
+    # A single outlier must not flatten everything else.
+    top = max(0.5, float(np.percentile(finite, 98)) * 1.25)
+    bottom = min(-0.05, max(-top, float(np.percentile(finite, 2)) * 1.25))
+    if np.isfinite(true).any():
+        axes.plot(series.time, np.clip(true, bottom, top), color=TRUTH, linewidth=2.2, alpha=0.85,
+                  dashes=(4, 1.6), label='true')
+    axes.plot(series.time, np.clip(estimate, bottom, top), color=ESTIMATE, linewidth=1.3,
+              marker='o', markersize=2.4, markeredgewidth=0, label='estimated')
+    axes.axhline(0, color=SOFT, linewidth=0.8)
+    axes.set_ylim(bottom, top)
+    axes.set_ylabel('looming rate [1/s]')
+    _legend(axes, shape)
+    return _svg(figure, shape)
+
+
+def _scores(series: Series, shape: str) -> str:
+    figure, axes = _figure(series, shape, band=True)
+    for name, color, label in (('motion_score', '#3b82f6', 'motion'),
+                               ('obstacle_score', '#d99a00', 'obstacle'),
+                               ('collision_probability', '#d62828', 'collision')):
+        values = series.column(name)
+        if np.isfinite(values).any():
+            axes.plot(series.time, values, color=color, linewidth=1.7, label=label)
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_ylabel('score or probability')
+    if axes.lines:
+        _legend(axes, shape)
+    return _svg(figure, shape)
+
+
+def _latency(series: Series, shape: str) -> str:
+    figure, axes = _figure(series, shape)
+    stages = series.stages()
+    if stages:
+        colors = dict(zip(STAGES, STAGE_COLORS, strict=True))
+        axes.stackplot(series.time, *stages.values(), labels=list(stages), linewidth=0,
+                       colors=[colors.get(name, '#8d99ae') for name in stages], step='mid')
+    total = series.column('latency_ms')
+    if np.isfinite(total).any():
+        axes.plot(series.time, total, color=TRUTH, linewidth=1.2, label='total latency')
+    finite = total[np.isfinite(total)]
+    summed = sum(stages.values()) if stages else np.zeros(1)
+    axes.set_ylim(0, 1.3 * max(1.0, float(np.percentile(np.append(finite, summed), 98))))
+    axes.set_ylabel('milliseconds')
+    _legend(axes, shape, 7)
+    return _svg(figure, shape)

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Show live what the perception says, in a terminal or as plain lines of a log."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from statistics import median
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.logging import RichHandler
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from vjepa_ros.lab.report.live_status import Point, Status
+from vjepa_ros.lab.report.terminal_plot import Canvas, bar
+from vjepa_ros.perception.types import Assessment, Level, Quality
+
+LEVEL_STYLES = {Level.CLEAR: 'green', Level.CAUTION: 'yellow', Level.WARNING: 'dark_orange',
+                Level.DANGER: 'red', Level.UNKNOWN: 'medium_purple'}
+TRUTH_STYLE = 'bright_white'
+TTC_RANGE_S = (0.0, 6.0)
+WINDOW_S = 30.0          # shown of a source without an end
+PLAIN_PERIOD_S = 2.0     # between two lines where there is no terminal
+MAX_HOLD_S = 1.5         # a result is shown as the present level at most so long
+# Flags that every user should see; the others are in the overlay and the report.
+NOTABLE = (Quality.LOW_TEXTURE | Quality.STALE | Quality.SLOW_CAMERA | Quality.DEVICE_FALLBACK
+           | Quality.WARMING_UP)
+
+
+class View:
+    """The live display of a `Status` as long as the block lasts.
+
+    Parameters
+    ----------
+    status
+        Shown as it is at each refresh.
+    console
+        Where to; a console that is no terminal gets a line every two seconds.
+    """
+
+    def __init__(self, status: Status, console: Console) -> None:
+        self.status = status
+        self.console = console
+        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=8) \
+            if console.is_terminal else None
+        self._said = ('', -math.inf)
+
+    def __enter__(self) -> View:
+        if self._live is not None:
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def tick(self) -> None:
+        """Write a plain line when it is time for one; nothing to do in a terminal."""
+        if self._live is not None:
+            return
+        now, phase = time.monotonic(), self.status.phase
+        if phase and phase == self._said[0]:
+            return
+        if not phase and not self._said[0] and now - self._said[1] < PLAIN_PERIOD_S:
+            return
+        self._said = (phase, now)
+        self.console.print(phase or plain_line(self.status), highlight=False, soft_wrap=True)
+
+    def _render(self) -> RenderableType:
+        return render(self.status, self.console.height)
+
+
+def log_to(console: Console) -> None:
+    """Write the warnings of this package through the console: above a live panel, not across."""
+    handler = RichHandler(logging.WARNING, console, show_path=False, show_time=False)
+    logging.getLogger('vjepa_ros').handlers = [handler]
+
+
+def plain_line(status: Status) -> str:
+    """One line of a log with the newest result."""
+    point = status.points[-1]
+    a = point.assessment
+    parts = [f'[{point.time_s:5.1f} s] {a.level.name:<8} {_contact(a)}{_true(point)}',
+             f'motion {_score(a.motion_score)}, obstacle {_score(a.obstacle_score)}, '
+             f'collision {_score(a.collision_probability)}', ', '.join(_speed(status))]
+    return ' | '.join(parts)
+
+
+def render(status: Status, height: int = 24) -> RenderableType:
+    """The whole panel."""
+    rows: list[RenderableType] = [_header(status), _progress(status), Text()]
+    if status.phase and not status.points:
+        rows.append(Spinner('dots', Text(status.phase, 'bold')))
+    else:
+        point = status.points[-1]
+        rows += [_headline(point), _scores(point.assessment, status.sides), Text(),
+                 _Plot(status, max(4, min(10, height - 16))),
+                 Text('   '.join(_speed(status)), 'grey70')]
+        if status.phase:
+            rows.append(Spinner('dots', Text(status.phase, 'bold')))
+    if status.note:
+        rows.append(Text(status.note, 'yellow', no_wrap=True, overflow='ellipsis'))
+    return Panel(Group(*rows), title=f'[bold]{status.title}', border_style='grey50',
+                 padding=(0, 1))
+
+
+def _header(status: Status) -> RenderableType:
+    dots = {'starting': ('◌', 'yellow'), 'ready': ('●', 'green'), 'ended': ('○', 'grey50')}
+    left = Text()
+    for name, state in status.parts.items():
+        dot, style = dots[state]
+        left.append(f'{dot} ', style).append(f'{name}  ', 'default')
+    if not status.parts:
+        left.append(status.source, 'bold')
+    right = Text(status.model, 'cyan')
+    if status.trained is False:
+        right.append(' ').append('\u00a0UNTRAINED\u00a0', 'bold black on yellow')
+    return _row(left, right)
+
+
+def _progress(status: Status) -> RenderableType:
+    now, span = status.time_s, status.span_s
+    clock = f'{now:.1f} s' if span is None else f'{min(now, span):.1f} / {span:.1f} s'
+    grid = Table.grid(expand=True, padding=(0, 1))
+    grid.add_column(no_wrap=True, overflow='ellipsis', max_width=46)
+    grid.add_column(ratio=1)
+    grid.add_column(justify='right', no_wrap=True)
+    shown = ProgressBar(total=span or 1.0, completed=min(now, span) if span else 0.0,
+                        pulse=span is None, complete_style='cyan', finished_style='green')
+    grid.add_row(Text(status.source if status.parts else '', 'bold'), shown, clock)
+    return grid
+
+
+def _headline(point: Point) -> RenderableType:
+    a = point.assessment
+    style = LEVEL_STYLES[a.level]
+    left = Text.assemble((f'  {a.level.name:^7}  ', f'bold black on {style}'), '  ',
+                         (_contact(a), f'bold {style}'), (_true(point), TRUTH_STYLE))
+    if math.isfinite(a.bearing) and math.isfinite(a.time_to_contact):
+        left.append(f'   {_direction(a.bearing)}', 'grey70')
+    flags = a.flags & NOTABLE
+    return _row(left, Text(' '.join(flags.names).replace('_', ' '), 'yellow'))
+
+
+def _scores(a: Assessment, sides: dict[str, float]) -> RenderableType:
+    grid = Table.grid(expand=True, padding=(0, 2))
+    for _ in range(3):
+        grid.add_column(ratio=1)
+    scores = (('motion', a.motion_score, 'cyan'), ('obstacle', a.obstacle_score, 'dark_orange'),
+              ('collision', a.collision_probability, 'red'))
+    grid.add_row(*(Text.assemble((f'{name:<9} ', 'grey70'), bar(value, 9, style),
+                                 f' {_score(value)}') for name, value, style in scores))
+    places = []
+    for side in ('LEFT', 'CENTER', 'RIGHT'):
+        ttc = sides.get(side)
+        near = Text('–', 'grey50') if ttc is None else Text(
+            f'nearing, {ttc:.1f} s', 'bold' if ttc < TTC_RANGE_S[1] / 2 else '')
+        places.append(Text.assemble((f'{side.lower():<9} ', 'grey70'), near))
+    grid.add_row(*places)
+    return grid
+
+
+class _Plot:
+    """Time to contact over time, as wide as the panel."""
+
+    def __init__(self, status: Status, rows: int) -> None:
+        self._status, self._rows = status, rows
+
+    def __rich_console__(self, console: Console, options: object) -> object:
+        status, columns = self._status, options.max_width - 6
+        end = status.span_s or max(WINDOW_S, status.time_s)
+        start = 0.0 if status.span_s else end - WINDOW_S
+        points = status.recent(end - start)
+        canvas = Canvas(columns, self._rows, (start, end), TTC_RANGE_S)
+        canvas.draw([(p.time_s, p.truth_s, TRUTH_STYLE) for p in points])
+        canvas.draw([(p.time_s, p.assessment.time_to_contact,
+                      LEVEL_STYLES[p.assessment.level]) for p in points])
+        legend = Text.assemble('time to contact: ', ('⠒⠒ ', 'yellow'), 'estimated')
+        if any(not math.isnan(p.truth_s) for p in points):
+            legend.append('  ').append('⠒⠒ ', TRUTH_STYLE).append('true')
+        yield legend
+        low, high = TTC_RANGE_S
+        for index, line in enumerate(canvas.lines()):
+            at = high - (high - low) * index / max(1, self._rows - 1)
+            label = f'{at:3.0f} s' if index in (0, self._rows - 1) else ''
+            yield Text.assemble((f'{label:>5}', 'grey70'), ('│', 'grey50'), line)
+        yield Text.assemble(('level ', 'grey70'), _level_strip(points, start, end, columns))
+
+
+def _level_strip(points: list[Point], start: float, end: float, columns: int) -> Text:
+    """The level over time, held until the next result (but not over a break)."""
+    strip, at = Text(no_wrap=True), 0
+    for point, after in zip(points, [*points[1:], None], strict=True):
+        left = round((point.time_s - start) / (end - start) * columns)
+        until = min(after.time_s, point.time_s + MAX_HOLD_S) if after else point.time_s
+        right = max(left + 1, round((until - start) / (end - start) * columns))
+        strip.append(' ' * (left - at))
+        at = max(at, left)
+        strip.append('▀' * (min(right, columns) - at), LEVEL_STYLES[point.assessment.level])
+        at = max(at, min(right, columns))
+    return strip
+
+
+def _speed(status: Status) -> list[str]:
+    """Rates and latency in words."""
+    recent = status.recent(3.0)
+    parts = []
+    if not math.isnan(status.rate_in_hz):
+        parts.append(f'{status.rate_in_hz:.1f} Hz in')
+    span = recent[-1].time_s - recent[0].time_s if len(recent) > 1 else 0.0
+    if span > 0:
+        parts.append(f'{(len(recent) - 1) / span:.1f} Hz out')
+    latencies = [p.latency_ms for p in recent if not math.isnan(p.latency_ms)]
+    if latencies:
+        parts.append(f'latency {median(latencies):.0f} ms')
+    parts.append(f'{status.frames_in} frames, {status.results} results')
+    return parts
+
+
+def _row(left: Text, right: Text) -> Table:
+    grid = Table.grid(expand=True)
+    grid.add_column(ratio=1, no_wrap=True, overflow='ellipsis')
+    grid.add_column(justify='right', no_wrap=True)
+    grid.add_row(left, right)
+    return grid
+
+
+def _contact(a: Assessment) -> str:
+    if math.isnan(a.time_to_contact):
+        return 'contact unknown'
+    if math.isinf(a.time_to_contact):
+        return 'nothing on course'
+    return f'contact in {min(a.time_to_contact, 99.0):.1f} s'
+
+
+def _true(point: Point) -> str:
+    if math.isnan(point.truth_s):
+        return ''
+    return ' (true: none)' if math.isinf(point.truth_s) else f' (true: {point.truth_s:.1f} s)'
+
+
+def _direction(bearing: float) -> str:
+    degrees = math.degrees(bearing)
+    if abs(degrees) < 1:
+        return 'straight ahead'
+    return f'{abs(degrees):.0f}° {"right" if degrees > 0 else "left"}'
+
+
+def _score(value: float) -> str:
+    return ' -- ' if math.isnan(value) else f'{value:.2f}'

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Everything that decides a training run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from vjepa_ros.lab.training.network import OBJECTIVES
+from vjepa_ros.lab.training.schedule import Phases
+from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
+
+PRECISIONS = ('auto', 'fp32', 'bf16')
+OPTIMIZERS = ('adamw', 'muon')
+# May differ when a run is continued: they decide how and where it runs, not what it computes.
+FREE = ('out', 'device', 'precision', 'compile', 'compile_world', 'workers', 'stop_after',
+        'checkpoint_s', 'held_out_clips', 'calibration_clips', 'progress_s', 'reuse')
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Options of one run; see `vjepa-ros train --help` for what they mean.
+
+    Attributes
+    ----------
+    out : str
+        Folder for everything the run writes.
+    model_size : str
+        Row of `VARIANTS`.
+    objective : str
+        supervised, jepa or both.
+    seed : int
+        Decides weights and data.
+    clips, seconds : int, float
+        Planned length of the run; exactly one of them is above 0.
+    stop_after : float
+        Stop this call after so many seconds, 0 for never; the run can be continued.
+    batch : int
+        Clips per step and process.
+    num_frames : int
+        Frames per clip, even, at least 4.
+    image_sizes, tokens_kept : str
+        A value, or values with shares of the run, see `Phases.parse`.
+    lr, weight_decay, warmup, clip_norm, average : float
+        Of the optimiser, the schedule and the moving average of the weights.
+    device, precision : str
+        auto, cpu, cuda, cuda:N; auto, fp32, bf16 (of the matrix products while training).
+    compile, compile_world : bool
+        Use `torch.compile` on the blocks of the encoder, and on the renderer.
+    workers : int
+        Threads that draw scenes ahead.
+    optimizer : str
+        adamw, or muon for the matrices of the blocks.
+    auxiliary : bool
+        Ask the dense heads more than what they are kept for.
+    reuse : int
+        Steps that use a rendered clip.
+    textures : int
+        Painted textures of the world, and as many crops of photographs if there are any.
+    photos : tuple of str
+        Image files or folders to cut textures from.
+    weights : str
+        Safetensors file the encoder starts from, '' for random.
+    heads_only : bool
+        Keep the encoder as it is and train heads.
+    lora_rank : int
+        Rank of adapters in the frozen encoder, 0 for none.
+    cached_clips : int
+        With a frozen encoder, encode so many clips once and train on them over and over.
+    recordings : tuple of str
+        Recording folders and bags to learn from besides the world.
+    recording_share : float
+        Part of every batch that comes from them, 0..1.
+    image_topic, label_topic, label_field, label_threshold : str
+        See `vjepa_ros.lab.training.data.labels`.
+    label_horizon : float
+        Time that a plain collision flag of a frame speaks about [s].
+    resize_mode : str
+        How recordings are fitted into the square input.
+    calibration_clips, held_out_clips, validation_clips : int
+        Rendered clips of the three splits.
+    validations : int
+        How often the validation clips are judged during the run.
+    checkpoint_s, progress_s : float
+        Seconds between checkpoints, and between reports of progress.
+    """
+
+    out: str
+    model_size: str = 'tiny'
+    objective: str = 'supervised'
+    seed: int = 0
+    clips: int = 0
+    seconds: float = 0.0
+    stop_after: float = 0.0
+    batch: int = 64
+    num_frames: int = 8
+    image_sizes: str = '192'
+    tokens_kept: str = '1.0'
+    lr: float = 1e-3
+    weight_decay: float = 0.05
+    warmup: float = 0.04
+    clip_norm: float = 1.0
+    average: float = 0.999
+    device: str = 'auto'
+    precision: str = 'auto'
+    compile: bool = False
+    compile_world: bool = False
+    workers: int = 1
+    optimizer: str = 'adamw'
+    auxiliary: bool = False
+    reuse: int = 1
+    textures: int = 200
+    photos: tuple[str, ...] = ()
+    weights: str = ''
+    heads_only: bool = False
+    lora_rank: int = 0
+    cached_clips: int = 0
+    recordings: tuple[str, ...] = ()
+    recording_share: float = 0.25
+    image_topic: str = ''
+    label_topic: str = ''
+    label_field: str = ''
+    label_threshold: str = ''
+    label_horizon: float = 1.0
+    resize_mode: str = 'squash'
+    calibration_clips: int = 1000
+    held_out_clips: int = 2000
+    validation_clips: int = 200
+    validations: int = 8
+    checkpoint_s: float = 120.0
+    progress_s: float = 2.0
+
+    def __post_init__(self):
+        find_variant(self.model_size)
+        _one_of('objective', self.objective, OBJECTIVES)
+        _one_of('precision', self.precision, PRECISIONS)
+        _one_of('optimizer', self.optimizer, OPTIMIZERS)
+        if (self.clips > 0) == (self.seconds > 0) or min(self.clips, self.seconds) < 0:
+            raise ValueError(f'clips is {self.clips} and seconds {self.seconds}: give the length '
+                             'of the run as one of them')
+        for name, low, high in (('batch', 1, 1 << 20), ('seed', 0, 1 << 62),
+                                ('lr', 1e-8, 1), ('weight_decay', 0, 1), ('warmup', 0, 0.5),
+                                ('clip_norm', 1e-6, 1e6), ('average', 0, 1),
+                                ('workers', 1, 64), ('reuse', 1, 64), ('lora_rank', 0, 1024),
+                                ('textures', 30, 100_000),
+                                ('recording_share', 0, 1), ('label_horizon', 0.05, 60),
+                                ('stop_after', 0, 1e9), ('validations', 0, 10_000),
+                                ('held_out_clips', 0, 10**7), ('calibration_clips', 0, 10**7),
+                                ('validation_clips', 0, 10**6), ('cached_clips', 0, 10**7)):
+            if not low <= getattr(self, name) <= high:
+                raise ValueError(f'{name} is {getattr(self, name)}, must be {low} to {high}')
+        if self.num_frames < 2 * TUBELET or self.num_frames % TUBELET:
+            raise ValueError(f'num_frames is {self.num_frames}, must be even and at least '
+                             f'{2 * TUBELET}')
+        if any(size < 2 * PATCH or size % PATCH for size in self.sizes.values):
+            raise ValueError(f"image_sizes '{self.image_sizes}': sizes must be multiples of "
+                             f'{PATCH}, at least {2 * PATCH}')
+        if not all(0 < kept <= 1 for kept in self.kept.values):
+            raise ValueError(f"tokens_kept '{self.tokens_kept}': must be above 0, at most 1")
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        if self.heads_only and self.objective != 'supervised':
+            raise ValueError(f"objective '{self.objective}' trains the encoder, which heads_only "
+                             'keeps as it is')
+        if self.heads_only and self.optimizer != 'adamw':
+            raise ValueError(f"optimizer '{self.optimizer}' is for the blocks of the encoder, "
+                             'which heads_only keeps as they are')
+        if self.lora_rank and not self.heads_only:
+            raise ValueError(f'lora_rank is {self.lora_rank}, but adapters are for a frozen '
+                             'encoder: add heads_only')
+        if self.cached_clips and (not self.heads_only or self.lora_rank or self.recordings):
+            raise ValueError('cached_clips needs heads_only without adapters and recordings: '
+                             'features can be kept only where nothing changes them')
+        if self.heads_only and not self.weights:
+            raise ValueError('heads_only needs the weights of the encoder that the heads are for')
+        if self.objective == 'jepa' and any(kept == 1 for kept in self.kept.values):
+            raise ValueError("objective 'jepa' hides a part of each clip: give "
+                             f'tokens_kept below 1, such as 0.25, not {self.tokens_kept}')
+
+    @property
+    def sizes(self) -> Phases:
+        """Pixels per side of a frame over the run."""
+        return Phases.parse(self.image_sizes, 'image_sizes')
+
+    @property
+    def kept(self) -> Phases:
+        """Share of places the encoder sees over the run."""
+        return Phases.parse(self.tokens_kept, 'tokens_kept')
+
+    @property
+    def image_size(self) -> int:
+        """Pixels per side at the end of the run, which the result is for."""
+        return int(self.sizes.values[-1])
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> TrainConfig:
+        """Back from JSON; unknown keys are refused."""
+        known = {f.name for f in fields(cls)}
+        if values.keys() - known:
+            raise ValueError(f'unknown options {sorted(values.keys() - known)}')
+        return cls(**{**values, **{name: tuple(values.get(name, ()))
+                                   for name in ('recordings', 'photos')}})
+
+
+def differences(saved: TrainConfig, given: TrainConfig) -> list[str]:
+    """What a continued run may not change, and does: 'name: saved, given'."""
+    return [f'{f.name}: {getattr(saved, f.name)!r} then, {getattr(given, f.name)!r} now'
+            for f in fields(TrainConfig)
+            if f.name not in FREE and getattr(saved, f.name) != getattr(given, f.name)]
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} '{value}' is not one of {', '.join(allowed)}")

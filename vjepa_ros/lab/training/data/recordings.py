@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Cut labelled clips out of recordings, as the node would sample them."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vjepa_ros.clip.resize import View
+from vjepa_ros.lab.training.config import TrainConfig
+from vjepa_ros.lab.training.data.labels import Flags, read_flags
+from vjepa_ros.lab.training.network import Batch
+from vjepa_ros.lab.world.targets import HORIZONS_S, Targets
+from vjepa_ros.model.variants import PATCH
+from vjepa_ros.sources import SourceError, SourceFrame, open_source
+
+INTERVALS_S = (1 / 30, 0.5)      # time between the frames of a clip, as in the world
+STEPS = (1, 2, 3, 4, 6, 8)       # frames of the recording from one frame of a clip to the next
+MAX_GAP = 1.6                    # a longer step than so many steps is a hole in the recording
+MAX_BYTES = 4 << 30
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording in memory.
+
+    Attributes
+    ----------
+    name : str
+        For people.
+    frames : ndarray
+        (N, S, S, 3) uint8.
+    stamps_ns : ndarray
+        (N,) int64, rising.
+    contact_s : ndarray
+        (N,) time to the next contact [s], inf for none, NaN unknown.
+    certain_s : ndarray
+        (N,) how far ahead that is certain [s].
+    danger : ndarray
+        (N,) 1, 0 or NaN: a plain flag "about to collide", as set by people.
+    """
+
+    name: str
+    frames: np.ndarray
+    stamps_ns: np.ndarray
+    contact_s: np.ndarray
+    certain_s: np.ndarray
+    danger: np.ndarray
+
+
+def load_recording(path: str, config: TrainConfig) -> Recording:
+    """Read a recording folder or a bag.
+
+    Raises
+    ------
+    SourceError
+        When it cannot be read, is too large, or has no labels.
+    """
+    flags = None
+    if config.label_topic:
+        if (Path(path).expanduser() / 'labels.csv').is_file():
+            log.info("'%s' has its own labels.csv; the label topic is for bags", path)
+        else:
+            flags = read_flags(Path(path).expanduser(), config.label_topic, config.label_field,
+                               config.label_threshold)
+    size = max(int(s) for s in config.sizes.values)
+    frames, stamps, labels = [], [], []
+    with open_source(path, topic=config.image_topic or None) as source:
+        view = View(config.resize_mode, source.size, size)
+        for frame in source:
+            if frame.rgb.shape[1::-1] != view.source_size:
+                view = View(config.resize_mode, frame.rgb.shape[1::-1], size)
+            if stamps and frame.stamp_ns <= stamps[-1]:
+                continue
+            frames.append(view.apply(frame.rgb))
+            stamps.append(frame.stamp_ns)
+            labels.append(_label(frame, flags))
+            if len(frames) * frames[0].nbytes > MAX_BYTES:
+                raise SourceError(f"'{path}' is too long to be held in memory "
+                                  f'({MAX_BYTES >> 30} GiB at {size} px): cut it into parts')
+    if not frames:
+        raise SourceError(f"'{path}' has no frames")
+    contact_s, certain_s, danger = np.array(labels, float).T
+    if np.isnan(contact_s).all() and np.isnan(danger).all():
+        raise SourceError(f"'{path}' has no labels: a recording folder needs the column "
+                          'collision or time_to_contact_s in labels.csv, a bag a label topic '
+                          'whose times overlap with those of the images')
+    return Recording(path, np.stack(frames), np.array(stamps, np.int64), contact_s, certain_s,
+                     danger)
+
+
+def _label(frame: SourceFrame, flags: Flags | None) -> tuple[float, float, float]:
+    if flags is not None:
+        return (*flags.contact_s(frame.stamp_ns), math.nan)
+    truth = frame.truth or {}
+    contact = truth.get('time_to_contact_s', math.nan)
+    collision = truth.get('collision')
+    # "Never" in a table of a recording is only known as far as the recording goes; what lies
+    # beyond the longest horizon is not asked.
+    certain = math.nan if math.isnan(contact) else (
+        math.inf if math.isfinite(contact) else HORIZONS_S[-1])
+    return contact, certain, math.nan if collision is None else float(collision)
+
+
+class RecordingFeed:
+    """Random clips of recordings.
+
+    Parameters
+    ----------
+    recordings : sequence of Recording
+        Each is drawn from equally often.
+    num_frames : int
+        Frames per clip.
+    horizon_s : float
+        Time the plain flags speak about [s].
+
+    Raises
+    ------
+    SourceError
+        When a recording is too short or too slow for a single clip.
+    """
+
+    def __init__(self, recordings: Sequence[Recording], num_frames: int, horizon_s: float):
+        self._recordings = recordings
+        self._num_frames = num_frames
+        self._horizon_s = horizon_s
+        self._clips = [list(self._possible(r)) for r in recordings]
+        for recording, clips in zip(recordings, self._clips, strict=True):
+            if not clips:
+                raise SourceError(
+                    f"'{recording.name}' holds no labelled clip of {num_frames} frames between "
+                    f'{INTERVALS_S[0]:.3f} and {INTERVALS_S[1]:.3f} s apart')
+
+    def __len__(self) -> int:
+        return sum(map(len, self._clips))
+
+    def batch(self, count: int, size: int, random: torch.Generator,
+              device: torch.device) -> Batch:
+        """Clips chosen at random: half of them near a contact, where there are such."""
+        numbers = torch.rand(count, 3, generator=random).tolist()
+        chosen = [self._choose(*three) for three in numbers]
+        frames = torch.from_numpy(np.stack([r.frames[list(picks)] for r, picks, _ in chosen]))
+        return Batch(_resized(frames.to(device), size),
+                     self._targets(chosen, size // PATCH).to(device))
+
+    def _choose(self, which: float, near: float, where: float
+                ) -> tuple[Recording, tuple[int, ...], float]:
+        at = int(which * len(self._clips))
+        recording, clips = self._recordings[at], self._clips[at]
+        if near < 0.5:
+            close = [c for c in clips if recording.contact_s[c[0][-1]] <= HORIZONS_S[-1]
+                     or recording.danger[c[0][-1]] > 0.5]
+            clips = close or clips
+        return recording, *clips[int(where * len(clips))]
+
+    def _possible(self, recording: Recording) -> Iterator[tuple[tuple[int, ...], float]]:
+        """Indices of the frames of every labelled clip, and its interval [s]."""
+        stamps = recording.stamps_ns / 1e9
+        for last in range(len(stamps)):
+            if np.isnan(recording.contact_s[last]) and np.isnan(recording.danger[last]):
+                continue
+            for step in STEPS:
+                yield from self._ending_at(stamps, last, step, held=False)
+            # A camera at half the rate of the clip: every frame is shown twice.
+            yield from self._ending_at(stamps, last, 1, held=True)
+
+    def _ending_at(self, stamps: np.ndarray, last: int, step: int,
+                   held: bool) -> Iterator[tuple[tuple[int, ...], float]]:
+        frames = self._num_frames // 2 if held else self._num_frames
+        first = last - (frames - 1) * step
+        if first < 0:
+            return
+        picks = range(first, last + 1, step)
+        gaps = np.diff(stamps[list(picks)])
+        interval = float(np.median(gaps))
+        if held:
+            picks, interval = [p for p in picks for _ in range(2)], interval / 2
+        if gaps.max() <= MAX_GAP * np.median(gaps) \
+                and INTERVALS_S[0] * 0.9 <= interval <= INTERVALS_S[1] * 1.1:
+            yield tuple(picks), interval
+
+    def _targets(self, chosen: Sequence[tuple[Recording, tuple[int, ...], float]],
+                 side: int) -> Targets:
+        """What the labels say: nothing about single patches."""
+        count, last = len(chosen), [(r, picks[-1]) for r, picks, _ in chosen]
+        contact = torch.tensor([r.contact_s[i] for r, i in last], dtype=torch.float32)
+        certain = torch.tensor([r.certain_s[i] for r, i in last], dtype=torch.float32)
+        danger = torch.tensor([r.danger[i] for r, i in last], dtype=torch.float32)
+        horizons = torch.tensor(HORIZONS_S)
+        # NaN compares as false: what is not known stays unknown.
+        hazard = contact[:, None] <= horizons
+        dense = torch.zeros(count, side, side)
+        never, unknown = torch.full((count,), math.inf), torch.zeros(count, dtype=torch.bool)
+        return Targets(
+            interval_s=torch.tensor([interval for _, _, interval in chosen],
+                                    dtype=torch.float32),
+            expansion=dense, moving=dense, course=dense,
+            expansion_known=dense.bool(), moving_known=dense.bool(), course_known=dense.bool(),
+            contact_s=torch.where(contact.isfinite(), contact, never),
+            contact_known=contact.isfinite(),
+            hazard=hazard.float(), hazard_known=hazard | (certain[:, None] >= horizons),
+            clearance_m=never, clearance_known=unknown,
+            danger=torch.nan_to_num(danger),
+            danger_s=torch.full((count,), self._horizon_s), danger_known=~torch.isnan(danger),
+            enter_s=dense, log_depth=dense, flow_x=dense, flow_y=dense,
+            scene_known=dense.bool())
+
+
+def _resized(frames: Tensor, size: int) -> Tensor:
+    """Frames (B, T, S, S, 3) uint8 brought to `size` by averaging."""
+    if frames.shape[2] == size:
+        return frames
+    flat = frames.flatten(0, 1).permute(0, 3, 1, 2).float()
+    small = torch.nn.functional.interpolate(flat, size=(size, size), mode='area')
+    return small.round().to(torch.uint8).permute(0, 2, 3, 1).unflatten(0, frames.shape[:2])

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Turn a trained network into files: calibrated, judged on held-out clips, and described."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vjepa_ros.lab.training.config import TrainConfig
+from vjepa_ros.lab.training.data.feed import split_batches
+from vjepa_ros.lab.training.export.calibrate import calibrate
+from vjepa_ros.lab.training.export.model_card import model_card
+from vjepa_ros.lab.training.export.validation import answer, figures
+from vjepa_ros.lab.training.network import Batch, Network
+from vjepa_ros.lab.training.state import RunState
+from vjepa_ros.lab.world.clips import ClipWorld
+from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
+from vjepa_ros.lab.world.seeds import CALIBRATION_SEED, HELD_OUT_SEED
+from vjepa_ros.lab.world.targets import clip_targets
+from vjepa_ros.model.calibration import Calibration
+from vjepa_ros.model.checkpoint.bundle import save_bundle
+from vjepa_ros.model.checkpoint.load import WeightsReport
+from vjepa_ros.model.checkpoint.metadata import BundleMeta
+from vjepa_ros.model.lora import adapter_state
+
+log = logging.getLogger(__name__)
+Note = Callable[[str, int, int], None]       # what is done, how far, of how many
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a complete run left behind.
+
+    Attributes
+    ----------
+    weights, card, metrics : Path
+        The files.
+    figures : dict
+        On held-out clips, {} when there were none.
+    """
+
+    weights: Path
+    card: Path
+    metrics: Path
+    figures: dict[str, Any]
+
+
+def finish(folder: Path, config: TrainConfig, network: Network, report: WeightsReport,
+           state: RunState, world: ClipWorld, command: str, note: Note) -> Outcome:
+    """Calibrate, judge and write.
+
+    Parameters
+    ----------
+    folder : Path
+        For the files.
+    config : TrainConfig
+        Of the run.
+    network : Network
+        With the averaged weights in place.
+    report : WeightsReport
+        Where the encoder came from.
+    state : RunState
+        For the history and the length of the run.
+    world : ClipWorld
+        Renders the calibration and the held-out clips.
+    command : str
+        As typed, for the card.
+    note : callable
+        Told how far this is.
+    """
+    round_to_half(network)
+    calibration, figures_before = Calibration(), None
+    if config.calibration_clips:
+        answers = answer(network, noted(world_batches(world, CALIBRATION_SEED,
+                                                      config.calibration_clips),
+                                        note, 'calibrating'))
+        calibration = calibrate(answers)
+    held_out: dict[str, Any] = {}
+    if config.held_out_clips:
+        answers = answer(network, noted(world_batches(world, HELD_OUT_SEED,
+                                                      config.held_out_clips),
+                                        note, 'judging'))
+        held_out = figures(answers, calibration)
+        figures_before = figures(answers)['expected_calibration_error']
+    metrics = {'held_out': held_out, 'calibration_error_before': figures_before}
+    meta = describe(config, network, report, state, world.config, command, calibration, metrics)
+    weights = folder / f'{config.model_size}{"-heads" if config.heads_only else ""}.safetensors'
+    meta = save_weights(weights, config, network, meta)
+    card = weights.with_suffix('.md')
+    card.write_text(model_card(meta, weights.name, weights.stat().st_size / 1e6),
+                    encoding='utf-8')
+    written = folder / 'metrics.json'
+    written.write_text(json.dumps(
+        {**metrics, 'calibration': calibration.to_json(), 'training': meta.training,
+         'options': config.as_dict(), 'history': state.history}, indent=1) + '\n',
+        encoding='utf-8')
+    return Outcome(weights, card, written, held_out)
+
+
+def save_weights(path: Path, config: TrainConfig, network: Network,
+                 meta: BundleMeta) -> BundleMeta:
+    """Write what was trained; the description as it stands in the file."""
+    return save_bundle(
+        path, meta, encoder=None if config.heads_only else network.encoder.state_dict(),
+        heads=network.heads.state_dict(),
+        adapters=adapter_state(network.encoder) if config.lora_rank else None)
+
+
+def describe(config: TrainConfig, network: Network, report: WeightsReport, state: RunState,
+             options: WorldConfig, command: str, calibration: Calibration,
+             metrics: dict[str, Any]) -> BundleMeta:
+    """What the weights file says about itself."""
+    data = f'rendered scenes of `vjepa_ros.world`, {config.textures} painted textures'
+    if config.photos:
+        data += f' and {config.textures} crops of photographs'
+    if config.recordings:
+        names = ', '.join(f'`{Path(r).name}`' for r in config.recordings)
+        data = f'{data}; recordings ({names}, {config.recording_share:.0%} of each batch)' \
+            if config.recording_share < 1 else f'recordings ({names})'
+    trained_on = {
+        'data': data, 'objective': config.objective, 'seed': config.seed,
+        'clips': state.clips, 'steps': state.step, 'seconds': state.seconds,
+        'command': command, 'encoder_frozen': config.heads_only, 'lora_rank': config.lora_rank,
+        'hardware': sorted({call['hardware'] for call in state.calls}),
+        'software': ', '.join(sorted({call['software'] for call in state.calls}))}
+    return BundleMeta(
+        variant=config.model_size, version=network.encoder.version,
+        num_frames=config.num_frames, image_size=config.image_size,
+        resize_mode=config.resize_mode, interval_s=tuple(options.interval_s),
+        robot={'half_width': options.robot.half_width, 'height': options.robot.height},
+        calibration=calibration, backbone_sha256=report.sha256, training=trained_on,
+        metrics=metrics)
+
+
+@torch.no_grad()
+def round_to_half(network: Network) -> None:
+    """Round what was trained as the file will, so that what is judged is what is saved."""
+    for parameter in network.parameters():
+        if parameter.requires_grad:
+            parameter.copy_(parameter.half().float())
+
+
+def world_batches(world: ClipWorld, first_seed: int, count: int) -> list[Callable[[], Batch]]:
+    """Ways to get the clips of a split with their targets."""
+    def piece(make: Callable) -> Callable[[], Batch]:
+        def batch() -> Batch:
+            clips = make()
+            return Batch(clips.frames, clip_targets(clips))
+        return batch
+
+    return [piece(make) for make in split_batches(world, first_seed, count)]
+
+
+def noted(makers: list[Callable[[], Batch]], note: Note, what: str) -> Iterator[Batch]:
+    """Make batches one after the other and tell how far that is."""
+    for number, make in enumerate(makers):
+        note(what, number, len(makers))
+        yield make()
+    note(what, len(makers), len(makers))

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Let a network answer clips with known truth, and compute its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vjepa_ros.lab.evaluation.clips import ClipOutcome, ClipTruth, clip_figures
+from vjepa_ros.lab.evaluation.metrics import expected_calibration_error, roc_auc
+from vjepa_ros.lab.training.network import Batch, Network
+from vjepa_ros.lab.world.targets import HORIZONS_S, Targets, joined
+from vjepa_ros.model.calibration import Calibration
+from vjepa_ros.model.heads import HeadOutputs, clearance_cdf, contact_cdf, expected_log_contact
+
+BLOCKED_M = (1.0, 2.0, 3.0)    # a way is called blocked below these distances
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a network said about N clips, uncalibrated, and what is true; all on the CPU."""
+
+    outputs: HeadOutputs
+    targets: Targets
+
+    def __len__(self) -> int:
+        return self.targets.interval_s.shape[0]
+
+
+def answer(network: Network, batches: Iterable[Batch]) -> Answers:
+    """Answers to all clips of some batches, nothing left out.
+
+    The network is set to evaluation and back. Batches are taken one after the other, so they
+    may be made on the way.
+    """
+    outputs, targets = [], []
+    training = network.training
+    network.eval()
+    with eager(), torch.no_grad():
+        for batch in batches:
+            said = network.answers(network.features(batch.all_places()))
+            outputs.append([getattr(said, f.name).float().cpu() for f in fields(said)])
+            targets.append(batch.targets.to('cpu'))
+    network.train(training)
+    return Answers(HeadOutputs(*map(torch.cat, zip(*outputs, strict=True))), joined(targets))
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """Do not compile for shapes that come up only here, where PyTorch can be told so."""
+    stance = getattr(torch.compiler, 'set_stance', None)
+    if stance is None:
+        yield
+    else:
+        with stance('force_eager'):
+            yield
+
+
+def figures(answers: Answers, calibration: Calibration | None = None) -> dict[str, Any]:
+    """Figures of `vjepa_ros.lab.evaluation.clips`, with the calibration applied."""
+    said, truth = answers.outputs, answers.targets
+    if calibration is not None:
+        said = calibration.apply(said)
+    dt = truth.interval_s[:, None, None]
+    outcome = ClipOutcome(
+        hazard=_array(contact_cdf(said.contact, torch.tensor(HORIZONS_S) / dt[:, 0])),
+        time_to_contact=_array(expected_log_contact(said.contact).exp() * truth.interval_s),
+        looming=_array(said.expansion / dt), moving=_array(said.moving.sigmoid()))
+    nan = torch.tensor(float('nan'))
+    facts = ClipTruth(
+        contact_time=_array(truth.contact_s), interval_s=_array(truth.interval_s),
+        looming=_array(torch.where(truth.expansion_known, truth.expansion / dt, nan)),
+        moving=_array(torch.where(truth.moving_known, truth.moving, nan)))
+    return {**clip_figures(facts, outcome), **_clearance(said.clearance, truth.clearance_m)}
+
+
+def _clearance(logits: Tensor, truth_m: Tensor) -> dict[str, Any]:
+    """How well a blocked way is told from a free one, by distance."""
+    limits = torch.tensor(BLOCKED_M).expand(len(logits), -1)
+    p, blocked = _array(clearance_cdf(logits, limits)), _array(truth_m[:, None] <= limits) > 0.5
+    auc = {f'{limit:g}': roc_auc(p[:, i], blocked[:, i]) for i, limit in enumerate(BLOCKED_M)}
+    return {'clearance_auc': {k: None if v != v else v for k, v in auc.items()},
+            'clearance_calibration_error': expected_calibration_error(p, blocked)}
+
+
+def headline(values: dict[str, Any]) -> dict[str, float]:
+    """The few figures that are watched while training; unknown ones are NaN."""
+    auc = values['collision_auc']
+    chosen = {'auc_1s': auc['1'], 'auc_3s': auc['3'], 'looming_r2': values['looming_r2'],
+              'expansion_r2': values['expansion_r2'], 'moving_auc': values['moving_auc'],
+              'ece': values['expected_calibration_error'],
+              'clear_2m': values['clearance_auc']['2'],
+              'ttc_error': values['ttc_median_relative_error']}
+    return {name: float('nan') if value is None else value for name, value in chosen.items()}
+
+
+def _array(values: Tensor) -> np.ndarray:
+    return values.double().numpy()

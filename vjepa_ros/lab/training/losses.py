@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Losses of the heads, and of the masked prediction of features.
+
+All of them ignore what is not known, are finite for every input the heads can give, and never
+make the host wait for the device.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vjepa_ros.lab.world.targets import HORIZONS_S, Targets, constant
+from vjepa_ros.model.heads import (
+    EXPANSION_UNIT,
+    HeadOutputs,
+    clearance_bin,
+    clearance_cdf,
+    contact_bin,
+    contact_cdf,
+)
+
+LOG_SCALE = (-8.0, 3.0)   # of the Laplace distribution; narrower would let one patch rule a batch
+EVENNESS = 0.5            # of the expansion, see `laplace`
+LARGE_WEIGHT = 10.0       # of the squared error of the expansion, which decides for large ones
+PROBABILITY_FLOOR = 1e-6
+APPROACH_M_S = 1.0        # at which a robot is thought to go on when people call a way blocked
+
+
+def head_losses(outputs: HeadOutputs, targets: Targets) -> dict[str, Tensor]:
+    """Mean losses of one batch by name, each a scalar in nats.
+
+    Parameters
+    ----------
+    outputs : HeadOutputs
+        Of B clips.
+    targets : Targets
+        Of the same clips; the dense fields have the shape of the dense outputs.
+    """
+    return {
+        'expansion': laplace(outputs.expansion, outputs.log_scale, targets.expansion,
+                             targets.expansion_known, EVENNESS),
+        'large': LARGE_WEIGHT * squared(outputs.expansion, targets.expansion,
+                                        targets.expansion_known),
+        'moving': binary(outputs.moving, targets.moving, targets.moving_known),
+        'course': binary(outputs.course, targets.course, targets.course_known),
+        'contact': contact(outputs.contact, targets),
+        'hazard': hazard(outputs.contact, targets),
+        'clearance': clearance(outputs.clearance, targets),
+        'danger': danger(outputs, targets),
+    }
+
+
+def laplace(mean: Tensor, log_scale: Tensor, truth: Tensor, known: Tensor,
+            evenness: float = 0.0) -> Tensor:
+    """Negative log likelihood of `truth` under a Laplace distribution, over what is known.
+
+    Parameters
+    ----------
+    mean, log_scale : Tensor
+        Of the distribution.
+    truth : Tensor
+        In the same shape.
+    known : Tensor
+        bool, where it counts.
+    evenness : float
+        0..1, of the gradient. At 0 it is that of the likelihood, the larger the better a value
+        is known already; at 1 all values pull equally (arXiv 2203.09168).
+    """
+    log_scale = log_scale.float().clamp(*LOG_SCALE)
+    error = (mean.float() - truth).abs()
+    cost = error * torch.exp(-log_scale) + log_scale + math.log(2.0)
+    pull = (log_scale.detach() - math.log(EXPANSION_UNIT)).mul(evenness).exp()
+    # The value stays the likelihood, which can be followed over a run; the gradient is scaled.
+    return masked_mean(cost.detach() + pull * (cost - cost.detach()), known)
+
+
+def squared(mean: Tensor, truth: Tensor, known: Tensor) -> Tensor:
+    """Half of the squared error over what is known.
+
+    A Laplace likelihood asks for the median, which lies below the mean where a surface may be
+    near: without this, what looms most is told too small.
+    """
+    return masked_mean(F.mse_loss(mean.float(), truth, reduction='none') / 2, known)
+
+
+def binary(logit: Tensor, truth: Tensor, known: Tensor) -> Tensor:
+    """Cross entropy of a yes-or-no question over what is known."""
+    return masked_mean(
+        F.binary_cross_entropy_with_logits(logit.float(), truth, reduction='none'), known)
+
+
+def contact(logits: Tensor, targets: Targets) -> Tensor:
+    """Cross entropy of the bin that holds the time to contact."""
+    bins = contact_bin(targets.contact_s / targets.interval_s)
+    return masked_mean(F.cross_entropy(logits.float(), bins, reduction='none'),
+                       targets.contact_known)
+
+
+def hazard(logits: Tensor, targets: Targets) -> Tensor:
+    """Cross entropy of "contact within the horizon", mean over the known horizons."""
+    steps = constant(HORIZONS_S, logits.device) / targets.interval_s[:, None]
+    return masked_mean(_certain(contact_cdf(logits, steps), targets.hazard),
+                       targets.hazard_known)
+
+
+def clearance(logits: Tensor, targets: Targets) -> Tensor:
+    """Cross entropy of the bin that holds the free way ahead."""
+    bins = clearance_bin(targets.clearance_m)
+    return masked_mean(F.cross_entropy(logits.float(), bins, reduction='none'),
+                       targets.clearance_known)
+
+
+def danger(outputs: HeadOutputs, targets: Targets) -> Tensor:
+    """Cross entropy of what people call dangerous: a contact soon, or a way that is blocked."""
+    soon = contact_cdf(outputs.contact, targets.danger_s / targets.interval_s)
+    blocked = clearance_cdf(outputs.clearance, APPROACH_M_S * targets.danger_s)
+    return masked_mean(_certain(1 - (1 - soon) * (1 - blocked), targets.danger),
+                       targets.danger_known)
+
+
+def _certain(p: Tensor, truth: Tensor) -> Tensor:
+    p = p.clamp(PROBABILITY_FLOOR, 1 - PROBABILITY_FLOOR)
+    return -(truth * p.log() + (1 - truth) * torch.log1p(-p))
+
+
+def prediction(predicted: Tensor, features: Tensor) -> Tensor:
+    """Smooth L1 between predicted features and normalised features of the target encoder.
+
+    Parameters
+    ----------
+    predicted, features : Tensor
+        (B, m, D). The features are normalised per token without an affine part, so that the
+        scale of the target encoder cannot shrink the loss.
+    """
+    target = F.layer_norm(features.float(), features.shape[-1:])
+    return F.smooth_l1_loss(predicted.float(), target)
+
+
+def masked_mean(values: Tensor, known: Tensor) -> Tensor:
+    """Mean of `values` where `known`; 0 when nothing is known."""
+    weight = known.to(values.dtype)
+    # `where` and not a product: what is not known may be anything, also infinite.
+    return torch.where(known, values, 0.0).sum() / weight.sum().clamp(min=1.0)

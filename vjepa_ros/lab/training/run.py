@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Carry out a training run from its options to its files, in one call or in several."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from vjepa_ros.lab.training.build import build
+from vjepa_ros.lab.training.config import TrainConfig, differences
+from vjepa_ros.lab.training.curves import draw_curves
+from vjepa_ros.lab.training.data.cache import CachedFeed
+from vjepa_ros.lab.training.data.feed import Feed, WorldFeed
+from vjepa_ros.lab.training.data.mixed import MixedFeed
+from vjepa_ros.lab.training.data.recordings import RecordingFeed, load_recording
+from vjepa_ros.lab.training.export.export_run import (
+    Outcome,
+    describe,
+    finish,
+    noted,
+    save_weights,
+    world_batches,
+)
+from vjepa_ros.lab.training.export.validation import answer, figures, headline
+from vjepa_ros.lab.training.loop import Report, Trainer
+from vjepa_ros.lab.training.network import Batch
+from vjepa_ros.lab.training.parallel import Team, team
+from vjepa_ros.lab.training.state import (
+    StateError,
+    has_state,
+    read_state,
+    saved_config,
+    write_state,
+)
+from vjepa_ros.lab.world.clips import BANK_SEED, ClipWorld
+from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
+from vjepa_ros.lab.world.seeds import VALIDATION_SEED, derive
+from vjepa_ros.lab.world.textures.bank import TextureBank
+from vjepa_ros.model.calibration import Calibration
+from vjepa_ros.runtime.device import device_name
+
+UNFINISHED = 'unfinished.safetensors'     # weights of a run that was stopped, not calibrated
+log = logging.getLogger(__name__)
+
+
+class Listener(Protocol):
+    """Hears how a run goes."""
+
+    def progress(self, report: Report) -> None:
+        """Training went on."""
+
+    def judged(self, clips: int, values: dict[str, float]) -> None:
+        """The validation clips were judged after so many clips."""
+
+    def working(self, what: str, done: int, total: int) -> None:
+        """Something else takes time."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a call ended.
+
+    Attributes
+    ----------
+    complete : bool
+        Whether the run is done; otherwise it can be continued.
+    step, clips : int
+        Done so far.
+    outcome : Outcome or None
+        Files of a complete run, on the process that leads.
+    """
+
+    complete: bool
+    step: int
+    clips: int
+    outcome: Outcome | None = None
+
+
+def train(config: TrainConfig, listener: Listener, *, resume: bool = False, command: str = '',
+          stopped: Callable[[], bool] = lambda: False) -> RunResult:
+    """Train, or go on training.
+
+    Parameters
+    ----------
+    config : TrainConfig
+        Of the run.
+    listener : Listener
+        Told about progress, on the process that leads.
+    resume : bool
+        Go on with the run in the folder, if there is one.
+    command : str
+        As typed, for the card.
+    stopped : callable
+        Asked between steps whether to write a checkpoint and end.
+
+    Raises
+    ------
+    StateError, WeightsError, DeviceError, SourceError, TrainingError, ValueError
+        In words for the user.
+    """
+    began = time.monotonic()
+    folder = Path(config.out)
+    with team(config.device) as here, ExitStack() as stack:
+        torch.set_float32_matmul_precision('high')
+        state = None
+        if has_state(folder):
+            if not resume:
+                raise StateError(f"'{folder}' holds a run already: continue it (--resume), or "
+                                 'choose another folder')
+            state = read_state(folder)
+            changed = differences(saved_config(state), config)
+            if changed:
+                raise StateError(f"the run in '{folder}' has other options "
+                                 f'({"; ".join(changed)}): repeat its options to continue it')
+        here.wait()      # nobody writes before all have looked
+        run = _Run(config, listener, here, command, stack, began, stopped)
+        return run.go(state)
+
+
+class _Run:
+    """One call: the parts of training put together."""
+
+    def __init__(self, config: TrainConfig, listener: Listener, here: Team, command: str,
+                 stack: ExitStack, began: float, stopped: Callable[[], bool]):
+        self.config, self.listener, self.team, self.command = config, listener, here, command
+        self.folder = Path(config.out)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._began, self._stopped = began, stopped
+        self._started = datetime.now(timezone.utc).isoformat(timespec='seconds')
+        self._bank: TextureBank | None = None
+        self._judging: ClipWorld | None = None
+        network, self.report = build(config)
+        self.network = network.to(here.device)
+        self.trainer = Trainer(config, network, here)
+        self._feed = self._make_feed(stack)
+        self._calls: list[dict[str, Any]] = []
+        self._written = time.monotonic()
+        self._validation: list[Batch] | None = None
+
+    def go(self, state: Any) -> RunResult:
+        if state is not None:
+            self.trainer.restore(state)
+            self._calls = state.calls
+        before = time.monotonic()
+        complete = self.trainer.run(self._feed, self.listener.progress, self._pause,
+                                    lambda: self._stopped() or self._late())
+        log.info('this call trained for %.0f s', time.monotonic() - before)
+        outcome = None
+        if self.team.leads:
+            self._write()
+            outcome = self._finish() if complete else self._keep()
+        self.team.wait()
+        return RunResult(complete, self.trainer.step, self.trainer.budget.clips_done, outcome)
+
+    def _late(self) -> bool:
+        limit = self.config.stop_after
+        return limit > 0 and time.monotonic() - self._began >= limit
+
+    def _make_feed(self, stack: ExitStack) -> Feed:
+        config, here = self.config, self.team
+        blocks = config.objective != 'supervised'
+        from_recordings = round(config.batch * config.recording_share) if config.recordings else 0
+        feed: Feed | None = None
+        if from_recordings < config.batch:
+            feed = stack.enter_context(WorldFeed(
+                self._world, config.batch - from_recordings, config.seed, here.rank,
+                here.device, blocks, config.workers, config.reuse))
+        if from_recordings:
+            loaded = [load_recording(r, config) for r in config.recordings]
+            recordings = RecordingFeed(loaded, config.num_frames, config.label_horizon)
+            log.info('%d labelled clips in %d recordings', len(recordings), len(loaded))
+            feed = MixedFeed(feed, recordings, from_recordings, config.seed, here.rank,
+                             here.device, blocks)
+        if config.cached_clips:
+            feed = CachedFeed(feed, self.network, config.cached_clips, config.image_size,
+                              config.batch, config.seed, here.rank, self._encoding)
+        return feed
+
+    def _encoding(self, done: int, total: int) -> None:
+        if self.team.leads:
+            self.listener.working('encoding', done, total)
+
+    def _world(self, size: int) -> ClipWorld:
+        """The world that training sees."""
+        if self._bank is None:
+            self._bank = self._paint()
+        return self._make_world(size, self._bank, self.config.compile_world)
+
+    def _judge(self) -> ClipWorld:
+        """The world that calibration and figures come from: its textures are never trained on."""
+        if self._judging is None:
+            # Not compiled: the few clips are drawn sooner than another shape is compiled.
+            self._judging = self._make_world(self.config.image_size, None, False)
+        return self._judging
+
+    def _make_world(self, size: int, bank: TextureBank | None, compiled: bool) -> ClipWorld:
+        return ClipWorld(size, self.config.num_frames, self.team.device, bank=bank,
+                         compile=compiled)
+
+    def _paint(self) -> TextureBank:
+        config = self.config
+        # Never the seed of the default textures, which are for judging.
+        seed = derive(config.seed, 'textures') + BANK_SEED + 1
+        if config.photos:
+            return TextureBank.from_folder(config.photos, seed, config.textures, config.textures)
+        return TextureBank.procedural(seed, config.textures)
+
+    def _pause(self) -> None:
+        """Between two stretches of training: judge and write, when it is time."""
+        if not self.team.leads:
+            return
+        config, trainer = self.config, self.trainer
+        part = int(trainer.budget.progress * config.validations)
+        last = max((h['part'] for h in trainer.history if h['kind'] == 'validation'), default=0)
+        if config.validation_clips and part > last:
+            self._validate(part)
+        if time.monotonic() - self._written >= config.checkpoint_s:
+            self._write()
+
+    def _validate(self, part: int) -> None:
+        if self._validation is None:
+            makers = world_batches(self._judge(), VALIDATION_SEED,
+                                   self.config.validation_clips)
+            self._validation = list(noted(makers, self.listener.working, 'rendering'))
+        trainer = self.trainer
+        with trainer.average.applied(), trainer.autocast():
+            values = headline(figures(answer(self.network, self._validation)))
+        trainer.history.append({
+            'kind': 'validation', 'part': part, 'step': trainer.step,
+            'clips': trainer.budget.clips_done, 'seconds': trainer.budget.seconds_done,
+            'figures': values})
+        self.listener.judged(trainer.budget.clips_done, values)
+
+    def _write(self) -> None:
+        write_state(self.folder, self.trainer.state([*self._calls, self._call()]))
+        draw_curves(self.folder / 'curves.png', self.trainer.history,
+                    f'{self.config.model_size}, {self.config.objective}')
+        self._written = time.monotonic()
+
+    def _call(self) -> dict[str, Any]:
+        size = self.team.size
+        return {'started': self._started, 'seconds': time.monotonic() - self._began,
+                'step': self.trainer.step,
+                'hardware': f'{size} x {_hardware(self.team.device)}',
+                'software': f'Python {platform.python_version()}, PyTorch {torch.__version__}'}
+
+    def _keep(self) -> None:
+        """Leave the weights as they are now, small enough to be carried elsewhere."""
+        state = self.trainer.state([*self._calls, self._call()])
+        with self.trainer.average.applied():
+            meta = describe(self.config, self.network, self.report, state, WorldConfig(),
+                            self.command, Calibration(), {})
+            save_weights(self.folder / UNFINISHED, self.config, self.network, meta)
+
+    def _finish(self) -> Outcome:
+        state = self.trainer.state([*self._calls, self._call()])
+        (self.folder / UNFINISHED).unlink(missing_ok=True)
+        with self.trainer.average.applied():
+            return finish(self.folder, self.config, self.network, self.report, state,
+                          self._judge(), self.command, self.listener.working)
+
+
+def _hardware(device: torch.device) -> str:
+    name = device_name(device)
+    if device.type == 'cuda':
+        return torch.cuda.get_device_name(device)
+    return name.replace('cpu', platform.processor() or platform.machine(), 1)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Make clips of random scenes, with their truth."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vjepa_ros.lab.world.rendering.render import render
+from vjepa_ros.lab.world.rendering.truth import Truth, truth
+from vjepa_ros.lab.world.scenes.motion import picture_of
+from vjepa_ros.lab.world.scenes.sampler import Sample, SceneSampler
+from vjepa_ros.lab.world.scenes.scene import Scenes
+from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
+from vjepa_ros.lab.world.textures.bank import TextureBank
+from vjepa_ros.lab.world.textures.materials import Materials
+
+BANK_SEED = 1  # of the painted textures that are used by default
+SEEN = 0.001   # a contact counts when this share of the picture shows what is touched
+
+
+@dataclass(frozen=True)
+class WorldClips:
+    """B clips.
+
+    Attributes
+    ----------
+    frames : Tensor
+        (B, T, H, W, 3) uint8 RGB, the newest last.
+    interval_s : Tensor
+        (B,) mean time between frames [s].
+    hold : Tensor
+        (B,) 1 where all frames differ, 2 where each picture is shown twice.
+    truth : Truth
+        At the newest frame.
+    scenes : Scenes
+        What was drawn.
+    contact_time : Tensor
+        (B,) until something enters the robot's volume at constant velocities [s], inf for
+        never; at least 0.1 % of the picture must show what does.
+    clearance : Tensor
+        (B,) distance along the heading to the nearest visible surface in the robot's way [m],
+        inf where it is free; at least 0.1 % of the picture.
+    place, outcome : Tensor
+        (B,) numbers of `plans.PLACES` and `plans.OUTCOMES`.
+    """
+
+    frames: Tensor
+    interval_s: Tensor
+    hold: Tensor
+    truth: Truth
+    scenes: Scenes
+    contact_time: Tensor
+    clearance: Tensor
+    place: Tensor
+    outcome: Tensor
+
+
+class ClipWorld:
+    """An endless supply of clips.
+
+    Parameters
+    ----------
+    size : int
+        Side of the pictures [px].
+    num_frames : int
+        Frames of a clip.
+    device : str or torch.device
+        Where clips are drawn.
+    bank : TextureBank, optional
+        Textures; painted ones by default. Worlds of several sizes may share one.
+    config : WorldConfig, optional
+        The robot and the range of its cameras.
+    samples : int
+        Rays per pixel, see `render`.
+    compile : bool
+        Compile the drawing, see `render`.
+    """
+
+    def __init__(self, size: int = 192, num_frames: int = 8, device: torch.device | str = 'cpu',
+                 bank: TextureBank | None = None, config: WorldConfig | None = None,
+                 samples: int = 2, compile: bool = False) -> None:
+        self.size, self.num_frames = size, num_frames
+        self.device = torch.device(device)
+        self.config = config or WorldConfig()
+        self.bank = (bank or TextureBank.procedural(BANK_SEED)).to(self.device)
+        self.samples, self.compile = samples, compile
+        self.sampler = SceneSampler(Materials(self.bank.groups, self.bank.walks), size,
+                                    num_frames, self.config)
+
+    def sample(self, seed: int, count: int) -> Sample:
+        """What `film` draws, on the CPU: the same for the same seed and count everywhere.
+
+        May run in another thread or process while a batch is filmed.
+        """
+        return self.sampler.sample(seed, count)
+
+    def film(self, sample: Sample) -> WorldClips:
+        """Draw what was sampled, on this world's device and without waiting for it.
+
+        A sample whose tensors are on the device already is drawn as it is.
+        """
+        scenes = sample.scenes.map(self._sent)
+        square = (self.size, self.size)
+        frames = render(scenes, self.bank, square, samples=self.samples, compile=self.compile)
+        shown = self._sent(picture_of(sample.hold, self.num_frames))
+        clip = torch.arange(len(scenes), device=self.device)[:, None]
+        known = truth(scenes, self.bank, square, self.config.robot, compile=self.compile)
+        return WorldClips(
+            frames[clip, shown], scenes.interval_s, self._sent(sample.hold), known, scenes,
+            soonest(known.enter_time), soonest(known.clearance), self._sent(sample.place),
+            self._sent(sample.outcome))
+
+    def _sent(self, values: Tensor) -> Tensor:
+        # From pinned memory a copy to a GPU does not wait for what is being drawn there.
+        if self.device.type == 'cuda' and values.device.type == 'cpu':
+            return values.pin_memory().to(self.device, non_blocking=True)
+        return values.to(self.device)
+
+    def clips(self, seed: int, count: int) -> WorldClips:
+        """Clips for a seed and a count: the same ones for the same two numbers."""
+        return self.film(self.sample(seed, count))
+
+
+def soonest(values: Tensor) -> Tensor:
+    """Least of (B, H, W) values that a share of `SEEN` of the pixels reaches, (B,)."""
+    flat = values.flatten(1)
+    count = max(1, math.ceil(SEEN * flat.shape[1]))
+    return flat.topk(count, dim=1, largest=False).values[:, -1]

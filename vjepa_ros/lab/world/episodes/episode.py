@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Draw random episodes: a robot, its route, and a world in which the route is free or not.
+
+An episode belongs to its seed and number alone: it does not change with how many are drawn. In
+the scenario 'free' nothing is put into the robot's way, in the others something stands in it, or
+gets into it. Whether a robot without guard really collides is never planned, but found out by
+driving.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vjepa_ros.lab.world.episodes.bodies import (
+    KITS,
+    Body,
+    beside,
+    in_the_way,
+    passer_by,
+    shapes_of,
+    standing,
+)
+from vjepa_ros.lab.world.episodes.contact import band_of, touching
+from vjepa_ros.lab.world.episodes.place import PLACES, SHARES, build
+from vjepa_ros.lab.world.episodes.robot import Drive, footprint
+from vjepa_ros.lab.world.episodes.route import Route, Run, free_run
+from vjepa_ros.lab.world.rendering.truth import Robot
+from vjepa_ros.lab.world.scenes.scene import Shapes
+from vjepa_ros.lab.world.scenes.scene_rng import Dice
+from vjepa_ros.lab.world.textures.materials import Materials
+
+SCENARIOS = {'free': .36, 'wall': .1, 'static': .24, 'cross': .16, 'approach': .07, 'leader': .07}
+_AFTER_S = 2.0      # bodies go on for this long after the robot has arrived
+
+
+@dataclass(frozen=True)
+class EpisodeConfig:
+    """The robot, its camera and how it drives.
+
+    Attributes
+    ----------
+    robot
+        Its volume.
+    drive
+        What its base can do.
+    speed
+        Least and greatest wanted speed [m/s].
+    travel_s
+        Least and greatest length of the route over the wanted speed [s].
+    camera_height, fov, aspect
+        Ranges of the height above ground [m] and of the horizontal field of view [rad]; width by
+        height of the pictures.
+    rate
+        Pictures per second [Hz].
+    settle_s
+        Time for which the robot stands before it starts [s]: its perception needs a full clip.
+    """
+
+    robot: Robot = field(default_factory=Robot)
+    drive: Drive = field(default_factory=Drive)
+    speed: tuple[float, float] = (0.5, 2.0)
+    travel_s: tuple[float, float] = (5.0, 8.0)
+    camera_height: tuple[float, float] = (0.3, 0.5)
+    fov: tuple[float, float] = (math.radians(60), math.radians(90))
+    aspect: float = 4 / 3
+    rate: float = 12.0
+    settle_s: float = 3.3
+
+    def __post_init__(self) -> None:
+        for name in ('speed', 'travel_s', 'camera_height', 'fov'):
+            low, high = getattr(self, name)
+            if not 0 < low <= high:
+                raise ValueError(f'{name} is {(low, high)}; it needs 0 < least <= greatest')
+        if self.speed[1] > self.drive.speed:
+            raise ValueError(f'speed goes up to {self.speed[1]} m/s, the base to '
+                             f'{self.drive.speed} m/s')
+        if not 1 <= self.rate <= 60:
+            raise ValueError(f'rate is {self.rate} Hz, must be within 1..60')
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One episode; times count from the start of the drive.
+
+    Attributes
+    ----------
+    number, scenario, place
+        Which one, what gets into the way, what kind of place.
+    route, run
+        Where the robot wants to go and how it gets there when it meets nothing.
+    camera_height, fov, pitch
+        Of the camera [m], [rad], [rad].
+    times
+        (T,) times at which bodies are known [s], evenly spaced.
+    bodies
+        Those of importance first.
+    heedless
+        How many of these, from the first, do not see a robot that drives.
+    shapes
+        One scene, over the times where they move; its fixed ones first.
+    owner
+        (K,) number of the body that a shape belongs to, -1 for what is fixed.
+    fields
+        Fields of `Scenes` for ground, light and sensor; exposure at each picture.
+    """
+
+    number: int
+    scenario: str
+    place: str
+    route: Route
+    run: Run
+    camera_height: float
+    fov: float
+    pitch: float
+    times: np.ndarray
+    bodies: tuple[Body, ...]
+    heedless: int
+    shapes: Shapes
+    owner: np.ndarray
+    fields: dict[str, Tensor]
+
+
+def draw(seed: int, number: int, materials: Materials, config: EpisodeConfig) -> Episode:
+    """The episode of a seed and a number."""
+    rng = np.random.default_rng((seed, number))
+    scenario = str(rng.choice(tuple(SCENARIOS), p=tuple(SCENARIOS.values())))
+    place = str(rng.choice(PLACES, p=SHARES))
+    route = _route(rng, place, scenario, config)
+    run = free_run(route, config.drive)
+    robot = config.robot
+    height = float(rng.uniform(*config.camera_height))
+    step = 1 / config.rate
+    times = np.arange(-math.ceil(config.settle_s / step), math.ceil(
+        (run.duration + _AFTER_S) / step) + 1) * step
+    outline = footprint(run.place, run.yaw, robot)
+    span = (float(outline[..., 0].min()), float(outline[..., 0].max()))
+    end = None
+    if scenario == 'wall':
+        end = max(1.5, float(route.at(route.length * rng.uniform(0.5, 0.95))[1]))
+    around = build(rng, place, span, float(route.points[-1][1]), end, materials, len(times),
+                   step)
+    half = robot.half_width
+    fov = float(np.random.default_rng((seed, number, 1)).uniform(*config.fov))
+    heroes = []
+    if scenario not in ('free', 'wall'):
+        heroes.append(in_the_way(rng, scenario, place, route, run, around.sides, times, half,
+                                 fov))
+    wanted = len(heroes)
+    while len(heroes) < KITS[0][1]:
+        heroes.append(passer_by(rng, place, route, around.sides, times, half)
+                      if rng.random() < 0.6 else
+                      standing(rng, 'box', (0.0, -30.0), 0.0, times))
+    side = [beside(rng, False, place, route, around.sides, times, half)
+            for _ in range(KITS[1][1])]
+    thin = [beside(rng, True, place, route, around.sides, times, half)
+            for _ in range(KITS[2][1])]
+    margin = float(rng.uniform(0.12, 0.45))
+    seen_at = int(np.searchsorted(times, run.duration * 0.5))
+    parts, owners, first = [around.boxes], [np.full(8, -1)], 0
+    for (kit, count), bodies in zip(KITS, (heroes, side, thin), strict=True):
+        dice = Dice(int(rng.integers(2**31)), 1)
+        shapes = shapes_of(kit, bodies, [True] * count, times, seen_at, materials, dice)
+        keep = _kept(shapes, bodies, heroes[:wanted], run, times, robot, height, margin,
+                     wanted if first == 0 else 0, around, rng)
+        mask = np.repeat(keep, len(kit.kinds))
+        parts.append(_with_alive(shapes, shapes.alive & torch.tensor(mask)))
+        owners.append(first + np.repeat(np.arange(count), len(kit.kinds)))
+        first += count
+    return Episode(number, scenario, place, route, run, height, fov,
+                   float(rng.normal(0, 0.02)), times, (*heroes, *side, *thin), wanted,
+                   joined(parts, len(times)), np.concatenate(owners), around.fields)
+
+
+def _route(rng: np.random.Generator, place: str, scenario: str, config: EpisodeConfig) -> Route:
+    cruise = float(rng.uniform(*config.speed))
+    length = cruise * rng.uniform(*config.travel_s)
+    points = [np.zeros(2), np.array((0.0, length))]
+    bends = place not in ('corridor', 'warehouse') and scenario != 'wall' and rng.random() < 0.4
+    if bends:
+        turn = rng.uniform(0.2, 0.7) * (-1 if rng.random() < 0.5 else 1)
+        first = length * rng.uniform(0.35, 0.6)
+        points = [np.zeros(2), np.array((0.0, first)), np.array((0.0, first)) + (
+            length - first) * np.array((math.sin(turn), math.cos(turn)))]
+    return Route(np.array(points), cruise)
+
+
+def _kept(shapes: Shapes, bodies: list[Body], heroes: list[Body], run: Run, times: np.ndarray,
+          robot: Robot, height: float, margin: float, wanted: int, around: object,
+          rng: np.random.Generator) -> np.ndarray:
+    """(M,) bool, which bodies stay: the wanted ones, and those that are in nobody's way."""
+    count = len(bodies)
+    share = 0.75 if count > 2 else 1.0
+    keep = np.array([n < wanted or rng.random() < share for n in range(count)])
+    # At all times: also where it stands before the start, and after its arrival.
+    at = np.arange(0, len(times), 2)
+    moments = np.clip(np.round(times[at] / run.dt).astype(int), 0, len(run.yaw) - 1)
+    corners = footprint(run.place[moments], run.yaw[moments], robot, margin, 0.3)
+    band = np.broadcast_to(band_of(robot, np.array(height)), (len(moments), 2))
+
+    def along(values: Tensor) -> np.ndarray:
+        return values[0].numpy().astype(float)
+
+    hit = touching(corners, band, shapes.kinds,
+                   np.broadcast_to(along(shapes.alive) > 0, (len(at), len(shapes.kinds))),
+                   along(shapes.position)[at], along(shapes.yaw)[at],
+                   np.broadcast_to(along(shapes.half), (len(at), len(shapes.kinds), 3)))
+    blocked = hit.any(0).reshape(count, -1).any(-1)
+    for number, body in enumerate(bodies):
+        if number < wanted:
+            continue
+        clash = blocked[number] or body.place[0, 1] < -20
+        for hero in heroes:
+            near = np.linalg.norm(body.place - hero.place, axis=-1).min()
+            clash |= near < body.reach + hero.reach
+        keep[number] &= not clash
+    return keep
+
+
+def _with_alive(shapes: Shapes, alive: Tensor) -> Shapes:
+    return Shapes(**{**{f.name: getattr(shapes, f.name) for f in fields(Shapes)},
+                     'alive': alive})
+
+
+def joined(parts: list[Shapes], steps: int) -> Shapes:
+    """All shapes of one scene, those without a time axis standing still over all steps."""
+    moving = ('position', 'yaw', 'texture')
+
+    def along(name: str) -> Tensor:
+        values = [getattr(part, name) for part in parts]
+        if name in moving:
+            return torch.cat([v.expand(-1, steps, *v.shape[2:]) for v in values], 2)
+        return torch.cat(values, 1)
+
+    kinds = tuple(kind for part in parts for kind in part.kinds)
+    return Shapes(kinds, **{f.name: along(f.name) for f in fields(Shapes) if f.name != 'kinds'})

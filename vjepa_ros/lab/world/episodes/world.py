@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Drive robots through a batch of episodes: commands in, pictures and contacts out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vjepa_ros.lab.world.episodes.contact import band_of, touching
+from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig
+from vjepa_ros.lab.world.episodes.robot import Unicycles, footprint
+from vjepa_ros.lab.world.rendering.render import render
+from vjepa_ros.lab.world.scenes.motion import rotation
+from vjepa_ros.lab.world.scenes.scene import Scenes, Shapes
+from vjepa_ros.lab.world.textures.bank import TextureBank
+
+SUBSTEP_S = 0.02       # contacts are tested this often
+STANDS_M_S = 0.1       # for a robot that is slower than this others wait
+_WAIT_M, _WAIT_S = 0.6, 0.4   # how far before it: at least, and per speed
+_BESIDE_M = 0.1        # of the room a mover keeps beside itself
+
+
+class EpisodeWorld:
+    """N episodes, all at the same time after their start.
+
+    A mover that comes upon a robot waits, as people do; who is in the way by plan does not see one
+    that drives.
+
+    Parameters
+    ----------
+    episodes
+        Drawn with the same configuration.
+    config
+        That configuration.
+    bank
+        Textures, on the device that draws.
+    width
+        Of the pictures [px].
+
+    Attributes
+    ----------
+    time_s
+        Time since the start of the drive; negative while the robots still stand.
+    robots
+        Poses and speeds of the robots.
+    collided
+        (N,) bool, whether a robot has touched something; it then stays where it is.
+    struck
+        (N,) bool, whether it stood when that happened.
+    touched
+        Names of what was touched, '' where nothing was.
+    """
+
+    def __init__(self, episodes: Sequence[Episode], config: EpisodeConfig, bank: TextureBank,
+                 width: int = 384) -> None:
+        self.episodes, self.config, self.bank = list(episodes), config, bank
+        self.size = (width, round(width / config.aspect))
+        count = len(self.episodes)
+        self.robots = Unicycles(count, config.drive)
+        self.collided, self.struck = np.zeros(count, bool), np.zeros(count, bool)
+        self.touched = [''] * count
+        self.frame = 0
+        self.time_s = float(self.episodes[0].times[0])
+        self._step = 1 / config.rate
+        self._owner = self.episodes[0].owner
+        self._kinds = self.episodes[0].shapes.kinds
+        longest = max(len(e.times) for e in self.episodes)
+
+        def table(name: str) -> np.ndarray:
+            rows = [getattr(e.shapes, name)[0].numpy() for e in self.episodes]
+            if name in ('position', 'yaw', 'texture'):
+                rows = [np.concatenate((r, np.repeat(r[-1:], longest - len(r), 0)))
+                        for r in rows]
+            return np.stack(rows)
+
+        self._tables = {f.name: table(f.name) for f in fields(Shapes) if f.name != 'kinds'}
+        self._alive = self._tables['alive'].astype(bool)
+        self._half = self._tables['half'].astype(float)
+        self._band = band_of(config.robot, np.array([e.camera_height for e in self.episodes]))
+        bodies = [e.bodies for e in self.episodes]
+        self._clock = np.zeros((count, len(bodies[0])))     # of each body, in steps
+        self._moves = np.array([[b.moves for b in row] for row in bodies])
+        self._size = np.array([[b.size for b in row] for row in bodies])
+        self._lens = torch.tensor(np.array([self._intrinsics(e) for e in self.episodes]),
+                                  dtype=torch.float32)
+        longest_light = max(e.fields['exposure'].shape[1] for e in self.episodes)
+        self._light = {name: torch.cat([_lengthened(e.fields[name], longest_light)
+                                        if name == 'exposure' else e.fields[name]
+                                        for e in self.episodes])
+                       for name in self.episodes[0].fields}
+
+    @property
+    def intrinsics(self) -> np.ndarray:
+        """(N, 4) fx, fy, cx, cy [px]."""
+        return self._lens.numpy().astype(float)
+
+    def _intrinsics(self, episode: Episode) -> tuple[float, float, float, float]:
+        width, height = self.size
+        focal = 0.5 * width / np.tan(0.5 * episode.fov)
+        return (focal, focal, 0.5 * (width - 1), 0.5 * (height - 1))
+
+    def step(self, speed: np.ndarray, turn: np.ndarray, active: np.ndarray | None = None,
+             length_s: float | None = None) -> None:
+        """Go on to the next picture.
+
+        Parameters
+        ----------
+        speed, turn
+            (N,) commands [m/s], [rad/s] (positive to the left).
+        active
+            (N,) bool, robots that still matter; the others stay where they are and nothing is
+            tested for them.
+        length_s
+            Time until that picture [s]; None takes that of the configuration.
+        """
+        length_s = self._step if length_s is None else length_s
+        count = max(1, round(length_s / SUBSTEP_S))
+        dt = length_s / count
+        active = np.ones(len(self.collided), bool) if active is None else active
+        for _ in range(count):
+            goes = active & ~self.collided
+            before = (self.robots.place, self.robots.yaw, self.robots.speed, self.robots.turn)
+            self.robots.step(speed, turn, dt)
+            for name, old in zip(('place', 'yaw', 'speed', 'turn'), before, strict=True):
+                new = getattr(self.robots, name)
+                keep = goes if new.ndim == 1 else goes[:, None]
+                held = old if name in ('place', 'yaw') else np.zeros_like(old)
+                setattr(self.robots, name, np.where(keep, new, held))
+            self._clock += (self._moves & ~self._waiting()) * (dt / self._step)
+            self._clock[~self._moves] += dt / self._step
+            self._test(goes)
+        self.frame += 1
+        self.time_s += length_s
+
+    def _test(self, goes: np.ndarray) -> None:
+        which = np.flatnonzero(goes)
+        if not len(which):
+            return
+        hit = self.touches(which)
+        for number in which[hit.any(-1)]:
+            self.collided[number] = True
+            self.struck[number] = abs(self.robots.speed[number]) < STANDS_M_S / 2
+            self.robots.speed[number] = self.robots.turn[number] = 0
+            shape = int(np.argmax(hit[np.searchsorted(which, number)]))
+            owner = self._owner[shape]
+            episode = self.episodes[number]
+            self.touched[number] = 'wall' if owner < 0 else episode.bodies[owner].kind
+
+    def touches(self, which: np.ndarray, ahead: float = 0.0) -> np.ndarray:
+        """(len(which), K) bool, what robots touch, or would if they were longer in front [m]."""
+        position, yaw = self._where(which)
+        corners = footprint(self.robots.place[which], self.robots.yaw[which], self.config.robot,
+                            0.0, ahead)
+        return touching(corners, self._band[which], self._kinds, self._alive[which], position,
+                        yaw, self._half[which])
+
+    def clearance(self, number: int, longest: float = 8.0) -> float:
+        """Length by which a robot could be longer in front before it touched anything [m],
+        exact to 1 mm; ``longest`` when there is nothing."""
+        low, high = 0.0, longest
+        which = np.array([number])
+        if not self.touches(which, high).any():
+            return longest
+        while high - low > 1e-3:
+            middle = 0.5 * (low + high)
+            if self.touches(which, middle).any():
+                high = middle
+            else:
+                low = middle
+        return low
+
+    def _waiting(self) -> np.ndarray:
+        """(N, M) bool, movers that wait for a robot before them."""
+        rows = np.arange(len(self._clock))[:, None]
+        clock = self._clock.astype(int)
+        waits = np.zeros(self._moves.shape, bool)
+        for number, episode in enumerate(self.episodes):
+            drives = abs(self.robots.speed[number]) >= STANDS_M_S
+            first = episode.heedless if drives else 0
+            for m in np.flatnonzero(self._moves[number]):
+                if m < first:
+                    continue
+                body = episode.bodies[m]
+                now = min(int(clock[number, m]), len(body.yaw) - 2)
+                way = body.place[now + 1] - body.place[now]
+                pace = float(np.linalg.norm(way)) / self._step
+                if pace < 1e-6:
+                    continue
+                way = way / np.linalg.norm(way)
+                off = self.robots.place[number] - body.place[now]
+                ahead = float(off @ way)
+                side = abs(float(off[0] * way[1] - off[1] * way[0]))
+                reach = float(np.hypot(self.config.robot.half_width,
+                                       0.5 * self.config.robot.length))
+                near = body.size[2] + reach + _WAIT_M + _WAIT_S * pace
+                waits[number, m] = (0 < ahead < near
+                                    and side < body.size[0] + reach + _BESIDE_M)
+        return waits & (rows >= 0)
+
+    def _where(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Positions (n, K, 3) and yaws (n, K) of shapes, between the times of the tables."""
+        clock = np.where(self._owner >= 0, self._clock[which][:, self._owner], 0.0)
+        last = self._tables['yaw'].shape[1] - 1
+        clock = np.clip(clock, 0, last)
+        first = np.minimum(clock.astype(int), last - 1)
+        share = clock - first
+        row, column = which[:, None], np.arange(len(self._owner))[None]
+        a = self._tables['position'][row, first, column].astype(float)
+        b = self._tables['position'][row, first + 1, column].astype(float)
+        yaw_a = self._tables['yaw'][row, first, column].astype(float)
+        yaw_b = self._tables['yaw'][row, first + 1, column].astype(float)
+        return a + share[..., None] * (b - a), yaw_a + share * (yaw_b - yaw_a)
+
+    def scenes(self, which: np.ndarray) -> Scenes:
+        """The present moment of some episodes as the renderer takes it, one frame each."""
+        position, yaw = self._where(which)
+        clock = np.where(self._owner >= 0, self._clock[which][:, self._owner], 0.0)
+        at = np.clip(clock.astype(int), 0, self._tables['yaw'].shape[1] - 1)
+        texture = self._tables['texture'][which[:, None], at, np.arange(len(self._owner))[None]]
+        count = len(which)
+        front = self.robots.front(self.config.robot)[which]
+        height = np.array([self.episodes[n].camera_height for n in which])
+        pitch = torch.tensor([self.episodes[n].pitch for n in which], dtype=torch.float32)
+        camera = np.stack((front[:, 0], -height, front[:, 1]), -1)
+
+        def real(values: np.ndarray) -> Tensor:
+            return torch.tensor(values, dtype=torch.float32)
+
+        heading = real(self.robots.yaw[which])
+        pick = torch.tensor(which)
+        light = {name: values[pick] for name, values in self._light.items()}
+        number = min(self.frame, light['exposure'].shape[1] - 1)
+        light['exposure'] = light['exposure'][:, number:number + 1]
+        light['seed'] = light['seed'] + self.frame      # noise differs from picture to picture
+        tables = self._tables
+        return Scenes(
+            interval_s=torch.full((count,), self._step), intrinsics=self._lens[pick],
+            distortion=torch.zeros(count, 2), camera_position=real(camera)[:, None],
+            camera_rotation=rotation(heading, pitch, torch.zeros(count))[:, None],
+            camera_velocity=torch.zeros(count, 3), camera_spin=torch.zeros(count, 3),
+            kinds=self._kinds, alive=torch.tensor(self._alive[which]),
+            position=real(position)[:, None], yaw=real(yaw)[:, None],
+            half=real(self._half[which]),
+            velocity=torch.zeros(count, len(self._owner), 3),
+            yaw_rate=torch.zeros(count, len(self._owner)), texture=torch.tensor(texture)[:, None],
+            tile_m=torch.tensor(tables['tile_m'][which]),
+            tint=torch.tensor(tables['tint'][which]), **light)
+
+    def pictures(self, which: np.ndarray) -> np.ndarray:
+        """(len(which), H, W, 3) uint8 RGB of the present moment."""
+        device = self.bank.atlas.texels.device
+        scenes = self.scenes(which).to(device)
+        return render(scenes, self.bank, self.size, samples=2)[:, 0].cpu().numpy()
+
+
+def _lengthened(exposure: Tensor, length: int) -> Tensor:
+    return torch.cat((exposure, exposure[:, -1:].expand(-1, length - exposure.shape[1])), 1)

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Draw scenes: uint8 frames from ``Scenes`` and a bank of textures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vjepa_ros.lab.world.rendering.lens import Rays, all_rays, image_rays, pixel_rays
+from vjepa_ros.lab.world.rendering.sensor import BAND_PIXELS, expose, expose_single, tables
+from vjepa_ros.lab.world.rendering.stage import Stage, stage
+from vjepa_ros.lab.world.rendering.trace import Windows, colour, nearest, trace, world_directions
+from vjepa_ros.lab.world.rendering.windows import Extents
+from vjepa_ros.lab.world.scenes.scene import Scenes
+from vjepa_ros.lab.world.textures.bank import TextureBank
+
+# Where in the pixel, and when while the shutter is open, the rays of a pixel are sent.
+PATTERNS: dict[int, tuple[tuple[float, float, float], ...]] = {
+    1: ((0.0, 0.0, 0.0),),
+    2: ((-0.25, -0.25, -0.25), (0.25, 0.25, 0.25)),
+    4: ((-0.125, -0.375, -0.375), (0.375, -0.125, -0.125), (-0.375, 0.125, 0.125),
+        (0.125, 0.375, 0.375)),
+}
+_BESIDE = ((-0.17, -0.34), (0.17, 0.34))  # where the other rays of an edge are, beside 0, 0
+# Rendered at once on a GPU: compiled, and not (then what all shapes give is stored for a while).
+_MOST_PIXELS, _MOST_PLAIN = 1 << 25, 1 << 22
+
+
+def render(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
+           frames: slice | None = None, samples: int = 2, compile: bool = False) -> Tensor:
+    """Pictures of scenes.
+
+    Parameters
+    ----------
+    scenes : Scenes
+        B scenes; their ``intrinsics`` are in pixels of ``size``.
+    bank : TextureBank
+        On the device of the scenes.
+    size : (int, int)
+        Width and height in pixels.
+    frames : slice, optional
+        Which of the T frames; all by default.
+    samples : int
+        Rays per pixel: 1, 2 or 4, spread over the pixel and the open shutter. On the CPU,
+        frames without motion blur are drawn with one ray, and three where an edge is.
+    compile : bool
+        Compile the functions that send a ray through each pixel, follow it, and make a picture
+        of the light. All calls with one size and number of scenes share them; the first takes
+        minutes.
+
+    Returns
+    -------
+    Tensor uint8 (B, T, H, W, 3), RGB
+    """
+    if samples not in PATTERNS:
+        raise ValueError(f'samples must be one of {sorted(PATTERNS)}, got {samples}')
+    if bank.atlas.texels.device != scenes.interval_s.device:
+        raise ValueError(f'the texture bank is on {bank.atlas.texels.device}, the scenes are on '
+                         f'{scenes.interval_s.device}; move one of them')
+    frames = slice(None) if frames is None else frames
+    numbers = list(range(scenes.exposure.shape[1]))[frames]
+    with torch.no_grad():
+        if scenes.interval_s.device.type == 'cpu' and not compile:
+            with one_thread():
+                return torch.cat([
+                    torch.cat([_single(_part(scenes, b, 1), bank, size, n, samples)
+                               for n in numbers], 1) for b in range(len(scenes))])
+        steps = _compiled() if compile else (all_rays, trace, expose)
+        # Parts of one size: a compiled function is made for each size.
+        most = max(1, (_MOST_PIXELS if compile else _MOST_PLAIN)
+                   // (size[0] * size[1] * len(numbers)))
+        step = -(-len(scenes) // -(-len(scenes) // most))
+        return torch.cat([
+            _batch(_part(scenes, b, step), bank, size, frames, samples, *steps)
+            for b in range(0, len(scenes), step)])
+
+
+@lru_cache(maxsize=1)
+def _compiled() -> tuple[Callable[..., Rays], Callable[..., list[Tensor]], Callable[..., Tensor]]:
+    # The rays on their own: as a part of the trace they would be worked out for each frame.
+    return (torch.compile(all_rays, dynamic=False), torch.compile(trace, dynamic=False),
+            torch.compile(expose, dynamic=False))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let PyTorch work with the calling thread alone.
+
+    One frame on the CPU is thousands of small steps; PyTorch's threads wait for one another by
+    spinning in each of them, which on a busy computer takes a hundred times as long as the work.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _part(scenes: Scenes, first: int, count: int) -> Scenes:
+    if count >= len(scenes):
+        return scenes
+    return scenes.map(lambda values: values[first:first + count])
+
+
+def _batch(scenes: Scenes, bank: TextureBank, size: tuple[int, int], frames: slice,
+           samples: int, send: Callable[..., Rays], follow: Callable[..., list[Tensor]],
+           develop: Callable[..., Tensor]) -> Tensor:
+    total: list[Tensor] | None = None
+    for dx, dy, when in PATTERNS[samples]:
+        rays = send(scenes.intrinsics, scenes.distortion, size, (dx, dy))
+        scene = stage(scenes, bank.atlas, frames, when * scenes.shutter)
+        light = follow(rays, scene, bank.atlas, scenes.kinds)
+        total = light if total is None else [a + b for a, b in zip(total, light, strict=True)]
+    light = torch.stack(total, -1) / samples
+    return develop(light, scenes, frames, tables(light.device))
+
+
+def _single(scenes: Scenes, bank: TextureBank, size: tuple[int, int], number: int,
+            samples: int) -> Tensor:
+    """One frame of one scene on the CPU."""
+    frames = slice(number, number + 1)
+    blurs = float(scenes.shutter) > 0 and scenes.exposure.shape[1] > 1
+    pattern = PATTERNS[samples if blurs else 1]
+    planes = torch.zeros(3, 1, 1, size[1], size[0])
+    for dx, dy, when in pattern:
+        rays = image_rays(scenes.intrinsics, scenes.distortion, size, (dx, dy))
+        scene = stage(scenes, bank.atlas, frames, when * scenes.shutter if blurs else None,
+                      grouped=False)
+        index = _in_bands(planes, rays, scene, bank, scenes.kinds, 1 / len(pattern))
+        if not blurs:
+            _smooth_edges(planes, index, scenes, scene, bank)
+    return expose_single(planes, scenes, frames)
+
+
+def _in_bands(planes: Tensor, rays: Rays, scene: Stage, bank: TextureBank,
+              kinds: tuple[int, ...], weight: float) -> Tensor:
+    """Add the light of one frame to its planes; gives the number of the shape in each pixel.
+
+    Some rows at a time, so few that they stay in the cache.
+    """
+    height, width = rays.x.shape[2:]
+    extents = Extents(scene, kinds)
+    index = torch.empty(1, 1, height, width, dtype=torch.int64)
+    count = -(-height * width // BAND_PIXELS)
+    step = -(-height // count)
+    for top in range(0, height, step):
+        rows = slice(top, top + step)
+        part = Rays(*(field[:, :, rows] for field in rays))
+        narrow = extents.windows(part)
+        d = world_directions(part, scene.poses.rotation)
+        depth, shown = nearest(scene, d, kinds, bank.atlas, narrow)
+        index[:, :, rows] = shown
+        light = colour(part, d, depth, shown, scene, bank.atlas, kinds, narrow)
+        for plane, own in zip(planes, light, strict=True):
+            plane[:, :, rows].add_(own, alpha=weight)
+    return index
+
+
+def _smooth_edges(planes: Tensor, index: Tensor, scenes: Scenes, scene: Stage,
+                  bank: TextureBank) -> None:
+    """Give pixels at the edges of shapes two more rays, in place."""
+    shown = index[0, 0].numpy()
+    edge = np.zeros(shown.shape, bool)
+    beside, below = shown[:, 1:] != shown[:, :-1], shown[1:] != shown[:-1]
+    edge[:, 1:] |= beside
+    edge[:, :-1] |= beside
+    edge[1:] |= below
+    edge[:-1] |= below
+    found = torch.from_numpy(np.stack(np.nonzero(edge)))
+    if not found.numel():
+        return
+    shifts = torch.tensor(_BESIDE)
+    whole = Windows.whole(scenes.kinds)
+    for rows, columns in found.split(BAND_PIXELS // len(shifts), dim=1):
+        rays = pixel_rays(scenes.intrinsics, scenes.distortion, columns + shifts[:, :1],
+                          rows + shifts[:, 1:])
+        fine = trace(rays, scene, bank.atlas, scenes.kinds, whole)
+        for plane, more in zip(planes[:, 0, 0], fine, strict=True):
+            plane[rows, columns] = (plane[rows, columns] + more[0, 0].sum(0)) / 3

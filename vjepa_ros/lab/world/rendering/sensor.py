@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""What lens and sensor make of light: blur, vignette, exposure, noise, 8 bits, compression.
+
+Noise depends on the scene's seed and the frame's number only, not on the batch or the device.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+import torch
+from torch import Tensor
+
+from vjepa_ros.lab.world.scenes.scene import Scenes
+
+_NOISE = (1024, 4096)    # rows and columns of the table of noise
+BAND_PIXELS = 32_000     # worked on at once where one frame is drawn on the CPU
+_RADIUS = 5              # of the lens blur's kernel [px]
+_MOST_BLUR_PX = 2.0
+_LEAST_BLUR_PX = 0.15    # less is none
+_LUMA = (0.299, 0.587, 0.114)
+_QUANTA = (  # how coarsely jpeg rounds each frequency of brightness
+    [16, 11, 10, 16, 24, 40, 51, 61], [12, 12, 14, 19, 26, 58, 60, 55],
+    [14, 13, 16, 24, 40, 57, 69, 56], [14, 17, 22, 29, 51, 87, 80, 62],
+    [18, 22, 37, 56, 68, 109, 103, 77], [24, 35, 55, 64, 81, 104, 113, 92],
+    [49, 64, 78, 87, 103, 121, 120, 101], [72, 92, 95, 98, 112, 100, 103, 99])
+_COLOUR_QUANTA = (
+    [17, 18, 24, 47, 99, 99, 99, 99], [18, 21, 26, 66, 99, 99, 99, 99],
+    [24, 26, 56, 99, 99, 99, 99, 99], [47, 66, 99, 99, 99, 99, 99, 99], *[[99] * 8] * 4)
+
+
+class Tables(NamedTuple):
+    """Constants on a device: noise, the cosines of jpeg's blocks, how coarsely it rounds them,
+    RGB to brightness and colour differences and back."""
+
+    noise: Tensor     # _NOISE
+    cosines: Tensor   # (8, 8)
+    quanta: Tensor    # (3, 8, 8)
+    turn: Tensor      # (3, 3)
+    back: Tensor      # (3, 3)
+
+
+@lru_cache(maxsize=4)
+def tables(device: torch.device) -> Tables:
+    noise = torch.randn(_NOISE, generator=torch.Generator().manual_seed(20_240))
+    at = torch.arange(8, dtype=torch.float64)
+    cosines = torch.cos(math.pi / 8 * at[:, None] * (at[None] + 0.5)) * 0.5
+    cosines[0] /= math.sqrt(2)
+    quanta = torch.stack([torch.tensor(t, dtype=torch.float32)
+                          for t in (_QUANTA, _COLOUR_QUANTA, _COLOUR_QUANTA)])
+    turn = torch.tensor([_LUMA, (-0.168736, -0.331264, 0.5), (0.5, -0.418688, -0.081312)])
+    back = torch.linalg.inv(turn)
+    return Tables(*(t.float().to(device) for t in (noise, cosines, quanta, turn, back)))
+
+
+def blurred(light: Tensor, sigma: Tensor) -> Tensor:
+    """Gaussian blur of (B, T, H, W, 3) by ``sigma`` (B,) pixels, at most 2."""
+    wide = sigma.clamp(_LEAST_BLUR_PX, _MOST_BLUR_PX).view(-1, 1, 1, 1, 1)
+    weights = [torch.exp(-0.5 * (i / wide) ** 2) for i in range(_RADIUS + 1)]
+    total = weights[0] + 2 * sum(weights[1:])
+    for axis in (2, 3):
+        length = light.shape[axis]
+        at = torch.arange(length, device=light.device)
+        out = light * (weights[0] / total)
+        for i in range(1, _RADIUS + 1):
+            sides = (light.index_select(axis, (at - i).clamp(min=0))
+                     + light.index_select(axis, (at + i).clamp(max=length - 1)))
+            out = out + sides * (weights[i] / total)
+        light = out
+    return light
+
+
+def _noise(table: Tensor, seed: Tensor, frames: Tensor, size: tuple[int, int],
+           rows: slice) -> Tensor:
+    """(B, T, rows, W, 3) of zero mean and unit spread for some rows of pictures of a size.
+
+    Parts of one table, chosen by seed and frame.
+    """
+    width, height = size
+    down_all, across_all = table.shape
+    key = (seed[:, None] * 7_919 + frames[None] * 104_729 + 12_345) * 2_654_435_761
+    mixed = key & 0x7FFF_FFFF_FFFF   # a cheap hash: of a product the upper bits count
+    down = (mixed >> 17) % max(1, down_all - height)
+    across = (mixed >> 29) % max(1, across_all - 3 * width)
+    y = torch.arange(height, device=seed.device)[rows] + down[..., None]
+    x = torch.arange(3 * width, device=seed.device) + across[..., None]
+    at = (y % down_all * across_all)[..., :, None] + (x % across_all)[..., None, :]
+    return table.view(-1)[at].unflatten(-1, (width, 3))
+
+
+def compressed(image: Tensor, strength: Tensor, constant: Tables) -> Tensor:
+    """(B, T, H, W, 3) grey levels as after jpeg of ``strength`` (B,) 0..1; 0 changes nothing."""
+    height, width = image.shape[2:4]
+    planes = (image - 128) @ constant.turn.T
+    planes = planes.permute(0, 1, 4, 2, 3).flatten(0, 1)              # BT 3 H W
+    pad = (0, -width % 8, 0, -height % 8)
+    planes = torch.nn.functional.pad(planes, pad, 'replicate')
+    blocks = planes.unflatten(3, (-1, 8)).unflatten(2, (-1, 8))       # BT 3 h 8 w 8
+    # One direction after the other, as products with many rows and an 8 x 8 matrix.
+    turned = (blocks @ constant.cosines.T).transpose(3, 5)
+    waves = (turned @ constant.cosines.T).unflatten(0, image.shape[:2])  # .. h across w down
+    # Quality 95 at strength 0, about 25 at strength 1.
+    scale = (0.1 * 20 ** strength).view(-1, 1, 1, 1, 1, 1, 1)
+    step = (constant.quanta.transpose(1, 2)[:, None, :, None] * scale).clamp(min=1)
+    waves = torch.round(waves / step) * step
+    blocks = (waves @ constant.cosines).transpose(4, 6) @ constant.cosines
+    planes = blocks.flatten(5, 6).flatten(3, 4)[..., :height, :width]  # B T 3 H W
+    back = planes.permute(0, 1, 3, 4, 2) @ constant.back.T + 128
+    return torch.where(strength.view(-1, 1, 1, 1, 1) > 0, back, image)
+
+
+def expose(light: Tensor, scenes: Scenes, frames: slice, constant: Tables) -> Tensor:
+    """Pictures uint8 (B, T, H, W, 3) of light (B, T, H, W, 3) in some frames of the scenes."""
+    height, width = light.shape[2:4]
+    light = blurred(light, scenes.blur_px)
+    image = _developed(light, scenes, frames, constant, (width, height), slice(0, height))
+    return _rounded(compressed(image, scenes.jpeg, constant))
+
+
+def expose_single(planes: Tensor, scenes: Scenes, frames: slice) -> Tensor:
+    """The same for one frame on the CPU, given as (3, 1, 1, H, W); leaves out what is off."""
+    height, width = planes.shape[3:]
+    constant = tables(planes.device)
+    sigma = float(scenes.blur_px)
+    if sigma >= _LEAST_BLUR_PX:
+        soft = [cv2.GaussianBlur(p[0, 0].numpy(), (0, 0), min(sigma, _MOST_BLUR_PX))
+                for p in planes]
+        planes = torch.from_numpy(np.stack(soft))[:, None, None]
+    out = torch.empty(1, 1, height, width, 3, dtype=torch.uint8)
+    step = max(8, BAND_PIXELS // width // 8 * 8)   # whole blocks of jpeg
+    for top in range(0, height, step):
+        rows = slice(top, min(top + step, height))
+        light = torch.stack(planes[:, :, :, rows].unbind(0), -1)
+        image = _developed(light, scenes, frames, constant, (width, height), rows, alone=True)
+        if float(scenes.jpeg) > 0:
+            image = compressed(image, scenes.jpeg, constant)
+        out[:, :, rows] = _rounded(image)
+    return out
+
+
+def _rounded(image: Tensor) -> Tensor:
+    return (image + 0.5).clamp(0, 255).to(torch.uint8)
+
+
+def _developed(light: Tensor, scenes: Scenes, frames: slice, constant: Tables,
+               size: tuple[int, int], rows: slice, alone: bool = False) -> Tensor:
+    """Grey levels 0..255 of some rows (B, T, rows, W, 3) of pictures of a size.
+
+    ``alone`` says that it is one frame on the CPU: what is off may be left out.
+    """
+    batch, count = light.shape[:2]
+    width, height = size
+    wide = (batch, 1, 1, 1, 1)
+    y = (torch.arange(height, device=light.device)[rows] * 2 / (height - 1) - 1)[:, None]
+    x = torch.arange(width, device=light.device) * 2 / (width - 1) - 1
+    shape = height / width
+    corner = (x * x + (y * shape) ** 2) / (1 + shape ** 2)
+    gain = scenes.exposure[:, frames].reshape(batch, count, 1, 1) * (
+        1 - scenes.vignette.view(-1, 1, 1, 1) * corner)
+    light = light * (gain[..., None] * scenes.white_balance.view(batch, 1, 1, 1, 3))
+    grey = scenes.grey.view(wide)
+    if not alone or bool(scenes.grey):
+        light = torch.where(grey, (light @ constant.turn[0])[..., None], light)
+    levels = light.clamp(1e-6, 1) ** (float(scenes.gamma) if alone else scenes.gamma.view(wide))
+    if alone and float(scenes.read_noise + scenes.shot_noise) == 0:
+        return 255 * levels
+    numbers = torch.arange(scenes.exposure.shape[1], device=light.device)[frames]
+    noise = _noise(constant.noise, scenes.seed, numbers, size, rows)
+    if not alone or bool(scenes.grey):
+        noise = torch.where(grey, noise[..., :1], noise)
+    spread = scenes.read_noise.view(wide) + scenes.shot_noise.view(wide) * levels
+    return (255 * levels + noise * spread).clamp(0, 255)

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Exact truth per pixel at the newest frame: depth, motion, contact.
+
+Worked out from positions and speeds, never from pictures. The looming rate leaves out the
+camera's own rotation; the flow contains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vjepa_ros.lab.world.rendering.lens import Rays, all_rays, image_rays, image_speed
+from vjepa_ros.lab.world.rendering.render import one_thread
+from vjepa_ros.lab.world.rendering.shapes import Directions
+from vjepa_ros.lab.world.rendering.stage import Stage, stage
+from vjepa_ros.lab.world.rendering.trace import nearest, world_directions
+from vjepa_ros.lab.world.rendering.windows import Extents
+from vjepa_ros.lab.world.scenes.scene import GROUND, SKY, Scenes
+from vjepa_ros.lab.world.textures.atlas import Atlas
+from vjepa_ros.lab.world.textures.bank import TextureBank
+
+MOVING_M_S = 0.03   # a surface that is faster than this moves by itself
+_STILL = 1e-6       # slower relative motion [m/s], looming [1/s] is none
+
+
+@dataclass(frozen=True)
+class Robot:
+    """The robot's volume [m]; the camera sits at the middle of its front.
+
+    It reaches from ``clearance`` above the ground to ``height`` (at least 0.1 above the
+    camera), ``half_width`` to both sides and ``length`` behind the camera.
+    """
+
+    half_width: float = 0.3
+    height: float = 0.5
+    length: float = 0.6
+    clearance: float = 0.05
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Truth at the newest frame of B scenes, (B, H, W) each.
+
+    Attributes
+    ----------
+    depth : Tensor
+        Along the optical axis [m], inf for the sky.
+    looming : Tensor
+        -dZ/dt / Z [1/s] without the camera's rotation.
+    moving : Tensor
+        bool, the surface moves in the world.
+    flow : Tensor
+        (B, H, W, 2) of the shown surface [px/s], columns and rows.
+    time_to_contact : Tensor
+        1 / looming [s] until its plane passes the camera, inf where it does not come nearer.
+    enters : Tensor
+        bool, at constant speeds the surface enters the robot's volume.
+    enter_time : Tensor
+        When [s], inf for never, 0 for what is inside.
+    clearance : Tensor
+        Distance [m] along the robot's heading to surfaces ahead that lie within its width and
+        height, inf for all others: how far it could drive if nothing moved.
+    shape : Tensor
+        int16, number of the shape, -1 ground, -2 sky.
+    """
+
+    depth: Tensor
+    looming: Tensor
+    moving: Tensor
+    flow: Tensor
+    time_to_contact: Tensor
+    enters: Tensor
+    enter_time: Tensor
+    clearance: Tensor
+    shape: Tensor
+
+    def to(self, device: torch.device | str) -> Truth:
+        """The same truth on a device."""
+        return replace(self, **{f.name: getattr(self, f.name).to(device)
+                                for f in fields(self)})
+
+
+def entry(position: Tensor, speed: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """When a point moving evenly along one axis is between two limits: from, to [s]."""
+    moves = speed.abs() > _STILL
+    inverse = 1 / torch.where(moves, speed, 1.0)
+    a, b = (low - position) * inverse, (high - position) * inverse
+    inside = (position >= low) & (position <= high)
+    first = torch.where(moves, torch.minimum(a, b), torch.where(inside, -torch.inf, torch.inf))
+    last = torch.where(moves, torch.maximum(a, b), torch.where(inside, torch.inf, -torch.inf))
+    return first, last
+
+
+def in_robot_axes(vector: Tensor, ahead: Tensor) -> tuple[Tensor, Tensor]:
+    """Parts (right, ahead) of world vectors (..., 3) for a robot that heads where ``ahead``
+    (..., 3) points without its up and down."""
+    level = torch.rsqrt((ahead[..., 0] ** 2 + ahead[..., 2] ** 2).clamp(min=1e-12))
+    fx, fz = ahead[..., 0] * level, ahead[..., 2] * level
+    return (fz * vector[..., 0] - fx * vector[..., 2], fx * vector[..., 0] + fz * vector[..., 2])
+
+
+def contact(point: Tensor, velocity: Tensor, camera_height: Tensor, ahead: Tensor,
+            robot: Robot) -> tuple[Tensor, Tensor]:
+    """When surface points enter the robot's volume [s], and how far ahead of it they are [m].
+
+    Parameters
+    ----------
+    point, velocity : Tensor
+        (..., 3) relative to the camera, world axes [m], [m/s].
+    camera_height : Tensor
+        Above the ground [m].
+    ahead : Tensor
+        (..., 3) optical axis in world axes; its level part is the robot's heading.
+
+    Returns
+    -------
+    (Tensor, Tensor)
+        inf for points that never enter, and for points beside, above or behind its way.
+
+    Notes
+    -----
+    Nobody turns, and the robot stays on its ground: what ``velocity`` holds of the camera's
+    up and down has to be left out by the caller.
+    """
+    x, z = in_robot_axes(point, ahead)
+    vx, vz = in_robot_axes(velocity, ahead)
+    y, vy = point[..., 1] - camera_height, velocity[..., 1]   # 0 at the ground
+    top = -torch.clamp(camera_height + 0.1, min=robot.height)
+    half, zero = torch.full_like(top, robot.half_width), torch.zeros_like(top)
+    low = zero - robot.clearance
+    first = torch.zeros_like(x)
+    last = torch.full_like(x, torch.inf)
+    for at, speed, begin, end in ((x, vx, -half, half), (z, vz, zero - robot.length, zero),
+                                  (y, vy, top, low)):
+        a, b = entry(at, speed, begin, end)
+        first, last = torch.maximum(first, a), torch.minimum(last, b)
+    in_way = (x.abs() <= half) & (y >= top) & (y <= low) & (z > 0)
+    return (torch.where(first <= last, first, torch.inf), torch.where(in_way, z, torch.inf))
+
+
+def truth(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
+          robot: Robot | None = None, compile: bool = False) -> Truth:
+    """Truth at the newest frame.
+
+    Parameters
+    ----------
+    scenes : Scenes
+        B scenes; their ``intrinsics`` are in pixels of ``size``.
+    bank : TextureBank
+        Decides where cards have holes.
+    size : (int, int)
+        Width and height in pixels.
+    robot : Robot, optional
+        Whose volume counts for ``enters``, ``enter_time`` and ``clearance``.
+    compile : bool
+        Compile the search for the nearest shape and what follows from it, as in `render`.
+    """
+    robot = robot or Robot()
+    newest = slice(scenes.camera_position.shape[1] - 1, None)
+    with torch.no_grad():
+        if compile or scenes.interval_s.device.type != 'cpu':
+            look, follow = _compiled() if compile else (_look, _motion)
+            scene = stage(scenes, bank.atlas, newest)
+            seen = look(scenes.intrinsics, scenes.distortion, size, scene, scenes.kinds,
+                        bank.atlas)
+            return Truth(depth=seen.depth, **follow(scenes, robot, seen))
+        with one_thread():
+            parts = [_single(scenes.map(lambda v, b=b: v[b:b + 1]), bank, size, robot, newest)
+                     for b in range(len(scenes))]
+        return Truth(**{f.name: torch.cat([getattr(p, f.name) for p in parts])
+                        for f in fields(Truth)})
+
+
+class _Seen(NamedTuple):
+    """Rays and their directions (B, 1, H, W); depth and number of what they hit (B, H, W)."""
+
+    rays: Rays
+    directions: Directions
+    depth: Tensor
+    index: Tensor
+
+
+@lru_cache(maxsize=1)
+def _compiled() -> tuple[Callable[..., _Seen], Callable[..., dict[str, Tensor]]]:
+    return torch.compile(_look, dynamic=False), torch.compile(_motion, dynamic=False)
+
+
+def _look(intrinsics: Tensor, distortion: Tensor, size: tuple[int, int], scene: Stage,
+          kinds: tuple[int, ...], atlas: Atlas) -> _Seen:
+    """What a batch of cameras sees, by a search among all shapes everywhere."""
+    rays = all_rays(intrinsics, distortion, size)
+    d = world_directions(rays, scene.poses.rotation)
+    depth, index = nearest(scene, d, kinds, atlas, None)
+    return _Seen(rays, d, depth[:, 0], index[:, 0])
+
+
+def _single(scenes: Scenes, bank: TextureBank, size: tuple[int, int], robot: Robot,
+            newest: slice) -> Truth:
+    """Truth of one scene on the CPU."""
+    rays = image_rays(scenes.intrinsics, scenes.distortion, size)
+    scene = stage(scenes, bank.atlas, newest, grouped=False)
+    d = world_directions(rays, scene.poses.rotation)
+    depth, index = nearest(scene, d, scenes.kinds, bank.atlas,
+                           Extents(scene, scenes.kinds).windows(rays))
+    seen = _Seen(rays, d, depth[:, 0], index[:, 0])
+    return Truth(depth=seen.depth, **_motion(scenes, robot, seen))
+
+
+def _motion(scenes: Scenes, robot: Robot, seen: _Seen) -> dict[str, Tensor]:
+    """All fields of `Truth` but the depth: a pure function of tensors, to compile as a whole."""
+    rays, d, depth, index = seen
+    count = len(scenes.kinds)
+    is_sky = index == count + 1
+    t = torch.where(is_sky, 1.0, depth)
+    ray = torch.stack([v[:, 0] for v in (d.dx, d.dy, d.dz)], -1)
+    point = t[..., None] * ray                                    # relative to the camera
+
+    flat = index.flatten(1)
+
+    def of_shape(values: Tensor) -> Tensor:
+        """(B, K) spread over the pixels, 0 on ground and sky."""
+        padded = torch.nn.functional.pad(values, (0, 2))
+        return padded.gather(1, flat).view(index.shape)
+
+    own = torch.stack([of_shape(scenes.velocity[..., i]) for i in range(3)], -1)
+    spin = of_shape(scenes.yaw_rate)
+    centre = scenes.position[:, -1] - scenes.camera_position[:, -1, None]
+    arm_x = point[..., 0] - of_shape(centre[..., 0])
+    arm_z = point[..., 2] - of_shape(centre[..., 2])
+    own = own + torch.stack((spin * arm_z, torch.zeros_like(spin), -spin * arm_x), -1)
+    camera = scenes.camera_velocity[:, None, None]
+    relative = torch.where(is_sky[..., None], 0.0, own - camera)
+
+    rotation = scenes.camera_rotation[:, -1]
+    along = (relative[..., None, :] * rotation[:, None, None]).sum(-1)  # camera axes
+    looming = -along[..., 2] / t
+    x, y = rays.x[:, 0], rays.y[:, 0]
+    wx, wy, wz = (w[:, None, None] for w in scenes.camera_spin.unbind(1))
+    # The camera's turn moves points of the ray (x, y, 1) by -w x (x, y, 1) per unit of depth.
+    vx = along[..., 0] / t - (wy - wz * y)
+    vy = along[..., 1] / t - (wz * x - wx)
+    vz = along[..., 2] / t - (wx * y - wy * x)
+    flow = image_speed(x, y, vx - x * vz, vy - y * vz, scenes.intrinsics[:, None, None],
+                       scenes.distortion[:, None, None])
+
+    level = relative.clone()
+    level[..., 1] = own[..., 1]  # the robot stays on the ground however its camera shakes
+    when, free = contact(point, level, -scenes.camera_position[:, -1, 1, None, None],
+                         rotation[:, 2, None, None], robot)
+    when, free = (torch.where(is_sky, torch.inf, v) for v in (when, free))
+    closing = looming > _STILL
+    shape = torch.where(index == count, GROUND, torch.where(is_sky, SKY, index))
+    return {
+        'looming': looming, 'moving': own.norm(dim=-1) > MOVING_M_S,
+        'flow': torch.stack(flow, -1),
+        'time_to_contact': torch.where(closing, 1 / torch.where(closing, looming, 1.0),
+                                       torch.inf),
+        'enters': torch.isfinite(when), 'enter_time': when, 'clearance': free,
+        'shape': shape.to(torch.int16)}

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Motion of cameras and bodies, run backwards from the newest frame of a clip.
+
+Times are at most 0, the newest frame is at 0. Everything is exact at the newest frame: the
+velocities given are the derivatives of the paths there. Ground vectors are (x, z).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vjepa_ros.lab.world.scenes.scene_rng import Dice
+
+FAR_M = 1e4   # a reach that bends no path
+
+
+def frame_times(interval_s: Tensor, hold: Tensor, frames: int) -> Tensor:
+    """Times of the frames of a clip [s].
+
+    Parameters
+    ----------
+    interval_s, hold : Tensor
+        (B,) time between frames of the clip, and how often each picture is shown: with 2 the
+        camera runs at half the rate of the clip and pairs of frames have one time.
+    frames : int
+        T.
+
+    Returns
+    -------
+    Tensor (B, T)
+        At most 0, ascending, the last one 0.
+    """
+    back = torch.arange(frames - 1, -1, -1, device=hold.device)                             # T
+    return -(back // hold[:, None]) * hold[:, None] * interval_s[:, None]
+
+
+def picture_of(hold: Tensor, frames: int) -> Tensor:
+    """(B, T) which frame's picture each frame of a clip shows: the newest one of its time."""
+    back = torch.arange(frames - 1, -1, -1, device=hold.device)
+    return frames - 1 - (back // hold[:, None]) * hold[:, None]
+
+
+def travelled(speed: Tensor, braking: Tensor, reach: Tensor, times: Tensor) -> Tensor:
+    """Distance still to go at each of the times before the newest frame [m], (B, T).
+
+    Parameters
+    ----------
+    speed : Tensor
+        (B,) at the newest frame [m/s].
+    braking : Tensor
+        (B,) how much faster it was per second before [m/s^2]; negative has speeded up, and
+        then stood before the time at which its speed was zero.
+    reach : Tensor
+        (B,) greatest distance of the whole movement [m]: an arm is only so long.
+    times : Tensor
+        (B, T) at most 0 [s].
+    """
+    size = speed.abs()[:, None]
+    since = -times
+    slope = braking[:, None]
+    started = torch.where(slope < 0, size / (-slope).clamp(min=1e-6), torch.inf)
+    moving = torch.minimum(since, started)
+    far = size * moving + 0.5 * slope * moving.square()
+    far = reach[:, None] * torch.tanh(far / reach[:, None])
+    return far * torch.where(speed < 0, -1.0, 1.0)[:, None]
+
+
+@dataclass(frozen=True)
+class Path:
+    """Ground path of B cameras: ``place`` (B, T, 2) [m] x, z and ``yaw`` (B, T) [rad]."""
+
+    place: Tensor
+    yaw: Tensor
+
+
+def camera_path(heading: Tensor, drift: Tensor, turn: Tensor, gone: Tensor,
+                times: Tensor) -> Path:
+    """Path of cameras that end at the origin.
+
+    Parameters
+    ----------
+    heading, drift, turn : Tensor
+        (B,) yaw at the newest frame, direction of travel relative to it [rad], and rate of
+        turn [rad/s], the same over the clip.
+    gone : Tensor
+        (B, T) distance still to go, see `travelled`.
+    times : Tensor
+        (B, T) [s].
+    """
+    yaw = heading[:, None] + turn[:, None] * times                      # B T
+    along = yaw + drift[:, None]
+    # Between two frames the path is an arc: its chord leads in the mean direction.
+    middle = 0.5 * (along[:, 1:] + along[:, :-1])
+    bend = 0.5 * (along[:, 1:] - along[:, :-1])
+    chord = (gone[:, :-1] - gone[:, 1:]) * torch.sinc(bend / math.pi)
+    step = torch.stack((middle.sin(), middle.cos()), -1) * chord.unsqueeze(-1)
+    place = torch.zeros(*times.shape, 2)
+    place[:, :-1] = -step.flip(1).cumsum(1).flip(1)
+    return Path(place, yaw)
+
+
+@dataclass(frozen=True)
+class Shake:
+    """What hands, steps and motors do to a camera.
+
+    Attributes
+    ----------
+    angles : Tensor
+        (B, T, 3) added to yaw, pitch and roll [rad].
+    rates : Tensor
+        (B, 3) their derivatives at the newest frame [rad/s].
+    offset : Tensor
+        (B, T, 3) of the position in world axes [m], at rest at the newest frame: a step that
+        goes on for seconds must not decide whether something will be hit.
+    """
+
+    angles: Tensor
+    rates: Tensor
+    offset: Tensor
+
+
+def shake(dice: Dice, times: Tensor, hand: Tensor, steps: Tensor, motor: Tensor) -> Shake:
+    """Shake of hands (slow), of steps (1.5 to 2.3 per second) and of motors (fast).
+
+    Parameters
+    ----------
+    times : Tensor
+        (B, T) [s].
+    hand, steps, motor : Tensor
+        (B,) strengths, 0 none, 1 usual.
+    """
+    size = torch.stack((hand, hand, steps, motor), -1) \
+        * torch.tensor([0.012, 0.006, 0.012, 0.004])                    # B W, [rad]
+    steps_hz = dice.uniform(1.5, 2.3)
+    rate = 2 * math.pi * torch.stack((
+        dice.uniform(0.3, 0.9), dice.uniform(1.0, 3.0), steps_hz, dice.log(8, 40)), -1)
+    size = size[..., None] * dice.uniform(0.3, 1, 4, 3)                 # B W 3
+    phase = dice.uniform(0, 2 * math.pi, 4, 3)
+    turned = rate[:, None, :, None] * times[:, :, None, None] + phase[:, None]
+    angles = (size[:, None] * turned.sin()).sum(2)                      # B T 3
+    rates = (size * rate[..., None] * phase.cos()).sum(1)               # B 3
+    # A cosine is at rest at time zero, at the top or at the bottom of its swing.
+    bob = (rate[:, 2, None] * times).cos() - 1
+    sway = (0.5 * rate[:, 2, None] * times).cos() - 1
+    rattle = (rate[:, 3, None] * times).cos() - 1
+    lift = dice.sign()[:, None] * (0.02 * steps[:, None] * bob + 0.0015 * motor[:, None] * rattle)
+    side = dice.sign()[:, None] * 0.015 * steps[:, None] * sway
+    return Shake(angles, rates, torch.stack((side, lift, torch.zeros_like(side)), -1))
+
+
+def rotation(yaw: Tensor, pitch: Tensor, roll: Tensor) -> Tensor:
+    """World to camera, (..., 3, 3); pitch > 0 looks up, roll > 0 leans clockwise."""
+    sy, cy, sp, cp, sr, cr = yaw.sin(), yaw.cos(), pitch.sin(), pitch.cos(), roll.sin(), roll.cos()
+    right = torch.stack((cy * cr + sy * sp * sr, cp * sr, -sy * cr + cy * sp * sr), -1)
+    down = torch.stack((-cy * sr + sy * sp * cr, cp * cr, sy * sr + cy * sp * cr), -1)
+    ahead = torch.stack((sy * cp, -sp, cy * cp), -1)
+    return torch.stack((right, down, ahead), -2)
+
+
+def spin(pitch: Tensor, roll: Tensor, rates: Tensor) -> Tensor:
+    """Angular velocity about the camera's axes [rad/s], (B, 3).
+
+    Parameters
+    ----------
+    pitch, roll : Tensor
+        (B,) [rad].
+    rates : Tensor
+        (B, 3) of yaw, pitch and roll [rad/s].
+    """
+    yaw_rate, pitch_rate, roll_rate = rates.unbind(-1)
+    sp, cp, sr, cr = pitch.sin(), pitch.cos(), roll.sin(), roll.cos()
+    return torch.stack((yaw_rate * cp * sr + pitch_rate * cr,
+                        yaw_rate * cp * cr - pitch_rate * sr,
+                        -yaw_rate * sp + roll_rate), -1)
+
+
+def to_world(vector: Tensor, heading: Tensor) -> Tensor:
+    """Turn (..., 2) vectors (right, ahead of a heading) into world (x, z)."""
+    right, ahead = vector.unbind(-1)
+    sine, cosine = heading.sin(), heading.cos()
+    return torch.stack((right * cosine + ahead * sine, ahead * cosine - right * sine), -1)
+
+
+def body_path(place: Tensor, velocity: Tensor, gone: Tensor) -> Tensor:
+    """Straight path of bodies that are at ``place`` now.
+
+    Parameters
+    ----------
+    place, velocity : Tensor
+        (..., N) now, velocity [m/s] there.
+    gone : Tensor
+        (..., T) distance still to go along the velocity, see `travelled`.
+
+    Returns
+    -------
+    Tensor (..., T, N)
+    """
+    along = velocity / velocity.norm(dim=-1, keepdim=True).clamp(min=1e-6)
+    return place.unsqueeze(-2) - along.unsqueeze(-2) * gone.unsqueeze(-1)

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Lay out the fixed parts of places: walls, ends, ceilings, roads, tables, the ground.
+
+World axes are those of the place: a corridor or street leads along z. The camera is at the
+origin at the newest frame, and the place is fitted around its path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vjepa_ros.lab.world.scenes.encounter_solver import Meeting
+from vjepa_ros.lab.world.scenes.motion import to_world
+from vjepa_ros.lab.world.scenes.scene import BOX, Shapes
+from vjepa_ros.lab.world.scenes.scene_rng import Dice
+from vjepa_ros.lab.world.scenes.scene_spec import PLACES, WorldConfig
+from vjepa_ros.lab.world.textures.materials import GROUPS, Materials
+
+STRUCTURE_KINDS = (BOX,) * 8   # left near, far, right near, far, end, ceiling, strip, table
+AHEAD_S = 6.0                  # where nothing is planned, nothing is hit for this long
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What is usual in one kind of place; lengths in metres.
+
+    ``sides``, ``end``, ``ceiling``, ``strip`` are probabilities; ``gap`` from the robot's way
+    to the wall beside; ``beyond`` from what must fit to the end wall; ``door`` the probability
+    of a gap in a side wall.
+    """
+
+    sides: float = 0
+    gap: Range = (1, 2)
+    tall: Range = (2.3, 3)
+    thick: float = 0.2
+    group: str = 'wall'
+    end: float = 0
+    beyond: Range = (1, 2)
+    ceiling: float = 0
+    strip: float = 0
+    width: Range = (1, 3)
+    cover: str = 'floor'
+    ground: str = 'ground'
+    door: float = 0.3
+
+
+LAYOUTS = {
+    'empty': Layout(end=.3, beyond=(8, 60), tall=(2, 12), group='facade', thick=3, strip=.15),
+    'room': Layout(.85, (.3, 3.5), end=1, beyond=(.3, 5), ceiling=.85, strip=.25,
+                   ground='floor'),
+    'corridor': Layout(1, (.2, 1.2), end=.85, beyond=(.5, 25), ceiling=.95, strip=.12,
+                       width=(.8, 1.5), ground='floor', door=.35),
+    'street': Layout(.8, (3.5, 12), (4, 14), 3, 'facade', end=.2, beyond=(10, 80), strip=.9,
+                     width=(6, 10), cover='road', door=.8),
+    'motorway': Layout(.6, (4, 9), (.5, 1), .15, 'metal', strip=1, width=(11, 16), cover='road',
+                       door=.1),
+    'park': Layout(.35, (3, 10), (.8, 3), .5, 'foliage', end=.25, beyond=(8, 50), strip=.5,
+                   width=(1.5, 3), cover='ground', door=.5),
+    'warehouse': Layout(.9, (.4, 2.5), (2.5, 7), .5, 'shelf', end=.8, beyond=(.5, 25),
+                        ceiling=.6, strip=.2, ground='floor', door=.4),
+    'table': Layout(.65, (.6, 2.5), end=1, beyond=(.1, 2.5), ceiling=.5, ground='floor'),
+}
+INDOORS = ('room', 'corridor', 'warehouse', 'table')
+_ROWS = tuple(LAYOUTS[name] for name in PLACES)
+
+
+def _column(name: str) -> Tensor:
+    return torch.tensor([getattr(row, name) for row in _ROWS], dtype=torch.float32)
+
+
+_SIDES, _END, _CEILING, _STRIP, _DOOR, _THICK = (
+    _column(name) for name in ('sides', 'end', 'ceiling', 'strip', 'door', 'thick'))
+_GAP, _TALL, _BEYOND, _WIDTH = (_column(name) for name in ('gap', 'tall', 'beyond', 'width'))
+_GROUP, _COVER, _GROUND = (torch.tensor([GROUPS[getattr(row, name)] for row in _ROWS])
+                           for name in ('group', 'cover', 'ground'))
+_ENDS = torch.tensor([GROUPS[name] for name in ('wall', 'glass', 'door', 'shelf', 'poster')])
+_END_SHARES = torch.tensor([.5, .25, .08, .05, .12])
+
+
+@dataclass(frozen=True)
+class Place:
+    """Fixed parts of B places.
+
+    Attributes
+    ----------
+    boxes : Shapes
+        Eight of them, still without motion; see `STRUCTURE_KINDS`.
+    inner : Tensor
+        (B, 2) x of the inner faces of the walls left and right, or of where they would be [m].
+    walled : Tensor
+        (B, 2) bool, whether there are walls.
+    lane : Tensor
+        (B, 2) least and greatest x of what the robot passes over [m].
+    end : Tensor
+        (B,) z of the end wall [m], far away where there is none.
+    split : Tensor
+        (B, 2) z where the near walls end [m].
+    tall : Tensor
+        (B,) height of walls and ceiling [m].
+    roofed : Tensor
+        (B,) bool.
+    table : Tensor
+        (B,) height of the table in front of the camera [m], 0 for none.
+    horizon : Tensor
+        (B,) time for which nothing but what is planned may be hit [s].
+    """
+
+    boxes: Shapes
+    inner: Tensor
+    walled: Tensor
+    lane: Tensor
+    end: Tensor
+    split: Tensor
+    tall: Tensor
+    roofed: Tensor
+    table: Tensor
+    horizon: Tensor
+
+
+def lay_out(dice: Dice, meeting: Meeting, path: Tensor, materials: Materials,
+            config: WorldConfig) -> Place:
+    """Fit places around the paths of cameras.
+
+    Parameters
+    ----------
+    path : Tensor
+        (B, T, 2) x and z of the cameras [m].
+    """
+    plan = meeting.plan
+    place = plan.place
+    contact = meeting.contact_s.isfinite()
+    horizon = torch.where(contact, meeting.contact_s + 1, AHEAD_S)
+    horizon = torch.where(plan.at('motorway') & ~contact, 2 * AHEAD_S, horizon)
+    direction = plan.heading + plan.drift
+    going = torch.stack((direction.sin(), direction.cos()), -1) * plan.speed[:, None]
+    later = going * horizon[:, None]
+    body = to_world(meeting.at, plan.heading)                           # B 2
+    body_reach = plan.size[:, 0::2].amax(-1)
+    body_here = plan.present & (body.norm(dim=-1) < 12) & ~plan.at('table')
+
+    def spanned(axis: int) -> tuple[Tensor, Tensor]:
+        along = torch.cat((path[..., axis], later[:, axis, None]), 1)
+        return along.amin(1) - config.robot.half_width, along.amax(1) + config.robot.half_width
+
+    low, high = spanned(0)
+    lane = torch.stack((low, high), -1)
+    gap = dice.uniform(_GAP[place, 0][:, None], _GAP[place, 1][:, None], 2)
+    left = torch.where(body_here, torch.minimum(low, body[:, 0] - body_reach), low) - gap[:, 0]
+    right = torch.where(body_here, torch.maximum(high, body[:, 0] + body_reach), high) + gap[:, 1]
+    inner = torch.stack((left, right), -1)
+    tall = dice.uniform(_TALL[place, 0], _TALL[place, 1])
+    tall = torch.maximum(tall, torch.where(plan.at('motorway', 'park'), 0, plan.height + 0.4))
+    walled = dice.chance(_SIDES[place][:, None], 2)
+
+    # The end of the place: what is driven up to, or behind everything that must fit.
+    corner = config.robot.half_width * plan.heading.sin().abs()
+    up_to = going[:, 1] * torch.where(contact, meeting.contact_s, 0) + corner
+    last = spanned(1)[1]
+    last = torch.where(body_here | (plan.present & plan.at('table')),
+                       torch.maximum(last, body[:, 1] + body_reach), last)
+    beyond = dice.log(_BEYOND[place, 0], _BEYOND[place, 1])
+    drives = plan.happens('drive_wall')
+    has_end = drives | dice.chance(_END[place])
+    end = torch.where(drives, up_to, torch.where(has_end, last + beyond, 200.0))
+    roofed = dice.chance(_CEILING[place])
+
+    thick = _THICK[place]
+    split = dice.uniform(1, 12, 2) * torch.where(plan.at('street', 'park'), 2.0, 1.0)[:, None]
+    opening = torch.where(dice.chance(_DOOR[place][:, None], 2), dice.uniform(0.8, 1.3, 2), 0)
+    opening = opening * torch.where(plan.at('street', 'park'), 4.0, 1.0)[:, None]
+    shift = torch.where(plan.at('street', 'park')[:, None], dice.uniform(-1, 2, 2), 0)
+    back = path[..., 1].amin(1) - 20
+
+    b = dice.count
+    position, half = torch.zeros(b, 8, 3), torch.ones(b, 8, 3)
+    for number, side in enumerate((-1, 1)):
+        near, far = 2 * number, 2 * number + 1
+        face = inner[:, number]
+        position[:, near, 0] = face + side * thick
+        position[:, far, 0] = face + side * (thick + shift[:, number])
+        position[:, near, 2] = (back + split[:, number]) / 2
+        half[:, near, 2] = (split[:, number] - back) / 2
+        begins = split[:, number] + opening[:, number]
+        length = torch.minimum(torch.full_like(end, 45.0), (end - begins).clamp(min=1) / 2)
+        position[:, far, 2] = begins + length
+        half[:, far, 2] = length
+        half[:, near:far + 1, 0] = thick[:, None]
+    position[:, :4, 1] = -tall[:, None] / 2
+    half[:, :4, 1] = tall[:, None] / 2
+    spread = torch.where(plan.at('street', 'empty', 'park'), 25.0, (right - left) / 2 + 0.5)
+    spread = torch.where(plan.at('table') & ~walled.all(1), 6.0, spread)
+    middle = (left + right) / 2
+    position[:, 4] = torch.stack((middle, -tall / 2, end + 0.15), -1)
+    half[:, 4] = torch.stack((spread, tall / 2, torch.full_like(tall, 0.15)), -1)
+    position[:, 5] = torch.stack((middle, -tall - 0.1, torch.full_like(tall, 30.0)), -1)
+    half[:, 5] = torch.tensor([30.0, 0.1, 90.0])
+    width = dice.uniform(_WIDTH[place, 0], _WIDTH[place, 1])
+    where = torch.where(plan.at('street', 'motorway'), dice.uniform(-.3, .3) * width,
+                        dice.normal(0.5))
+    long = torch.where(plan.at('room', 'empty', 'warehouse'), dice.uniform(0.8, 3), 250.0)
+    position[:, 6] = torch.stack((where, torch.full_like(tall, -0.006),
+                                  torch.where(long < 9, dice.uniform(0, 5), 0)), -1)
+    half[:, 6] = torch.stack((width / 2, torch.full_like(tall, 0.006), long), -1)
+    on_table = plan.at('table') & dice.chance(0.45)
+    table = torch.where(on_table, (plan.height - dice.uniform(0.08, 0.35)).clamp(min=0.05), 0)
+    deep = dice.uniform(0.2, 0.7)
+    position[:, 7] = torch.stack((dice.normal(0.2), 0.03 - table, deep - 0.2), -1)
+    half[:, 7] = torch.stack((dice.uniform(0.4, 1.2), torch.full_like(tall, 0.03), deep), -1)
+
+    group = torch.zeros(b, 8, dtype=torch.int64)
+    group[:, :4] = _GROUP[place][:, None]
+    plainer = dice.chance(0.3, 4) & plan.at('warehouse', 'park', 'street')[:, None]
+    group[:, :4] = torch.where(plainer, GROUPS['wall'], group[:, :4])
+    ends = _ENDS[dice.pick(_END_SHARES)]
+    group[:, 4] = torch.where(plan.at('street', 'park', 'empty'), GROUPS['facade'], ends)
+    group[:, 5] = GROUPS['wall']
+    group[:, 6] = _COVER[place]
+    group[:, 7] = torch.where(dice.chance(0.5), GROUPS['wood'], GROUPS['cloth'])
+    # Walls of one room look alike; shelves and houses do not.
+    alike = torch.where(dice.chance(0.75) & plan.at('room', 'corridor', 'motorway', 'table'), 0, 1)
+    look = torch.arange(8).repeat(b, 1)
+    look[:, :4] = look[:, :4] * alike[:, None]
+    texture, tile, tint = materials.draw(dice, group, look, 8)
+    road = group[:, 6] == GROUPS['road']
+    tile[:, 6] = torch.where(road, width, tile[:, 6])
+    big = torch.where(group[:, 4] == GROUPS['door'], 0, dice.uniform(1.5, 5))
+    tile[:, 4] = torch.where(tile[:, 4] > 0, tile[:, 4], big)
+
+    alive = torch.stack((walled[:, 0], walled[:, 0], walled[:, 1], walled[:, 1], has_end, roofed,
+                         dice.chance(_STRIP[place]), on_table), -1)
+    zero = torch.zeros(b, 8)
+    boxes = Shapes(STRUCTURE_KINDS, alive, position[:, None], zero[:, None], half,
+                   torch.zeros(b, 8, 3), zero, texture[:, None], tile, tint)
+    return Place(boxes, inner, walled, lane, end, split, tall, roofed, table, horizon)
+
+
+def ground(dice: Dice, place: Tensor, materials: Materials) -> tuple[Tensor, Tensor, Tensor]:
+    """Texture, tile_m and tint of the ground of places (B,)."""
+    texture, tile, tint = materials.draw(dice, _GROUND[place].unsqueeze(-1))
+    return texture[:, 0], tile[:, 0], tint[:, 0]

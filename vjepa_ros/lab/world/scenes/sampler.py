@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Sample random scenes: what is to happen, where, among what, seen by which camera."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from vjepa_ros.lab.world.scenes.appearance import brightness, lens, light, sensor
+from vjepa_ros.lab.world.scenes.bodies import Bodies, assemble
+from vjepa_ros.lab.world.scenes.body_templates import HERO, SIDE, THIN
+from vjepa_ros.lab.world.scenes.encounter_solver import FAR_M, Meeting, solve
+from vjepa_ros.lab.world.scenes.furniture import side_bodies, thin_bodies
+from vjepa_ros.lab.world.scenes.motion import (
+    Path,
+    Shake,
+    body_path,
+    camera_path,
+    frame_times,
+    rotation,
+    shake,
+    spin,
+    to_world,
+    travelled,
+)
+from vjepa_ros.lab.world.scenes.places import ground, lay_out
+from vjepa_ros.lab.world.scenes.scene import Scenes, Shapes
+from vjepa_ros.lab.world.scenes.scene_rng import Dice
+from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig, make_plan
+from vjepa_ros.lab.world.scenes.wall_decor import decor
+from vjepa_ros.lab.world.textures.materials import Materials
+
+NEAR_M = 0.04   # no surface comes nearer to a camera during a clip
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Scenes and what was planned for them, on the CPU.
+
+    Attributes
+    ----------
+    scenes : Scenes
+        B scenes.
+    hold : Tensor
+        (B,) how often each picture of a clip is shown.
+    place, outcome : Tensor
+        (B,) numbers of `plans.PLACES`, `plans.OUTCOMES`.
+    planned_s : Tensor
+        (B,) planned time to contact [s], inf for none. What really follows, with all that
+        stands in the scene, is in the truth.
+    hero : Tensor
+        (B,) bool, whether the first shapes are a body that matters for the outcome.
+    """
+
+    scenes: Scenes
+    hold: Tensor
+    place: Tensor
+    outcome: Tensor
+    planned_s: Tensor
+    hero: Tensor
+
+
+class SceneSampler:
+    """Draw random scenes.
+
+    Parameters
+    ----------
+    materials : Materials
+        The textures to choose from.
+    size, frames : int
+        Side of the square pictures [px] and frames of a clip.
+    config : WorldConfig
+        The robot and its cameras.
+    """
+
+    def __init__(self, materials: Materials, size: int, frames: int,
+                 config: WorldConfig) -> None:
+        if size < 1 or frames < 1:
+            raise ValueError(f'size {size} and frames {frames} must be at least 1')
+        self.materials = materials
+        self.size, self.frames, self.config = size, frames, config
+
+    def sample(self, seed: int, count: int) -> Sample:
+        """Scenes for a seed and a count: the same ones for the same two numbers."""
+        dice = Dice(seed, count)
+        plan = make_plan(dice, self.config)
+        meeting = solve(dice, plan, self.config)
+        plan = meeting.plan
+        times = frame_times(plan.interval_s, plan.hold, self.frames)
+        uneven = self.config.jitter * dice.chance(0.35, 1) * dice.uniform(-1, 1, self.frames)
+        uneven[:, -1] = 0
+        times = (times + torch.where(plan.hold[:, None] > 1, 0, uneven)
+                 * plan.interval_s[:, None]).clamp(max=0)
+
+        gone = travelled(plan.speed, meeting.robot_braking, torch.full_like(plan.speed, FAR_M),
+                         times)
+        path = camera_path(plan.heading, plan.drift, plan.turn, gone, times)
+        hero = self._hero(dice, meeting, times)
+        place = lay_out(dice, meeting, path.place, self.materials, self.config)
+        body = hero.place[:, :, 0, 0::2]
+        parts = [
+            assemble(HERO, hero, times, self.materials, dice),
+            assemble(SIDE, side_bodies(dice, meeting, place, path.place, body, times,
+                                       self.config), times, self.materials, dice),
+            assemble(THIN, thin_bodies(dice, meeting, place, times, self.config), times,
+                     self.materials, dice),
+            place.boxes, decor(dice, meeting, place, self.materials)]
+        shapes = _joined(parts, self.frames)
+
+        moved = shake(dice, times, plan.hand, plan.steps, plan.motor)
+        camera = _camera(meeting, path, moved)
+        shapes = _cleared(shapes, camera['camera_position'])
+        # Textures of the ground lie at the world's origin: let every camera be elsewhere.
+        away = torch.cat((dice.uniform(-40, 40, 1), torch.zeros(count, 1),
+                          dice.uniform(-40, 40, 1)), -1)
+        shapes = replace(shapes, position=shapes.position + away[:, None, None])
+        camera['camera_position'] = camera['camera_position'] + away[:, None]
+        intrinsics, distortion = lens(dice, plan.hfov, plan.aspect, self.size)
+        texture, tile, tint = ground(dice, plan.place, self.materials)
+        scenes = Scenes(
+            interval_s=plan.interval_s, intrinsics=intrinsics, distortion=distortion, **camera,
+            **{f.name: getattr(shapes, f.name) for f in fields(Shapes)},
+            ground_texture=texture, ground_tile_m=tile, ground_tint=tint,
+            **light(dice, plan, place, self.materials),
+            **sensor(dice, plan, brightness(place, tint), self.frames))
+        # The main part of a body is its first.
+        main = HERO.alive.int().argmax(1)[plan.kind]
+        there = plan.present & scenes.alive.gather(1, main[:, None])[:, 0]
+        planned = torch.where(there | ~plan.present, meeting.contact_s, torch.inf)
+        return Sample(scenes, plan.hold, plan.place, plan.outcome, planned, there)
+
+    def _hero(self, dice: Dice, meeting: Meeting, times: Tensor) -> Bodies:
+        """The body of importance, on its way."""
+        plan = meeting.plan
+        at = to_world(meeting.at, plan.heading)
+        go = to_world(meeting.velocity, plan.heading)
+        place = torch.stack((at[:, 0], -meeting.base, at[:, 1]), -1)
+        velocity = torch.stack((go[:, 0], -meeting.rise, go[:, 1]), -1)
+        pace = velocity.norm(dim=-1)
+        gone = travelled(pace, meeting.body_braking, meeting.body_range, times)
+        turn = torch.where(meeting.body_range < FAR_M, dice.normal(0.5), 0)
+        turn = torch.where(dice.chance(0.5) & plan.moves, turn, 0)
+        yaw = meeting.yaw[:, None] + turn[:, None] * times
+        still = pace > 1e-4
+        return Bodies(plan.kind[:, None], plan.present[:, None], plan.size[:, None],
+                      body_path(place, velocity, gone).unsqueeze(2), yaw.unsqueeze(2),
+                      (velocity * still[:, None])[:, None], turn[:, None])
+
+
+def _camera(meeting: Meeting, path: Path, moved: Shake) -> dict[str, Tensor]:
+    """Fields of `Scenes` for the camera, at the origin of the ground at the newest frame."""
+    plan = meeting.plan
+    yaw = path.yaw + moved.angles[..., 0] - moved.angles[:, -1:, 0]
+    pitch = plan.pitch[:, None] + moved.angles[..., 1]
+    roll = plan.roll[:, None] + moved.angles[..., 2]
+    up = (-plan.height[:, None] + moved.offset[..., 1]).clamp(max=-0.04)
+    position = torch.stack((path.place[..., 0] + moved.offset[..., 0], up,
+                            path.place[..., 1]), -1)
+    direction = plan.heading + plan.drift
+    speed = torch.where(plan.speed.abs() > 1e-4, plan.speed, 0)
+    velocity = torch.stack((direction.sin() * speed, torch.zeros_like(speed),
+                            direction.cos() * speed), -1)
+    rates = moved.rates.clone()
+    rates[:, 0] += plan.turn
+    return {'camera_position': position, 'camera_rotation': rotation(yaw, pitch, roll),
+            'camera_velocity': velocity, 'camera_spin': spin(pitch[:, -1], roll[:, -1], rates)}
+
+
+def _joined(parts: list[Shapes], frames: int) -> Shapes:
+    """All shapes of all parts, those without a time axis standing still."""
+    def along(values: list[Tensor], axis: int) -> Tensor:
+        if axis == 2:
+            values = [v.expand(-1, frames, *v.shape[2:]) for v in values]
+        return torch.cat(values, axis)
+    kinds = tuple(kind for part in parts for kind in part.kinds)
+    moving = ('position', 'yaw', 'texture')
+    return Shapes(kinds, **{
+        f.name: along([getattr(p, f.name) for p in parts], 2 if f.name in moving else 1)
+        for f in fields(Shapes) if f.name != 'kinds'})
+
+
+def _cleared(shapes: Shapes, camera: Tensor) -> Shapes:
+    """Take away shapes that a camera would pass through or scrape along during the clip.
+
+    Parameters
+    ----------
+    camera : Tensor
+        (B, T, 3) positions [m].
+    """
+    offset = camera.unsqueeze(2) - shapes.position                      # B T K 3
+    sine, cosine = shapes.yaw.sin(), shapes.yaw.cos()
+    x, z = offset[..., 0], offset[..., 2]
+    own = torch.stack((x * cosine - z * sine, offset[..., 1], x * sine + z * cosine), -1)
+    reach = (shapes.half + NEAR_M).unsqueeze(1)
+    if own.shape[1] == 1:
+        inside = (own.abs() < reach).all(-1).any(1)
+        return replace(shapes, alive=shapes.alive & ~inside)
+    # Slabs: is any point of the straight way between two frames within all three?
+    start, way = own[:, :-1], own[:, 1:] - own[:, :-1]
+    way = torch.where(way.abs() < 1e-7, 1e-7, way)
+    middle, extent = -start / way, (reach / way).abs()
+    first = (middle - extent).amax(-1).clamp(min=0)
+    last = (middle + extent).amin(-1).clamp(max=1)
+    return replace(shapes, alive=shapes.alive & ~(first <= last).any(1))

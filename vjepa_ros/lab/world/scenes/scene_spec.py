@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Decide what is to happen in each scene: where, with which camera, with what outcome."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from vjepa_ros.lab.world.rendering.truth import Robot
+from vjepa_ros.lab.world.scenes.body_templates import HERO
+from vjepa_ros.lab.world.scenes.scene_rng import Dice
+
+PLACES = ('empty', 'room', 'corridor', 'street', 'motorway', 'park', 'warehouse', 'table')
+OUTCOMES = ('drive_into', 'drive_wall', 'hit_by', 'emerge', 'rest', 'pass_static', 'pass_moving',
+            'cross', 'recede', 'follow', 'clear', 'gap', 'turn', 'stopped')
+PLACE = {name: i for i, name in enumerate(PLACES)}
+OUTCOME = {name: i for i, name in enumerate(OUTCOMES)}
+CONTACT = ('drive_into', 'drive_wall', 'hit_by', 'emerge')   # outcomes that end in a contact
+HELD = ('cup', 'carton')                                     # bodies in a hand
+FACING = ('figure', 'walker', 'cup', 'carton')               # bodies that turn to the camera
+
+
+@dataclass(frozen=True)
+class WorldConfig:
+    """The robot, and the range of its cameras.
+
+    Attributes
+    ----------
+    robot : Robot
+        Whose volume counts for contacts.
+    interval_s : (float, float)
+        Least and greatest time between frames of a clip [s].
+    hold_share : float
+        Share of clips that show every picture twice.
+    jitter : float
+        Greatest irregularity of the times of frames, in intervals, 0..0.4.
+    """
+
+    robot: Robot = field(default_factory=Robot)
+    interval_s: tuple[float, float] = (1 / 30, 1 / 2)
+    hold_share: float = 0.2
+    jitter: float = 0.3
+
+    def __post_init__(self) -> None:
+        low, high = self.interval_s
+        if not 0 < low <= high:
+            raise ValueError(f'interval_s is {self.interval_s}; it needs 0 < least <= greatest')
+        if min(self.robot.half_width, self.robot.height, self.robot.length) <= 0:
+            raise ValueError('the robot needs a half_width, height and length above 0, got '
+                             f'{self.robot}')
+        if not (0 <= self.hold_share <= 1 and 0 <= self.jitter <= 0.4):
+            raise ValueError(f'hold_share {self.hold_share} is to be in 0..1 and jitter '
+                             f'{self.jitter} in 0..0.4')
+
+
+_PLACE_SHARES = torch.tensor([.08, .16, .20, .15, .07, .09, .10, .15])
+_OUTCOME_SHARES = torch.tensor([
+    # into wall hit emerge rest pass_s pass_m cross recede follow clear gap turn stopped
+    [17, 0, 17, 6, 12, 11, 9, 8, 6, 5, 9, 5, 5, 3],       # empty
+    [15, 18, 15, 6, 15, 9, 7, 6, 4, 3, 6, 6, 9, 4],       # room
+    [17, 19, 17, 4, 11, 9, 7, 3, 4, 5, 12, 7, 6, 3],      # corridor
+    [22, 2, 18, 7, 9, 14, 10, 6, 4, 8, 13, 2, 3, 2],      # street
+    [24, 0, 18, 0, 4, 10, 8, 2, 6, 16, 22, 0, 2, 2],      # motorway
+    [19, 0, 20, 8, 11, 11, 9, 8, 5, 4, 10, 4, 5, 4],      # park
+    [17, 17, 13, 7, 11, 9, 6, 5, 4, 4, 10, 9, 6, 4],      # warehouse
+    [0, 0, 50, 0, 26, 0, 6, 12, 16, 0, 0, 0, 0, 5],       # table
+], dtype=torch.float32)
+# Who carries the camera: a low robot, a tall robot, a person, a car.
+_CARRIER_SHARES = torch.tensor([
+    [.5, .25, .2, .05], [.45, .3, .25, 0], [.45, .3, .25, 0], [.35, .15, .2, .3], [0, 0, 0, 1.],
+    [.45, .25, .3, 0], [.5, .35, .15, 0], [.4, .6, 0, 0]])
+_HEIGHTS = torch.tensor([[.1, .55], [.5, 1.3], [1.2, 1.9], [1.1, 2.0]])
+_SPEEDS = torch.tensor([[.2, 5], [.15, 1.2], [.2, 2], [.3, 3], [12, 33], [.3, 4], [.3, 2.5],
+                        [.1, .2]])
+_CAR_SPEEDS = torch.tensor([3., 15.])
+_ASPECTS = torch.tensor([1, 4 / 3, 16 / 9, 3.3])
+_STILL_SHARES = torch.tensor([
+    HERO.weights(person=2, figure=1, box=3, stack=2, column=2, bin=1, chair=1, panel=1, door=.5,
+                 cart=1, tree=2, car=2, ball=.5, dog=.5, truck=.5),
+    HERO.weights(person=2, figure=1, box=3, stack=2, column=1, bin=1, chair=3, desk=2, panel=1,
+                 door=1, dog=.5, cart=.5, ball=.5),
+    HERO.weights(person=3, figure=3, box=2, stack=1, column=1, bin=1, chair=1.5, panel=1,
+                 door=1.5, cart=.5),
+    HERO.weights(person=2, figure=1, car=5, truck=1, column=2, bin=1, box=1, tree=1, panel=.5),
+    HERO.weights(car=6, truck=2, box=1, column=.5),
+    HERO.weights(person=2, figure=2, tree=5, column=1, bin=1, box=1, panel=1, dog=1),
+    HERO.weights(person=1.5, figure=.5, box=4, stack=4, column=1, cart=2, panel=.5, bin=1),
+    HERO.weights(cup=5, carton=5, ball=1)])
+_MOVING_SHARES = torch.tensor([
+    HERO.weights(person=4, figure=3, car=2, dog=1, cart=1, ball=1, truck=.3),
+    HERO.weights(person=5, figure=3, cart=1, dog=1, ball=.7),
+    HERO.weights(person=5, figure=5, cart=1, dog=.4, ball=.3),
+    HERO.weights(person=3, figure=2, car=5, truck=1, dog=.5, cart=.3),
+    HERO.weights(car=7, truck=2),
+    HERO.weights(person=4, figure=3, dog=2, ball=1),
+    HERO.weights(person=4, figure=2, cart=3, truck=.3),
+    HERO.weights(cup=5, carton=5, ball=.7)])
+_BODY_SPEEDS = {'person': (.4, 2.2), 'figure': (.4, 2.2), 'walker': (.4, 2.2), 'car': (1.5, 14),
+                'truck': (1.5, 11), 'dog': (.5, 4), 'cart': (.2, 1.8), 'ball': (.6, 4),
+                'cup': (.05, .7), 'carton': (.05, .7)}
+_BODY_SPEED = torch.tensor([_BODY_SPEEDS.get(name, (.2, 1.5)) for name in HERO.names])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to happen in each of B scenes; all tensors (B,) unless said.
+
+    Attributes
+    ----------
+    place, outcome : Tensor
+        Numbers of `PLACES` and `OUTCOMES`.
+    interval_s, hold : Tensor
+        See `frame_times`.
+    hfov, aspect : Tensor
+        Horizontal field of view [rad], and width by height of the source picture.
+    carrier : Tensor
+        0 low robot, 1 tall robot, 2 person, 3 car.
+    height, pitch, roll : Tensor
+        Of the camera [m], [rad].
+    heading, speed, drift, turn : Tensor
+        Yaw in the axes of the place [rad]; the robot's speed [m/s], its direction relative to
+        the heading [rad], and rate of turn [rad/s].
+    hand, steps, motor : Tensor
+        Strengths of what shakes the camera.
+    present, kind, size : Tensor
+        Whether there is a body of importance, its type in the kit `HERO`, its half width,
+        height, half length (B, 3) [m].
+    moves, body_speed : Tensor
+        Whether it moves, and how fast it would like to [m/s].
+    """
+
+    place: Tensor
+    outcome: Tensor
+    interval_s: Tensor
+    hold: Tensor
+    hfov: Tensor
+    aspect: Tensor
+    carrier: Tensor
+    height: Tensor
+    pitch: Tensor
+    roll: Tensor
+    heading: Tensor
+    speed: Tensor
+    drift: Tensor
+    turn: Tensor
+    hand: Tensor
+    steps: Tensor
+    motor: Tensor
+    present: Tensor
+    kind: Tensor
+    size: Tensor
+    moves: Tensor
+    body_speed: Tensor
+
+    def happens(self, *outcomes: str) -> Tensor:
+        """(B,) bool, whether the outcome is one of these."""
+        return is_any(self.outcome, OUTCOME, outcomes)
+
+    def at(self, *places: str) -> Tensor:
+        """(B,) bool, whether the place is one of these."""
+        return is_any(self.place, PLACE, places)
+
+
+def is_any(value: Tensor, numbers: dict[str, int], names: tuple[str, ...]) -> Tensor:
+    """Whether values are among the numbers of these names."""
+    found = torch.zeros(len(numbers), dtype=torch.bool)
+    found[[numbers[name] for name in names]] = True
+    return found[value]
+
+
+KIND = {name: i for i, name in enumerate(HERO.names)}
+
+
+def make_plan(dice: Dice, config: WorldConfig) -> Plan:
+    """Draw a plan for every scene."""
+    place = dice.pick(_PLACE_SHARES)
+    outcome = dice.pick(_OUTCOME_SHARES[place])
+
+    def at(*names: str) -> Tensor:
+        return is_any(place, PLACE, names)
+
+    def happens(*names: str) -> Tensor:
+        return is_any(outcome, OUTCOME, names)
+
+    interval = dice.log(*config.interval_s)
+    slow = dice.chance(config.hold_share) & (interval <= config.interval_s[1] / 2)
+    # The share is of all clips, but long intervals cannot be halved: draw those again, shorter.
+    again = dice.chance(config.hold_share) & (interval > config.interval_s[1] / 2)
+    short = dice.log(config.interval_s[0], max(config.interval_s[0], config.interval_s[1] / 2))
+    interval = torch.where(again & (config.interval_s[0] < config.interval_s[1] / 2), short,
+                           interval)
+    hold = torch.where(slow | (again & (interval <= config.interval_s[1] / 2)), 2, 1)
+
+    aspect = _ASPECTS[dice.pick(torch.tensor([.16, .4, .28, .16]))]
+    degrees = torch.where(dice.chance(0.5), dice.uniform(55, 85), dice.uniform(35, 130))
+    hfov = torch.deg2rad(degrees)
+    carrier = dice.pick(_CARRIER_SHARES[place])
+    heights = _HEIGHTS[carrier]
+    height = dice.log(heights[:, 0], heights[:, 1])
+
+    driving = happens('drive_into', 'drive_wall', 'pass_static', 'follow', 'clear', 'gap') | (
+        happens('hit_by', 'emerge', 'pass_moving', 'cross', 'recede', 'turn')
+        & (dice.chance(0.5) | at('motorway')))
+    driving &= ~at('table')
+    speeds = torch.where((carrier == 3)[:, None] & at('street')[:, None], _CAR_SPEEDS,
+                         _SPEEDS[place])
+    speed = torch.where(driving, dice.log(speeds[:, 0], speeds[:, 1]), 0)
+    back = happens('recede') & ~at('motorway', 'table') & dice.chance(0.35)
+    speed = torch.where(back, -0.5 * dice.log(speeds[:, 0], speeds[:, 1]).clamp(max=2.5), speed)
+
+    by_hand, by_car = carrier == 2, carrier == 3
+    drift = torch.where(driving, dice.normal(0.025), 0)
+    drift = torch.where(by_hand, 2.5 * drift, torch.where(by_car, 0.25 * drift, drift))
+    bends = torch.where(driving, dice.chance(0.45), dice.chance(0.25)) & ~at('table')
+    turn = torch.where(bends, dice.normal(0.25), 0)
+    turn = torch.where(happens('turn'), dice.sign() * dice.uniform(0.15, 1.5), turn)
+    most = torch.minimum(0.35 / (interval * hold), 2 / speed.abs().clamp(min=0.5))
+    most = torch.where(at('motorway'), 0.04, most)
+    turn = turn.clamp(-most, most)
+
+    steady = at('table') & dice.chance(0.75)
+    hand = torch.where(by_hand | (at('table') & ~steady), dice.uniform(0.3, 2), 0)
+    steps = torch.where(by_hand & (speed != 0), dice.uniform(0.4, 1.5), 0)
+    rolls = (speed != 0) | dice.chance(0.3)
+    motor = torch.where(~by_hand & rolls & ~at('table') & dice.chance(0.7), dice.log(0.1, 2), 0)
+    motor = torch.where(by_car, 0.4 * motor, motor)
+
+    lower = dice.chance(0.12) & ~by_car
+    pitch = dice.normal(0.06) - torch.where(by_hand, 0.07, 0.0)
+    pitch = torch.where(lower, -dice.uniform(0.15, 0.45), pitch)
+    pitch = torch.where(dice.chance(0.05), dice.uniform(0.08, 0.25), pitch)
+    pitch = torch.where(by_car, 0.5 * pitch, pitch)
+    roll = dice.normal(0.015) + torch.where(by_hand, dice.normal(0.05), 0)
+    roll = torch.where(dice.chance(0.04) & ~by_car, dice.normal(0.2), roll)
+
+    moves = happens('hit_by', 'emerge', 'pass_moving', 'cross', 'follow') | (
+        happens('recede') & ~back)
+    stops = happens('stopped') & dice.chance(0.5)     # otherwise the robot is what stops
+    moves |= stops | (happens('stopped') & at('table'))
+    kind = torch.where(moves, dice.pick(_MOVING_SHARES[place]), dice.pick(_STILL_SHARES[place]))
+    present = ~happens('drive_wall', 'clear', 'gap') & ~(happens('turn') & dice.chance(0.5))
+    wish = dice.log(_BODY_SPEED[kind, 0], _BODY_SPEED[kind, 1])
+    wish = torch.where(is_any(kind, KIND, ('car', 'truck')) & ~at('street', 'motorway'),
+                       0.3 * wish + 0.3, wish)
+    return Plan(place, outcome, interval, hold, hfov, aspect, carrier, height, pitch, roll,
+                _heading(dice, at, happens, driving), speed, drift, turn, hand, steps, motor,
+                present, kind, HERO.size(dice, kind), moves, wish)
+
+
+def _heading(dice: Dice, at: Callable[..., Tensor], happens: Callable[..., Tensor],
+             driving: Tensor) -> Tensor:
+    """Heading of the cameras in the axes of their places [rad]."""
+    spread = torch.full((dice.count,), 0.07)
+    spread = torch.where(at('room'), 0.35, spread)
+    spread = torch.where(at('motorway'), 0.012, spread)
+    spread = torch.where(at('table'), 0.25, spread)
+    spread = torch.where(at('corridor', 'warehouse') & ~driving, 0.4, spread)
+    spread = torch.where(at('corridor', 'warehouse') & happens('drive_wall'), 0.3, spread)
+    heading = dice.normal(spread).clamp(-0.9, 0.9)
+    oblique = (at('room') & happens('drive_wall')) | happens('turn') | (
+        at('street') & ~driving & dice.chance(0.5))
+    heading = torch.where(oblique, dice.uniform(-1.1, 1.1), heading)
+    anywhere = dice.uniform(-math.pi, math.pi)
+    return torch.where(at('empty', 'park'), anywhere, heading)

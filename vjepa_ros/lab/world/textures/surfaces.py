@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Paint surfaces that repeat without a seam: floors, grounds, walls; and name all materials.
+
+Each painter takes a generator and a size and gives (size, size, 3) float 0..255. Colours are
+mostly near grey and light: scenes tint them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from vjepa_ros.lab.world.textures.noise import (
+    Rng,
+    flat,
+    grid,
+    mix,
+    noise,
+    per_piece,
+    pick,
+    ramp,
+    relief,
+    shaded,
+    stains,
+    stones,
+    tiles,
+    warm_grey,
+)
+from vjepa_ros.lab.world.textures.substances import (
+    fabric,
+    hair,
+    lacquer,
+    leaves,
+    metal,
+    mirror_glass,
+    noise_photo,
+    perforated,
+    rubber,
+    skin,
+    wood,
+)
+
+Painter = Callable[[Rng, int], np.ndarray]
+
+
+def paint_coat(rng: Rng, size: int) -> np.ndarray:
+    """Painted wall, nearly blank."""
+    light = 1 + rng.uniform(0.003, 0.015) * noise(rng, size, 0.6) + rng.uniform(
+        0, 0.03) * noise(rng, size, 3)
+    return shaded(warm_grey(rng, 205, 240, 0.02), light)
+
+
+def plaster(rng: Rng, size: int) -> np.ndarray:
+    bumps = noise(rng, size, rng.uniform(1.0, 1.8), low=5)
+    light = relief(bumps, rng.uniform(0.02, 0.08)) * stains(rng, size, rng.uniform(0.01, 0.06))
+    return shaded(warm_grey(rng, 190, 235), light)
+
+
+def wallpaper(rng: Rng, size: int) -> np.ndarray:
+    """Vertical stripes or a small pattern."""
+    y, x = grid(size)
+    count = int(rng.integers(3, 12))
+    if rng.random() < 0.5:
+        share = ramp(np.sin(2 * np.pi * count * x), -0.2, 0.2)
+    else:
+        share = ramp(np.sin(2 * np.pi * count * x) * np.sin(2 * np.pi * count * y), 0.3, 0.5)
+    base = flat(size, warm_grey(rng, 195, 230))
+    other = tuple(np.clip(np.float64(warm_grey(rng, 150, 215)) * rng.uniform(0.85, 1.1, 3),
+                          60, 245))
+    return mix(base, other, share) * stains(rng, size, 0.02)[..., None]
+
+
+def bricks(rng: Rng, size: int) -> np.ndarray:
+    rows = int(rng.choice([8, 10, 12, 14]))
+    number, gap, bevel = tiles(rng, size, rows, rows // 2, 0.5,
+                               rng.uniform(0.05, 0.09))
+    colour = pick(rng, (168, 92, 70), (150, 78, 58), (190, 160, 130), (176, 120, 92),
+                  (205, 198, 188), (120, 70, 58))
+    light = (1 + per_piece(rng, number, 0.11) + 0.09 * noise(rng, size, 1.2)
+             + 0.15 * bevel)
+    face = shaded(colour, light)
+    face += per_piece(rng, number, 7)[..., None] * np.float32([1, -0.2, -0.6])
+    mortar = flat(size, warm_grey(rng, 130, 205)) * (1 + 0.08 * noise(rng, size, 1))[..., None]
+    return mix(face, mortar, gap) * stains(rng, size, 0.06)[..., None]
+
+
+def blocks(rng: Rng, size: int) -> np.ndarray:
+    """Concrete blocks or panels."""
+    rows = int(rng.choice([2, 4, 6]))
+    number, gap, bevel = tiles(rng, size, rows, max(1, rows // 2), 0.5 * float(rng.random() < 0.5),
+                               rng.uniform(0.012, 0.03))
+    light = 1 + per_piece(rng, number, 0.05) + 0.06 * noise(rng, size, 1.4) + 0.1 * bevel
+    pores = ramp(noise(rng, size, 0.6, low=20), 2.1, 2.8)
+    image = shaded(warm_grey(rng, 150, 205), light * (1 - 0.4 * pores) * (1 - 0.5 * gap))
+    return image * stains(rng, size, 0.07)[..., None]
+
+
+def concrete(rng: Rng, size: int) -> np.ndarray:
+    light = stains(rng, size, rng.uniform(0.05, 0.12)) + 0.05 * noise(rng, size, 0.9)
+    cracks = 1 - ramp(np.abs(noise(rng, size, 3.2)), 0.0, 0.02)
+    holes = ramp(noise(rng, size, 0.4, low=16), 2.3, 2.9)
+    light = light * (1 - 0.3 * cracks * (rng.random() < 0.6)) * (1 - 0.3 * holes)
+    return shaded(warm_grey(rng, 140, 200), light)
+
+
+def stone_wall(rng: Rng, size: int) -> np.ndarray:
+    number, edge = stones(rng, size, int(rng.integers(5, 10)), 0.75)
+    face = ramp(edge + 0.02 * noise(rng, size, 1.5, low=6), 0.03, 0.14)
+    light = (1 + per_piece(rng, number, 0.15) + 0.12 * noise(rng, size, 1.5)) * (
+        0.55 + 0.45 * face)
+    image = shaded(warm_grey(rng, 125, 180, 0.07), light * relief(face, 0.5))
+    image += per_piece(rng, number, 8)[..., None] * np.float32([1, 0.1, -0.9])
+    return image
+
+
+def corrugated(rng: Rng, size: int) -> np.ndarray:
+    """Folded metal sheet or wooden cladding."""
+    _, x = grid(size)
+    count = int(rng.integers(8, 24))
+    wave = np.sin(2 * np.pi * count * x)
+    fold = np.tanh(rng.uniform(0.8, 3) * wave)
+    streaks = noise(rng, size, 2, stretch=1 / 40)
+    light = 0.86 + 0.14 * fold + 0.04 * streaks + 0.02 * noise(rng, size, 1)
+    return shaded(warm_grey(rng, 165, 220), light * stains(rng, size, 0.04))
+
+
+def floor_tiles(rng: Rng, size: int) -> np.ndarray:
+    count = int(rng.choice([2, 4, 6, 8]))
+    number, gap, bevel = tiles(rng, size, count, count, 0.0, rng.uniform(0.008, 0.025))
+    light = (1 + per_piece(rng, number, rng.uniform(0.01, 0.05)) + 0.04 * noise(rng, size, 2)
+             + 0.05 * bevel)
+    image = shaded(warm_grey(rng, 150, 225), light)
+    if rng.random() < 0.35:
+        dark = ((number // count + number % count) % 2).astype(np.float32)
+        image = mix(image, image * rng.uniform(0.3, 0.8), dark)
+    grout = warm_grey(rng, 80, 190)
+    return mix(image, grout, gap) * stains(rng, size, 0.03)[..., None]
+
+
+def terrazzo(rng: Rng, size: int) -> np.ndarray:
+    """Polished floor with chips, or speckled vinyl."""
+    number, edge = stones(rng, size, int(rng.integers(24, 48)), 0.95)
+    chips = per_piece(rng, number, 1.0)
+    share = ramp(edge, 0.1, 0.2) * (np.abs(chips) > rng.uniform(0.6, 1.3))
+    image = flat(size, warm_grey(rng, 165, 215))
+    image = mix(image, image * (1 + 0.22 * np.sign(chips))[..., None], share)
+    return image * stains(rng, size, 0.03)[..., None]
+
+
+def planks(rng: Rng, size: int) -> np.ndarray:
+    rows = int(rng.choice([4, 6, 8]))
+    y, _ = grid(size)
+    joint = rng.uniform(0.008, 0.02)
+    number, gap, _ = tiles(rng, size, rows, 2, 0.5, joint)
+    line = np.floor(y * rows).astype(int)
+    grain = np.zeros((size, size), np.float32)
+    coarse = noise(rng, size, 2.2, stretch=1 / 30)
+    fine = noise(rng, size, 1.2, stretch=1 / 60, low=4)
+    for row in range(rows):
+        part = line == row
+        roll = int(rng.integers(size))
+        grain[part] = (0.6 * np.roll(coarse, roll, 1) + 0.5 * np.roll(fine, roll, 1))[part]
+    light = (1 + per_piece(rng, number, 0.09) + 0.08 * grain) * (1 - 0.6 * gap)
+    colour = pick(rng, (196, 150, 100), (168, 120, 76), (214, 180, 136), (140, 100, 70),
+                  (190, 176, 158))
+    return shaded(colour, light)
+
+
+def carpet(rng: Rng, size: int) -> np.ndarray:
+    y, x = grid(size)
+    tuft = noise(rng, size, -0.3, low=20, high=100)
+    light = 1 + rng.uniform(0.05, 0.13) * tuft + 0.03 * noise(rng, size, 2.2)
+    image = shaded(warm_grey(rng, 125, 190, 0.08), light)
+    if rng.random() < 0.4:
+        count = int(rng.integers(2, 7))
+        share = ramp(np.sin(2 * np.pi * count * x) * np.sin(2 * np.pi * count * y), 0.1, 0.4)
+        image = mix(image, image * rng.uniform(0.55, 0.85), share)
+    return image
+
+
+def asphalt(rng: Rng, size: int) -> np.ndarray:
+    grit = noise(rng, size, 0.2, low=12)
+    light = 1 + 0.1 * grit + 0.1 * ramp(grit, 1.6, 2.6) + 0.06 * noise(rng, size, 2.4)
+    patch = ramp(noise(rng, size, 3.5), 0.9, 1.0) * (rng.random() < 0.4)
+    cracks = 1 - ramp(np.abs(noise(rng, size, 3.0)), 0.0, 0.025)
+    light = light * (1 - 0.2 * patch) * (1 - 0.4 * cracks * (rng.random() < 0.5))
+    return shaded(warm_grey(rng, 100, 150, 0.03), light)
+
+
+def paving(rng: Rng, size: int) -> np.ndarray:
+    """Slabs or paving bricks."""
+    rows = int(rng.choice([3, 4, 6, 10]))
+    number, gap, bevel = tiles(rng, size, rows, rows // 2 if rows >= 6 else rows,
+                               float(rng.choice([0, 0.5])) * (rows % 2 == 0),
+                               rng.uniform(0.02, 0.04))
+    light = (1 + per_piece(rng, number, 0.07) + 0.08 * noise(rng, size, 1.1) + 0.08 * bevel) * (
+        1 - 0.55 * gap)
+    colour = warm_grey(rng, 135, 195) if rng.random() < 0.7 else (168, 110, 92)
+    return shaded(colour, light * stains(rng, size, 0.07))
+
+
+def cobbles(rng: Rng, size: int) -> np.ndarray:
+    number, edge = stones(rng, size, int(rng.integers(6, 14)), 0.4)
+    dome = ramp(edge, 0.0, 0.35)
+    light = (0.4 + 0.6 * ramp(edge, 0.02, 0.16)) * relief(dome, 0.9) * (
+        1 + per_piece(rng, number, 0.12) + 0.09 * noise(rng, size, 1.2))
+    return shaded(warm_grey(rng, 120, 175, 0.05), light)
+
+
+def gravel(rng: Rng, size: int) -> np.ndarray:
+    number, edge = stones(rng, size, int(rng.integers(22, 40)), 0.95)
+    light = (0.45 + 0.55 * ramp(edge, 0.0, 0.3)) * (1 + per_piece(rng, number, 0.2))
+    image = shaded(warm_grey(rng, 140, 185, 0.05), light * stains(rng, size, 0.06))
+    return image + per_piece(rng, number, 8)[..., None] * np.float32([1, 0.2, -0.9])
+
+
+def earth(rng: Rng, size: int) -> np.ndarray:
+    bumps = noise(rng, size, 1.9)
+    light = (1 + 0.13 * bumps + 0.07 * noise(rng, size, 0.4)) * relief(bumps, 0.25)
+    colour = pick(rng, (150, 120, 88), (176, 150, 112), (120, 100, 78), (196, 178, 146))
+    image = shaded(colour, light)
+    weeds = ramp(noise(rng, size, 2.4), 0.9, 1.6) * (0.5 + 0.5 * ramp(noise(rng, size, 0.2), 0, 1))
+    return mix(image, (96, 112, 58), weeds * (rng.random() < 0.5))
+
+
+def grass(rng: Rng, size: int) -> np.ndarray:
+    blades = 0.6 * noise(rng, size, 0.7, stretch=1 / 3, low=10) + 0.6 * noise(
+        rng, size, 0.8, stretch=3, low=10)
+    tone = noise(rng, size, 2.6)
+    light = np.clip(1 + 0.26 * blades + 0.08 * tone, 0.25, 2)
+    image = shaded(pick(rng, (92, 118, 56), (108, 128, 70), (128, 130, 76)), light)
+    return mix(image, (160, 146, 92), 0.5 * ramp(tone + 0.4 * blades, 0.8, 2.2))
+
+
+MATERIALS: dict[str, tuple[Painter, ...]] = {
+    'plain': (paint_coat, lacquer, plaster, metal, concrete, noise_photo),
+    'floor': (floor_tiles, planks, carpet, concrete, terrazzo, floor_tiles),
+    'ground': (asphalt, paving, cobbles, grass, gravel, earth, concrete, asphalt),
+    'wall': (bricks, plaster, paint_coat, blocks, stone_wall, wallpaper, corrugated, paint_coat),
+    'glass': (mirror_glass,),
+    'cloth': (fabric, fabric, carpet, paint_coat),
+    'skin': (skin,),
+    'hair': (hair,),
+    'metal': (metal, lacquer, corrugated, perforated),
+    'rubber': (rubber,),
+    'wood': (wood, planks),
+    'foliage': (leaves, grass),
+}

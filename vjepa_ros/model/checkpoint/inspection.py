@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Say what is in a checkpoint without loading it, and load its other networks than the encoder."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from vjepa_ros.model.checkpoint.clip_profiles import Profile, profile_of
+from vjepa_ros.model.checkpoint.files import WeightsError, compare
+from vjepa_ros.model.checkpoint.hashes import files_sha256
+from vjepa_ros.model.checkpoint.hub import located
+from vjepa_ros.model.checkpoint.layouts import (
+    ADAPTERS,
+    AUTO,
+    ENCODER,
+    HEADS,
+    SECTIONS,
+    Part,
+    choose_encoder,
+    parts_of,
+)
+from vjepa_ros.model.checkpoint.load import WeightsReport, report_of
+from vjepa_ros.model.checkpoint.networks import build, check_numbers, fill, variant_of, version_of
+from vjepa_ros.model.checkpoint.readers import FLAT, Opened, open_weights
+
+PARAMETER = 'checkpoint'  # what errors call the file
+OF_BUNDLES = (HEADS, ADAPTERS)
+
+
+@dataclass(frozen=True)
+class PartReport:
+    """One network in a checkpoint.
+
+    Attributes
+    ----------
+    name, kind, layout, dtype
+        See `Part`.
+    variant, version : str
+        Size and generation of an encoder; '' for others, and for a size that is none of ours.
+    keys, parameters : int
+        Tensors that are used, and numbers in them.
+    missing, unexpected, mismatched, ignored : tuple of str
+        What keeps it from being used; what is not needed.
+    problem : str
+        Why there is no such network, in words; '' when there is.
+
+    """
+
+    name: str
+    kind: str
+    layout: str
+    dtype: str
+    variant: str
+    version: str
+    keys: int
+    parameters: int
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    mismatched: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    problem: str = ''
+
+    @property
+    def complete(self) -> bool:
+        """Whether it can be used."""
+        return not (self.missing or self.unexpected or self.mismatched or self.problem)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What is in a checkpoint.
+
+    Attributes
+    ----------
+    path : str
+        File or folder.
+    size : int
+        Bytes of its files with tensors.
+    sha256 : str
+        Hash of its file, or of the names and hashes of several.
+    parts : tuple of PartReport
+        Its networks.
+    encoder : str
+        Name of the encoder that is taken by default; '' without one.
+    others : tuple of str
+        What else is in it.
+    profile : Profile
+        The clips that the weights were trained on, as far as it is known.
+
+    """
+
+    path: str
+    size: int
+    sha256: str
+    parts: tuple[PartReport, ...]
+    encoder: str
+    others: tuple[str, ...]
+    profile: Profile
+
+
+def open_parts(path: str | Path) -> tuple[Opened, list[Part]]:
+    """Open a checkpoint and find its networks; WeightsError as from what is called here."""
+    opened = open_weights(located(path, PARAMETER), PARAMETER)
+    return opened, parts_of(opened, PARAMETER)
+
+
+def examine(path: str | Path) -> Contents:
+    """Say what is in a checkpoint.
+
+    Raises
+    ------
+    WeightsError
+        When it cannot be opened. Incomplete networks are reported instead.
+
+    """
+    opened, parts = open_parts(path)
+    encoder = None
+    if any(part.kind == ENCODER for part in parts):
+        encoder = choose_encoder(parts, AUTO, f"{PARAMETER} '{path}'")
+    # Tensors in a group of their own may be anything, such as statistics of training.
+    strange = [part.name for part in parts if not part.kind and part.name]
+    return Contents(str(opened.path), sum(file.stat().st_size for file in opened.files),
+                    files_sha256(opened.files),
+                    tuple(_report(part) for part in parts if part.kind or not part.name),
+                    '' if encoder is None else encoder.name or ENCODER,
+                    (*strange, *opened.others),
+                    profile_of(opened, parts, encoder))
+
+
+def _report(part: Part) -> PartReport:
+    variant = variant_of(part) if part.kind == ENCODER else None
+    known = (part.name or part.kind, part.kind or 'unknown', part.layout, part.dtype,
+             variant.name if variant else '', version_of(part) if part.kind == ENCODER else '',
+             len(part.stored), sum(math.prod(one.shape) for one in part.stored.values()))
+    if part.kind in OF_BUNDLES:
+        return PartReport(*known, ignored=part.ignored)
+    try:
+        check_numbers(part, 'it')
+        want = build(part).state_dict()
+    except ValueError as error:
+        return PartReport(*known, ignored=part.ignored, problem=str(error))
+    missing, unexpected, mismatched = map(tuple, compare(want, part.stored))
+    return PartReport(*known, missing, unexpected, mismatched, part.ignored)
+
+
+def load_network(path: str | Path, kind: str, heads: int | None = None, which: str = ''
+                 ) -> tuple[nn.Module, WeightsReport]:
+    """Load a predictor, probe or collision head of a checkpoint, on the CPU in float32.
+
+    Encoders come from `load_encoder`. Both return and log a report.
+
+    Parameters
+    ----------
+    path : str or Path
+        File or folder.
+    kind : str
+        'predictor' for any kind of predictor, 'probe' or 'collision head'.
+    heads : int, optional
+        Attention heads, where they are not those of the published networks: shapes do not tell
+        them.
+    which : str
+        Name in the file where it has several of a kind, such as 'classifiers.1'; the first when
+        empty.
+
+    Raises
+    ------
+    WeightsError
+        When there is no such network, or it is not complete.
+
+    """
+    opened, parts = open_parts(path)
+    name = f"{PARAMETER} file '{opened.path}'"
+    section = SECTIONS.get(kind, kind)
+    found = [part for part in parts if SECTIONS.get(part.kind) == section
+             and which in ('', part.name)]
+    if not found or section == ENCODER:
+        there = ', '.join(f"'{part.name or part.kind}'" for part in parts if part.kind)
+        raise WeightsError(f"{name} holds no {kind}{f' called {which!r}' if which else ''} to "
+                           f'load here, but {there or "nothing known"}; give another file')
+    part = found[0]
+    try:
+        network = build(part, heads)
+    except ValueError as error:
+        raise WeightsError(f'{name}: {error}; get the file anew') from error
+    fill(network, part, f'{name} has a {part.kind} that is not complete', name)
+    encoder = next((one for one in parts if one.kind == ENCODER), None)
+    return network, report_of(opened, parts, part, profile_of(opened, parts, encoder))
+
+
+def is_flat(opened: Opened) -> bool:
+    """Whether a file has no groups."""
+    return FLAT in opened.groups

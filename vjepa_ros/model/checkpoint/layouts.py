@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Recognise the parts of a checkpoint, and translate the names of their parameters.
+
+The networks of this package use the names of Meta's published files. The transformers library
+has names of its own, and keeps query, key and value apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vjepa_ros.model.checkpoint.files import WeightsError, foreign
+from vjepa_ros.model.checkpoint.readers import FLAT, PROBES, Opened, unmap
+
+WRAPPERS = ('module.', 'backbone.', 'model.', 'vjepa2.', '_orig_mod.')  # left by training code
+UNUSED = ('pos_embed', 'predictor_pos_embed')  # learned positions, which RoPE replaced
+AUTO = 'auto'
+ENCODERS = ('target_encoder', 'ema_encoder', 'encoder')  # the default is the first there is
+
+ENCODER = 'encoder'
+PREDICTOR = 'predictor'
+DENSE = 'dense predictor'
+ACTIONS = 'action predictor'
+PROBE = 'probe'
+COLLISION = 'collision head'
+HEADS = 'heads'
+ADAPTERS = 'adapters'
+PREDICTORS = (PREDICTOR, DENSE, ACTIONS)
+# Names that groups of tensors have in the files of this package: kind -> first part of a name.
+SECTIONS = {ENCODER: 'encoder', PREDICTOR: 'predictor', DENSE: 'predictor', ACTIONS: 'predictor',
+            PROBE: 'probe', COLLISION: 'collision', HEADS: 'heads', ADAPTERS: 'adapters'}
+
+META = 'Meta'
+HUGGING_FACE = 'Hugging Face'
+
+# What tells kinds apart, first match first; names of Meta, then of Hugging Face.
+SIGNS = (
+    (ACTIONS, r'(action|state|extrinsics)_encoder\.'),
+    (DENSE, r'predictor_proj_context\.|predictor_embed\.[02]\.'),
+    (PREDICTOR, r'predictor_|mask_tokens|embeddings\.(predictor_embeddings|mask_tokens)'),
+    (PROBE, r'pooler\.'),
+    (COLLISION, r'temporal_processor\.'),
+    (ENCODER, r'patch_embed|blocks\.|norms_block\.|embeddings\.patch_embeddings\.|layer\.\d'),
+)
+THEIRS = re.compile(r'embeddings\.|layer\.\d|layernorm\.|pooler\.(self|cross)_attention_layer|'
+                    r'classifier\.(weight|bias)$')
+SHARED = ((r'^layer\.', 'blocks.'), (r'\.attention\.', '.attn.'))
+RENAMED = {  # Hugging Face to Meta
+    ENCODER: (*SHARED, (r'^embeddings\.patch_embeddings\.', 'patch_embed.'),
+              (r'^layernorm\.', 'norm.')),
+    PREDICTOR: ((r'^layer\.', 'predictor_blocks.'), SHARED[1],
+                (r'^embeddings\.predictor_embeddings\.', 'predictor_embed.'),
+                (r'^embeddings\.mask_tokens$', 'mask_tokens'),
+                (r'^layernorm\.', 'predictor_norm.'), (r'^proj\.', 'predictor_proj.')),
+    PROBE: ((r'\.self_attention_layers\.', '.blocks.'),
+            (r'\.cross_attention_layer\.', '.cross_attention_block.'),
+            (r'\.layer_norm(\d)\.', r'.norm\1.'), (r'\.self_attn\.', '.attn.'),
+            (r'\.cross_attn\.', '.xattn.'), (r'\.out_proj\.', '.proj.'),
+            (r'\.xattn\.q_proj\.', '.xattn.q.'), (r'^classifier\.', 'linear.')),
+}
+# Layers that Hugging Face splits: how theirs are called, ours, and the order of the parts.
+SPLIT = (
+    (re.compile(r'(.*\.xattn)\.(k_proj|v_proj)\.(\w+)'), 'kv', ('k_proj', 'v_proj')),
+    (re.compile(r'(.*\.attn)\.(query|key|value)\.(\w+)'), 'qkv', ('query', 'key', 'value')),
+    (re.compile(r'(.*\.attn)\.(q_proj|k_proj|v_proj)\.(\w+)'), 'qkv',
+     ('q_proj', 'k_proj', 'v_proj')),
+)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One parameter as it lies in a file, perhaps in several pieces along its first axis."""
+
+    pieces: tuple[Tensor, ...]
+
+    @property
+    def shape(self) -> torch.Size:
+        first = self.pieces[0].shape
+        if len(self.pieces) == 1:
+            return first
+        return torch.Size((sum(len(piece) for piece in self.pieces), *first[1:]))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.pieces[0].dtype
+
+    def read(self, dtype: torch.dtype) -> Tensor:
+        """A copy in `dtype`; the memory of the file is given back."""
+        whole = torch.empty(self.shape, dtype=dtype)
+        targets = [whole]
+        if len(self.pieces) > 1:
+            targets = whole.split([len(piece) for piece in self.pieces])
+        for target, piece in zip(targets, self.pieces, strict=True):
+            target.copy_(piece)
+            unmap(piece)
+        return whole
+
+
+@dataclass(frozen=True)
+class Part:
+    """One network in a checkpoint.
+
+    Attributes
+    ----------
+    name : str
+        Of its group in the file, such as 'target_encoder'; '' when it is all of a file.
+    kind : str
+        What it is, such as `ENCODER`; '' when it is nothing known.
+    layout : str
+        Whose names it has, `META` or `HUGGING_FACE`.
+    stored : dict of str to Stored
+        Its parameters under the names of this package.
+    ignored : tuple of str
+        Parameters of the file that are not needed.
+    incomplete : tuple of str
+        Pieces that a parameter of several lacks, as the file would call them.
+
+    """
+
+    name: str
+    kind: str
+    layout: str
+    stored: dict[str, Stored]
+    ignored: tuple[str, ...] = ()
+    incomplete: tuple[str, ...] = ()
+
+    @property
+    def dtype(self) -> str:
+        """Number formats, such as 'float16'; several are joined by '+'."""
+        return '+'.join(sorted({str(one.dtype).removeprefix('torch.')
+                                for one in self.stored.values()}))
+
+
+def parts_of(opened: Opened, parameter: str) -> list[Part]:
+    """The networks in a checkpoint, in the order of the file.
+
+    Raises
+    ------
+    WeightsError
+        When two parameters have the same name, or the names of groups contradict their content.
+
+    """
+    with foreign(f"{parameter} file '{opened.path}'", parameter):
+        return _parts_of(opened, parameter)
+
+
+def _parts_of(opened: Opened, parameter: str) -> list[Part]:
+    groups: dict[str, dict[str, Tensor]] = {}
+    for group, tensors in opened.groups.items():
+        for key, tensor in tensors.items():
+            name, bare = (group, _bare(key)) if group != FLAT else _section(key)
+            if bare in groups.setdefault(name, {}):
+                raise WeightsError(f"{parameter} file '{opened.path}' holds several encoders or "
+                                   f"other networks under the same names ('{bare}'); save the "
+                                   'wanted one alone')
+            groups[name][bare] = tensor
+    parts = [_part(name, tensors) for name, tensors in groups.items()]
+    for part in parts:
+        wanted = ENCODER if part.name in ENCODERS else part.name
+        is_ = PREDICTOR if part.kind in PREDICTORS else part.kind
+        if {wanted, is_} == {ENCODER, PREDICTOR}:
+            raise WeightsError(f"{parameter} file '{opened.path}' has swapped prefixes: its "
+                               f"'{part.name}' has the parameters of a {is_}; rename them or get "
+                               'the file anew')
+    return parts
+
+
+def choose_encoder(parts: Iterable[Part], which: str, name: str) -> Part:
+    """The encoder called `which`, or the first of `ENCODERS` that there is with 'auto'.
+
+    Raises
+    ------
+    WeightsError
+        When there is none, or it is not clear which; `name` is what the error calls the file.
+
+    """
+    found = {part.name: part for part in parts if part.kind == ENCODER}
+    if not found:
+        raise WeightsError(f'{name} holds no encoder'
+                           f'{_list(", but: ", [part.kind for part in parts])}; set `weights` to '
+                           'a checkpoint with an encoder')
+    if which != AUTO:
+        if which not in found:
+            there = _list(', but: ', found) or ', but an encoder without a name'
+            raise WeightsError(f"{name} holds no '{which}'{there}; set `weights_part` to "
+                               f"{'one of these or to ' * any(found)}'auto'")
+        return found[which]
+    named = [one for one in ENCODERS if one in found]
+    if len(found) > 1 and len(named) < len(found):
+        raise WeightsError(f'{name} holds several encoders ({", ".join(map(repr, found))}); save '
+                           'the wanted one alone')
+    return found[named[0]] if named else next(iter(found.values()))
+
+
+def _list(before: str, items: Iterable[str]) -> str:
+    text = ', '.join(f"'{item}'" for item in items if item)
+    return before + text if text else ''
+
+
+def _bare(key: str) -> str:
+    while key.startswith(WRAPPERS):
+        key = key.split('.', 1)[1]
+    return key
+
+
+def _section(key: str) -> tuple[str, str]:
+    """Group and name of a parameter in a file without groups."""
+    key = _bare(key)
+    first, _, rest = key.partition('.')
+    if first in ENCODERS or first in SECTIONS.values():
+        return first, _bare(rest)
+    if first in ('pooler', 'linear') or first.endswith('_classifier') or (
+            re.fullmatch(r'classifier\.(weight|bias)', key)):
+        return SECTIONS[PROBE], key
+    if first == 'temporal_processor' or key.startswith('classifier.classifier.'):
+        return SECTIONS[COLLISION], key
+    return FLAT, key
+
+
+def _part(name: str, tensors: Mapping[str, Tensor]) -> Part:
+    ignored = tuple(key for key in tensors if key in UNUSED)
+    tensors = {key: value for key, value in tensors.items() if key not in UNUSED}
+    kind = name if name in (HEADS, ADAPTERS) else next(
+        (kind for kind, sign in SIGNS if any(re.match(sign, key) for key in tensors)), '')
+    if name.startswith(PROBES):
+        kind = kind and PROBE
+    if kind not in RENAMED or not any(THEIRS.match(key) for key in tensors):
+        return Part(name, kind, META, {key: Stored((value,)) for key, value in tensors.items()},
+                    ignored)
+    stored, incomplete = _from_hugging_face(kind, tensors)
+    return Part(name, kind, HUGGING_FACE, stored, ignored, incomplete)
+
+
+def _from_hugging_face(kind: str, tensors: Mapping[str, Tensor]
+                       ) -> tuple[dict[str, Stored], tuple[str, ...]]:
+    stored: dict[str, Stored] = {}
+    split: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, Tensor]]]] = {}
+    for theirs, value in tensors.items():
+        key = theirs
+        for old, new in RENAMED[kind]:
+            key = re.sub(old, new, key)
+        for pattern, whole, order in SPLIT:
+            match = pattern.fullmatch(key)
+            if match:
+                _, pieces = split.setdefault(f'{match[1]}.{whole}.{match[3]}', (order, {}))
+                pieces[match[2]] = (theirs, value)
+                break
+        else:
+            if key == 'mask_tokens' and value.ndim > 0 and len(value) <= value.numel():
+                stored |= {f'mask_tokens.{i}': Stored((one,)) for i, one in enumerate(value)}
+            else:
+                stored[key] = Stored((value,))
+    incomplete = []
+    for key, (order, pieces) in split.items():
+        have = next(iter(pieces))
+        absent = [piece for piece in order if piece not in pieces]
+        incomplete += [pieces[have][0].replace(f'.{have}.', f'.{piece}.') for piece in absent]
+        if absent:
+            continue
+        found = [pieces[piece] for piece in order]
+        if len({(one.dtype, one.shape[1:]) for _, one in found}) == 1 and found[0][1].ndim:
+            stored[key] = Stored(tuple(one for _, one in found))
+        else:   # they do not belong together: let them be named as they are
+            stored |= {theirs: Stored((one,)) for theirs, one in found}
+    return stored, tuple(incomplete)
+
+
+def to_hugging_face(kind: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The parameters of an encoder, predictor or probe as the transformers library calls them.
+
+    Query, key and value are views of ours, not copies.
+    """
+    named: dict[str, Tensor] = {}
+    masks = [key for key in state if key.startswith('mask_tokens.')]
+    if masks:
+        named['embeddings.mask_tokens'] = torch.stack([state[f'mask_tokens.{i}']
+                                                       for i in range(len(masks))])
+    back = {ENCODER: ((r'^patch_embed\.', 'embeddings.patch_embeddings.'), (r'^norm\.',
+                      'layernorm.'), (r'^blocks\.', 'layer.'), (r'\.attn\.', '.attention.')),
+            PREDICTOR: ((r'^predictor_embed\.', 'embeddings.predictor_embeddings.'),
+                        (r'^predictor_norm\.', 'layernorm.'), (r'^predictor_proj\.', 'proj.'),
+                        (r'^predictor_blocks\.', 'layer.'), (r'\.attn\.', '.attention.')),
+            PROBE: ((r'\.attn\.proj\.', '.attn.out_proj.'), (r'\.xattn\.q\.', '.xattn.q_proj.'),
+                    (r'\.blocks\.', '.self_attention_layers.'), (r'^linear\.', 'classifier.'),
+                    (r'\.cross_attention_block\.', '.cross_attention_layer.'),
+                    (r'\.norm(\d)\.', r'.layer_norm\1.'), (r'\.attn\.', '.self_attn.'),
+                    (r'\.xattn\.', '.cross_attn.'))}[kind]
+    parts = {'qkv': SPLIT[2 if kind == PROBE else 1][2], 'kv': SPLIT[0][2]}
+    for ours, value in state.items():
+        if ours in masks:
+            continue
+        key = ours
+        for old, new in back:
+            key = re.sub(old, new, key)
+        whole = key.split('.')[-2] if '.' in key else ''
+        if whole in parts:
+            for part, piece in zip(parts[whole], value.chunk(len(parts[whole])), strict=True):
+                named[key.replace(f'.{whole}.', f'.{part}.')] = piece
+        else:
+            named[key] = value
+    return named

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Build an encoder from a weights file, or refuse."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from vjepa_ros.model.checkpoint.clip_profiles import Profile, profile_of
+from vjepa_ros.model.checkpoint.files import WeightsError, bundled_file, tensors_sha256, under
+from vjepa_ros.model.checkpoint.hashes import files_sha256
+from vjepa_ros.model.checkpoint.hub import located
+from vjepa_ros.model.checkpoint.layouts import (
+    AUTO,
+    ENCODER,
+    FLAT,
+    Part,
+    Stored,
+    choose_encoder,
+    parts_of,
+)
+from vjepa_ros.model.checkpoint.metadata import KEY, BundleMeta, HeadsReport
+from vjepa_ros.model.checkpoint.networks import fill
+from vjepa_ros.model.checkpoint.readers import Opened, open_weights, unmap
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.variants import Variant, find_variant
+
+log = logging.getLogger(__name__)
+
+RANDOM = 'random'  # asks for random weights where the package brings trained ones
+OURS = 'vjepa_ros'  # layout of the files that `save_bundle` writes
+
+
+@dataclass(frozen=True)
+class WeightsReport:
+    """Where the weights of a network come from.
+
+    Attributes
+    ----------
+    path : str
+        File, or '' for random weights.
+    sha256 : str
+        Hash of the file, or '' for random weights.
+    trained : bool
+        False for random weights.
+    keys_loaded : int
+        Tensors read from the file.
+    dtype : str
+        Type of the numbers in the file, such as 'float16'; several are joined by '+'.
+    variant, version : str
+        Encoder the weights were loaded into; '' for other networks.
+    tensors_sha256 : str
+        Hash of the tensors of a file that this package wrote, '' for others.
+    heads : HeadsReport, optional
+        Where the heads come from; None without heads.
+    part : str
+        Which network of the file was taken, such as 'target_encoder'.
+    layout : str
+        Whose names the file has: 'Meta', 'Hugging Face' or 'vjepa_ros'.
+    ignored : tuple of str
+        Parameters of the encoder in the file that it does not need.
+    others : tuple of str
+        What else is in the file and was not read.
+    profile : Profile, optional
+        The clips that the weights were trained on, as far as it is known; None for random ones.
+
+    """
+
+    path: str
+    sha256: str
+    trained: bool
+    keys_loaded: int
+    dtype: str
+    variant: str
+    version: str
+    tensors_sha256: str = ''
+    heads: HeadsReport | None = None
+    part: str = ''
+    layout: str = ''
+    ignored: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    profile: Profile | None = None
+
+
+def load_encoder(variant: str | Variant, version: str = '2.0', weights: str | Path | None = None,
+                 allow_random_weights: bool = False, seed: int = 0,
+                 weights_part: str = AUTO) -> tuple[Encoder, WeightsReport]:
+    """Build an encoder on the CPU in float32.
+
+    Parameters
+    ----------
+    variant : str or Variant
+        Size, by name or as a row of `VARIANTS`.
+    version : str
+        Model generation.
+    weights : str, Path or None
+        Checkpoint: a file of Meta (.pt) or of this package (.safetensors), a folder of Hugging
+        Face, or its name on the hub, such as 'facebook/vjepa2-vitl-fpc64-256'. Empty: the file
+        that the package brings for this size, if there is one. 'random': random weights, even
+        so.
+    allow_random_weights : bool
+        Whether an encoder may be built without a file. It is then untrained.
+    seed : int
+        Determines random weights completely.
+    weights_part : str
+        Which encoder of a file with several: 'target_encoder', 'ema_encoder' or 'encoder'.
+        'auto' takes the first of these that there is: the published evaluations use the target
+        encoder, a running mean of the encoder, which is 'ema_encoder' in some files of 2.1.
+
+    Raises
+    ------
+    WeightsError
+        When there is no file and random weights are not allowed, or the file does not fit.
+
+    """
+    if isinstance(variant, str):
+        variant = find_variant(variant)
+    with torch.device('meta'):  # shapes only: nothing is allocated or initialised twice
+        encoder = Encoder(variant, version)
+    encoder.requires_grad_(False).eval()
+    wanted_random = str(weights) == RANDOM
+    path = weights if weights and not wanted_random else None
+    if not weights:
+        path = bundled_file(variant.name, version)
+    if path:
+        return encoder, _load_file(encoder, located(path, 'weights'), weights_part)
+    if not allow_random_weights:
+        reason = "`weights` is 'random'" if wanted_random else (
+            f"no weights are set for the model size '{variant.name}' of version {version} and the "
+            'package brings none for it')
+        raise WeightsError(f'{reason}; set `weights` to a checkpoint (file, folder or name on '
+                           'the Hugging Face hub) or `allow_random_weights: true` to run '
+                           'untrained')
+    encoder.to_empty(device='cpu').init_random(seed)
+    log.warning("model '%s' runs with random weights (seed %d): its features are untrained",
+                variant.name, seed)
+    return encoder, WeightsReport('', '', False, 0, 'float32', variant.name, version)
+
+
+def _load_file(encoder: Encoder, path: Path, which: str) -> WeightsReport:
+    name = f"weights file '{path}'"
+    opened = open_weights(path, 'weights', 'set `weights` to a checkpoint or '
+                          '`allow_random_weights: true` to run untrained')
+    own_hash = ''
+    if KEY in opened.metadata:
+        part, own_hash = _of_bundle(opened)
+        parts = [part]
+    else:
+        parts = parts_of(opened, 'weights')
+        refuse_strays(parts, name)
+        part = choose_encoder(parts, which, name)
+    profile = profile_of(opened, parts, part)
+    with ThreadPoolExecutor(1) as worker:  # a large file takes a second of one core
+        hashed = worker.submit(files_sha256, opened.files)
+        fill(encoder, part, f"{name} does not fit model size '{encoder.variant.name}' version "
+             f'{encoder.version}', name)
+    return report_of(opened, parts, part, profile, encoder, own_hash, hashed.result())
+
+
+def report_of(opened: Opened, parts: list[Part], part: Part, profile: Profile,
+              encoder: Encoder | None = None, own_hash: str = '', sha256: str = ''
+              ) -> WeightsReport:
+    """The report of a part that was loaded, which is logged as well.
+
+    Parameters
+    ----------
+    opened, parts : Opened, list of Part
+        The checkpoint, and the networks in it.
+    part : Part
+        The one that was loaded.
+    profile : Profile
+        The clips that belong to it.
+    encoder : Encoder, optional
+        Where it was loaded, when it is an encoder.
+    own_hash : str
+        See `WeightsReport.tensors_sha256`.
+    sha256 : str
+        Hash of the files where it is known; else it is computed.
+
+    """
+    others = (*(one.name or one.kind for one in parts if one is not part), *opened.others)
+    known = ('', '') if encoder is None else (encoder.variant.name, encoder.version)
+    report = WeightsReport(str(opened.path), sha256 or files_sha256(opened.files), True,
+                           len(part.stored),
+                           part.dtype, *known, own_hash, part=part.name or part.kind,
+                           layout=part.layout, ignored=part.ignored,
+                           others=tuple(filter(None, others)), profile=profile)
+    what = part.kind if encoder is None else f"model '{report.variant}' {report.version}"
+    log.info("loaded %d tensors (%s) of %s from '%s' in '%s' (%s), sha256 %s; made for %s%s",
+             len(part.stored), part.dtype, what, report.part, report.path, report.layout,
+             report.sha256[:16], profile,
+             f'; not used: {", ".join(report.others)}' if report.others else '')
+    return report
+
+
+def refuse_strays(parts: list[Part], name: str) -> None:
+    """Raise WeightsError for parameters of a file without groups that belong to nothing."""
+    for part in parts:
+        if part.kind or part.name != FLAT:
+            continue
+        keys = f'{len(part.stored)} unexpected parameters ({", ".join([*part.stored][:5])})'
+        if len(parts) == 1:
+            raise WeightsError(f'{name} is not a V-JEPA checkpoint: it has {keys}; set `weights` '
+                               'to one')
+        raise WeightsError(f'{name} has {keys} beside its {parts[0].kind or parts[1].kind}; get '
+                           'the file anew')
+
+
+def _of_bundle(opened: Opened) -> tuple[Part, str]:
+    """The encoder in a file that `save_bundle` wrote, and the hash of its tensors."""
+    path = opened.path
+    try:
+        meta = BundleMeta.from_json(opened.metadata[KEY])
+    except ValueError as error:
+        raise WeightsError(f"weights file '{path}' cannot be used: {error}; "
+                           'set `weights` to another file') from error
+    if not meta.has_encoder:
+        raise WeightsError(f"weights file '{path}' holds heads without an encoder; set `heads` "
+                           'to it, and `weights` to the encoder it was trained on')
+    found = under('encoder.', opened.groups[FLAT])
+    own_hash = tensors_sha256(found)
+    for tensor in found.values():
+        unmap(tensor)
+    if own_hash != meta.backbone_sha256:
+        raise WeightsError(f"weights file '{path}' is damaged: its tensors have the hash "
+                           f'{own_hash[:16]}…, and it says {meta.backbone_sha256[:16]}…; '
+                           'get it anew')
+    return Part(ENCODER, ENCODER, OURS, {key: Stored((one,)) for key, one in found.items()}
+                ), own_hash

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Turn obstacles into points and rays that planners understand.
+
+What Nav2 wants of them is written beside each constant (navigation2: nav2_collision_monitor
+`pointcloud.cpp`, `scan.cpp`; nav2_costmap_2d `obstacle_layer.cpp`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from vjepa_ros.obstacles.config import ObstacleSettings
+from vjepa_ros.obstacles.geometry import Mount
+from vjepa_ros.obstacles.placement import ROBOT_HALF_WIDTH, Obstacles
+
+# Parts of the height band, well inside it: a point on its border can fall out by rounding.
+LEVELS = (0.15, 0.5, 0.85)
+LEAST_ACROSS = 2          # points side by side: with the levels at least 6 for each column, and
+                          # polygons of the collision monitor want 4 (`min_points`)
+NEAREST_M = 0.1           # nothing is placed nearer: a scan leaves out what is below its range_min
+WAY_PART = 0.3            # relative error of the free way that heads tell, measured: docs/nav2.md
+MEASURED = 0.7            # part of the way to an obstacle that must be measured for a ray to it;
+                          # cells at its foot show ground as well, and are the sooner unknown
+SCAN_STEP = math.radians(1.0)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Rays from the origin of the base frame in its x-y plane, as in sensor_msgs/LaserScan.
+
+    Attributes
+    ----------
+    ranges
+        (M,) float32 [m]: a number, inf for free up to max_range, NaN for not known (neither marks
+        nor clears). Also a number says that all before it is free.
+    angle_min, step
+        Of the first ray and between rays [rad], left positive.
+    range_min, range_max
+        Limits of numbers [m].
+    """
+
+    ranges: np.ndarray
+    angle_min: float
+    step: float
+    range_min: float
+    range_max: float
+
+
+def base_points(found: Obstacles, mount: Mount, how: ObstacleSettings) -> np.ndarray:
+    """Points (N, 3) of obstacles in the base frame [m], spread over their width and the band."""
+    lines = [_line(mount, reach, reach * slope, how.spacing)
+             for reach, slope in _placed(found, how)]
+    if not lines:
+        return np.empty((0, 3))
+    flat = np.concatenate(lines)
+    heights = how.min_height + np.array(LEVELS) * (how.max_height - how.min_height)
+    return np.concatenate([np.column_stack((flat, np.full(len(flat), z))) for z in heights])
+
+
+def scan(found: Obstacles, mount: Mount, how: ObstacleSettings) -> Scan:
+    """The same as a scan around the base frame, with what is free."""
+    far = [mount.position[:2] + _ahead(mount, how.max_range, how.max_range * found.slope[:, side])
+           for side in (0, 1)]
+    # Around the heading of the camera, so that a view to the rear does not break at 180 degrees.
+    middle = math.atan2(mount.heading[1], mount.heading[0])
+    borders = np.stack([_turned(np.arctan2(p[:, 1], p[:, 0]) - middle) for p in far])
+    first = math.floor(borders.min() / SCAN_STEP) * SCAN_STEP
+    count = math.ceil((borders.max() - first) / SCAN_STEP) + 1
+    ranges = np.full(count, np.nan)
+    angles = first + SCAN_STEP * np.arange(count)
+    for column in np.flatnonzero(found.free):
+        low, high = np.sort(borders[:, column])
+        ranges[(angles >= low) & (angles <= high)] = np.inf
+    for reach, slope in _placed(found, how, measured=True):
+        spacing = min(how.spacing, 0.4 * SCAN_STEP * reach)
+        points = _line(mount, reach, reach * slope, spacing)
+        index = np.round((_turned(np.arctan2(points[:, 1], points[:, 0]) - middle) - first)
+                         / SCAN_STEP).astype(int)
+        inside = (index >= 0) & (index < count)
+        np.fmin.at(ranges, index[inside],
+                   np.maximum(np.linalg.norm(points[inside], axis=1), 1.01 * NEAREST_M))
+    limit = 1.01 * (how.max_range + float(np.linalg.norm(mount.position[:2])))
+    # The end of a free ray, and of none: what is obliquely ahead can be farther away, and is left
+    # to the points.
+    ranges[np.isfinite(ranges) & (ranges > limit)] = np.nan
+    return Scan(ranges.astype(np.float32), middle + first, SCAN_STEP, NEAREST_M, limit)
+
+
+def _placed(found: Obstacles, how: ObstacleSettings,
+            measured: bool = False) -> list[tuple[float, np.ndarray]]:
+    """Level distance along the heading and both borders to the left per distance, of each part.
+
+    `measured` leaves those out before which not all is measured: what is there may hide.
+    """
+    parts = []
+    for column in np.flatnonzero(found.region >= 0):
+        reach = max(NEAREST_M, float(found.reach[column] - how.caution * found.sigma[column]))
+        if not measured or found.sight[column] >= MEASURED * reach:
+            parts.append((reach, found.slope[column]))
+    if not math.isnan(found.way):
+        reach = max(NEAREST_M, found.way * (1 - WAY_PART * how.caution))
+        parts.append((reach, np.array((ROBOT_HALF_WIDTH, -ROBOT_HALF_WIDTH)) / reach))
+    return parts
+
+
+def _line(mount: Mount, reach: float, across: np.ndarray, spacing: float) -> np.ndarray:
+    """Level points (n, 2) from one border to the other."""
+    count = max(LEAST_ACROSS, math.ceil(abs(across[1] - across[0]) / spacing) + 1)
+    return mount.position[:2] + _ahead(mount, reach, np.linspace(*across, count))
+
+
+def _ahead(mount: Mount, reach: float, left: np.ndarray) -> np.ndarray:
+    heading = mount.heading[:2]
+    return reach * heading + left[:, None] * np.array((-heading[1], heading[0]))
+
+
+def _turned(angles: np.ndarray) -> np.ndarray:
+    """Angles within half a turn of zero."""
+    return (angles + math.pi) % (2 * math.pi) - math.pi

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Frames of one camera on a device: uploaded once as they come, and made into what is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from vjepa_ros.clip.gpu.kernels import choose_resizer
+from vjepa_ros.clip.gpu.resize import DeviceGrey, DeviceView
+from vjepa_ros.clip.resize import View
+from vjepa_ros.runtime.cuda.frame_upload import DeviceClip
+from vjepa_ros.runtime.cuda.graph_replay import Queue, Replay
+from vjepa_ros.runtime.memory import is_out_of_memory
+
+
+@dataclass(frozen=True)
+class Upload:
+    """An image on its way to a device, see `DeviceFrames.upload`.
+
+    Attributes
+    ----------
+    image
+        (H, W, 3) uint8 on the device.
+    arrived
+        When it is there; None: it is.
+    nbytes
+        Bytes it takes on the device and in pinned memory.
+    """
+
+    image: torch.Tensor
+    arrived: torch.cuda.Event | None
+
+    @property
+    def nbytes(self) -> int:
+        return 2 * self.image.nbytes
+
+
+class DeviceFrames:
+    """A store of frames, each as the model's input and as a grey image for looming.
+
+    Parameters
+    ----------
+    queue : where the work is done
+    view : how an image becomes the input of the model
+    grey_size : width and height of the grey image
+    capacity : frames in the store
+    mirror : also keep the inputs of the model on the host
+
+    Attributes
+    ----------
+    grey : (capacity, h, w) uint8 on the device
+    how : how images are resized, in words
+    """
+
+    def __init__(self, queue: Queue, view: View, grey_size: tuple[int, int], capacity: int,
+                 mirror: bool) -> None:
+        self.queue, self.capacity = queue, capacity
+        device, side = queue.device, view.image_size
+        self._pin = device.type == 'cuda'
+        width, height = view.source_size
+        with queue.here():
+            put = {'dtype': torch.uint8, 'device': device}
+            self._raw = torch.zeros((height, width, 3), **put)
+            self._rgb = torch.zeros((capacity, side, side, 3), **put)
+            self.grey = torch.zeros((capacity, *grey_size[::-1]), **put)
+            self._resizer, reason = choose_resizer(view, grey_size, device)
+            if self._resizer is None:
+                self._small = torch.zeros((1, side, side, 3), **put)
+                self._dim = torch.zeros((1, *grey_size[::-1]), **put)
+                self._view, self._make_grey = (DeviceView(view, device),
+                                               DeviceGrey(view.source_size, grey_size, device))
+        self._mirror = torch.empty((capacity, side, side, 3), dtype=torch.uint8,
+                                   pin_memory=self._pin) if mirror else None
+        self._made = Replay(queue, self._work, 2, 'resizing',
+                            first=np.array([0, self._raw.data_ptr()]))
+        self.how = ('graph' if self._made.captured else 'eager') + (
+            ' of kernels' if self._resizer else f' without kernels: {reason}' if reason else '')
+        # Images come on a queue of their own: they wait neither for graphs nor for the model.
+        self._arrivals = queue.beside()
+        self._own: tuple[np.ndarray, torch.Tensor] | None = None
+        self._ready: torch.cuda.Event | None = None
+        self._used: torch.cuda.Event | None = None
+
+    @property
+    def captured(self) -> bool:
+        """Whether images are resized by a CUDA graph."""
+        return self._made.captured
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the store on the device."""
+        plain = () if self._resizer else (self._small, self._dim)
+        return sum(part.nbytes for part in (self._raw, self._rgb, self.grey, *plain))
+
+    def copy_of(self, rgb: np.ndarray) -> np.ndarray:
+        """A copy of an image in memory from which `put` uploads it as it is."""
+        staged = self._staged(rgb)
+        self._own = staged.numpy(), staged
+        return self._own[0]
+
+    def upload(self, rgb: np.ndarray) -> Upload | None:
+        """Begin to upload an image (H, W, 3) uint8 before `put` wants it, in any thread.
+
+        None where the device has no memory for it; `put` needs none.
+        """
+        staged = self._staged(rgb)
+        with self._arrivals.here():
+            try:
+                return Upload(staged.to(self.queue.device, non_blocking=True),
+                              self._arrivals.mark())
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                return None
+
+    def put(self, rgb: np.ndarray, row: int, upload: Upload | None = None) -> None:
+        """Queue an image (H, W, 3) uint8, uploaded already or not, for a row of the store."""
+        if upload is None:
+            if self._own is None or self._own[0] is not rgb:
+                self.copy_of(rgb)
+            image, self._own = self._own[1], None
+        else:
+            image = upload.image
+        if self._ready is not None:
+            self._ready.synchronize()   # the numbers given before are read no more
+        # What looks at the frames of before, among them perhaps that of this row.
+        self.queue.wait_for(self._used)
+        if upload is not None:
+            self.queue.wait_for(upload.arrived)
+        with self.queue.here():
+            if upload is None or self._resizer is None:
+                self._raw.copy_(image, non_blocking=True)
+                address = self._raw.data_ptr()
+            else:
+                address = image.data_ptr()      # kernels read it where it is
+            if upload is not None and self.queue.stream is not None:
+                # Its memory came from the other queue and must not be used again before.
+                image.record_stream(self.queue.stream)
+            self._made.start_here((row, address))
+            if self._mirror is not None:
+                self._mirror[row].copy_(self._rgb[row], non_blocking=True)
+            self._ready = self.queue.mark()
+
+    def clip(self, rows: Sequence[int]) -> DeviceClip:
+        """A clip of some rows, for the model."""
+        return DeviceClip(self._rgb, list(rows), self._ready, self._mark_used)
+
+    def pixels(self, rows: Sequence[int]) -> np.ndarray:
+        """The same on the host, (T, S, S, 3) uint8: brought already with `mirror`."""
+        if self._mirror is None:
+            with self.queue.here():
+                return self._rgb[list(rows)].cpu().numpy()
+        if self._ready is not None:
+            self._ready.synchronize()
+        return self._mirror.numpy()[list(rows)]
+
+    def _staged(self, rgb: np.ndarray) -> torch.Tensor:
+        staged = torch.empty(rgb.shape, dtype=torch.uint8, pin_memory=self._pin)
+        # PyTorch copies with several threads, which takes ten times as long where they compete.
+        np.copyto(staged.numpy(), rgb)
+        return staged
+
+    def _mark_used(self, event: torch.cuda.Event) -> None:
+        self._used = event
+
+    def _work(self, given: torch.Tensor) -> None:
+        """Fill a row of the store; given are its number and where the image lies."""
+        if self._resizer is not None:
+            self._resizer(given, self._rgb, self.grey)
+            return
+        row = given[:1]
+        self._view.apply(self._raw, self._small[0])
+        self._make_grey.apply(self._raw, self._dim[0])
+        self._rgb.index_copy_(0, row, self._small)
+        self.grey.index_copy_(0, row, self._dim)

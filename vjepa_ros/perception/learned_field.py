@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Turn what the learned heads say per frame interval into rates, seconds and probabilities.
+
+The heads are told nothing of time: they count in intervals of the clip. Seconds come from the
+stamps of the frames that were really used. A patch is known when
+
+- it shows image (not a bar of the letterbox),
+- it or its neighbours show structure, or most of the picture does: heads look at the whole clip,
+  and on rendered clips they are as right about plain patches among others as about those, while a
+  covered lens or a white-out is unknown, whatever they make of it. What is left of the picture
+  without its slope must show structure, too, for a patch to count as known; probabilities need
+  that of the picture alone, for a plain wall right ahead looks like a covered lens. A patch that
+  surely comes nearer (by two standard errors faster than the 0.25 /s at which caution begins)
+  needs no more than structure somewhere in the clip: what has come so near that nothing of it can
+  be made out has not gone away, but that nothing comes is never told blindly,
+- its own standard error is small: confidence is 1 / (1 + (sigma / doubt)^2) with
+  doubt = 0.0625 /s + 0.3 |rate|, so that at the usual least confidence of 0.2 two standard errors
+  of a surface that seems still stay below 0.25 /s, the looming at which caution begins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+
+from vjepa_ros.clip.sampling import Sample
+from vjepa_ros.clip.view import ViewGeometry
+from vjepa_ros.looming.structure import Shown
+from vjepa_ros.model.checkpoint.metadata import BundleMeta
+from vjepa_ros.model.heads import CLEARANCE_EDGES, CONTACT_EDGES
+from vjepa_ros.runtime.outputs import HeadArrays
+
+UNEVEN = 0.5             # part of the mean spacing by which a spacing of frames may differ
+TOLERANCE = 0.05         # part by which an interval may leave the trained range
+DOUBT_S = (0.0625, 0.3)  # standard error 1/s, absolute and relative, at which confidence is half
+SURELY = 2.0             # standard errors by which a surface comes nearer that needs no structure
+CLOSING_PER_S = 0.25     # and faster than this, 1/s
+BLOCKED = 0.2            # probability that the way ahead is blocked within what is told as free
+NS = 1e9
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """How the frames of a clip lie in time.
+
+    Attributes
+    ----------
+    interval_s
+        Mean time between two frames of the clip, repeated ones counted [s]; NaN for one frame.
+    hold
+        How often each frame stands in the clip; 0 when that differs from frame to frame.
+    spacing_s
+        Shortest and longest time between different neighbours [s].
+    """
+
+    interval_s: float
+    hold: int
+    spacing_s: tuple[float, float]
+
+    @classmethod
+    def of(cls, stamps_ns: Sequence[int]) -> Rhythm:
+        """From the stamps of a clip [ns], oldest first."""
+        runs = [len(list(group)) for _, group in groupby(stamps_ns)]
+        if len(runs) < 2:
+            return cls(math.nan, len(stamps_ns), (math.nan, math.nan))
+        hold = runs[0] if len(set(runs)) == 1 else 0
+        gaps = np.diff(sorted(set(stamps_ns))) / NS
+        mean = float(gaps.mean()) / (hold or len(stamps_ns) / len(runs))
+        return cls(mean, hold, (float(gaps.min()), float(gaps.max())))
+
+    @property
+    def even(self) -> bool:
+        """Whether all frames stand equally often and at about equal distances in the clip."""
+        mean = self.interval_s * self.hold
+        low, high = self.spacing_s
+        return self.hold > 0 and low >= (1 - UNEVEN) * mean and high <= (1 + UNEVEN) * mean
+
+
+def evened(sample: Sample, clip_fps: float) -> Sample:
+    """The clip of a camera that is slower than the clips, with each frame as often as the others.
+
+    Where the times of a clip fall halfway between two frames, jitter of the stamps decides which
+    is nearer, and the frames stand one to three times in the clip. Heads were trained on an even
+    pattern. A clip that can not be made even is given back as it is.
+    """
+    total = len(sample.slots)
+    if not 2 <= sample.distinct < total:
+        return sample
+    held = dict(zip(sample.stamps_ns, sample.slots, strict=True))
+    stamps = sorted(held)
+    hold = round(float(np.median(np.diff(stamps))) / NS * clip_fps)
+    if hold < 2 or total % hold or len(stamps) < total // hold or total // hold < 2:
+        return sample
+    kept = [stamp for stamp in stamps[-(total // hold):] for _ in range(hold)]
+    span_s = (kept[-1] - kept[0]) / NS
+    distinct = total // hold
+    return replace(sample, slots=tuple(held[stamp] for stamp in kept), stamps_ns=tuple(kept),
+                   span_s=span_s, rate_hz=(distinct - 1) / span_s, distinct=distinct)
+
+
+def range_problem(trained: BundleMeta, num_frames: int, image_size: int, resize_mode: str,
+                  sample: Sample) -> str:
+    """Why heads do not hold for a clip: what, its value, the trained range and the remedy.
+
+    Parameters
+    ----------
+    trained
+        What the heads say about themselves.
+    num_frames, image_size, resize_mode
+        The running configuration.
+    sample
+        The clip.
+
+    Returns
+    -------
+    str
+        '' when they hold.
+    """
+    for name, value in (('num_frames', num_frames), ('image_size', image_size),
+                        ('resize_mode', resize_mode)):
+        wanted = getattr(trained, name)
+        if value != wanted:
+            return f'{name} is {value}, the heads were trained on {wanted}; set {name}: {wanted}'
+    return _rhythm_problem(trained, Rhythm.of(sample.stamps_ns))
+
+
+def _rhythm_problem(trained: BundleMeta, rhythm: Rhythm) -> str:
+    if math.isnan(rhythm.interval_s):
+        return 'the clip is one single frame, repeated; lower clip_fps to the rate of the camera'
+    if not rhythm.even:
+        low, high = rhythm.spacing_s
+        return (f'spacing of the frames is uneven, {low:.3f} to {high:.3f} s, the heads were '
+                'trained on even clips; set clip_fps to the rate of the camera or a whole '
+                'fraction of it')
+    if rhythm.hold not in trained.holds:
+        fastest = max(trained.holds) / (rhythm.interval_s * rhythm.hold)
+        shown = ' or '.join(map(str, trained.holds))
+        return (f'frame repetition is {rhythm.hold}, the heads were trained on {shown}; '
+                f'lower clip_fps to {fastest:.3g} or less')
+    shortest, longest = trained.interval_s
+    if rhythm.interval_s > longest * (1 + TOLERANCE):
+        remedy = f'raise clip_fps to {1 / longest:.3g} or more'
+    elif rhythm.interval_s < shortest * (1 - TOLERANCE):
+        remedy = f'lower clip_fps to {1 / shortest:.3g} or less'
+    else:
+        return ''
+    return (f'frame interval is {rhythm.interval_s:.3f} s, the heads were trained on '
+            f'{shortest:.3f} to {longest:.3f} s; {remedy}')
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A distribution over bins of a positive quantity; the rest of it lies beyond all bins.
+
+    Attributes
+    ----------
+    edges
+        (K+1,) borders, ascending.
+    until
+        (K+1,) probability of at most each border, ascending from 0.
+    """
+
+    edges: np.ndarray
+    until: np.ndarray
+
+    @classmethod
+    def of(cls, edges: Sequence[float], probability: np.ndarray,
+           unit: float = 1.0) -> Distribution:
+        """From K+1 edges (times `unit`) and K+1 probabilities, of which the last is: beyond."""
+        inside = np.cumsum(np.asarray(probability, np.float64)[:-1])
+        return cls(np.asarray(edges, np.float64) * unit, np.concatenate(([0.0], inside)))
+
+    def below(self, value: float) -> float:
+        """Probability of at most a value, linear in its logarithm inside a bin."""
+        if value <= 0:
+            return 0.0
+        return float(np.clip(np.interp(math.log(value), np.log(self.edges), self.until), 0, 1))
+
+    def quantile(self, probability: float) -> float:
+        """The value that is reached with a probability above 0; inf when none is."""
+        if self.until[-1] < probability:
+            return math.inf
+        return float(np.exp(np.interp(probability, self.until, np.log(self.edges))))
+
+    @property
+    def median(self) -> float:
+        """The value that is reached with a probability of one half; inf when none is."""
+        return self.quantile(0.5)
+
+
+@dataclass(frozen=True)
+class LearnedField:
+    """What the heads say about one clip, in physical units, on the patch grid.
+
+    Attributes
+    ----------
+    rate
+        (Hp, Wp) float32 looming rate [1/s], NaN where the patch shows no image.
+    sigma
+        (Hp, Wp) float32 standard error of it [1/s].
+    confidence
+        (Hp, Wp) float32 0..1; 0 where nothing can be seen.
+    moving
+        (Hp, Wp) float32 probability that the surface moves by itself, NaN unknown.
+    course
+        (Hp, Wp) float32 probability that it will enter the robot's volume, 0..1.
+    contact
+        Distribution of the time until anything enters the robot's volume, as things move [s].
+    clearance
+        Distribution of the free way ahead of the robot, whether anything moves or not [m].
+    view
+        Where the patches lie in the source image.
+    sees, saw
+        Whether the newest frame of the clip shows structure at all; whether any frame does.
+    """
+
+    rate: np.ndarray
+    sigma: np.ndarray
+    confidence: np.ndarray
+    moving: np.ndarray
+    course: np.ndarray
+    contact: Distribution
+    clearance: Distribution
+    view: ViewGeometry
+    sees: bool = True
+    saw: bool = True
+
+    def hazard(self, time_s: float) -> float:
+        """Probability of contact within a time [s]."""
+        return self.contact.below(time_s)
+
+    @property
+    def time_to_contact(self) -> float:
+        """Time by which contact is as likely as not [s]; inf when it never is."""
+        return self.contact.median
+
+    @property
+    def free_way(self) -> float:
+        """Way ahead that is free with a probability of 0.8 [m]; inf beyond 16 m, NaN unknown.
+
+        Not where the newest frame shows no structure: that is a wall right ahead or a covered
+        lens.
+        """
+        return self.clearance.quantile(BLOCKED) if self.sees else math.nan
+
+
+def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
+                  clip: Sequence[np.ndarray] | Shown) -> LearnedField:
+    """Convert the outputs of the heads for a clip in which they hold.
+
+    Parameters
+    ----------
+    heads
+        Their outputs.
+    sample
+        The clip, for its stamps.
+    view
+        Where the patches lie.
+    clip
+        The encoder's input, T times (S, S, 3) uint8, the newest frame last; or what it shows.
+    """
+    shown = clip if isinstance(clip, Shown) else Shown.by(view.patch_valid(), clip)
+    interval = Rhythm.of(sample.stamps_ns).interval_s
+    rate = heads.expansion / interval
+    sigma = math.sqrt(2.0) * heads.scale / interval   # of a Laplace distribution
+    doubt = DOUBT_S[0] + DOUBT_S[1] * np.abs(rate)
+    closing = shown.inside & shown.saw & (rate - SURELY * sigma > CLOSING_PER_S)
+    confidence = np.where((shown.seen & shown.sure) | closing,
+                          1.0 / (1.0 + (sigma / doubt) ** 2), 0.0)
+    rate = np.where(shown.inside, rate, np.nan)
+    return LearnedField(
+        rate.astype(np.float32), sigma.astype(np.float32), confidence.astype(np.float32),
+        np.where(shown.seen, heads.moving, np.nan).astype(np.float32), heads.course,
+        Distribution.of(CONTACT_EDGES, heads.contact, interval),
+        Distribution.of(CLEARANCE_EDGES, heads.clearance), view, shown.sees, shown.saw)

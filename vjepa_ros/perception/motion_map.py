@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Motion of each patch from the change of its features over the tubelets of a clip.
+
+With F_t(p) the feature of patch p in tubelet t of D channels,
+
+    c_t(p) = |F_{t+1}(p) - F_t(p) - mean_q(F_{t+1}(q) - F_t(q))| / sqrt(D)    change
+    r(p)   = sqrt(mean_t (c_t(p) / n_t(s(p)))^2)                              in noise floors
+    m(p)   = 1 - exp(-max(0, r(p) - r0) / R_SCALE)                            motion, 0 .. 1
+
+where n_t(s) is the change that sensor noise alone causes in a patch of strength s, measured for
+the loaded model (`vjepa_ros.runtime.noise_floor`), and r0 = max(R_QUIET, 1 + 4 spread).
+
+What it means: 0 up to 2 noise floors, 0.5 at 4.1, 0.9 at 8.9. The noise floor stands for
+2.5 grey levels at the size of the model input, so stronger noise of a camera in the dark (above
+about 5 grey levels after resizing) starts to show as motion, as does camera shake of more than
+about a quarter of an input pixel where the texture is fine. A surface without texture shows no
+motion while it moves, only its borders do. With untrained weights the features are a random
+projection of the pixels: change is seen, its meaning is not. Weights that learned what motion is
+give the same features to the same motion a tubelet later, so a view that slides evenly changes
+less with them than what starts, stops or turns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vjepa_ros.runtime.feature_change import Change
+from vjepa_ros.runtime.noise_floor import NoiseFloor, patch_strength, tubelet_change
+
+R_QUIET = 2.0  # noise floors that count as no motion
+R_SCALE = 3.0  # noise floors above r0 at which motion reaches 63 %
+WEAK = 0.4  # strength assumed when the pixels are not known
+
+
+def motion_map(features: np.ndarray, floor: NoiseFloor, clip: np.ndarray | None = None,
+               valid: np.ndarray | None = None) -> np.ndarray:
+    """Motion of each patch.
+
+    Parameters
+    ----------
+    features : ndarray
+        (T', Hp, Wp, D) of the encoder, T' at least 2.
+    floor : NoiseFloor
+        Measured with the same model, clip length and precision.
+    clip : ndarray, optional
+        (2 T', 16 Hp, 16 Wp, 3) uint8, the input of `features`. It tells how strongly noise acts
+        on each patch. Without it every patch counts as weak and slow motion is missed.
+    valid : ndarray, optional
+        (Hp, Wp) bool, patches that show the image and not the bars of a letterbox.
+
+    Returns
+    -------
+    ndarray
+        (Hp, Wp) float32 in [0, 1], NaN where not valid.
+
+    Raises
+    ------
+    ValueError
+        When `features` and `floor` have different numbers of tubelets.
+
+    """
+    _check(features.shape[0], floor)
+    if valid is not None:
+        valid = np.asarray(valid, bool)
+        if not valid.any():
+            return np.full(features.shape[1:3], np.nan, np.float32)
+    strength = np.full(features.shape[1:3], WEAK) if clip is None else patch_strength(clip)
+    return motion_of(Change(tubelet_change(features, valid), strength), floor, valid)
+
+
+def motion_of(change: Change, floor: NoiseFloor, valid: np.ndarray | None = None) -> np.ndarray:
+    """`motion_map` where the change of the features is known already.
+
+    Parameters
+    ----------
+    change : Change
+        Made with the same `valid`.
+    floor, valid
+        See `motion_map`.
+
+    """
+    _check(len(change.steps) + 1, floor)
+    if valid is not None and not valid.any():
+        return np.full(change.strength.shape, np.nan, np.float32)
+    ratio = change.steps / floor.expected(change.strength)
+    excess = np.sqrt(np.square(ratio).mean(axis=0)) - max(R_QUIET, 1.0 + 4.0 * floor.spread)
+    motion = -np.expm1(-np.maximum(excess, 0.0) / R_SCALE)
+    if valid is not None:
+        motion[~valid] = np.nan
+    return motion.astype(np.float32)
+
+
+def _check(tubelets: int, floor: NoiseFloor) -> None:
+    if tubelets - 1 != floor.offset.size:
+        raise ValueError(f'features of {tubelets} tubelets do not go with a noise floor '
+                         f'of {floor.offset.size} transitions; measure it with the same clips')
+
+
+def motion_score(motion: np.ndarray, mask: np.ndarray | None = None) -> float:
+    """How much of the view moves.
+
+    Parameters
+    ----------
+    motion : ndarray
+        (Hp, Wp) of `motion_map`.
+    mask : ndarray, optional
+        (Hp, Wp) bool region of interest; everything when omitted.
+
+    Returns
+    -------
+    float
+        Mean of the known values inside the mask, in [0, 1]; NaN when there are none.
+
+    """
+    inside = np.isfinite(motion)
+    if mask is not None:
+        inside &= np.asarray(mask, bool)
+    return float(motion[inside].mean()) if inside.any() else float('nan')

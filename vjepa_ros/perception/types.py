@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""The result types of the package: what is known about one camera at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import IntEnum, IntFlag
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from vjepa_ros.perception.learned_field import LearnedField
+
+
+class Level(IntEnum):
+    """How urgent the view is. UNKNOWN is the highest number on purpose: a consumer that tests
+    ``level >= Level.WARNING`` then also stops when nothing can be said."""
+
+    CLEAR = 0
+    CAUTION = 1
+    WARNING = 2
+    DANGER = 3
+    UNKNOWN = 255
+
+
+class Quality(IntFlag):
+    """What a consumer must know before it trusts an assessment (uint16)."""
+
+    UNTRAINED = 1            # features come from random weights
+    LOW_TEXTURE = 2          # too little of the region of interest can be measured
+    PARTIAL_VIEW = 4         # the encoder sees only a part of the image
+    STALE = 8                # the newest frame is too old, of the future, or of unknown age
+    WARMING_UP = 16          # first results after a reset: smoothing has not settled
+    SLOW_CAMERA = 32         # the camera is slower than clip_fps: frames repeat in the clip
+    ASSUMED_INTRINSICS = 64  # no camera_info: angles come from an assumed field of view
+    LOOMING_UNKNOWN = 128    # no time to contact can be given
+    DEVICE_FALLBACK = 256    # runs on another device than asked for
+    DISAGREEMENT = 512       # geometry and learned heads contradict each other
+    HEADS_OUT_OF_RANGE = 1024  # there are learned heads, but not for clips like this one
+    FROZEN = 2048            # the picture does not change by a single bit
+    GEOMETRY_FAILED = 4096   # an error kept geometry from measuring this clip
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Lower-case names of the set flags, in order of their bits."""
+        return tuple(f.name.lower() for f in Quality if f in self and f.name)
+
+
+@dataclass(frozen=True)
+class Region:
+    """A connected part of the image that comes nearer.
+
+    Attributes
+    ----------
+    x, y, width, height
+        Box in pixels of the source image.
+    bearing, elevation
+        Direction of the centre [rad], right and up positive, from the optical axis.
+    time_to_contact
+        Time until its surface reaches the plane of the camera [s].
+    looming_rate
+        Closing speed over distance [1/s].
+    side
+        'LEFT', 'CENTER' or 'RIGHT' third of the image.
+    confidence
+        Mean confidence of its cells, 0..1.
+    on_course
+        Whether it will meet the camera (rather than pass beside, above or below it).
+    """
+
+    x: float
+    y: float
+    width: float
+    height: float
+    bearing: float
+    elevation: float
+    time_to_contact: float
+    looming_rate: float
+    side: str
+    confidence: float
+    on_course: bool
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What one camera saw at the stamp of its newest frame. Unknown values are NaN, never 0.
+
+    Attributes
+    ----------
+    camera, stamp_ns, frame_id
+        Name of the camera; stamp [ns] and frame id of the newest frame.
+    motion_score
+        Where learned heads hold: how much of the view moves by itself, not because the camera
+        moves (mean of the moving map), 0..1. Otherwise: how much of the view changes beyond the
+        noise floor of the model, whatever the reason, 0..1. `Result.learned` tells which.
+    obstacle_score
+        How much of the view comes nearer within the horizon, on course or not, 0..1.
+    collision_probability
+        Probability of contact within ``collision_horizon``, 0..1. Where learned heads hold and
+        are used: calibrated, joined with geometry, as things move now or if the robot went ahead
+        at ``approach_speed`` (`vjepa_ros.perception.fusion`).
+        Otherwise a fixed function of the measured time to contact, not calibrated.
+    time_to_contact
+        Of the most urgent surface on collision course [s]; inf when the view is known and
+        nothing on course comes nearer.
+    looming_rate
+        Its closing speed over distance [1/s].
+    bearing, elevation
+        Its direction [rad], right and up positive; NaN when there is none.
+    level, flags
+        Urgency, and what limits the trust in it.
+    regions
+        All regions that come nearer, most urgent first.
+    timings
+        Milliseconds by stage.
+    clip_span_s, clip_rate_hz
+        Time from first to last frame of the clip [s] and its effective rate [Hz].
+    known_fraction
+        Part of the region of interest whose looming is known, 0..1.
+    clearance
+        Way ahead that is free with a probability of 0.8, whether anything moves or not, as the
+        learned heads see it [m]; inf beyond 16 m, NaN without heads that hold.
+    latency_ms
+        Age of the newest frame when a node published this [ms]; NaN when that is unknown, and
+        for what was never published.
+    """
+
+    camera: str
+    stamp_ns: int
+    frame_id: str
+    motion_score: float
+    obstacle_score: float
+    collision_probability: float
+    time_to_contact: float
+    looming_rate: float
+    bearing: float
+    elevation: float
+    level: Level
+    flags: Quality
+    regions: tuple[Region, ...] = ()
+    timings: dict[str, float] = field(default_factory=dict)
+    clip_span_s: float = float('nan')
+    clip_rate_hz: float = float('nan')
+    known_fraction: float = 0.0
+    clearance: float = float('nan')
+    latency_ms: float = float('nan')
+
+    @property
+    def untrained(self) -> bool:
+        """Whether random weights made the features."""
+        return Quality.UNTRAINED in self.flags
+
+
+@dataclass(frozen=True)
+class Result:
+    """An assessment with the maps it was made from.
+
+    Attributes
+    ----------
+    assessment
+        The summary.
+    motion_map, looming_map
+        (Hp, Wp) float32 on the patch grid, NaN where unknown or outside the image; None when
+        nobody asked for it. Change 0..1; looming rate [1/s] of the method in use.
+    looming
+        The field on its own cell grid over the whole image (`LoomingField`), or None.
+    features
+        (T', Hp, Wp, D) float32, or None when the encoder was not needed.
+    view
+        Geometry of the encoder's input (`vjepa_ros.clip.resize.View`).
+    image
+        RGB uint8 (H, W, 3): the newest frame; None when nobody asked for it.
+    learned
+        What the heads say (`vjepa_ros.perception.learned_field.LearnedField`); None when there are
+        none, they do not hold, or nobody asked for it.
+    method
+        What looming and collision come from: 'geometric', 'learned' or 'fused'.
+    heads_problem
+        Why the heads do not hold for this clip; '' when they do or there are none.
+    unchanged_s
+        How long the newest picture has been the same to the last bit [s]; 0: it is new.
+    """
+
+    assessment: Assessment
+    motion_map: np.ndarray | None
+    looming_map: np.ndarray | None
+    looming: object | None
+    features: np.ndarray | None
+    view: object
+    image: np.ndarray | None
+    learned: LearnedField | None = None
+    method: str = 'geometric'
+    heads_problem: str = ''
+    unchanged_s: float = 0.0
+
+    @property
+    def moving_map(self) -> np.ndarray | None:
+        """(Hp, Wp) float32 probability that a patch moves by itself, NaN unknown.
+
+        None without heads that hold.
+        """
+        return None if self.learned is None else self.learned.moving
+
+    @property
+    def moves(self) -> np.ndarray | None:
+        """What pictures show as moving: the moving map, else the map of change."""
+        return self.motion_map if self.learned is None else self.learned.moving
+
+
+def with_timings(result: Result, **extra: float) -> Result:
+    """A result with more stages [ms] in its timings."""
+    timings = {**result.assessment.timings, **extra}
+    return replace(result, assessment=replace(result.assessment, timings=timings))

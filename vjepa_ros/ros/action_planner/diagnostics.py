@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Describe the state of the action planner as diagnostic_msgs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diagnostic_msgs.msg import DiagnosticStatus
+
+from vjepa_ros.planning.cost import Shapes
+from vjepa_ros.planning.search import SearchConfig
+from vjepa_ros.ros.action_planner.inputs import NS, PlannerInputs
+from vjepa_ros.ros.action_planner.worker import PlannerWorker
+from vjepa_ros.ros.common.diagnostics import OK, WARN, status
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the node knows when it reports."""
+
+    node: str
+    state: str
+    worker: PlannerWorker | None
+    inputs: PlannerInputs | None
+    last_failure: str
+    last_refusal: str
+    now_ns: int
+
+
+def report(now: Situation) -> DiagnosticStatus:
+    """The status of the planner: WARN when it has no trained weights, failed or refused."""
+    values: dict[str, object] = {'state': now.state}
+    problems = [now.last_failure] if now.last_failure else []
+    hardware = ''
+    if now.worker is not None:
+        worker, world = now.worker, now.worker.planner.world
+        hardware = str(world.choice.device)
+        shapes, search = world.shapes, worker.planner.config
+        values |= {
+            'device': world.choice.device, 'device_reason': world.choice.reason,
+            'precision': world.choice.precision, 'execution': world.kind,
+            'model': world.config.model_size, 'image_size': world.config.image_size,
+            'trained': world.trained,
+            'weights': ', '.join('random' if one is None or not one.trained else one.path
+                                 for one in world.reports),
+            'model_memory_mb': f'{world.memory_bytes() / 2**20:.0f}',
+            'plans_in_one_pass': world.batch, 'busy': worker.busy,
+            'plan_tflop': f'{_tflop(shapes, search):.4g}',
+            'plans': worker.plans, 'errors': worker.errors,
+            'last_error': worker.last_error or 'none',
+            'last_refusal': now.last_refusal or 'none'}
+        if not world.trained:
+            problems.append('untrained: random weights, plans mean nothing')
+        if world.choice.fell_back:
+            problems.append(world.choice.reason)
+        if now.last_refusal:
+            problems.append(now.last_refusal)
+        values |= _last(worker)
+    if now.inputs is not None:
+        values['goal'] = ('none' if now.inputs.goal is None else
+                          f'{(now.now_ns - now.inputs.goal_ns) / NS:.1f} s old')
+    return status(f'{now.node}: planner', WARN if problems else OK,
+                  '; '.join(problems) or now.state, values, hardware)
+
+
+def _tflop(shapes: Shapes, search: SearchConfig) -> float:
+    """What a whole plan takes, without the test against noise."""
+    rollouts = search.samples * search.iterations * shapes.rollout_flops(search.steps)
+    return (shapes.encode_flops() + rollouts) / 1e12
+
+
+def _last(worker: PlannerWorker) -> dict[str, object]:
+    plan = worker.last
+    if plan is None:
+        return {}
+    values: dict[str, object] = {
+        'last_plan_tflop': f'{plan.flops / 1e12:.4g}',
+        'last_plan_iterations': f'{plan.iterations} of {plan.wanted}',
+        'last_plan_stopped': plan.stopped or 'no',
+        'last_plan_energy_now': f'{plan.energy_now:.6g}'}
+    values |= {f'last_plan_{part}_s': f'{took:.3f}' for part, took in plan.seconds.items()}
+    if plan.gap is not None:
+        values |= {'last_plan_energy': f'{plan.gap.energy:.6g}',
+                   'last_plan_gap': f'{plan.gap.mean:.4g}',
+                   'last_plan_gap_sigma': f'{plan.gap.sigma:.4g}'}
+    return values

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Run the collision guard as a process."""
+
+from __future__ import annotations
+
+from vjepa_ros.ros.common.process import run
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run `collision_guard` until SIGINT or SIGTERM; exits 0."""
+    run('collision_guard', 'vjepa_ros.ros.collision_guard.node:CollisionGuard', args)
+
+
+if __name__ == '__main__':
+    main()

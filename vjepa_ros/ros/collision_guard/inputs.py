@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Subscribe to what the guard listens to beside commands: assessments, ranges and odometry."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from rclpy.lifecycle import LifecycleNode
+from sensor_msgs.msg import LaserScan, PointCloud2, Range
+
+from vjepa_ros.guard.guard import VelocityGuard
+from vjepa_ros.guard.types import Motion, RangeReading, SourceReport
+from vjepa_ros.ros import read
+from vjepa_ros.ros.collision_guard.camera_directions import Frames
+from vjepa_ros.ros.collision_guard.parameter_table import GuardConfig, Ranger, Source
+from vjepa_ros.ros.collision_guard.range_sensors import range_distance, scan_distance
+from vjepa_ros.ros.command.inputs import CommandInputs, odometry_message
+
+TURNED = 0.05            # rad by which a camera must have been turned on the robot to count
+
+
+class GuardInputs(CommandInputs):
+    """The subscriptions of an active guard.
+
+    Parameters
+    ----------
+    node
+        The node that owns them.
+    config
+        Names, topics and directions.
+    guard
+        What takes what comes.
+    now_s
+        The clock of the guard [s].
+    decide
+        Called after news of a camera or a range sensor, with the time at which the message had
+        arrived [ns since the epoch; 0 unknown].
+    frames
+        Tells directions from tf; None when no source asks for that.
+    """
+
+    def __init__(self, node: LifecycleNode, config: GuardConfig, guard: VelocityGuard,
+                 now_s: Callable[[], float], decide: Callable[[int], None],
+                 frames: Frames | None) -> None:
+        super().__init__(node)
+        self._config = config
+        self._guard = guard
+        self._now_s = now_s
+        self._decide = decide
+        self._yaw: dict[str, float] = {}      # as told by tf
+        self._frames = frames
+
+    def open(self) -> None:
+        """Subscribe; of what is refused half-way `close` takes back the rest."""
+        for source in self._config.sources:
+            self.listen(PointCloud2, source.topic, partial(self._on_assessment, source),
+                        reliable=True)
+        for ranger in self._config.ranges:
+            kind = Range if ranger.kind == 'range' else LaserScan
+            self.listen(kind, ranger.topic, partial(self._on_range, ranger))
+        if self._config.odometry:
+            self.listen(odometry(), 'odom', self._on_odometry)
+
+    def _on_assessment(self, source: Source, msg: PointCloud2, info: Mapping[str, int]) -> None:
+        now = self._now_s()
+        try:
+            seen = read.assessment(msg, source.name)
+            if source.from_tf:
+                self._face(source, msg.header, now)
+        except (ValueError, IndexError) as error:
+            reason = self.refuse(f"source '{source.name}' ({source.topic})", error)
+            self._guard.observe_malformed(source.name, reason)
+        else:
+            report = SourceReport.of(seen, now, self.age_s(msg), source.name)
+            if not self._guard.observe(report):
+                return
+        self._decide(info.get('received_timestamp', 0))
+
+    def _face(self, source: Source, header: Any, now_s: float) -> None:
+        """Let a source look where tf says (ValueError when that is not known)."""
+        yaw = self._frames.yaw(source.name, header, now_s, self._guard.settings.source_timeout)
+        known = self._yaw.get(source.name)
+        if known is None or abs(math.remainder(yaw - known, 2 * math.pi)) > TURNED:
+            self._yaw[source.name] = yaw
+            self._guard.turn_source(source.name, yaw)
+
+    def _on_range(self, ranger: Ranger, msg: Range | LaserScan) -> None:
+        now = self._now_s()
+        try:
+            if ranger.kind == 'range':
+                distance, reach = range_distance(msg), msg.max_range
+            else:
+                reach = msg.range_max
+                distance = scan_distance(msg, ranger.yaw, ranger.mounting, ranger.half_width,
+                                         ranger.blank_free)
+        except ValueError as error:
+            self.refuse(f"range '{ranger.name}' ({ranger.topic})", error)
+            distance = reach = math.nan         # as good as none, until it becomes too old
+        self._guard.observe_range(RangeReading(ranger.name, now - self.age_s(msg), now,
+                                               distance, reach))
+        self._decide(0)
+
+    def _on_odometry(self, msg: Any) -> None:
+        twist = msg.twist.twist
+        now = self._now_s()
+        stamp = min(now, now - self.age_s(msg))
+        self._guard.observe_speed(
+            Motion(twist.linear.x, twist.linear.y, twist.angular.z), stamp)
+
+
+def odometry() -> type:
+    """The type of odometry messages (RuntimeError with the remedy where it is missing)."""
+    return odometry_message("'odometry', which is true,", 'odometry: false')
+
+
+def epoch_ns() -> int:
+    """The clock of DDS time stamps [ns]."""
+    return time.time_ns()

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Declare and validate the parameters of a lifecycle node from a table of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from rcl_interfaces.msg import (
+    FloatingPointRange,
+    IntegerRange,
+    ParameterDescriptor,
+    SetParametersResult,
+)
+from rclpy.exceptions import ParameterException
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+
+from vjepa_ros.ros.common.misspelt_parameters import Rows, warn_of_unread
+from vjepa_ros.ros.perception_node.parameter_table import (
+    BACKGROUND,
+    CONFIGURE,
+    KINDS,
+    STARTUP,
+    Param,
+)
+
+
+class Declared:
+    """The parameters of one node.
+
+    Parameters
+    ----------
+    node
+        The node to declare them on.
+    rows
+        The rows that are always there.
+    changed
+        Called on the executor after parameters have changed; its argument says whether one of
+        them needs a new model.
+    is_active
+        Whether rows that need a new configure must be refused now.
+    """
+
+    busy = 'active'          # what the node is then, in words
+    lists: Mapping[str, Rows] = {}    # parameters that list names: the rows that a name brings
+
+    def __init__(self, node: Node, rows: Iterable[Param], changed: Callable[[bool], None],
+                 is_active: Callable[[], bool]) -> None:
+        self._node = node
+        self._is_active = is_active
+        self._rows: dict[str, Param] = {}
+        self._bad: dict[str, str] = {}   # overrides that could not be taken, with the reason
+        for row in rows:
+            self._rows[row.name] = row
+            self._declare(row)
+        self.declare_more()
+        warn_of_unread(node, self.lists)
+        # Work after a change runs from a guard condition: inside the set call the change can
+        # still be refused by somebody else, and Humble has no callback for afterwards.
+        self._changed = changed
+        self._structural = False
+        self._guard = node.create_guard_condition(self._after_set)
+        node.add_on_set_parameters_callback(self._on_set)
+
+    def more_rows(self) -> list[Param]:
+        """The rows of each name in a list, such as that of cameras."""
+        return [row for parameter, rows in self.lists.items()
+                for name in self.get(parameter) for row in rows(name)]
+
+    def check_together(self, values: Mapping[str, Any]) -> str:
+        """What is wrong across several parameters, '' when nothing is."""
+        return ''
+
+    def declare_more(self) -> None:
+        """Declare the rows that are new."""
+        for row in self.more_rows():
+            if row.name not in self._rows:
+                self._rows[row.name] = row
+                self._declare(row)
+
+    def get(self, name: str) -> Any:
+        """Value of one parameter in the type of its row."""
+        value, problem = self._rows[name].check(self._node.get_parameter(name).value)
+        if problem:
+            raise ValueError(problem)
+        return value
+
+    def values(self) -> dict[str, Any]:
+        """All values by name.
+
+        Raises
+        ------
+        ValueError
+            Naming the parameter, its value and what is allowed.
+        """
+        if self._bad:
+            raise ValueError('; '.join(self._bad.values()))
+        self.declare_more()
+        value = {name: self.get(name) for name in self._rows}
+        problem = self.check_together(value)
+        if problem:
+            raise ValueError(problem)
+        return value
+
+    def fetched(self, *names: str) -> tuple[str, ...] | None:
+        """Values of parameters, which may be fetched from the hub; None allows that for any."""
+        return None if self.get('allow_download') else tuple(map(self.get, names))
+
+    def _declare(self, row: Param) -> None:
+        descriptor = descriptor_of(row)
+        default = list(row.default) if isinstance(row.default, tuple) else row.default
+        override = self._node._parameter_overrides.get(row.name)
+        # An empty list in a file has no type, and comes as no value.
+        empty = (isinstance(row.default, tuple) and override is not None
+                 and override.type_ == Parameter.Type.NOT_SET)
+        try:
+            self._node.declare_parameter(row.name, [] if empty else default, descriptor,
+                                         ignore_override=empty)
+            self.get(row.name)
+        except (ParameterException, ValueError) as error:
+            # A bad value in a file must not kill the node: keep the default, and let configure
+            # fail with the reason until somebody sets a good one.
+            shown = override.value if override is not None else None
+            reason = row.check(shown)[1] or str(error)
+            self._bad[row.name] = reason
+            if self._node.has_parameter(row.name):
+                self._node.undeclare_parameter(row.name)
+            self._node.declare_parameter(row.name, default, descriptor, ignore_override=True)
+            self._node.get_logger().error(
+                f'{reason}; fix it with "ros2 param set" or in the file, then configure again')
+
+    def _on_set(self, params: Sequence[Parameter]) -> SetParametersResult:
+        """Validate only: a set that passes here can still be refused elsewhere."""
+        after = {}
+        for name in self._rows:
+            if self._node.has_parameter(name):
+                after[name] = self.get(name)
+        ours = [p for p in params if p.name in self._rows]
+        for param in ours:
+            row = self._rows[param.name]
+            value, problem = row.check(param.value)
+            if not problem and value != after.get(param.name):
+                problem = self._untimely(row)
+            if problem:
+                return SetParametersResult(successful=False, reason=problem)
+            after[param.name] = value
+        problem = self.check_together(after) if ours else ''
+        if problem:
+            return SetParametersResult(successful=False, reason=problem)
+        for param in ours:
+            self._bad.pop(param.name, None)
+        if ours:
+            self._structural |= any(self._rows[p.name].effect == BACKGROUND for p in ours)
+            self._guard.trigger()
+        return SetParametersResult(successful=True)
+
+    def _after_set(self) -> None:
+        structural, self._structural = self._structural, False
+        self._changed(structural)
+
+    def _untimely(self, row: Param) -> str:
+        if row.effect == STARTUP:
+            return f"parameter '{row.name}' is read when the node starts; restart it to change it"
+        if row.effect == CONFIGURE and self._is_active():
+            return (f"parameter '{row.name}' can not change while the node is {self.busy}; "
+                    'deactivate and clean up, set it, then configure')
+        return ''
+
+
+def descriptor_of(row: Param) -> ParameterDescriptor:
+    """What ROS tools show of a row."""
+    unit = f' [{row.unit}]' if row.unit else ''
+    descriptor = ParameterDescriptor(
+        description=f'{row.text}{unit}. Takes effect: {row.effect}.',
+        additional_constraints=row.range_text, type=_TYPES[KINDS[row.kind]],
+        # rclpy would refuse 1 for 1.0, and without naming parameter or value; the table does both.
+        dynamic_typing=True)
+    if row.low is not None and row.high is not None:
+        if row.kind is float:
+            descriptor.floating_point_range = [
+                FloatingPointRange(from_value=float(row.low), to_value=float(row.high))]
+        elif row.kind is int:
+            descriptor.integer_range = [
+                IntegerRange(from_value=int(row.low), to_value=int(row.high), step=row.multiple)]
+    return descriptor
+
+
+_TYPES = {
+    'bool': Parameter.Type.BOOL.value, 'int': Parameter.Type.INTEGER.value,
+    'double': Parameter.Type.DOUBLE.value, 'string': Parameter.Type.STRING.value,
+    'double[]': Parameter.Type.DOUBLE_ARRAY.value, 'string[]': Parameter.Type.STRING_ARRAY.value,
+}

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""What the launch files share: tables of arguments, parameter files, and how a node is started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from ament_index_python.packages import get_package_share_directory
+from launch import LaunchContext, LaunchDescription, logging
+from launch.actions import DeclareLaunchArgument, OpaqueFunction
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import Node
+from launch_ros.parameter_descriptions import ParameterFile, ParameterValue
+
+from vjepa_ros.ros.common.environment import LARGE_IMAGES, TUNING
+
+# Values of an argument that is on or off.
+SWITCH = ['true', 'false', 'True', 'False']
+RESPAWN_DELAY_S = 2.0
+ENVIRONMENT = {**TUNING, 'FASTDDS_BUILTIN_TRANSPORTS': LARGE_IMAGES}
+# Name, default, allowed values (None: any), description.
+Argument = tuple[str, str, 'list[str] | None', str]
+
+
+def description(arguments: Iterable[Argument], start: Callable[[LaunchContext], list]
+                ) -> LaunchDescription:
+    """Declare the arguments, then start what `start` makes of their values."""
+    return LaunchDescription([
+        *(DeclareLaunchArgument(name, default_value=default, description=text, choices=choices)
+          for name, default, choices, text in arguments),
+        OpaqueFunction(function=start)])
+
+
+def values(context: LaunchContext, arguments: Iterable[Argument]) -> dict[str, str]:
+    """Read what each argument was given, by its name."""
+    return {name: LaunchConfiguration(name).perform(context) for name, *_ in arguments}
+
+
+def is_on(text: str) -> bool:
+    """Whether a value of `SWITCH` stands for true."""
+    return text.lower() == 'true'
+
+
+def read_cameras(text: str) -> dict[str, str]:
+    """Read `front,rear=/robot/rear/image_raw` into names and topics ('' = the usual one)."""
+    cameras = {}
+    for item in text.strip('[] ').split(',') if text else ():
+        name, _, topic = (part.strip(' \'"') for part in item.partition('='))
+        if not name or name in cameras:
+            raise RuntimeError(
+                f"cameras is '{text}', must be names separated by commas, each once")
+        cameras[name] = topic
+    return cameras
+
+
+def image_topic(topic: str) -> tuple[str, bool]:
+    """The topic of the raw images, and whether the one that was given is compressed."""
+    raw = topic.removesuffix('/compressed')
+    return raw, raw != topic
+
+
+def log_level(context: LaunchContext, name: str, value: dict[str, str]) -> list[str]:
+    """Arguments that set the least severity that a node logs.
+
+    It holds for that node alone: at debug the libraries of ROS would fill the log.
+
+    Parameters
+    ----------
+    context
+        Of the launch: what includes this file may push a namespace.
+    name
+        Of the node.
+    value
+        Values of all arguments by name: `namespace` and `log_level` are read.
+    """
+    namespace = value['namespace']
+    if not namespace.startswith('/'):
+        namespace = f"{context.launch_configurations.get('ros_namespace', '')}/{namespace}"
+    logger = '.'.join([*filter(None, namespace.split('/')), name])
+    return ['--ros-args', '--log-level', f"{logger}:={value['log_level']}"]
+
+
+def parameter_file(argument: str, name: str) -> ParameterFile:
+    """Parameters from a file that `parameter_path` finds; the log says which one it is."""
+    path = parameter_path(argument, name)
+    logging.get_logger('vjepa_ros').info(f'{argument}: {path}')
+    return ParameterFile(str(path), allow_substs=True)
+
+
+def config_folder() -> Path:
+    """The folder with the parameter files of the package."""
+    return Path(get_package_share_directory('vjepa_ros')) / 'config'
+
+
+def parameter_path(argument: str, name: str) -> Path:
+    """
+    Find a parameter file by its path or by its name in the package.
+
+    A bare name never means a file of the current folder: `default.yaml` must be the same
+    everywhere.
+
+    Parameters
+    ----------
+    argument
+        Launch argument that names the file, for words to people.
+    name
+        The name of a file in the config folder, or a path, which has a slash.
+
+    Raises
+    ------
+    RuntimeError
+        There is no such file; the text lists those of the package.
+    """
+    config = config_folder()
+    bare = os.path.basename(name) == name
+    path = config / name if bare else Path(name).expanduser()
+    if path.is_file():
+        return path
+    known = ', '.join(sorted(p.name for p in config.glob('*.yaml')))
+    if bare and Path(name).is_file():
+        raise RuntimeError(f"{argument} is '{name}', which is none of the files of the package "
+                           f'({known}); for the one in this folder write ./{name}')
+    raise RuntimeError(f"{argument} is '{name}', which is neither a file nor one of: {known}")
+
+
+def model_parameters(value: dict[str, str], texts: Iterable[str]) -> dict[str, Any]:
+    """
+    Turn arguments into parameters of a node with a model.
+
+    Parameters
+    ----------
+    value
+        Values of all arguments by name.
+    texts
+        Arguments whose text, unless empty, is the value of the parameter of that name.
+
+    Returns
+    -------
+    dict
+        Parameters that stand above those of the parameter file.
+    """
+    parameters: dict[str, Any] = {name: is_on(value[name])
+                                  for name in ('use_sim_time', 'autostart')}
+    if value['allow_random_weights']:
+        parameters['allow_random_weights'] = is_on(value['allow_random_weights'])
+    for name in texts:
+        if value[name]:
+            # A file called 1234 is text, too: the parameter would otherwise become an integer.
+            parameters[name] = ParameterValue(value[name], value_type=str)
+    return parameters
+
+
+def model_node(context: LaunchContext, executable: str, value: dict[str, str],
+               parameters: dict[str, Any], remappings: list[tuple[str, str]]) -> Node:
+    """
+    Start a node with a model, called like its executable.
+
+    Parameters
+    ----------
+    context
+        Of the launch.
+    executable
+        Of this package.
+    value
+        Values of all arguments by name: `namespace`, `params_file`, `log_level` and `respawn`
+        are read.
+    parameters
+        Parameters that stand above those of the parameter file.
+    remappings
+        Pairs of a topic of the node and the one that it is led to.
+    """
+    return Node(
+        package='vjepa_ros', executable=executable, name=executable,
+        namespace=value['namespace'],
+        parameters=[parameter_file('params_file', value['params_file']), parameters],
+        remappings=remappings,
+        arguments=log_level(context, executable, value),
+        # What the user has set stays.
+        additional_env={k: v for k, v in ENVIRONMENT.items() if k not in os.environ},
+        respawn=is_on(value['respawn']), respawn_delay=RESPAWN_DELAY_S,
+        output='screen', emulate_tty=True)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Run a node as a process: signals, missing packages, environment, orderly end."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pkgutil import resolve_name
+from typing import Any
+
+WAKE_S = 0.2             # a signal is seen at most this late
+
+
+class Signals:
+    """SIGINT and SIGTERM as a flag, so that the node can end in order.
+
+    rclpy's own handlers invalidate the context at once, and every publisher that the worker is
+    using would fail with it.
+
+    Attributes
+    ----------
+    received
+        Whether a signal has come.
+    may_interrupt
+        Asked when the first one comes: whether it may break into what runs now.
+    """
+
+    def __init__(self) -> None:
+        self.received = False
+        self.may_interrupt: Callable[[], bool] = lambda: True
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, *_: object) -> None:
+        first, self.received = not self.received, True
+        if first and self.may_interrupt():
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def starting(name: str) -> Iterator[None]:
+    """Import and make a node in this: Ctrl-C exits 0, a missing package is named with the remedy.
+
+    Parameters
+    ----------
+    name
+        Of the executable, for words to people.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(0)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition('.')[0].startswith('vjepa_ros'):
+            raise            # a fault of this package: no installation would mend it
+        sys.exit(f"{name} needs '{error.name}', which this Python does not have: source your "
+                 'ROS 2 (or install its wheels), and install the requirements in the README')
+
+
+def settle() -> None:
+    """Take what there is out of view of the collector: it stays for good.
+
+    Without it in view a collection, also the one that gives back the memory of a replaced model,
+    is over before a frame is late or a stop is held up. What was taken out before comes back into
+    view first: what has ended since is given back.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
+def run(name: str, where: str, args: list[str] | None) -> None:
+    """Run a node, which a failing callback does not end, until SIGINT or SIGTERM; exits 0.
+
+    Parameters
+    ----------
+    name
+        Of the executable, for words to people.
+    where
+        The class of the node, as ``module:Class``: importing it takes rclpy, which must wait for
+        the signal handlers, and can take seconds, in which Ctrl-C must work too.
+    args
+        Of the command line; None: those of the process.
+    """
+    signals = Signals()
+    # Idle threads of NumPy's matrix library spin on the cores that the model needs.
+    os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
+    # Threads of PyTorch wait for each other for microseconds, not milliseconds, before they sleep:
+    # camera drivers and planners run on the same cores.
+    os.environ.setdefault('GOMP_SPINCOUNT', '300')
+    with starting(name):
+        import rclpy
+        import rclpy.signals
+
+        make = resolve_name(where)
+        settle()
+        rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
+        node = make()
+        # Loading a model can take longer than anybody wants to wait after Ctrl-C; any other
+        # callback is short and must not be torn apart.
+        signals.may_interrupt = lambda: node.state == 'configuring'
+    from vjepa_ros.ros.common.spin import spin_until
+
+    if not spin_until(node, signals):
+        os._exit(0)   # a thread is still inside the model; the interpreter must not wait for it
+
+
+def camera_source(args: list[str] | None = None) -> int:
+    """Run `camera_source` as a process; its exit code."""
+    return _call('camera_source', args)
+
+
+def simulated_robot(args: list[str] | None = None) -> None:
+    """Run `simulated_robot` as a process."""
+    return _call('simulated_robot', args)
+
+
+def _call(name: str, args: list[str] | None) -> Any:
+    """Call the `main` of the module of an executable that does not `run` a lifecycle node."""
+    with starting(name):
+        own = resolve_name(f'vjepa_ros.ros.sim.{name}:main')
+    return own(args)

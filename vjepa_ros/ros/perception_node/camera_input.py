@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Subscribe to one camera and hand its messages over, in microseconds per callback."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from rclpy.lifecycle import LifecycleNode
+from rclpy.qos import ReliabilityPolicy, qos_policy_name_from_kind
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+
+from vjepa_ros.ros.common.endpoints import subscribe
+from vjepa_ros.ros.common.intrinsics import intrinsics
+from vjepa_ros.ros.common.message_conversion import ImageError, stamp_ns
+from vjepa_ros.ros.common.rates import Rate
+from vjepa_ros.ros.perception_node.frame_queue import Inbox, Waiting
+
+try:
+    from rclpy.event_handler import SubscriptionEventCallbacks
+except ImportError:   # Humble keeps it here
+    from rclpy.qos_event import SubscriptionEventCallbacks
+
+MIXED_RESETS = 3         # since the last look, after which to ask who publishes
+SEARCH_AFTER_S = 0.3     # silence after which another transport is looked for
+COMPRESSED = '/compressed'
+REPEAT_S = 60.0          # between warnings of repeated silences
+LARGE_IMAGE_REMEDY = (
+    'large raw images need FASTDDS_BUILTIN_TRANSPORTS="DEFAULT?max_msg_size=64KB&'
+    'sockets_size=4MB" in the environment of the camera process, or compressed transport')
+
+
+class CameraInput:
+    """The input side of one camera.
+
+    Callbacks run on the executor and only store; the worker takes from `inbox`.
+
+    Parameters
+    ----------
+    node
+        The node that owns the subscriptions.
+    name
+        Camera name; topics are NAME/image_raw[/compressed] and NAME/camera_info.
+    transport
+        'raw', 'compressed' or 'auto'.
+    notify
+        Wakes the worker.
+    """
+
+    def __init__(self, node: LifecycleNode, name: str, transport: str,
+                 notify: Callable[[], None]) -> None:
+        self._node = node
+        self.name = name
+        self.transport = self._fitting(transport)
+        self._notify = notify
+        self.inbox = Inbox()
+        self.rate = Rate()
+        self.counts: Counter[str] = Counter()
+        self.last_fault = ''        # why the last refused image was refused
+        self.info: CameraInfo | None = None
+        self.info_problem = ''      # why it can not be used for the newest image
+        self._subscriptions: dict[str, object] = {}
+        self._warned: set[str] = set()   # of what, since activation
+        self._told: set[str] = set()     # of which causes, in this silence
+        self._last_arrival = time.monotonic()
+        self._silent = False
+        self._mixed: int | None = None
+        self._published_since: float | None = None   # seen while no frame comes
+        self._came: set[str] = set()     # since activation: image, info
+
+    @property
+    def _named(self) -> str:
+        """The resolved topic, as it was remapped."""
+        return self._node.resolve_topic_name(f'{self.name}/image_raw')
+
+    def _fitting(self, transport: str) -> str:
+        """The transport; what is remapped to a compressed topic is read compressed."""
+        named = self._named
+        if not named.endswith(COMPRESSED):
+            return transport
+        if transport == 'raw':
+            raise ValueError(f"camera '{self.name}': the transport is 'raw', but its images are "
+                             f'remapped to {named}; set the transport to compressed, or remap '
+                             f'{self.name}/image_raw to {named.removesuffix(COMPRESSED)}')
+        return 'compressed'
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """Resolved image topic of each transport."""
+        raw = self._named.removesuffix(COMPRESSED)
+        return {'raw': raw, 'compressed': raw + COMPRESSED}
+
+    @property
+    def chosen(self) -> str:
+        """Transport in use: 'raw', 'compressed', or '' while not subscribed."""
+        return next((t for t in ('raw', 'compressed') if t in self._subscriptions), '')
+
+    def open(self) -> None:
+        """Subscribe (on activate)."""
+        self._last_arrival = time.monotonic()
+        self._silent = False
+        self._published_since = None
+        self._came.clear()
+        self._mixed = None
+        self._warned.clear()
+        self._subscriptions['info'] = subscribe(
+            self._node, CameraInfo, f'{self.name}/camera_info', self._on_info)
+        # Undecided means raw until it turns out that only compressed is published.
+        self._subscribe('raw' if self.transport == 'auto' else self.transport)
+
+    def close(self) -> None:
+        """Unsubscribe and forget what waits (on deactivate)."""
+        for subscription in self._subscriptions.values():
+            self._node.destroy_subscription(subscription)
+        self._subscriptions.clear()
+        self.inbox.clear()
+
+    def choose_transport(self) -> None:
+        """With transport auto: read what is published, raw when both are."""
+        present = {kind: bool(self._node.get_publishers_info_by_topic(topic))
+                   for kind, topic in self.topics.items()}
+        now = self.chosen
+        other = 'compressed' if now == 'raw' else 'raw'
+        if not present[now] and present[other]:
+            self._subscribe(other)      # first: where that is refused, all stays as it is
+            self._node.destroy_subscription(self._subscriptions.pop(now))
+            self._node.get_logger().info(
+                f"camera '{self.name}': reading {self.topics[other]} ({other})")
+
+    def watch(self, timeout_s: float, mixed: int = 0) -> None:
+        """Look for the camera while it is silent; warn once per silence and cause.
+
+        Transport is a cause only where somebody has been publishing for the timeout, too: a camera
+        that has just come up is still starting.
+
+        Parameters
+        ----------
+        timeout_s
+            Silence after which to warn [s].
+        mixed
+            Clips so far that ended because the next image seemed to be of another camera.
+        """
+        silent_s = self.silent_s
+        if self._mixed is None or mixed - self._mixed >= MIXED_RESETS:
+            if self._mixed is not None and 'publishers' not in self._warned:
+                self._warn_publishers()
+            self._mixed = mixed
+        if silent_s > SEARCH_AFTER_S:
+            if self.transport == 'auto':
+                self.choose_transport()
+            self._look_for_publishers()
+        else:
+            self._published_since = None
+        if silent_s < timeout_s:
+            self._silent = False
+            self._told.clear()
+            return
+        if not self._silent:
+            self._silent = True
+            self.counts['silences'] += 1
+        since = self._published_since
+        if since is None:
+            self._warn_silence('unpublished', silent_s)
+        elif time.monotonic() - since >= timeout_s:
+            self._warn_silence('lost', silent_s)
+
+    @property
+    def silent_s(self) -> float:
+        """Time since the last frame, or since `open` [s]."""
+        return time.monotonic() - self._last_arrival
+
+    @property
+    def silent(self) -> bool:
+        """Whether the camera has been silent for longer than the timeout."""
+        return self._silent
+
+    def refuse(self, error: ImageError) -> None:
+        """Count a malformed image; warn once per kind."""
+        self.counts[error.kind] += 1
+        self.last_fault = str(error)
+        if error.kind not in self._warned:
+            self._warned.add(error.kind)
+            topic = self.topics.get(self.chosen, self.name)
+            self._node.get_logger().warning(
+                f"camera '{self.name}': image skipped on {topic}: {error} (further images of "
+                'this kind are only counted, see /diagnostics)')
+
+    def intrinsics_for(self, size: tuple[int, int]) -> tuple[float, float, float, float] | None:
+        """(fx, fy, cx, cy) for images of a size [px], None without a usable camera_info."""
+        info = self.info
+        if info is None:
+            self.info_problem = ''
+            return None
+        try:
+            found = intrinsics(info, size)
+        except ValueError as error:
+            self.info_problem = str(error)
+            # Drivers without a calibration send zeros; that is flagged, and told for obstacles.
+            if info.k[0] != 0:
+                self.counts['camera_info'] += 1
+                self._warn_info()
+            return None
+        self.info_problem = ''
+        return found
+
+    def _warn_info(self) -> None:
+        """Say once why camera_info is not used, whatever numbers come next."""
+        kind = f'camera_info: {self.info_problem[:24]}'
+        if kind not in self._warned:
+            self._warned.add(kind)
+            topic = self._node.resolve_topic_name(f'{self.name}/camera_info')
+            self._node.get_logger().warning(
+                f"camera '{self.name}': what {topic} says is not used, and assumed_fov instead: "
+                f'{self.info_problem} (further ones are only counted, see /diagnostics)')
+
+    def _subscribe(self, kind: str) -> None:
+        self._subscriptions[kind] = subscribe(
+            self._node, Image if kind == 'raw' else CompressedImage,
+            f'{self.name}/image_raw' if kind == 'raw' else self.topics['compressed'],
+            self._on_image,
+            event_callbacks=SubscriptionEventCallbacks(incompatible_qos=self._on_incompatible))
+
+    def _on_image(self, msg: Image | CompressedImage) -> None:
+        self._last_arrival = time.monotonic()
+        self._came.add('image')
+        self.rate.tick(self._last_arrival)
+        stamp = stamp_ns(msg.header)
+        self.inbox.put(Waiting(msg, stamp, self._node.get_clock().now().nanoseconds,
+                               len(msg.data)))
+        self._notify()
+
+    def _on_info(self, msg: CameraInfo) -> None:
+        self.info = msg
+        self._came.add('info')
+
+    def _on_incompatible(self, event: object) -> None:
+        policy = qos_policy_name_from_kind(event.last_policy_kind)
+        self.counts['incompatible_qos'] += 1
+        key = f'qos {policy}'
+        if key not in self._warned:
+            self._warned.add(key)
+            topic = self.topics.get(self.chosen, self.name)
+            self._node.get_logger().warning(
+                f"camera '{self.name}': a publisher on {topic} offers an incompatible "
+                f'{policy}; no image will arrive from it. Set the parameter '
+                f"'qos_overrides.{topic}.subscription.{policy.lower()}' to what it offers when "
+                'starting the node')
+
+    def _look_for_publishers(self) -> None:
+        """Note since when somebody publishes, while no frame comes."""
+        if not any(self._publishers().values()):
+            self._published_since = None
+        elif self._published_since is None:
+            self._published_since = time.monotonic()
+
+    def _publishers(self) -> dict[str, list]:
+        """Who publishes on each image topic that is read."""
+        return {topic: self._node.get_publishers_info_by_topic(topic)
+                for kind, topic in self.topics.items() if self.transport in ('auto', kind)}
+
+    def _warn_publishers(self) -> None:
+        topic = self.topics.get(self.chosen, self.name)
+        found = self._node.get_publishers_info_by_topic(topic)
+        if len(found) > 1:
+            self._warned.add('publishers')
+            names = sorted(f'{i.node_namespace.rstrip("/")}/{i.node_name}' for i in found)
+            self._node.get_logger().warning(
+                f"camera '{self.name}': {len(found)} publishers on {topic} send in turn, so each "
+                f'image ends the clip of the other: {", ".join(names)}. Stop all but one, or '
+                "remap the topics of the others and add them to 'cameras'")
+
+    def _warn_silence(self, cause: str, silent_s: float) -> None:
+        """The whole explanation once, later silences in short and not every time."""
+        if cause in self._told:
+            return
+        self._told.add(cause)
+        if cause not in self._warned:
+            self._warned.add(cause)
+            self._node.get_logger().warning(self._explain_silence(cause, silent_s))
+        else:
+            self._node.get_logger().warning(
+                f"camera '{self.name}': silent again (no frame for {silent_s:.1f} s)",
+                throttle_duration_sec=REPEAT_S)
+
+    def _explain_silence(self, cause: str, silent_s: float) -> str:
+        parts = []
+        for topic, found in self._publishers().items():
+            reliable = sum(i.qos_profile.reliability == ReliabilityPolicy.RELIABLE for i in found)
+            parts.append(f'{topic} has {len(found)} publisher(s), {reliable} reliable')
+        remedy = 'start the camera or remap its topic' if cause == 'unpublished' else (
+            self._explain_loss())
+        return (f"camera '{self.name}': no frame for {silent_s:.1f} s ({'; '.join(parts)}); "
+                f'{remedy}')
+
+    def _explain_loss(self) -> str:
+        """Why nothing of a publisher arrives; camera_info is small and is not lost."""
+        if 'image' in self._came:
+            return 'the camera has stopped sending'
+        if 'info' in self._came:
+            return f'camera_info arrives, images do not: {LARGE_IMAGE_REMEDY}'
+        info = self._node.resolve_topic_name(f'{self.name}/camera_info')
+        if self._node.get_publishers_info_by_topic(info):
+            return ('the camera is there but sends nothing, camera_info neither: it is still '
+                    'starting, or waits for something')
+        return f'the camera sends nothing yet, or it is lost: {LARGE_IMAGE_REMEDY}'

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""What obstacles in metres need besides the camera: the speed of the robot, and poses from tf."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import time
+from collections import deque
+from itertools import pairwise
+from typing import Any
+
+from rclpy.lifecycle import LifecycleNode
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+
+from vjepa_ros.obstacles.geometry import Mount
+from vjepa_ros.ros.common.message_conversion import stamp_ns
+from vjepa_ros.ros.common.transforms import Transforms
+
+LOOKED_BACK_S = 0.35     # looming is measured over at most this time before the newest frame
+AHEAD_S = 0.05           # odometry may be that much newer than a frame and still belong to it
+KEPT = 400
+WAIT_S = 0.05            # tf may come so much later than images; all cameras of a pass share it
+NS = 1e9
+
+
+class Odometry:
+    """Keeps the newest speeds of a nav_msgs/Odometry topic. Callbacks only store.
+
+    Parameters
+    ----------
+    node
+        Owner of the subscription.
+    topic
+        Topic.
+    base_frame
+        Frame that the speeds should be in; '' for any.
+
+    Raises
+    ------
+    ValueError
+        When nav_msgs is not installed.
+    """
+
+    def __init__(self, node: LifecycleNode, topic: str, base_frame: str) -> None:
+        try:
+            kind = importlib.import_module('nav_msgs.msg').Odometry
+        except ImportError:
+            raise ValueError(f"parameter 'obstacles.odometry' is '{topic}', but nav_msgs is not "
+                             'installed: install it, or set the parameter to an empty text') \
+                from None
+        self._node = node
+        self._base_frame = base_frame
+        self._seen: deque[tuple[int, tuple[float, ...], tuple[float, ...]]] = deque(maxlen=KEPT)
+        self._arrival = -math.inf
+        self._told: set[str] = set()
+        self.topic = node.resolve_topic_name(topic)
+        self._subscription = node.create_subscription(
+            kind, topic, self._on_message,
+            QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT))
+
+    def close(self) -> None:
+        """Unsubscribe."""
+        if self._subscription is not None:
+            self._node.destroy_subscription(self._subscription)
+        self._subscription = None
+
+    @property
+    def came(self) -> bool:
+        """Whether anything usable has come yet."""
+        return bool(self._seen)
+
+    def closing_speed(self, mount: Mount, at_ns: int, timeout_s: float) -> float:
+        """Speed of a camera along its axis around a stamp [m/s], NaN without recent odometry."""
+        if time.monotonic() - self._arrival > timeout_s:
+            return math.nan
+        seen = list(self._seen)
+        if not seen:                 # just after a jump of time
+            return math.nan
+        near = [s for s in seen if -LOOKED_BACK_S <= (s[0] - at_ns) / NS <= AHEAD_S]
+        if not near:
+            closest = min(seen, key=lambda s: abs(s[0] - at_ns))
+            if abs(closest[0] - at_ns) / NS > timeout_s:
+                return math.nan
+            near = [closest]
+        return sum(mount.closing_speed(s[1], s[2]) for s in near) / len(near)
+
+    def motion(self, since_ns: int, at_ns: int, timeout_s: float) -> tuple[float, float]:
+        """Greatest speed around a stamp, NaN without recent odometry, and way since another one.
+
+        Turning counts like driving: [m/s] or [rad/s], whichever is more, and [m] or [rad]. Of
+        what was before the oldest message nothing is known, and it counts as no way.
+
+        Parameters
+        ----------
+        since_ns, at_ns
+            Stamps [ns].
+        timeout_s
+            From which age on odometry counts as none [s].
+        """
+        seen = list(self._seen)
+        if time.monotonic() - self._arrival > timeout_s or not seen:
+            return math.nan, 0.0
+        now = [s for s in seen if (s[0] - at_ns) / NS >= -LOOKED_BACK_S] or seen[-1:]
+        way = sum(_fast(s) * max(0, min(until[0], at_ns) - max(s[0], since_ns)) / NS
+                  for s, until in pairwise(seen))
+        return max(map(_fast, now)), way
+
+    def _on_message(self, msg: Any) -> None:
+        twist = msg.twist.twist
+        linear = (twist.linear.x, twist.linear.y, twist.linear.z)
+        angular = (twist.angular.x, twist.angular.y, twist.angular.z)
+        if not all(map(math.isfinite, (*linear, *angular))):
+            self._warn('nan', f'{self.topic}: a speed is not a number; such messages count as '
+                       'none')
+            return
+        if self._base_frame and msg.child_frame_id not in ('', self._base_frame):
+            self._warn('frame', f"{self.topic}: speeds are in the frame '{msg.child_frame_id}', "
+                       f"obstacles.base_frame is '{self._base_frame}'; they are taken as if they "
+                       'were the same')
+        stamp = stamp_ns(msg.header)
+        if self._seen and stamp < self._seen[-1][0]:     # time jumped back
+            self._seen.clear()
+        self._seen.append((stamp, linear, angular))
+        self._arrival = time.monotonic()
+
+    def _warn(self, kind: str, text: str) -> None:
+        if kind not in self._told:
+            self._told.add(kind)
+            self._node.get_logger().warning(text)
+
+
+def _fast(seen: tuple[int, tuple[float, ...], tuple[float, ...]]) -> float:
+    """The greater one of speed [m/s] and turn rate [rad/s]."""
+    return max(math.hypot(*seen[1]), math.hypot(*seen[2]))
+
+
+class Poses:
+    """Poses of cameras on the robot from tf, as far as tf2_ros is installed.
+
+    Parameters
+    ----------
+    node
+        Whose executor listens to tf.
+    base_frame
+        Frame of the robot.
+    """
+
+    def __init__(self, node: LifecycleNode, base_frame: str) -> None:
+        self.problem = ''
+        self._transforms: Transforms | None = None
+        try:
+            self._transforms = Transforms(node, base_frame)
+        except ImportError:
+            self.problem = 'tf2_ros is not installed, so tf can not tell the pose'
+
+    def close(self) -> None:
+        """Stop listening."""
+        transforms, self._transforms = self._transforms, None
+        if transforms is not None:
+            transforms.close()
+
+    def mount(self, frame_id: str, stamp: Any | None = None, until_s: float = -math.inf
+              ) -> tuple[Mount | None, str]:
+        """Pose of an optical frame, or None and why there is none.
+
+        Parameters
+        ----------
+        frame_id
+            The frame.
+        stamp
+            builtin_interfaces/Time at which; None: the newest that is known.
+        until_s
+            Steady time until which this waits for tf [s]; only beside the executor.
+        """
+        transforms = self._transforms        # the executor may close it meanwhile
+        if transforms is None:
+            return None, self.problem or 'tf is not listened to any more'
+        try:
+            at, turn = transforms.pose(frame_id, stamp, max(0.0, until_s - time.monotonic()))
+            return Mount.from_transform(at, turn), ''
+        except ValueError as error:
+            return None, str(error)

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Publish obstacles in metres for planners such as Nav2; without geometry there is no topic.
+
+A source of Nav2 that falls silent becomes stale, and then the robot stops. So whatever is not
+known for sure is answered with silence, never with an empty cloud, which means clear.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rclpy.lifecycle import LifecycleNode
+from sensor_msgs.msg import CameraInfo, LaserScan, PointCloud2
+from std_msgs.msg import Header
+
+from vjepa_ros.obstacles.geometry import Lens, Mount
+from vjepa_ros.obstacles.placement import Obstacles, find_obstacles
+from vjepa_ros.obstacles.points import base_points, scan
+from vjepa_ros.perception.collision import Optics
+from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.types import Result
+from vjepa_ros.ros.common import message_conversion
+from vjepa_ros.ros.common.endpoints import advertise
+from vjepa_ros.ros.common.intrinsics import calibration_problem
+from vjepa_ros.ros.perception_node.camera_input import CameraInput
+from vjepa_ros.ros.perception_node.detections import detections, vision_messages
+from vjepa_ros.ros.perception_node.obstacle_inputs import Odometry, Poses
+from vjepa_ros.ros.perception_node.obstacle_table import ObstacleConfig
+
+POINT = np.dtype([('x', '<f4'), ('y', '<f4'), ('z', '<f4')])
+METRES = POINTS, SCAN = ('obstacle_points', 'scan')
+DETECTIONS = 'detections'
+PATIENCE_S = 2.0         # from activation until what is missing is told
+LASTING = 4              # results withheld in a row, for one reason, until it is told
+STANDS = 0.05            # m/s, rad/s, and m, rad in all: less of each is no motion
+REPEAT_S = 30.0          # until it is told again
+UNIT = Optics(1.0, 1.0, 0.0, 0.0, assumed=False)    # to try a distortion with
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What all cameras of a node share: speed and poses, None where not asked for."""
+
+    odometry: Odometry | None
+    poses: Poses | None
+
+    @classmethod
+    def make(cls, node: LifecycleNode, config: ObstacleConfig) -> Sources:
+        """Subscribe to what the parameters name (ValueError when that can not be)."""
+        odometry = Odometry(node, config.odometry, config.base_frame) if config.odometry else None
+        asked = config.base_frame and None in config.mounts.values()
+        return cls(odometry, Poses(node, config.base_frame) if asked else None)
+
+    def close(self) -> None:
+        """Unsubscribe; the first camera that is closed does it for all."""
+        for source in (self.odometry, self.poses):
+            if source is not None:
+                source.close()
+
+
+class ObstacleOutput:
+    """Obstacles of one camera: ``~/NAME/obstacle_points``, ``~/NAME/scan``, ``~/NAME/detections``.
+
+    `watch` runs on the executor, what publishes on the worker.
+
+    Parameters
+    ----------
+    node
+        Owner of the publishers.
+    camera
+        Its input side, for camera_info.
+    config, settings
+        Of obstacles and of perception.
+    sources
+        Speed and poses.
+    """
+
+    def __init__(self, node: LifecycleNode, camera: CameraInput, config: ObstacleConfig,
+                 settings: Settings, sources: Sources) -> None:
+        self._node, self._camera, self._sources = node, camera, sources
+        self._pubs: dict[str, Any] = {}
+        self._mount = config.mounts[camera.name]
+        self._fixed = self._mount is not None
+        self._active_since = math.nan
+        self._told = ''
+        self._withheld = ''
+        self._in_a_row = 0
+        self._moved_under = 0                 # since when the picture is the same [ns]; 0: none
+        self._said: dict[str, float] = {}     # when each reason was told last
+        self.counts: Counter[str] = Counter()
+        self._vision = vision_messages()
+        self.apply(config, settings)
+        if self._vision is None:
+            node.get_logger().info(f"camera '{camera.name}': no ~/{camera.name}/detections, "
+                                   'vision_msgs is not installed')
+        else:
+            self._add(DETECTIONS, self._vision.Detection2DArray, enabled=False)
+
+    def apply(self, config: ObstacleConfig, settings: Settings) -> None:
+        """Take new live settings."""
+        self._live = config, settings
+
+    def close(self) -> None:
+        """Destroy the publishers, and what feeds all cameras: they are closed together."""
+        self._sources.close()
+        pubs, self._pubs = self._pubs, {}
+        for pub in pubs.values():
+            self._node.destroy_lifecycle_publisher(pub)
+
+    def wanted(self) -> frozenset[str]:
+        """Names of the outputs that exist and have subscribers now."""
+        return frozenset(n for n, p in self._pubs.items() if p.get_subscription_count() > 0)
+
+    # -- on the executor -------------------------------------------------------------------
+
+    def watch(self, active: bool) -> None:
+        """Look for geometry; make the topics once there is all of it, else say what is missing."""
+        if not active:
+            self._active_since = math.nan
+            return
+        if math.isnan(self._active_since):
+            self._active_since = time.monotonic()
+        missing = self._missing()
+        if not missing:
+            if POINTS not in self._pubs:
+                self._open()
+        elif POINTS not in self._pubs and missing != self._told and (
+                time.monotonic() - self._active_since > PATIENCE_S):
+            self._told = missing
+            config = self._live[0]
+            asked = self._fixed or config.base_frame or config.odometry
+            text = (f"camera '{self._camera.name}': no ~/{self._camera.name}/obstacle_points: "
+                    f'{missing}')
+            # Two calls: rclpy refuses another severity from the same line.
+            if asked:
+                self._node.get_logger().warning(text)
+            else:
+                self._node.get_logger().info(text)
+
+    def _missing(self) -> str:
+        """Which geometry is missing and what to do, '' when there is all of it."""
+        name, config = self._camera.name, self._live[0]
+        lacks = []
+        info = self._camera.info
+        if info is None:
+            topic = self._node.resolve_topic_name(f'{name}/camera_info')
+            lacks.append(f'no camera_info on {topic} (start it or remap it)')
+        elif calibration_problem(info) or self._camera.info_problem:
+            lacks.append(calibration_problem(info) or self._camera.info_problem)
+        else:
+            try:
+                _lens(info, UNIT)
+            except ValueError as error:
+                lacks.append(str(error))
+        if not self._fixed:
+            why = ''
+            if self._sources.poses is None:
+                why = 'the pose of the camera is unknown'
+            elif self._sources.poses.problem:
+                why = self._sources.poses.problem
+            elif info is not None:
+                why = self._sources.poses.mount(info.header.frame_id)[1]
+            if why:
+                lacks.append(f'{why} (set {name}.mount.height and pitch'
+                             + (')' if self._sources.poses else ', or obstacles.base_frame for '
+                                'tf)'))
+        odometry = self._sources.odometry
+        if config.settings.distance == 'odometry' and (odometry is None or not odometry.came):
+            lacks.append('obstacles.distance is odometry, but '
+                         + ('obstacles.odometry names no topic (set it)' if odometry is None
+                            else f'nothing comes on {odometry.topic} (start it)'))
+        return '; '.join(lacks)
+
+    def _open(self) -> None:
+        config = self._live[0]
+        self._add(POINTS, PointCloud2, enabled=True)
+        if config.scan:
+            self._add(SCAN, LaserScan, enabled=True)
+        pose = 'parameters' if self._fixed else 'tf'
+        speed = 'the ground' if self._sources.odometry is None or (
+            config.settings.distance == 'ground') else self._sources.odometry.topic
+        self._node.get_logger().info(
+            f"camera '{self._camera.name}': obstacle_points are published; pose from {pose}, "
+            f'speed from {speed}')
+
+    def _add(self, name: str, kind: Any, enabled: bool) -> None:
+        pub = advertise(self._node, kind, f'~/{self._camera.name}/{name}')
+        if enabled:
+            pub.on_activate(None)        # made while the node is active: no transition follows
+        self._pubs = {**self._pubs, name: pub}      # replaced: the worker may be reading it
+
+    # -- on the worker ---------------------------------------------------------------------
+
+    def publish_detections(self, result: Result, header: Header) -> None:
+        """Publish the regions in the image, which need no geometry."""
+        if DETECTIONS in self._pubs:
+            self._pubs[DETECTIONS].publish(
+                detections(self._vision, header, result.assessment.regions))
+
+    def publish(self, result: Result, header: Header, optics: Optics, wanted: frozenset[str],
+                until_s: float) -> None:
+        """Publish what may be told in metres of one result to those who want it.
+
+        Where tf tells the pose of the camera, this waits for it until a steady time [s].
+        """
+        pubs, mount = self._pubs, self._mount
+        if wanted.isdisjoint(METRES) or POINTS not in pubs:
+            return
+        if self._camera.info_problem:
+            self._withhold(self._camera.info_problem)
+            return
+        if not self._fixed and header.frame_id != self._camera.info.header.frame_id:
+            self._withhold(f"images are in the frame '{header.frame_id}', but tf was asked for "
+                           f"'{self._camera.info.header.frame_id}', which camera_info names")
+            return
+        if not self._fixed:      # where the camera was when it took the image, not where it is now
+            mount, why = self._sources.poses.mount(header.frame_id, header.stamp, until_s)
+            if mount is None:
+                self._withhold(why)
+                return
+        config, settings = self._live
+        how = config.settings
+        try:
+            lens = _lens(self._camera.info, optics)
+        except ValueError as error:      # it has changed since the topic was made
+            self._withhold(str(error))
+            return
+        found = self._find(result, lens, mount, config, settings)
+        if found.withheld:
+            self._withhold(found.withheld)
+            return
+        self._withheld = ''
+        self.counts['published'] += 1
+        if POINTS in wanted:
+            points = base_points(found, mount, how)
+            base = Header(stamp=header.stamp, frame_id=config.base_frame)
+            pubs[POINTS].publish(point_cloud(base, points) if config.in_base
+                                 else point_cloud(header, mount.to_camera(points)))
+        if SCAN in wanted and SCAN in pubs:
+            pubs[SCAN].publish(scan_message(
+                Header(stamp=header.stamp, frame_id=config.base_frame), found, mount, config))
+
+    def _find(self, result: Result, lens: Lens, mount: Mount, config: ObstacleConfig,
+              settings: Settings) -> Obstacles:
+        odometry, at_ns = self._sources.odometry, result.assessment.stamp_ns
+        speed = math.nan if odometry is None else odometry.closing_speed(
+            mount, at_ns, config.odometry_timeout)
+        return find_obstacles(result, result.view.source_size, lens, mount, speed, settings,
+                              config.settings, self._still(result, config.odometry_timeout))
+
+    def _still(self, result: Result, timeout_s: float) -> bool:
+        """Whether the robot has stood for as long as the picture of a result is the same."""
+        odometry, at_ns = self._sources.odometry, result.assessment.stamp_ns
+        if odometry is None or result.unchanged_s == 0:
+            return False
+        since_ns = at_ns - round(result.unchanged_s * 1e9)
+        fast, way = odometry.motion(since_ns, at_ns, timeout_s)
+        # Once it has moved under a picture, that stays so: odometry is not kept for ever.
+        moved = self._moved_under == since_ns or way > STANDS
+        self._moved_under = since_ns if moved else 0
+        return fast < STANDS and not moved
+
+    def _withhold(self, reason: str) -> None:
+        """Stay silent, and say why when that lasts, but not again and again."""
+        self.counts['withheld'] += 1
+        kind, now = reason[:24], time.monotonic()     # the numbers in it change all the time
+        self._in_a_row = self._in_a_row + 1 if kind == self._withheld[:24] else 1
+        self._withheld = reason
+        if self._in_a_row == LASTING and now - self._said.get(kind, -math.inf) > REPEAT_S:
+            self._said[kind] = now
+            self._node.get_logger().warning(
+                f"camera '{self._camera.name}': obstacle_points are withheld, so that they become "
+                f'stale: {reason}')
+
+    def report(self) -> Mapping[str, object]:
+        """For diagnostics."""
+        state = ('withheld: ' + self._withheld if self._withheld else 'published') \
+            if POINTS in self._pubs else f'none: {self._told or "looking for geometry"}'
+        return {'obstacle_points': state, 'obstacle_points.published': self.counts['published'],
+                'obstacle_points.withheld': self.counts['withheld']}
+
+
+def _lens(info: CameraInfo, optics: Optics) -> Lens:
+    """Optics with the distortion of a camera_info; ValueError for one that is unknown."""
+    if not all(map(math.isfinite, info.d)):
+        raise ValueError(f'the distortion of camera_info, {list(info.d)}, has what is no number '
+                         '(calibrate the camera)')
+    return Lens(optics, tuple(info.d), info.distortion_model) if any(info.d) else Lens(optics)
+
+
+def point_cloud(header: Header, points: np.ndarray) -> PointCloud2:
+    """A cloud of points (N, 3) with the fields x, y, z, which an empty one declares, too."""
+    packed = np.empty(len(points), POINT)
+    for axis, name in enumerate(POINT.names):
+        packed[name] = points[:, axis]
+    out = message_conversion.cloud(header, packed)
+    out.is_dense = True
+    return out
+
+
+def scan_message(header: Header, found: Obstacles, mount: Mount,
+                 config: ObstacleConfig) -> LaserScan:
+    """A LaserScan: numbers for obstacles, inf for free, NaN for not known."""
+    rays = scan(found, mount, config.settings)
+    out = LaserScan(header=header, angle_min=rays.angle_min,
+                    angle_max=rays.angle_min + rays.step * (len(rays.ranges) - 1),
+                    angle_increment=rays.step, range_min=rays.range_min, range_max=rays.range_max)
+    out.ranges.frombytes(np.ascontiguousarray(rays.ranges, '<f4').tobytes())
+    return out

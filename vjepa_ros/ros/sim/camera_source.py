@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Publish the frames of any source as a ROS camera: images, camera_info and truth.
+
+The executable ``camera_source`` plays a webcam, video, picture, folder, recording, bag or
+synthetic scene. Its parameters are in ``source_table``. It publishes
+
+- ``NAME/image_raw`` (sensor_msgs/Image) and ``NAME/image_raw/compressed`` (CompressedImage),
+- ``NAME/camera_info`` (CameraInfo; k is zero when the source is not calibrated),
+- ``NAME/truth`` (PointCloud2, one point, float32 fields ttc [s, inf = not approaching],
+  looming_rate [1/s], distance [m], speed [m/s], yaw_rate [rad/s, positive to the right],
+  collision [0 or 1], clearance [m, to the nearest thing in the robot's way, moving or not;
+  inf = free]; NaN = unknown), when ``truth`` is set,
+
+all with the same header per frame. It exits 0 at the end of the source, on SIGINT and on
+SIGTERM, and 1 when the source cannot be opened or read.
+
+Raw images are larger than a datagram. With the default settings of Fast DDS nearly all of them
+are lost to best-effort subscribers, so this process sets FASTDDS_BUILTIN_TRANSPORTS for itself
+unless the environment already has it; publishers need it, subscribers do not.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import fields
+from typing import Any
+
+import cv2
+import rclpy
+from rcl_interfaces.msg import ParameterDescriptor
+from rclpy.exceptions import ParameterException
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
+from rclpy.time import Time
+from std_msgs.msg import Header
+
+from vjepa_ros.ros.common.environment import LARGE_IMAGES
+from vjepa_ros.ros.common.misspelt_parameters import warn_of_unread
+from vjepa_ros.ros.common.source_table import SOURCE_TABLE, Param
+from vjepa_ros.ros.sim.source_output import OutputOptions, SourceOutput
+from vjepa_ros.sources import Source, SourceError, SourceFrame, SourceLost, open_source
+from vjepa_ros.sources.pacing import Pacer
+
+RETRY_S = 1.0
+REPORT_S = 5.0            # between reports of skipped frames
+CLOCK_JUMP_NS = 200_000_000
+_WAKE_S = 0.1
+
+
+class CameraSource(Node):
+    """Plays one source on a thread of its own, so that services answer meanwhile.
+
+    Parameters
+    ----------
+    node_options
+        Passed on to `rclpy.node.Node`, such as ``parameter_overrides``.
+
+    Attributes
+    ----------
+    finished : threading.Event
+        Set when there is nothing more to play.
+    failed : bool
+        Whether it has not come to a good end (yet).
+    """
+
+    def __init__(self, **node_options: Any) -> None:
+        super().__init__('camera_source', **node_options)
+        self._value = {row.name: self._declare(row) for row in SOURCE_TABLE}
+        warn_of_unread(self, {})
+        self._check_together()
+        self._output = SourceOutput(self, OutputOptions(
+            **{field.name: self._value[field.name] for field in fields(OutputOptions)}))
+        self.finished = threading.Event()
+        self.failed = True   # until the player has come to its end
+        self._source: Source | None = None
+        self._stop = threading.Event()
+        self._published = self._skipped = self._reported = 0
+        self._report_s = time.monotonic()
+        self._anchor: tuple[int, int] | None = None   # steady and ROS time of a frame
+        self._thread = threading.Thread(target=self._run, name='player', daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 1.5) -> bool:
+        """End playing; False when a camera hangs in its driver and does not come back."""
+        self._stop.set()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # -- parameters -----------------------------------------------------------------------------
+
+    def _declare(self, row: Param) -> Any:
+        unit = f' [{row.unit}]' if row.unit else ''
+        # Typed by the table: rclpy would refuse 1 for 1.0, and 0 for the name of a camera.
+        value = self.declare_parameter(row.name, row.default, ParameterDescriptor(
+            description=f'{row.text}{unit}', additional_constraints=row.range_text,
+            read_only=True, dynamic_typing=True)).value
+        if row.kind is str and type(value) is int:
+            value = str(value)
+        value, problem = row.check(value)
+        if problem:
+            raise ValueError(problem)
+        return value
+
+    def _check_together(self) -> None:
+        width, height = self._value['width'], self._value['height']
+        if (width == 0) != (height == 0):
+            raise ValueError(f'parameters width {width} and height {height}: set both or none')
+        if self._value['loop_mode'] == 'jump_back' and self._value['stamp'] != 'source':
+            raise ValueError("parameter 'loop_mode' is 'jump_back', which needs 'stamp' to be "
+                             "'source' (with 'now' the stamps cannot jump)")
+
+    def _open(self) -> Source:
+        value = self._value
+        return open_source(
+            value['source'], rate=value['rate'] or None, loop=value['loop'],
+            loop_mode=value['loop_mode'], topic=value['topic'] or None,
+            size=(value['width'], value['height']) if value['width'] else None,
+            seed=value['seed'], max_frames=value['max_frames'] or None, start_s=value['start'])
+
+    # -- playing --------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._source = self._open()
+            self._announce(self._source)
+            if self._wait():
+                self._play()
+            self._finish()
+            self.failed = False
+        except SourceError as error:
+            self.get_logger().fatal(str(error))
+        finally:
+            if self._source is not None:
+                self._source.close()
+            self.finished.set()
+
+    def _play(self) -> None:
+        """Play to the end; a camera that gets lost is opened again."""
+        while not self._stop.is_set():
+            try:
+                self._pass(self._source)
+                return
+            except SourceLost as error:
+                self.get_logger().warning(f'{error}; trying again every {RETRY_S:g} s')
+                self._source.close()
+                self._reopen()
+
+    def _reopen(self) -> None:
+        while not self._stop.wait(RETRY_S):
+            try:
+                self._source = self._open()
+            except SourceError:   # the warning was given when it got lost
+                continue
+            self.get_logger().info(f'{self._source.name} is back')
+            return
+
+    def _pass(self, source: Source) -> None:
+        pacer = Pacer()
+        begin = source.skipped
+        for frame in source:
+            now = time.monotonic_ns()
+            due = now if source.live else pacer.due_ns(frame.stamp_ns, now)
+            if self._stop.wait(max(0.0, (due - now) / 1e9)):
+                return
+            self._output.publish(frame, self._header(frame, due, source.live), source)
+            self._published += 1
+            if not source.live:
+                # What is overdue is left out before it costs decoding or rendering.
+                source.skip_before(pacer.overdue_before(time.monotonic_ns()))
+            self._skipped = source.skipped - begin
+            self._report(source)
+
+    def _wait(self) -> bool:
+        """Wait for subscribers and for the start delay; False when stopped meanwhile."""
+        if self._value['wait_for_subscribers']:
+            limit = self._value['wait_timeout']
+            end = time.monotonic() + limit
+            while not self._output.has_image_subscriber():
+                if self._stop.wait(0.05):
+                    return False
+                if limit and time.monotonic() > end:
+                    self.get_logger().warning(
+                        f'no image subscriber within {limit:g} s (wait_timeout): beginning')
+                    break
+        return not self._stop.wait(self._value['start_delay'])
+
+    def _header(self, frame: SourceFrame, due_ns: int, live: bool) -> Header:
+        stamp_ns = frame.stamp_ns
+        if self._value['stamp'] == 'now' and not live:
+            # The time at which it was due, not that of this line: exact spacing, no jitter.
+            steady, ros = time.monotonic_ns(), self.get_clock().now().nanoseconds
+            if self._anchor is None:
+                self._anchor = due_ns, ros - (steady - due_ns)
+            elif abs(ros - self._anchor[1] - (steady - self._anchor[0])) > CLOCK_JUMP_NS:
+                self.get_logger().warning('the clock was set: stamps follow it')
+                self._anchor = due_ns, ros - (steady - due_ns)
+            stamp_ns = self._anchor[1] + due_ns - self._anchor[0]
+        return Header(stamp=Time(nanoseconds=stamp_ns).to_msg(),
+                      frame_id=self._value['frame_id'] or frame.frame_id)
+
+    # -- words ----------------------------------------------------------------------------------
+
+    def _announce(self, source: Source) -> None:
+        rate = f'{source.rate_hz:.4g} Hz' if source.rate_hz > 0 else 'its own rate'
+        count = '' if source.frame_count is None else f', {source.frame_count} frames'
+        self.get_logger().info(
+            f'playing {source.name}, {source.size[0]}x{source.size[1]} at {rate}{count}'
+            f'{", looping" if self._value["loop"] else ""}, to {" ".join(self._output.topics)}')
+        problem = self._output.transport_problem(source.size)
+        if problem:
+            self.get_logger().warning(problem)
+
+    def _report(self, source: Source) -> None:
+        now = time.monotonic()
+        if now - self._report_s < REPORT_S:
+            return
+        if self._skipped > self._reported:
+            self.get_logger().warning(
+                f'{self._skipped - self._reported} frames skipped in {now - self._report_s:.0f} s '
+                f'to stay in time: this machine is too slow for {source.name} at '
+                f'{source.rate_hz:.4g} Hz; lower the rate or the size')
+        self._reported, self._report_s = self._skipped, now
+
+    def _finish(self) -> None:
+        stopped = ' (stopped)' if self._stop.is_set() else ''
+        again = '' if self._value['loop'] or stopped else '; set loop:=true to repeat'
+        self.get_logger().info(f'end of source{stopped}: {self._published} frames played, '
+                               f'{self._skipped} skipped{again}')
+        if not self._stop.is_set():
+            self._output.flush()
+
+
+class _ToRos(logging.Handler):
+    """Sends what the ROS-free rooms log to the log of the node."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(logging.WARNING)
+        self._logger = node.get_logger()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._logger.warning(self.format(record))
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run until the source ends or a signal comes; the exit code of the process."""
+    os.environ.setdefault('FASTDDS_BUILTIN_TRANSPORTS', LARGE_IMAGES)
+    # Beside the node a camera has one core at most; PyTorch, where a source brings it, asks OMP.
+    os.environ.setdefault('OMP_NUM_THREADS', '1')
+    cv2.setNumThreads(1)
+    stopping = threading.Event()
+    # Own handlers: those of rclpy invalidate the context at once, under the player's hands.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        node = CameraSource()
+    except (ParameterException, ValueError) as error:
+        rclpy.logging.get_logger('camera_source').fatal(str(error))
+        rclpy.try_shutdown()
+        return 1
+    handler = _ToRos(node)
+    logging.getLogger('vjepa_ros').addHandler(handler)
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    node.start()
+    leave_at_end = node.get_parameter('exit_at_end').value
+    while not stopping.is_set() and not (node.finished.is_set()
+                                         and (leave_at_end or node.failed)):
+        executor.spin_once(timeout_sec=_WAKE_S)
+    ended = node.stop()
+    code = 1 if node.failed and not stopping.is_set() else 0
+    logging.getLogger('vjepa_ros').removeHandler(handler)
+    executor.shutdown(timeout_sec=0.1)
+    node.destroy_node()
+    rclpy.try_shutdown()
+    if not ended:
+        os._exit(code)   # a thread is still inside a camera driver; do not wait for it
+    return code
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Record what the node publishes about one camera, for the demo and its report.
+
+Run as ``python -m vjepa_ros.ros.sim.recorder`` with the parameters ``folder`` (takes the overlay
+pictures, named by their stamp in ns), ``camera`` and ``node`` (names of the camera and of the
+perception node) and ``all_outputs`` (false: of the node's outputs only the assessment is
+subscribed, so that it makes no other). Every message becomes one line of JSON (with NaN and
+Infinity) on standard output and in ``folder/records.jsonl``; ``kind`` says what it is:
+
+- ``ready``: everything is subscribed.
+- ``frames``: count, first_ns and last_ns of the camera_info messages so far.
+- ``truth``: stamp_ns, true_ttc and true_looming.
+- ``result``: an assessment, with ``latency_ms`` from stamp to arrival here.
+- ``sides``: stamp_ns and the least time to contact of the regions by side.
+- ``state``: what ``/diagnostics`` says about node and camera, as text by name.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import CameraInfo, CompressedImage, PointCloud2
+
+from vjepa_ros.ros import read
+from vjepa_ros.ros.common.source_table import TRUTH
+
+SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact',
+          'looming_rate', 'bearing', 'elevation', 'known_fraction')
+FRAMES_PERIOD_S = 0.25
+WAKE_S = 0.1
+
+
+class Recorder(Node):
+    """Subscribes to the outputs of one camera and writes them down as they arrive.
+
+    Parameters
+    ----------
+    out
+        Takes the lines besides the file in the folder.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        super().__init__('recorder')
+        names = {name: self.declare_parameter(name, default).value for name, default in (
+            ('folder', '.'), ('camera', 'camera'), ('node', 'vjepa_node'),
+            ('all_outputs', True))}
+        self._folder = Path(names['folder'])
+        self._pictures = self._folder / 'overlay'
+        self._pictures.mkdir(parents=True, exist_ok=True)
+        self._camera, self._node_name = names['camera'], names['node']
+        self._file = (self._folder / 'records.jsonl').open('w', encoding='utf-8')
+        self._out: TextIO | None = out
+        self._frames, self._first_ns, self._last_ns, self._said = 0, 0, 0, 0
+        # Deep queues: this is the one subscriber that must not miss anything.
+        qos = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE)
+        outputs = f'{self._node_name}/{self._camera}'
+        topics = [(CameraInfo, f'{self._camera}/camera_info', self._on_info),
+                  (PointCloud2, f'{self._camera}/truth', self._on_truth),
+                  (PointCloud2, f'{outputs}/assessment', self._on_assessment),
+                  (DiagnosticArray, '/diagnostics', self._on_diagnostics)]
+        if names['all_outputs']:
+            topics += [(PointCloud2, f'{outputs}/obstacles', self._on_obstacles),
+                       (CompressedImage, f'{outputs}/overlay/compressed', self._on_overlay)]
+        for kind, topic, callback in topics:
+            self.create_subscription(kind, topic, callback, qos)
+        self.create_timer(FRAMES_PERIOD_S, self._tell_frames)
+        self.write('ready')
+
+    def write(self, kind: str, **values: Any) -> None:
+        """Write one line."""
+        line = json.dumps({'kind': kind, **values}) + '\n'
+        self._file.write(line)
+        if self._out is None:
+            return
+        try:
+            self._out.write(line)
+            self._out.flush()
+        except BrokenPipeError:
+            # Who started this is gone; what was recorded stays in the file. The descriptor is
+            # replaced because the interpreter flushes it once more at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())
+            self._out = None
+
+    def close(self) -> None:
+        """Write the last counts and close the file."""
+        self._tell_frames()
+        self._file.close()
+
+    def _on_info(self, msg: CameraInfo) -> None:
+        self._frames += 1
+        self._last_ns = read.stamp_ns(msg)
+        self._first_ns = self._first_ns or self._last_ns
+
+    def _tell_frames(self) -> None:
+        if self._frames > self._said:
+            self._said = self._frames
+            self.write('frames', count=self._frames, first_ns=self._first_ns,
+                       last_ns=self._last_ns)
+
+    def _on_truth(self, msg: PointCloud2) -> None:
+        truth = np.frombuffer(msg.data, TRUTH)[0]
+        self.write('truth', stamp_ns=read.stamp_ns(msg), true_ttc=float(truth['ttc']),
+                   true_looming=float(truth['looming_rate']))
+
+    def _on_assessment(self, msg: PointCloud2) -> None:
+        latency_ms = self._age_ms(read.stamp_ns(msg))
+        a = read.assessment(msg)
+        self.write('result', stamp_ns=a.stamp_ns, level=int(a.level), flags=int(a.flags),
+                   latency_ms=latency_ms, node_latency_ms=a.timings['latency'],
+                   **{name: getattr(a, name) for name in SCORES})
+
+    def _on_obstacles(self, msg: PointCloud2) -> None:
+        sides: dict[str, float] = {}
+        for region in read.obstacles(msg):
+            nearest = min(region.time_to_contact, sides.get(region.side, math.inf))
+            sides[region.side] = nearest
+        self.write('sides', stamp_ns=read.stamp_ns(msg), sides=sides)
+
+    def _on_overlay(self, msg: CompressedImage) -> None:
+        path = self._pictures / f'{read.stamp_ns(msg):020d}.jpg'
+        # That of a silent camera bears the stamp of its newest frame once more.
+        if path.exists():
+            path = self._pictures / f'{self.get_clock().now().nanoseconds:020d}.jpg'
+        path.write_bytes(memoryview(msg.data))
+
+    def _on_diagnostics(self, msg: DiagnosticArray) -> None:
+        state: dict[str, Any] = {}
+        for status in msg.status:
+            for part, name in (('model', f'{self._node_name}: model'),
+                               ('camera', f'{self._node_name}: camera {self._camera}')):
+                if status.name == name:
+                    state[part] = {pair.key: pair.value for pair in status.values}
+                    state[part]['message'] = status.message
+        if state:
+            self.write('state', **state)
+
+    def _age_ms(self, stamp_ns: int) -> float:
+        return (self.get_clock().now().nanoseconds - stamp_ns) / 1e6
+
+
+def main(args: list[str] | None = None) -> int:
+    """Record until SIGINT or SIGTERM; exits 0."""
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    recorder = Recorder(sys.stdout)
+    executor = SingleThreadedExecutor()
+    executor.add_node(recorder)
+    while not stopping.is_set():
+        executor.spin_once(timeout_sec=WAKE_S)
+    recorder.close()
+    executor.shutdown(timeout_sec=0.1)
+    recorder.destroy_node()
+    rclpy.try_shutdown()
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""A robot in a rendered episode as a ROS node: a camera, a base, and a controller without eyes.
+
+The executable ``simulated_robot`` drives one episode of `vjepa_ros.lab.world.episodes.episode`. It publishes
+
+- ``NAME/image_raw`` and ``NAME/camera_info`` (best effort, rgb8), all stamps now,
+- ``odom`` (nav_msgs/Odometry; pose and twist in ``odom`` and ``base_link``), where nav_msgs is
+  installed,
+- ``cmd_vel_in`` (geometry_msgs/Twist): what the controller wants, which follows its route and sees
+  nothing,
+
+and obeys ``command_topic`` (geometry_msgs/Twist): ``cmd_vel_out`` of a guard, or ``cmd_vel_in``
+itself to drive without one. A command older than half a second counts as zero. It waits until
+somebody looks at its pictures and somebody sends commands, then stands for ``settle`` seconds,
+then drives.
+
+With ``publish_clock`` it simulates time and publishes it on ``/clock`` for nodes with
+``use_sim_time``: as fast as real time, or slower where drawing and assessing take longer than that
+(see `WorldClock`). Without, time is real, and each picture shows the world as it is when it is
+drawn.
+
+Every picture becomes one line of JSON on standard output (with NaN), ``kind`` 'moment' with the
+fields of `Moment`, and at the end there is one of ``kind`` 'outcome'. It then exits 0.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from dataclasses import replace
+from typing import Any, TextIO
+
+import numpy as np
+import rclpy
+import torch
+from builtin_interfaces.msg import Time as TimeMsg
+from diagnostic_msgs.msg import DiagnosticArray
+from geometry_msgs.msg import Twist
+from rclpy.clock import Clock, ClockType
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.time import Time
+from rosgraph_msgs.msg import Clock as ClockMsg
+from sensor_msgs.msg import CameraInfo, Image, PointCloud2
+from std_msgs.msg import Header
+
+from vjepa_ros.lab.world.clips import BANK_SEED
+from vjepa_ros.lab.world.episodes.clock import WorldClock
+from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
+from vjepa_ros.lab.world.episodes.route import ARRIVED_M
+from vjepa_ros.lab.world.episodes.world import EpisodeWorld
+from vjepa_ros.lab.world.textures.bank import TextureBank
+from vjepa_ros.lab.world.textures.materials import Materials
+from vjepa_ros.ros import read
+from vjepa_ros.ros.common.message_conversion import image
+from vjepa_ros.ros.common.misspelt_parameters import warn_of_unread
+from vjepa_ros.ros.common.process import WAKE_S, Signals
+from vjepa_ros.ros.common.source_table import ROBOT
+
+try:
+    from nav_msgs.msg import Odometry
+except ImportError:      # not part of every small installation of ROS
+    Odometry = None
+
+COMMAND_AGE_S = 0.5      # an older command is none
+LONGEST_S = 0.3          # between two pictures; a computer that is slower slows the world
+CLOCK_S = 0.01           # real time between two looks at the time, and messages on /clock
+NS = 1e9
+
+
+class SimulatedRobot(Node):
+    """Drives one episode.
+
+    Parameters
+    ----------
+    out
+        Takes the lines.
+
+    Attributes
+    ----------
+    outcome : dict or None
+        How the episode ended, once it has.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        super().__init__('simulated_robot')
+        self._out = out
+        value = {name: self.declare_parameter(name, default).value
+                 for name, default in ROBOT.items()}
+        warn_of_unread(self, {})
+        config = replace(EpisodeConfig(), rate=value['rate'], settle_s=value['settle'])
+        bank = TextureBank.procedural(BANK_SEED)
+        episode = draw(value['seed'], value['episode'], Materials(bank.groups, bank.walks),
+                       config)
+        self._episode, self._robot = episode, config.robot
+        self._world = EpisodeWorld([episode], config, bank, value['width'])
+        self._frame_id, self._wait = value['frame_id'], value['wait_for_camera']
+        self.outcome: dict[str, Any] | None = None
+        self._command, self._commanded_s = (0.0, 0.0), -math.inf
+        self._wanted = (0.0, 0.0)
+        self._progress = 0.0
+        self._last_s = math.nan
+        self._seen = (math.nan, 255)
+        self._state = ('free', '')
+        eager = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
+        quick = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+        name = value['camera']
+        self._image = self.create_publisher(Image, f'{name}/image_raw', quick)
+        self._info = self.create_publisher(CameraInfo, f'{name}/camera_info', quick)
+        self._odometry = None
+        if Odometry is None:
+            self.get_logger().warning("there is no topic 'odom': nav_msgs is not installed")
+        else:
+            self._odometry = self.create_publisher(Odometry, 'odom', eager)
+        self._controller = self.create_publisher(Twist, 'cmd_vel_in', eager)
+        self.create_subscription(Twist, value['command_topic'], self._on_command, eager)
+        self.create_subscription(PointCloud2, value['assessment_topic'], self._on_seen, quick)
+        self.create_subscription(DiagnosticArray, f'{value["guard"]}/state', self._on_state, 10)
+        self._topic = value['command_topic']
+        # It begins now, so later than in an episode before: nobody sees time go back.
+        self._time = WorldClock(self.get_clock().now().nanoseconds / NS, 1 / config.rate,
+                                patient=value['publish_clock'])
+        self._times = (self.create_publisher(ClockMsg, '/clock', quick)
+                       if value['publish_clock'] else None)
+        self.create_timer(CLOCK_S, self._go_on, clock=Clock(clock_type=ClockType.STEADY_TIME))
+
+    # -- what comes in ---------------------------------------------------------------------
+
+    def _stamp(self) -> TimeMsg:
+        return Time(nanoseconds=round(self._time.now_s * NS)).to_msg()
+
+    def _on_command(self, msg: Twist) -> None:
+        self._command = (msg.linear.x, msg.angular.z)
+        self._commanded_s = self._time.now_s
+
+    def _on_seen(self, msg: PointCloud2) -> None:
+        seen = read.assessment(msg)
+        self._time.assessed(read.stamp_ns(msg) / NS)
+        self._seen = (seen.time_to_contact, int(seen.level))
+
+    def _on_state(self, msg: DiagnosticArray) -> None:
+        values = {pair.key: pair.value for pair in msg.status[0].values}
+        self._state = (values.get('action', msg.status[0].message), values.get('reason', ''))
+
+    # -- what goes out ---------------------------------------------------------------------
+
+    def _ready(self) -> bool:
+        """Whether there is somebody to look and somebody to obey."""
+        return (not self._wait or self._image.get_subscription_count() > 0) and (
+            self.count_publishers(self._topic) > 0)
+
+    def _go_on(self) -> None:
+        """Let time go on, and draw the picture that is due."""
+        self._time.advance()
+        if self._times is not None:
+            self._times.publish(ClockMsg(clock=self._stamp()))
+        if self._time.due:
+            if self.outcome is None and self._ready():
+                self._tick()
+            self._time.drawn()
+
+    def _tick(self) -> None:
+        now = self._time.now_s
+        if math.isnan(self._last_s):
+            self._time.begin()
+        else:
+            self._move(now)
+        self._last_s = now
+        self._publish()
+        world, end = self._world, self._episode.run.duration
+        if world.collided[0] or world.time_s >= end:
+            self.outcome = {
+                'kind': 'outcome', 'number': self._episode.number,
+                'scenario': self._episode.scenario, 'place': self._episode.place,
+                'cruise': self._episode.route.cruise, 'collided': bool(world.collided[0]),
+                'struck': bool(world.struck[0]), 'touched': world.touched[0],
+                'progress': self._progress,
+                'real_time_factor': self._time.factor}
+            self._tell(self.outcome)
+
+    def _move(self, now: float) -> None:
+        """Let the world go on by the time since the last picture."""
+        fresh = now - self._commanded_s <= COMMAND_AGE_S
+        speed, turn = self._command if fresh else (0.0, 0.0)
+        length = min(LONGEST_S, max(1e-3, now - self._last_s))
+        world, route = self._world, self._episode.route
+        world.step(np.array([speed]), np.array([turn]), length_s=length)
+        self._progress = max(self._progress, min(1.0, route.gone(world.robots.place[0]) / (
+            route.length - ARRIVED_M)))
+
+    def _publish(self) -> None:
+        world, robots = self._world, self._world.robots
+        stamp = self._stamp()
+        picture = world.pictures(np.array([0]))[0]
+        header = Header(stamp=stamp, frame_id=self._frame_id)
+        fx, fy, cx, cy = world.intrinsics[0].tolist()
+        info = CameraInfo(header=header, height=picture.shape[0], width=picture.shape[1],
+                          distortion_model='plumb_bob', d=[0.0] * 5)
+        info.k = [fx, 0.0, cx, 0.0, fy, cy, 0.0, 0.0, 1.0]
+        info.r = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]
+        info.p = [fx, 0.0, cx, 0.0, 0.0, fy, cy, 0.0, 0.0, 0.0, 1.0, 0.0]
+        self._info.publish(info)
+        self._image.publish(image(header, picture, 'rgb8'))
+        if self._odometry is not None:
+            self._odometry.publish(self._odom(stamp))
+        wanted = (0.0, 0.0)
+        if world.time_s >= 0:
+            wanted = self._episode.route.command(robots.place[0], float(robots.yaw[0]))
+        command = Twist()
+        command.linear.x, command.angular.z = float(wanted[0]), float(wanted[1])
+        self._controller.publish(command)
+        moment = {'kind': 'moment', 'time': world.time_s, 'speed': float(robots.speed[0]),
+                  'wanted': float(wanted[0]), 'distance': world.clearance(0),
+                  'time_to_contact': self._seen[0], 'level': self._seen[1],
+                  'state': self._state[0], 'reason': self._state[1]}
+        self._tell(moment)
+
+    def _tell(self, record: dict[str, Any]) -> None:
+        self._out.write(json.dumps(record) + '\n')
+        self._out.flush()
+
+    def _odom(self, stamp: Any) -> Any:
+        """Pose in ROS axes: x ahead at the start, y left, yaw to the left."""
+        robots = self._world.robots
+        message = Odometry(child_frame_id='base_link')
+        message.header.stamp, message.header.frame_id = stamp, 'odom'
+        message.pose.pose.position.x = float(robots.place[0, 1])
+        message.pose.pose.position.y = -float(robots.place[0, 0])
+        half = -0.5 * float(robots.yaw[0])
+        message.pose.pose.orientation.z = math.sin(half)
+        message.pose.pose.orientation.w = math.cos(half)
+        message.twist.twist.linear.x = float(robots.speed[0])
+        message.twist.twist.angular.z = float(robots.turn[0])
+        return message
+
+
+def main(args: list[str] | None = None) -> None:
+    """Drive one episode; exits 0 at its end, and on SIGINT and SIGTERM."""
+    signals = Signals()
+    # The other half of the processor is for those who look at the pictures.
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
+    try:
+        rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
+        node = SimulatedRobot(sys.stdout)
+    except KeyboardInterrupt:
+        sys.exit(0)
+    signals.may_interrupt = lambda: False
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    while not signals.received and node.outcome is None:
+        executor.spin_once(timeout_sec=WAKE_S)
+    executor.shutdown(timeout_sec=0.1)
+    node.destroy_node()
+    rclpy.try_shutdown()
+
+
+if __name__ == '__main__':
+    main()

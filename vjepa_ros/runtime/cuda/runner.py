@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Run passes on a CUDA or ROCm device without waiting for it.
+
+Frames travel on a stream of their own: while one pass computes, those of the next are uploaded.
+The results of a pass follow it on its own stream into pinned memory. The features, which are
+large, come last: who needs only what was made of them does not wait for them. Events on the
+device tell how long each stage took.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vjepa_ros.runtime.cuda.frame_upload import Clip, DeviceClip, FrameStore, Keys
+from vjepa_ros.runtime.cuda.gather import Collector
+from vjepa_ros.runtime.cuda.graphs import Read, Stage, Stages
+from vjepa_ros.runtime.forward.base import Forward
+from vjepa_ros.runtime.pending import Flight, Landed
+
+Span = tuple[str, torch.cuda.Event, torch.cuda.Event]  # stage, begin, end
+
+DEPTH = 2  # passes under way: one that computes and one that is uploaded
+
+
+class CudaFlight:
+    """A pass on the device.
+
+    Parameters
+    ----------
+    clips : int
+        How many it is of.
+    features, packed, change : Tensor, optional
+        Pinned memory that is being written.
+    spans : list of (str, Event, Event)
+        Stages with begin and end; with the last event all but the features is there.
+    end : Event
+        With it they are, too.
+    host_ms : float
+        Time that the host took to hand the frames over; it counts as upload.
+
+    """
+
+    def __init__(self, clips: int, features: Tensor | None, packed: Tensor | None,
+                 change: Tensor | None, spans: list[Span], end: torch.cuda.Event,
+                 host_ms: float):
+        self._clips = clips
+        # Arrays keep the memory from being given out again.
+        self._arrays = [None if tensor is None else tensor.numpy()
+                        for tensor in (features, packed, change)]
+        self._spans = spans
+        self._host_ms = host_ms
+        self._told = spans[-1][2]
+        self._end = end
+
+    def done(self) -> bool:
+        """Whether everything is there, features too."""
+        return self._end.query()
+
+    def wait(self) -> None:
+        """Until everything is there."""
+        self._end.synchronize()
+
+    def land(self) -> Landed:
+        """The results, in the pinned memory itself: it is theirs from now on."""
+        self._told.synchronize()
+        timings = {'upload': self._host_ms}
+        for name, begin, end in self._spans:
+            timings[name] = timings.get(name, 0.0) + begin.elapsed_time(end)
+        return Landed(self._clips, *self._arrays, timings,
+                      None if self._end is self._told else self._arrive)
+
+    def _arrive(self) -> float:
+        self.wait()
+        return self._told.elapsed_time(self._end)
+
+
+class CudaRunner:
+    """Passes on one device. `start`, `apply`, `trim` and `close` are called by one thread at once.
+
+    Parameters
+    ----------
+    forward : Forward
+        Pixels to features.
+    read : callable, optional
+        Features to what the heads say, packed.
+    device : torch.device
+        Where they run.
+    clip_shape : tuple of int
+        (T, S, S, 3).
+
+    """
+
+    def __init__(self, forward: Forward, read: Read | None, device: torch.device,
+                 clip_shape: tuple[int, ...]):
+        self._device = device
+        with self._here():
+            self._compute = torch.cuda.Stream(device)
+            self._uploads = torch.cuda.Stream(device)
+            self._frames = FrameStore(device, clip_shape)
+            # Weights may still be on their way.
+            self._compute.wait_stream(torch.cuda.current_stream(device))
+            self._gathered = _mark(self._compute)
+        # After it there are the frames of which no pass knows yet that they are there.
+        self._uploaded: torch.cuda.Event | None = None
+        self._stages = Stages(forward, read, clip_shape, self._compute)
+        self._clip_shape = clip_shape
+        self._flying: deque[CudaFlight] = deque()
+        # What `valid` of each stage holds; it hardly ever changes.
+        self._shown: WeakKeyDictionary[Stage, list[np.ndarray]] = WeakKeyDictionary()
+
+    @property
+    def captured(self) -> bool:
+        """Whether passes are CUDA graphs."""
+        return self._stages.captured
+
+    @property
+    def reason(self) -> str:
+        """Why they are not; ''."""
+        return self._stages.reason
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of frames, inputs, outputs and graphs on the device."""
+        return self._frames.nbytes + self._stages.nbytes
+
+    def start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
+              heads: bool, valid: Sequence[np.ndarray] | None = None) -> Flight:
+        """Upload clips and queue a pass over them.
+
+        Parameters
+        ----------
+        clips : sequence of ndarray
+            (T, S, S, 3) uint8 each; free again when this returns. Those of the device are
+            not uploaded.
+        keys : sequence of sequence of hashable, optional
+            Identity of each frame, see `FrameStore`.
+        features, heads : bool
+            What to bring; the heads run only when wanted.
+        valid : sequence of ndarray, optional
+            For each clip (Hp, Wp) bool, patches that show the image: brings the change, too.
+
+        """
+        with self._here():
+            while len(self._flying) >= DEPTH:
+                self._flying.popleft().wait()
+            stage = self._stages.get(len(clips), valid is not None)
+            begun = time.perf_counter()
+            slots, spans = self._send(clips, keys)
+            host_ms = 1e3 * (time.perf_counter() - begun)
+            with torch.cuda.stream(self._compute):
+                spans += self._gather(clips, slots, stage.collector)
+                marks = [spans[-1][2]]
+                found = stage.encode()
+                marks.append(_mark(self._compute))
+                packed = stage.read(found) if heads else None
+                if heads:
+                    marks.append(_mark(self._compute))
+                changed = self._changed(stage, found, valid)
+                if valid is not None:
+                    marks.append(_mark(self._compute))
+                told = [_download(packed), _download(changed)]
+                end = _mark(self._compute)
+                marks.append(end)
+                brought = _download(found if features else None)
+                if features:
+                    end = _mark(self._compute)
+            names = ['encode', *['heads'] * heads, *['change'] * (valid is not None), 'download']
+            spans += zip(names, marks, marks[1:], strict=False)
+            flight = CudaFlight(len(clips), brought, *told, spans, end, host_ms)
+            # Now, while the device is at work, there is time to let go of what is over.
+            while self._flying and self._flying[0].done():
+                self._flying.popleft()
+            self._flying.append(flight)
+            return flight
+
+    def _changed(self, stage: Stage, features: Tensor, valid: Sequence[np.ndarray] | None
+                 ) -> Tensor | None:
+        if valid is None:
+            return None
+        shown = self._shown.get(stage)
+        if shown is None or not all(map(np.array_equal, valid, shown)):
+            shown = np.stack(valid)
+            stage.valid.copy_(torch.from_numpy(shown.astype(np.float32)))
+            self._shown[stage] = [*shown]
+        return stage.change(features)
+
+    def apply(self, clips: Sequence[Clip], function: Callable[[Tensor], Tensor]
+              ) -> np.ndarray:
+        """What a function of the pixels (B, T, S, S, 3) uint8 gives, as float32."""
+        with self._here():
+            slots, _ = self._send(clips, None)
+            with torch.cuda.stream(self._compute):
+                pixels = torch.empty((len(clips), *self._clip_shape), dtype=torch.uint8,
+                                     device=self._device)
+                self._gather(clips, slots, Collector(pixels))
+                return function(pixels).float().cpu().numpy()
+
+    def trim(self) -> None:
+        """Give back what can be made again: graphs, buffers and frames."""
+        with self._here():
+            self._settle()
+            self._stages.reset()
+            self._frames.reset()
+
+    def close(self) -> None:
+        """Wait for what runs, then let go of networks, graphs and buffers."""
+        try:
+            with self._here():
+                self._settle()
+        finally:
+            self._stages.close()
+            self._frames.reset()
+
+    def _settle(self) -> None:
+        self._flying.clear()
+        self._compute.synchronize()
+        self._uploads.synchronize()
+
+    @contextlib.contextmanager
+    def _here(self) -> Iterator[None]:
+        # Not inference mode: what PyTorch makes while it captures would be of no use outside.
+        with torch.cuda.device(self._device), torch.inference_mode(False), torch.no_grad():
+            yield
+
+    def _send(self, clips: Sequence[Clip], keys: Sequence[Keys] | None
+              ) -> tuple[list[int], list[Span]]:
+        """Upload; the slots of the frames, and how long that took if there was any to do."""
+        here = [number for number, clip in enumerate(clips) if not isinstance(clip, DeviceClip)]
+        if not here:
+            return [], []
+        keys = None if keys is None else [keys[number] for number in here]
+        clips = [clips[number] for number in here]
+        before = self._frames.uploads
+        with torch.cuda.stream(self._uploads):
+            # Frames of the pass before may be replaced as soon as it has gathered them.
+            self._uploads.wait_event(self._gathered)
+            begin = _mark(self._uploads)
+            slots = self._frames.send(clips, keys)
+            if self._frames.uploads == before:
+                return slots, []
+            self._uploaded = _mark(self._uploads)
+        return slots, [('upload', begin, self._uploaded)]
+
+    def _gather(self, clips: Sequence[Clip], slots: list[int], collector: Collector
+                ) -> list[Span]:
+        if self._uploaded is not None:
+            self._compute.wait_event(self._uploaded)
+            self._uploaded = None
+        there = [clip for clip in clips if isinstance(clip, DeviceClip)]
+        for clip in there:
+            if clip.ready is not None:
+                self._compute.wait_event(clip.ready)
+        begin = _mark(self._compute)
+        collector.collect(clips, slots, self._frames)
+        self._gathered = _mark(self._compute)
+        for clip in there:
+            if clip.used is not None:
+                clip.used(self._gathered)
+        return [('upload', begin, self._gathered)]
+
+
+def _mark(stream: torch.cuda.Stream) -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record(stream)
+    return event
+
+
+def _download(values: Tensor | None) -> Tensor | None:
+    """A copy in pinned memory, which is there when the stream has come so far."""
+    if values is None:
+        return None
+    out = torch.empty(values.shape, dtype=torch.float32, pin_memory=True)
+    return out.copy_(values, non_blocking=True)

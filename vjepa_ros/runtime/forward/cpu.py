@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Make an encoder fast on the CPU: the same numbers from fewer and better kernels.
+
+What PyTorch 2.13 does by itself leaves most of the time of a small encoder on the table: its
+fused attention multiplies in float32 whatever it is given, float32 products go to a library that
+does not use AVX-512 on AMD, and rotations, pixels and GELU pass over memory again and again. B
+clips, T frames, N tokens, H heads, D width, C channels of a head.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vjepa_ros.model.blocks import Block
+from vjepa_ros.model.encoder import Encoder, PatchEmbed
+from vjepa_ros.model.rope import Positions
+from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH
+from vjepa_ros.runtime.hardware import AMX, AVX512_BF16, cpu_features
+
+log = logging.getLogger(__name__)
+
+SCORES = 4 << 20  # scores at a time: 8 MB of bf16, which malloc reuses and does not map anew
+
+
+def speed_up(encoder: Encoder) -> None:
+    """Convert an encoder on the CPU, in place; it takes uint8 clips, too, from then on.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        In the precision in which it will run, for inference only. Its blocks keep their
+        parameters, but queries and keys are stored in another order, so that its state is no
+        checkpoint any more. Clips may be (B, 3, T, height, width) uint8 RGB from now on: with
+        those it need not pass over float32 pixels.
+
+    """
+    if isinstance(encoder.patch_embed, PixelEmbed):
+        return  # by a session before
+    plain = encoder._positions
+    encoder.patch_embed = PixelEmbed(encoder.patch_embed)
+    if encoder.version != '2.0':
+        encoder.patch_embed_img = PixelEmbed(encoder.patch_embed_img)
+    encoder._positions = HalfPositions(plain.head_dim, plain.version, plain.spacing)
+    for number, block in enumerate(encoder.blocks):
+        encoder.blocks[number] = FastBlock(block)
+
+
+class PixelEmbed(nn.Module):
+    """`PatchEmbed` on uint8 pixels: the normalisation is part of its weights.
+
+    Parameters
+    ----------
+    plain : PatchEmbed
+        With weights for normalised pixels.
+
+    """
+
+    def __init__(self, plain: PatchEmbed):
+        super().__init__()
+        self.frames = plain.frames
+        weight = plain.proj.weight.detach().double()  # D 3 frames 16 16
+        colour = (3, 1, 1, 1)
+        std = 255 * weight.new_tensor(IMAGENET_STD).view(colour)
+        mean = 255 * weight.new_tensor(IMAGENET_MEAN).view(colour)
+        weight = weight / std
+        self.bias = _fixed(plain.proj.bias - (weight * mean).sum((1, 2, 3, 4)))
+        # In the order in which pixels lie in a clip, colours innermost: copied 48 bytes at a time.
+        self.weight = _fixed(weight.permute(0, 2, 3, 4, 1).flatten(1))
+        self.register_buffer('std', std.float(), persistent=False)
+        self.register_buffer('mean', mean.float(), persistent=False)
+
+    def forward(self, clip: Tensor, keep: Tensor | None = None) -> Tensor:
+        """(B, 3, T, height, width) -> (B, N, D) float32: uint8 pixels, or normalised ones."""
+        if clip.dtype != torch.uint8:
+            clip = clip.float() * self.std + self.mean
+        x = clip.unflatten(4, (-1, PATCH)).unflatten(3, (-1, PATCH))
+        x = x.unflatten(2, (-1, self.frames))
+        x = x.permute(0, 2, 4, 6, 3, 5, 7, 1)  # B T' Hp Wp frames 16 16 3
+        x = x.to(torch.float32, memory_format=torch.contiguous_format).flatten(4).flatten(1, 3)
+        if keep is not None:
+            x = x[torch.arange(len(x))[:, None], keep]
+        return linear(x, self.weight, self.bias)
+
+
+class HalfPositions(Positions):
+    """Position tables for heads whose even channels come before the odd ones."""
+
+    def tables(self, grid: tuple[int, int, int], device: torch.device, dtype: torch.dtype,
+               keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        key = (grid, device, dtype)
+        if key not in self.kept:
+            cos, sin = super().tables(grid, device, dtype)
+            self.kept[key] = _halves(cos), _halves(sin)
+        return super().tables(grid, device, dtype, keep)
+
+
+class FastBlock(nn.Module):
+    """`Block` without what it wastes on a CPU.
+
+    Parameters
+    ----------
+    block : Block
+        Its parts are used; queries and keys of `attn.qkv` are reordered.
+
+    """
+
+    def __init__(self, block: Block):
+        super().__init__()
+        self.norm1, self.attn = block.norm1, block.attn
+        self.norm2, self.mlp = block.norm2, block.mlp
+        qkv = self.attn.qkv
+        # Scores do not change when queries and keys have their channels in another order; with
+        # the two of each pair in different halves, exchanging them takes no pass over memory.
+        for parameter in (qkv.weight, qkv.bias):
+            rows = parameter.detach().unflatten(0, (3, self.attn.heads, -1))  # 3 H C (D)
+            # A new tensor: the old one may be a file that is mapped into memory.
+            parameter.data = torch.cat((_halves(rows[:2], dim=2), rows[2:])).flatten(0, 2)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None
+                ) -> Tensor:
+        """As `Block.forward`, with tables of `HalfPositions`."""
+        attn, mlp, dtype = self.attn, self.mlp, cos.dtype
+        b, n, d = x.shape
+        qkv = apply(attn.qkv, self.norm1(x).to(dtype))
+        qkv = qkv.view(b, n, 3, attn.heads, -1).permute(2, 0, 3, 1, 4)  # 3 B H N C
+        q, k = rotate_halves(qkv[:2], cos, sin)
+        out = attend(q, k, qkv[2], allowed).transpose(1, 2).reshape(b, n, d)
+        x = x + apply(attn.proj, out)
+        hidden = apply(mlp.fc1, self.norm2(x).to(dtype), gelu=True)
+        return x + apply(mlp.fc2, hidden)
+
+
+def rotate_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """As `vjepa_ros.model.rope.rotate`, with even channels before odd ones, also in the tables."""
+    half = x.shape[-1] // 2
+    out = x * cos
+    out[..., :half].addcmul_(x[..., half:], sin[..., :half])
+    out[..., half:].addcmul_(x[..., :half], sin[..., half:])
+    return out
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """Softmax attention, (B, H, N, C) each, with scores divided by sqrt(C).
+
+    `allowed` as in `Block`. In bf16 the scores are rounded to bf16 before the softmax, which the
+    fused attention of PyTorch does not do; without AMX that takes three times as long.
+    """
+    if q.dtype != torch.bfloat16 or allowed is not None or not products_are_faster():
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+    b, h, n, c = q.shape
+    q, k, v = (x.flatten(0, 1) for x in (q, k, v))  # B*H N C
+    rows = min(n, max(1, SCORES // n))
+    heads = min(b * h, max(1, SCORES // (n * rows)))
+    buffer = q.new_empty(heads, rows, n)
+    out = q.new_empty(b * h, n, c)
+    for head in range(0, b * h, heads):
+        some = slice(head, head + heads)
+        keys, values = k[some].transpose(1, 2), v[some]
+        for row in range(0, n, rows):
+            part = q[some, row:row + rows]
+            scores = buffer[:part.shape[0], :part.shape[1]]
+            torch.baddbmm(scores, part, keys, beta=0, alpha=1 / math.sqrt(c), out=scores)
+            torch.softmax(scores, -1, out=scores)
+            torch.bmm(scores, values, out=out[some, row:row + rows])
+    return out.unflatten(0, (b, h))
+
+
+@lru_cache
+def products_are_faster() -> bool:
+    """Whether bf16 products are fast on this CPU, but not inside of PyTorch's fused attention."""
+    features = cpu_features()
+    return AVX512_BF16 in features and AMX not in features
+
+
+def apply(layer: nn.Module, x: Tensor, gelu: bool = False) -> Tensor:
+    """A linear layer, which may be one of `vjepa_ros.runtime.forward.int8`, and a GELU if wanted."""
+    if isinstance(layer, nn.Linear):
+        return linear(x, layer.weight, layer.bias, gelu)
+    return layer(x, gelu)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor, gelu: bool = False) -> Tensor:
+    """A linear layer, followed by an exact GELU if wanted, in one kernel where there is one."""
+    if not has_fused_linear(x.dtype):
+        x = F.linear(x, weight, bias)
+        return F.gelu(x) if gelu else x
+    kind = ('gelu', [], 'none') if gelu else ('none', [], '')
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, *kind)
+
+
+@lru_cache
+def has_fused_linear(dtype: torch.dtype) -> bool:
+    """Whether oneDNN is here and its linear layer gives the numbers of the plain one."""
+    if not (torch.backends.cpu.get_cpu_capability().startswith('AVX')
+            and torch.backends.mkldnn.is_available()):
+        return False
+    rows = torch.arange(-96.0, 96.0).view(8, 24).div(48).to(dtype)
+    plain = F.gelu(F.linear(rows.float(), rows.float(), rows[:, 0].float()))
+    try:
+        found = torch.ops.mkldnn._linear_pointwise(rows, rows, rows[:, 0].contiguous(), 'gelu', [],
+                                                   'none')
+    # A private operator of PyTorch: a build may lack it, or have it with other arguments or types.
+    # The plain layers that run then compute the same, only slower.
+    except (AttributeError, RuntimeError, TypeError, NotImplementedError) as error:
+        log.info('no fused linear layers in %s: %s', dtype, str(error).partition('\n')[0])
+        return False
+    exact = 0.01 if dtype == torch.bfloat16 else 1e-5
+    if torch.allclose(found.float(), plain, rtol=exact, atol=exact):
+        return True
+    log.warning('the linear layers of oneDNN deviate in %s, plain ones are used', dtype)
+    return False
+
+
+def _halves(x: Tensor, dim: int = -1) -> Tensor:
+    """A copy with the even entries of a dimension before the odd ones."""
+    size = x.shape[dim]
+    order = torch.cat((torch.arange(0, size, 2), torch.arange(1, size, 2)))
+    return x.index_select(dim, order.to(x.device))
+
+
+def _fixed(x: Tensor) -> nn.Parameter:
+    return nn.Parameter(x.float().contiguous(), requires_grad=False)

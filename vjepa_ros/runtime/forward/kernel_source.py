@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Source of the CUDA kernels that `vjepa_ros.runtime.forward.kernels` compiles and launches.
+
+Capitals are defined when they are compiled: D width, N tokens of one clip, HEAD channels of a
+head, ROWS and COLS patches, THREADS of a block, EACH values of a thread, ADD, FULL and EIGHT.
+"""
+
+from __future__ import annotations
+
+import torch
+
+GREY, UNIT = 128, 1 / 64   # (pixel - GREY) UNIT is exact in half precision, and centred
+
+# Conversions by hand: the headers of CUDA are not part of PyTorch.
+HALF = {
+    torch.bfloat16: """
+__device__ __forceinline__ float2 load2(unsigned v) {
+  return make_float2(__uint_as_float(v << 16), __uint_as_float(v & 0xffff0000u)); }
+__device__ __forceinline__ unsigned pack2(float low, float high) {
+  unsigned v; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low)); return v; }
+""",
+    torch.float16: """
+__device__ __forceinline__ float2 load2(unsigned v) {
+  float2 f;
+  asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}"
+      : "=f"(f.x), "=f"(f.y) : "r"(v)); return f; }
+__device__ __forceinline__ unsigned pack2(float low, float high) {
+  unsigned v;
+  asm("{.reg .b16 l, h; cvt.rn.f16.f32 l, %1; cvt.rn.f16.f32 h, %2; mov.b32 %0, {l, h};}"
+      : "=r"(v) : "f"(low), "f"(high)); return v; }
+""",
+}
+
+# Pixels (B, T, H, W, 3) to tokens (M, 1536), each in the order frame, row, column, colour.
+PATCHES = """
+extern "C" __global__ void patches(const unsigned char* pixels, unsigned* tokens) {
+  const int token = blockIdx.x, col = token % COLS, row = token / COLS % ROWS;
+  const int tubelet = token / (COLS * ROWS);          // of all clips: their frames follow
+  for (int i = threadIdx.x; i < 2 * 16 * 24; i += blockDim.x) {
+    const int line = i / 24, pair = i % 24;           // 16 pixels of 3 colours are 24 pairs
+    const size_t y = ((size_t)tubelet * 2 + line / 16) * (ROWS * 16) + row * 16 + line % 16;
+    const unsigned char* p = pixels + (y * (COLS * 16) + col * 16) * 3 + pair * 2;
+    const float low = ((float)p[0] - GREY) * UNIT, high = ((float)p[1] - GREY) * UNIT;
+    tokens[(size_t)token * 768 + i] = pack2(low, high);
+  }
+}
+"""
+
+# x += branch; out = norm(x). One block a row, which stays in registers.
+NORM = """
+__device__ __forceinline__ float total(float value, float* shared) {
+#pragma unroll
+  for (int step = 16; step; step /= 2) value += __shfl_xor_sync(~0u, value, step);
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = 0.f;
+#pragma unroll
+  for (int warp = 0; warp < THREADS / 32; ++warp) value += shared[warp];
+  return value;
+}
+extern "C" __global__ void add_norm(float4* x, const uint2* branch, const float4* weight,
+                                    const float4* bias, void* out) {
+  __shared__ float first[THREADS / 32], second[THREADS / 32];
+  const size_t row = (size_t)blockIdx.x * (D / 4);
+  float4 v[EACH];
+  float sum = 0.f;
+#pragma unroll
+  for (int j = 0; j < EACH; ++j) {
+    const int at = j * THREADS + threadIdx.x;
+    if (at < D / 4) {
+      v[j] = x[row + at];
+#if ADD
+      const uint2 u = branch[row + at];
+      const float2 a = load2(u.x), b = load2(u.y);
+      v[j].x += a.x; v[j].y += a.y; v[j].z += b.x; v[j].w += b.y;
+      x[row + at] = v[j];
+#endif
+      sum += (v[j].x + v[j].y) + (v[j].z + v[j].w);
+    }
+  }
+  const float mean = total(sum, first) / D;
+  float square = 0.f;
+#pragma unroll
+  for (int j = 0; j < EACH; ++j) {
+    if (j * THREADS + threadIdx.x < D / 4) {
+      v[j].x -= mean; v[j].y -= mean; v[j].z -= mean; v[j].w -= mean;
+      square += (v[j].x * v[j].x + v[j].y * v[j].y) + (v[j].z * v[j].z + v[j].w * v[j].w);
+    }
+  }
+  const float scale = rsqrtf(total(square, second) / D + EPS);
+#pragma unroll
+  for (int j = 0; j < EACH; ++j) {
+    const int at = j * THREADS + threadIdx.x;
+    if (at < D / 4) {
+      const float4 w = weight[at], b = bias[at];
+#if EIGHT
+      v[j].x = v[j].x * scale * GAIN + b.x; v[j].y = v[j].y * scale * GAIN + b.y;
+      v[j].z = v[j].z * scale * GAIN + b.z; v[j].w = v[j].w * scale * GAIN + b.w;
+#else
+      v[j].x = v[j].x * scale * w.x + b.x; v[j].y = v[j].y * scale * w.y + b.y;
+      v[j].z = v[j].z * scale * w.z + b.z; v[j].w = v[j].w * scale * w.w + b.w;
+#endif
+#if FULL
+      ((float4*)out)[row + at] = v[j];
+#elif EIGHT
+      ((unsigned*)out)[row + at] = pack4(v[j].x, v[j].y, v[j].z, v[j].w);
+#else
+      ((uint2*)out)[row + at] = make_uint2(pack2(v[j].x, v[j].y), pack2(v[j].z, v[j].w));
+#endif
+    }
+  }
+}
+"""
+
+# Rotary positions for queries and keys where they lie, the first 2 D of each row of 3 D.
+ROTATE = """
+extern "C" __global__ void rotate(uint4* qkv, const float4* cosine, const float4* sine,
+                                  int count) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  const int row = i / (2 * D / 8), part = i % (2 * D / 8);
+  const int at = (row % N) * (HEAD / 4) + part % (HEAD / 8) * 2;
+  uint4* own = qkv + (size_t)row * (3 * D / 8) + part;
+  uint4 v = *own;
+  unsigned* u = (unsigned*)&v;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float4 c = cosine[at + half], s = sine[at + half];
+    const float2 a = load2(u[half * 2]), b = load2(u[half * 2 + 1]);
+    u[half * 2] = pack2(a.x * c.x + a.y * s.x, a.y * c.y + a.x * s.y);
+    u[half * 2 + 1] = pack2(b.x * c.z + b.y * s.z, b.y * c.w + b.x * s.w);
+  }
+  *own = v;
+}
+"""
+
+# GELU with the error function by Abramowitz and Stegun 7.1.28 (error below 3e-7), in place: of
+# the known forms the one with a single slow instruction.
+GELU = """
+__device__ __forceinline__ float gelu1(float x) {
+  const float z = fabsf(x) * 0.70710678f;
+  float r, p = 1.f + z * (0.0705230784f + z * (0.0422820123f + z * (0.0092705272f
+               + z * (0.0001520143f + z * (0.0002765672f + z * 0.0000430638f)))));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(p));
+  r *= r; r *= r; r *= r;
+  const float tail = 0.5f * r * r;     // of the normal distribution beyond |x|
+  return x * (x < 0.f ? tail : 1.f - tail);
+}
+extern "C" __global__ void gelu(uint4* values, int count) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  uint4 v = values[i];
+  unsigned* u = (unsigned*)&v;
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    const float2 a = load2(u[k]);
+    u[k] = pack2(gelu1(a.x), gelu1(a.y));
+  }
+  values[i] = v;
+}
+"""
+
+PACK4 = """
+__device__ __forceinline__ unsigned pack4(float a, float b, float c, float d) {
+  unsigned v;
+  asm("{.reg .b16 l, h; cvt.rn.satfinite.e4m3x2.f32 l, %2, %1;"
+      " cvt.rn.satfinite.e4m3x2.f32 h, %4, %3; mov.b32 %0, {l, h};}"
+      : "=r"(v) : "f"(a), "f"(b), "f"(c), "f"(d)); return v; }
+"""
+GELU8 = GELU + """
+extern "C" __global__ void gelu8(const uint4* values, const float4* gains,
+                                 const float4* shifts, uint2* out, int columns, int count) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  const uint4 v = values[i];
+  const int at = i % columns * 2;
+  const float4 s = gains[at], t = gains[at + 1], o = shifts[at], p = shifts[at + 1];
+  const float2 a = load2(v.x), b = load2(v.y), c = load2(v.z), d = load2(v.w);
+  out[i] = make_uint2(
+    pack4(gelu1(a.x) * s.x + o.x, gelu1(a.y) * s.y + o.y,
+          gelu1(b.x) * s.z + o.z, gelu1(b.y) * s.w + o.w),
+    pack4(gelu1(c.x) * t.x + p.x, gelu1(c.y) * t.y + p.y,
+          gelu1(d.x) * t.z + p.z, gelu1(d.y) * t.w + p.w));
+}
+"""

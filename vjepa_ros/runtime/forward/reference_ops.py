@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""The steps between the matrix products of a transformer, in operations of PyTorch.
+
+What `vjepa_ros.runtime.forward.kernels.Kernels` does, for every device and one operation after the
+other: the reference that the kernels are checked with, and what runs where they cannot.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vjepa_ros.model.rope import rotate
+from vjepa_ros.runtime.forward.kernel_source import GREY, UNIT
+
+FLOAT8 = torch.float8_e4m3fn
+LARGEST = 448.0         # of float8_e4m3fn
+
+
+class Steps(Protocol):
+    """See `vjepa_ros.runtime.forward.kernels.Kernels`."""
+
+    def patches(self, pixels: Tensor, tokens: Tensor) -> None: ...
+    def norm(self, x: Tensor, branch: Tensor | None, weight: Tensor, bias: Tensor,
+             out: Tensor) -> None: ...
+    def rotate(self, qkv: Tensor, cosine: Tensor, sine: Tensor) -> None: ...
+    def gelu(self, values: Tensor) -> None: ...
+    def norm8(self, x: Tensor, branch: Tensor | None, shift: Tensor, out: Tensor) -> None: ...
+    def gelu8(self, values: Tensor, gains: Tensor, shifts: Tensor, out: Tensor) -> None: ...
+
+
+class PlainSteps:
+    """`Steps` for clips of one shape.
+
+    Parameters
+    ----------
+    head_dim : int
+        Channels of a head.
+    grid : (int, int, int)
+        Tubelets, patch rows and columns of one clip.
+    eps : float
+        Of the layer norms.
+    gain : float
+        Of `norm8`.
+
+    """
+
+    def __init__(self, head_dim: int, grid: tuple[int, int, int], eps: float, gain: float):
+        self._head_dim, self._grid, self._eps, self._gain = head_dim, grid, eps, gain
+
+    def patches(self, pixels: Tensor, tokens: Tensor) -> None:
+        """As `Kernels.patches`."""
+        _, rows, cols = self._grid
+        side = pixels.shape[2] // rows
+        cut = pixels.view(-1, 2, rows, side, cols, side, 3).permute(0, 2, 4, 1, 3, 5, 6)
+        tokens.copy_((cut.reshape(tokens.shape).float() - GREY) * UNIT)
+
+    def norm(self, x: Tensor, branch: Tensor | None, weight: Tensor, bias: Tensor,
+             out: Tensor) -> None:
+        """As `Kernels.norm`."""
+        if branch is not None:
+            x.add_(branch)
+        out.copy_(F.layer_norm(x, x.shape[1:], weight, bias, self._eps))
+
+    def rotate(self, qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
+        """As `Kernels.rotate`."""
+        tokens, width = cosine.shape[0], qkv.shape[1] // 3
+        both = qkv[:, :2 * width].unflatten(0, (-1, tokens)).unflatten(2, (-1, self._head_dim))
+        turned = rotate(both.transpose(1, 2).float(), cosine, sine)
+        both.copy_(turned.transpose(1, 2))
+
+    def gelu(self, values: Tensor) -> None:
+        """As `Kernels.gelu`."""
+        values.copy_(F.gelu(values.float()))
+
+    def norm8(self, x: Tensor, branch: Tensor | None, shift: Tensor, out: Tensor) -> None:
+        """As `Kernels.norm8`."""
+        if branch is not None:
+            x.add_(branch)
+        out.copy_(eight(self._gain * F.layer_norm(x, x.shape[1:], eps=self._eps) + shift))
+
+    def gelu8(self, values: Tensor, gains: Tensor, shifts: Tensor, out: Tensor) -> None:
+        """As `Kernels.gelu8`."""
+        out.copy_(eight(F.gelu(values.float()) * gains + shifts))
+
+
+def eight(values: Tensor) -> Tensor:
+    """Float8 (e4m3), the largest number for all that is larger."""
+    return values.clamp(-LARGEST, LARGEST).to(FLOAT8)
