@@ -36,7 +36,8 @@ WITHIN_S = 0.05          # in which the guard must have stopped after source_tim
 
 
 def cloud(seen: Assessment) -> PointCloud2:
-    return message_conversion.cloud(make_header(seen.stamp_ns, seen.frame_id), pack_assessment(seen, 1.0))
+    return message_conversion.cloud(make_header(seen.stamp_ns, seen.frame_id),
+                                    pack_assessment(seen, 1.0))
 
 
 class Every(threading.Thread):

@@ -398,7 +398,8 @@ def test_the_heads_alone_have_the_figures_that_training_gives_them():
     config = EngineConfig(device='cpu', precision='fp32')
     encoder, heads, report = load_model('tiny', weights=config.weights)
     clips = ClipWorld(device='cpu').clips(77, 8)
-    answers = validation.answer(Network(encoder, heads), [Batch(clips.frames, clip_targets(clips))])
+    answers = validation.answer(Network(encoder, heads),
+                                [Batch(clips.frames, clip_targets(clips))])
     expected = validation.figures(answers, report.heads.meta.calibration)
     engine = Engine.load(config)
     rendered = list(films(clips))

@@ -111,7 +111,8 @@ def test_hidden_values_keep_their_sizes_whatever_the_weights():
     encoder.set_branch_precision(torch.bfloat16)
     layer = fused_float8.Fp8Encoder(encoder, SHAPE, plain8(encoder, SHAPE))._layers[0]
     zero = torch.zeros(SIZE.dim)
-    made = narrow(layer, norm_gain(SIZE.dim), fused_float8.Means(zero, torch.zeros(SIZE.mlp), zero))
+    made = narrow(layer, norm_gain(SIZE.dim), fused_float8.Means(
+        zero, torch.zeros(SIZE.mlp), zero))
     fc1 = made.fc1.values.float() * made.fc1.scale
     largest = math.sqrt(SIZE.dim) * fc1 / fc1.norm(dim=0)        # the inputs that meet the bound
     hidden = (largest.T @ fc1 + made.fc1.bias.float()).clamp_min(0)

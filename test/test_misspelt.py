@@ -51,7 +51,8 @@ def test_a_misspelt_parameter_is_a_warning_with_the_one_that_is_meant(make, tmp_
 
 
 def test_the_simulated_robot_says_it_too():
-    with ros_session() as ros, ros.spawn('vjepa_ros.ros.sim.simulated_robot', {'setle': 1.0}) as robot:
+    with ros_session() as ros, ros.spawn('vjepa_ros.ros.sim.simulated_robot',
+                                         {'setle': 1.0}) as robot:
         assert "do you mean 'settle'?" in robot.wait_for_output("parameter 'setle' is ignored")
         robot.terminate_and_check()
 

@@ -37,7 +37,8 @@ def test_every_default_is_legal_and_every_row_is_described(row):
     assert problem == ''
     assert value == row.default
     assert row.text
-    assert row.effect in (parameter_table.LIVE, parameter_table.BACKGROUND, parameter_table.CONFIGURE, parameter_table.STARTUP)
+    assert row.effect in (parameter_table.LIVE, parameter_table.BACKGROUND,
+                          parameter_table.CONFIGURE, parameter_table.STARTUP)
     assert row.kind in parameter_table.KINDS
 
 
@@ -141,7 +142,8 @@ def test_all_thresholds_can_move_together():
 def test_every_setting_of_perception_comes_from_the_table():
     changed = dict(DEFAULTS)
     for row in TABLE:
-        if row.effect == parameter_table.LIVE and row.kind is float and not row.name.startswith('thresh'):
+        if (row.effect == parameter_table.LIVE and row.kind is float
+                and not row.name.startswith('thresh')):
             changed[row.name] = row.low + 0.37 * (min(row.high, 10.0) - row.low)
     changed |= {'thresholds.caution_ttc': 9.0, 'thresholds.warning_ttc': 7.0,
                 'thresholds.danger_ttc': 5.0, 'thresholds.motion': 0.5,

@@ -167,7 +167,7 @@ def test_what_cannot_be_read_is_said(name, text, tmp_path, capsys):
 
 
 def test_the_document_is_what_the_files_give(tmp_path):
-    """Run `python -m vjepa_ros.cli.benchmark.report.performance` after a change of docs/benchmarks."""
+    """After a change run `python -m vjepa_ros.cli.benchmark.report.performance`."""
     copy = tmp_path / 'performance.md'
     copy.write_text(DOCUMENT.read_text())
     performance.write(copy, FOLDER)

@@ -28,7 +28,7 @@ from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros.common import message_conversion
 from vjepa_ros.ros.common.logs import forward_logs, stop_forwarding
 from vjepa_ros.ros.common.rates import Rate
-from vjepa_ros.ros.perception_node import decoder
+from vjepa_ros.ros.perception_node import decoder, model_swapper
 from vjepa_ros.ros.perception_node import worker as worker_module
 from vjepa_ros.ros.perception_node.frame_queue import Inbox, Waiting
 from vjepa_ros.ros.perception_node.model_swapper import Swapper
@@ -903,7 +903,7 @@ def test_no_model_is_left_over_when_a_change_is_not_wanted_any_more(bench, engin
         return SimpleNamespace(config=config, close=lambda: closed.append(config))
 
     monkeypatch.setattr(Engine, 'load', load)
-    monkeypatch.setattr('vjepa_ros.ros.perception_node.model_swapper.Perception', lambda engine, track, names: (
+    monkeypatch.setattr(model_swapper, 'Perception', lambda engine, track, names: (
         SimpleNamespace(engine=engine, config=track, close=engine.close)))
     swapper.request(SimpleNamespace(engine=other, track=TRACK))
     assert entered.wait(PATIENCE_S)

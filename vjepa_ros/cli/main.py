@@ -27,9 +27,11 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'benchmark-guard': ('benchmark.guard', 'measure how fast the collision guard reacts'),
     'benchmark-plan': ('benchmark.plan', 'measure the speed of the action-conditioned planner'),
     'profile': ('profile.main', 'time every stage and layer of a model, and write a trace'),
-    'selftest': ('selftest.main', 'test that this machine computes the right numbers, and how fast'),
+    'selftest': ('selftest.main', 'test that this machine computes the right numbers, and how '
+                 'fast'),
     'bench': ('benchmark.stages', 'measure the speed of every stage on this machine'),
-    'bench-world': ('benchmark.world', 'measure how fast scenes are rendered, on a GPU or the CPU'),
+    'bench-world': ('benchmark.world', 'measure how fast scenes are rendered, on a GPU or the '
+                    'CPU'),
 }
 
 

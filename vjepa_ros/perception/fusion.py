@@ -33,7 +33,8 @@ The rule (`looming.method: fused`), cell by cell and then for the whole view:
    before a wall is in no danger.
 
 `learned` takes the heads alone, `geometric` the geometry alone. The numbers are those of
-`vjepa_ros.perception.contact_probability.Rule`; docs/notebook/fusion.md shows what each of them decides.
+`vjepa_ros.perception.contact_probability.Rule`; docs/notebook/fusion.md shows what each of them
+decides.
 """
 
 from __future__ import annotations

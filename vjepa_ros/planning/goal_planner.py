@@ -111,7 +111,7 @@ class Planner:
         rgb : ndarray
             (H, W, 3) uint8 RGB, the newest picture.
         state : ndarray
-            (7,) pose and gripper, see `planner_space`.
+            (7,) pose and gripper, see `action_space`.
         budget_s : float
             Time for everything [s]. No work begins that would not end in time, judged by the
             longest of its kind so far. What is returned then is the result of the iterations

@@ -43,7 +43,7 @@ class Plan:
     gap : Gap, optional
         How much better the plan is than random ones; None when it was not measured.
     flops : int
-        Floating-point operations of what came to its end, see `planner_cost`.
+        Floating-point operations of what came to its end, see `cost`.
     energy_now : float
         Energy of the newest picture itself, as it is now; NaN when it was not encoded. It falls
         while the goal comes nearer.

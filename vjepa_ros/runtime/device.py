@@ -15,10 +15,10 @@ Precision `auto` is
 - fp32 on everything else, where half precision is slower.
 
 It is never fp8, which NVIDIA GPUs have from compute capability 8.9 on: bf16 with as many matrices
-in float8 as keep the features exact, see `vjepa_ros.runtime.forward.fused_float8`. Nor is it ever int8, which
-CPUs have that multiply int8 (VNNI) but not bf16: fp32 with as many matrices in int8 as keep the
-features exact, see `vjepa_ros.runtime.forward.int8`. Where there are bf16 instructions int8 gains too
-little for its error, and it is not offered.
+in float8 as keep the features exact, see `vjepa_ros.runtime.forward.fused_float8`. Nor is it ever
+int8, which CPUs have that multiply int8 (VNNI) but not bf16: fp32 with as many matrices in int8 as
+keep the features exact, see `vjepa_ros.runtime.forward.int8`. Where there are bf16 instructions
+int8 gains too little for its error, and it is not offered.
 """
 
 from __future__ import annotations

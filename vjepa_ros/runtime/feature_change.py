@@ -2,8 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """Change of the features from tubelet to tubelet, where the features are.
 
-The same numbers as `vjepa_ros.runtime.noise_floor.tubelet_change` and `patch_strength` on the host:
-what comes from the device is one number for each patch and tubelet instead of all features.
+The same numbers as `vjepa_ros.runtime.noise_floor.tubelet_change` and `patch_strength` on the
+host: what comes from the device is one number for each patch and tubelet instead of all features.
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ def draw_overlay(image_rgb: np.ndarray | None, assessment: Assessment | None,
             _dim_unseen(canvas, zoom, view, max(1, round(panel.unit)))
         heatmap.tint(canvas, zoom, motion_map, looming, view, min_confidence)
         if looming is not None:
-            heatmap.dot_unknown(canvas, zoom, looming, min_confidence, max(1, round(2 * panel.unit)))
+            heatmap.dot_unknown(canvas, zoom, looming, min_confidence,
+                                max(1, round(2 * panel.unit)))
     if status.untrained or (assessment is not None and assessment.untrained):
         drawing.watermark(canvas, 'UNTRAINED', 17 * panel.unit)
     if not stale and assessment is not None:

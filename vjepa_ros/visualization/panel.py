@@ -102,7 +102,8 @@ class Panel:
         drawing.shade(self.canvas, (0, 0, self.width, self.top), 0.22, 10)
         wide = drawing.text_width(word, px, True) + 22 * unit
         cv2.rectangle(self.canvas, (0, 0), (round(wide), round(self.top) - 1), color, -1)
-        drawing.text(self.canvas, word, 11 * unit, self.top / 2, px, drawing.contrast(color), bold=True)
+        drawing.text(self.canvas, word, 11 * unit, self.top / 2, px, drawing.contrast(color),
+                     bold=True)
         x = wide + 12 * unit
         detail = drawing.fit(detail, self.width - x - 6 * unit, px)
         x += drawing.text(self.canvas, detail, x, self.top / 2, px, bold=level is not None)

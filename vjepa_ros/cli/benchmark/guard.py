@@ -37,6 +37,7 @@ SOURCE_TIMEOUT_S = 0.5
 QUICK = {'autostart': True, 'release.hold': 0.05, 'release.acceleration': 50.0,
          'release.speed': 2.0, 'unseen_speed': 2.0, 'source_timeout': SOURCE_TIMEOUT_S}
 SPARE_S = 90.0
+LOAD = 'vjepa_ros.ros.collision_guard.load_test'
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -73,7 +74,7 @@ def measure(args: argparse.Namespace, work: Path) -> dict[str, Any]:
         guard = ros_arguments('collision_guard', QUICK)
         guard += ['-p', f'sources:=[{", ".join(names)}]']
         children.start('guard', 'vjepa_ros.ros.collision_guard', guard)
-        load = children.start('load', 'vjepa_ros.ros.collision_guard.load_test', ros_arguments('guard_load', {
+        load = children.start('load', LOAD, ros_arguments('guard_load', {
             'cameras': ','.join(names), 'camera_rate': args.camera_rate,
             'command_rate': args.command_rate, 'seconds': args.seconds, 'stops': args.stops}),
             lines.append)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""CUDA kernels that resize camera images: the bytes of `device_view`, in a launch for each result.
+"""CUDA kernels that resize camera images: the bytes of `gpu.resize`, in a launch for each result.
 
 PyTorch spends a kernel on every pixel of the runs of weights and a trip through memory on every
 step; here a thread does all of one new pixel and writes it where it is to lie. Compiled at run
-time by NVRTC like `vjepa_ros.runtime.forward.kernels`, once for each device, and compared with the plain
-path for every view.
+time by NVRTC like `vjepa_ros.runtime.forward.kernels`, once for each device, and compared with
+the plain path for every view.
 """
 
 from __future__ import annotations

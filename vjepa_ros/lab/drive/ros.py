@@ -34,7 +34,7 @@ EPISODE_LIMIT_S = 300.0   # of an episode of at most 20 s on a computer that is 
 SETTLE_S = 4.0            # the robot stands: a clip fills, and the guard releases
 _TICK_S = 0.1
 _REAL_TIME = 0.95         # of real time: what is above counts as that
-_WANTS_M_S, _FREE_S = 0.2, 2.0     # see `drive_loop`
+_WANTS_M_S, _FREE_S = 0.2, 2.0     # see `drive.loop`
 NODE, GUARD, ROBOT = 'vjepa_node', 'collision_guard', 'simulated_robot'
 PLANNER, PLANNED = 'twist_planner', 'cmd_vel_planned'
 

@@ -24,7 +24,7 @@ def write(path: Path, film: Path, modes: Sequence[str], number: int, rate: float
     path
         Of the video, without or with its extension.
     film
-        Folder with a folder of pictures for each mode and episode, as `drive_jobs` writes it.
+        Folder with a folder of pictures for each mode and episode, as `drive.jobs` writes it.
     modes, number
         Which.
     rate

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""CUDA source of the evidence that two frames give: `device_align`, and what comes before it.
+"""CUDA source of the evidence that two frames give: `gpu.align`, and what comes before it.
 
 Each thread a pixel or a sample, but for `match`. N pairs of frames w x h; samples of SAMPLE_PX px.
 """

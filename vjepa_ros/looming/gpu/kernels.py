@@ -2,11 +2,12 @@
 # Copyright 2026 vjepa_ros maintainers
 """CUDA kernels for the parts of looming that take PyTorch most launches.
 
-The inverse search of patches (`device_flow`), exposure and noise (`device_align`) and the window
-fits (`device_fit`) are chains of hundreds of tiny steps; here a warp or a block of threads does
+The inverse search of patches (`gpu.flow`), exposure and noise (`gpu.align`) and the window
+fits (`gpu.fit`) are chains of hundreds of tiny steps; here a warp or a block of threads does
 all steps of one patch, cell or pair. What PyTorch does remains the plain path. With kernels also
-the motion of the camera (`camera_motion`) and the rates of the cells (`expansion`) are told on the
-device instead of on the host. Compiled at run time by NVRTC like `vjepa_ros.runtime.forward.kernels`.
+the motion of the camera (`camera_motion`) and the rates of the cells (`expansion`) are computed
+on the device instead of on the host. Compiled at run time by NVRTC like
+`vjepa_ros.runtime.forward.kernels`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""CUDA source of `vjepa_ros.looming.camera_cells`, for `device_motion_source`.
+"""CUDA source of `vjepa_ros.looming.camera_cells`, for `motion_source`.
 
 A block of threads works on the cells of a pair together. Every thread holds some of them, and all
 sums; so each solves the small systems for itself. The formulas and their reasons are those of that

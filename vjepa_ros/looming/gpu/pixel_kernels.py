@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""CUDA kernels for the pixels and samples of looming: a part of `device_kernels`."""
+"""CUDA kernels for the pixels and samples of looming: a part of `gpu.kernels`."""
 
 from __future__ import annotations
 

@@ -109,7 +109,8 @@ class Outputs:
         a = result.assessment
         header = make_header(a.stamp_ns, a.frame_id)
         send = {
-            'assessment': lambda: message_conversion.cloud(header, pack_assessment(a, how.latency_ms)),
+            'assessment': lambda: message_conversion.cloud(
+                header, pack_assessment(a, how.latency_ms)),
             **{name: lambda name=name: Float32(data=float(getattr(a, name))) for name in SCALARS},
             'obstacles': lambda: message_conversion.cloud(header, pack_regions(a.regions)),
             'motion_map': lambda: message_conversion.image(header, result.motion_map, '32FC1'),

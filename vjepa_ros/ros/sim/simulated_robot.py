@@ -2,7 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """A robot in a rendered episode as a ROS node: a camera, a base, and a controller without eyes.
 
-The executable ``simulated_robot`` drives one episode of `vjepa_ros.lab.world.episodes.episode`. It publishes
+The executable ``simulated_robot`` drives one episode of `vjepa_ros.lab.world.episodes.episode`. It
+publishes
 
 - ``NAME/image_raw`` and ``NAME/camera_info`` (best effort, rgb8), all stamps now,
 - ``odom`` (nav_msgs/Odometry; pose and twist in ``odom`` and ``base_link``), where nav_msgs is

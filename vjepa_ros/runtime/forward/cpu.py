@@ -180,7 +180,7 @@ def products_are_faster() -> bool:
 
 
 def apply(layer: nn.Module, x: Tensor, gelu: bool = False) -> Tensor:
-    """A linear layer, which may be one of `vjepa_ros.runtime.forward.int8`, and a GELU if wanted."""
+    """A linear layer, which may be one of `forward.int8`, and a GELU if wanted."""
     if isinstance(layer, nn.Linear):
         return linear(x, layer.weight, layer.bias, gelu)
     return layer(x, gelu)

@@ -6,7 +6,8 @@ Products are those of oneDNN, which VNNI instructions make faster than those of 
 with one scale per output, inputs as unsigned bytes with the range that they have at the moment.
 Attention, norms and the residual stream stay in float32. So that few inputs do not take the digits
 of all, `balance` first makes them of similar size, which changes no number of the network but by
-rounding. The matrices are chosen by `vjepa_ros.runtime.forward.narrow_formats`; the others stay in float32, too.
+rounding. The matrices are chosen by `vjepa_ros.runtime.forward.narrow_formats`; the others stay in
+float32, too.
 
 On a CPU without VNNI the same functions add pairs of products in 16 bits, which overflow;
 `check_products` finds that.

@@ -48,8 +48,9 @@ def alley_bank(seed: int, size: int) -> TextureBank:
     painters = (
         alley_appearance.house_front((168, 96, 72), (176, 166, 152), door),
         alley_appearance.house_front((196, 174, 140), (176, 168, 154), FRONT_M - door),
-        alley_appearance.paving, alley_appearance.drain, alley_appearance.crate, alley_appearance.trolley,
-        alley_appearance.van_rear, alley_appearance.tyre, SCENERY['clouds'][0])
+        alley_appearance.paving, alley_appearance.drain, alley_appearance.crate,
+        alley_appearance.trolley, alley_appearance.van_rear, alley_appearance.tyre,
+        SCENERY['clouds'][0])
     pictures = [to_bytes(paint(np.random.default_rng((seed, number)), size))
                 for number, paint in enumerate(painters)]
     people = pedestrian.walk(np.random.default_rng((seed, len(painters))), size)

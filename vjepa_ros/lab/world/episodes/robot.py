@@ -2,9 +2,9 @@
 # Copyright 2026 vjepa_ros maintainers
 """Robots that drive like a unicycle: forward speed and turn, both within limits.
 
-World axes as in `vjepa_ros.lab.world.scenes.scene`: x right, z ahead, yaw 0 looks along z and grows to the
-right. Commands are those of a ROS Twist: forward speed [m/s] and turn rate [rad/s], positive to
-the left.
+World axes as in `vjepa_ros.lab.world.scenes.scene`: x right, z ahead, yaw 0 looks along z and
+grows to the right. Commands are those of a ROS Twist: forward speed [m/s] and turn rate [rad/s],
+positive to the left.
 """
 
 from __future__ import annotations
