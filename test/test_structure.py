@@ -69,8 +69,8 @@ def test_the_core_works_where_there_is_no_ros():
 def test_a_robot_loads_nothing_of_the_lab(node):
     pytest.importorskip('rclpy')
     loaded = run(f'import sys, vjepa_ros.ros.{node}.node\nprint(*sys.modules)').split()
-    foreign = ('vjepa_ros.lab', 'vjepa_ros.cli', 'matplotlib', 'rich')
-    assert [name for name in loaded if name.startswith(foreign)] == []
+    foreign = re.compile(r'(vjepa_ros\.(lab|cli)|matplotlib|rich)(\..+)?')
+    assert [name for name in loaded if foreign.fullmatch(name)] == []
 
 
 def run(code: str) -> str:

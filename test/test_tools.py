@@ -82,10 +82,11 @@ def test_the_package_runs_as_a_module_and_help_loads_no_tool():
     assert done.stdout.rstrip().endswith('ended 0 []'), done.stdout + done.stderr
 
 
-@pytest.mark.parametrize('module', ['cli', 'watch', 'demo', 'bench', 'benchmark_node',
-                                    'terminal', 'recording'])
+@pytest.mark.parametrize('module', [
+    'cli.main', 'cli.watch.main', 'cli.demo', 'cli.benchmark.stages', 'cli.benchmark.node',
+    'lab.report.terminal', 'lab.report.recording'])
 def test_the_tools_themselves_import_no_ros(module):
-    code = (f'import sys, vjepa_ros.tools.{module}\n'
+    code = (f'import sys, vjepa_ros.{module}\n'
             "print([m for m in sys.modules if m.split('.')[0] in ('rclpy', 'sensor_msgs')])")
     root = Path(vjepa_ros.__file__).parents[1]
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True,
@@ -343,7 +344,7 @@ def test_bench_of_the_world_refuses_what_cannot_be_measured(option, value, capsy
 
 def test_every_named_tool_has_a_main():
     for module, _ in cli.COMMANDS.values():
-        assert callable(importlib.import_module(f'vjepa_ros.tools.{module}').main)
+        assert callable(importlib.import_module(f'vjepa_ros.cli.{module}').main)
 
 
 def test_a_source_of_the_demo_is_looked_at_before_anything_starts():
