@@ -50,7 +50,6 @@ setup(
     version='0.1.0',
     description='V-JEPA 2 obstacle and collision perception for ROS 2',
     license='Apache-2.0',
-    url='https://index.ros.org/p/vjepa_ros/',
     author='vjepa_ros maintainers',
     maintainer='vjepa_ros maintainers',
     maintainer_email='vjepa_ros@users.noreply.github.com',
