@@ -277,14 +277,15 @@ def test_a_callback_that_fails_does_not_end_the_node(ros):
         raise RuntimeError('not my day')
 
     def go_on():
-        if calls and node.last_failure:
+        if calls and node.failure:
             signals.received = True
 
     node.create_timer(0.01, fail)
     node.create_timer(0.05, go_on)
     # Ends the domain of the test, too, as it does its process.
     assert spin_until(node, signals)
-    assert node.last_failure == 'a callback failed: not my day'
+    assert node.failure == 'a callback failed: RuntimeError: not my day'
+    assert node.callbacks_failed >= 1
 
 
 def test_a_context_that_is_shut_down_from_outside_ends_the_node_in_order(ros):
