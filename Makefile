@@ -39,6 +39,8 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready-$(ROS)
 # What only tests need, and only those that do not start nodes.
 TESTED := $(VENV)/.with-test
+# The documentation needs neither ROS nor PyTorch.
+DOCS := .venv-docs
 # Tests that run nodes mostly wait: three at once keep two cores busy, each in a DDS domain of its own.
 # In the order of their names, which begins with long ones; pytest-xdist would keep them to the end.
 NODES := -n 3 --dist loadfile --no-loadscope-reorder
@@ -47,7 +49,7 @@ NODES := -n 3 --dist loadfile --no-loadscope-reorder
 RECORDINGS := himax_2 himax_10 kitti_street euroc_still::still motorway.mp4::negative \
               cup.mp4::dark box.mp4 donkey_tub_bag
 
-.PHONY: help env demo test lint bench evaluate clean distclean
+.PHONY: help env demo test lint docs bench evaluate clean distclean
 
 help: ## list the commands
 	@echo 'make COMMAND [VARIABLE=value]'
@@ -88,6 +90,14 @@ lint: $(READY) ## check the style of the code, and who imports whom
 	@$(PY) -m ruff check $(ARGS) .
 	@$(VENV)/bin/lint-imports --no-cache
 
+docs: $(DOCS)/.ready ## build the documentation into site/; broken links are errors
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict $(ARGS)
+
+$(DOCS)/.ready: requirements/docs.txt
+	@$(or $(PYTHON),python3) -m venv $(DOCS)
+	@$(DOCS)/bin/pip install --no-input --disable-pip-version-check -qq -r requirements/docs.txt
+	@touch $@
+
 bench: $(READY) $(TESTED) ## measure the speed on the CPU of this machine and write docs/performance.md
 	@$(PY) -m vjepa_ros.cli.main bench $(ARGS)
 	@$(PY) -m vjepa_ros.cli.main benchmark --suite cpu --out docs/benchmarks
@@ -99,7 +109,7 @@ evaluate: $(READY) ## measure the accuracy and write it into docs/accuracy.md
 	  --baseline-frames 1000 --document docs/accuracy.md --json docs/accuracy/figures.json $(ARGS)
 
 clean: ## remove what builds and runs leave behind
-	@rm -rf build install log demo_output drive_logs *.egg-info .pytest_cache .ruff_cache
+	@rm -rf build install log site demo_output drive_logs *.egg-info .pytest_cache .ruff_cache
 	@find vjepa_ros test launch -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the environments as well

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -236,3 +238,14 @@ def test_heads_that_are_not_finite_are_not_believed(picture, caplog, monkeypatch
     assert seen.method == 'geometric'
     assert Quality.HEADS_OUT_OF_RANGE in seen.assessment.flags
     assert 'not finite' in caplog.text
+
+
+@pytest.mark.parametrize('document', ['README.md', 'docs/get-started.md'])
+def test_the_example_in_the_documents_runs(document, picture):
+    text = (Path(__file__).resolve().parents[1] / document).read_text(encoding='utf-8')
+    example, = re.findall(r'```python\n(.*?)```', text, re.DOTALL)
+    names = {'rgb': np.ascontiguousarray(picture), 'stamp': 1.0}
+    exec(example, names)
+    with names['detector']:
+        assert names['seen'] is None      # one frame is no clip
+        assert math.isnan(names['motion_score'])

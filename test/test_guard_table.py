@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The parameters of the guard: table, file and document say the same."""
+"""The parameters of the guard: table and file say the same."""
 
 from __future__ import annotations
 

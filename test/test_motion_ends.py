@@ -75,7 +75,7 @@ def end(ros: Session, process: NodeProcess, number: int, way: str) -> None:
     process.send(signal.SIGKILL)
 
 
-# Shared memory is what processes of one machine use; the other is the setting of the README.
+# Shared memory is what processes of one machine use; the other is the setting of docs/robot.md.
 @pytest.mark.parametrize(('transport', 'reliability', 'rounds'), [
     ('SHM', 'reliable', 3), ('UDPv4?max_msg_size=64KB&sockets_size=4MB', 'best_effort', 2)])
 def test_the_base_receives_the_last_zero_of_forty_shutdowns_under_load(transport, reliability,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test the parameters of the action planner: table, configuration file, documentation."""
+"""Test the parameters of the action planner: table and configuration file."""
 
 from __future__ import annotations
 

@@ -281,7 +281,7 @@ def make(tmp_path):
 
 def test_make_alone_lists_the_commands(make):
     text = make()
-    for command in ('env', 'demo', 'test', 'lint', 'bench', 'evaluate', 'clean'):
+    for command in ('env', 'demo', 'test', 'lint', 'docs', 'bench', 'evaluate', 'clean'):
         assert re.search(rf'^  {command} ', text, re.MULTILINE)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""What no linter checks: licence lines, paths of machines, folders, and what a robot loads."""
+"""What no linter checks: licence lines, paths, links, folders, and what a robot loads."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / 'vjepa_ros'
 HEADER = ['# SPDX-License-Identifier: Apache-2.0', '# Copyright 2026 vjepa_ros maintainers']
 ABSOLUTE = re.compile(r"""['"`\s(=](/(?:home|root|tmp|work|usr/local|Users|mnt)/[\w.-]+)""")
+LINK = re.compile(r'\]\(([^)\s#]+)')     # the file of a Markdown link, without anchor
 MOST_MODULES = 20        # in a folder
 
 
@@ -43,6 +44,15 @@ def test_no_path_of_a_machine_is_written_down():
     found = {path.relative_to(ROOT).as_posix(): ABSOLUTE.findall(path.read_text(encoding='utf-8'))
              for path in (*sources(), *texts)}
     assert {name: paths for name, paths in found.items() if paths} == {}
+
+
+def test_links_between_documents_lead_to_files():
+    # `make docs` checks those below docs/ and their anchors, but not the README.
+    broken = [(path.relative_to(ROOT).as_posix(), target)
+              for path in (*ROOT.glob('*.md'), *ROOT.glob('docs/**/*.md'), *PACKAGE.rglob('*.md'))
+              for target in LINK.findall(path.read_text(encoding='utf-8'))
+              if not target.startswith('http') and not (path.parent / target).exists()]
+    assert broken == []
 
 
 def test_no_folder_has_more_modules_than_a_reader_can_hold():

@@ -305,7 +305,7 @@ def test_opinions_of_a_table_are_learned_beside_the_world(tmp_path, tiny):
     assert history[-1]['losses']['danger'] < 0.5 * history[0]['losses']['danger']
     assert history[-1]['losses']['expansion'] != 0
     data = read_meta(tmp_path / 'out' / 'test.safetensors').training['data']
-    assert data == ('rendered scenes of `vjepa_ros.world`, 200 painted textures; recordings '
+    assert data == ('rendered scenes of `vjepa_ros.lab.world`, 200 painted textures; recordings '
                     '(`walk`, 50% of each batch)')
 
 

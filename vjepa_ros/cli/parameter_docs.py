@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Write the parameter tables of the nodes into the README and the documents beside it."""
+"""Write the parameter tables of all nodes into docs/parameters.md."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from vjepa_ros.ros.twist_planner.parameter_table import TWIST_TABLE
 from vjepa_ros.ros.twist_planner.parameter_table import source_rows as twist_source_rows
 
 BLOCKS: dict[str, dict[str, tuple[Param, ...]]] = {
-    'README.md': {'parameters': (*TABLE, *camera_rows('NAME')),
-                  'source-parameters': SOURCE_TABLE},
-    'docs/guard.md': {'guard-parameters': (*GUARD_TABLE, *source_rows('NAME'),
-                                           *range_rows('RANGE'))},
-    'docs/planning.md': {'parameters': PLANNER_TABLE,
-                         'twist-parameters': (*TWIST_TABLE, *twist_source_rows('NAME'))},
+    'docs/parameters.md': {
+        'vjepa_node': (*TABLE, *camera_rows('NAME')),
+        'collision_guard': (*GUARD_TABLE, *source_rows('NAME'), *range_rows('RANGE')),
+        'twist_planner': (*TWIST_TABLE, *twist_source_rows('NAME')),
+        'action_planner': PLANNER_TABLE,
+        'camera_source': SOURCE_TABLE,
+    },
 }
 
 
 def main(argv: list[str]) -> int:
-    """Rewrite the documents below the folder given, or here; 0 when done."""
+    """Rewrite the tables below the folder given, or here; 0 when done."""
     folder = Path(argv[0] if argv else '.')
     for name, blocks in BLOCKS.items():
         text = (folder / name).read_text(encoding='utf-8')

@@ -196,7 +196,7 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
 
 
 def markdown(rows: Iterable[Param] = ()) -> str:
-    """Rows (default: those of the node) as the table that stands in the README."""
+    """Rows (default: those of the node) as the table that stands in docs/parameters.md."""
     lines = ['| Parameter | Type | Default | Allowed | Unit | Effect | Meaning |',
              '|---|---|---|---|---|---|---|']
     for row in rows or (*TABLE, *camera_rows('NAME')):

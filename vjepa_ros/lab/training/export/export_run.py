@@ -117,7 +117,7 @@ def describe(config: TrainConfig, network: Network, report: WeightsReport, state
              options: WorldConfig, command: str, calibration: Calibration,
              metrics: dict[str, Any]) -> BundleMeta:
     """What the weights file says about itself."""
-    data = f'rendered scenes of `vjepa_ros.world`, {config.textures} painted textures'
+    data = f'rendered scenes of `vjepa_ros.lab.world`, {config.textures} painted textures'
     if config.photos:
         data += f' and {config.textures} crops of photographs'
     if config.recordings:
