@@ -22,9 +22,14 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros_harness import ros_session
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2
 
-from vjepa_ros.ros.common.source_table import SOURCE_TABLE, TRUTH, truth_record
 from vjepa_ros.ros.sim import camera_source
-from vjepa_ros.ros.sim.source_output import OutputOptions, SourceOutput
+from vjepa_ros.ros.sim.parameters import SOURCE
+from vjepa_ros.ros.sim.source_output import (
+    TRUTH,
+    OutputOptions,
+    SourceOutput,
+    truth_record,
+)
 from vjepa_ros.sources import SourceError, SourceFrame, SourceLost, open_source
 from vjepa_ros.sources.base import PlayOptions, Source
 
@@ -381,7 +386,7 @@ def test_its_parameters_are_described_and_cannot_be_changed_while_it_runs(ros, t
     from rcl_interfaces.msg import ParameterType, ParameterValue
     from rcl_interfaces.srv import DescribeParameters, SetParameters
     with ros.spawn(MODULE, {'source': ten, 'loop': True}) as process:
-        names = [row.name for row in SOURCE_TABLE]
+        names = [row.name for row in SOURCE.rows]
         answer = ros.call(DescribeParameters, '/camera_source/describe_parameters',
                           DescribeParameters.Request(names=names))
         assert all(d.description and d.read_only for d in answer.descriptors)

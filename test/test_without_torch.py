@@ -21,7 +21,7 @@ START = """
 import sys
 package, name, *words = sys.argv[1:]
 sys.modules[package] = None
-from vjepa_ros.ros import process
+from vjepa_ros.ros.common import process
 sys.exit(getattr(process, name)(['--ros-args', *words]))
 """
 
@@ -65,4 +65,4 @@ def test_a_package_that_is_missing_is_named_with_the_remedy(package, name):
 @pytest.mark.parametrize('name', ['camera_source', 'simulated_robot'])
 def test_the_scripts_start_this_way(name):
     text = (REPOSITORY / 'setup.py').read_text()
-    assert f'{name} = {{NAME}}.ros.process:{name}' in text
+    assert f'{name} = {{NAME}}.ros.common.process:{name}' in text

@@ -5,24 +5,38 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from vjepa_ros.lab.report.document_blocks import fill
-from vjepa_ros.ros.action_planner.parameter_table import PLANNER_TABLE
-from vjepa_ros.ros.collision_guard.parameter_table import GUARD_TABLE, range_rows, source_rows
-from vjepa_ros.ros.common.source_table import SOURCE_TABLE
-from vjepa_ros.ros.perception_node.parameter_table import TABLE, Param, camera_rows, markdown
-from vjepa_ros.ros.twist_planner.parameter_table import TWIST_TABLE
-from vjepa_ros.ros.twist_planner.parameter_table import source_rows as twist_source_rows
+from vjepa_ros.ros.action_planner.parameters import SCHEMA as ACTION
+from vjepa_ros.ros.collision_guard.parameters import SCHEMA as GUARD
+from vjepa_ros.ros.collision_guard.parameters import range_rows, source_rows
+from vjepa_ros.ros.common.parameter import KINDS, Param
+from vjepa_ros.ros.perception_node.parameters import SCHEMA as PERCEPTION
+from vjepa_ros.ros.sim.parameters import SOURCE
+from vjepa_ros.ros.twist_planner.parameters import SCHEMA as TWIST
 
 BLOCKS: dict[str, dict[str, tuple[Param, ...]]] = {
-    'README.md': {'parameters': (*TABLE, *camera_rows('NAME')),
-                  'source-parameters': SOURCE_TABLE},
-    'docs/guard.md': {'guard-parameters': (*GUARD_TABLE, *source_rows('NAME'),
+    'README.md': {'parameters': (*PERCEPTION.rows, *PERCEPTION.rows_of('NAME')),
+                  'source-parameters': SOURCE.rows},
+    'docs/guard.md': {'guard-parameters': (*GUARD.rows, *source_rows('NAME'),
                                            *range_rows('RANGE'))},
-    'docs/planning.md': {'parameters': PLANNER_TABLE,
-                         'twist-parameters': (*TWIST_TABLE, *twist_source_rows('NAME'))},
+    'docs/planning.md': {'parameters': ACTION.rows,
+                         'twist-parameters': (*TWIST.rows, *TWIST.rows_of('NAME'))},
 }
+
+
+def markdown(rows: Iterable[Param]) -> str:
+    """Rows as a table."""
+    lines = ['| Parameter | Type | Default | Allowed | Unit | Effect | Meaning |',
+             '|---|---|---|---|---|---|---|']
+    for row in rows:
+        default = list(row.default) if isinstance(row.default, tuple) else row.default
+        shown = str(default).lower() if row.kind is bool else repr(default)
+        lines.append(f'| `{row.name}` | {KINDS[row.kind]} | `{shown}` | {row.range_text} | '
+                     f'{row.unit} | {row.effect} | {row.text} |')
+    return '\n'.join(lines) + '\n'
 
 
 def main(argv: list[str]) -> int:

@@ -3,7 +3,7 @@
 """Publish the frames of any source as a ROS camera: images, camera_info and truth.
 
 The executable ``camera_source`` plays a webcam, video, picture, folder, recording, bag or
-synthetic scene. Its parameters are in ``source_table``. It publishes
+synthetic scene. Its parameters are in `SOURCE`. It publishes
 
 - ``NAME/image_raw`` (sensor_msgs/Image) and ``NAME/image_raw/compressed`` (CompressedImage),
 - ``NAME/camera_info`` (CameraInfo; k is zero when the source is not calibrated),
@@ -33,7 +33,6 @@ from typing import Any
 
 import cv2
 import rclpy
-from rcl_interfaces.msg import ParameterDescriptor
 from rclpy.exceptions import ParameterException
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
@@ -41,9 +40,9 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.time import Time
 from std_msgs.msg import Header
 
+from vjepa_ros.ros.common.declared_parameters import read_once
 from vjepa_ros.ros.common.environment import LARGE_IMAGES
-from vjepa_ros.ros.common.misspelt_parameters import warn_of_unread
-from vjepa_ros.ros.common.source_table import SOURCE_TABLE, Param
+from vjepa_ros.ros.sim.parameters import SOURCE
 from vjepa_ros.ros.sim.source_output import OutputOptions, SourceOutput
 from vjepa_ros.sources import Source, SourceError, SourceFrame, SourceLost, open_source
 from vjepa_ros.sources.pacing import Pacer
@@ -72,9 +71,7 @@ class CameraSource(Node):
 
     def __init__(self, **node_options: Any) -> None:
         super().__init__('camera_source', **node_options)
-        self._value = {row.name: self._declare(row) for row in SOURCE_TABLE}
-        warn_of_unread(self, {})
-        self._check_together()
+        self._value = read_once(self, SOURCE)
         self._output = SourceOutput(self, OutputOptions(
             **{field.name: self._value[field.name] for field in fields(OutputOptions)}))
         self.finished = threading.Event()
@@ -94,29 +91,6 @@ class CameraSource(Node):
         self._stop.set()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
-
-    # -- parameters -----------------------------------------------------------------------------
-
-    def _declare(self, row: Param) -> Any:
-        unit = f' [{row.unit}]' if row.unit else ''
-        # Typed by the table: rclpy would refuse 1 for 1.0, and 0 for the name of a camera.
-        value = self.declare_parameter(row.name, row.default, ParameterDescriptor(
-            description=f'{row.text}{unit}', additional_constraints=row.range_text,
-            read_only=True, dynamic_typing=True)).value
-        if row.kind is str and type(value) is int:
-            value = str(value)
-        value, problem = row.check(value)
-        if problem:
-            raise ValueError(problem)
-        return value
-
-    def _check_together(self) -> None:
-        width, height = self._value['width'], self._value['height']
-        if (width == 0) != (height == 0):
-            raise ValueError(f'parameters width {width} and height {height}: set both or none')
-        if self._value['loop_mode'] == 'jump_back' and self._value['stamp'] != 'source':
-            raise ValueError("parameter 'loop_mode' is 'jump_back', which needs 'stamp' to be "
-                             "'source' (with 'now' the stamps cannot jump)")
 
     def _open(self) -> Source:
         value = self._value

@@ -37,7 +37,7 @@ from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import CameraInfo, CompressedImage, PointCloud2
 
 from vjepa_ros.ros import read
-from vjepa_ros.ros.common.source_table import TRUTH
+from vjepa_ros.ros.sim.source_output import TRUTH
 
 SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact',
           'looming_rate', 'bearing', 'elevation', 'known_fraction')

@@ -57,10 +57,10 @@ from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.lab.world.textures.materials import Materials
 from vjepa_ros.ros import read
+from vjepa_ros.ros.common.declared_parameters import read_once
 from vjepa_ros.ros.common.message_conversion import image
-from vjepa_ros.ros.common.misspelt_parameters import warn_of_unread
 from vjepa_ros.ros.common.process import WAKE_S, Signals
-from vjepa_ros.ros.common.source_table import ROBOT
+from vjepa_ros.ros.sim.parameters import ROBOT
 
 try:
     from nav_msgs.msg import Odometry
@@ -90,9 +90,7 @@ class SimulatedRobot(Node):
     def __init__(self, out: TextIO) -> None:
         super().__init__('simulated_robot')
         self._out = out
-        value = {name: self.declare_parameter(name, default).value
-                 for name, default in ROBOT.items()}
-        warn_of_unread(self, {})
+        value = read_once(self, ROBOT)
         config = replace(EpisodeConfig(), rate=value['rate'], settle_s=value['settle'])
         bank = TextureBank.procedural(BANK_SEED)
         episode = draw(value['seed'], value['episode'], Materials(bank.groups, bank.walks),
