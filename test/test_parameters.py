@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vjepa_ros.cli import parameter_docs
+from vjepa_ros.cli import parameter_docs, parameter_files
 from vjepa_ros.lab.report.document_blocks import fill
 from vjepa_ros.obstacles.config import ObstacleSettings
 from vjepa_ros.perception.config import TrackConfig
@@ -166,6 +166,23 @@ def test_the_documented_table_has_one_whole_line_per_parameter():
     lines = parameter_docs.markdown(SCHEMA.rows).splitlines()
     assert len(lines) == 2 + len(SCHEMA.rows)
     assert {line.count('|') for line in lines} == {8}
+
+
+@pytest.mark.parametrize('name', parameter_files.FILES)
+def test_the_files_of_all_parameters_are_up_to_date(name):
+    schema, above = parameter_files.FILES[name]
+    text = (ROOT / 'config' / name).read_text(encoding='utf-8')
+    assert parameter_files.yaml_text(schema, above) == text, \
+        'run python -m vjepa_ros.cli.parameter_docs'
+    shown = yaml.safe_load(text)['/**']['ros__parameters']
+    rows = {row.name: row for row in (*schema.rows, *(
+        row for parameter, make_rows in schema.lists.items()
+        for listed in shown[parameter] for row in make_rows(listed)))}
+    assert shown.keys() == rows.keys()
+    for key, value in shown.items():
+        kind = list if isinstance(rows[key].default, tuple) else rows[key].kind
+        assert type(value) is kind, key                  # ROS refuses 1 for 1.0
+        assert rows[key].check(value) == (rows[key].default, '')
 
 
 def files_of_values() -> list[Path]:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Write the parameter tables of the nodes into the README and the documents beside it."""
+"""Write the parameters of the nodes into the documents and the YAML files of ``config/``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from vjepa_ros.cli import parameter_files
 from vjepa_ros.lab.report.document_blocks import fill
 from vjepa_ros.ros.action_planner.parameters import SCHEMA as ACTION
 from vjepa_ros.ros.collision_guard.parameters import SCHEMA as GUARD
@@ -40,13 +41,14 @@ def markdown(rows: Iterable[Param]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Rewrite the documents below the folder given, or here; 0 when done."""
+    """Rewrite documents and files below the folder given, or here; 0 when done."""
     folder = Path(argv[0] if argv else '.')
     for name, blocks in BLOCKS.items():
         text = (folder / name).read_text(encoding='utf-8')
         for block, rows in blocks.items():
             text = fill(text, block, markdown(rows))
         (folder / name).write_text(text, encoding='utf-8')
+    parameter_files.write(folder / 'config')
     return 0
 
 
