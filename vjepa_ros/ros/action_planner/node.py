@@ -26,8 +26,7 @@ from vjepa_ros.ros.action_planner.parameters import SCHEMA, PlannerConfig
 from vjepa_ros.ros.action_planner.worker import Job, PlannerWorker
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.diagnostics import stamped
-from vjepa_ros.ros.common.lifecycle_node import FAILURE, SUCCESS, ManagedNode
-from vjepa_ros.ros.common.transitions import transition
+from vjepa_ros.ros.common.lifecycle import FAILURE, SUCCESS, ManagedNode, transition
 
 WATCH_S = 0.25
 NO_FRAMES_S = 2.0        # silence of the camera after which the node warns

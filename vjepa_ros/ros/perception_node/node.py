@@ -19,8 +19,7 @@ from std_srvs.srv import Trigger
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.diagnostics import stamped
-from vjepa_ros.ros.common.lifecycle_node import FAILURE, SUCCESS, ManagedNode
-from vjepa_ros.ros.common.transitions import transition
+from vjepa_ros.ros.common.lifecycle import FAILURE, SUCCESS, ManagedNode, transition
 from vjepa_ros.ros.perception_node.calibration import Calibration
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
 from vjepa_ros.ros.perception_node.diagnostics import Situation, report
