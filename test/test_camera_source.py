@@ -17,14 +17,24 @@ pytest.importorskip('rclpy')
 pytest.importorskip('sensor_msgs')
 pytest.importorskip('fcntl')
 
+from builtin_interfaces.msg import Time
+from rcl_interfaces.msg import Parameter as ParameterMsg
+from rcl_interfaces.msg import ParameterType, ParameterValue
+from rcl_interfaces.srv import DescribeParameters, GetParameters, SetParameters
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros_harness import ros_session
+from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2
 
-from vjepa_ros.ros.common.source_table import SOURCE_TABLE, TRUTH, truth_record
 from vjepa_ros.ros.sim import camera_source
-from vjepa_ros.ros.sim.source_output import OutputOptions, SourceOutput
+from vjepa_ros.ros.sim.parameters import SOURCE
+from vjepa_ros.ros.sim.source_output import (
+    TRUTH,
+    OutputOptions,
+    SourceOutput,
+    truth_record,
+)
 from vjepa_ros.sources import SourceError, SourceFrame, SourceLost, open_source
 from vjepa_ros.sources.base import PlayOptions, Source
 
@@ -377,11 +387,8 @@ def test_a_wrong_parameter_ends_it_with_the_reason_and_code_1(ros, params, messa
 
 
 def test_its_parameters_are_described_and_cannot_be_changed_while_it_runs(ros, ten):
-    from rcl_interfaces.msg import Parameter as ParameterMsg
-    from rcl_interfaces.msg import ParameterType, ParameterValue
-    from rcl_interfaces.srv import DescribeParameters, SetParameters
     with ros.spawn(MODULE, {'source': ten, 'loop': True}) as process:
-        names = [row.name for row in SOURCE_TABLE]
+        names = [row.name for row in SOURCE.rows]
         answer = ros.call(DescribeParameters, '/camera_source/describe_parameters',
                           DescribeParameters.Request(names=names))
         assert all(d.description and d.read_only for d in answer.descriptors)
@@ -390,6 +397,32 @@ def test_its_parameters_are_described_and_cannot_be_changed_while_it_runs(ros, t
             parameters=[ParameterMsg(name='source', value=value)]))
         assert not answer.results[0].successful
         process.terminate_and_check()
+
+
+@pytest.mark.parametrize(('module', 'name', 'params'), [
+    (MODULE, 'camera_source', {'source': 'TEN', 'loop': True}),
+    ('vjepa_ros.ros.sim.simulated_robot', 'simulated_robot', {})])
+def test_callbacks_that_fail_are_logged_and_end_nothing(ros, ten, module, name, params):
+    params = {key: ten if value == 'TEN' else value for key, value in params.items()}
+    clock = ros.node.create_publisher(Clock, '/clock', 1)
+    with ros.spawn(module, {**params, 'use_sim_time': True}) as process:
+        client = ros.node.create_client(SetParameters, f'/{name}/set_parameters')
+        assert ros.spin_until(client.service_is_ready), process.output
+        client.call_async(SetParameters.Request(parameters=[     # rclpy knows no such type
+            ParameterMsg(name='rate', value=ParameterValue(type=77))]))
+        process.wait_for_output('a callback failed')
+        assert ros.spin_until(lambda: clock.get_subscription_count() > 0)
+
+        def time_goes_wrong() -> bool:
+            clock.publish(Clock(clock=Time(sec=-5)))
+            return process.output.count('a callback failed') > 1
+
+        assert ros.spin_until(time_goes_wrong), process.output
+        answer = ros.call(GetParameters, f'/{name}/get_parameters',
+                          GetParameters.Request(names=['camera']))
+        assert answer.values[0].string_value == 'camera'
+        process.send(signal.SIGTERM)
+        assert process.wait() == 0
 
 
 def test_a_bag_plays_over_dds(ros, shared_data):

@@ -28,7 +28,7 @@ from vjepa_ros.ros.collision_guard import inputs as guard_inputs  # noqa: E402
 from vjepa_ros.ros.collision_guard.node import CollisionGuard  # noqa: E402
 from vjepa_ros.ros.command.inputs import CommandInputs  # noqa: E402
 from vjepa_ros.ros.command.node import CommandNode  # noqa: E402
-from vjepa_ros.ros.common import lifecycle_node  # noqa: E402
+from vjepa_ros.ros.common import spin  # noqa: E402
 from vjepa_ros.ros.common.spin import _serve_once  # noqa: E402
 from vjepa_ros.ros.twist_planner import inputs as twist_inputs  # noqa: E402
 from vjepa_ros.ros.twist_planner.node import TwistPlannerNode  # noqa: E402
@@ -178,7 +178,7 @@ def test_a_robot_stands_while_callbacks_fail_and_goes_on_afterwards(kind, monkey
         node._on_tick()
         assert set(sent[1:]) == {Motion()}
         assert node.decided.state == 'fault' and 'out of order' in node.decided.reason
-        monkeypatch.setattr(lifecycle_node, 'FAILED_S', 0.0)
+        monkeypatch.setattr(spin, 'FAILED_S', 0.0)
         node._on_tick()
         assert sent[-1] == Motion(0.0, 0.0, 0.5)
         assert node.failure == '' and node.callbacks_failed == 3

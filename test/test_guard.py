@@ -19,13 +19,13 @@ from vjepa_ros.guard.settings import ALWAYS, GuardSettings
 from vjepa_ros.guard.types import STILL, Decision, Motion, RangeReading, SourceReport
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.types import Level, Quality
-from vjepa_ros.ros.perception_node.parameter_table import TABLE
+from vjepa_ros.ros.perception_node.parameters import SCHEMA
 
 STEP = 0.02              # s, of the world
 PERIOD = 5               # steps between assessments
 LATENCY = 6              # steps from stamp to receipt
 AHEAD = Motion(1.0)
-ASSUMED_FOV = next(row.default for row in TABLE if row.name == 'assumed_fov')
+ASSUMED_FOV = next(row.default for row in SCHEMA.rows if row.name == 'assumed_fov')
 
 
 def level_of(time: float) -> Level:

@@ -21,11 +21,11 @@ from ros_harness import Session, ros_session  # noqa: E402
 from rosgraph_msgs.msg import Clock  # noqa: E402
 from scenes import texture  # noqa: E402
 
-from vjepa_ros.ros.collision_guard.parameter_table import DEFAULT  # noqa: E402
+from vjepa_ros.guard.settings import GuardSettings  # noqa: E402
 
 SIZE = (160, 120)
 # The small model runs untrained; the time to contact is geometric and holds.
-STOP_ON = [name for name in DEFAULT.stop_on if name != 'untrained']
+STOP_ON = [name for name in GuardSettings.stop_on if name != 'untrained']
 BLACK = np.zeros((SIZE[1], SIZE[0], 3), np.uint8)
 
 
@@ -100,7 +100,7 @@ def test_a_camera_that_sees_nothing_stops_the_robot_with_the_reason(all_of, what
 def stops_in_time(rig: Rig, late: Late) -> bool:
     """Whether the guard stopped soon after the newest assessment had become too old."""
     took_s = (rig.stopped_ns() - rig.known_ns()) / NS
-    return took_s < DEFAULT.source_timeout + WITHIN_S + late.worst_s
+    return took_s < GuardSettings.source_timeout + WITHIN_S + late.worst_s
 
 
 def test_an_unplugged_camera_stops_the_robot_and_one_that_is_back_lets_it_go(all_of):

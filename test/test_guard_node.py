@@ -46,12 +46,12 @@ from ros_harness import ros_session  # noqa: E402
 from rosgraph_msgs.msg import Clock  # noqa: E402
 from sensor_msgs.msg import LaserScan, PointCloud2, Range  # noqa: E402
 
+from vjepa_ros.guard.settings import GuardSettings  # noqa: E402
 from vjepa_ros.guard.types import Motion, SourceReport  # noqa: E402
 from vjepa_ros.perception.types import Level, Quality  # noqa: E402
 from vjepa_ros.ros.collision_guard import __main__ as guard_main  # noqa: E402
 from vjepa_ros.ros.collision_guard.camera_directions import axis_yaw  # noqa: E402
 from vjepa_ros.ros.collision_guard.node import CollisionGuard  # noqa: E402
-from vjepa_ros.ros.collision_guard.parameter_table import DEFAULT  # noqa: E402
 from vjepa_ros.ros.collision_guard.range_sensors import range_distance, scan_distance  # noqa: E402
 from vjepa_ros.ros.common import process  # noqa: E402
 from vjepa_ros.ros.perception_node import __main__ as main  # noqa: E402
@@ -135,8 +135,8 @@ def test_a_perception_that_falls_silent_stops_within_its_timeout(rig):
             rig.looking = False
             rig.wait_for_state('timeout')
         took_s = (rig.stopped_ns() - rig.looked_ns) / NS
-        assert DEFAULT.source_timeout - 0.005 < took_s      # clocks of two kinds are compared
-        assert took_s < DEFAULT.source_timeout + WITHIN_S + late.worst_s
+        assert GuardSettings.source_timeout - 0.005 < took_s   # clocks of two kinds are compared
+        assert took_s < GuardSettings.source_timeout + WITHIN_S + late.worst_s
         assert rig.known_ns() == pytest.approx(rig.looked_ns, abs=NS // 50)
 
 

@@ -26,7 +26,7 @@ from ros_harness import NodeProcess, ros_env
 
 from vjepa_ros.ros.command.launch_sources import cameras_in, parameters_in, sources_for
 from vjepa_ros.ros.common.processes import free_domain
-from vjepa_ros.ros.common.source_table import SOURCE_TABLE
+from vjepa_ros.ros.sim.parameters import SOURCE
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 LAUNCH = REPOSITORY / 'launch'
@@ -401,7 +401,7 @@ def test_a_guard_that_would_wait_for_a_camera_that_nobody_runs_is_not_started(re
 
 def test_the_parameters_that_the_demo_sets_exist(recorded):
     result = recorded('demo.launch.py', 'rate:=5', RECORDER_S='1')
-    rows = {row.name: row for row in SOURCE_TABLE}
+    rows = {row.name: row for row in SOURCE.rows}
     for name, value in parameters_of(result['camera_source']).items():
         assert name in rows
         assert rows[name].check(value)[1] == ''

@@ -265,7 +265,7 @@ def test_a_failed_transition_that_can_not_be_undone_tells_both_reasons(ros, monk
 
 
 def test_a_callback_that_fails_does_not_end_the_node(ros):
-    from vjepa_ros.ros.common.spin import spin_until
+    from vjepa_ros.ros.common.spin import serve
 
     class Signals:
         received = False
@@ -277,26 +277,26 @@ def test_a_callback_that_fails_does_not_end_the_node(ros):
         raise RuntimeError('not my day')
 
     def go_on():
-        if calls and node.failure:
+        if calls and node.callback_failure:
             signals.received = True
 
     node.create_timer(0.01, fail)
     node.create_timer(0.05, go_on)
     # Ends the domain of the test, too, as it does its process.
-    assert spin_until(node, signals)
-    assert node.failure == 'a callback failed: RuntimeError: not my day'
+    assert serve(node, signals)
+    assert node.callback_failure == 'a callback failed: RuntimeError: not my day'
     assert node.callbacks_failed >= 1
 
 
 def test_a_context_that_is_shut_down_from_outside_ends_the_node_in_order(ros):
-    from vjepa_ros.ros.common.spin import spin_until
+    from vjepa_ros.ros.common.spin import serve
 
     class Signals:
         received = False
 
     node = in_process_node(ros.context)
     node.create_timer(0.01, lambda: rclpy.try_shutdown(context=ros.context))
-    assert spin_until(node, Signals())
+    assert serve(node, Signals())
 
 
 # -- failed configure, then success ---------------------------------------------------------------

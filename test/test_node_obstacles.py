@@ -39,8 +39,8 @@ from vjepa_ros.ros.perception_node.obstacle_output import (
     point_cloud,
     scan_message,
 )
-from vjepa_ros.ros.perception_node.obstacle_table import make_obstacle_config
-from vjepa_ros.ros.perception_node.parameter_table import ROWS, camera_rows, check_together
+from vjepa_ros.ros.perception_node.obstacle_parameters import make_obstacle_config
+from vjepa_ros.ros.perception_node.parameters import SCHEMA, camera_rows
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
@@ -456,7 +456,7 @@ def test_a_scan_survives_the_wire():
     reach[5] = 2.0
     found = Obstacles(reach, 0 * reach, np.where(np.isnan(reach), -1, 0), slope,
                       np.arange(10) > 6, np.full(10, np.inf))
-    config = make_obstacle_config({**{n: r.default for n, r in ROWS.items()},
+    config = make_obstacle_config({**{row.name: row.default for row in SCHEMA.rows},
                                    **{r.name: r.default for r in camera_rows('camera')}})
     msg = scan_message(Header(), found, Mount.from_angles(0.5), config)
     ranges, angles = rays(deserialize_message(serialize_message(msg), LaserScan))
@@ -502,6 +502,6 @@ def test_without_vision_msgs_one_line_says_so(node):
     ({'obstacles.points_frame': 'base'}, 'base_frame'),
     ({'obstacles.min_height': 0.6}, 'min_height')])
 def test_parameters_that_do_not_fit_together_are_refused(changes, text):
-    values = {name: row.default for name, row in ROWS.items()}
-    assert check_together(values) == ''
-    assert text in check_together({**values, **changes})
+    values = {row.name: row.default for row in SCHEMA.rows}
+    assert SCHEMA.problem(values) == ''
+    assert text in SCHEMA.problem({**values, **changes})

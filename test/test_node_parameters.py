@@ -35,7 +35,7 @@ from scenes import texture
 
 from vjepa_ros.perception.types import Level
 from vjepa_ros.ros import read
-from vjepa_ros.ros.perception_node.parameter_table import ROWS, TABLE
+from vjepa_ros.ros.perception_node.parameters import SCHEMA
 
 pytestmark = pytest.mark.ros
 
@@ -75,14 +75,15 @@ def restored(shared):
 # -- declared -------------------------------------------------------------------------------------
 
 def test_every_parameter_is_declared_with_type_range_and_description(shared):
-    names = [row.name for row in TABLE] + ['camera.transport']
+    rows = {row.name: row for row in SCHEMA.rows}
+    names = [*rows, 'camera.transport']
     request = DescribeParameters.Request(names=names)
     described = shared.ask('describe_parameters', request).descriptors
     for name, seen in zip(names, described, strict=True):
         assert seen.name == name
         assert seen.type != ParameterType.PARAMETER_NOT_SET
         assert len(seen.description) > 10
-        row = ROWS.get(name)
+        row = rows.get(name)
         if row is None:
             continue
         assert row.text in seen.description

@@ -27,7 +27,7 @@ from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.learned_field import Distribution, LearnedField
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Level, Quality, Region
-from vjepa_ros.ros.perception_node.parameter_table import ROWS
+from vjepa_ros.ros.perception_node.parameters import SCHEMA
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 ROOT = Path(__file__).resolve().parents[1]
@@ -450,13 +450,14 @@ def test_heads_tell_the_free_way_while_the_robot_stands():
 def test_the_parameters_for_nav2_fit_what_is_published():
     content = yaml.safe_load((ROOT / 'config/nav2_collision_monitor.yaml').read_text())
     monitor = content['collision_monitor']['ros__parameters']
+    defaults = {row.name: row.default for row in SCHEMA.rows}
     for name in monitor['observation_sources']:
         source = monitor[name]
         assert source['type'] == 'pointcloud'
         assert source['topic'].endswith('/obstacle_points')
         assert source['source_timeout'] > 0          # 0 would take silence for clear
         for limit in ('min_height', 'max_height'):
-            assert source[limit] == ROWS[f'obstacles.{limit}'].default
+            assert source[limit] == defaults[f'obstacles.{limit}']
     for name in monitor['polygons']:
         assert monitor[name]['min_points'] <= LEAST_ACROSS * len(LEVELS)
     layer = content['local_costmap']['local_costmap']['ros__parameters']['vjepa_layer']

@@ -24,7 +24,7 @@ import vjepa_ros
 from vjepa_ros.model.checkpoint.bundle import read_meta
 from vjepa_ros.model.checkpoint.files import bundled_file
 from vjepa_ros.ros.common.processes import free_domain
-from vjepa_ros.ros.perception_node.parameter_table import ROWS, TABLE, camera_rows, check_together
+from vjepa_ros.ros.perception_node.parameters import SCHEMA, camera_rows
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 WEIGHTS = REPOSITORY / 'vjepa_ros' / 'weights'
@@ -330,21 +330,21 @@ def test_there_is_a_parameter_file_for_every_kind_of_machine():
 @pytest.mark.parametrize('file', CONFIGS, ids=lambda file: file.stem)
 def test_parameter_files_hold_known_parameters_with_legal_values(file):
     values = values_in(file)
-    rows = dict(ROWS)
+    rows = {row.name: row for row in SCHEMA.rows}
     for camera in values.get('cameras', rows['cameras'].default):
         rows.update({row.name: row for row in camera_rows(camera)})
-    merged = {row.name: row.default for row in TABLE}
+    merged = {row.name: row.default for row in SCHEMA.rows}
     for name, value in values.items():
         assert name in rows, f'unknown parameter {name}'
         checked, problem = rows[name].check(value)
         assert not problem
         merged[name] = checked
-    assert not check_together(merged)
+    assert not SCHEMA.problem(merged)
 
 
 @pytest.mark.parametrize('file', CONFIGS, ids=lambda file: file.stem)
 def test_with_every_parameter_file_the_heads_of_the_package_hold(file):
-    values = {**{row.name: row.default for row in TABLE}, **values_in(file)}
+    values = {**{row.name: row.default for row in SCHEMA.rows}, **values_in(file)}
     assert (values['weights'], values['heads'], values['allow_random_weights']) == ('', '', False)
     meta = read_meta(bundled_file(values['model_size'], values['model_version']))
     assert {name: values[name] for name in ('num_frames', 'image_size', 'resize_mode')} == {
@@ -356,13 +356,7 @@ def test_with_every_parameter_file_the_heads_of_the_package_hold(file):
 @pytest.mark.parametrize('file', CONFIGS, ids=lambda file: file.stem)
 def test_parameter_files_write_doubles_with_a_point(file):
     # An integer for a double is refused by `ros2 param` and by older distributions.
+    rows = {row.name: row for row in SCHEMA.rows}
     for name, value in values_in(file).items():
-        if name in ROWS and ROWS[name].kind is float:
+        if name in rows and rows[name].kind is float:
             assert type(value) is float, name
-
-
-def test_the_default_file_shows_every_parameter_with_its_default():
-    values = values_in(REPOSITORY / 'config' / 'default.yaml')
-    rows = [*TABLE, *camera_rows('camera')]
-    shown = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
-    assert shown == {row.name: row.default for row in rows}

@@ -5,74 +5,73 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from vjepa_ros.cli import parameter_docs
+from vjepa_ros.cli import parameter_docs, parameter_files
 from vjepa_ros.lab.report.document_blocks import fill
-from vjepa_ros.perception.camera_track import TrackConfig
+from vjepa_ros.obstacles.config import ObstacleSettings
+from vjepa_ros.perception.config import TrackConfig
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.ros.perception_node import parameter_table
-from vjepa_ros.ros.perception_node.parameter_table import (
-    ROWS,
-    TABLE,
+from vjepa_ros.ros.action_planner.parameters import SCHEMA as ACTION
+from vjepa_ros.ros.collision_guard.parameters import SCHEMA as GUARD
+from vjepa_ros.ros.common import parameter
+from vjepa_ros.ros.perception_node.parameters import (
+    SCHEMA,
     camera_rows,
-    check_together,
+    make_config,
     make_settings,
 )
+from vjepa_ros.ros.sim.parameters import ROBOT, SOURCE
+from vjepa_ros.ros.twist_planner.parameters import SCHEMA as TWIST
 from vjepa_ros.runtime.engine import EngineConfig
 
 ROOT = Path(__file__).resolve().parents[1]
-DEFAULTS = {row.name: row.default for row in TABLE}
+ROWS = {row.name: row for row in SCHEMA.rows}
+DEFAULTS = {row.name: row.default for row in SCHEMA.rows}
+SCHEMAS = {'vjepa_node': SCHEMA, 'collision_guard': GUARD, 'twist_planner': TWIST,
+           'action_planner': ACTION, 'camera_source': SOURCE, 'simulated_robot': ROBOT}
+ALL = [pytest.param(row, id=f'{node}-{row.name}') for node, schema in SCHEMAS.items()
+       for row in (*schema.rows, *schema.rows_of('NAME'))]
 
 
-# -- the table itself -----------------------------------------------------------------------------
+# -- the rows of all nodes ------------------------------------------------------------------------
 
-@pytest.mark.parametrize('row', TABLE, ids=lambda row: row.name)
+@pytest.mark.parametrize('row', ALL)
 def test_every_default_is_legal_and_every_row_is_described(row):
-    value, problem = row.check(row.default)
-    assert problem == ''
-    assert value == row.default
+    assert row.check(row.default) == (row.default, '')
     assert row.text
-    assert row.effect in (parameter_table.LIVE, parameter_table.BACKGROUND,
-                          parameter_table.CONFIGURE, parameter_table.STARTUP)
-    assert row.kind in parameter_table.KINDS
+    assert row.effect in (parameter.LIVE, parameter.BACKGROUND, parameter.CONFIGURE,
+                          parameter.STARTUP)
+    assert row.kind in parameter.KINDS
 
 
-def test_names_are_unique():
-    assert len(ROWS) == len(TABLE)
+@pytest.mark.parametrize('schema', SCHEMAS.values(), ids=SCHEMAS)
+def test_names_are_unique_and_the_defaults_fit_together(schema):
+    assert len({row.name for row in schema.rows}) == len(schema.rows)
+    assert schema.problem({row.name: row.default for row in schema.rows}) == ''
 
 
-def test_all_parameters_of_the_interface_exist():
-    named = {'device', 'require_device', 'model_size', 'model_version', 'weights', 'weights_part',
-             'allow_random_weights', 'num_frames', 'image_size', 'precision', 'resize_mode',
-             'clip_fps', 'max_rate', 'max_frame_gap', 'max_frame_age', 'collision_horizon', 'roi',
-             'features.reduce', 'heads', 'looming.method', 'cameras', 'autostart',
-             'calibration.seconds'}
-    assert named <= ROWS.keys()
-    assert any(name.startswith('thresholds.') for name in ROWS)
-    assert any(name.startswith('smoothing.') for name in ROWS)
+@pytest.mark.parametrize('row', [row for row in ALL if row.values[0].kind in (int, float)
+                                 and row.values[0].low is not None])
+def test_the_limits_belong_to_the_range_and_nothing_beyond(row):
+    for limit, beyond in ((row.low, -1), (row.high, 1)):
+        assert row.check(row.kind(limit))[1] == ''
+        value = row.kind(limit) + beyond * max(row.multiple, 1)
+        assert row.check(value)[1] != ''
 
 
-def test_the_defaults_fit_together():
-    assert check_together(DEFAULTS) == ''
+# -- those of the perception node -----------------------------------------------------------------
 
-
-def test_the_defaults_are_those_of_the_rooms_that_use_them():
-    assert make_settings(DEFAULTS) == Settings()
-    engine, track = EngineConfig(), TrackConfig()
-    for field in fields(EngineConfig):
-        if field.name == 'fetched':       # follows from allow_download and the start
-            continue
-        assert DEFAULTS[field.name] == getattr(engine, field.name), field.name
-    for name in ('num_frames', 'image_size', 'clip_fps', 'resize_mode', 'max_frame_gap',
-                 'geometry'):
-        assert DEFAULTS[name] == getattr(track, name), name
-    assert DEFAULTS['looming.width'] == track.looming_width
-    assert math.radians(DEFAULTS['assumed_fov']) == pytest.approx(track.horizontal_fov)
+def test_the_defaults_are_those_of_the_modules_that_use_them():
+    config = make_config({**DEFAULTS, **{row.name: row.default for row in camera_rows('camera')}})
+    assert (config.engine, config.settings, config.obstacles.settings) == (
+        EngineConfig(), Settings(), ObstacleSettings())
+    assert replace(config.track, horizontal_fov=TrackConfig().horizontal_fov) == TrackConfig()
+    assert config.track.horizontal_fov == pytest.approx(TrackConfig().horizontal_fov)
 
 
 # -- single values --------------------------------------------------------------------------------
@@ -112,37 +111,28 @@ def test_illegal_values_are_refused_with_name_value_and_what_is_allowed(name, va
     assert repr(shown) in problem
 
 
-@pytest.mark.parametrize('row', [r for r in TABLE if r.low is not None and r.kind in (int, float)],
-                         ids=lambda row: row.name)
-def test_the_limits_belong_to_the_range_and_nothing_beyond(row):
-    for limit, beyond in ((row.low, -1), (row.high, 1)):
-        assert row.check(row.kind(limit))[1] == ''
-        value = row.kind(limit) + beyond * max(row.multiple, 1)
-        assert row.check(value)[1] != ''
-
-
 # -- several values -------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('change', 'named'), [
-    ({'cameras': ()}, 'cameras'), ({'cameras': ('a', 'b', 'a')}, 'twice'),
+    ({'cameras': ()}, 'cameras'), ({'cameras': ('a', 'b', 'a')}, 'once'),
     ({'cameras': ('features',)}, 'features'), ({'cameras': ('thresholds',)}, 'thresholds'),
     ({'thresholds.danger_ttc': 3.0}, 'danger'), ({'thresholds.caution_ttc': 1.0}, 'caution'),
     ({'roi': (0.5, 0.0, 0.4, 1.0)}, 'roi'), ({'roi': (0.0, 1.0)}, 'roi')])
 def test_values_that_do_not_fit_together_are_refused_with_the_reason(change, named):
-    problem = check_together({**DEFAULTS, **change})
+    problem = SCHEMA.problem({**DEFAULTS, **change})
     assert named in problem
 
 
 def test_all_thresholds_can_move_together():
     raised = {'thresholds.caution_ttc': 9.0, 'thresholds.warning_ttc': 7.0,
               'thresholds.danger_ttc': 5.0}
-    assert check_together({**DEFAULTS, **raised}) == ''
+    assert SCHEMA.problem({**DEFAULTS, **raised}) == ''
 
 
 def test_every_setting_of_perception_comes_from_the_table():
     changed = dict(DEFAULTS)
-    for row in TABLE:
-        if (row.effect == parameter_table.LIVE and row.kind is float
+    for row in SCHEMA.rows:
+        if (row.effect == parameter.LIVE and row.kind is float
                 and not row.name.startswith('thresh')):
             changed[row.name] = row.low + 0.37 * (min(row.high, 10.0) - row.low)
     changed |= {'thresholds.caution_ttc': 9.0, 'thresholds.warning_ttc': 7.0,
@@ -168,19 +158,35 @@ def test_each_camera_has_its_own_transport():
 def test_the_tables_in_the_documents_are_up_to_date(name):
     text = (ROOT / name).read_text(encoding='utf-8')
     for block, rows in parameter_docs.BLOCKS[name].items():
-        assert fill(text, block, parameter_table.markdown(rows)) == text, \
+        assert fill(text, block, parameter_docs.markdown(rows)) == text, \
             'run python -m vjepa_ros.cli.parameter_docs'
 
 
 def test_the_documented_table_has_one_whole_line_per_parameter():
-    lines = parameter_table.markdown().splitlines()
-    assert len(lines) == 2 + len(TABLE) + len(camera_rows('NAME'))
+    lines = parameter_docs.markdown(SCHEMA.rows).splitlines()
+    assert len(lines) == 2 + len(SCHEMA.rows)
     assert {line.count('|') for line in lines} == {8}
 
 
+@pytest.mark.parametrize('name', parameter_files.FILES)
+def test_the_files_of_all_parameters_are_up_to_date(name):
+    schema, above = parameter_files.FILES[name]
+    text = (ROOT / 'config' / name).read_text(encoding='utf-8')
+    assert parameter_files.yaml_text(schema, above) == text, \
+        'run python -m vjepa_ros.cli.parameter_docs'
+    shown = yaml.safe_load(text)['/**']['ros__parameters']
+    rows = {row.name: row for row in (*schema.rows, *(
+        row for parameter, make_rows in schema.lists.items()
+        for listed in shown[parameter] for row in make_rows(listed)))}
+    assert shown.keys() == rows.keys()
+    for key, value in shown.items():
+        kind = list if isinstance(rows[key].default, tuple) else rows[key].kind
+        assert type(value) is kind, key                  # ROS refuses 1 for 1.0
+        assert rows[key].check(value) == (rows[key].default, '')
+
+
 def files_of_values() -> list[Path]:
-    # Those of other nodes are checked beside them (test_planner_table.py, test_obstacles.py,
-    # test_guard_table.py, test_twist_table.py).
+    # Those of other nodes are checked elsewhere (test_obstacles.py) or generated.
     others = ('nav2', 'action_planner', 'collision_guard', 'twist_planner')
     return sorted(p for p in (ROOT / 'config').glob('*.yaml') if not p.name.startswith(others))
 
@@ -201,7 +207,7 @@ def test_the_configuration_files_hold_legal_values(path):
             assert name in rows, f'{path.name}: {name} is no parameter'
             checked[name], problem = rows[name].check(value)
             assert problem == '', f'{path.name}: {problem}'
-        assert check_together(checked) == ''
+        assert SCHEMA.problem(checked) == ''
 
 
 def flat(values: dict, prefix: str = '') -> dict:

@@ -34,16 +34,16 @@ from vjepa_ros.ros.action_planner.outputs import (  # noqa: E402
     pack_best,
     pack_candidates,
 )
-from vjepa_ros.ros.action_planner.parameter_table import (  # noqa: E402
-    PLANNER_TABLE,
-    planner_config,
+from vjepa_ros.ros.action_planner.parameters import (  # noqa: E402
+    SCHEMA,
+    make_config,
 )
 from vjepa_ros.ros.action_planner.robot_state import StateError, pose_of, state_of  # noqa: E402
 from vjepa_ros.ros.action_planner.worker import Job, PlannerWorker  # noqa: E402
 from vjepa_ros.ros.common.message_conversion import cloud  # noqa: E402
 from vjepa_ros.ros.planner_read import records  # noqa: E402
 
-DEFAULTS = planner_config({row.name: row.default for row in PLANNER_TABLE})
+DEFAULTS = make_config({row.name: row.default for row in SCHEMA.rows})
 
 
 def pose(state):

@@ -1,41 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test the parameters of the action planner: table and configuration file."""
+"""The parameters of the action planner reach it, and illegal ones are refused."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import yaml
 
 from vjepa_ros.planning.action_space import ArmSpace, TwistSpace
 from vjepa_ros.planning.energy_test import USUAL_GAP
 from vjepa_ros.planning.search import PUBLISHED_SEARCH
 from vjepa_ros.planning.weights import WorldConfig
-from vjepa_ros.ros.action_planner.parameter_table import (
-    PLANNER_TABLE,
-    check_planner,
-    planner_config,
-)
+from vjepa_ros.ros.action_planner.parameters import SCHEMA, make_config
 
-ROOT = Path(__file__).resolve().parents[1]
-ROWS = {row.name: row for row in PLANNER_TABLE}
-DEFAULTS = {row.name: row.default for row in PLANNER_TABLE}
-
-
-@pytest.mark.parametrize('row', PLANNER_TABLE, ids=lambda row: row.name)
-def test_every_default_is_legal_and_every_row_is_described(row):
-    assert row.check(row.default) == (row.default, '')
-    assert len(row.text) > 8
-
-
-def test_names_are_unique():
-    assert len(ROWS) == len(PLANNER_TABLE)
+DEFAULTS = {row.name: row.default for row in SCHEMA.rows}
 
 
 def test_the_defaults_are_the_published_planner():
-    config = planner_config(DEFAULTS)
+    config = make_config(DEFAULTS)
     assert config.search == PUBLISHED_SEARCH
     assert config.gap == USUAL_GAP
     assert config.world == WorldConfig()
@@ -44,7 +25,7 @@ def test_the_defaults_are_the_published_planner():
 
 
 def test_values_reach_the_planner():
-    config = planner_config({**DEFAULTS, 'action_space': 'twist', 'twist.max_vx': 0.7,
+    config = make_config({**DEFAULTS, 'action_space': 'twist', 'twist.max_vx': 0.7,
                              'twist.step': 0.5, 'samples': 33, 'gap.least': 1.5, 'steps': 3,
                              'random_predictor.width': 96, 'random_predictor.heads': 2})
     assert isinstance(config.space, TwistSpace)
@@ -62,13 +43,5 @@ def test_values_reach_the_planner():
     ({'state_source': 'joints', 'state_joints': ('a', 'b')}, 'state_joints'),
     ({'random_predictor.heads': 7}, 'random_predictor.width')])
 def test_values_that_do_not_fit_together_are_refused_with_the_reason(change, named):
-    assert check_planner(DEFAULTS) == ''
-    assert named in check_planner({**DEFAULTS, **change})
-
-
-def test_the_configuration_file_holds_all_parameters_with_their_defaults():
-    content = yaml.safe_load((ROOT / 'config/action_planner.yaml').read_text(encoding='utf-8'))
-    values = content['/**']['ros__parameters']
-    assert values.keys() == ROWS.keys()
-    for name, value in values.items():
-        assert ROWS[name].check(value) == (DEFAULTS[name], '')
+    assert SCHEMA.problem(DEFAULTS) == ''
+    assert named in SCHEMA.problem({**DEFAULTS, **change})

@@ -67,7 +67,7 @@ def test_the_core_works_where_there_is_no_ros():
             'for name in ("rclpy", "std_msgs", "sensor_msgs", "builtin_interfaces"):\n'
             '    sys.modules[name] = None\n'                  # makes any import of it fail
             'import vjepa_ros\n'
-            'import vjepa_ros.ros.perception_node.parameter_table, vjepa_ros.ros.read\n'
+            'import vjepa_ros.cli.parameter_docs, vjepa_ros.ros.read\n'
             'assert "rclpy" not in [m for m in sys.modules if sys.modules[m]]\n'
             'print(vjepa_ros.ObstacleDetector.__name__)\n')
     assert run(code).strip() == 'ObstacleDetector'

@@ -32,8 +32,8 @@ from vjepa_ros.ros.perception_node.obstacle_output import (  # noqa: E402
     Sources,
     _lens,
 )
-from vjepa_ros.ros.perception_node.obstacle_table import make_obstacle_config  # noqa: E402
-from vjepa_ros.ros.perception_node.parameter_table import ROWS, camera_rows  # noqa: E402
+from vjepa_ros.ros.perception_node.obstacle_parameters import make_obstacle_config  # noqa: E402
+from vjepa_ros.ros.perception_node.parameters import SCHEMA, camera_rows  # noqa: E402
 
 AHEAD = (-0.5, 0.5, -0.5, 0.5)      # z of the optical frame is x of the base
 LEFT = (-0.7071068, 0.0, 0.0, 0.7071068)
@@ -174,7 +174,7 @@ def test_obstacles_take_the_pose_at_the_stamp_and_are_withheld_without_one(tf, m
     camera = SimpleNamespace(name='camera', info=CameraInfo(header=header(0)),
                              info_problem='')
     config = make_obstacle_config({
-        **{name: row.default for name, row in ROWS.items()},
+        **{row.name: row.default for row in SCHEMA.rows},
         **{row.name: row.default for row in camera_rows('camera')},
         'obstacles.base_frame': 'base_link'})
     sources = Sources(None, Poses(tf.node(), 'base_link'))

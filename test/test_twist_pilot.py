@@ -13,10 +13,10 @@ from looming_scenes import OPTICS, field, seen
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.planning.twist_config import Twist
-from vjepa_ros.ros.twist_planner.parameter_table import TWIST_TABLE, make_config, source_rows
+from vjepa_ros.ros.twist_planner.parameters import SCHEMA, make_config, source_rows
 from vjepa_ros.ros.twist_planner.pilot import Choice, TwistPilot
 
-VALUES = {row.name: row.default for row in (*TWIST_TABLE, *source_rows('camera'))}
+VALUES = {row.name: row.default for row in (*SCHEMA.rows, *source_rows('camera'))}
 WALL = [(-3.0, 3.0, 1.2)]
 NS = 1_000_000_000
 

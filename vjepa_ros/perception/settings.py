@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 LOOMING_METHODS = ('geometric', 'learned', 'fused')
+SMOOTHING_METHODS = ('ema', 'median', 'none')
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,9 @@ class Settings:
             return (f'thresholds are danger_ttc {self.danger_ttc}, warning_ttc '
                     f'{self.warning_ttc}, caution_ttc {self.caution_ttc}; '
                     'must be danger < warning < caution')
-        if self.smoothing_method not in ('ema', 'median', 'none'):
-            return (f"smoothing_method is '{self.smoothing_method}', "
-                    'must be ema, median or none')
+        if self.smoothing_method not in SMOOTHING_METHODS:
+            return (f"smoothing_method is '{self.smoothing_method}', must be one of "
+                    f'{", ".join(SMOOTHING_METHODS)}')
         if self.looming_method not in LOOMING_METHODS:
             return (f"looming_method is '{self.looming_method}', must be one of "
                     f'{", ".join(LOOMING_METHODS)}')

@@ -12,7 +12,7 @@ from sensor_msgs.msg import CompressedImage, Image, JointState
 
 from vjepa_ros.perception.clip_quality import age_problem
 from vjepa_ros.perception.pipeline import known_age
-from vjepa_ros.ros.action_planner.parameter_table import JOINTS, PlannerConfig
+from vjepa_ros.ros.action_planner.parameters import JOINTS, PlannerConfig
 from vjepa_ros.ros.action_planner.robot_state import state_of
 from vjepa_ros.ros.common.endpoints import subscribe
 from vjepa_ros.ros.perception_node.camera_input import CameraInput

@@ -22,12 +22,11 @@ from vjepa_ros.planning.world_model import WorldModel
 from vjepa_ros.ros.action_planner.diagnostics import Situation, report
 from vjepa_ros.ros.action_planner.inputs import PlannerInputs
 from vjepa_ros.ros.action_planner.outputs import PlannerOutputs
-from vjepa_ros.ros.action_planner.parameter_table import PlannerConfig
-from vjepa_ros.ros.action_planner.parameters import PlannerParameters
+from vjepa_ros.ros.action_planner.parameters import SCHEMA, PlannerConfig
 from vjepa_ros.ros.action_planner.worker import Job, PlannerWorker
+from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.diagnostics import stamped
-from vjepa_ros.ros.common.lifecycle_node import FAILURE, SUCCESS, ManagedNode
-from vjepa_ros.ros.common.transitions import transition
+from vjepa_ros.ros.common.lifecycle import FAILURE, SUCCESS, ManagedNode, transition
 
 WATCH_S = 0.25
 NO_FRAMES_S = 2.0        # silence of the camera after which the node warns
@@ -52,7 +51,8 @@ class PlannerNode(ManagedNode):
         self.worker: PlannerWorker | None = None
         self.inputs: PlannerInputs | None = None
         self.outputs: PlannerOutputs | None = None
-        self.params = PlannerParameters(self, lambda: self.worker is not None)
+        self.params = Declared(self, SCHEMA, lambda structural: None,
+                               lambda: self.worker is not None, busy='configured')
         steady = rclpy.clock.Clock(clock_type=ClockType.STEADY_TIME)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
         self.create_timer(WATCH_S, self._on_watch, clock=steady)

@@ -13,7 +13,7 @@ from std_msgs.msg import Header
 
 from vjepa_ros.planning.action_space import next_pose
 from vjepa_ros.planning.plan import Plan
-from vjepa_ros.ros.action_planner.parameter_table import ARM
+from vjepa_ros.ros.action_planner.parameters import ARM
 from vjepa_ros.ros.action_planner.robot_state import pose_of
 from vjepa_ros.ros.common.endpoints import advertise, deliver_last_zero
 from vjepa_ros.ros.common.message_conversion import cloud

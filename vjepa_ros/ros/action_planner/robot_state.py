@@ -16,7 +16,7 @@ from geometry_msgs.msg import Pose, PoseStamped, Quaternion
 from sensor_msgs.msg import JointState
 
 from vjepa_ros.planning.action_space import to_euler, to_matrix
-from vjepa_ros.ros.action_planner.parameter_table import JOINTS, PlannerConfig
+from vjepa_ros.ros.action_planner.parameters import JOINTS, PlannerConfig
 
 
 class StateError(ValueError):

@@ -17,7 +17,7 @@ from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.types import Motion, RangeReading, SourceReport
 from vjepa_ros.ros import read
 from vjepa_ros.ros.collision_guard.camera_directions import Frames
-from vjepa_ros.ros.collision_guard.parameter_table import GuardConfig, Ranger, Source
+from vjepa_ros.ros.collision_guard.parameters import GuardConfig, Ranger, Source
 from vjepa_ros.ros.collision_guard.range_sensors import range_distance, scan_distance
 from vjepa_ros.ros.command.inputs import CommandInputs, odometry_message
 

@@ -13,11 +13,11 @@ from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.types import Motion
 from vjepa_ros.ros.collision_guard.camera_directions import Frames
 from vjepa_ros.ros.collision_guard.inputs import GuardInputs, epoch_ns, odometry
-from vjepa_ros.ros.collision_guard.parameter_table import GuardConfig
-from vjepa_ros.ros.collision_guard.parameters import GuardParameters
+from vjepa_ros.ros.collision_guard.parameters import SCHEMA, GuardConfig
 from vjepa_ros.ros.collision_guard.state_publisher import GuardTeller
 from vjepa_ros.ros.command.node import CommandNode
 from vjepa_ros.ros.command.wiring import CLOUD, twist_type
+from vjepa_ros.ros.common.declared_parameters import Declared
 
 
 class CollisionGuard(CommandNode):
@@ -28,7 +28,7 @@ class CollisionGuard(CommandNode):
         self.guard: VelocityGuard | None = None
         self._frames: Frames | None = None
         self.teller = GuardTeller(self)
-        self.params = GuardParameters(self, self._on_changed, lambda: self.state == 'active')
+        self.params = Declared(self, SCHEMA, self._on_changed, lambda: self.state == 'active')
         self.create_service(SetBool, '~/override', self._on_override)
         self.begin()
 

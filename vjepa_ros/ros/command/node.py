@@ -23,10 +23,9 @@ from vjepa_ros.ros.command.twist import motion_of, twist_of
 from vjepa_ros.ros.command.wiring import CLOUD, wiring_problems
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.endpoints import advertise, deliver_last_zero, subscribe
-from vjepa_ros.ros.common.lifecycle_node import FAILURE, SUCCESS, ManagedNode
+from vjepa_ros.ros.common.lifecycle import FAILURE, SUCCESS, ManagedNode, transition
 from vjepa_ros.ros.common.process import settle
 from vjepa_ros.ros.common.state_publisher import Teller
-from vjepa_ros.ros.common.transitions import transition
 
 
 class CommandNode(ManagedNode):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Declare and validate the parameters of a lifecycle node from a table of rows."""
+"""Declare and validate the parameters of a node from its `Schema`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rcl_interfaces.msg import (
@@ -17,46 +17,50 @@ from rclpy.exceptions import ParameterException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from vjepa_ros.ros.common.misspelt_parameters import Rows, warn_of_unread
-from vjepa_ros.ros.perception_node.parameter_table import (
+from vjepa_ros.ros.common.misspelt_parameters import warn_of_unread
+from vjepa_ros.ros.common.parameter import (
     BACKGROUND,
     CONFIGURE,
     KINDS,
     STARTUP,
     Param,
+    Schema,
 )
 
 
 class Declared:
-    """The parameters of one node.
+    """The parameters of one lifecycle node.
 
     Parameters
     ----------
     node
         The node to declare them on.
-    rows
-        The rows that are always there.
+    schema
+        Its parameters.
     changed
         Called on the executor after parameters have changed; its argument says whether one of
         them needs a new model.
     is_active
         Whether rows that need a new configure must be refused now.
+    busy
+        What the node is then, in a word.
     """
 
-    busy = 'active'          # what the node is then, in words
-    lists: Mapping[str, Rows] = {}    # parameters that list names: the rows that a name brings
-
-    def __init__(self, node: Node, rows: Iterable[Param], changed: Callable[[bool], None],
-                 is_active: Callable[[], bool]) -> None:
-        self._node = node
-        self._is_active = is_active
+    def __init__(self, node: Node, schema: Schema, changed: Callable[[bool], None],
+                 is_active: Callable[[], bool], busy: str = 'active') -> None:
+        self._node, self._schema = node, schema
+        self._is_active, self._busy = is_active, busy
         self._rows: dict[str, Param] = {}
         self._bad: dict[str, str] = {}   # overrides that could not be taken, with the reason
-        for row in rows:
+        for row in schema.rows:
             self._rows[row.name] = row
             self._declare(row)
         self.declare_more()
-        warn_of_unread(node, self.lists)
+        warn_of_unread(node, schema.lists)
+        # What is named at the start may be fetched from the hub, and all of it where that is
+        # allowed.
+        self._fetched = {'fetched': None if self.get('allow_download') else tuple(
+            map(self.get, schema.hub))} if schema.hub else {}
         # Work after a change runs from a guard condition: inside the set call the change can
         # still be refused by somebody else, and Humble has no callback for afterwards.
         self._changed = changed
@@ -64,21 +68,13 @@ class Declared:
         self._guard = node.create_guard_condition(self._after_set)
         node.add_on_set_parameters_callback(self._on_set)
 
-    def more_rows(self) -> list[Param]:
-        """The rows of each name in a list, such as that of cameras."""
-        return [row for parameter, rows in self.lists.items()
-                for name in self.get(parameter) for row in rows(name)]
-
-    def check_together(self, values: Mapping[str, Any]) -> str:
-        """What is wrong across several parameters, '' when nothing is."""
-        return ''
-
     def declare_more(self) -> None:
-        """Declare the rows that are new."""
-        for row in self.more_rows():
-            if row.name not in self._rows:
-                self._rows[row.name] = row
-                self._declare(row)
+        """Declare the rows that are new: those of each name in a list, such as that of cameras."""
+        for parameter, rows in self._schema.lists.items():
+            for row in (row for name in self.get(parameter) for row in rows(name)):
+                if row.name not in self._rows:
+                    self._rows[row.name] = row
+                    self._declare(row)
 
     def get(self, name: str) -> Any:
         """Value of one parameter in the type of its row."""
@@ -87,8 +83,8 @@ class Declared:
             raise ValueError(problem)
         return value
 
-    def values(self) -> dict[str, Any]:
-        """All values by name.
+    def read(self) -> Any:
+        """All parameters as one object, the configuration of the node.
 
         Raises
         ------
@@ -98,15 +94,11 @@ class Declared:
         if self._bad:
             raise ValueError('; '.join(self._bad.values()))
         self.declare_more()
-        value = {name: self.get(name) for name in self._rows}
-        problem = self.check_together(value)
+        values = {name: self.get(name) for name in self._rows}
+        problem = self._schema.problem(values)
         if problem:
             raise ValueError(problem)
-        return value
-
-    def fetched(self, *names: str) -> tuple[str, ...] | None:
-        """Values of parameters, which may be fetched from the hub; None allows that for any."""
-        return None if self.get('allow_download') else tuple(map(self.get, names))
+        return self._schema.read(values, **self._fetched)
 
     def _declare(self, row: Param) -> None:
         descriptor = descriptor_of(row)
@@ -146,7 +138,7 @@ class Declared:
             if problem:
                 return SetParametersResult(successful=False, reason=problem)
             after[param.name] = value
-        problem = self.check_together(after) if ours else ''
+        problem = self._schema.problem(after) if ours else ''
         if problem:
             return SetParametersResult(successful=False, reason=problem)
         for param in ours:
@@ -164,9 +156,36 @@ class Declared:
         if row.effect == STARTUP:
             return f"parameter '{row.name}' is read when the node starts; restart it to change it"
         if row.effect == CONFIGURE and self._is_active():
-            return (f"parameter '{row.name}' can not change while the node is {self.busy}; "
+            return (f"parameter '{row.name}' can not change while the node is {self._busy}; "
                     'deactivate and clean up, set it, then configure')
         return ''
+
+
+def read_once(node: Node, schema: Schema) -> dict[str, Any]:
+    """Declare parameters that nobody can change while the node runs, and read them.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter, its value and what is allowed.
+    """
+    values = {}
+    for row in schema.rows:
+        descriptor = descriptor_of(row)
+        descriptor.read_only = True
+        try:
+            given = node.declare_parameter(row.name, row.default, descriptor).value
+        except ParameterException as error:
+            override = node._parameter_overrides.get(row.name)
+            raise ValueError(row.check(override and override.value)[1] or str(error)) from error
+        values[row.name], problem = row.check(given)
+        if problem:
+            raise ValueError(problem)
+    warn_of_unread(node, schema.lists)
+    problem = schema.problem(values)
+    if problem:
+        raise ValueError(problem)
+    return values
 
 
 def descriptor_of(row: Param) -> ParameterDescriptor:

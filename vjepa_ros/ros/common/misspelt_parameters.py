@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from pkgutil import resolve_name
 from typing import Any
 
-from vjepa_ros.ros.common.parameter import Param
+from vjepa_ros.ros.common.parameter import Rows
 
-Rows = Callable[[str], Iterable[Param]]
+# Where the other nodes declare theirs.
+SCHEMAS = ('collision_guard.parameters:SCHEMA', 'twist_planner.parameters:SCHEMA',
+           'sim.parameters:SOURCE', 'sim.parameters:ROBOT',
+           'perception_node.parameters:SCHEMA', 'action_planner.parameters:SCHEMA')
 # ROS declares them itself, some of them later.
 OF_ROS = re.compile(r'use_sim_time|qos_overrides\..+|start_type_description_service')
 OWNED = re.compile(r'([\w/]+)(\..+)')   # a parameter of one camera or sensor
@@ -77,21 +81,12 @@ def warn_of_unread(node: Any, lists: Mapping[str, Rows]) -> None:
 def _elsewhere(name: str, owned: re.Match[str] | None) -> bool:
     """Whether another node of this package has a parameter of this name."""
     # Only now: most nodes are given nothing that they do not have.
-    from vjepa_ros.ros.collision_guard import parameter_table
-    from vjepa_ros.ros.common import source_table
-    from vjepa_ros.ros.perception_node import parameter_table as table
-    from vjepa_ros.ros.twist_planner import parameter_table as twist_table
-
-    rows = [*table.TABLE, *parameter_table.GUARD_TABLE, *twist_table.TWIST_TABLE,
-            *source_table.SOURCE_TABLE]
-    if owned:
-        rows += [row for make in (table.camera_rows, parameter_table.source_rows,
-                                  parameter_table.range_rows, twist_table.source_rows)
-                 for row in make(owned[1])]
-    try:
-        from vjepa_ros.ros.action_planner import parameter_table as planner_table
-    except ModuleNotFoundError:     # without PyTorch this machine runs no planner
-        pass
-    else:
-        rows += planner_table.PLANNER_TABLE
-    return name in source_table.ROBOT or any(row.name == name for row in rows)
+    for place in SCHEMAS:
+        try:
+            schema = resolve_name(f'vjepa_ros.ros.{place}')
+        except ModuleNotFoundError:     # without PyTorch this machine runs no such node
+            continue
+        rows = (*schema.rows, *(schema.rows_of(owned[1]) if owned else ()))
+        if any(row.name == name for row in rows):
+            return True
+    return False

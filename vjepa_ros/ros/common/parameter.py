@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""One row of a table of parameters: what it is called, what it may be, and when it takes effect.
+"""The parameters of a node as rows: the one place where each of them is declared.
 
-This module imports no ROS.
+ROS descriptors, validation, the YAML files and the tables in the documents are made from the rows.
+A default that a dataclass has is taken from there, see `setting`. This module imports no ROS.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+Config = TypeVar('Config')
 
 # How a change takes effect while the node runs.
 LIVE = 'live'              # on the next result
@@ -25,7 +29,19 @@ KINDS = {bool: 'bool', int: 'int', float: 'double', str: 'string',
 
 @dataclass(frozen=True)
 class Param:
-    """One row: name, type, default, allowed values, unit, meaning, and when it takes effect."""
+    """One row: name, type, default, allowed values, unit, meaning, and when it takes effect.
+
+    Attributes
+    ----------
+    choices
+        Allowed values; a mapping says what each of them is called in Python.
+    pattern, allowed
+        What every string must match, and the same in words.
+    numbers
+        Whether a number counts as the string it is written as, such as the index of a camera.
+    config, sets
+        The dataclass or class, and the argument of it, that the value is for; see `make`.
+    """
 
     name: str
     kind: type
@@ -34,11 +50,14 @@ class Param:
     effect: str = LIVE
     low: float | None = None
     high: float | None = None
-    choices: tuple[str, ...] = ()
+    choices: tuple[str, ...] | Mapping[str, Any] = ()
     unit: str = ''
     pattern: re.Pattern[str] | None = None
-    allowed: str = ''          # what the pattern means, in words
+    allowed: str = ''
     multiple: int = 1
+    numbers: bool = False
+    config: type | None = None
+    sets: str = ''
 
     @property
     def range_text(self) -> str:
@@ -59,7 +78,8 @@ class Param:
         wanted = KINDS[self.kind]
         if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
-        if self.kind is str and type(value) in (int, float) and str(value) in self.choices:
+        if self.kind is str and type(value) in (int, float) and (
+                self.numbers or str(value) in self.choices):
             value = str(value)   # model_version: 2.0 is a number to YAML
         if self.kind in (tuple[float, ...], tuple[str, ...]):
             item = float if self.kind == tuple[float, ...] else str
@@ -97,3 +117,137 @@ class Param:
     def _refuse(self, value: Any, problem: str) -> str:
         shown = list(value) if isinstance(value, tuple) else value
         return f"parameter '{self.name}' is {shown!r}, {problem}"
+
+    def as_setting(self, value: Any) -> Any:
+        """A legal value as the class takes it: angles in radians, choices in Python."""
+        if isinstance(self.choices, Mapping):
+            return self.choices[value]
+        return math.radians(value) if self.unit == 'deg' else value
+
+
+def setting(config: type, name: str, text: str, effect: str = LIVE, sets: str = '',
+            **more: Any) -> Param:
+    """A row with the type and the default of an argument of a class.
+
+    Parameters
+    ----------
+    config
+        A dataclass, or another class whose arguments have defaults.
+    name, text, effect
+        Of the row.
+    sets
+        The argument; '': it has the name of the parameter with ``_`` for ``.``, or its last part.
+    **more
+        Further fields of the row.
+    """
+    arguments = inspect.signature(config).parameters
+    whole = name.replace('.', '_')
+    sets = sets or (whole if whole in arguments else name.rpartition('.')[2])
+    default = arguments[sets].default
+    if isinstance(more.get('choices'), Mapping):
+        default = next(word for word, value in more['choices'].items() if value == default)
+    elif more.get('unit') == 'deg':
+        default = round(math.degrees(default), 9)
+    kind = tuple[type(default[0]), ...] if isinstance(default, tuple) else type(default)
+    return Param(name, kind, default, text, effect, config=config, sets=sets, **more)
+
+
+def make(config: Callable[..., Config], rows: Iterable[Param], values: Mapping[str, Any],
+         **more: Any) -> Config:
+    """An object of a class from the values of those rows that are for it.
+
+    Parameters
+    ----------
+    config
+        The class.
+    rows
+        Of a node, those for other classes among them.
+    values
+        Legal values by name.
+    **more
+        Further arguments.
+
+    Raises
+    ------
+    ValueError
+        By the class, when the values do not fit together.
+    """
+    return config(**{row.sets: row.as_setting(values[row.name]) for row in rows
+                     if row.config is config}, **more)
+
+
+Rows = Callable[[str], tuple[Param, ...]]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """All parameters of one node.
+
+    Attributes
+    ----------
+    sections
+        Rows by the title of their section in the YAML file.
+    read
+        Makes the configuration of the node from values. With `hub` it also takes ``fetched``: the
+        names that may be fetched from the Hugging Face hub, None for any.
+    check
+        Raises ValueError when the values of `sections` do not fit together.
+    lists
+        Parameters that list names, such as that of cameras, with the rows that each name brings.
+    hub
+        Parameters that can name something on the hub.
+    """
+
+    sections: Mapping[str, tuple[Param, ...]]
+    read: Callable[..., Any]
+    check: Callable[[Mapping[str, Any]], object]
+    lists: Mapping[str, Rows] = field(default_factory=dict)
+    hub: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> tuple[Param, ...]:
+        """The rows of all sections."""
+        return tuple(row for rows in self.sections.values() for row in rows)
+
+    def rows_of(self, name: str) -> tuple[Param, ...]:
+        """The rows of one name in a list, whichever list it is in."""
+        return tuple(row for make_rows in self.lists.values() for row in make_rows(name))
+
+    def problem(self, values: Mapping[str, Any]) -> str:
+        """What is wrong across several parameters, '' when nothing is."""
+        listed = [name for parameter in self.lists for name in values[parameter]]
+        where = ' and '.join(f"'{parameter}'" for parameter in self.lists)
+        taken = sorted({row.name.split('.')[0] for row in self.rows} & set(listed))
+        if self.lists and not listed:
+            return f'{where}: empty, must name at least one'
+        if len(set(listed)) != len(listed):
+            return f'{where}: {listed}, must name each once'
+        if taken:
+            return f'{where}: {taken}, which are names of other parameters'
+        try:
+            self.check(values)
+        except ValueError as error:
+            return f'parameters do not fit together: {error}'
+        return ''
+
+
+# What parameters of several nodes have in common.
+DEVICE = re.compile(r'auto|cpu|mps|cuda(:\d+)?')
+DEVICES = 'auto, cpu, cuda, cuda:N or mps'
+NAME = re.compile(r'[A-Za-z](_?[A-Za-z0-9])*(/[A-Za-z](_?[A-Za-z0-9])*)*')
+NAMES = 'ROS names such as front or left/eye'
+ONE_NAME = 'a ROS name such as front or left/eye'
+MESSAGES = ('twist', 'twist_stamped')
+TRANSPORTS = ('auto', 'raw', 'compressed')
+WEIGHTS_PARTS = ('auto', 'target_encoder', 'ema_encoder', 'encoder')
+MOST_SEED = 2**31 - 1
+
+AUTOSTART = Param('autostart', bool, False, 'Configure and activate without a lifecycle manager',
+                  STARTUP)
+ALLOW_DOWNLOAD = Param(
+    'allow_download', bool, False, 'Fetch weights from the Hugging Face hub whose name is set '
+    'while the node runs, too; those named at its start are fetched anyway', STARTUP)
+MAX_IMAGE_PIXELS = Param(
+    'max_image_pixels', int, 4096 * 4096, 'Images with more pixels are refused before they are '
+    'decoded, and counted: few bytes can hold a picture that takes minutes and gigabytes',
+    low=4096, high=10**8, unit='px')

@@ -56,9 +56,10 @@ def starting(name: str) -> Iterator[None]:
     except KeyboardInterrupt:
         sys.exit(0)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition('.')[0].startswith('vjepa_ros'):
+        package = (error.name or '').partition('.')[0]
+        if package in ('', 'vjepa_ros'):
             raise            # a fault of this package: no installation would mend it
-        sys.exit(f"{name} needs '{error.name}', which this Python does not have: source your "
+        sys.exit(f"{name} needs '{package}', which this Python does not have: source your "
                  'ROS 2 (or install its wheels), and install the requirements in the README')
 
 
@@ -74,18 +75,24 @@ def settle() -> None:
     gc.freeze()
 
 
-def run(name: str, where: str, args: list[str] | None) -> None:
-    """Run a node, which a failing callback does not end, until SIGINT or SIGTERM; exits 0.
+def run(name: str, make: str | Callable[[], Any], args: list[str] | None) -> int:
+    """Run a node, which a failing callback does not end, until it is done or a signal comes.
 
     Parameters
     ----------
     name
         Of the executable, for words to people.
-    where
-        The class of the node, as ``module:Class``: importing it takes rclpy, which must wait for
-        the signal handlers, and can take seconds, in which Ctrl-C must work too.
+    make
+        Makes the node; ``module:Class`` where importing that takes rclpy, which must wait for the
+        signal handlers, and can take seconds, in which Ctrl-C must work too.
     args
         Of the command line; None: those of the process.
+
+    Returns
+    -------
+    int
+        The exit code: 0 after a signal, that of a node that is done, or 1 for parameters that
+        the node refuses.
     """
     signals = Signals()
     # Idle threads of NumPy's matrix library spin on the cores that the model needs.
@@ -97,17 +104,27 @@ def run(name: str, where: str, args: list[str] | None) -> None:
         import rclpy
         import rclpy.signals
 
-        make = resolve_name(where)
+        if isinstance(make, str):
+            make = resolve_name(make)
         settle()
         rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
-        node = make()
-        # Loading a model can take longer than anybody wants to wait after Ctrl-C; any other
-        # callback is short and must not be torn apart.
-        signals.may_interrupt = lambda: node.state == 'configuring'
-    from vjepa_ros.ros.common.spin import spin_until
+        try:
+            node = make()
+        except ValueError as error:
+            from vjepa_ros.ros.common.logs import tell_error
 
-    if not spin_until(node, signals):
-        os._exit(0)   # a thread is still inside the model; the interpreter must not wait for it
+            tell_error(rclpy.logging.get_logger(name), str(error), error)
+            rclpy.try_shutdown()
+            return 1
+        # Callbacks are short and must not be torn apart.
+        signals.may_interrupt = lambda: node.may_interrupt
+    from vjepa_ros.ros.common.spin import serve
+
+    ended = serve(node, signals)
+    code = 0 if signals.received else node.exit_code
+    if not ended:
+        os._exit(code)   # a thread hangs in a model or a driver; the interpreter must not wait
+    return code
 
 
 def camera_source(args: list[str] | None = None) -> int:
@@ -115,13 +132,13 @@ def camera_source(args: list[str] | None = None) -> int:
     return _call('camera_source', args)
 
 
-def simulated_robot(args: list[str] | None = None) -> None:
-    """Run `simulated_robot` as a process."""
+def simulated_robot(args: list[str] | None = None) -> int:
+    """Run `simulated_robot` as a process; its exit code."""
     return _call('simulated_robot', args)
 
 
-def _call(name: str, args: list[str] | None) -> Any:
-    """Call the `main` of the module of an executable that does not `run` a lifecycle node."""
+def _call(name: str, args: list[str] | None) -> int:
+    """Call the `main` of an executable whose module may lack a package."""
     with starting(name):
         own = resolve_name(f'vjepa_ros.ros.sim.{name}:main')
     return own(args)

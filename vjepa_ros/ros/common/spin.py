@@ -1,26 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Serve a node until a signal comes, whatever its callbacks do."""
+"""Serve a node until it has done its work or a signal comes, whatever its callbacks do."""
 
 from __future__ import annotations
 
+import math
+import time
 import traceback
 
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 
-from vjepa_ros.ros.common.lifecycle_node import ManagedNode
 from vjepa_ros.ros.common.process import WAKE_S, Signals
 
 LOG_EVERY_S = 2.0        # at most one error is logged in this time
+FAILED_S = 2.0           # callbacks count as failing until none has failed for this long
 
 
-def spin_until(node: ManagedNode, signals: Signals) -> bool:
-    """Serve a node until a signal, then release everything; False when a thread is left over."""
+class Served:
+    """What `serve` wants of a node. It is the first of the node's base classes.
+
+    Attributes
+    ----------
+    callbacks_failed
+        How many callbacks have raised an exception.
+    may_interrupt
+        Whether a signal may break into what runs now.
+    done
+        Whether there is nothing more to serve.
+    exit_code
+        Of the process that ends because the node is done.
+    ended
+        Whether no thread is left over from a node that was destroyed.
+    """
+
+    callbacks_failed = 0
+    may_interrupt = done = False
+    exit_code = 0
+    ended = True
+    _failed_callback, _callback_failed_s = '', -math.inf
+
+    def note_failed_callback(self, error: Exception) -> str:
+        """Count a callback that has failed; returns what to log."""
+        self.callbacks_failed += 1
+        self._callback_failed_s = time.monotonic()
+        self._failed_callback = f'a callback failed: {type(error).__name__}: {error}'
+        return self._failed_callback
+
+    @property
+    def callback_failure(self) -> str:
+        """How a callback failed lately; '' once none has failed for `FAILED_S`."""
+        over = time.monotonic() - self._callback_failed_s > FAILED_S
+        return '' if over else self._failed_callback
+
+    def on_failed_callback(self) -> None:
+        """Called after a callback has failed."""
+
+
+def serve(node: Served, signals: Signals) -> bool:
+    """Serve a node, then destroy it; False when one of its threads is left over."""
     executor = SingleThreadedExecutor(context=node.context)
     executor.add_node(node)
     try:
-        while not signals.received and node.context.ok():
+        while not signals.received and not node.done and node.context.ok():
             _serve_once(executor, node)
     except KeyboardInterrupt:
         node.get_logger().info('interrupted while configuring')
@@ -30,20 +72,20 @@ def spin_until(node: ManagedNode, signals: Signals) -> bool:
     return node.ended
 
 
-def _serve_once(executor: SingleThreadedExecutor, node: ManagedNode) -> None:
+def _serve_once(executor: SingleThreadedExecutor, node: Served) -> None:
     try:
         executor.spin_once(timeout_sec=WAKE_S)
     except ExternalShutdownException:
         return   # the context is gone, and the loop ends
     except Exception as error:
         # One callback must not take the robot's eyes: rclpy would end the process here.
-        _tell(node, node.note_failed_callback(error))
+        _log(node, node.note_failed_callback(error))
         try:
             node.on_failed_callback()
         except Exception as another:
-            _tell(node, f'what follows from a failed callback failed, too: {another}')
+            _log(node, f'what follows from a failed callback failed, too: {another}')
 
 
-def _tell(node: ManagedNode, text: str) -> None:
+def _log(node: Served, text: str) -> None:
     node.get_logger().error(f'{text}\n{traceback.format_exc()}',
                             throttle_duration_sec=LOG_EVERY_S)

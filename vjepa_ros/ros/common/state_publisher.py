@@ -12,7 +12,7 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 
 from vjepa_ros.ros.common.diagnostics import stamped
-from vjepa_ros.ros.common.lifecycle_node import ManagedNode
+from vjepa_ros.ros.common.lifecycle import ManagedNode
 
 STATE_S = 0.2            # longest time between two messages on ~/state
 LOG_EVERY_S = 1.0

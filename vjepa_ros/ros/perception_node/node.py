@@ -17,16 +17,16 @@ from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from std_srvs.srv import Trigger
 
 from vjepa_ros.perception.pipeline import Perception
+from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.diagnostics import stamped
-from vjepa_ros.ros.common.lifecycle_node import FAILURE, SUCCESS, ManagedNode
-from vjepa_ros.ros.common.transitions import transition
+from vjepa_ros.ros.common.lifecycle import FAILURE, SUCCESS, ManagedNode, transition
 from vjepa_ros.ros.perception_node.calibration import Calibration
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
 from vjepa_ros.ros.perception_node.diagnostics import Situation, report
 from vjepa_ros.ros.perception_node.model_swapper import Swapper
 from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources
 from vjepa_ros.ros.perception_node.outputs import Outputs
-from vjepa_ros.ros.perception_node.parameters import NodeConfig, Parameters
+from vjepa_ros.ros.perception_node.parameters import SCHEMA, NodeConfig
 from vjepa_ros.ros.perception_node.worker import Worker
 from vjepa_ros.runtime.engine import Engine
 
@@ -50,7 +50,7 @@ class VjepaNode(ManagedNode):
         self.swapper: Swapper | None = None
         self.cameras: dict[str, CameraInput] = {}
         self.outputs: dict[str, Outputs] = {}
-        self.params = Parameters(self, self._on_changed, lambda: self.state == 'active')
+        self.params = Declared(self, SCHEMA, self._on_changed, lambda: self.state == 'active')
         steady = rclpy.clock.Clock(clock_type=ClockType.STEADY_TIME)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
         # Steady timers: with simulated time a paused clock must not silence the watchdogs.

@@ -32,7 +32,7 @@ from vjepa_ros.ros.common.intrinsics import calibration_problem
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
 from vjepa_ros.ros.perception_node.detections import detections, vision_messages
 from vjepa_ros.ros.perception_node.obstacle_inputs import Odometry, Poses
-from vjepa_ros.ros.perception_node.obstacle_table import ObstacleConfig
+from vjepa_ros.ros.perception_node.obstacle_parameters import ObstacleConfig
 
 POINT = np.dtype([('x', '<f4'), ('y', '<f4'), ('z', '<f4')])
 METRES = POINTS, SCAN = ('obstacle_points', 'scan')

@@ -1,32 +1,173 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Declare, validate and read the node's parameters, all from the one table."""
+"""The parameters of the perception node, and their values in its terms (this needs no ROS)."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from rclpy.node import Node
-
-from vjepa_ros.perception.camera_track import TrackConfig
-from vjepa_ros.perception.settings import Settings
-from vjepa_ros.ros.common.declared_parameters import Declared
-from vjepa_ros.ros.perception_node.obstacle_table import ObstacleConfig, make_obstacle_config
-from vjepa_ros.ros.perception_node.parameter_table import (
-    TABLE,
-    camera_rows,
-    check_together,
-    make_settings,
+from vjepa_ros.clip.view import MODES as RESIZE_MODES
+from vjepa_ros.model.variants import VARIANTS
+from vjepa_ros.perception.config import GEOMETRIES, TrackConfig
+from vjepa_ros.perception.settings import LOOMING_METHODS, SMOOTHING_METHODS, Settings
+from vjepa_ros.ros.common.parameter import (
+    ALLOW_DOWNLOAD,
+    AUTOSTART,
+    BACKGROUND,
+    CONFIGURE,
+    DEVICE,
+    DEVICES,
+    MAX_IMAGE_PIXELS,
+    MOST_SEED,
+    NAME,
+    NAMES,
+    TRANSPORTS,
+    WEIGHTS_PARTS,
+    Param,
+    Schema,
+    make,
+    setting,
 )
+from vjepa_ros.ros.perception_node.obstacle_parameters import (
+    OBSTACLE_ROWS,
+    ObstacleConfig,
+    make_obstacle_config,
+    make_obstacle_settings,
+    mount_rows,
+)
+from vjepa_ros.runtime.device import PRECISIONS
 from vjepa_ros.runtime.engine import EngineConfig
+from vjepa_ros.runtime.forward.compilation import MODES as COMPILE_MODES
+
+_model = partial(setting, EngineConfig, effect=BACKGROUND)
+_track = partial(setting, TrackConfig, effect=BACKGROUND)
+_setting = partial(setting, Settings)
+
+SECTIONS: dict[str, tuple[Param, ...]] = {
+    'Model': (
+        _model('device', 'Where the model runs; auto takes CUDA, then MPS, then the CPU',
+               pattern=DEVICE, allowed=DEVICES),
+        _model('require_device', 'Fail when the device is missing, rather than run on the CPU '
+               'with a warning and the device_fallback flag'),
+        _model('model_size', 'Row of the table of variants', choices=tuple(VARIANTS)),
+        _model('model_version', 'Generation of V-JEPA', choices=('2.0', '2.1')),
+        _model('weights', 'Checkpoint of the encoder: file, folder or name on the Hugging Face '
+               'hub; empty: the one of this package for the model size, which it has for tiny '
+               '2.0; random: none, run untrained'),
+        _model('weights_part', 'Encoder of a file with several; auto: target_encoder, else '
+               'ema_encoder, else encoder', choices=WEIGHTS_PARTS),
+        _model('heads', 'Safetensors file of learned heads for these weights; empty: those in the '
+               'file of the weights, if it has some'),
+        _model('allow_random_weights', 'Run untrained when there are no weights; every output '
+               'then says so'),
+        ALLOW_DOWNLOAD,
+        _model('num_frames', 'Frames in a clip', low=4, high=64, multiple=2),
+        _model('image_size', "Side of the encoder's input", low=32, high=1024, multiple=16,
+               unit='px'),
+        _model('precision', 'Number format of the model; fp8: bf16 with as many matrices in '
+               'float8 as stay exact enough, on NVIDIA GPUs from compute capability 8.9 on; int8: '
+               'fp32 with as many in int8, on CPUs with VNNI and without bf16 instructions',
+               choices=('auto', *PRECISIONS)),
+        _model('compile', 'Use torch.compile, which needs a C compiler, on CUDA Triton too, and a '
+               'longer start; auto: on CUDA where all that is there and this package has no '
+               'kernels of its own; on: fail when it is not possible', choices=COMPILE_MODES),
+        _track('resize_mode', "How a frame becomes the encoder's input; hf and meta are the exact "
+               'profiles of the published weights', choices=RESIZE_MODES),
+        _track('clip_fps', 'Rate at which clips are sampled from the camera', low=0.25, high=60.0,
+               unit='Hz'),
+        _track('max_frame_gap', 'Longest time between frames before a clip starts anew', low=0.02,
+               high=60.0, unit='s'),
+        _track('looming.width', 'Width at which looming is estimated on 4:3 images; others get '
+               'the same number of pixels', low=96, high=1920, unit='px'),
+        _track('geometry', 'Where frames are resized and looming is measured: host, device (the '
+               'one of the model) or auto: device with CUDA, else host', choices=GEOMETRIES),
+        _track('assumed_fov', 'Horizontal field of view used until camera_info arrives', low=10.0,
+               high=170.0, unit='deg', sets='horizontal_fov'),
+        _model('seed', 'Seed of random weights', low=0, high=MOST_SEED),
+        _model('cpu_threads', "PyTorch's CPU threads; 0 leaves its default", low=0, high=256),
+    ),
+    'Wiring': (
+        Param('cameras', tuple[str, ...], ('camera',), 'Names of the cameras; each reads '
+              'NAME/image_raw (or NAME/image_raw/compressed) and NAME/camera_info', CONFIGURE,
+              pattern=NAME, allowed=NAMES),
+        AUTOSTART,
+    ),
+    'Rates and ages': (
+        Param('max_rate', float, 15.0, 'Most results per second and camera', low=0.1, high=240.0,
+              unit='Hz'),
+        _setting('max_frame_age', 'Older frames, and those of the future or of unknown age, are '
+                 'flagged stale, with level unknown', low=0.01, high=3600.0, unit='s'),
+        MAX_IMAGE_PIXELS,
+        Param('no_frame_timeout', float, 2.0, 'Silence of a camera after which the node warns',
+              low=0.1, high=3600.0, unit='s'),
+    ),
+    'Perception': (
+        _setting('looming.method', 'Where looming and collision come from, as far as there are '
+                 'learned heads that hold for the clips; geometric where there are none',
+                 choices=LOOMING_METHODS),
+        _setting('collision_horizon', 'collision_probability speaks of contact within this time',
+                 low=0.1, high=10.0, unit='s'),
+        _setting('approach_speed', 'With heads, collision_probability also speaks of contact '
+                 'within that time if the robot went ahead at this speed; 0 leaves that out',
+                 low=0.0, high=10.0, unit='m/s'),
+        _setting('thresholds.caution_ttc', 'Time to contact at which caution begins', low=0.05,
+                 high=60.0, unit='s'),
+        _setting('thresholds.warning_ttc', 'Time to contact at which warning begins', low=0.05,
+                 high=60.0, unit='s'),
+        _setting('thresholds.danger_ttc', 'Time to contact at which danger begins', low=0.05,
+                 high=60.0, unit='s'),
+        _setting('thresholds.motion', 'motion_score above this raises caution; 1 = off',
+                 sets='motion_threshold', low=0.0, high=1.0),
+        _setting('thresholds.obstacle', 'obstacle_score above this raises caution; 1 = off',
+                 sets='obstacle_threshold', low=0.0, high=1.0),
+        _setting('thresholds.looming', 'Looming rates below this count as not approaching: no '
+                 'region, no bearing', low=0.001, high=10.0, unit='1/s', sets='looming_threshold'),
+        _setting('smoothing.method', 'Smoothing of the scores', choices=SMOOTHING_METHODS),
+        _setting('smoothing.rise', 'Time constant while a score rises (ema)', low=0.0, high=10.0,
+                 unit='s'),
+        _setting('smoothing.fall', 'Time constant while a score falls (ema)', low=0.0, high=10.0,
+                 unit='s'),
+        _setting('smoothing.window', 'Results in the median', low=1, high=99),
+        _setting('hysteresis', 'A level is left when the time to contact exceeds its threshold by '
+                 'this part', low=0.0, high=2.0),
+        _setting('level_hold', 'Least time a level is kept before it falls', low=0.0, high=10.0,
+                 unit='s'),
+        _setting('roi', 'Region of interest: left, top, right, bottom as fractions of the image',
+                 low=0.0, high=1.0),
+        _setting('collision_margin', 'A surface is on course when the camera will pass it within '
+                 'this angle', low=0.0, high=1.0, unit='rad'),
+        # Never 0: what has no confidence at all is unknown.
+        _setting('min_confidence', 'Looming below this confidence is unknown', low=0.01, high=1.0),
+        _setting('min_known', 'With less of the region of interest known, and nothing seen '
+                 'coming, the level is unknown', low=0.0, high=1.0),
+    ),
+    'Outputs': (
+        Param('features.reduce', str, 'last', 'Which tubelets ~/NAME/features holds',
+              choices=('last', 'mean', 'all')),
+        Param('overlay.width', int, 640, 'Width of the overlay, which is never below 480; 0 keeps '
+              'that of the camera', low=0, high=3840, unit='px'),
+        Param('calibration.seconds', float, 5.0, 'How long ~/calibrate watches the scene', low=0.5,
+              high=600.0, unit='s'),
+        Param('calibration.sigma', float, 3.0, 'Thresholds become mean + this many standard '
+              'deviations', low=0.0, high=20.0),
+    ),
+    'Obstacles in metres, for planners': OBSTACLE_ROWS,
+}
+
+
+def camera_rows(camera: str) -> tuple[Param, ...]:
+    """Rows that exist once per camera."""
+    return (Param(f'{camera}.transport', str, 'auto', 'Which image topic is read; auto takes raw '
+                  'unless only compressed is published', CONFIGURE, choices=TRANSPORTS),
+            *mount_rows(camera))
 
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """All parameters at one moment, in the terms of the rooms that use them."""
+    """All parameters at one moment, in the terms of the modules that use them."""
 
     engine: EngineConfig
     track: TrackConfig
@@ -43,42 +184,32 @@ class NodeConfig:
     max_image_pixels: int
 
 
-class Parameters(Declared):
-    """The parameters of the perception node, see `Declared`."""
+def make_settings(value: Mapping[str, Any]) -> Settings:
+    """The live settings of perception in a set of parameter values (ValueError if illegal)."""
+    return make(Settings, SCHEMA.rows, value)
 
-    lists = {'cameras': camera_rows}
 
-    def __init__(self, node: Node, changed: Callable[[bool], None],
-                 is_active: Callable[[], bool]) -> None:
-        super().__init__(node, TABLE, changed, is_active)
-        self._fetched = self.fetched('weights')
+def make_config(value: Mapping[str, Any], fetched: tuple[str, ...] | None = None) -> NodeConfig:
+    """All of a set of parameter values; ValueError when they do not fit together.
 
-    def check_together(self, values: Mapping[str, Any]) -> str:
-        """What is wrong across several parameters, '' when nothing is."""
-        return check_together(values)
+    `fetched` are the names of the hub that may be fetched, see `EngineConfig`.
+    """
+    whole = {name: value[name.replace('_', '.', 1)] for name in (
+        'features_reduce', 'overlay_width', 'calibration_seconds', 'calibration_sigma')}
+    return NodeConfig(
+        engine=make(EngineConfig, SCHEMA.rows, value, fetched=fetched),
+        track=make(TrackConfig, SCHEMA.rows, value, num_frames=value['num_frames'],
+                   image_size=value['image_size']),
+        settings=make_settings(value), obstacles=make_obstacle_config(value),
+        transports=tuple(value[f'{camera}.transport'] for camera in value['cameras']),
+        **{name: value[name] for name in (
+            'cameras', 'max_rate', 'no_frame_timeout', 'max_image_pixels')}, **whole)
 
-    def read(self) -> NodeConfig:
-        """All parameters as one object.
 
-        Raises
-        ------
-        ValueError
-            Naming the parameter, its value and what is allowed.
-        """
-        value = self.values()
-        engine = EngineConfig(fetched=self._fetched, **{key: value[key] for key in (
-            'model_size', 'model_version', 'weights', 'weights_part', 'heads',
-            'allow_random_weights', 'num_frames', 'image_size', 'device', 'require_device',
-            'precision', 'compile', 'seed', 'cpu_threads')})
-        track = TrackConfig(
-            num_frames=value['num_frames'], image_size=value['image_size'],
-            clip_fps=value['clip_fps'], resize_mode=value['resize_mode'],
-            max_frame_gap=value['max_frame_gap'], looming_width=value['looming.width'],
-            geometry=value['geometry'], horizontal_fov=math.radians(value['assumed_fov']))
-        cameras = value['cameras']
-        return NodeConfig(
-            engine, track, make_settings(value), cameras,
-            tuple(value[f'{camera}.transport'] for camera in cameras),
-            value['max_rate'], value['no_frame_timeout'], value['features.reduce'],
-            value['overlay.width'], value['calibration.seconds'], value['calibration.sigma'],
-            make_obstacle_config(value), value['max_image_pixels'])
+def check(value: Mapping[str, Any]) -> None:
+    """Raise ValueError when values that belong to no camera do not fit together."""
+    make_settings(value)
+    make_obstacle_settings(value)
+
+
+SCHEMA = Schema(SECTIONS, make_config, check, {'cameras': camera_rows}, hub=('weights',))

@@ -3,7 +3,7 @@
 """Publish the frames of any source as a ROS camera: images, camera_info and truth.
 
 The executable ``camera_source`` plays a webcam, video, picture, folder, recording, bag or
-synthetic scene. Its parameters are in ``source_table``. It publishes
+synthetic scene. Its parameters are in `SOURCE`. It publishes
 
 - ``NAME/image_raw`` (sensor_msgs/Image) and ``NAME/image_raw/compressed`` (CompressedImage),
 - ``NAME/camera_info`` (CameraInfo; k is zero when the source is not calibrated),
@@ -22,9 +22,7 @@ unless the environment already has it; publishers need it, subscribers do not.
 
 from __future__ import annotations
 
-import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -32,18 +30,16 @@ from dataclasses import fields
 from typing import Any
 
 import cv2
-import rclpy
-from rcl_interfaces.msg import ParameterDescriptor
-from rclpy.exceptions import ParameterException
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.signals import SignalHandlerOptions
 from rclpy.time import Time
 from std_msgs.msg import Header
 
+from vjepa_ros.ros.common.declared_parameters import read_once
 from vjepa_ros.ros.common.environment import LARGE_IMAGES
-from vjepa_ros.ros.common.misspelt_parameters import warn_of_unread
-from vjepa_ros.ros.common.source_table import SOURCE_TABLE, Param
+from vjepa_ros.ros.common.logs import forward_logs, stop_forwarding
+from vjepa_ros.ros.common.process import run
+from vjepa_ros.ros.common.spin import Served
+from vjepa_ros.ros.sim.parameters import SOURCE
 from vjepa_ros.ros.sim.source_output import OutputOptions, SourceOutput
 from vjepa_ros.sources import Source, SourceError, SourceFrame, SourceLost, open_source
 from vjepa_ros.sources.pacing import Pacer
@@ -51,10 +47,9 @@ from vjepa_ros.sources.pacing import Pacer
 RETRY_S = 1.0
 REPORT_S = 5.0            # between reports of skipped frames
 CLOCK_JUMP_NS = 200_000_000
-_WAKE_S = 0.1
 
 
-class CameraSource(Node):
+class CameraSource(Served, Node):
     """Plays one source on a thread of its own, so that services answer meanwhile.
 
     Parameters
@@ -72,11 +67,7 @@ class CameraSource(Node):
 
     def __init__(self, **node_options: Any) -> None:
         super().__init__('camera_source', **node_options)
-        self._value = {row.name: self._declare(row) for row in SOURCE_TABLE}
-        warn_of_unread(self, {})
-        self._check_together()
-        self._output = SourceOutput(self, OutputOptions(
-            **{field.name: self._value[field.name] for field in fields(OutputOptions)}))
+        self._log_handler = forward_logs(self.get_logger())
         self.finished = threading.Event()
         self.failed = True   # until the player has come to its end
         self._source: Source | None = None
@@ -85,6 +76,9 @@ class CameraSource(Node):
         self._report_s = time.monotonic()
         self._anchor: tuple[int, int] | None = None   # steady and ROS time of a frame
         self._thread = threading.Thread(target=self._run, name='player', daemon=True)
+        self._value = read_once(self, SOURCE)
+        self._output = SourceOutput(self, OutputOptions(
+            **{field.name: self._value[field.name] for field in fields(OutputOptions)}))
 
     def start(self) -> None:
         self._thread.start()
@@ -92,31 +86,25 @@ class CameraSource(Node):
     def stop(self, timeout_s: float = 1.5) -> bool:
         """End playing; False when a camera hangs in its driver and does not come back."""
         self._stop.set()
-        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    # -- parameters -----------------------------------------------------------------------------
+    @property
+    def done(self) -> bool:
+        """Whether the source has come to an end that ends the process, too."""
+        return self.finished.is_set() and (self.failed or self._value['exit_at_end'])
 
-    def _declare(self, row: Param) -> Any:
-        unit = f' [{row.unit}]' if row.unit else ''
-        # Typed by the table: rclpy would refuse 1 for 1.0, and 0 for the name of a camera.
-        value = self.declare_parameter(row.name, row.default, ParameterDescriptor(
-            description=f'{row.text}{unit}', additional_constraints=row.range_text,
-            read_only=True, dynamic_typing=True)).value
-        if row.kind is str and type(value) is int:
-            value = str(value)
-        value, problem = row.check(value)
-        if problem:
-            raise ValueError(problem)
-        return value
+    @property
+    def exit_code(self) -> int:
+        """1 when the source could not be played to its end."""
+        return int(self.failed)
 
-    def _check_together(self) -> None:
-        width, height = self._value['width'], self._value['height']
-        if (width == 0) != (height == 0):
-            raise ValueError(f'parameters width {width} and height {height}: set both or none')
-        if self._value['loop_mode'] == 'jump_back' and self._value['stamp'] != 'source':
-            raise ValueError("parameter 'loop_mode' is 'jump_back', which needs 'stamp' to be "
-                             "'source' (with 'now' the stamps cannot jump)")
+    def destroy_node(self) -> None:
+        """End playing, and destroy the node."""
+        self.ended = self.stop()
+        stop_forwarding(self._log_handler)
+        super().destroy_node()
 
     def _open(self) -> Source:
         value = self._value
@@ -203,7 +191,8 @@ class CameraSource(Node):
             elif abs(ros - self._anchor[1] - (steady - self._anchor[0])) > CLOCK_JUMP_NS:
                 self.get_logger().warning('the clock was set: stamps follow it')
                 self._anchor = due_ns, ros - (steady - due_ns)
-            stamp_ns = self._anchor[1] + due_ns - self._anchor[0]
+            # Simulated time stands at zero until /clock comes, and a message has no time before.
+            stamp_ns = max(0, self._anchor[1] + due_ns - self._anchor[0])
         return Header(stamp=Time(nanoseconds=stamp_ns).to_msg(),
                       frame_id=self._value['frame_id'] or frame.frame_id)
 
@@ -239,15 +228,11 @@ class CameraSource(Node):
             self._output.flush()
 
 
-class _ToRos(logging.Handler):
-    """Sends what the ROS-free rooms log to the log of the node."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__(logging.WARNING)
-        self._logger = node.get_logger()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._logger.warning(self.format(record))
+def started() -> CameraSource:
+    """A node that plays."""
+    node = CameraSource()
+    node.start()
+    return node
 
 
 def main(args: list[str] | None = None) -> int:
@@ -256,35 +241,7 @@ def main(args: list[str] | None = None) -> int:
     # Beside the node a camera has one core at most; PyTorch, where a source brings it, asks OMP.
     os.environ.setdefault('OMP_NUM_THREADS', '1')
     cv2.setNumThreads(1)
-    stopping = threading.Event()
-    # Own handlers: those of rclpy invalidate the context at once, under the player's hands.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
-    rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
-    try:
-        node = CameraSource()
-    except (ParameterException, ValueError) as error:
-        rclpy.logging.get_logger('camera_source').fatal(str(error))
-        rclpy.try_shutdown()
-        return 1
-    handler = _ToRos(node)
-    logging.getLogger('vjepa_ros').addHandler(handler)
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    node.start()
-    leave_at_end = node.get_parameter('exit_at_end').value
-    while not stopping.is_set() and not (node.finished.is_set()
-                                         and (leave_at_end or node.failed)):
-        executor.spin_once(timeout_sec=_WAKE_S)
-    ended = node.stop()
-    code = 1 if node.failed and not stopping.is_set() else 0
-    logging.getLogger('vjepa_ros').removeHandler(handler)
-    executor.shutdown(timeout_sec=0.1)
-    node.destroy_node()
-    rclpy.try_shutdown()
-    if not ended:
-        os._exit(code)   # a thread is still inside a camera driver; do not wait for it
-    return code
+    return run('camera_source', started, args)
 
 
 if __name__ == '__main__':

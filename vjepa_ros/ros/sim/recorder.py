@@ -21,31 +21,27 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
-import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import CameraInfo, CompressedImage, PointCloud2
 
 from vjepa_ros.ros import read
-from vjepa_ros.ros.common.source_table import TRUTH
+from vjepa_ros.ros.common.process import run
+from vjepa_ros.ros.common.spin import Served
+from vjepa_ros.ros.sim.source_output import TRUTH
 
 SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact',
           'looming_rate', 'bearing', 'elevation', 'known_fraction')
 FRAMES_PERIOD_S = 0.25
-WAKE_S = 0.1
 
 
-class Recorder(Node):
+class Recorder(Served, Node):
     """Subscribes to the outputs of one camera and writes them down as they arrive.
 
     Parameters
@@ -96,10 +92,11 @@ class Recorder(Node):
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())
             self._out = None
 
-    def close(self) -> None:
-        """Write the last counts and close the file."""
+    def destroy_node(self) -> None:
+        """Write the last counts, close the file, and destroy the node."""
         self._tell_frames()
         self._file.close()
+        super().destroy_node()
 
     def _on_info(self, msg: CameraInfo) -> None:
         self._frames += 1
@@ -155,20 +152,7 @@ class Recorder(Node):
 
 def main(args: list[str] | None = None) -> int:
     """Record until SIGINT or SIGTERM; exits 0."""
-    stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
-    rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
-    recorder = Recorder(sys.stdout)
-    executor = SingleThreadedExecutor()
-    executor.add_node(recorder)
-    while not stopping.is_set():
-        executor.spin_once(timeout_sec=WAKE_S)
-    recorder.close()
-    executor.shutdown(timeout_sec=0.1)
-    recorder.destroy_node()
-    rclpy.try_shutdown()
-    return 0
+    return run('recorder', lambda: Recorder(sys.stdout), args)
 
 
 if __name__ == '__main__':

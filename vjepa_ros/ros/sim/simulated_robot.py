@@ -35,13 +35,11 @@ from dataclasses import replace
 from typing import Any, TextIO
 
 import numpy as np
-import rclpy
 import torch
 from builtin_interfaces.msg import Time as TimeMsg
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist
 from rclpy.clock import Clock, ClockType
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.time import Time
@@ -57,10 +55,11 @@ from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.lab.world.textures.materials import Materials
 from vjepa_ros.ros import read
+from vjepa_ros.ros.common.declared_parameters import read_once
 from vjepa_ros.ros.common.message_conversion import image
-from vjepa_ros.ros.common.misspelt_parameters import warn_of_unread
-from vjepa_ros.ros.common.process import WAKE_S, Signals
-from vjepa_ros.ros.common.source_table import ROBOT
+from vjepa_ros.ros.common.process import run
+from vjepa_ros.ros.common.spin import Served
+from vjepa_ros.ros.sim.parameters import ROBOT
 
 try:
     from nav_msgs.msg import Odometry
@@ -73,13 +72,13 @@ CLOCK_S = 0.01           # real time between two looks at the time, and messages
 NS = 1e9
 
 
-class SimulatedRobot(Node):
+class SimulatedRobot(Served, Node):
     """Drives one episode.
 
     Parameters
     ----------
     out
-        Takes the lines.
+        Takes the lines; None: standard output.
 
     Attributes
     ----------
@@ -87,12 +86,10 @@ class SimulatedRobot(Node):
         How the episode ended, once it has.
     """
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO | None = None) -> None:
         super().__init__('simulated_robot')
-        self._out = out
-        value = {name: self.declare_parameter(name, default).value
-                 for name, default in ROBOT.items()}
-        warn_of_unread(self, {})
+        self._out = out or sys.stdout
+        value = read_once(self, ROBOT)
         config = replace(EpisodeConfig(), rate=value['rate'], settle_s=value['settle'])
         bank = TextureBank.procedural(BANK_SEED)
         episode = draw(value['seed'], value['episode'], Materials(bank.groups, bank.walks),
@@ -128,6 +125,11 @@ class SimulatedRobot(Node):
         self._times = (self.create_publisher(ClockMsg, '/clock', quick)
                        if value['publish_clock'] else None)
         self.create_timer(CLOCK_S, self._go_on, clock=Clock(clock_type=ClockType.STEADY_TIME))
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode has ended."""
+        return self.outcome is not None
 
     # -- what comes in ---------------------------------------------------------------------
 
@@ -239,25 +241,12 @@ class SimulatedRobot(Node):
         return message
 
 
-def main(args: list[str] | None = None) -> None:
+def main(args: list[str] | None = None) -> int:
     """Drive one episode; exits 0 at its end, and on SIGINT and SIGTERM."""
-    signals = Signals()
     # The other half of the processor is for those who look at the pictures.
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
-    try:
-        rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
-        node = SimulatedRobot(sys.stdout)
-    except KeyboardInterrupt:
-        sys.exit(0)
-    signals.may_interrupt = lambda: False
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    while not signals.received and node.outcome is None:
-        executor.spin_once(timeout_sec=WAKE_S)
-    executor.shutdown(timeout_sec=0.1)
-    node.destroy_node()
-    rclpy.try_shutdown()
+    return run('simulated_robot', SimulatedRobot, args)
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import cv2
 import numpy as np
@@ -16,10 +18,11 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2, Poi
 from std_msgs.msg import Header
 
 from vjepa_ros.ros.common.message_conversion import image, to_bytes
-from vjepa_ros.ros.common.source_table import TRUTH, truth_record
 from vjepa_ros.sources import Source, SourceFrame
 
 LARGE_BYTES = 400_000  # the shared memory of the default transports holds 512 kB
+TRUTH = np.dtype([(name, '<f4') for name in (
+    'ttc', 'looming_rate', 'distance', 'speed', 'yaw_rate', 'collision', 'clearance')])
 
 
 @dataclass(frozen=True)
@@ -138,3 +141,13 @@ def _truth_cloud(header: Header, record: np.ndarray) -> PointCloud2:
     return PointCloud2(header=header, height=1, width=1, fields=fields, is_bigendian=False,
                        point_step=TRUTH.itemsize, row_step=TRUTH.itemsize,
                        is_dense=bool(np.isfinite(values).all()), data=to_bytes(record))
+
+
+def truth_record(truth: dict[str, Any] | None) -> np.ndarray:
+    """One `TRUTH` record, shape (1,); NaN where nothing is known, collision is 0 or 1."""
+    known = truth or {}
+    collision = known.get('collision')
+    values = [known.get(key, math.nan) for key in (
+        'time_to_contact_s', 'looming_rate', 'distance_m', 'speed', 'yaw_rate')]
+    return np.array([(*values, math.nan if collision is None else float(collision),
+                      known.get('clearance_m', math.nan))], TRUTH)

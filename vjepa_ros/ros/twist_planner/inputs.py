@@ -18,7 +18,7 @@ from vjepa_ros.planning.twist_config import Twist
 from vjepa_ros.ros import read
 from vjepa_ros.ros.command.inputs import CommandInputs, odometry_message
 from vjepa_ros.ros.command.wiring import CLOUD, full_name, twist_type
-from vjepa_ros.ros.twist_planner.parameter_table import (
+from vjepa_ros.ros.twist_planner.parameters import (
     ODOMETRY,
     OWN,
     SENT,

@@ -14,11 +14,11 @@ from std_msgs.msg import Header
 from vjepa_ros.guard.types import Motion
 from vjepa_ros.planning.twist_config import Twist
 from vjepa_ros.ros.command.node import CommandNode
+from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.message_conversion import cloud
 from vjepa_ros.ros.twist_planner import inputs as twist_inputs
 from vjepa_ros.ros.twist_planner.inputs import TwistInputs
-from vjepa_ros.ros.twist_planner.parameter_table import ODOMETRY, OWN, TwistNodeConfig
-from vjepa_ros.ros.twist_planner.parameters import TwistParameters
+from vjepa_ros.ros.twist_planner.parameters import ODOMETRY, OWN, SCHEMA, TwistNodeConfig
 from vjepa_ros.ros.twist_planner.pilot import Choice, TwistPilot
 from vjepa_ros.ros.twist_planner.state_publisher import TwistTeller
 
@@ -39,7 +39,7 @@ class TwistPlannerNode(CommandNode):
         self._candidates = None
         self._looked_s = -math.inf
         self.teller = TwistTeller(self)
-        self.params = TwistParameters(self, self._on_changed, lambda: self.state == 'active')
+        self.params = Declared(self, SCHEMA, self._on_changed, lambda: self.state == 'active')
         self.begin()
 
     def prepare(self, config: TwistNodeConfig) -> str:

@@ -1,43 +1,183 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Declare, validate and read the parameters of the twist_planner node."""
+"""The parameters of the twist_planner node and their values in its terms (this needs no ROS)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from rclpy.node import Node
-
-from vjepa_ros.ros.common.declared_parameters import Declared
-from vjepa_ros.ros.twist_planner.parameter_table import (
-    TWIST_TABLE,
-    TwistNodeConfig,
-    check_twist,
-    make_config,
-    source_rows,
+from vjepa_ros.guard.settings import GuardSettings
+from vjepa_ros.planning.twist_config import Mount, TwistConfig
+from vjepa_ros.ros.common.parameter import (
+    AUTOSTART,
+    CONFIGURE,
+    MESSAGES,
+    NAME,
+    NAMES,
+    Param,
+    Schema,
+    make,
+    setting,
 )
 
+SENT, ODOMETRY, OWN = 'sent', 'odometry', 'own'
+STOP, PASS, SILENT = 'stop', 'pass', 'silent'
+_choice = partial(setting, TwistConfig)
+_watch = partial(setting, GuardSettings)
 
-class TwistParameters(Declared):
-    """The parameters of the twist planner, see `Declared`."""
+SECTIONS: dict[str, tuple[Param, ...]] = {
+    'Wiring': (
+        Param('sources', tuple[str, ...], ('camera',), 'Names of the cameras of the perception '
+              'node', CONFIGURE, pattern=NAME, allowed=NAMES),
+        Param('message', str, 'twist', 'Type of cmd_vel_in, cmd_vel_out and cmd_vel_sent',
+              CONFIGURE, choices=MESSAGES),
+        Param('speed_from', str, SENT, 'Where the speed of the robot comes from: sent, the topic '
+              'cmd_vel_sent, to be remapped to what the guard sends to the base; odometry, the '
+              'topic odom (needs nav_msgs); own, what this node sends, where nothing stands '
+              'behind it', CONFIGURE, choices=(SENT, ODOMETRY, OWN)),
+        Param('base_frame', str, 'base_link', 'frame_id of ~/candidates', CONFIGURE),
+        Param('rate', float, 20.0, 'How often a standing command is judged anew', CONFIGURE,
+              low=5.0, high=200.0, unit='Hz'),
+        AUTOSTART,
+    ),
+    'What cannot be trusted': (
+        Param('on_fault', str, STOP, 'What is sent for a command towards a camera that cannot be '
+              'trusted: stop, only the turn of the command; pass, the command as it is; silent, '
+              'nothing', choices=(STOP, PASS, SILENT)),
+        _watch('stop_on', 'Faults of a source that on_fault speaks of: missing, timeout, clock, '
+               'malformed, unknown, frozen (always) and flags of the assessment'),
+        _watch('source_timeout', 'Age from which assessment or looming field are too old',
+               low=0.05, high=60.0, unit='s'),
+        _watch('command_timeout', 'Silence after which the command has ended: zero once, then '
+               'silence', low=0.05, high=60.0, unit='s'),
+        Param('speed_timeout', float, GuardSettings.odometry_timeout, 'Silence after which the '
+              'speed is not known (odometry), or the robot counts as standing (sent)', low=0.02,
+              high=60.0, unit='s'),
+        _watch('clock_tolerance', 'How far a stamp may lie in the future', low=0.0, high=60.0,
+               unit='s'),
+        _watch('frozen_travel', 'Way driven under a picture that does not change by a bit, from '
+               'which the camera counts as frozen', low=0.0, high=10.0, unit='m'),
+    ),
+    'The robot': (
+        _choice('robot.half_width', 'Half the width of the robot', low=0.01, high=10.0, unit='m'),
+        _choice('robot.length', 'Its length; it turns about its middle', low=0.01, high=20.0,
+                unit='m'),
+        _choice('robot.height', 'Its height: what is higher counts not', low=0.01, high=10.0,
+                unit='m'),
+        _choice('robot.clearance', 'It passes over what is lower', low=0.0, high=5.0, unit='m'),
+        _choice('margin', 'Room to keep on all sides', low=0.0, high=5.0, unit='m'),
+    ),
+    'The choice': (
+        _choice('speeds', 'Speeds that are tried, as parts of the commanded one; must hold 0',
+                low=0.0, high=1.0),
+        _choice('turns', 'Turn rates that are tried, added to the commanded one; must hold 0',
+                low=-10.0, high=10.0, unit='rad/s'),
+        _choice('max_turn', 'Greatest turn rate that is proposed', low=0.01, high=10.0,
+                unit='rad/s'),
+        _choice('horizon', 'How far twists are rolled forward', low=0.4, high=20.0, unit='s',
+                sets='horizon_s'),
+        _choice('reaction', 'Time to contact at which the risk of a twist is one half', low=0.1,
+                high=20.0, unit='s', sets='reaction_s'),
+        _choice('accepted', 'Greatest risk of a twist that is taken', low=0.0, high=1.0),
+        _choice('memory', 'How long what was seen is kept', low=0.1, high=60.0, unit='s',
+                sets='memory_s'),
+        _choice('measurement_window', 'Time before a picture that looming is measured over: the '
+                'speed that belongs to it is the mean of that time', low=0.02, high=5.0, unit='s',
+                sets='window_s'),
+        _choice('measuring_speed', 'Speed along the axis of a camera from which looming tells '
+                'distances', low=0.02, high=5.0, unit='m/s', sets='least_speed'),
+        _choice('reach', 'What is farther is left out', low=0.5, high=50.0, unit='m'),
+        _choice('evidence', 'Sum of the confidences of cells that count as an obstacle', low=0.1,
+                high=100.0),
+    ),
+}
 
-    lists = {'sources': source_rows}
 
-    def __init__(self, node: Node, changed: Callable[[bool], None],
-                 is_active: Callable[[], bool]) -> None:
-        super().__init__(node, TWIST_TABLE, changed, is_active)
+def source_rows(name: str) -> tuple[Param, ...]:
+    """Rows of one camera."""
+    mount = partial(setting, Mount, effect=CONFIGURE)
+    return (
+        Param(f'{name}.topic', str, '', 'Below which its topics assessment and looming_field '
+              'stand; empty: vjepa_node/NAME', CONFIGURE),
+        mount(f'{name}.yaw', 'Direction of its optical axis seen from above, left positive',
+              low=-math.pi, high=math.pi, unit='rad'),
+        mount(f'{name}.x', 'Where it is ahead of the middle of the robot', low=-10.0, high=10.0,
+              unit='m'),
+        mount(f'{name}.y', 'Where it is left of it', low=-10.0, high=10.0, unit='m'),
+        mount(f'{name}.height', 'Its height above the ground; it looks level', low=0.02,
+              high=10.0, unit='m'),
+    )
 
-    def check_together(self, values: Mapping[str, Any]) -> str:
-        """What is wrong across several parameters, '' when nothing is."""
-        return check_twist(values)
 
-    def read(self) -> TwistNodeConfig:
-        """All parameters as one object.
+@dataclass(frozen=True)
+class TwistSource:
+    """A camera: name, what its topics begin with, and where it is mounted."""
 
-        Raises
-        ------
-        ValueError
-            Naming the parameter, its value and what is allowed.
-        """
-        return make_config(self.values())
+    name: str
+    topic: str
+    mount: Mount
+
+
+@dataclass(frozen=True)
+class TwistNodeConfig:
+    """All parameters at one moment.
+
+    Attributes
+    ----------
+    twist
+        The robot, and how it chooses.
+    watch
+        When a source is not trusted.
+    speed_timeout
+        Silence of the speed [s].
+    """
+
+    twist: TwistConfig
+    watch: GuardSettings
+    speed_timeout: float
+    on_fault: str
+    sources: tuple[TwistSource, ...]
+    stamped: bool
+    speed_from: str
+    base_frame: str
+    rate: float
+
+    @property
+    def mounts(self) -> dict[str, Mount]:
+        """Where the cameras are, by name."""
+        return {source.name: source.mount for source in self.sources}
+
+
+def make_twist(values: Mapping[str, Any]) -> TwistConfig:
+    """The robot and its choice in a set of parameter values (ValueError if illegal)."""
+    return make(TwistConfig, SCHEMA.rows, values)
+
+
+def make_watch(values: Mapping[str, Any]) -> GuardSettings:
+    """When sources are not trusted (ValueError if illegal)."""
+    return make(GuardSettings, SCHEMA.rows, values, slow_on=())
+
+
+def make_config(values: Mapping[str, Any]) -> TwistNodeConfig:
+    """Everything in a set of parameter values."""
+    sources = tuple(TwistSource(
+        name, (values[f'{name}.topic'] or f'vjepa_node/{name}').rstrip('/'),
+        make(Mount, source_rows(name), values))
+        for name in values['sources'])
+    return TwistNodeConfig(
+        make_twist(values), make_watch(values), values['speed_timeout'], values['on_fault'],
+        sources, values['message'] == 'twist_stamped', values['speed_from'],
+        values['base_frame'], values['rate'])
+
+
+def check(values: Mapping[str, Any]) -> None:
+    """Raise ValueError when values that belong to no camera do not fit together."""
+    make_twist(values)
+    make_watch(values)
+
+
+SCHEMA = Schema(SECTIONS, make_config, check, {'sources': source_rows})

@@ -17,7 +17,7 @@ from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment
 from vjepa_ros.planning.twist_config import Twist, TwistPlan
 from vjepa_ros.planning.twist_planner import TwistPlanner
-from vjepa_ros.ros.twist_planner.parameter_table import (
+from vjepa_ros.ros.twist_planner.parameters import (
     ODOMETRY,
     PASS,
     SENT,

@@ -10,14 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from vjepa_ros.obstacles.config import AT_REST, DISTANCES, ObstacleSettings
 from vjepa_ros.obstacles.geometry import Mount
-from vjepa_ros.ros.common.parameter import CONFIGURE, Param
+from vjepa_ros.ros.common.parameter import CONFIGURE, Param, make, setting
+
+_setting = partial(setting, ObstacleSettings)
 
 OBSTACLE_ROWS: tuple[Param, ...] = (
-    # For planners: obstacles in metres.
     Param('obstacles.base_frame', str, '', 'Frame of the robot on the ground, such as base_link: '
           'asked of tf for the pose of cameras without NAME.mount.height, and the frame of '
           '~/NAME/scan; empty: tf is not used', CONFIGURE),
@@ -30,29 +32,25 @@ OBSTACLE_ROWS: tuple[Param, ...] = (
           'empty: none', CONFIGURE),
     Param('obstacles.odometry_timeout', float, 0.5, 'Older odometry counts as none', low=0.02,
           high=10.0, unit='s'),
-    Param('obstacles.distance', str, 'auto', 'Where distances come from: odometry, the ground '
-          'plane alone, or auto: odometry while there is some, else the ground',
-          choices=DISTANCES),
-    Param('obstacles.min_height', float, 0.05, 'Lower end of the band that points lie in; lower '
-          'things are no obstacles', low=0.0, high=5.0, unit='m'),
-    Param('obstacles.max_height', float, 0.5, 'Upper end of that band', low=0.01, high=10.0,
-          unit='m'),
-    Param('obstacles.max_range', float, 5.0, 'Obstacles farther away are left out', low=0.3,
-          high=50.0, unit='m'),
-    Param('obstacles.min_known', float, 0.25, 'Nothing is published when less of what lies ahead '
-          'could be measured', low=0.0, high=1.0),
-    Param('obstacles.min_sight', float, 1.5, 'Nothing is published while the way straight ahead '
-          'is not measured that far, nor blocked, and no heads tell it', low=0.0, high=20.0,
-          unit='m'),
-    Param('obstacles.at_rest', str, 'withhold', 'Whether to publish what moves while the camera '
-          'stands and no heads tell the free way; still things can not be seen then',
-          choices=AT_REST),
-    Param('obstacles.pitch_error', float, 1.0, 'Standard error of the pitch of a camera while '
-          'driving', low=0.0, high=10.0, unit='deg'),
-    Param('obstacles.caution', float, 1.0, 'Points are placed nearer than estimated by so many '
-          'standard errors', low=0.0, high=3.0),
-    Param('obstacles.spacing', float, 0.05, 'Greatest distance of points side by side', low=0.01,
-          high=0.5, unit='m'),
+    _setting('obstacles.distance', 'Where distances come from: odometry, the ground plane alone, '
+             'or auto: odometry while there is some, else the ground', choices=DISTANCES),
+    _setting('obstacles.min_height', 'Lower end of the band that points lie in; lower things are '
+             'no obstacles', low=0.0, high=5.0, unit='m'),
+    _setting('obstacles.max_height', 'Upper end of that band', low=0.01, high=10.0, unit='m'),
+    _setting('obstacles.max_range', 'Obstacles farther away are left out', low=0.3, high=50.0,
+             unit='m'),
+    _setting('obstacles.min_known', 'Nothing is published when less of what lies ahead could be '
+             'measured', low=0.0, high=1.0),
+    _setting('obstacles.min_sight', 'Nothing is published while the way straight ahead is not '
+             'measured that far, nor blocked, and no heads tell it', low=0.0, high=20.0, unit='m'),
+    _setting('obstacles.at_rest', 'Whether to publish what moves while the camera stands and no '
+             'heads tell the free way; still things can not be seen then', choices=AT_REST),
+    _setting('obstacles.pitch_error', 'Standard error of the pitch of a camera while driving',
+             low=0.0, high=10.0, unit='deg'),
+    _setting('obstacles.caution', 'Points are placed nearer than estimated by so many standard '
+             'errors', low=0.0, high=3.0),
+    _setting('obstacles.spacing', 'Greatest distance of points side by side', low=0.01, high=0.5,
+             unit='m'),
 )
 
 
@@ -114,10 +112,7 @@ def make_obstacle_settings(values: Mapping[str, Any]) -> ObstacleSettings:
     if values['obstacles.scan'] and not values['obstacles.base_frame']:
         raise ValueError('obstacles.scan is true, but obstacles.base_frame is empty; rays of a '
                          'scan lie in the plane of that frame: name it, such as base_link')
-    names = ('distance', 'min_height', 'max_height', 'max_range', 'min_known', 'min_sight',
-             'at_rest', 'caution', 'spacing')
-    return ObstacleSettings(pitch_error=math.radians(values['obstacles.pitch_error']),
-                            **{name: values[f'obstacles.{name}'] for name in names})
+    return make(ObstacleSettings, OBSTACLE_ROWS, values)
 
 
 def make_obstacle_config(values: Mapping[str, Any]) -> ObstacleConfig:

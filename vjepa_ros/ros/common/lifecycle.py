@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Lifecycle nodes whose transitions either complete or leave no trace, and never fail silently."""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from lifecycle_msgs.srv import ChangeState
+from rclpy.clock import Clock
+from rclpy.impl.implementation_singleton import rclpy_implementation
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+
+from vjepa_ros.ros.common.logs import forward_logs, stop_forwarding, tell_error
+from vjepa_ros.ros.common.spin import Served
+
+Transition = Callable[[object, LifecycleState], TransitionCallbackReturn]
+SUCCESS = TransitionCallbackReturn.SUCCESS
+FAILURE = TransitionCallbackReturn.FAILURE
+ERROR = TransitionCallbackReturn.ERROR
+
+
+def transition(undo: str, on_failure: TransitionCallbackReturn) -> Callable[[Transition],
+                                                                          Transition]:
+    """Wrap a transition callback of a node.
+
+    An exception is logged (rclpy would turn it into an error state without a word; see
+    `tell_error`), kept in ``node.last_failure`` for diagnostics, undone by calling the node's
+    method `undo`, and answered with `on_failure`; with ERROR when it could not be undone.
+    """
+    def wrap(method: Transition) -> Transition:
+        @functools.wraps(method)
+        def run(self: object, state: LifecycleState) -> TransitionCallbackReturn:
+            name = method.__name__.removeprefix('on_')
+            try:
+                answer = method(self, state)
+            except Exception as error:
+                self.last_failure = f'{name} failed: {error}'
+                tell_error(self.get_logger(), self.last_failure, error)
+                return on_failure if _taken_back(self, undo) else TransitionCallbackReturn.ERROR
+            if answer == TransitionCallbackReturn.SUCCESS:
+                self.last_failure = ''
+            return answer
+        return run
+    return wrap
+
+
+def last_resort(method: Transition) -> Transition:
+    """Wrap `on_error`: what fails there is logged, and finalizes the node."""
+    @functools.wraps(method)
+    def run(self: object, state: LifecycleState) -> TransitionCallbackReturn:
+        try:
+            return method(self, state)
+        except Exception as error:
+            self.last_failure = f'the node could not be released: {error}; restart its process'
+            self.get_logger().fatal(f'{self.last_failure}\n{traceback.format_exc()}')
+            return TransitionCallbackReturn.FAILURE
+    return run
+
+
+def _taken_back(node: object, undo: str) -> bool:
+    """Undo a transition that failed; False when that failed, too."""
+    try:
+        getattr(node, undo)()
+    except Exception as error:
+        # The first failure is the one to correct; rclpy would not tell of this one.
+        tell_error(node.get_logger(), f'{undo} failed, too: {error}', error)
+        return False
+    return True
+
+
+class ManagedNode(Served, LifecycleNode, ABC):
+    """A lifecycle node whose `halt` and `release` are safe in every state.
+
+    Attributes
+    ----------
+    last_failure
+        Why the last transition failed; '' after one that did not.
+    """
+
+    def __init__(self, node_name: str, **kwargs: object) -> None:
+        super().__init__(node_name, **kwargs)
+        survive_wrong_requests(self)
+        self.last_failure = ''
+        self._log_handler = forward_logs(self.get_logger())
+
+    @property
+    def state(self) -> str:
+        """Label of the lifecycle state."""
+        return self._state_machine.current_state[1]
+
+    @property
+    def may_interrupt(self) -> bool:
+        """Loading a model can take longer than anybody wants to wait after Ctrl-C."""
+        return self.state == 'configuring'
+
+    @abstractmethod
+    def halt(self) -> None:
+        """Stop work and output, unsubscribe."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Halt, and release everything that configure made."""
+
+    @property
+    def failure(self) -> str:
+        """What is wrong with the node itself, for diagnostics; '' for nothing."""
+        return '; '.join(text for text in (self.last_failure, self.callback_failure) if text)
+
+    @transition(undo='halt', on_failure=ERROR)
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Stop work and output."""
+        self.halt()
+        self.get_logger().info('deactivated')
+        return super().on_deactivate(state)
+
+    @transition(undo='release', on_failure=ERROR)
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Release everything that configure made."""
+        answer = super().on_cleanup(state)
+        self.release()
+        return answer
+
+    @transition(undo='release', on_failure=ERROR)
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Release everything, from any state."""
+        self.halt()      # first: a last word needs publishers that are still enabled
+        answer = super().on_shutdown(state)
+        self.release()
+        return answer
+
+    @last_resort
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Release everything and become unconfigured."""
+        self.release()
+        return super().on_error(state)
+
+    def undo_activate(self) -> None:
+        """Take back a half-done activation: the publishers may be enabled already."""
+        self.halt()
+        super().on_deactivate(None)
+
+    def destroy_node(self) -> None:
+        """Release everything and destroy the node."""
+        self.release()
+        stop_forwarding(self._log_handler)
+        super().destroy_node()
+
+    def start_alone(self, clock: Clock) -> None:
+        """Configure and activate as soon as the executor runs."""
+        self._autostart_timer = self.create_timer(0.0, self._on_autostart, clock=clock)
+
+    def _on_autostart(self) -> None:
+        self.destroy_timer(self._autostart_timer)
+        if self.state == 'unconfigured' and self.trigger_configure() == SUCCESS:
+            self.trigger_activate()
+        if self.state != 'active':
+            self.get_logger().error(f"autostart ended in state '{self.state}'; correct the cause "
+                                    'above and request configure and activate')
+
+
+def survive_wrong_requests(node: LifecycleNode) -> None:
+    """Answer a transition that the present state does not allow, instead of dying of it.
+
+    Up to Jazzy, rclpy lets the error of such a request escape from the executor.
+    """
+    service = getattr(node, '_service_change_state', None)
+    if service is None:   # a node without its lifecycle services
+        return
+    serve = service.callback
+
+    def guarded(request: ChangeState.Request,
+                response: ChangeState.Response) -> ChangeState.Response:
+        try:
+            return serve(request, response)
+        except rclpy_implementation.RCLError as error:
+            wanted = request.transition.label or request.transition.id
+            node.get_logger().warning(f'transition {wanted} refused: {error}')
+            response.success = False
+            return response
+
+    service.callback = guarded
