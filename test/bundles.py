@@ -14,7 +14,8 @@ from vjepa_ros.model.checkpoint.bundle import save_bundle
 from vjepa_ros.model.checkpoint.files import file_sha256
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.heads import CLEARANCE_EDGES, CONTACT_EDGES, EXPANSION_UNIT, Heads
+from vjepa_ros.model.head_specs import CLEARANCE_EDGES, CONTACT_EDGES, EXPANSION_UNIT
+from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import find_variant
 
 

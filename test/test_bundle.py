@@ -16,11 +16,13 @@ from safetensors.torch import load_file, save_file
 
 import vjepa_ros
 from vjepa_ros.model.calibration import Calibration
+from vjepa_ros.model.checkpoint import files
 from vjepa_ros.model.checkpoint.bundle import load_model, read_meta, save_bundle
-from vjepa_ros.model.checkpoint.load import WeightsError, files, load_encoder
+from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.heads import CLEARANCE_EDGES, CONTACT_EDGES, Heads, clearance_cdf, contact_cdf
+from vjepa_ros.model.head_specs import CLEARANCE_EDGES, CONTACT_EDGES, clearance_cdf, contact_cdf
+from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.lora import adapter_state, add_adapters
 from vjepa_ros.model.variants import VARIANTS, Variant
 from vjepa_ros.runtime.engine import Engine, EngineConfig
@@ -30,8 +32,9 @@ REAL_FOLDER = files.WEIGHTS_FOLDER  # the tests look elsewhere
 SIZE = Variant('test', 48, 2, 1, 96)
 META = BundleMeta(
     'test', '2.0', 4, 64, 'squash', (1 / 30, 0.5), {'half_width': 0.4, 'height': 1.2}, (1, 2),
-    Calibration(1.3, -0.2, (0.9, 0.1), (1.1, -0.3), 1.7, 0.8, 0.6), training={'seed': 5},
-    metrics={'auc': {'3s': 0.97, '1s': None}})
+    Calibration({'contact': (1.3, -0.2), 'moving': (0.9, 0.1),
+                 'course': (1.1, -0.3), 'expansion': (1.7,), 'clearance': (0.8, 0.6)}),
+    training={'seed': 5}, metrics={'auc': {'3s': 0.97, '1s': None}})
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +164,7 @@ def test_figures_that_are_no_numbers_are_refused(tmp_path):
     (lambda m: m.update(robot=None), 'damaged'),
     (lambda m: m['contact_edges'].pop(), 'contact_edges'),
     (lambda m: m['clearance_edges'].reverse(), 'clearance_edges'),
-    (lambda m: m['calibration']['contact'].update(temperature=0), 'contact_temperature is 0')])
+    (lambda m: m['calibration']['contact'].update(temperature=0), 'contact temperature is 0')])
 def test_a_description_that_cannot_be_used_is_refused(tmp_path, change, problem):
     path = with_metadata(saved(tmp_path / 'a.safetensors'), change)
     with pytest.raises(WeightsError,

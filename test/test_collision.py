@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.perception.collision import UNKNOWN, Optics, contact_probability, find_threats
+from vjepa_ros.perception.collision import UNKNOWN, Optics, find_threats
+from vjepa_ros.perception.danger import contact_probability
 from vjepa_ros.perception.settings import Settings
 
 CELL, WIDTH, HEIGHT = 16, 384, 288

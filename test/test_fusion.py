@@ -13,17 +13,20 @@ import pytest
 from vjepa_ros.clip.view import ViewGeometry
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.assessor import Assessor
-from vjepa_ros.perception.collision import UNKNOWN, Optics, contact_probability, find_threats
-from vjepa_ros.perception.contact_probability import RULE
+from vjepa_ros.perception.collision import UNKNOWN, Optics, find_threats
+from vjepa_ros.perception.danger import (
+    RULE,
+    collision_probability,
+    contact_probability,
+    times_disagree,
+)
 from vjepa_ros.perception.fusion import (
     CourseField,
     Judgement,
-    collision_probability,
     fields_disagree,
     fuse,
     judge,
     on_cells,
-    times_disagree,
 )
 from vjepa_ros.perception.learned_field import Distribution, LearnedField
 from vjepa_ros.perception.settings import Settings

@@ -10,22 +10,21 @@ import torch
 import torch.nn.functional as F
 
 from vjepa_ros.model.calibration import Calibration
-from vjepa_ros.model.heads import (
+from vjepa_ros.model.head_specs import (
     CLEARANCE,
     CLEARANCE_BINS,
     CLEARANCE_EDGES,
     CONTACT,
     CONTACT_BINS,
     CONTACT_EDGES,
-    CrossAttention,
     HeadOutputs,
-    Heads,
     clearance_bin,
     clearance_cdf,
     contact_bin,
     contact_cdf,
     expected_log_contact,
 )
+from vjepa_ros.model.heads import CrossAttention, Heads
 from vjepa_ros.model.variants import VARIANTS
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -262,9 +261,8 @@ def test_clearance_is_counted_in_metres_in_bins_of_its_own():
 
 # -- calibration ----------------------------------------------------------------------------------
 
-CALIBRATION = Calibration(contact_temperature=2.0, contact_bias=0.7, moving=(1.5, -0.25),
-                          course=(0.5, 1.0), expansion_scale=3.0,
-                          clearance_temperature=0.8, clearance_bias=-0.4)
+CALIBRATION = Calibration({'contact': (2.0, 0.7), 'moving': (1.5, -0.25), 'course': (0.5, 1.0),
+                           'expansion': (3.0,), 'clearance': (0.8, -0.4)})
 
 
 def test_calibration_changes_what_it_names_and_nothing_else():
@@ -288,7 +286,7 @@ def test_without_calibration_outputs_stay_as_they_are():
 
 def test_calibration_leaves_the_raw_outputs_alone():
     raw = lively()(features())
-    kept = HeadOutputs(*(v.clone() for v in values(raw)))
+    kept = HeadOutputs(**{name: v.clone() for name, v in vars(raw).items()})
     CALIBRATION.apply(raw)
     for a, b in zip(values(raw), values(kept), strict=True):
         assert torch.equal(a, b)
@@ -299,9 +297,9 @@ def test_calibration_survives_being_stored():
 
 
 @pytest.mark.parametrize('change', [
-    {'contact_temperature': 0.0}, {'contact_temperature': math.nan}, {'moving': (-1.0, 0.0)},
-    {'course': (1.0, math.inf)}, {'expansion_scale': -2.0}, {'contact_bias': math.nan},
-    {'clearance_temperature': 0.0}, {'clearance_bias': math.inf}])
+    {'contact': (0.0, 0.0)}, {'contact': (math.nan, 0.0)}, {'moving': (-1.0, 0.0)},
+    {'course': (1.0, math.inf)}, {'expansion': (-2.0,)}, {'contact': (1.0, math.nan)},
+    {'clearance': (0.0, 0.0)}, {'clearance': (1.0, math.inf)}, {'contact': (1.0,)}])
 def test_an_impossible_calibration_is_refused(change):
     with pytest.raises(ValueError, match='calibration'):
-        Calibration(**change)
+        Calibration(change)

@@ -65,8 +65,9 @@ def heads(rate: float = 0.0, sigma: float = 0.01, *, interval_s: float = 0.1,
     """Outputs of heads that mean this rate and standard error [1/s] everywhere."""
     maps = (np.full((4, 4), value, np.float32) for value in (
         rate * interval_s, sigma * interval_s / math.sqrt(2), 0.1, 0.2))
-    return HeadArrays(*maps, surely_beyond(20) if contact is None else contact,
-                      surely_beyond(12) if clearance is None else clearance)
+    return HeadArrays(**dict(zip(('expansion', 'scale', 'moving', 'course'), maps, strict=True)),
+                      contact=surely_beyond(20) if contact is None else contact,
+                      clearance=surely_beyond(12) if clearance is None else clearance)
 
 
 def field(what, sample=None, picture=None, mode='squash'):
@@ -310,8 +311,8 @@ def test_the_edge_of_a_letterbox_is_no_structure(size):
 
 def replace_maps(what: HeadArrays, side: int) -> HeadArrays:
     """The same outputs on a grid of another size."""
-    return replace(what, **{name: np.full((side, side), getattr(what, name).flat[0])
-                            for name in ('expansion', 'scale', 'moving', 'course')})
+    return HeadArrays(**vars(what) | {name: np.full((side, side), getattr(what, name).flat[0])
+                                      for name in ('expansion', 'scale', 'moving', 'course')})
 
 
 def test_bars_of_the_letterbox_are_unknown():

@@ -176,7 +176,8 @@ def test_features_of_a_closed_session_are_refused():
 def test_calibration_reaches_every_result():
     clip = random_clip(4)
     raw = headed().run([clip])[0].heads
-    calibration = Calibration(2.0, 0.5, (1.5, -0.2), (0.5, 1.0), 3.0, 0.5, -1.0)
+    calibration = Calibration({'contact': (2.0, 0.5), 'moving': (1.5, -0.2), 'course': (0.5, 1.0),
+                               'expansion': (3.0,), 'clearance': (0.5, -1.0)})
     out = headed(calibration).run([clip])[0].heads
     np.testing.assert_array_equal(out.expansion, raw.expansion)
     np.testing.assert_allclose(out.scale, 3 * raw.scale, rtol=1e-5)

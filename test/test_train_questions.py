@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -18,15 +18,14 @@ from vjepa_ros.lab.world.clips import WorldClips
 from vjepa_ros.lab.world.rendering.truth import Truth
 from vjepa_ros.lab.world.scenes.scene import GROUND, SKY
 from vjepa_ros.lab.world.targets import (
-    DENSE,
     DEPTH_M,
     FLOW_UNIT,
     VISIBLE_PX,
-    Targets,
     clip_targets,
     world_targets,
 )
-from vjepa_ros.model.heads import CONTACT_BINS, CONTACT_EDGES, Heads
+from vjepa_ros.model.head_specs import CONTACT_BINS, CONTACT_EDGES
+from vjepa_ros.model.heads import Heads
 
 SIDE, NUM_FRAMES, INTERVAL_S = 32, 4, 0.1
 QUESTIONS = {'enter', 'depth', 'flow'}
@@ -134,10 +133,10 @@ def test_places_take_every_question_along():
     targets = targets_of(make_truth(2))
     places = torch.tensor([[1, 2], [0, 3]])
     numbered = torch.arange(8).view(2, 2, 2)
-    targets = replace(targets, **{n: numbered.to(getattr(targets, n).dtype) for n in DENSE})
+    dense = {name: values for name, values in vars(targets).items() if values.ndim == 3}
+    assert {'expansion', 'moving_known', 'enter_s', 'scene_known'} < set(dense)
+    targets = replace(targets, **{n: numbered.to(values.dtype) for n, values in dense.items()})
     chosen, turned = targets.at(places), targets.flipped(torch.tensor([True, True]))
-    dense = {f.name for f in fields(Targets) if getattr(targets, f.name).ndim == 3}
-    assert dense == set(DENSE)
     for name in ('enter_s', 'log_depth', 'flow_x', 'flow_y'):
         assert getattr(chosen, name)[..., 0].tolist() == [[1, 2], [4, 7]]
         assert getattr(turned, name).abs()[0].tolist() == [[1, 0], [3, 2]]
@@ -274,8 +273,8 @@ class TestHeadsAndQuestions:
         outputs, known = heads.read(features())
         assert known.shape == (2, 2, 2, heads.hidden)
         answers = heads(features())
-        assert all(torch.equal(getattr(outputs, f.name), getattr(answers, f.name))
-                   for f in fields(outputs))
+        assert all(torch.equal(value, getattr(answers, name))
+                   for name, value in vars(outputs).items())
         assert torch.equal(heads.dense[-1](known)[..., 2], outputs.moving)
 
     def test_the_clip_answers_see_what_is_known_of_the_patches(self):
@@ -306,7 +305,8 @@ class TestHeadsAndQuestions:
     def test_where_nothing_is_known_every_parameter_still_takes_part(self):
         network = self.network(True)
         nothing = torch.zeros(2, 2, 2, dtype=torch.bool)
-        batch = self.batch(**{name: nothing for name in DENSE if name.endswith('_known')})
+        batch = self.batch(**{f'{name}_known': nothing
+                              for name in ('expansion', 'moving', 'course', 'scene')})
         sum(network(batch).values()).backward()
         for name, parameter in network.named_parameters():
             if not name.startswith('encoder.'):

@@ -89,7 +89,7 @@ def test_a_run_leaves_everything_behind(tmp_path, capsys):
     meta = report.heads.meta
     assert (meta.num_frames, meta.image_size, meta.has_encoder) == (4, 32, True)
     assert meta.robot.keys() == {'half_width', 'height'}
-    assert meta.calibration.contact_temperature != 1.0
+    assert meta.calibration['contact'][0] != 1.0
     metrics = json.loads((tmp_path / 'metrics.json').read_text())
     assert metrics['held_out']['clips'] == 60 == meta.metrics['held_out']['clips']
     assert [h['part'] for h in metrics['history'] if h['kind'] == 'validation'] == [1, 2]

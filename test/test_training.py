@@ -42,15 +42,16 @@ from vjepa_ros.lab.world.targets import (
     world_targets,
 )
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.heads import (
+from vjepa_ros.model.head_specs import (
     CLEARANCE_BINS,
     CLEARANCE_EDGES,
     CONTACT_BINS,
     CONTACT_EDGES,
+    HEADS,
     HeadOutputs,
-    Heads,
     contact_cdf,
 )
+from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.predictor import Predictor
 from vjepa_ros.model.variants import Variant
 
@@ -87,9 +88,9 @@ def make_targets(count=4, side=2, contact_s=1.0, interval_s=0.1, **changed):
 
 def make_outputs(count=4, side=2, **changed):
     zero = torch.zeros(count, side, side)
-    outputs = HeadOutputs(zero, zero, zero, zero, torch.zeros(count, CONTACT_BINS + 1),
-                          torch.zeros(count, CLEARANCE_BINS + 1))
-    return replace(outputs, **changed)
+    return HeadOutputs(**{'expansion': zero, 'log_scale': zero, 'moving': zero, 'course': zero,
+                          'contact': torch.zeros(count, CONTACT_BINS + 1),
+                          'clearance': torch.zeros(count, CLEARANCE_BINS + 1)} | changed)
 
 
 def make_network(objective='supervised', seed=0, auxiliary=False):
@@ -212,20 +213,22 @@ class TestLosses:
         logits = torch.full((4, CONTACT_BINS + 1), -20.0)
         logits[:, bin_] = 20.0
         targets = make_targets(contact_s=seconds)
-        assert losses.contact(logits, targets).item() < 1e-6
+        outputs = make_outputs(contact=logits)
+        assert losses.loss_of(HEADS['contact'], outputs, targets).item() < 1e-6
 
     def test_the_hazard_asks_for_the_chance_within_each_horizon(self):
         logits = torch.randn(4, CONTACT_BINS + 1, generator=torch.Generator().manual_seed(1))
         targets = make_targets(contact_s=1.2)
         p = contact_cdf(logits, torch.tensor(HORIZONS_S).expand(4, -1) / 0.1)
         expected = torch.nn.functional.binary_cross_entropy(p, targets.hazard)
-        assert losses.hazard(logits, targets).item() == pytest.approx(expected.item(), rel=1e-5)
+        value = losses.hazard(make_outputs(contact=logits), targets).item()
+        assert value == pytest.approx(expected.item(), rel=1e-5)
 
     @pytest.mark.parametrize('size', [1e4, -1e4])
     def test_gradients_are_finite_whatever_the_heads_say(self, size):
         outputs = make_outputs()
-        leaves = {f.name: torch.full_like(getattr(outputs, f.name), size, requires_grad=True)
-                  for f in fields(outputs)}
+        leaves = {name: torch.full_like(value, size, requires_grad=True)
+                  for name, value in vars(outputs).items()}
         with torch.no_grad():
             leaves['contact'][:, ::2] *= -1
         targets = make_targets(contact_s=0.3, danger=torch.ones(4),
@@ -650,20 +653,20 @@ class TestJudging:
             clearance_m=clearance, clearance_known=every,
             danger=torch.zeros(count), danger_s=torch.ones(count), danger_known=~every,
             enter_s=error, log_depth=error, flow_x=error, flow_y=error, scene_known=~known)
-        outputs = HeadOutputs(torch.zeros(count, 1, 1),
-                              torch.full((count, 1, 1), math.log(0.02 / sharpness)),
-                              sharpness * patches, sharpness * patches + 1, sharpness * true,
-                              sharpness * free)
+        outputs = HeadOutputs(expansion=torch.zeros(count, 1, 1),
+                              log_scale=torch.full((count, 1, 1), math.log(0.02 / sharpness)),
+                              moving=sharpness * patches, course=sharpness * patches + 1,
+                              contact=sharpness * true, clearance=sharpness * free)
         return Answers(outputs, targets)
 
     def test_calibration_undoes_boldness(self):
         answers = self.synthetic(3.0)
         found = calibrate(answers)
-        assert found.contact_temperature == pytest.approx(3.0, rel=0.1)
-        assert found.moving == pytest.approx((1 / 3, 0.0), abs=0.08)
-        assert found.course == pytest.approx((1 / 3, -1 / 3), abs=0.08)
-        assert found.expansion_scale == pytest.approx(3.0, rel=0.1)
-        assert found.clearance_temperature == pytest.approx(3.0, rel=0.1)
+        assert found['contact'][0] == pytest.approx(3.0, rel=0.1)
+        assert found['moving'] == pytest.approx((1 / 3, 0.0), abs=0.08)
+        assert found['course'] == pytest.approx((1 / 3, -1 / 3), abs=0.08)
+        assert found['expansion'][0] == pytest.approx(3.0, rel=0.1)
+        assert found['clearance'][0] == pytest.approx(3.0, rel=0.1)
         before = figures(answers)['expected_calibration_error']
         after = figures(answers, found)['expected_calibration_error']
         assert after < 0.25 * before
@@ -671,13 +674,13 @@ class TestJudging:
 
     def test_what_is_right_already_is_left_alone(self):
         found = calibrate(self.synthetic(1.0))
-        assert found.contact_temperature == pytest.approx(1.0, rel=0.05)
-        assert found.expansion_scale == pytest.approx(1.0, rel=0.05)
+        assert found['contact'][0] == pytest.approx(1.0, rel=0.05)
+        assert found['expansion'][0] == pytest.approx(1.0, rel=0.05)
 
     def test_what_never_happens_is_not_calibrated(self):
         outputs, targets = make_outputs(), make_targets(contact_s=math.inf)
         found = calibrate(Answers(outputs, targets))
-        assert (found.contact_temperature, found.moving) == (1.0, (1.0, 0.0))
+        assert (found['contact'][0], found['moving']) == (1.0, (1.0, 0.0))
 
     def test_figures_of_the_truth_itself_are_perfect(self):
         targets = make_targets(4, 2, interval_s=0.1)

@@ -8,63 +8,22 @@ heads know of the patches with another. Nothing here knows
 how much time lies between two frames: every time is counted in frame intervals, so that a clip
 means the same at any rate, and seconds enter only where results are converted.
 
-B clips, T' tubelets, Hp x Wp patches, D width, K and C bins, H attention heads.
+B clips, T' tubelets, Hp x Wp patches, D width, H attention heads.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from vjepa_ros.model.bins import LogBins
+from vjepa_ros.model.head_specs import HEADS, HeadOutputs, HeadSpec
 from vjepa_ros.model.variants import Variant
 
-CONTACT = LogBins(0.25, 120.0, 20)  # time until something enters the robot's volume [intervals]
-CLEARANCE = LogBins(0.25, 16.0, 12)  # free way ahead of the robot [m]
-CONTACT_BINS, CONTACT_EDGES = CONTACT.count, CONTACT.edges
-CLEARANCE_BINS, CLEARANCE_EDGES = CLEARANCE.count, CLEARANCE.edges
-
 POOL_HEADS = 16  # for every width, as in the published probes
-EXPANSION_UNIT = 0.05  # a typical change of size per frame interval; one unit of the raw output
-MIN_SCALE = 2e-4  # no patch is known better than this [per frame interval]
-RARE = -2.0  # first logit of what few patches are
-
-
-@dataclass(frozen=True)
-class HeadOutputs:
-    """What the heads say about B clips, uncalibrated.
-
-    Attributes
-    ----------
-    expansion : Tensor
-        (B, Hp, Wp) looming rate times frame interval, -Zdot/Z * dt [1]; positive: closing in.
-    log_scale : Tensor
-        (B, Hp, Wp) log of the scale of a Laplace distribution around `expansion`.
-    moving : Tensor
-        (B, Hp, Wp) logit: the surface moves by itself.
-    course : Tensor
-        (B, Hp, Wp) logit: the surface will enter the robot's volume at constant velocities.
-    contact : Tensor
-        (B, K+1) logits of the time until anything enters the robot's volume, over the bins
-        between `CONTACT_EDGES`; the last bin is: later, or never.
-    clearance : Tensor
-        (B, C+1) logits of the distance to the nearest surface in the corridor straight ahead of
-        the robot, moving or not, over the bins between `CLEARANCE_EDGES`; the last bin is:
-        farther, or free.
-
-    """
-
-    expansion: Tensor
-    log_scale: Tensor
-    moving: Tensor
-    course: Tensor
-    contact: Tensor
-    clearance: Tensor
-
 
 class CrossAttention(nn.Module):
     """Attention of a query that is the same for all clips, without output projection."""
@@ -122,10 +81,18 @@ class Heads(nn.Module):
         Width of the features, a multiple of 16.
     hidden : int, optional
         Width of the dense MLP, a multiple of 16; max(256, dim / 2) when omitted.
+    specs : sequence of HeadSpec, optional
+        The heads; all that are registered when omitted.
+
+    Attributes
+    ----------
+    specs : tuple of HeadSpec
+        The heads, in the order of their outputs.
 
     """
 
-    def __init__(self, dim: int, hidden: int | None = None):
+    def __init__(self, dim: int, hidden: int | None = None,
+                 specs: Sequence[HeadSpec] | None = None):
         super().__init__()
         if dim % POOL_HEADS:
             raise ValueError(f'the width of the features is {dim}, but must be a multiple of '
@@ -135,14 +102,17 @@ class Heads(nn.Module):
             raise ValueError(f'the width of the dense heads is {hidden}, but must be a multiple '
                              f'of {POOL_HEADS}')
         self.dim, self.hidden = dim, hidden
+        self.specs = tuple(HEADS.values() if specs is None else specs)
+        shared = sum(spec.kind.channels for spec in self.specs if not spec.own_layer)
         self.dense = nn.Sequential(
             nn.LayerNorm(2 * dim), nn.Linear(2 * dim, hidden), nn.GELU(),
-            nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 4))
+            nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, shared))
         self.pooler, self.patch_pooler = Pooler(dim), Pooler(hidden)
         self.patch_norm = nn.LayerNorm(hidden)
         self.norm = nn.LayerNorm(dim + hidden)
-        self.contact = nn.Linear(dim + hidden, CONTACT_BINS + 1)
-        self.clearance = nn.Linear(dim + hidden, CLEARANCE_BINS + 1)
+        for spec in self.specs:
+            if spec.own_layer:
+                self.add_module(spec.own_layer, nn.Linear(self._width(spec), spec.kind.channels))
 
     @classmethod
     def for_variant(cls, variant: Variant, seed: int = 0) -> Heads:
@@ -164,15 +134,17 @@ class Heads(nn.Module):
         with full_precision(features.device):
             x = features.float()
             known = self.dense[:-1](torch.cat((x[:, -1], x[:, -2]), dim=-1))  # B Hp Wp hidden
-            expansion, spread, moving, course = self.dense[-1](known).unbind(-1)
-            # exp(spread) + MIN_SCALE, without leaving the logarithm.
-            log_scale = torch.logaddexp(spread, spread.new_full((), math.log(MIN_SCALE)))
+            shared = iter(self.dense[-1](known).split(
+                [spec.kind.channels for spec in self.specs if not spec.own_layer], dim=-1))
             pooled = self.norm(torch.cat((
                 self.pooler(x.flatten(1, 3)),
                 self.patch_pooler(self.patch_norm(known).flatten(1, 2))), dim=-1))
-            outputs = HeadOutputs(EXPANSION_UNIT * expansion, log_scale, moving, course,
-                                  self.contact(pooled), self.clearance(pooled))
-            return outputs, known
+            outputs: dict[str, Tensor] = {}
+            for spec in self.specs:
+                raw = (self.get_submodule(spec.own_layer)(pooled if spec.pooled else known)
+                       if spec.own_layer else next(shared))
+                outputs |= spec.kind.outputs(spec.name, raw)
+            return HeadOutputs(**outputs), known
 
     @torch.no_grad()
     def init_random(self, seed: int) -> None:
@@ -193,34 +165,30 @@ class Heads(nn.Module):
                 nn.init.zeros_(module.bias)
         for pooler in (self.pooler, self.patch_pooler):
             nn.init.trunc_normal_(pooler.query_tokens, std=0.02, generator=generator)
-        for last in (self.dense[-1], self.contact, self.clearance):
-            nn.init.zeros_(last.weight)
-        self.dense[-1].bias.copy_(torch.tensor([0.0, math.log(EXPANSION_UNIT), RARE, RARE]))
+        nn.init.zeros_(self.dense[-1].weight)
+        self.dense[-1].bias.copy_(torch.tensor(
+            [first for spec in self.specs if not spec.own_layer for first in spec.kind.start]))
+        for spec in self.specs:
+            if spec.own_layer:
+                self._start(spec)
 
+    def _width(self, spec: HeadSpec) -> int:
+        return self.dim + self.hidden if spec.pooled else self.hidden
 
-def contact_bin(intervals: Tensor) -> Tensor:
-    """Bin of a time to contact over frame interval (inf: never), see `LogBins.index`."""
-    return CONTACT.index(intervals)
+    @torch.no_grad()
+    def _start(self, spec: HeadSpec) -> None:
+        layer = self.get_submodule(spec.own_layer)
+        nn.init.zeros_(layer.weight)
+        layer.bias.copy_(torch.tensor(spec.kind.start))
 
-
-def contact_cdf(logits: Tensor, intervals: Tensor) -> Tensor:
-    """Probability of contact within times over frame interval, see `LogBins.cumulative`."""
-    return CONTACT.cumulative(logits.float().softmax(-1), intervals)
-
-
-def expected_log_contact(logits: Tensor) -> Tensor:
-    """Mean of ln(time to contact / frame interval), given that there is contact: (B,)."""
-    return CONTACT.expected_log(logits)
-
-
-def clearance_bin(metres: Tensor) -> Tensor:
-    """Bin of a clearance [m] (inf: free), see `LogBins.index`."""
-    return CLEARANCE.index(metres)
-
-
-def clearance_cdf(logits: Tensor, metres: Tensor) -> Tensor:
-    """Probability of less clearance than distances [m], see `LogBins.cumulative`."""
-    return CLEARANCE.cumulative(logits.float().softmax(-1), metres)
+    def complete(self) -> None:
+        """Add the registered heads that are missing, untrained, as to heads of an older file."""
+        for spec in HEADS.values():
+            if spec not in self.specs:
+                self.add_module(spec.own_layer, nn.utils.skip_init(
+                    nn.Linear, self._width(spec), spec.kind.channels))
+                self._start(spec)
+        self.specs = tuple(HEADS.values())
 
 
 def full_precision(device: torch.device) -> AbstractContextManager:

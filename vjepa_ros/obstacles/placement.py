@@ -39,6 +39,7 @@ from vjepa_ros.obstacles.cells import (
 )
 from vjepa_ros.obstacles.config import ObstacleSettings
 from vjepa_ros.obstacles.geometry import Lens, Mount
+from vjepa_ros.perception.danger import is_alarm
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Level, Quality, Result
 
@@ -231,7 +232,7 @@ def _danger_is_placed(result: Result, seen: np.ndarray, slope: np.ndarray, way: 
     x = (field.centers[0, :, 0] + 0.5) * size[0] / field.gray_size[0] - 0.5
     half = 0.5 * field.cell_px * size[0] / field.gray_size[0]
     spans = [(r.x, r.x + r.width) for r in told.regions
-             if r.on_course and r.time_to_contact < settings.warning_ttc]
+             if r.on_course and is_alarm(r.time_to_contact, settings)]
     if not math.isnan(told.bearing):
         at = lens.optics.cx + lens.optics.fx * math.tan(told.bearing)
         spans.append((at - half, at + half))

@@ -8,13 +8,18 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from vjepa_ros.perception.collision import Threat, contact_probability
+from vjepa_ros.perception.danger import (
+    approaches,
+    contact_probability,
+    measured_flags,
+    reported_level,
+    time_to_contact,
+    wanted_level,
+)
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.types import Level, Quality
+from vjepa_ros.perception.types import Level, Quality, Threat
 
 NS = 1e9
-LOW_TEXTURE = 0.25     # known part of the region of interest below which to say so
-TOLD_RATE = 0.04       # looming rate above which the time to contact is told [1/s]
 SETTLE_RESULTS = 3     # results after a reset that carry the warming-up flag
 
 
@@ -109,24 +114,19 @@ class Assessor:
         rate = self._rate.update(threat.course_rate, stamp_ns, settings)
         obstacle = self._obstacle.update(threat.obstacle_score, stamp_ns, settings)
         motion = self._motion.update(motion, stamp_ns, settings)
-        if math.isnan(rate):
-            flags |= Quality.LOOMING_UNKNOWN
-        if threat.known_fraction < LOW_TEXTURE:
-            flags |= Quality.LOW_TEXTURE
-        closing = rate > settings.looming_threshold
+        flags |= measured_flags(rate, threat.known_fraction)
+        closing = approaches(rate, settings)
         # While a danger fades in the smoothed rate, it keeps the direction it was last seen in.
         if not math.isnan(threat.bearing):
             self._direction = (threat.bearing, threat.elevation)
         elif not closing:
             self._direction = (math.nan, math.nan)
         bearing, elevation = self._direction if closing else (math.nan, math.nan)
-        ttc = _time_to_contact(rate, settings)
+        ttc = time_to_contact(rate, settings)
         believed = self._believed.update(
             threat.course_rate if believed is None else believed, stamp_ns, settings)
-        level = self._next_level(_time_to_contact(believed, settings), obstacle, motion,
-                                 stamp_ns, settings)
-        if Quality.STALE in flags:
-            level = Level.UNKNOWN
+        level = reported_level(self._next_level(time_to_contact(believed, settings), obstacle,
+                                                motion, stamp_ns, settings), flags)
         if probability is None:
             probability = contact_probability(rate, settings.collision_horizon)
         else:
@@ -135,15 +135,15 @@ class Assessor:
 
     def _next_level(self, ttc: float, obstacle: float, motion: float, stamp_ns: int,
                     settings: Settings) -> Level:
-        if math.isnan(ttc):
+        wanted = wanted_level(ttc, obstacle, motion, settings)
+        if wanted == Level.UNKNOWN:
             # A danger that vanishes from sight (too near, too dark) has not gone away: UNKNOWN
             # outranks every level, and the held level is taken up again afterwards.
             return Level.UNKNOWN
-        wanted = self._wanted(ttc, obstacle, motion, settings, 1.0)
         if self._level == Level.UNKNOWN or wanted > self._level:
             self._set(wanted, stamp_ns)
         elif wanted < self._level:
-            eased = self._wanted(ttc, obstacle, motion, settings, 1.0 + settings.hysteresis)
+            eased = wanted_level(ttc, obstacle, motion, settings, 1.0 + settings.hysteresis)
             held_s = (stamp_ns - self._since_ns) / NS
             if eased < self._level and held_s >= settings.level_hold:
                 self._set(eased, stamp_ns)
@@ -153,27 +153,3 @@ class Assessor:
 
     def _set(self, level: Level, stamp_ns: int) -> None:
         self._level, self._since_ns = level, stamp_ns
-
-    @staticmethod
-    def _wanted(ttc: float, obstacle: float, motion: float, settings: Settings,
-                ease: float) -> Level:
-        if ttc < settings.danger_ttc * ease:
-            return Level.DANGER
-        if ttc < settings.warning_ttc * ease:
-            return Level.WARNING
-        scores = ((motion, settings.motion_threshold), (obstacle, settings.obstacle_threshold))
-        busy = any(limit < 1.0 and score > limit / ease for score, limit in scores)
-        if ttc < settings.caution_ttc * ease or busy:
-            return Level.CAUTION
-        return Level.CLEAR
-
-
-def _time_to_contact(rate: float, settings: Settings) -> float:
-    """Time to contact of a looming rate [s]: inf where nothing closes, NaN unknown.
-
-    It is told for slower things than those that count as approaching: what is still far off
-    can be measured long before it has to be shown.
-    """
-    if math.isnan(rate):
-        return math.nan
-    return 1.0 / rate if rate > min(TOLD_RATE, settings.looming_threshold) else math.inf

@@ -20,8 +20,9 @@ import numpy as np
 
 from vjepa_ros.clip.view import middle
 from vjepa_ros.looming.estimator import LoomingField
+from vjepa_ros.perception.danger import approaches, known_enough, level_rates
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.types import Region
+from vjepa_ros.perception.types import Region, Threat
 
 MIN_CELLS = 3        # a region of fewer cells is taken for noise
 PEAK_CELLS = 6       # cells that the looming of the course is averaged over
@@ -54,33 +55,6 @@ class Optics:
     def elevation(self, y: float) -> float:
         """Angle above the optical axis [rad]."""
         return math.atan2(self.cy - y, self.fy)
-
-
-@dataclass(frozen=True)
-class Threat:
-    """What the looming field says about contact (raw, before smoothing).
-
-    Attributes
-    ----------
-    course_rate
-        Looming rate of what is on course [1/s]: 0 when the view is known and nothing on course
-        approaches, NaN when too little is known.
-    bearing, elevation
-        Direction of it [rad], NaN when nothing approaches.
-    obstacle_score
-        0..1, NaN when unknown.
-    known_fraction
-        Part of the region of interest that is known, 0..1.
-    regions
-        Approaching regions, most urgent first.
-    """
-
-    course_rate: float
-    bearing: float
-    elevation: float
-    obstacle_score: float
-    known_fraction: float
-    regions: tuple[Region, ...]
 
 
 UNKNOWN = Threat(math.nan, math.nan, math.nan, math.nan, 0.0, ())
@@ -122,30 +96,14 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
     if ahead:
         course_rate = max(course_rate, ahead[0].looming_rate)
         bearing, elevation = ahead[0].bearing, ahead[0].elevation
-    elif course_rate > settings.looming_threshold:
+    elif approaches(course_rate, settings):
         x, y = field.centers[peak] * scale
         bearing, elevation = optics.bearing(float(x)), optics.elevation(float(y))
-    if known_fraction < settings.min_known and not ahead:
-        # What little is known does not speak for the rest.
+    if not known_enough(known_fraction, bool(ahead), settings):
         return Threat(math.nan, math.nan, math.nan, math.nan, known_fraction, regions)
     return Threat(course_rate, bearing, elevation,
                   _obstacle_score(rate, field.confidence, usable, count, settings),
                   known_fraction, regions)
-
-
-def contact_probability(rate: float, horizon_s: float, spread: float = 0.35) -> float:
-    """Probability of contact within the horizon, from the looming rate on course.
-
-    The time to contact is taken as log-normal around 1 / rate with the given spread, so the
-    probability is Phi(log(rate * horizon) / spread), here by the logistic approximation
-    of the normal distribution (factor 1.702). NaN stays NaN.
-    """
-    if math.isnan(rate):
-        return math.nan
-    if rate <= 0:
-        return 0.0
-    z = 1.702 * math.log(rate * horizon_s) / spread
-    return 1.0 / (1.0 + math.exp(-z)) if z > -700 else 0.0
 
 
 def _inside_roi(field: LoomingField, roi: tuple[float, float, float, float]) -> np.ndarray:
@@ -204,9 +162,8 @@ def _regions(field: LoomingField, rate: np.ndarray, usable: np.ndarray, course: 
     """Connected cells above the rate of each level, the most urgent level first."""
     found: list[Region] = []
     left = usable.copy()
-    least = max(settings.looming_threshold, 1e-3)
-    for time in (settings.danger_ttc, settings.warning_ttc, settings.caution_ttc):
-        mask = left & (rate >= max(1 / time, least))
+    for least in level_rates(settings):
+        mask = left & (rate >= least)
         if np.count_nonzero(mask) < MIN_CELLS:
             continue
         _, labels = cv2.connectedComponents(mask.view(np.uint8), connectivity=4)

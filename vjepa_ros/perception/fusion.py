@@ -10,31 +10,15 @@ The rule (`looming.method: fused`), cell by cell and then for the whole view:
    of expansion) and the learned weight, where both know; else that of the one that knows. The
    learned weight is 0 up to a probability of 0.3 and 1 from 0.6 on: many cells that are
    hardly on course are no danger together.
-3. The clip head tells by when contact is as likely as not. Where that is less than half the time
-   to contact of the learned field, it counts instead. This is the time to contact.
-4. Probability of contact within a time: the log odds of the calibrated hazard, plus 0.3 times
-   those of the geometric probability, which are cut at 2 and count less where geometry
-   knows under half of the region of interest; geometry alone where the newest frame shows no
-   structure at all (a covered lens, a white-out, a plain wall that fills the view). Only a hazard
-   of 0.5 or more is told even then, if an earlier frame of the clip showed structure: what comes
-   so near that it fills the view has not gone away, but that nothing comes is never told blindly.
-5. Level: the most urgent of geometry, heads and their combination is believed as far as contact
-   is probable: WARNING and DANGER need a probability of 0.6 that contact comes within their
-   time. What is not believed is CAUTION, never CLEAR. So neither geometry nor heads alone
-   raise an alarm that the other contradicts surely, and none of them is dropped in silence.
-   Where no cell is known, by whatever source, the level is UNKNOWN, whatever the probability.
-6. Geometry and heads disagree when, both being sure (confidence 0.5), they differ by more than
+3. The clip head gives the time by which contact is as likely as not. Where that is less than half
+   the time to contact of the learned field, it counts instead. This is the time to contact.
+4. Geometry and heads disagree when, both being sure (confidence 0.5), they differ by more than
    three combined sigma and by more than ``thresholds.looming`` on a tenth of what both are sure of
    (six cells at least), or when their times to contact differ by more than a factor of two and
    one is below ``thresholds.caution_ttc``.
-7. Collision probability: point 4 for the horizon. The heads also tell how far the way ahead is
-   free: the probability that it is shorter than what the robot would cover within the horizon at
-   ``approach_speed`` counts where it is larger. It never raises a level: a robot that stands
-   before a wall is in no danger.
 
-`learned` takes the heads alone, `geometric` the geometry alone. The numbers are those of
-`vjepa_ros.perception.contact_probability.Rule`; docs/notebook/fusion.md shows what each of them
-decides.
+What follows for level and probability is the law of `vjepa_ros.perception.danger`. `learned` takes
+the heads alone, `geometric` the geometry alone.
 """
 
 from __future__ import annotations
@@ -45,22 +29,24 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.perception.collision import UNKNOWN, Optics, Threat, course_weight, find_threats
-from vjepa_ros.perception.contact_probability import (
+from vjepa_ros.perception.collision import UNKNOWN, Optics, course_weight, find_threats
+from vjepa_ros.perception.danger import (
     RULE,
     Rule,
     believed_rate,
+    clip_counts,
     collision_probability,
+    times_disagree,
 )
 from vjepa_ros.perception.learned_field import LearnedField
 from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.types import Threat
 
 CELL_PX = 16                  # of the grid where there is no geometric field, px of the grey image
 LEAST_SIGMA = (0.01, 0.05)    # 1/s, and part of the rate: no source counts as better than this
 SURE = 0.5                    # confidence from which a source can disagree
 APART_SIGMA = 3.0             # combined standard errors between cells that disagree
 APART_AREA, APART_CELLS = 0.1, 6
-APART_TIME = 2.0              # factor between times to contact that disagree
 
 
 @dataclass(frozen=True)
@@ -146,7 +132,8 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
             threat = _with_clip(threat, learned, heads, size, optics, settings)
         disagrees = (fields_disagree(geometry, heads, settings)
                      or times_disagree(by_geometry, by_heads, settings))
-    believed = believed_rate((threat, by_geometry, by_heads), learned, settings, rule)
+    believed = believed_rate((threat, by_geometry, by_heads), learned, by_geometry, settings,
+                             rule)
     if not math.isnan(believed) and not threat.course_rate >= believed:
         # What is believed of one alone is never told later than the level says.
         threat = _like(threat, next(t for t in (by_geometry, by_heads)
@@ -221,12 +208,6 @@ def fields_disagree(geometry: CourseField, heads: CourseField, settings: Setting
     return int(against.sum()) >= max(APART_CELLS, APART_AREA * int(sure.sum()))
 
 
-def times_disagree(first: Threat, second: Threat, settings: Settings) -> bool:
-    """Whether times to contact differ by more than a factor, one of them being short."""
-    low, high = sorted((first.course_rate, second.course_rate))
-    return high > APART_TIME * low and high > 1.0 / settings.caution_ttc   # false with NaN
-
-
 def _threat(field: CourseField, size: tuple[int, int], optics: Optics,
             settings: Settings) -> Threat:
     return find_threats(field, size, optics, settings, field.course)
@@ -234,11 +215,8 @@ def _threat(field: CourseField, size: tuple[int, int], optics: Optics,
 
 def _with_clip(threat: Threat, learned: LearnedField, field: CourseField, size: tuple[int, int],
                optics: Optics, settings: Settings) -> Threat:
-    """Point 3 of the rule; where the dense heads know nothing, the clip head has no say."""
-    if math.isnan(threat.course_rate):
-        return threat
-    rate = 1.0 / learned.time_to_contact
-    if rate <= APART_TIME * threat.course_rate:
+    """Point 3 of the rule."""
+    if not clip_counts(learned.time_to_contact, threat.course_rate):
         return threat
     bearing, elevation = threat.bearing, threat.elevation
     if math.isnan(bearing):
@@ -246,7 +224,8 @@ def _with_clip(threat: Threat, learned: LearnedField, field: CourseField, size: 
         likely = np.where(_known(field, settings.min_confidence), field.course, 0.0)
         x, y = field.centers.reshape(-1, 2)[int(np.argmax(likely))] * size[0] / field.gray_size[0]
         bearing, elevation = optics.bearing(float(x)), optics.elevation(float(y))
-    return replace(threat, course_rate=rate, bearing=bearing, elevation=elevation)
+    return replace(threat, course_rate=1.0 / learned.time_to_contact, bearing=bearing,
+                   elevation=elevation)
 
 
 def _like(combined: Threat, one: Threat, rate: float) -> Threat:

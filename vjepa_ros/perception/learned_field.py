@@ -32,7 +32,7 @@ from vjepa_ros.clip.sampling import Sample
 from vjepa_ros.clip.view import ViewGeometry
 from vjepa_ros.looming.structure import Shown
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
-from vjepa_ros.model.heads import CLEARANCE_EDGES, CONTACT_EDGES
+from vjepa_ros.model.head_specs import CLEARANCE_EDGES, CONTACT_EDGES
 from vjepa_ros.runtime.outputs import HeadArrays
 
 UNEVEN = 0.5             # part of the mean spacing by which a spacing of frames may differ

@@ -84,6 +84,33 @@ class Region:
 
 
 @dataclass(frozen=True)
+class Threat:
+    """What the looming field says about contact (raw, before smoothing).
+
+    Attributes
+    ----------
+    course_rate
+        Looming rate of what is on course [1/s]: 0 when the view is known and nothing on course
+        approaches, NaN when too little is known.
+    bearing, elevation
+        Direction of it [rad], NaN when nothing approaches.
+    obstacle_score
+        0..1, NaN when unknown.
+    known_fraction
+        Part of the region of interest that is known, 0..1.
+    regions
+        Approaching regions, most urgent first.
+    """
+
+    course_rate: float
+    bearing: float
+    elevation: float
+    obstacle_score: float
+    known_fraction: float
+    regions: tuple[Region, ...]
+
+
+@dataclass(frozen=True)
 class Assessment:
     """What one camera saw at the stamp of its newest frame. Unknown values are NaN, never 0.
 

@@ -26,15 +26,14 @@ from torch import Tensor, nn
 
 from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.head_specs import array_names, to_arrays
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
-from vjepa_ros.runtime.outputs import numbers
 
 OPSET = 18
 TOLERANCE = 1e-4    # of the largest value of an output
 MOST_BYTES = 2e9    # of a file; the weights of larger networks lie beside it
 INPUT, FEATURES = 'pixels', 'features'
-HEADS = ('expansion', 'scale', 'moving', 'course', 'contact', 'clearance')
 NEEDED = ('onnx', 'onnxscript', 'onnxruntime')
 
 
@@ -92,15 +91,15 @@ class Graph(nn.Module):
     @property
     def names(self) -> tuple[str, ...]:
         """Of the outputs."""
-        return (FEATURES,) if self.heads is None else (FEATURES, *HEADS)
+        return (FEATURES, *array_names(() if self.heads is None else self.heads.specs))
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
-        """(B, T, S, S, 3) uint8 RGB -> features, and the fields of `HeadArrays`."""
+        """(B, T, S, S, 3) uint8 RGB -> features, and the arrays of the heads."""
         clip = ((pixels.float() - self.pixel_mean) * self.pixel_gain).permute(0, 4, 1, 2, 3)
         features = self.encoder(clip)
         if self.heads is None:
             return (features,)
-        return features, *numbers(self.calibration.apply(self.heads(features)))
+        return features, *to_arrays(self.calibration.apply(self.heads(features))).values()
 
 
 def export(graph: Graph, path: Path, frames: int, size: int, clips: int = 1) -> Exported:

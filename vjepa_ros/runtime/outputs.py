@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,18 +15,16 @@ from torch import Tensor
 
 from vjepa_ros.model.bins import LogBins
 from vjepa_ros.model.calibration import Calibration
-from vjepa_ros.model.heads import CLEARANCE, CONTACT, HeadOutputs, Heads
+from vjepa_ros.model.head_specs import CLEARANCE, CONTACT, HeadOutputs, HeadSpec, to_arrays
+from vjepa_ros.model.heads import Heads
 from vjepa_ros.runtime.feature_change import Change
 
 # Waits for features; gives the time that they took when all else had come [ms].
 Arrival = Callable[[], float]
 
-LARGEST_LOG = 20.0  # a scale beyond exp(20) says no more than that nothing is known
 
-
-@dataclass(frozen=True)
-class HeadArrays:
-    """Calibrated results of the heads for one clip; times count in frame intervals.
+class HeadArrays(SimpleNamespace):
+    """Calibrated results of the heads for one clip, by name; times count in frame intervals.
 
     Attributes
     ----------
@@ -44,12 +44,8 @@ class HeadArrays:
 
     """
 
-    expansion: np.ndarray
-    scale: np.ndarray
-    moving: np.ndarray
-    course: np.ndarray
-    contact: np.ndarray
-    clearance: np.ndarray
+    if TYPE_CHECKING:
+        def __getattr__(self, name: str) -> np.ndarray: ...
 
     def contact_within(self, intervals: float | Sequence[float] | np.ndarray) -> np.ndarray:
         """Probability that anything enters the robot's volume within times.
@@ -119,13 +115,6 @@ class Output:
         return 0.0 if self._arrival is None else self._arrival()
 
 
-def numbers(outputs: HeadOutputs) -> tuple[Tensor, ...]:
-    """The fields of `HeadArrays`, in their order, of calibrated outputs (logits, logarithms)."""
-    return (outputs.expansion, outputs.log_scale.clamp(max=LARGEST_LOG).exp(),
-            outputs.moving.sigmoid(), outputs.course.sigmoid(),
-            outputs.contact.softmax(-1), outputs.clearance.softmax(-1))
-
-
 def pack(outputs: HeadOutputs) -> Tensor:
     """Calibrated outputs as numbers to use, in one tensor, so that one download brings all.
 
@@ -137,11 +126,10 @@ def pack(outputs: HeadOutputs) -> Tensor:
     Returns
     -------
     Tensor
-        (B, 4 Hp Wp + K + 1 + C + 1) float32: expansion, scale, moving, course, contact,
-        clearance.
+        (B, N) float32: the arrays of each head, in the order of the heads.
 
     """
-    return torch.cat([one.flatten(1) for one in numbers(outputs)], dim=1)
+    return torch.cat([one.reshape(len(one), -1) for one in to_arrays(outputs).values()], dim=1)
 
 
 def reading(heads: Heads, calibration: Calibration) -> Callable[[Tensor], Tensor]:
@@ -149,10 +137,12 @@ def reading(heads: Heads, calibration: Calibration) -> Callable[[Tensor], Tensor
     return lambda features: pack(calibration.apply(heads(features)))
 
 
-def unpack(packed: np.ndarray, rows: int, cols: int) -> list[HeadArrays]:
-    """The arrays of each clip, from `pack`."""
-    end = 4 * rows * cols
-    dense, contact, clearance = np.split(packed, [end, end + CONTACT.count + 1], axis=1)
-    maps = dense.reshape(-1, 4, rows, cols)
-    return [HeadArrays(*each, *last) for each, *last
-            in zip(maps, contact, clearance, strict=True)]
+def unpack(packed: np.ndarray, rows: int, cols: int,
+           specs: Sequence[HeadSpec]) -> list[HeadArrays]:
+    """The arrays of each clip, from `pack` of these heads."""
+    shapes = {name: shape for spec in specs
+              for name, shape in spec.array_shapes(rows, cols).items()}
+    ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
+    return [HeadArrays(**{name: part.reshape(shape) for (name, shape), part
+                          in zip(shapes.items(), np.split(clip, ends[:-1]), strict=True)})
+            for clip in packed]

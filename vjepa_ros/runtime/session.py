@@ -92,6 +92,7 @@ class EncoderSession:
             release_memory(choice.device)
             raise SessionError(f'the weights do not fit into the memory of {choice.device}; '
                                f'{SMALLER}') from error
+        self._specs = () if heads is None else heads.specs
         forward = prepare(self._encoder, choice, Normalise(choice.device), self.clip_shape,
                           fuse=compile != 'on')
         self._normalise = forward.normalise
@@ -285,7 +286,7 @@ class EncoderSession:
         side = self.clip_shape[1] // PATCH
         features, packed = landed.features, landed.packed
         nothing = [None] * landed.clips
-        said = nothing if packed is None else unpack(packed, side, side)
+        said = nothing if packed is None else unpack(packed, side, side, self._specs)
         brought = nothing if features is None else list(features)
         changed = nothing if landed.change is None else map(Change.unpack, landed.change)
         return [Output(*each, landed.arrival) for each

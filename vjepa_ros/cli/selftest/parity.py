@@ -17,6 +17,7 @@ from vjepa_ros.cli.selftest.paths import Model, Path, limits
 from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
 from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.checkpoint.bundle import load_model
+from vjepa_ros.model.head_specs import Laplace, specs_of
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
 from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.outputs import Output, pack, unpack
@@ -89,7 +90,7 @@ def make_reference(model: Model) -> Reference:
         if heads is not None:
             calibration: Calibration = report.heads.meta.calibration
             packed = pack(calibration.apply(heads(features)))
-            said = unpack(packed.numpy(), *features.shape[2:4])[0]
+            said = unpack(packed.numpy(), *features.shape[2:4], heads.specs)[0]
         outputs.append(Output(features[0].numpy(), said))
     return Reference(clips, outputs)
 
@@ -162,10 +163,13 @@ def worst_token(got: np.ndarray, wanted: np.ndarray) -> float:
 def _heads(got: Output, wanted: Output) -> float:
     if got.heads is None:
         return float('nan')
-    errors = [relative(getattr(got.heads, name), getattr(wanted.heads, name))
-              for name in ('expansion', 'scale')]
-    errors += [float(np.abs(getattr(got.heads, name) - getattr(wanted.heads, name)).max())
-               for name in ('moving', 'course', 'contact', 'clearance')]
+    errors = []
+    for spec in specs_of(vars(wanted.heads)):
+        for name in spec.array_shapes(1, 1):
+            a, b = getattr(got.heads, name), getattr(wanted.heads, name)
+            # Probabilities are compared as they are.
+            errors.append(relative(a, b) if isinstance(spec.kind, Laplace)
+                          else float(np.abs(a - b).max()))
     return max(errors, key=lambda value: (np.isnan(value), value))
 
 

@@ -31,7 +31,7 @@ from vjepa_ros.lab.evaluation.clips import (
 from vjepa_ros.lab.evaluation.recording_replay import CAMERA, PictureScores, Setup
 from vjepa_ros.lab.world.clips import ClipWorld
 from vjepa_ros.lab.world.seeds import HELD_OUT_SEED, SPLIT_BATCH
-from vjepa_ros.model.heads import expected_log_contact
+from vjepa_ros.model.head_specs import expected_log_contact
 from vjepa_ros.perception.assessor import Assessor
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.config import Wants

@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 from vjepa_ros.lab.training.losses import masked_mean
 from vjepa_ros.lab.world.targets import Targets
-from vjepa_ros.model.heads import CONTACT_BINS, contact_bin, full_precision
+from vjepa_ros.model.head_specs import CONTACT_BINS, contact_bin
+from vjepa_ros.model.heads import full_precision
 
 DEPTH_WEIGHT, FLOW_WEIGHT, ENTER_WEIGHT = 0.25, 0.5, 0.5
 

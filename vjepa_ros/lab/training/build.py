@@ -39,6 +39,7 @@ def build(config: TrainConfig) -> tuple[Network, WeightsReport]:
         report = WeightsReport('', '', False, 0, 'float32', variant.name, encoder.version)
     if heads is None:
         heads = Heads.for_variant(variant, derive(config.seed, 'heads'))
+    heads.complete()
     heads.requires_grad_(True)
     if config.lora_rank:
         add_adapters(encoder, config.lora_rank, derive(config.seed, 'adapters'))

@@ -9,19 +9,23 @@ make the host wait for the device.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from vjepa_ros.lab.world.targets import HORIZONS_S, Targets, constant
-from vjepa_ros.model.heads import (
+from vjepa_ros.model.head_specs import (
     EXPANSION_UNIT,
+    Binary,
+    Binned,
     HeadOutputs,
-    clearance_bin,
+    HeadSpec,
+    Laplace,
     clearance_cdf,
-    contact_bin,
     contact_cdf,
+    specs_of,
 )
 
 LOG_SCALE = (-8.0, 3.0)   # of the Laplace distribution; narrower would let one patch rule a batch
@@ -41,22 +45,26 @@ def head_losses(outputs: HeadOutputs, targets: Targets) -> dict[str, Tensor]:
     targets : Targets
         Of the same clips; the dense fields have the shape of the dense outputs.
     """
-    return {
-        'expansion': laplace(outputs.expansion, outputs.log_scale, targets.expansion,
-                             targets.expansion_known, EVENNESS),
-        'large': LARGE_WEIGHT * squared(outputs.expansion, targets.expansion,
-                                        targets.expansion_known),
-        'moving': binary(outputs.moving, targets.moving, targets.moving_known),
-        'course': binary(outputs.course, targets.course, targets.course_known),
-        'contact': contact(outputs.contact, targets),
-        'hazard': hazard(outputs.contact, targets),
-        'clearance': clearance(outputs.clearance, targets),
-        'danger': danger(outputs, targets),
-    }
+    losses: dict[str, Tensor] = {}
+    for spec in specs_of(vars(outputs)):
+        losses[spec.name] = loss_of(spec, outputs, targets)
+        losses |= {name: LOSSES[name](outputs, targets) for name in spec.losses}
+    return losses
+
+
+def loss_of(spec: HeadSpec, outputs: HeadOutputs, targets: Targets) -> Tensor:
+    """The loss of a head that follows from its kind."""
+    said, kind = getattr(outputs, spec.name), spec.kind
+    truth, known = getattr(targets, spec.target), getattr(targets, spec.known)
+    if isinstance(kind, Laplace):
+        return laplace(said, getattr(outputs, kind.log_scale), truth, known, EVENNESS, kind.unit)
+    if isinstance(kind, Binary):
+        return binary(said, truth, known)
+    return binned(said, truth, known, kind, targets.interval_s)
 
 
 def laplace(mean: Tensor, log_scale: Tensor, truth: Tensor, known: Tensor,
-            evenness: float = 0.0) -> Tensor:
+            evenness: float = 0.0, unit: float = EXPANSION_UNIT) -> Tensor:
     """Negative log likelihood of `truth` under a Laplace distribution, over what is known.
 
     Parameters
@@ -70,11 +78,13 @@ def laplace(mean: Tensor, log_scale: Tensor, truth: Tensor, known: Tensor,
     evenness : float
         0..1, of the gradient. At 0 it is that of the likelihood, the larger the better a value
         is known already; at 1 all values pull equally (arXiv 2203.09168).
+    unit : float
+        Scale at which the gradient stays that of the likelihood.
     """
     log_scale = log_scale.float().clamp(*LOG_SCALE)
     error = (mean.float() - truth).abs()
     cost = error * torch.exp(-log_scale) + log_scale + math.log(2.0)
-    pull = (log_scale.detach() - math.log(EXPANSION_UNIT)).mul(evenness).exp()
+    pull = (log_scale.detach() - math.log(unit)).mul(evenness).exp()
     # The value stays the likelihood, which can be followed over a run; the gradient is scaled.
     return masked_mean(cost.detach() + pull * (cost - cost.detach()), known)
 
@@ -94,25 +104,38 @@ def binary(logit: Tensor, truth: Tensor, known: Tensor) -> Tensor:
         F.binary_cross_entropy_with_logits(logit.float(), truth, reduction='none'), known)
 
 
-def contact(logits: Tensor, targets: Targets) -> Tensor:
-    """Cross entropy of the bin that holds the time to contact."""
-    bins = contact_bin(targets.contact_s / targets.interval_s)
-    return masked_mean(F.cross_entropy(logits.float(), bins, reduction='none'),
-                       targets.contact_known)
+def binned(logits: Tensor, truth: Tensor, known: Tensor, kind: Binned,
+           interval_s: Tensor) -> Tensor:
+    """Cross entropy of the bin that holds a value, over what is known.
+
+    Parameters
+    ----------
+    logits : Tensor
+        (B, ..., K+1).
+    truth, known : Tensor
+        (B, ...), inf for none.
+    kind : Binned
+        The bins.
+    interval_s : Tensor
+        (B,) time between frames [s].
+    """
+    if kind.per_interval:
+        truth = truth / interval_s.view(-1, *[1] * (truth.ndim - 1))
+    cost = F.cross_entropy(logits.float().flatten(0, -2), kind.bins.index(truth).flatten(),
+                           reduction='none')
+    return masked_mean(cost.view_as(truth), known)
 
 
-def hazard(logits: Tensor, targets: Targets) -> Tensor:
+def large(outputs: HeadOutputs, targets: Targets) -> Tensor:
+    """Squared error of the expansion, which decides for large ones."""
+    return LARGE_WEIGHT * squared(outputs.expansion, targets.expansion, targets.expansion_known)
+
+
+def hazard(outputs: HeadOutputs, targets: Targets) -> Tensor:
     """Cross entropy of "contact within the horizon", mean over the known horizons."""
-    steps = constant(HORIZONS_S, logits.device) / targets.interval_s[:, None]
-    return masked_mean(_certain(contact_cdf(logits, steps), targets.hazard),
+    steps = constant(HORIZONS_S, outputs.contact.device) / targets.interval_s[:, None]
+    return masked_mean(_certain(contact_cdf(outputs.contact, steps), targets.hazard),
                        targets.hazard_known)
-
-
-def clearance(logits: Tensor, targets: Targets) -> Tensor:
-    """Cross entropy of the bin that holds the free way ahead."""
-    bins = clearance_bin(targets.clearance_m)
-    return masked_mean(F.cross_entropy(logits.float(), bins, reduction='none'),
-                       targets.clearance_known)
 
 
 def danger(outputs: HeadOutputs, targets: Targets) -> Tensor:
@@ -121,6 +144,11 @@ def danger(outputs: HeadOutputs, targets: Targets) -> Tensor:
     blocked = clearance_cdf(outputs.clearance, APPROACH_M_S * targets.danger_s)
     return masked_mean(_certain(1 - (1 - soon) * (1 - blocked), targets.danger),
                        targets.danger_known)
+
+
+# What heads are trained for beside the loss of their kind, by name (`HeadSpec.losses`).
+LOSSES: dict[str, Callable[[HeadOutputs, Targets], Tensor]] = {
+    'large': large, 'hazard': hazard, 'danger': danger}
 
 
 def _certain(p: Tensor, truth: Tensor) -> Tensor:

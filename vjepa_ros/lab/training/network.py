@@ -17,7 +17,8 @@ from vjepa_ros.lab.training.data.masking import tokens_of
 from vjepa_ros.lab.training.losses import head_losses, prediction
 from vjepa_ros.lab.world.targets import Targets, constant
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.heads import HeadOutputs, Heads
+from vjepa_ros.model.head_specs import HeadOutputs
+from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.predictor import Predictor
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH, TUBELET
 

@@ -8,7 +8,8 @@ input and never waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
@@ -23,8 +24,6 @@ from vjepa_ros.model.variants import PATCH
 HORIZONS_S = (0.5, 1.0, 1.5, 2.0, 3.0)   # at which the hazard is asked for
 EXPANSION_LIMIT = 3.0   # per interval; a surface nearer than a third of an interval is "at once"
 MOVING_YES, MOVING_NO = 0.5, 0.1         # fraction of a patch; between them is not asked
-DENSE = ('expansion', 'moving', 'course', 'expansion_known', 'moving_known', 'course_known',
-         'enter_s', 'log_depth', 'flow_x', 'flow_y', 'scene_known')
 COURSE_YES, COURSE_NO = 0.25, 0.05       # lower: a thin pole must count
 ENTER_SHARE = 0.05                       # of a patch that must enter for the patch to do so
 DEPTH_M = (0.05, 100.0)                  # the sky is as far as the end of it
@@ -119,14 +118,31 @@ class Targets:
         Targets
             Dense fields are (B, n, 1), as the heads answer for a grid of n x 1 patches.
         """
-        return replace(self, **{name: getattr(self, name).flatten(1).gather(1, places)[..., None]
-                                for name in DENSE})
+        return replace(self, **{name: values.flatten(1).gather(1, places)[..., None]
+                                for name, values in self._dense()})
 
     def flipped(self, which: Tensor) -> Targets:
         """Dense targets mirrored left to right where `which` (B,) bool is set."""
-        turned = {name: mirror(getattr(self, name), which, 2) for name in DENSE}
+        turned = {name: mirror(values, which, 2) for name, values in self._dense()}
         turned['flow_x'] = torch.where(which[:, None, None], -turned['flow_x'], turned['flow_x'])
         return replace(self, **turned)
+
+    def _dense(self) -> Iterator[tuple[str, Tensor]]:
+        return ((name, values) for name, values in vars(self).items() if values.ndim == 3)
+
+    @classmethod
+    def unknown(cls, interval_s: Tensor, side: int) -> Targets:
+        """Nothing is known of clips with these intervals (B,) [s] and `side` x `side` patches."""
+        clip = torch.zeros_like(interval_s)
+        dense, never = torch.zeros(len(clip), side, side), torch.full_like(clip, math.inf)
+        horizons = torch.zeros(len(clip), len(HORIZONS_S))
+        return cls(
+            interval_s=interval_s, expansion=dense, moving=dense, course=dense,
+            expansion_known=dense.bool(), moving_known=dense.bool(), course_known=dense.bool(),
+            contact_s=never, contact_known=clip.bool(), hazard=horizons,
+            hazard_known=horizons.bool(), clearance_m=never, clearance_known=clip.bool(),
+            danger=clip, danger_s=torch.ones_like(clip), danger_known=clip.bool(),
+            enter_s=dense, log_depth=dense, flow_x=dense, flow_y=dense, scene_known=dense.bool())
 
 
 def mirror(values: Tensor, which: Tensor, axis: int) -> Tensor:

@@ -30,6 +30,7 @@ from vjepa_ros.model.checkpoint.load import WeightsReport, load_encoder
 from vjepa_ros.model.checkpoint.metadata import KEY, BundleMeta, HeadsReport
 from vjepa_ros.model.checkpoint.readers import FLAT, open_weights
 from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.head_specs import HEADS
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.lora import merge_state
 from vjepa_ros.model.variants import Variant
@@ -203,9 +204,11 @@ def _check_backbone(path: Path, meta: BundleMeta, report: WeightsReport) -> None
 def _build(path: Path, state: State, variant: Variant) -> Heads:
     first = state.get('dense.1.weight')
     width = first.shape[0] if first is not None and first.ndim else None
+    specs = [spec for spec in HEADS.values()
+             if not spec.optional or f'{spec.own_layer}.weight' in state]
     try:
         with torch.device('meta'):
-            heads = Heads(variant.dim, width)
+            heads = Heads(variant.dim, width, specs)
         problem = differences(heads.state_dict(), state)
     except (ValueError, RuntimeError) as error:
         problem = str(error)

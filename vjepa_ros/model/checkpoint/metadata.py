@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vjepa_ros.model.calibration import Calibration
-from vjepa_ros.model.heads import CLEARANCE_EDGES, CONTACT_EDGES
+from vjepa_ros.model.head_specs import HEADS, Binned
 
 FORMAT = 1
 KEY = 'vjepa_ros'  # of the safetensors metadata
-EDGES = {'contact_edges': CONTACT_EDGES, 'clearance_edges': CLEARANCE_EDGES}
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,8 @@ class BundleMeta:
 
     def to_json(self) -> str:
         """As stored in the metadata of a file."""
-        data = {'format': FORMAT, **vars(self), **EDGES,
-                'calibration': self.calibration.to_json()}
+        calibration = self.calibration.to_json()
+        data = {'format': FORMAT, **vars(self), **_edges(calibration), 'calibration': calibration}
         return json.dumps(data, allow_nan=False)
 
     @classmethod
@@ -81,7 +80,7 @@ class BundleMeta:
             if data['format'] != FORMAT:
                 raise ValueError(f'its format is {data["format"]}, and this version of vjepa_ros '
                                  f'reads format {FORMAT}')
-            for name, ours in EDGES.items():
+            for name, ours in _edges(data['calibration']).items():
                 theirs = data[name]
                 if len(theirs) != len(ours) or not all(map(math.isclose, theirs, ours)):
                     raise ValueError(f'its {name} are not those of this version of vjepa_ros')
@@ -102,6 +101,12 @@ class BundleMeta:
             tuple(map(int, data['holds'])), Calibration.from_json(data['calibration']),
             str(data['backbone_sha256']), bool(data['has_encoder']), dict(data['training']),
             dict(data['metrics']), str(data['licence']))
+
+
+def _edges(heads: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+    """Borders of the bins of the heads that every file has, and of those named."""
+    return {f'{spec.name}_edges': spec.kind.bins.edges for spec in HEADS.values()
+            if isinstance(spec.kind, Binned) and (not spec.optional or spec.name in heads)}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from geometry_msgs.msg import PoseStamped
 from rclpy.lifecycle import LifecycleNode
 from sensor_msgs.msg import CompressedImage, Image, JointState
 
-from vjepa_ros.perception.clip_quality import age_problem
+from vjepa_ros.perception.danger import age_problem
 from vjepa_ros.perception.pipeline import known_age
 from vjepa_ros.ros.action_planner.parameters import JOINTS, PlannerConfig
 from vjepa_ros.ros.action_planner.robot_state import state_of

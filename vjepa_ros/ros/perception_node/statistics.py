@@ -12,7 +12,7 @@ import time
 from rclpy.logging import LoggingSeverity
 
 from vjepa_ros.perception.camera_track import Track
-from vjepa_ros.perception.clip_quality import age_problem
+from vjepa_ros.perception.danger import age_problem
 from vjepa_ros.perception.types import Assessment, Level, Quality, Result
 from vjepa_ros.ros.common.rates import Rate, Recent
 from vjepa_ros.ros.perception_node.decoder import Frame

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -191,28 +191,21 @@ class RecordingFeed:
     def _targets(self, chosen: Sequence[tuple[Recording, tuple[int, ...], float]],
                  side: int) -> Targets:
         """What the labels say: nothing about single patches."""
-        count, last = len(chosen), [(r, picks[-1]) for r, picks, _ in chosen]
+        last = [(r, picks[-1]) for r, picks, _ in chosen]
         contact = torch.tensor([r.contact_s[i] for r, i in last], dtype=torch.float32)
         certain = torch.tensor([r.certain_s[i] for r, i in last], dtype=torch.float32)
         danger = torch.tensor([r.danger[i] for r, i in last], dtype=torch.float32)
         horizons = torch.tensor(HORIZONS_S)
         # NaN compares as false: what is not known stays unknown.
         hazard = contact[:, None] <= horizons
-        dense = torch.zeros(count, side, side)
-        never, unknown = torch.full((count,), math.inf), torch.zeros(count, dtype=torch.bool)
-        return Targets(
-            interval_s=torch.tensor([interval for _, _, interval in chosen],
-                                    dtype=torch.float32),
-            expansion=dense, moving=dense, course=dense,
-            expansion_known=dense.bool(), moving_known=dense.bool(), course_known=dense.bool(),
-            contact_s=torch.where(contact.isfinite(), contact, never),
+        intervals = torch.tensor([interval for _, _, interval in chosen], dtype=torch.float32)
+        return replace(
+            Targets.unknown(intervals, side),
+            contact_s=torch.where(contact.isfinite(), contact, math.inf),
             contact_known=contact.isfinite(),
             hazard=hazard.float(), hazard_known=hazard | (certain[:, None] >= horizons),
-            clearance_m=never, clearance_known=unknown,
             danger=torch.nan_to_num(danger),
-            danger_s=torch.full((count,), self._horizon_s), danger_known=~torch.isnan(danger),
-            enter_s=dense, log_depth=dense, flow_x=dense, flow_y=dense,
-            scene_known=dense.bool())
+            danger_s=torch.full_like(danger, self._horizon_s), danger_known=~torch.isnan(danger))
 
 
 def _resized(frames: Tensor, size: int) -> Tensor:

@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vjepa_ros.lab.training.export.validation import Answers
-from vjepa_ros.lab.training.losses import clearance, contact, hazard
+from vjepa_ros.lab.training.losses import hazard, loss_of
 from vjepa_ros.model.calibration import Calibration
+from vjepa_ros.model.head_specs import Binary, HeadOutputs, HeadSpec, Laplace, specs_of
 
 STEPS = 60
 LEAST, MOST = 0.05, 20.0     # of temperatures and factors: beyond them the data say nothing
@@ -22,23 +23,32 @@ LEAST, MOST = 0.05, 20.0     # of temperatures and factors: beyond them the data
 def calibrate(answers: Answers) -> Calibration:
     """The calibration under which the answers are most likely.
 
-    Temperature and bias of the bins of contact and clearance, factor and offset of moving and
-    course, and the scale of the error of the expansion. What the data do not hold (no moving
-    patch at all, say) keeps its neutral value.
+    Temperature and bias of bins, factor and offset of a yes-or-no question, and the scale of the
+    stated error of a quantity. What the data do not hold (no moving patch at all, say) keeps its
+    neutral value.
     """
+    return Calibration({spec.name: _fitted(spec, answers)
+                        for spec in specs_of(vars(answers.outputs))})
+
+
+def _fitted(spec: HeadSpec, answers: Answers) -> tuple[float, ...]:
     outputs, targets = answers.outputs, answers.targets
-    contact_t, contact_b = _sharpness(
-        outputs.contact, targets.hazard[targets.hazard_known],
-        lambda logits: contact(logits, targets) + hazard(logits, targets))
-    free = targets.clearance_m.isinf()[targets.clearance_known].float()
-    clear_t, clear_b = _sharpness(outputs.clearance, free,
-                                  lambda logits: clearance(logits, targets))
-    return Calibration(
-        contact_temperature=contact_t, contact_bias=contact_b,
-        clearance_temperature=clear_t, clearance_bias=clear_b,
-        moving=_platt(outputs.moving, targets.moving, targets.moving_known),
-        course=_platt(outputs.course, targets.course, targets.course_known),
-        expansion_scale=_scale(answers))
+    said, truth = getattr(outputs, spec.name), getattr(targets, spec.target)
+    known = getattr(targets, spec.known)
+    if isinstance(spec.kind, Laplace):
+        return (_scale(said, getattr(outputs, spec.kind.log_scale), truth, known),)
+    if isinstance(spec.kind, Binary):
+        return _platt(said, truth, known)
+    hazards = 'hazard' in spec.losses
+    happened = (targets.hazard[targets.hazard_known] if hazards
+                else truth.isinf()[known].float())
+
+    def loss(logits: Tensor) -> Tensor:
+        moved = HeadOutputs(**vars(outputs) | {spec.name: logits})
+        value = loss_of(spec, moved, targets)
+        return value + hazard(moved, targets) if hazards else value
+
+    return _sharpness(said, happened, loss)
 
 
 def _sharpness(logits: Tensor, happened: Tensor,
@@ -60,13 +70,12 @@ def _platt(logits: Tensor, truth: Tensor, known: Tensor) -> tuple[float, float]:
     return _within(math.exp(log_a)), b
 
 
-def _scale(answers: Answers) -> float:
-    known = answers.targets.expansion_known
+def _scale(said: Tensor, log_scale: Tensor, truth: Tensor, known: Tensor) -> float:
     if not known.any():
         return 1.0
-    error = (answers.outputs.expansion - answers.targets.expansion)[known].abs()
+    error = (said - truth)[known].abs()
     # The most likely factor on the scale of a Laplace distribution.
-    return _within(float((error / answers.outputs.log_scale[known].exp()).mean()))
+    return _within(float((error / log_scale[known].exp()).mean()))
 
 
 def _fit(loss: Callable[[Tensor, Tensor], Tensor]) -> tuple[float, float]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,12 @@ from vjepa_ros.lab.evaluation.metrics import expected_calibration_error, roc_auc
 from vjepa_ros.lab.training.network import Batch, Network
 from vjepa_ros.lab.world.targets import HORIZONS_S, Targets, joined
 from vjepa_ros.model.calibration import Calibration
-from vjepa_ros.model.heads import HeadOutputs, clearance_cdf, contact_cdf, expected_log_contact
+from vjepa_ros.model.head_specs import (
+    HeadOutputs,
+    clearance_cdf,
+    contact_cdf,
+    expected_log_contact,
+)
 
 BLOCKED_M = (1.0, 2.0, 3.0)    # a way is called blocked below these distances
 
@@ -40,16 +45,19 @@ def answer(network: Network, batches: Iterable[Batch]) -> Answers:
     The network is set to evaluation and back. Batches are taken one after the other, so they
     may be made on the way.
     """
-    outputs, targets = [], []
+    outputs: dict[str, list[Tensor]] = {}
+    targets = []
     training = network.training
     network.eval()
     with eager(), torch.no_grad():
         for batch in batches:
             said = network.answers(network.features(batch.all_places()))
-            outputs.append([getattr(said, f.name).float().cpu() for f in fields(said)])
+            for name, value in vars(said).items():
+                outputs.setdefault(name, []).append(value.float().cpu())
             targets.append(batch.targets.to('cpu'))
     network.train(training)
-    return Answers(HeadOutputs(*map(torch.cat, zip(*outputs, strict=True))), joined(targets))
+    return Answers(HeadOutputs(**{name: torch.cat(parts) for name, parts in outputs.items()}),
+                   joined(targets))
 
 
 @contextmanager

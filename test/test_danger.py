@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Test properties of the law of danger, over thousands of random situations."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pytest
+
+from vjepa_ros.perception import danger
+from vjepa_ros.perception.collision import UNKNOWN
+from vjepa_ros.perception.danger import (
+    RULE,
+    age_problem,
+    believed_rate,
+    clip_counts,
+    collision_probability,
+    contact_probability,
+    contact_within,
+    is_alarm,
+    known_enough,
+    level_rates,
+    level_times,
+    measured_flags,
+    reported_level,
+    time_to_contact,
+    times_disagree,
+    wanted_level,
+)
+from vjepa_ros.perception.learned_field import Distribution
+from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.types import Level, Quality, Threat
+
+SITUATIONS = 400
+EDGES = np.geomspace(0.05, 30.0, 30)
+
+
+@dataclass(frozen=True)
+class Heads:
+    """What the law reads of a `LearnedField`."""
+
+    contact: Distribution
+    clearance: Distribution
+    sees: bool = True
+    saw: bool = True
+
+    def hazard(self, time_s: float) -> float:
+        return self.contact.below(time_s)
+
+
+def situations(seed: int) -> list[Random]:
+    return [Random(f'{seed} {number}') for number in range(SITUATIONS)]
+
+
+def settings_of(random: Random) -> Settings:
+    danger_ttc, warning_ttc, caution_ttc = sorted(random.uniform(0.1, 8.0) for _ in range(3))
+    return Settings(danger_ttc=danger_ttc, warning_ttc=warning_ttc, caution_ttc=caution_ttc,
+                    motion_threshold=random.uniform(0.1, 1.2),
+                    obstacle_threshold=random.uniform(0.1, 1.2),
+                    looming_threshold=random.choice((0.0, random.uniform(0.0, 0.5))),
+                    min_known=random.uniform(0.0, 0.5),
+                    collision_horizon=random.uniform(0.5, 5.0),
+                    approach_speed=random.choice((0.0, random.uniform(0.1, 3.0))))
+
+
+def score_of(random: Random) -> float:
+    return random.choice((math.nan, random.uniform(0.0, 1.0)))
+
+
+def rate_of(random: Random) -> float:
+    return random.choice((0.0, random.uniform(-1.0, 0.1), 10 ** random.uniform(-2, 1)))
+
+
+def distribution_of(random: Random) -> Distribution:
+    steps = np.cumsum([random.random() ** 4 for _ in EDGES[1:]])
+    until = np.concatenate(([0.0], steps / steps[-1] * random.uniform(0.0, 1.0)))
+    return Distribution(EDGES, until)
+
+
+def heads_of(random: Random) -> Heads:
+    sees = random.random() < 0.8
+    return Heads(distribution_of(random), distribution_of(random), sees,
+                 sees or random.random() < 0.5)
+
+
+def threat_of(random: Random) -> Threat:
+    if random.random() < 0.15:
+        return UNKNOWN
+    return replace(UNKNOWN, course_rate=max(0.0, rate_of(random)),
+                   known_fraction=random.uniform(0.0, 1.0), obstacle_score=random.random())
+
+
+# -- levels ---------------------------------------------------------------------------------------
+
+def test_a_level_never_falls_when_the_time_to_contact_falls():
+    for random in situations(1):
+        settings, ease = settings_of(random), random.uniform(1.0, 1.5)
+        motion, obstacle = score_of(random), score_of(random)
+        times = sorted((10 ** random.uniform(-2, 2) for _ in range(20)), reverse=True)
+        levels = [wanted_level(time, obstacle, motion, settings, ease)
+                  for time in (math.inf, *times, 0.0)]
+        assert levels == sorted(levels)
+        assert levels[-1] == Level.DANGER
+
+
+def test_a_level_never_falls_when_the_looming_rate_rises():
+    for random in situations(2):
+        settings = settings_of(random)
+        rates = sorted(rate_of(random) for _ in range(20))
+        levels = [wanted_level(time_to_contact(rate, settings), 0.0, 0.0, settings)
+                  for rate in rates]
+        assert levels == sorted(levels)
+
+
+def test_a_level_never_falls_when_a_score_rises_or_thresholds_are_eased():
+    for random in situations(3):
+        settings, time = settings_of(random), 10 ** random.uniform(-1, 1.5)
+        low, high = sorted((random.random(), random.random()))
+        ease = random.uniform(1.0, 2.0)
+        for more in (wanted_level(time, high, low, settings),
+                     wanted_level(time, low, high, settings),
+                     wanted_level(time, low, low, settings, ease)):
+            assert more >= wanted_level(time, low, low, settings)
+
+
+def test_no_score_raises_more_than_caution():
+    for random in situations(4):
+        settings, time = settings_of(random), 10 ** random.uniform(-1, 1.5)
+        quiet = wanted_level(time, math.nan, math.nan, settings)
+        busy = wanted_level(time, 1.0, 1.0, settings)
+        assert quiet <= busy <= max(quiet, Level.CAUTION)
+
+
+def test_each_level_begins_at_its_own_time_and_the_times_fall_in_order():
+    for random in situations(5):
+        settings = settings_of(random)
+        levels, times = zip(*level_times(settings), strict=True)
+        assert levels == (Level.DANGER, Level.WARNING, Level.CAUTION)
+        assert times[0] < times[1] < times[2]
+        assert list(level_rates(settings)) == sorted(level_rates(settings), reverse=True)
+        for level, time in zip(levels, times, strict=True):
+            assert wanted_level(time * (1 - 1e-9), 0.0, 0.0, settings) == level
+            assert wanted_level(time, 0.0, 0.0, settings) == level - 1
+
+
+@pytest.mark.parametrize('order', [(2.0, 1.0, 4.0), (1.0, 4.0, 2.0), (1.0, 1.0, 4.0),
+                                   (math.nan, 1.0, 2.0)])
+def test_thresholds_out_of_order_are_refused(order):
+    with pytest.raises(ValueError, match='danger < warning < caution'):
+        Settings(**dict(zip(('danger_ttc', 'warning_ttc', 'caution_ttc'), order, strict=True)))
+
+
+def test_an_alarm_is_warning_or_danger():
+    for random in situations(6):
+        settings, time = settings_of(random), 10 ** random.uniform(-1, 1.5)
+        level = wanted_level(time, 1.0, 1.0, settings)
+        assert is_alarm(time, settings) == (level in (Level.WARNING, Level.DANGER))
+    assert not is_alarm(math.nan, Settings())
+
+
+# -- unknown --------------------------------------------------------------------------------------
+
+def test_unknown_looming_is_never_a_known_level():
+    for random in situations(7):
+        settings = settings_of(random)
+        assert math.isnan(time_to_contact(math.nan, settings))
+        assert wanted_level(math.nan, score_of(random), score_of(random), settings,
+                            random.uniform(1, 2)) == Level.UNKNOWN
+        known = wanted_level(random.uniform(0, 9), math.nan, math.nan, settings)
+        assert known != Level.UNKNOWN       # an unknown score hides nothing
+
+
+@pytest.mark.parametrize('level', Level)
+@pytest.mark.parametrize('other', [Quality(0), Quality.UNTRAINED, Quality.LOW_TEXTURE])
+def test_a_stale_frame_reports_unknown_and_no_other_does(level, other):
+    assert reported_level(level, Quality.STALE | other) == Level.UNKNOWN
+    assert reported_level(level, other) == level
+
+
+@pytest.mark.parametrize(('age_s', 'current'), [
+    (0.0, True), (0.99, True), (1.01, False), (-0.09, True), (-0.11, False), (math.nan, False),
+    (math.inf, False), (-math.inf, False)])
+def test_a_frame_is_current_neither_too_old_nor_of_the_future_nor_of_unknown_age(age_s, current):
+    assert (age_problem(age_s, 1.0) == '') is current
+
+
+def test_little_known_speaks_for_the_rest_only_where_something_comes():
+    for random in situations(8):
+        settings, part = settings_of(random), random.random()
+        assert known_enough(part, True, settings)
+        assert known_enough(part, False, settings) == (part >= settings.min_known)
+
+
+def test_what_is_not_measured_is_flagged():
+    assert measured_flags(math.nan, 0.0) == Quality.LOOMING_UNKNOWN | Quality.LOW_TEXTURE
+    assert measured_flags(0.0, danger.LOW_TEXTURE) == Quality(0)
+    assert measured_flags(0.5, danger.LOW_TEXTURE - 1e-9) == Quality.LOW_TEXTURE
+
+
+@pytest.mark.parametrize('rate', [math.nan, 0.0, 0.5])
+def test_a_clip_head_counts_only_where_patches_are_known_and_it_is_much_sooner(rate):
+    for contact_s in (0.01, 0.9, 1.1, math.inf):
+        assert clip_counts(contact_s, rate) == (
+            not math.isnan(rate) and 1 / contact_s > 2 * rate)
+
+
+def test_an_unknown_time_contradicts_nothing():
+    for random in situations(9):
+        some, settings = threat_of(random), settings_of(random)
+        assert not times_disagree(UNKNOWN, some, settings)
+        assert not times_disagree(some, UNKNOWN, settings)
+        assert not times_disagree(some, some, settings)
+
+
+# -- probability ----------------------------------------------------------------------------------
+
+def test_probabilities_are_probabilities_and_never_fall_as_the_time_grows():
+    for random in situations(10):
+        heads, geometry = heads_of(random), threat_of(random)
+        times = sorted(10 ** random.uniform(-1, 1) for _ in range(10))
+        sure = [contact_within(time, heads, geometry) for time in times]
+        if not heads.sees:
+            continue            # a hazard that begins to count replaces what geometry says
+        assert all(0 <= p <= 1 for p in sure)
+        assert all(a <= b + 1e-12 for a, b in pairwise(sure))
+
+
+def test_a_probability_is_unknown_only_where_neither_source_knows():
+    for random in situations(11):
+        heads, settings = heads_of(random), settings_of(random)
+        geometry = random.choice((UNKNOWN, threat_of(random)))
+        p = collision_probability(heads, geometry, settings)
+        told = heads.sees or (heads.saw
+                              and heads.hazard(settings.collision_horizon) >= danger.LIKELY)
+        assert math.isnan(p) == (not told and math.isnan(geometry.course_rate))
+        assert math.isnan(p) or 0 <= p <= 1
+
+
+def test_geometry_never_lowers_a_probability_when_it_looms_more():
+    for random in situations(12):
+        heads, time = heads_of(random), random.uniform(0.2, 5.0)
+        fraction = random.random()
+        rates = sorted(max(0.0, rate_of(random)) for _ in range(10))
+        sure = [contact_within(time, heads, replace(UNKNOWN, course_rate=rate,
+                                                    known_fraction=fraction)) for rate in rates]
+        assert sure == sorted(sure)
+        alone = [contact_probability(rate, time) for rate in rates]
+        assert alone == sorted(alone)
+
+
+def test_a_blocked_way_raises_the_probability_and_no_free_way_lowers_it():
+    for random in situations(13):
+        heads, settings, geometry = heads_of(random), settings_of(random), threat_of(random)
+        p = collision_probability(heads, geometry, settings)
+        within = contact_within(settings.collision_horizon, heads, geometry)
+        assert p >= within or (math.isnan(p) and math.isnan(within))
+
+
+# -- belief ---------------------------------------------------------------------------------------
+
+def test_what_is_believed_is_never_more_urgent_than_what_is_seen_and_never_clears_it():
+    for random in situations(14):
+        heads, settings = heads_of(random), settings_of(random)
+        threats = [threat_of(random) for _ in range(3)]
+        seen = max((t.course_rate for t in threats if not math.isnan(t.course_rate)),
+                   default=math.nan)
+        believed = believed_rate(threats, heads, threats[1], settings)
+        if math.isnan(seen):
+            assert math.isnan(believed)
+            continue
+        assert believed <= seen
+        if seen > 0 and 1.0 / seen < settings.caution_ttc:
+            assert 1.0 / believed < settings.caution_ttc
+
+
+def test_an_alarm_needs_a_probable_contact():
+    alarms = 0
+    for random in situations(15):
+        heads, settings = heads_of(random), settings_of(random)
+        threats = [threat_of(random) for _ in range(3)]
+        rate = believed_rate(threats, heads, threats[1], settings)
+        if rate > 0 and is_alarm(1.0 / rate, settings):
+            alarms += 1
+            # Where nobody can say, the alarm stands.
+            assert not contact_within(1.0 / rate, heads, threats[1]) < RULE.believed
+    assert alarms > SITUATIONS // 20
+
+
+def test_a_doubted_alarm_is_caution_between_warning_and_caution():
+    never = Heads(Distribution(EDGES, np.zeros(len(EDGES))),
+                  Distribution(EDGES, np.zeros(len(EDGES))))
+    for random in situations(16):
+        settings = settings_of(random)
+        alarm = replace(UNKNOWN, course_rate=2.0 / settings.danger_ttc, known_fraction=1.0)
+        rate = believed_rate([alarm], never, UNKNOWN, settings)
+        assert wanted_level(1.0 / rate, 0.0, 0.0, settings) == Level.CAUTION

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""The law of danger: which level, time to contact and probability follow from what was measured.
+
+Functions of numbers alone: no images, no fields, no state. Fields are reduced to a `Threat` by
+`vjepa_ros.perception.collision` and joined by `vjepa_ros.perception.fusion`; smoothing, hysteresis
+and the hold of a level are those of `vjepa_ros.perception.assessor`, which asks here.
+
+Level
+    DANGER, WARNING and CAUTION begin below ``danger_ttc`` < ``warning_ttc`` < ``caution_ttc``.
+    A motion or obstacle score above its threshold raises CAUTION, never more. UNKNOWN where the
+    time to contact is unknown or the newest frame is stale: unknown is never CLEAR.
+
+Unknown
+    Where less than ``min_known`` of the region of interest is known and nothing is seen coming,
+    the looming rate on course is unknown, and with it the time to contact.
+
+Contact within a time
+    The log odds of the calibrated hazard of the heads, plus 0.3 times those of the geometric
+    probability, which are cut at 2 and count less where geometry knows under half of the region
+    of interest. Geometry alone where the newest frame shows no structure (a covered lens, a
+    white-out, a plain wall that fills the view). Only a hazard of 0.5 or more counts even then, if
+    an earlier frame of the clip showed structure: what comes so near that it fills the view has
+    not gone away, but no blind frame says that nothing comes.
+
+Belief
+    The level follows the most urgent of geometry, heads and their combination as far as contact
+    is probable: WARNING and DANGER need a probability of 0.6 that contact comes within their
+    time. What is not believed is CAUTION, never CLEAR. So neither geometry nor heads alone raise
+    an alarm that the other surely contradicts, and neither is dropped in silence.
+
+Collision probability
+    Contact within ``collision_horizon``. The heads also know the free way ahead: the probability
+    that it is shorter than what the robot would cover within the horizon at ``approach_speed``
+    counts where it is larger. It never raises a level: a robot that stands before a wall is in
+    no danger.
+
+docs/notebook/fusion.md shows what each number of `Rule` decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.types import Level, Quality, Threat
+
+if TYPE_CHECKING:
+    from vjepa_ros.perception.learned_field import LearnedField
+
+# Looming rate from which a time to contact is reported [1/s], 25 s: slower than what counts as
+# approaching, because what is far off can be measured long before it has to be shown.
+REPORTED_RATE = 0.04
+LEAST_RATE = 1e-3        # of a region [1/s], 1000 s: what is slower has no time to contact
+LOW_TEXTURE = 0.25       # known part of the region of interest below which a result is flagged
+# Spread of the logarithm of a measured time to contact, and the factor by which the logistic
+# distribution comes closest to the normal one.
+SPREAD, LOGISTIC = 0.35, 1.702
+MOST_LOG_ODDS = 5.0      # no source is surer than 0.9933
+LIKELY = 0.5             # hazard that counts even when the newest frame shows nothing
+STEP = 1.05              # factor between the times that `believed_rate` tries
+# Factor between times to contact that contradict each other: twice the error of either.
+APART_TIME = 2.0
+# How far a stamp may lie ahead of the clock [s]. Clocks that NTP or PTP keep together differ by
+# milliseconds, and simulated time lags behind the stamps by up to a tick, at most 0.1 s at 10 Hz.
+# An approach is not seen late for it: looming comes from the time between stamps.
+AHEAD_S = 0.1
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Numbers that join geometry and heads.
+
+    Attributes
+    ----------
+    geometry_weight
+        Of the geometric log odds, relative to those of the heads.
+    most_geometric
+        Geometric log odds beside heads are cut here; 2 is a probability of 0.88.
+    known_well
+        Known part of the region of interest from which geometry has its full weight.
+    believed
+        Probability of contact that an alarm needs.
+    cautious
+        Where between WARNING, 0, and CAUTION, 1, that stands which is not believed.
+    on_course
+        Learned probability from which a cell counts as on course, and from which it counts whole.
+    """
+
+    geometry_weight: float = 0.3
+    most_geometric: float = 2.0
+    known_well: float = 0.5
+    believed: float = 0.6
+    cautious: float = 0.75
+    on_course: tuple[float, float] = (0.3, 0.6)
+
+
+RULE = Rule()
+
+
+# -- levels ---------------------------------------------------------------------------------------
+
+def level_times(settings: Settings) -> tuple[tuple[Level, float], ...]:
+    """Levels with the time to contact below which each begins [s], the most urgent first."""
+    return ((Level.DANGER, settings.danger_ttc), (Level.WARNING, settings.warning_ttc),
+            (Level.CAUTION, settings.caution_ttc))
+
+
+def level_rates(settings: Settings) -> tuple[float, ...]:
+    """Looming rates from which each level has regions [1/s], the most urgent first."""
+    least = max(settings.looming_threshold, LEAST_RATE)
+    return tuple(max(1 / time, least) for _, time in level_times(settings))
+
+
+def wanted_level(time_to_contact: float, obstacle_score: float, motion_score: float,
+                 settings: Settings, ease: float = 1.0) -> Level:
+    """The level of one moment.
+
+    Parameters
+    ----------
+    time_to_contact
+        Believed, smoothed [s]; NaN unknown, inf when nothing comes nearer.
+    obstacle_score, motion_score
+        0..1; an unknown score (NaN) raises nothing and hides nothing.
+    settings
+        Thresholds.
+    ease
+        At least 1: thresholds are easier to exceed by this factor (hysteresis).
+
+    Returns
+    -------
+    Level
+        UNKNOWN where the time to contact is.
+    """
+    if math.isnan(time_to_contact):
+        return Level.UNKNOWN
+    for level, time in level_times(settings):
+        if time_to_contact < time * ease:
+            return level
+    scores = ((motion_score, settings.motion_threshold),
+              (obstacle_score, settings.obstacle_threshold))
+    busy = any(limit < 1.0 and score > limit / ease for score, limit in scores)
+    return Level.CAUTION if busy else Level.CLEAR
+
+
+def reported_level(level: Level, flags: Quality) -> Level:
+    """A level as it may be reported: UNKNOWN where the newest frame is stale."""
+    return Level.UNKNOWN if Quality.STALE in flags else level
+
+
+def is_alarm(time_to_contact: float, settings: Settings) -> bool:
+    """Whether a time to contact [s] is one of WARNING or DANGER; not where it is NaN."""
+    return time_to_contact < settings.warning_ttc
+
+
+# -- what is known --------------------------------------------------------------------------------
+
+def age_problem(age_s: float, max_age_s: float) -> str:
+    """Why something of this age [s] does not count as current, '' when it does.
+
+    Parameters
+    ----------
+    age_s
+        Now minus stamp [s]; NaN when the clock has not started.
+    max_age_s
+        Greatest age [s].
+    """
+    if math.isnan(age_s):
+        return 'of unknown age'
+    if age_s < -AHEAD_S:
+        return f'{-age_s:.2f} s in the future'
+    return f'{age_s:.2f} s old' if age_s > max_age_s else ''
+
+
+def known_enough(known_fraction: float, seen_coming: bool, settings: Settings) -> bool:
+    """Whether the known part of the region of interest, 0..1, speaks for the rest of it."""
+    return seen_coming or not known_fraction < settings.min_known
+
+
+def measured_flags(rate: float, known_fraction: float) -> Quality:
+    """Flags of a looming rate on course [1/s] and of the known part of the region of interest."""
+    flags = Quality.LOOMING_UNKNOWN if math.isnan(rate) else Quality(0)
+    return flags | Quality.LOW_TEXTURE if known_fraction < LOW_TEXTURE else flags
+
+
+# -- time to contact ------------------------------------------------------------------------------
+
+def approaches(rate: float, settings: Settings) -> bool:
+    """Whether a looming rate [1/s] counts as approaching; not where it is NaN."""
+    return rate > settings.looming_threshold
+
+
+def time_to_contact(rate: float, settings: Settings) -> float:
+    """Time to contact of a looming rate [s]: inf where nothing closes, NaN unknown."""
+    if math.isnan(rate):
+        return math.nan
+    return 1.0 / rate if rate > min(REPORTED_RATE, settings.looming_threshold) else math.inf
+
+
+def clip_counts(clip_time_s: float, course_rate: float) -> bool:
+    """Whether the time of the clip head [s] counts instead of the looming rate on course [1/s].
+
+    It does where it is less than half as long. Where no patch is known, the clip head has no say.
+    """
+    if math.isnan(course_rate):
+        return False
+    return 1.0 / clip_time_s > APART_TIME * course_rate
+
+
+def times_disagree(first: Threat, second: Threat, settings: Settings) -> bool:
+    """Whether times to contact differ by more than a factor, one of them being short."""
+    low, high = sorted((first.course_rate, second.course_rate))
+    return high > APART_TIME * low and high > 1.0 / settings.caution_ttc   # false with NaN
+
+
+# -- probability ----------------------------------------------------------------------------------
+
+def contact_probability(rate: float, horizon_s: float, spread: float = SPREAD) -> float:
+    """Probability of contact within the horizon, from the looming rate on course.
+
+    The time to contact is taken as log-normal around 1 / rate with the given spread, so the
+    probability is Phi(log(rate * horizon) / spread), here by the logistic approximation
+    of the normal distribution. NaN stays NaN.
+    """
+    if math.isnan(rate):
+        return math.nan
+    if rate <= 0:
+        return 0.0
+    z = LOGISTIC * math.log(rate * horizon_s) / spread
+    return 1.0 / (1.0 + math.exp(-z)) if z > -700 else 0.0
+
+
+def contact_within(time_s: float, learned: LearnedField, by_geometry: Threat,
+                   rule: Rule = RULE) -> float:
+    """Probability of contact within a time by heads and geometry, 0..1; NaN when neither knows.
+
+    Parameters
+    ----------
+    time_s
+        Above 0 [s].
+    learned
+        What the heads say.
+    by_geometry
+        What geometry says.
+    rule
+        Numbers of the rule.
+    """
+    geometric = contact_probability(by_geometry.course_rate, time_s)
+    hazard = learned.hazard(time_s)
+    if not (learned.sees or (learned.saw and hazard >= LIKELY)):
+        return geometric
+    odds = _log_odds(hazard, MOST_LOG_ODDS)
+    if not math.isnan(geometric):
+        odds += (rule.geometry_weight * min(1.0, by_geometry.known_fraction / rule.known_well)
+                 * _log_odds(geometric, rule.most_geometric))
+    return 1.0 / (1.0 + math.exp(-odds))
+
+
+def collision_probability(learned: LearnedField, by_geometry: Threat, settings: Settings,
+                          rule: Rule = RULE) -> float:
+    """Probability of contact within the horizon, also if the robot went ahead, 0..1.
+
+    NaN when neither heads nor geometry know. Arguments as for `contact_within`.
+    """
+    horizon = settings.collision_horizon
+    moving = contact_within(horizon, learned, by_geometry, rule)
+    if not learned.sees:
+        return moving
+    return max(moving, learned.clearance.below(settings.approach_speed * horizon))
+
+
+def believed_rate(threats: Iterable[Threat], learned: LearnedField, by_geometry: Threat,
+                  settings: Settings, rule: Rule = RULE) -> float:
+    """Looming rate on course that the level follows [1/s]; NaN when no threat is known.
+
+    Parameters
+    ----------
+    threats
+        By every source and by their combination; the most urgent counts.
+    learned, by_geometry
+        What the heads say; what geometry says.
+    settings
+        Live settings.
+    rule
+        Numbers of the rule.
+    """
+    rate = max((t.course_rate for t in threats if not math.isnan(t.course_rate)),
+               default=math.nan)
+    # Within CAUTION, which needs no belief, by enough to outlast the smoothing.
+    least = 1.0 / (settings.caution_ttc ** rule.cautious
+                   * settings.warning_ttc ** (1.0 - rule.cautious))
+    while rate > least and contact_within(1.0 / rate, learned, by_geometry,
+                                          rule) < rule.believed:
+        rate = max(least, rate / STEP)
+    return rate
+
+
+def _log_odds(probability: float, most: float) -> float:
+    if not 0.0 < probability < 1.0:
+        return math.copysign(most, probability - 0.5)
+    return min(most, max(-most, math.log(probability / (1.0 - probability))))
