@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from vjepa_ros.cli import main as cli
-from vjepa_ros.cli.benchmark import ours as benchmark_ours
+from vjepa_ros.cli.benchmark import contenders
 from vjepa_ros.cli.benchmark.case import Case
 from vjepa_ros.cli.profile.layers import Layer, Watch, parts, time_layers, totals
 from vjepa_ros.cli.profile.trace import record
@@ -21,13 +21,13 @@ from vjepa_ros.runtime.device import choose_device
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
-CASE = Case(num_frames=4, image_size=64, device='cpu', source=(160, 120))
+WORDS = ['--num-frames', '4', '--image-size', '64', '--device', 'cpu', '--source', '160x120']
 
 
 def test_a_profile_tells_stages_layers_operators_and_precisions(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(benchmark_ours, 'SCENE_S', 0.2)
+    monkeypatch.setattr(contenders, 'SCENE_S', 0.2)
     out, trace = tmp_path / 'profile.json', tmp_path / 'trace.json'
-    words = [*CASE.words(), '--runs', '3', '--json', str(out), '--trace', str(trace)]
+    words = [*WORDS, '--runs', '3', '--json', str(out), '--trace', str(trace)]
     assert cli.main(['profile', *words]) == 0
     text = out.read_text()
     told = json.loads(text)

@@ -26,10 +26,10 @@ from rich.table import Table
 from vjepa_ros.cli.argparse_ranges import check_above_zero, check_ranges
 from vjepa_ros.cli.benchmark.case import Case, add_options, case_of
 from vjepa_ros.cli.benchmark.clock import measure, statistics
-from vjepa_ros.cli.benchmark.ours import Encode, EndToEnd, memory
+from vjepa_ros.cli.benchmark.contenders import Encode, EndToEnd, memory
 from vjepa_ros.cli.profile.layers import time_layers, totals
 from vjepa_ros.cli.profile.trace import record
-from vjepa_ros.cli.progress import plain_lines
+from vjepa_ros.cli.progress import steps
 from vjepa_ros.cli.selftest.parity import relative
 from vjepa_ros.lab.report.host_info import accelerator, hardware, versions
 from vjepa_ros.lab.report.json_file import write_json
@@ -153,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Command line: profile, print the tables, write the files."""
     parser = argparse.ArgumentParser(prog='vjepa-ros profile', description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser, without=('saved',))
+    add_options(parser, without=('saved_weights',))
     parser.add_argument('--runs', type=int, default=20, metavar='N',
                         help='runs of each measurement (default: 20)')
     parser.add_argument('--seconds', type=float, default=5.0, metavar='S',
@@ -168,12 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
     try:
-        line = plain_lines(console)
-        with console.status('starting') as status:
-            def say(text: str) -> None:
-                status.update(text)
-                line(text)
-
+        with steps(console) as say:
             result = run(case_of(args), args.runs, args.seconds, args.trace, say)
     except (ValueError, DeviceError, SessionError, WeightsError) as error:
         console.print(f'cannot profile: {error}', style='red', highlight=False, markup=False)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Measure the engine: the encoder alone, and everything from host image to assessment."""
+"""What is measured of a model: the encoder alone, and all from host image to assessment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NS = 1e9
 class Encode:
     """`Engine.encode` on random clips.
 
-    Its times are ``encode``, the device time of normalising and encoding as the engine tells it,
+    Its times are ``encode``, the device time of normalising and encoding as the engine reports it,
     and ``call``, the whole call on the clock of the host, with upload and download.
     """
 
@@ -61,10 +61,10 @@ class EndToEnd:
     """One new image of each camera in, one assessment of each out, the clip sliding on.
 
     One camera runs as `ObstacleDetector`, several in one pass of `Perception`. Besides
-    ``end_to_end`` and ``beyond_encode``, the times are those that the assessment tells, and
+    ``end_to_end`` and ``beyond_encode``, the times are those that the assessment reports, and
     ``preprocess``, taking the frames. Those of the host follow each other and add up to the
     whole: preprocess, gather, submit, looming, await, motion, assess. Those of the model lie
-    within submit, looming and await. ``geometry`` tells where frames are resized and looming is
+    within submit, looming and await. ``geometry`` names where frames are resized and looming is
     measured, in words, once the clip is full.
     """
 
@@ -122,7 +122,7 @@ class EndToEnd:
             self._perception.close()
 
     def _next(self) -> tuple[dict[str, float] | None, float]:
-        """What the assessment tells of its times, and the time that taking the frames took."""
+        """The times that the assessment reports, and the time that taking the frames took."""
         start = time.perf_counter()
         rgb = self._frames[self._count % len(self._frames)]
         self._count += 1
