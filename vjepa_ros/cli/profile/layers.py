@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd import DeviceType
 from torch.profiler import profile, record_function
 
 from vjepa_ros.cli.benchmark.case import Case
@@ -64,6 +65,8 @@ def time_layers(case: Case, choice: DeviceChoice, runs: int) -> dict[str, float]
         with profile(activities=activities(cuda)) as recorded:
             for _ in range(runs):
                 encoder(pixels)
+    # A GPU has events of these names, too: the time from the first kernel to the last, with gaps.
     times = {event.key: device_ms(event, cuda, own=False) / runs
-             for event in recorded.key_averages() if event.key in set(named.values())}
+             for event in recorded.key_averages()
+             if event.key in set(named.values()) and event.device_type == DeviceType.CPU}
     return {name: times[name] for name in dict.fromkeys(named.values())}
