@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 
@@ -17,49 +16,42 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from vjepa_ros.cli import main as cli
-from vjepa_ros.cli.benchmark import (
-    huggingface,
-)
-from vjepa_ros.cli.benchmark import (
-    ours as benchmark_ours,
-)
-from vjepa_ros.cli.benchmark import (
-    run as benchmark_run,
-)
-from vjepa_ros.cli.benchmark import (
-    suite as benchmark_suite,
-)
-from vjepa_ros.cli.benchmark.case import Case, command
+from vjepa_ros.cli.benchmark import baselines, contenders, suite
+from vjepa_ros.cli.benchmark import model as benchmark_model
+from vjepa_ros.cli.benchmark.baselines import Floor, PlanFloor, floor_dtype
+from vjepa_ros.cli.benchmark.case import Case, case_of
 from vjepa_ros.cli.benchmark.clock import BLOCK, LEAST_RUNS, device_ms, measure, statistics
-from vjepa_ros.cli.benchmark.floor import Floor, floor_dtype
-from vjepa_ros.cli.benchmark.report import performance
-from vjepa_ros.cli.benchmark.report.plot import draw, number, series
+from vjepa_ros.cli.benchmark.main import SUBJECTS, make_parser
+from vjepa_ros.lab.report.json_file import command
 from vjepa_ros.model.checkpoint.load import load_encoder
+from vjepa_ros.model.variants import find_variant
+from vjepa_ros.planning.cost import Shapes
 from vjepa_ros.runtime.engine import EngineConfig
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
 CPU = torch.device('cpu')
 SMALL = Case(num_frames=4, image_size=32, device='cpu', source=(160, 120))
-WORDS = SMALL.words()
+WORDS = ['--num-frames', '4', '--image-size', '32', '--device', 'cpu', '--source', '160x120']
+PLAN = ['--model-size', 'tiny', '--image-size', '32', '--predictor', '48,2,2', '--samples', '12',
+         '--elites', '3', '--iterations', '2', '--device', 'cpu', '--precision', 'fp32',
+         '--runs', '1']
 
 
 @pytest.fixture(autouse=True)
 def _short_drive(monkeypatch):
     """A few frames, because rendering them takes longer than the rest."""
-    monkeypatch.setattr(benchmark_ours, 'SCENE_S', 0.2)
+    monkeypatch.setattr(contenders, 'SCENE_S', 0.2)
 
 
-def test_a_case_becomes_the_words_that_make_it_again(monkeypatch):
-    case = Case('large', '2.1', 16, 256, 4, 'cuda:1', 'bf16', 'on', 'torch', 'random', 3,
-                True, (1280, 720), 'host')
-    words = case.words()
-    seen = []
-    monkeypatch.setattr(benchmark_run, 'run', lambda case, *more: seen.append(case) or 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        cli.main(['benchmark', *words])
-    assert seen == [case]
-    assert Case().words() == []
+def test_every_field_of_a_case_has_an_option():
+    words = ('--model-size large --model-version 2.1 --num-frames 16 --image-size 256 --cameras 4 '
+             '--device cuda:1 --precision bf16 --compile on --engine torch --weights random '
+             '--cpu-threads 3 --saved-weights --source 1280x720 --geometry host')
+    assert case_of(make_parser().parse_args(words.split())) == Case(
+        'large', '2.1', 16, 256, 4, 'cuda:1', 'bf16', 'on', 'torch', 'random', 3, True,
+        (1280, 720), 'host')
+    assert case_of(make_parser().parse_args([])) == Case()
 
 
 def test_a_case_asks_the_engine_only_for_what_it_has():
@@ -152,8 +144,8 @@ def test_the_floor_is_in_the_type_of_the_run():
 
 def test_the_baseline_of_transformers_has_the_shape_of_the_case():
     pytest.importorskip('transformers.models.vjepa2', reason='transformers is not installed')
-    model = huggingface.make_model(SMALL, CPU, torch.float32)
-    theirs = huggingface.HuggingFace(model, SMALL, CPU, torch.float32, compiled=False)
+    model = baselines.make_huggingface(SMALL, CPU, torch.float32)
+    theirs = baselines.HuggingFace(model, SMALL, CPU, torch.float32, compiled=False)
     assert theirs.step()['encode'] > 0
     ours, _ = load_encoder('tiny', weights='random', allow_random_weights=True)
     assert (sum(p.numel() for p in model.encoder.parameters())
@@ -161,7 +153,7 @@ def test_the_baseline_of_transformers_has_the_shape_of_the_case():
 
 
 def test_without_transformers_the_remedy_is_named(monkeypatch, capsys):
-    monkeypatch.setattr(huggingface, 'find_spec', lambda name: None)
+    monkeypatch.setattr(baselines, 'find_spec', lambda name: None)
     assert cli.main(['benchmark', *WORDS, '--baseline', 'hf']) == 1
     assert 'pip install transformers' in ' '.join(capsys.readouterr().out.split())
 
@@ -226,10 +218,10 @@ def test_the_file_has_the_keys_that_are_promised(tmp_path, monkeypatch):
         def step(self):
             return {'encode': 5.0}
 
-    monkeypatch.setattr(huggingface, 'problem', lambda: '')
-    monkeypatch.setattr(huggingface, 'make_model', lambda *more: None)
-    monkeypatch.setattr(huggingface, 'HuggingFace', Library)
-    monkeypatch.setattr(benchmark_run, '_transformers', lambda: '5.0')
+    monkeypatch.setattr(baselines, 'huggingface_problem', lambda: '')
+    monkeypatch.setattr(baselines, 'make_huggingface', lambda *more: None)
+    monkeypatch.setattr(baselines, 'HuggingFace', Library)
+    monkeypatch.setattr(benchmark_model.metadata, 'version', lambda name: '5.0')
     out = tmp_path / 'run.json'
     words = ['benchmark', *WORDS, '--iterations', '1', '--baseline', 'hf', '--json', str(out)]
     assert cli.main(words) == 0
@@ -240,14 +232,13 @@ def test_the_file_has_the_keys_that_are_promised(tmp_path, monkeypatch):
     assert base['hf_eager']['median'] == 5.0 and run['ratios'].keys() == {'hf_eager'}
     assert 'CUDA' in base['hf_compiled']['left_out']
     assert '--baseline floor' in base['floor']['left_out']
-    shown = performance.blocks({'mine': run}, 'benchmarks')['speeds'].splitlines()[-1]
-    assert '| 5.00 (' in shown and 'failed' not in shown
+    assert suite.medians(run)['hf eager'] == 5.0
 
 
 def test_a_baseline_that_fails_is_told_and_the_rest_is_kept(tmp_path, monkeypatch, capsys):
     def broken(*more):
         raise RuntimeError('no room for the floor')
-    monkeypatch.setattr(benchmark_run, 'Floor', broken)
+    monkeypatch.setattr(baselines, 'Floor', broken)
     out = tmp_path / 'run.json'
     assert cli.main(['benchmark', *WORDS, '--iterations', '1', '--encode-only', '--baseline',
                      'floor', '--json', str(out)]) == 1
@@ -281,8 +272,8 @@ def test_what_cannot_be_measured_is_said(words, said, capsys):
 def test_words_that_mean_nothing_are_refused(words, capsys, monkeypatch):
     def measured(*more):
         raise AssertionError('was measured')
-    monkeypatch.setattr(benchmark_run, 'run', measured)
-    monkeypatch.setattr(benchmark_suite, 'run_row', measured)
+    monkeypatch.setattr(benchmark_model, 'measure', measured)
+    monkeypatch.setattr(suite, 'run_row', measured)
     with pytest.raises(SystemExit) as end:
         cli.main(['benchmark', *words])
     assert end.value.code == 2
@@ -295,7 +286,7 @@ def test_rows_run_alone_and_one_that_fails_leaves_the_others(tmp_path, monkeypat
     rows = {'good': ' '.join([*WORDS, '--cpu-threads', '1', '--iterations', '1',
                               '--encode-only']),
             'bad': '--device cpu --num-frames 3'}
-    monkeypatch.setitem(benchmark_suite.SUITES, 'cpu', rows)
+    monkeypatch.setitem(suite.SUITES, 'cpu', rows)
     stale = tmp_path / 'cpu_bad.json'
     stale.write_text('{}')
     assert cli.main(['benchmark', '--suite', 'cpu', '--out', str(tmp_path)]) == 1
@@ -306,42 +297,36 @@ def test_rows_run_alone_and_one_that_fails_leaves_the_others(tmp_path, monkeypat
 
 
 def test_rows_of_every_suite_are_words_of_the_benchmark():
-    from vjepa_ros.cli.benchmark.main import make_parser
-    for rows in benchmark_suite.SUITES.values():
+    for rows in suite.SUITES.values():
         for words in rows.values():
-            make_parser().parse_args(words.split())
+            assert case_of(make_parser().parse_args(words.split())).device in ('cpu', 'cuda')
 
 
 def test_a_row_that_never_ends_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setitem(benchmark_suite.ROW_LIMIT_S, 'other', 0.2)
-    assert 'not finished' in benchmark_suite.run_row(WORDS, tmp_path / 'a.json', tmp_path)
+    monkeypatch.setitem(suite.ROW_LIMIT_S, 'other', 0.2)
+    assert 'not finished' in suite.run_row(WORDS, tmp_path / 'a.json', tmp_path)
 
 
 def test_a_sweep_takes_the_usual_shape_of_each_size_unless_one_is_given():
-    from vjepa_ros.cli.benchmark.main import make_parser
-    parse = make_parser().parse_args
-    rows = benchmark_suite.sweep_rows(parse(['--sweep', '--cameras', '2']))
-    assert list(rows) == ['tiny', 'small', 'base', 'large', 'huge', 'giant', 'gigantic']
-    assert '--num-frames 16' in ' '.join(rows['large'])
-    assert '--model-version 2.1' in ' '.join(rows['gigantic'])
-    assert all('--cameras 2' in ' '.join(words) for words in rows.values())
-    rows = benchmark_suite.sweep_rows(parse(['--sweep', '--sizes', 'large', '--num-frames', '4']))
-    assert rows.keys() == {'large'} and '--num-frames 4' in ' '.join(rows['large'])
+    def shapes(only, *words):
+        return {name: (case.num_frames, case.image_size, case.model_version, case.cameras)
+                for name, row in suite.sweep_rows(only, words).items()
+                for case in [case_of(make_parser().parse_args(row))]}
+
+    found = shapes('', '--sweep', '--cameras', '2')
+    assert list(found) == ['tiny', 'small', 'base', 'large', 'huge', 'giant', 'gigantic']
+    assert found['tiny'] == (8, 192, '2.0', 2) and found['large'] == (16, 256, '2.0', 2)
+    assert found['gigantic'] == (16, 256, '2.1', 2)
+    assert shapes('large', '--num-frames', '4') == {'large': (4, 256, '2.0', 1)}
 
 
-def result(**more):
-    return {'configuration': {'num_frames': 8, 'image_size': 192, 'cameras': 1, 'tokens': 576,
-                              'precision': 'fp32'},
-            'hardware': {'cpu': 'a processor'}, 'date': '2026-01-01',
-            'encode_ms': {'median': 62.0}, 'end_to_end_ms': {'median': 1234.5},
-            'baselines': {'floor': {'median': 3.14159}, 'hf_eager': {'error': 'none'}}, **more}
-
-
-def test_the_plot_shows_what_was_measured():
-    assert series(result()) == {'encode': 62.0, 'end to end': 1234.5, 'floor': 3.14159}
-    assert [number(v) for v in (3.14159, 1234.5, math.nan)] == ['3.14', '1234', '']
-    picture = cv2.imdecode(np.frombuffer(draw({'tiny': result(), 'small': result()}), np.uint8),
-                           cv2.IMREAD_COLOR)
+def test_the_plot_shows_what_was_measured(tmp_path):
+    run = {'hardware': {'cpu': 'a processor'}, 'date': '2026-01-01',
+           'encode_ms': {'median': 62.0}, 'end_to_end_ms': {'median': 1234.5},
+           'baselines': {'floor': {'median': 3.14159}, 'hf_eager': {'error': 'none'}}}
+    assert suite.medians(run) == {'encode': 62.0, 'end to end': 1234.5, 'floor': 3.14159}
+    suite.draw({'tiny': run, 'small': run}, tmp_path / 'plot.png')
+    picture = cv2.imread(str(tmp_path / 'plot.png'))
     colors = {tuple(c) for c in picture.reshape(-1, 3)[:, ::-1].tolist()}
     assert (0x0b, 0x6b, 0xcb) in colors and (0x94, 0xa3, 0xb8) in colors
     assert (0x93, 0x33, 0xea) not in colors          # Hugging Face was not measured
@@ -352,3 +337,96 @@ def test_the_graph_of_the_floor_replays():
         pytest.skip('PyTorch finds no CUDA device here')
     floor = Floor(Case('tiny'), torch.device('cuda:0'), torch.bfloat16)
     assert floor.attention in floor.tried_ms and floor.step()['encode'] > 0
+
+
+# -- subjects ---------------------------------------------------------------------------------
+
+def test_a_subject_that_does_not_exist_is_refused(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(['benchmark', 'gaurd'])
+    assert end.value.code == 2
+    assert "'gaurd'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('subject', SUBJECTS)
+def test_every_subject_explains_itself(subject, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(['benchmark', subject, '--help'])
+    assert end.value.code == 0
+    assert '--json' in capsys.readouterr().out
+
+
+def test_the_model_is_the_subject_by_default(monkeypatch):
+    seen = []
+    monkeypatch.setattr(benchmark_model, 'measure', lambda args, console: seen.append(
+        case_of(args)) or 1 / 0)
+    for words in (WORDS, ['model', *WORDS]):
+        with pytest.raises(ZeroDivisionError):
+            cli.main(['benchmark', *words])
+    assert seen == [SMALL, SMALL]
+
+
+def test_the_world_counts_clips_and_scenes(tmp_path):
+    out = tmp_path / 'world.json'
+    assert cli.main(['benchmark', 'world', '--device', 'cpu', '--size', '24', '--frames', '2',
+                     '--batch', '2', '--seconds', '0.01', '--json', str(out)]) == 0
+    result = json.loads(out.read_text())
+    plain = result['ways']['plain']
+    assert plain['clips_per_s']['runs'] >= 3 and result['ways'].keys() == {'plain'}
+    rate = plain['clips_per_s']
+    assert 0 < rate['p5'] <= rate['median'] <= rate['p95']
+    assert 0 < plain['truth_ms'] < plain['batch_ms']
+    assert result['scenes_sampled_per_s_one_core']['median'] > 0
+    assert {'torch', 'numpy'} <= result['versions'].keys() and result['date']
+    assert '--batch 2' in result['command'] and str(tmp_path) not in out.read_text()
+
+
+@pytest.mark.parametrize(('option', 'value'), [('--size', '0'), ('--frames', '0'),
+                                               ('--batch', '0'), ('--seconds', 'nan'),
+                                               ('--device', 'abacus')])
+def test_the_world_refuses_what_cannot_be_measured(option, value, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(['benchmark', 'world', option, value])
+    assert end.value.code == 2
+    assert option in capsys.readouterr().err
+
+
+def test_a_run_writes_its_figures_and_says_how_they_came_about(tmp_path):
+    file = tmp_path / 'plan.json'
+    assert cli.main(['benchmark', 'plan', *PLAN, '--batch', '0,5', '--json', str(file)]) == 0
+    found = json.loads(file.read_text())
+    assert found['command'].startswith('vjepa-ros benchmark plan --model-size tiny')
+    told = found['configuration']
+    assert (told['samples'], told['iterations'], told['steps']) == (12, 2, 2)
+    assert [one['batch'] for one in found['tried']] == [12, 5]
+    assert found['plan_ms']['median'] == min(one['plan_ms']['median'] for one in found['tried'])
+    shapes = Shapes(find_variant('tiny'), 48, 2, 4)
+    assert found['plan_flops'] == 24 * shapes.rollout_flops(2) + shapes.encode_flops()
+    assert found['gap_flops'] == 6 * 9 * shapes.rollout_flops(2) + 12 * shapes.encode_flops()
+    assert found['ratio_to_floor'] > 0
+
+
+@torch.inference_mode()
+def test_the_floor_does_the_products_that_are_counted():
+    shapes = Shapes(find_variant('tiny'), 48, 2, 4)
+    batch = 5
+    floor = PlanFloor(shapes, 2, batch, 2, torch.device('cpu'), torch.float32)
+    with torch.profiler.profile(with_flops=True) as profile:
+        floor.one_pass()
+    products = sum(event.flops for event in profile.key_averages() if event.key == 'aten::mm')
+    n, p = shapes.tokens, shapes.width
+    counted = batch * shapes.rollout_flops(2)
+    attention = batch * shapes.depth * 4 * n * p * (n + 2 * n)
+    # The projection runs on all tokens; the frame and its first products are made once for all.
+    more = batch * 2 * 2 * 2 * p * shapes.encoder.dim
+    less = (batch - 1) * 2 * shapes.patches * p * (shapes.encoder.dim + 3 * p)
+    assert products == counted - attention + more - less
+
+
+@pytest.mark.parametrize(('words', 'named'), [
+    (['--predictor', '48,2'], 'predictor'), (['--attention', 'magic'], 'attention'),
+    (['--runs', '0'], 'runs'), (['--elites', '99'], 'elites'), (['--image-size', '33'], 'image')])
+def test_illegal_arguments_are_named(words, named, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(['benchmark', 'plan', *PLAN, *words])
+    assert named in capsys.readouterr().err

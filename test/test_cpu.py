@@ -16,7 +16,7 @@ from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.runtime.forward.base import cpu
+from vjepa_ros.runtime.forward import cpu
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
@@ -120,7 +120,7 @@ def test_threads_that_wait_sleep_soon_unless_the_user_says_otherwise(given, monk
     if given is None:
         monkeypatch.delenv('GOMP_SPINCOUNT')
     with pytest.raises(SystemExit):
-        cli.main(['bench', '--runs', '0'])
+        cli.main(['benchmark', '--iterations', '0'])
     assert os.environ['GOMP_SPINCOUNT'] == (given or '300')
 
 

@@ -34,7 +34,6 @@ from vjepa_ros.lab.evaluation import (
 )
 from vjepa_ros.lab.evaluation.clip_replay import Film, films, truth_of
 from vjepa_ros.lab.evaluation.clips import ClipOutcome, ClipTruth, clip_figures, joined
-from vjepa_ros.lab.evaluation.goals import goal_grid
 from vjepa_ros.lab.evaluation.input import read_items
 from vjepa_ros.lab.evaluation.recording_replay import Played, Setup
 from vjepa_ros.lab.evaluation.sequence import Outcome, Truth
@@ -429,46 +428,12 @@ def test_nothing_of_an_evaluation_needs_ros():
     code = ('import sys\n'
             'for name in ("rclpy", "std_msgs", "sensor_msgs", "rosbag2_py"):\n'
             '    sys.modules[name] = None\n'
-            'from vjepa_ros.tools import evaluate\n'
+            'from vjepa_ros.cli import evaluate\n'
             'from vjepa_ros.lab.evaluation.recording_replay import open_source\n'
             'open_source("synthetic").close()\n')
     done = subprocess.run([sys.executable, '-c', code], cwd=Path(__file__).parents[1],
                           capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
-
-
-# -- goals ----------------------------------------------------------------------------------------
-
-@pytest.mark.parametrize(('value', 'verdict'), [
-    (0.0, 'better'), (0.7, 'reached'), (1.0, 'reached'), (3.5, 'missed by 2.5')])
-def test_goals_say_by_how_much_they_are_missed(value, verdict):
-    report = {'configuration': {'method': 'fused'}, 'world': None, 'sequences': {},
-              'groups': {'nothing_imminent': {'sequences': ['a', 'b'],
-                                              'false_alarms_per_minute': value}}}
-    grid = goal_grid(report)
-    assert len(grid.rows) == 1
-    assert grid.rows[0][1] == f'{value:.1f}'
-    assert grid.rows[0][-1] == verdict
-    assert 'a + b' in grid.note
-
-
-@pytest.mark.parametrize(('warned', 'wrong', 'verdict'), [
-    ([1.0, 5.0], [], 'reached'), ([1.0, None], [], 'missed'),
-    ([1.0, 5.0], [{'from_s': 2.0, 'to_s': 3.0}], 'missed')])
-def test_a_thing_that_comes_and_goes_must_be_warned_of_and_nothing_else(warned, wrong, verdict):
-    assert goal_grid(_with_approaches([(w, 1.0) for w in warned], wrong)).rows[0][-1] == verdict
-
-
-def test_what_was_nearest_before_a_level_could_settle_is_named_and_not_judged():
-    row = goal_grid(_with_approaches([(None, 0.1), (5.0, 2.0)])).rows[0]
-    assert row[1].startswith('1 of 1; 0 (1 more') and row[-1] == 'reached'
-    assert goal_grid(_with_approaches([(None, 0.1)])).rows[0][-1] == 'missed'
-
-
-def _with_approaches(approaches, wrong=()):
-    return {'configuration': {'method': 'fused'}, 'world': None, 'groups': {}, 'sequences': {
-        'cup': {'approaches': [{'warned_s': w, 'seen_s': s} for w, s in approaches],
-                'alarms_without_approach': list(wrong)}}}
 
 
 # -- page, document, pictures ---------------------------------------------------------------------

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import math
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +14,6 @@ import pytest
 import torch
 from scenes import texture
 
-from vjepa_ros.cli.benchmark import geometry as bench_geometry
-from vjepa_ros.cli.benchmark import ours as benchmark_ours
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
@@ -382,18 +379,6 @@ def test_the_detector_takes_the_choice(drive):
             detector.add_frame(frame, 1 + number / 10)
         assert detector.assess() is not None
         assert detector.track.geometry.startswith(DEVICE)
-
-
-def test_the_steps_of_a_frame_can_be_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(benchmark_ours, 'SCENE_S', 0.2)
-    out = tmp_path / 'steps.json'
-    assert bench_geometry.main(['--device', DEVICE, '--source', '160x128', '--image-size', '64',
-                                '--runs', '3', '--json', str(out)]) == 0
-    found = json.loads(out.read_text())
-    assert found['geometry'].startswith(DEVICE)
-    assert set(found['median_ms']) == {'host', 'own', 'put', 'displace', 'between', 'refine',
-                                       'field', 'device'}
-    assert all(value > 0 for value in found['median_ms'].values())
 
 
 def test_closing_lets_go_of_the_frames_and_leaves_what_another_track_goes_on_with(engines, drive):

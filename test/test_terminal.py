@@ -13,7 +13,6 @@ from rich.console import Console
 from vjepa_ros.lab.report.live_status import Point, Status
 from vjepa_ros.lab.report.recording import Recording
 from vjepa_ros.lab.report.terminal import View, plain_line, render
-from vjepa_ros.lab.report.terminal_plot import Canvas, bar
 from vjepa_ros.perception.types import Assessment, Level, Quality
 
 
@@ -82,28 +81,16 @@ def test_a_log_gets_one_line_per_phase_and_then_the_results():
     assert '[  3.0 s] WARNING  contact in 1.9 s (true: 2.0 s)' in second
 
 
-def test_a_curve_is_drawn_where_its_values_are():
-    canvas = Canvas(10, 4, (0.0, 9.0), (0.0, 6.0))
-    canvas.draw([(0.0, 6.0, 'red'), (9.0, 6.0, 'red')])
-    top, *others = (line.plain for line in canvas.lines())
-    assert set(top) == {'⠉'}                      # the uppermost dots of every cell
-    assert all(set(line) == {' '} for line in others)
+def test_the_newest_result_of_each_of_the_last_seconds_is_listed():
+    status = status_of([Point(n / 2, assessment(5.0 - n / 2)) for n in range(7)])
+    rows = [line for line in screen(status).splitlines() if 'contact in' in line][1:]
+    assert [row.split()[1] for row in rows] == ['3.0', '2.5', '1.5', '0.5']
 
 
-@pytest.mark.parametrize('gap', [math.nan, math.inf, -1.0])
-def test_unknown_values_break_a_curve(gap):
-    canvas = Canvas(21, 1, (0.0, 20.0), (0.0, 6.0))
-    canvas.draw([(0.0, 3.0, ''), (5.0, 3.0, ''), (10.0, gap, ''), (15.0, 3.0, ''),
-                 (20.0, 3.0, '')])
-    plain = canvas.lines()[0].plain
-    assert ' ' not in plain[:5] + plain[16:]
-    assert plain[7:14].strip() == ''
-
-
-@pytest.mark.parametrize('value, text', [
-    (0.0, '────'), (1.0, '████'), (0.5, '██──'), (7.0, '████'), (math.nan, '╌╌╌╌')])
-def test_a_bar_is_as_long_as_its_value(value, text):
-    assert bar(value, 4, 'red').plain == text
+@pytest.mark.parametrize('value', [0.0, 1.0, 7.0, math.nan])
+def test_a_score_out_of_range_or_unknown_can_be_shown(value):
+    shown = screen(status_of([Point(1.0, assessment(2.0, motion_score=value))]))
+    assert (' -- ' in shown) == math.isnan(value)
 
 
 # -- what the recorder tells ------------------------------------------------------------------

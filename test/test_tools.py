@@ -19,7 +19,6 @@ import pytest
 
 import vjepa_ros
 from vjepa_ros.cli import main as cli
-from vjepa_ros.cli.benchmark import stages as bench
 from vjepa_ros.cli.watch import window
 from vjepa_ros.cli.watch.frame_feed import Feed
 from vjepa_ros.lab.report.outputs import MAX_STILL_S, evenly, frame_rate, summary_lines
@@ -83,7 +82,7 @@ def test_the_package_runs_as_a_module_and_help_loads_no_tool():
 
 
 @pytest.mark.parametrize('module', [
-    'cli.main', 'cli.watch.main', 'cli.demo', 'cli.benchmark.stages', 'cli.benchmark.node',
+    'cli.main', 'cli.watch.main', 'cli.demo', 'cli.benchmark.main', 'cli.benchmark.node',
     'lab.report.terminal', 'lab.report.recording'])
 def test_the_tools_themselves_import_no_ros(module):
     code = (f'import sys, vjepa_ros.{module}\n'
@@ -284,62 +283,6 @@ def test_the_last_words_say_what_came_of_it(error, said):
                'model': 'tiny', 'device': 'cpu'}
     text = '\n'.join(summary_lines(summary, Path('out'), Path('out/overlay.gif')))
     assert said in text and 'UNTRAINED' in text and 'overlay.gif' in text and '41 ms' in text
-
-
-# -- bench ------------------------------------------------------------------------------------
-
-def test_bench_measures_every_stage_and_tells_nothing_about_the_host(tmp_path, monkeypatch,
-                                                                     capsys):
-    monkeypatch.setattr(bench, 'SCENE_S', 2.2)
-    out = tmp_path / 'cpu.json'
-    assert cli.main(['bench', '--runs', '1', '--out', str(out)]) == 0
-    text = out.read_text()
-    result = json.loads(text)
-    names = [stage['name'] for stage in result['stages']]
-    assert names == ['decode', 'preprocess', 'looming', 'flow_farneback', 'encode_fp32',
-                     'encode_bf16', 'motion', 'assess', 'detector']
-    assert all(stage['median_ms'] > 0 and stage['runs'] == 1 for stage in result['stages'])
-    assert result['command'] == 'vjepa-ros bench --runs 1'
-    assert result['ratios']['farneback_over_looming'] > 0
-    detector = result['stages'][-1]
-    assert result['detector_hz'] == pytest.approx(1e3 / detector['median_ms'], abs=0.06)
-    assert detector['what'].endswith((', tiny, fp32', ', tiny, bf16'))
-    assert {'torch', 'opencv', 'numpy', 'python'} <= result['versions'].keys()
-    assert os.uname().nodename not in text and str(tmp_path) not in text
-    assert 'Farneback' in capsys.readouterr().out
-
-
-def test_bench_refuses_to_measure_nothing(capsys):
-    with pytest.raises(SystemExit) as end:
-        cli.main(['bench', '--runs', '0'])
-    assert end.value.code == 2
-    assert '--runs' in capsys.readouterr().err
-
-
-def test_bench_of_the_world_counts_clips_and_scenes(tmp_path, capsys):
-    out = tmp_path / 'world.json'
-    assert cli.main(['bench-world', '--device', 'cpu', '--size', '24', '--frames', '2', '--batch',
-                     '2', '--seconds', '0.01', '--out', str(out)]) == 0
-    result = json.loads(out.read_text())
-    plain = result['ways']['plain']
-    assert plain['clips_per_s']['runs'] >= 3 and result['ways'].keys() == {'plain'}
-    rate = plain['clips_per_s']
-    assert 0 < rate['p5'] <= rate['median'] <= rate['p95']
-    assert 0 < plain['truth_ms'] < plain['batch_ms']
-    assert result['scenes_sampled_per_s_one_core']['median'] > 0
-    assert {'torch', 'numpy'} <= result['versions'].keys() and result['date']
-    assert '--batch 2' in result['command'] and str(tmp_path) not in out.read_text()
-    assert 'clips/s with truth' in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(('option', 'value'), [('--size', '0'), ('--frames', '0'),
-                                               ('--batch', '0'), ('--seconds', 'nan'),
-                                               ('--device', 'abacus')])
-def test_bench_of_the_world_refuses_what_cannot_be_measured(option, value, capsys):
-    with pytest.raises(SystemExit) as end:
-        cli.main(['bench-world', option, value])
-    assert end.value.code == 2
-    assert option in capsys.readouterr().err
 
 
 def test_every_named_tool_has_a_main():

@@ -22,16 +22,11 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'drive': ('drive', 'drive simulated robots through random episodes, with and without guard'),
     'train': ('train', 'train encoder and heads on rendered scenes and on your recordings'),
     'evaluate': ('evaluate', 'measure accuracy on recordings and on rendered clips'),
-    'benchmark': ('benchmark.main', 'measure the speed of a model against baselines'),
-    'benchmark-node': ('benchmark.node', 'measure what the node adds over DDS to its model'),
-    'benchmark-guard': ('benchmark.guard', 'measure how fast the collision guard reacts'),
-    'benchmark-plan': ('benchmark.plan', 'measure the speed of the action-conditioned planner'),
+    'benchmark': ('benchmark.main', 'measure the speed of a model, the node, the guard, the '
+                  'planner or the rendered world'),
     'profile': ('profile.main', 'time every stage and layer of a model, and write a trace'),
     'selftest': ('selftest.main', 'test that this machine computes the right numbers, and how '
                  'fast'),
-    'bench': ('benchmark.stages', 'measure the speed of every stage on this machine'),
-    'bench-world': ('benchmark.world', 'measure how fast scenes are rendered, on a GPU or the '
-                    'CPU'),
 }
 
 

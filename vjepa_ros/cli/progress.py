@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Say what goes on where there is no terminal to draw a progress bar in."""
+"""Report the present step of a command."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 
@@ -20,3 +21,15 @@ def plain_lines(console: Console) -> Callable[[str], None]:
                           markup=False, soft_wrap=True)
 
     return say
+
+
+@contextmanager
+def steps(console: Console) -> Iterator[Callable[[str], None]]:
+    """Gives a function that shows a step: beside a spinner in a terminal, else as a line."""
+    line = plain_lines(console)
+    with console.status('starting') as status:
+        def say(text: str) -> None:
+            status.update(text)
+            line(text)
+
+        yield say

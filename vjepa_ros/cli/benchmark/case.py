@@ -8,7 +8,7 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,30 +23,27 @@ TORCH, ONNX = 'torch', 'onnx'
 NO_ONNX = ("engine is 'onnx', but the engine runs torch alone: onnxruntime was slower on a CPU "
            'without bf16 instructions, and on one with them 5 to 8 % faster in fp32, where bf16 '
            'is faster still; docs/notebook/cpu.md has the figures')
+ABOUT = {
+    'model_size': f'one of {", ".join(VARIANTS)}', 'model_version': ' or '.join(VERSIONS),
+    'num_frames': 'frames in a clip', 'image_size': 'side of a frame in pixels',
+    'cameras': 'clips in one forward pass', 'device': 'auto, cpu, cuda, cuda:N or mps',
+    'precision': 'auto, fp32, fp16, bf16, fp8 or int8, as far as the device has it',
+    'compile': "off, auto or on: whether torch.compile is used (default: the engine's)",
+    'engine': 'what runs the model: torch; onnx was measured and is refused, with the reason',
+    'weights': "checkpoint; 'random' for none (default: the package's, else random)",
+    'cpu_threads': 'threads of PyTorch on the CPU; 0 leaves them as they are',
+    'saved_weights': 'save random weights to a temporary file and load that: the start is then '
+                     'that of a model with weights',
+    'source': 'width and height of the images, such as 1280x720',
+    'geometry': 'where frames are resized and looming is measured: auto, host or device'}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One configuration to measure.
+    """One configuration to measure; `ABOUT` explains the fields, each an option.
 
-    Attributes
-    ----------
-    model_size, model_version, num_frames, image_size, device, precision, weights, cpu_threads
-        As in `EngineConfig`. Sizes without weights run with random ones: speed does not depend
-        on them.
-    cameras
-        Clips in one forward pass, at least 1.
-    compile
-        As in `EngineConfig`; empty: its default.
-    engine
-        What runs the model: 'torch', the only one there is.
-    saved
-        Save random weights to a temporary file and load that, so that the start is that of a
-        model with weights.
-    source
-        Width and height of the host images [px].
-    geometry
-        As in `TrackConfig`.
+    Sizes without weights run with random ones: speed does not depend on them. Raises ValueError
+    for an unknown size or engine and for less than one camera.
     """
 
     model_size: str = 'tiny'
@@ -60,7 +57,7 @@ class Case:
     engine: str = TORCH
     weights: str = ''
     cpu_threads: int = 0
-    saved: bool = False
+    saved_weights: bool = False
     source: tuple[int, int] = (640, 480)
     geometry: str = 'auto'
 
@@ -79,67 +76,36 @@ class Case:
 
     def engine_options(self) -> dict[str, Any]:
         """Arguments of `EngineConfig`."""
-        options: dict[str, Any] = {
-            'model_size': self.model_size, 'model_version': self.model_version,
-            'num_frames': self.num_frames, 'image_size': self.image_size,
-            'device': self.device, 'precision': self.precision, 'weights': self.weights,
-            'cpu_threads': self.cpu_threads, 'allow_random_weights': True,
-            # A fallback to the CPU would be measured as if it were the device.
-            'require_device': True}
+        options: dict[str, Any] = {name: getattr(self, name) for name in (
+            'model_size', 'model_version', 'num_frames', 'image_size', 'device', 'precision',
+            'weights', 'cpu_threads')}
+        # A fallback to the CPU would be measured as if it were the device.
+        options.update(allow_random_weights=True, require_device=True)
         return {**options, 'compile': self.compile} if self.compile else options
 
-    def words(self) -> list[str]:
-        """The command line that makes this case; defaults are left out."""
-        out = []
-        for name, option in OPTIONS.items():
-            value = getattr(self, name)
-            if value is True:
-                out.append(option)
-            elif value != getattr(Case, name):
-                out += [option, 'x'.join(map(str, value)) if name == 'source' else str(value)]
-        return out
 
-
-OPTIONS = {'model_size': '--model-size', 'model_version': '--model-version',
-           'num_frames': '--num-frames', 'image_size': '--image-size', 'cameras': '--cameras',
-           'device': '--device', 'precision': '--precision', 'compile': '--compile',
-           'engine': '--engine', 'weights': '--weights', 'cpu_threads': '--cpu-threads',
-           'saved': '--saved-weights', 'source': '--source', 'geometry': '--geometry'}
+def option(name: str) -> str:
+    """The option that sets a field."""
+    return '--' + name.replace('_', '-')
 
 
 def add_options(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -> None:
     """Add the options of a case to a command line."""
-    default = Case()
-    about = {
-        'model_size': f'one of {", ".join(VARIANTS)}', 'model_version': ' or '.join(VERSIONS),
-        'num_frames': 'frames in a clip', 'image_size': 'side of a frame in pixels',
-        'cameras': 'clips in one forward pass', 'device': 'auto, cpu, cuda, cuda:N or mps',
-        'precision': 'auto, fp32, fp16, bf16, fp8 or int8, as far as the device has it',
-        'compile': "off, auto or on: whether torch.compile is used (default: the engine's)",
-        'engine': 'what runs the model: torch; onnx was measured and is refused, with the reason',
-        'weights': "checkpoint; 'random' for none (default: the package's, else random)",
-        'cpu_threads': 'threads of PyTorch on the CPU; 0 leaves them as they are',
-        'saved': 'save random weights to a temporary file and load that: the start is then that '
-                 'of a model with weights',
-        'source': 'width and height of the images, such as 1280x720',
-        'geometry': 'where frames are resized and looming is measured: auto, host or device'}
-    for name, option in OPTIONS.items():
-        if name in without:
-            continue
-        value = getattr(default, name)
+    for name in (f.name for f in fields(Case) if f.name not in without):
+        value = getattr(Case, name)
         if value is False:
-            parser.add_argument(option, dest=name, action='store_true', help=about[name])
+            parser.add_argument(option(name), action='store_true', help=ABOUT[name])
             continue
         kind = image_size if name == 'source' else type(value)
         shown = 'x'.join(map(str, value)) if name == 'source' else value
         tail = '' if name in ('compile', 'weights') else f' (default: {shown})'
-        parser.add_argument(option, dest=name, type=kind, default=value, metavar='VALUE',
-                            help=about[name] + tail)
+        parser.add_argument(option(name), type=kind, default=value, metavar='VALUE',
+                            help=ABOUT[name] + tail)
 
 
 def case_of(args: argparse.Namespace) -> Case:
     """The case that a command line names; ValueError for one that cannot be."""
-    return Case(**{name: getattr(args, name) for name in OPTIONS if hasattr(args, name)})
+    return Case(**{f.name: getattr(args, f.name) for f in fields(Case) if hasattr(args, f.name)})
 
 
 def image_size(text: str) -> tuple[int, int]:
@@ -154,7 +120,7 @@ def image_size(text: str) -> tuple[int, int]:
 @contextmanager
 def loadable(case: Case) -> Iterator[Case]:
     """The case, with its random weights in a file as long as the block lasts when it says so."""
-    if not case.saved:
+    if not case.saved_weights:
         yield case
         return
     encoder, _ = load_encoder(case.model_size, case.model_version, 'random', True)
@@ -163,16 +129,3 @@ def loadable(case: Case) -> Iterator[Case]:
         save_file(encoder.state_dict(), path)
         del encoder
         yield replace(case, weights=str(path))
-
-
-def command(tool: str, words: Sequence[str]) -> str:
-    """The command for the record; where the file went belongs to one machine only."""
-    kept, skip = [], False
-    for word in words:
-        if skip or word in ('--json', '--out', '--plot', '--weights'):
-            # A path of weights says more about the machine than about the measurement.
-            skip = not skip
-            continue
-        if not word.startswith(('--json=', '--out=', '--plot=', '--weights=')):
-            kept.append(word)
-    return ' '.join(['vjepa-ros', tool, *kept])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Take times on a device, and measure several contenders in turn."""
+"""Take times on a device, measure several contenders in turn, and show the figures."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from rich.table import Table
 
 LEAST_RUNS = 3
 BLOCK = 10      # runs of one contender before the next has its turn
@@ -47,8 +48,7 @@ def device_ms(device: torch.device, work: Callable[[], object]) -> float:
     return 1e3 * (time.perf_counter() - start)
 
 
-def measure(contenders: Mapping[str, Contender], iterations: int, seconds: float,
-            advance: Callable[[str, int], None] = lambda name, done: None
+def measure(contenders: Mapping[str, Contender], iterations: float, seconds: float
             ) -> dict[str, dict[str, list[float]]]:
     """Run contenders in turn, so that what else the machine does meets all alike.
 
@@ -58,8 +58,6 @@ def measure(contenders: Mapping[str, Contender], iterations: int, seconds: float
         By name, warm.
     iterations, seconds
         Each is run so often, or so long when that comes first, but `LEAST_RUNS` times.
-    advance
-        Is told the name and number of runs after each.
 
     Returns
     -------
@@ -83,7 +81,6 @@ def measure(contenders: Mapping[str, Contender], iterations: int, seconds: float
                 spent[name] += time.perf_counter() - start
                 done[name] += 1
                 turn += 1
-                advance(name, done[name])
     return samples
 
 
@@ -92,3 +89,16 @@ def statistics(samples: Sequence[float]) -> dict[str, Any]:
     median, p95, p99 = (round(float(v), 4) for v in np.percentile(samples, (50, 95, 99)))
     return {'median': median, 'p95': p95, 'p99': p99, 'min': round(float(min(samples)), 4),
             'runs': len(samples)}
+
+
+def make_table(title: str, rows: Mapping[str, Mapping[str, Any]], columns: Sequence[str],
+               caption: str = '', head: str = 'time in ms') -> Table:
+    """Figures as a table for people; one that a row lacks stays empty."""
+    table = Table(title=title, title_justify='left', caption=caption, caption_justify='left')
+    table.add_column(head)
+    for name in columns:
+        table.add_column(name.replace('_', ' '), justify='right')
+    for label, found in rows.items():
+        cells = [found.get(name, '') for name in columns]
+        table.add_row(label, *(f'{c:.3f}' if isinstance(c, float) else str(c) for c in cells))
+    return table

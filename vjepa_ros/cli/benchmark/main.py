@@ -1,149 +1,103 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Measure the speed of a model, alone and from image to assessment, against baselines.
-
-encode: device time of normalising and encoding clips that are on the device already. call: the
-same on the clock of the host, with upload and download. end to end: host image in, assessment
-out. Sizes without weights run with random ones, on which speed does not depend.
-"""
+"""The command `vjepa-ros benchmark`: measures one subject, prints a table and writes JSON."""
 
 from __future__ import annotations
 
 import argparse
 import logging
-import math
 import sys
 from collections.abc import Sequence
+from datetime import date
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from vjepa_ros.cli.argparse_ranges import check_above_zero, check_ranges
-from vjepa_ros.cli.benchmark import huggingface
-from vjepa_ros.cli.benchmark import run as benchmark_run
-from vjepa_ros.cli.benchmark import suite as benchmark_suite
-from vjepa_ros.cli.benchmark.case import OPTIONS, add_options, case_of, command
-from vjepa_ros.cli.benchmark.report.table import make_table
-from vjepa_ros.cli.progress import plain_lines
-from vjepa_ros.lab.report.json_file import write_json
-from vjepa_ros.model.checkpoint.load import WeightsError
-from vjepa_ros.runtime.device import DeviceError
-from vjepa_ros.runtime.session import SessionError
+from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
+from vjepa_ros.lab.report.host_info import accelerator, hardware, versions
+from vjepa_ros.lab.report.json_file import command, without, write_json
 
-NAMES = {'ours': 'encode', 'end_to_end': 'end to end', 'floor': 'floor',
-         'hf_eager': 'Hugging Face eager', 'hf_compiled': 'Hugging Face compiled'}
-SUITE_OPTIONS = {'suite', 'rows', 'out'}
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog='vjepa-ros benchmark', description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser)
-    parser.add_argument('--baseline', action='append', default=[],
-                        choices=benchmark_run.BASELINES,
-                        help='measure this too: hf, the transformers library, eager and (on CUDA '
-                        'alone) compiled; floor, the matrix products and attention alone; may be '
-                        'given several times')
-    parser.add_argument('--iterations', type=int, default=100, metavar='N',
-                        help='runs of each contender (default: 100)')
-    parser.add_argument('--seconds', type=float, default=10.0, metavar='S',
-                        help='stop each contender after this time, but not before 3 runs '
-                        '(default: 10)')
-    parser.add_argument('--encode-only', action='store_true',
-                        help='leave out the way from image to assessment')
-    parser.add_argument('--json', type=Path, metavar='FILE',
-                        help='write the figures; of a sweep or suite, --out takes a file for '
-                        'each row')
-    many = parser.add_mutually_exclusive_group()
-    many.add_argument('--sweep', action='store_true',
-                      help='measure all sizes, with their usual frames and image size unless '
-                      'others are given, each in a process of its own')
-    parser.add_argument('--sizes', default='', metavar='A,B',
-                        help='sweep: only these sizes')
-    parser.add_argument('--plot', type=Path, metavar='FILE',
-                        help='sweep: PNG to write (default: benchmark.png in --out)')
-    many.add_argument('--suite', choices=tuple(benchmark_suite.SUITES),
-                      help='measure a list of configurations, each in a process of its own')
-    parser.add_argument('--rows', default='', metavar='A,B',
-                        help='suite: only these rows')
-    parser.add_argument('--out', type=Path, default=Path('benchmark_output'), metavar='FOLDER',
-                        help='sweep and suite: folder of the JSON files (default: '
-                        'benchmark_output)')
-    return parser
+SUBJECTS = {
+    # Each is a module with add_options(parser), check(parser, args), measure(args, console) ->
+    # dict, make_table(result) and PROBLEMS, the errors that say why it cannot be measured.
+    'model': 'a model, alone and from image to assessment, against baselines (the default)',
+    'node': 'what the node adds over DDS to its model',
+    'guard': 'how fast the collision guard reacts',
+    'plan': 'the action-conditioned planner',
+    'world': 'rendering of scenes with their truth'}
+OVER_DDS = ('node', 'guard')
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Command line: measure, print the table, write the file; 1 when a part failed."""
+    """Runs the command line; 1 when something could not be measured, 130 after Ctrl-C."""
     words = list(sys.argv[2:] if argv is None else argv)
-    parser = make_parser()
+    name = words.pop(0) if words and not words[0].startswith('-') else 'model'
+    parser = make_parser(name)
     args = parser.parse_args(words)
-    check_ranges(parser, args, {'iterations': (1, math.inf)})
-    check_above_zero(parser, args, 'seconds')
+    subject = _module(name)
+    subject.check(parser, args)
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)  # the table is what is wanted
-    _check_together(parser, args)
-    if args.suite or args.sweep:
-        try:
-            return benchmark_suite.main(args, console)
-        except ValueError as error:
-            parser.error(str(error))
-    if 'hf' in args.baseline and huggingface.problem():
-        console.print(huggingface.problem(), style='red', highlight=False)
-        return 1
+    if name == 'model' and (args.suite or args.sweep):
+        from vjepa_ros.cli.benchmark.suite import run
+        return run(args, without(words, ('--sizes', '--out', '--plot')), console)
+    if name in OVER_DDS:
+        if ros_problem():
+            console.print(f'cannot measure: {ros_problem()}', style='red', highlight=False)
+            return 1
+        end_like_ctrl_c()
     try:
-        result = _measured(args, console)
-    except (ValueError, DeviceError, SessionError, WeightsError) as error:
-        console.print(f'cannot measure: {error}', style='red', highlight=False, markup=False)
+        found = subject.measure(args, console)
+        result = {**_record(name, words, found), **found}
+        if args.json:
+            write_json(args.json, result)
+    except (*subject.PROBLEMS, OSError) as error:
+        console.print(f'cannot measure: {error}', style='red', highlight=False, markup=False,
+                      soft_wrap=True)
         return 1
-    result = {'command': command('benchmark', words), **result}
-    console.print(make_table(result))
+    except KeyboardInterrupt:
+        console.print('stopped; nothing was written')
+        return 130
+    console.print(subject.make_table(result))
     if args.json:
-        write_json(args.json, result)
         console.print(f'written: {args.json}', highlight=False, soft_wrap=True)
-    failed = benchmark_run.failures(result)
-    for line in failed:
-        console.print(f'NOT MEASURED {line}', style='red', highlight=False, markup=False)
+    failed = {name: each['error'] for name, each in found.get('baselines', {}).items()
+              if 'error' in each}
+    for baseline, error in failed.items():
+        console.print(f'NOT MEASURED {baseline}: {error}', style='red', highlight=False,
+                      markup=False)
     return 1 if failed else 0
 
 
-def _check_together(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """End the program for options that the others leave without any effect."""
-    given = {name for name, value in vars(args).items() if value != parser.get_default(name)}
-    if args.suite:
-        what, idle = '--suite, whose rows have their own options', given - SUITE_OPTIONS
-    elif args.sweep:
-        what, idle = '--sweep', given & {'json', 'rows', 'model_size'}
-    else:
-        what, idle = 'neither --sweep nor --suite', given & {'sizes', 'plot', 'rows', 'out'}
-    if idle:
-        names = ', '.join(OPTIONS.get(name, '--' + name.replace('_', '-'))
-                          for name in sorted(idle))
-        files = '; --out FOLDER takes a JSON file for each row' if 'json' in idle else ''
-        parser.error(f'{names} has no effect with {what}{files}')
+def make_parser(name: str = 'model') -> argparse.ArgumentParser:
+    """The command line of one subject; ends the program for one that does not exist."""
+    wide = max(map(len, SUBJECTS))
+    parser = argparse.ArgumentParser(
+        prog='vjepa-ros benchmark' + ('' if name == 'model' else f' {name}'),
+        usage='vjepa-ros benchmark [SUBJECT] [options]',
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog='subjects, each with its own --help:\n' + '\n'.join(
+            f'  {key:<{wide}}  {what}' for key, what in SUBJECTS.items()))
+    if name not in SUBJECTS:
+        parser.error(f"argument SUBJECT: '{name}' is not one of {', '.join(SUBJECTS)}")
+    subject = _module(name)
+    parser.description = subject.__doc__
+    subject.add_options(parser)
+    parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures')
+    return parser
 
 
-def _measured(args: argparse.Namespace, console: Console) -> dict[str, Any]:
-    columns = (TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(),
-               TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        phase = progress.add_task('starting', total=None)
-        tasks: dict[str, Any] = {}
-        line = plain_lines(console)
-
-        def say(text: str) -> None:
-            progress.update(phase, description=text)
-            line(text)
-
-        def advance(name: str, done: int) -> None:
-            if name not in tasks:
-                tasks[name] = progress.add_task(NAMES[name], total=args.iterations)
-            progress.update(tasks[name], completed=done)
-
-        return benchmark_run.run(case_of(args), args.baseline, args.iterations, args.seconds,
-                                 not args.encode_only, say, advance)
+def _module(name: str) -> Any:
+    return import_module(f'vjepa_ros.cli.benchmark.{name}')
 
 
+def _record(name: str, words: Sequence[str], found: dict[str, Any]) -> dict[str, Any]:
+    """What was run, when, and on what."""
+    device = torch.device(found['configuration'].get('device', 'cpu'))
+    return {'command': command('benchmark' if name == 'model' else f'benchmark {name}', words),
+            'date': date.today().isoformat(),
+            'hardware': {**hardware(), **accelerator(device)}, 'versions': versions(),
+            'torch_threads': torch.get_num_threads()}

@@ -12,52 +12,65 @@ motion, looming), on the clock of the node's worker; overhead is all but that.
 from __future__ import annotations
 
 import argparse
-import logging
+import json
 import math
 import os
-import sys
-from collections.abc import Mapping, Sequence
-from datetime import date
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import cv2
-import torch
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from vjepa_ros.cli.argparse_ranges import check_ranges
-from vjepa_ros.cli.benchmark.case import add_options, image_size
-from vjepa_ros.cli.benchmark.dds import run_benchmark
-from vjepa_ros.cli.benchmark.node_overhead import PARTS, OverheadError, node_results, summarise
+from vjepa_ros.cli.benchmark import case, clock
+from vjepa_ros.cli.benchmark.clock import statistics
 from vjepa_ros.cli.demo_processes import NODE, Plan, Trio
-from vjepa_ros.lab.report.host_info import accelerator, hardware, versions
 from vjepa_ros.lab.report.terminal import View
 from vjepa_ros.ros.common.processes import ProcessFailed
 from vjepa_ros.sources import SUPPORTED, SourceError, open_source
 
-WITHOUT = ('cameras', 'engine', 'cpu_threads', 'saved', 'source')   # options of `benchmark`
+WITHOUT = ('cameras', 'engine', 'cpu_threads', 'saved_weights', 'source')   # options of a model
 METHODS = ('fused', 'geometric', 'learned')
 CLIP_FPS = 4.0            # about that of the node by default
 SPARE_S = 1.0             # for what comes late
 MAX_PICTURES = 100        # more are played again from the first on
 JPEG_QUALITY = 90         # as camera_source compresses
-PROBLEMS = (ProcessFailed, SourceError, OverheadError, OSError)
 SHOWN = {'model_size': str, 'model_version': str, 'num_frames': int, 'image_size': int,
          'clip_fps': float, 'precision': str, 'execution': str, 'device': str,
          'looming_method': str, 'resize_mode': str, 'trained': str}
+# What the model itself does, of the stages of a pass; the heads are part of it on CUDA.
+MODEL = ('gather', 'upload', 'encode', 'heads', 'download')
+PARTS = {
+    'transport': 'stamp of the image to its arrival in the node',
+    'wait': 'arrival to the worker thread beginning with it',
+    'decode': 'message to RGB',
+    'preprocess': 'into the frame memory: resized, and grey for looming',
+    'session': 'clip to assessment: model, motion, looming, assessment',
+    'rest': 'of the node before it publishes',
+    'back': 'publishing the assessment, to its arrival at the receiver'}
+LEAST_SHARE = 0.9         # of the frames, less one, must have a result of their own
+_LINE = re.compile(r'result (\{.*\})\s*$')
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog='vjepa-ros benchmark-node', description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser, WITHOUT)
+class OverheadError(RuntimeError):
+    """What was recorded gives no overhead."""
+
+
+PROBLEMS = (ProcessFailed, SourceError, OverheadError)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this subject."""
+    case.add_options(parser, WITHOUT)
     parser.add_argument('--looming-method', default='fused', choices=METHODS,
                         help='where looming comes from (default: fused)')
-    parser.add_argument('--source', type=image_size, default=(1280, 720), metavar='VALUE',
+    parser.add_argument('--source', type=case.image_size, default=(1280, 720), metavar='VALUE',
                         help='width and height of the images (default: 1280x720)')
     parser.add_argument('--scene', default='synthetic', metavar='SCENE',
                         help=f'what they show: {SUPPORTED} (default: synthetic)')
@@ -70,8 +83,12 @@ def make_parser() -> argparse.ArgumentParser:
                         help='how long is measured (default: 30)')
     parser.add_argument('--warmup', type=float, default=5.0, metavar='S',
                         help='left out after the first result (default: 5)')
-    parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures')
-    return parser
+
+
+def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """End the program for values out of range."""
+    check_ranges(parser, args, {
+        'rate': (1.0, 60.0), 'seconds': (1.0, 3600.0), 'warmup': (0.0, 600.0)})
 
 
 def parameters(args: argparse.Namespace) -> dict[str, object]:
@@ -115,7 +132,7 @@ def store_pictures(args: argparse.Namespace, folder: Path) -> int:
     return number
 
 
-def measure(args: argparse.Namespace, console: Console, work: Path) -> dict[str, Any]:
+def measure(args: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Run the three processes; the figures.
 
     Raises
@@ -123,6 +140,11 @@ def measure(args: argparse.Namespace, console: Console, work: Path) -> dict[str,
     ProcessFailed, SourceError, OverheadError, OSError
         Saying what went wrong.
     """
+    with TemporaryDirectory(prefix='vjepa_ros_node_') as folder:
+        return _measure(args, console, Path(folder))
+
+
+def _measure(args: argparse.Namespace, console: Console, work: Path) -> dict[str, Any]:
     pictures = work / 'pictures'
     count = store_pictures(args, pictures)
     seconds = args.num_frames / clip_fps(args.rate) + args.warmup + args.seconds + SPARE_S
@@ -130,7 +152,7 @@ def measure(args: argparse.Namespace, console: Console, work: Path) -> dict[str,
     name = args.scene if args.scene.startswith('synthetic') else Path(args.scene).name
     plan = Plan(str(pictures), f'{name}, {width}x{height}, {args.transport}, {args.rate:g} Hz',
                 seconds, loop=True, max_frame_gap=max(1.0, 2.5 / args.rate))
-    trio = Trio('vjepa-ros benchmark-node', plan, node=parameters(args),
+    trio = Trio('vjepa-ros benchmark node', plan, node=parameters(args),
                 camera={'rate': args.rate}, recorder={'all_outputs': False},
                 transport=args.transport, node_words=('--log-level', f'{NODE}:=debug'))
     with View(trio.status, console) as view:
@@ -138,22 +160,18 @@ def measure(args: argparse.Namespace, console: Console, work: Path) -> dict[str,
     if trio.interrupted:
         raise KeyboardInterrupt
     with (work / 'node.log').open(encoding='utf-8', errors='replace') as log:
-        told = node_results(log)
+        logged = node_results(log)
     recording = trio.recording
-    figures = summarise(recording.records(), told, args.rate, args.warmup, args.seconds)
+    figures = summarise(recording.records(), logged, args.rate, args.warmup, args.seconds)
     model = {**recording.model, 'model_size': recording.model['model']}
     return {
-        'date': date.today().isoformat(),
-        'hardware': {**hardware(), **accelerator(torch.device(model['device']))},
-        'versions': {**versions(), **_middleware()},
+        'middleware': _middleware(),
         'configuration': {
             **{key: kind(model[key]) for key, kind in SHOWN.items()},
             'weights': Path(model['weights']).name, 'scene': name, 'source': [width, height],
             'pictures': count, 'transport': args.transport, 'rate_hz': args.rate,
             'seconds': args.seconds, 'warmup_s': args.warmup,
             'heads': recording.camera['heads'].partition(':')[0]},
-        'counted': {'overhead': 'latency less session, result by result',
-                    'beyond_model': 'latency less the stages of the model alone', **PARTS},
         **figures}
 
 
@@ -167,40 +185,110 @@ def _middleware() -> dict[str, str]:
     return found
 
 
+def node_results(log: Iterable[str]) -> dict[int, dict[str, Any]]:
+    """What the node logged at level DEBUG about each result, by stamp [ns]."""
+    found = {}
+    for line in log:
+        match = _LINE.search(line)
+        if match:
+            result = json.loads(match[1])
+            found[result['stamp_ns']] = result
+    return found
+
+
+def split(received: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str, float]:
+    """The times of one result [ms].
+
+    Parameters
+    ----------
+    received
+        From the recorder: latency_ms, from stamp to arrival there.
+    logged
+        From the log of the node: latency_ms, from stamp to publishing; session_ms; stages_ms.
+
+    Returns
+    -------
+    dict of str to float
+        latency, session, model, overhead (latency less session), beyond_model (latency less
+        model) and the `PARTS`, which add up to latency.
+    """
+    stages, whole = logged['stages_ms'], received['latency_ms']
+    known = {name: stages[name] for name in ('transport', 'wait', 'decode', 'preprocess')}
+    session = logged['session_ms']
+    model = sum(stages.get(name, 0.0) for name in MODEL)
+    rest = logged['latency_ms'] - sum(known.values()) - session
+    return {'latency': whole, 'model': model, 'overhead': whole - session,
+            'beyond_model': whole - model, **known, 'session': session, 'rest': rest,
+            'back': whole - logged['latency_ms']}
+
+
+def summarise(records: Sequence[Mapping[str, Any]], logged: Mapping[int, Mapping[str, Any]],
+              rate_hz: float, warmup_s: float, seconds: float) -> dict[str, Any]:
+    """The figures of a run.
+
+    Parameters
+    ----------
+    records
+        Results that the recorder received, in order of their stamps.
+    logged
+        From `node_results`.
+    rate_hz
+        Of the camera.
+    warmup_s, seconds
+        Left out from the first result on, and how much is measured after that.
+
+    Returns
+    -------
+    dict
+        overhead_ms, latency_ms, session_ms, model_ms, beyond_model_ms: `statistics`; parts_ms:
+        those of `PARTS`; stages_ms: medians; counts.
+
+    Raises
+    ------
+    OverheadError
+        When nothing is left, lines of the node are missing, or it did not keep up with the
+        camera: then frames wait for each other, which is no overhead.
+    """
+    if not records:
+        raise OverheadError('no assessment was received')
+    first = records[0]['stamp_ns'] + warmup_s * 1e9
+    used = [r for r in records if first <= r['stamp_ns'] <= first + seconds * 1e9]
+    if len(used) < 2:
+        raise OverheadError(f'{len(used)} assessments were received after {warmup_s:g} s of '
+                            'warm-up; measure longer')
+    missing = sum(r['stamp_ns'] not in logged for r in used)
+    if missing:
+        raise OverheadError(f'the log of the node lacks the times of {missing} of '
+                            f'{len(used)} results')
+    frames = round((used[-1]['stamp_ns'] - used[0]['stamp_ns']) / 1e9 * rate_hz) + 1
+    rows = [split(r, logged[r['stamp_ns']]) for r in used]
+    figures = {name: statistics([row[name] for row in rows]) for name in rows[0]}
+    busy = figures['latency']['median'] - figures['transport']['median']
+    if len(used) < LEAST_SHARE * frames - 1 or busy > 1e3 / rate_hz:
+        raise OverheadError(
+            f'the node did not keep up: {len(used)} results for {frames} frames, each takes '
+            f'{busy:.0f} ms of the {1e3 / rate_hz:.0f} ms between two; choose a lower --rate')
+    stages = {name for r in used for name in logged[r['stamp_ns']]['stages_ms']}
+    return {
+        **{f'{name}_ms': figures[name]
+           for name in ('overhead', 'latency', 'session', 'model', 'beyond_model')},
+        'parts_ms': {name: figures[name] for name in PARTS},
+        'stages_ms': {name: round(float(np.median([
+            logged[r['stamp_ns']]['stages_ms'].get(name, 0.0) for r in used])), 3)
+            for name in sorted(stages)},
+        'counts': {'frames': frames, 'results': len(used)}}
+
+
 def make_table(result: Mapping[str, Any]) -> Table:
     """The figures for people."""
-    c = result['configuration']
-    table = Table(title=f'{c["model_size"]}, {c["num_frames"]} frames of {c["image_size"]} px on '
-                  f'{c["device"]}, {c["precision"]}; {"x".join(map(str, c["source"]))} '
-                  f'{c["transport"]} at {c["rate_hz"]:g} Hz', title_justify='left')
-    table.add_column('time in ms')
-    for name in ('median', 'p95', 'p99'):
-        table.add_column(name, justify='right')
-    rows = [('latency: stamp to received', 'latency_ms'), ('session', 'session_ms'),
-            ('overhead: beyond the session', 'overhead_ms'),
-            ('beyond the model alone', 'beyond_model_ms')]
-    for label, key in rows:
-        table.add_row(label, *_figures(result[key]))
-    table.add_section()
-    for name, found in result['parts_ms'].items():
-        table.add_row(f'  {name}: {PARTS[name]}', *_figures(found))
-    counts = result['counts']
-    table.caption = f'{counts["results"]} results of {counts["frames"]} frames'
-    table.caption_justify = 'left'
-    return table
-
-
-def _figures(found: Mapping[str, Any]) -> list[str]:
-    return [f'{found[key]:.2f}' for key in ('median', 'p95', 'p99')]
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Command line: measure, print the table, write the file; 1 when it cannot be measured."""
-    words = list(sys.argv[2:] if argv is None else argv)
-    parser = make_parser()
-    args = parser.parse_args(words)
-    check_ranges(parser, args, {
-        'rate': (1.0, 60.0), 'seconds': (1.0, 3600.0), 'warmup': (0.0, 600.0)})
-    logging.getLogger('vjepa_ros').setLevel(logging.ERROR)   # the table is what is wanted
-    return run_benchmark('benchmark-node', words, args.json,
-                         lambda console, work: measure(args, console, work), make_table, PROBLEMS)
+    c, counts = result['configuration'], result['counts']
+    rows = {'latency: stamp to received': 'latency_ms', 'session': 'session_ms',
+            'overhead: beyond the session': 'overhead_ms',
+            'beyond the model alone': 'beyond_model_ms'}
+    return clock.make_table(
+        f'{c["model_size"]}, {c["num_frames"]} frames of {c["image_size"]} px on {c["device"]}, '
+        f'{c["precision"]}; {"x".join(map(str, c["source"]))} {c["transport"]} at '
+        f'{c["rate_hz"]:g} Hz',
+        {**{label: result[key] for label, key in rows.items()},
+         **{f'  {name}: {PARTS[name]}': found for name, found in result['parts_ms'].items()}},
+        ('median', 'p95', 'p99'), f'{counts["results"]} results of {counts["frames"]} frames')

@@ -11,26 +11,20 @@ search alone, on random data. On CUDA times are those between marks of the devic
 from __future__ import annotations
 
 import argparse
-import logging
 import math
-import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
-from datetime import date
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.attention import sdpa_kernel
+from rich.console import Console
+from rich.table import Table
 
 from vjepa_ros.cli.argparse_ranges import check_ranges
-from vjepa_ros.cli.benchmark.case import command
+from vjepa_ros.cli.benchmark import clock
+from vjepa_ros.cli.benchmark.baselines import BACKENDS, PlanFloor, attention, floor_dtype
 from vjepa_ros.cli.benchmark.clock import device_ms, statistics
-from vjepa_ros.cli.benchmark.floor import BACKENDS, floor_dtype
-from vjepa_ros.cli.benchmark.plan_floor import PlanFloor
-from vjepa_ros.lab.report.host_info import accelerator, hardware, versions
-from vjepa_ros.lab.report.json_file import write_json
+from vjepa_ros.cli.progress import steps
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.planning.action_space import ArmSpace
 from vjepa_ros.planning.energy_test import USUAL_GAP, GapConfig
@@ -42,6 +36,7 @@ from vjepa_ros.planning.world_model import WorldModel
 from vjepa_ros.runtime.device import DeviceError, device_name
 from vjepa_ros.runtime.session import SessionError
 
+PROBLEMS = (DeviceError, SessionError, ValueError)
 NO_GAP = GapConfig(repetitions=0)
 SIDE = (480, 640)  # of the random pictures [px]
 
@@ -67,31 +62,28 @@ class Bench:
             self._pictures[self._turn % 2], np.zeros(7), seed=self._turn)))
         return took, found[0]
 
-    def measure(self, runs: int, attention: str, say: Any) -> dict[str, Any]:
+    def measure(self, runs: int, kind: str) -> dict[str, Any]:
         """Times of `runs` plans after one to warm up."""
         device = self.world.choice.device
         if device.type == 'cuda':
             torch.cuda.reset_peak_memory_stats(device)
-        with nullcontext() if attention == 'default' else sdpa_kernel(BACKENDS[attention]):
+        with attention(kind):
             plans = [self.plan(NO_GAP) for _ in range(runs + 1)][1:]
             judged = [self.plan(USUAL_GAP)[1] for _ in range(2)][1]
         least = statistics([took for took, _ in plans])
         flops = plans[0][1].flops
         peak = torch.cuda.max_memory_allocated(device) if device.type == 'cuda' else None
-        say(f'{self.world.batch} plans in one pass, attention {attention}: '
-            f'{least["median"] / 1e3:.3f} s')
         return {
-            'batch': self.world.batch, 'attention': attention, 'plan_ms': least,
+            'batch': self.world.batch, 'attention': kind, 'plan_ms': least,
             'encode_ms': statistics([1e3 * plan.seconds['encode'] for _, plan in plans]),
             'search_ms': statistics([1e3 * plan.seconds['search'] for _, plan in plans]),
             'gap_ms': round(1e3 * judged.seconds['gap'], 2),
             'plan_flops': flops, 'tflop_per_s': round(flops / least['median'] / 1e9, 1),
             'gap_flops': judged.flops - flops, 'peak_memory_bytes': peak}
 
-    def floor(self, say: Any) -> dict[str, Any]:
+    def floor(self) -> dict[str, Any]:
         """The floor under the search at the present number of plans in a pass."""
         search, batch, device = self.search, self.world.batch, self.world.choice.device
-        say('floor: trying kinds of attention')
         floor = PlanFloor(self.world.shapes, self.world.config.random_predictor[2], batch,
                           search.steps, device, floor_dtype(self.world.choice.dtype))
         passes = search.iterations * search.samples / batch
@@ -105,88 +97,8 @@ class Bench:
                 'search_ms': statistics(times)}
 
 
-def run(config: WorldConfig, search: SearchConfig, batches: Sequence[int],
-        attention: Sequence[str] = ('default',), runs: int = 3, floor: bool = True,
-        say: Any = lambda text: None) -> dict[str, Any]:
-    """Measure; the result is ready for JSON.
-
-    Parameters
-    ----------
-    config, search
-        What to measure.
-    batches
-        Numbers of plans in one pass to try; 0 is what memory allows.
-    attention
-        Kinds of fused attention to try, 'default' or out of `BACKENDS`.
-    runs
-        Plans of each kind that are timed.
-    floor
-        Whether to measure the floor, at the number of plans in a pass that was fastest.
-    say
-        Told what is going on.
-
-    Raises
-    ------
-    DeviceError, SessionError, ValueError
-        When the world model does not load.
-    """
-    say('loading a world model with random weights')
-    bench = Bench(config, search)
-    world, tried = bench.world, []
-    try:
-        widest = min(world.batch, search.samples)
-        for batch in batches:
-            world.batch = min(batch, widest) if batch else widest
-            tried += [bench.measure(runs, kind, say) for kind in attention]
-        best = min(tried, key=lambda one: one['plan_ms']['median'])
-        result = {
-            'date': date.today().isoformat(),
-            'hardware': {**hardware(), **accelerator(world.choice.device)},
-            'versions': versions(), 'torch_threads': torch.get_num_threads(),
-            'configuration': {
-                'model_size': config.model_size, 'image_size': config.image_size,
-                'predictor': list(config.random_predictor), 'samples': search.samples,
-                'elites': search.elites, 'iterations': search.iterations, 'steps': search.steps,
-                'device': str(world.choice.device),
-                'device_name': device_name(world.choice.device),
-                'precision': world.choice.precision, 'execution': world.kind,
-                'weights': 'random'},
-            **best, 'tried': tried}
-        if floor:
-            world.batch = best['batch']
-            result['floor'] = bench.floor(say)
-            result['ratio_to_floor'] = round(
-                best['search_ms']['median'] / result['floor']['search_ms']['median'], 3)
-    finally:
-        world.close()
-    return result
-
-
-def lines(result: dict[str, Any]) -> list[str]:
-    """The result in words."""
-    told = result['configuration']
-    text = [f"{told['samples']} plans x {told['iterations']} iterations x {told['steps']} steps, "
-            f"encoder {told['model_size']} {told['image_size']} px, {told['device_name']}, "
-            f"{told['precision']}, {told['execution']}",
-            f"plan   {result['plan_ms']['median'] / 1e3:.3f} s (encode "
-            f"{result['encode_ms']['median']:.1f} ms, search "
-            f"{result['search_ms']['median'] / 1e3:.3f} s), {result['plan_flops'] / 1e15:.4g} "
-            f"PFLOP, {result['tflop_per_s']:g} TFLOP/s, {result['batch']} plans in one pass",
-            f"gap    {result['gap_ms']:.1f} ms"]
-    if 'floor' in result:
-        floor = result['floor']
-        text.append(f"floor  {floor['search_ms']['median'] / 1e3:.3f} s of the search "
-                    f"(attention {floor['attention']}); ratio {result['ratio_to_floor']:.2f}")
-    if result['peak_memory_bytes']:
-        text.append(f"memory {result['peak_memory_bytes'] / 2**30:.1f} GB at most")
-    return text
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog='vjepa-ros benchmark-plan', description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this subject."""
     parser.add_argument('--model-size', choices=tuple(VARIANTS), default='giant',
                         help='size of the encoder (default: giant)')
     parser.add_argument('--image-size', type=int, default=256, metavar='PX',
@@ -212,42 +124,95 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--runs', type=int, default=3, metavar='N',
                         help='plans that are timed, after one to warm up (default: 3)')
     parser.add_argument('--no-floor', action='store_true', help='leave out the floor')
-    parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures')
-    return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Command line: measure, print the figures, write the file."""
-    words = list(sys.argv[2:] if argv is None else argv)
-    parser = make_parser()
-    args = parser.parse_args(words)
-    kinds = args.attention.split(',')
-    for kind in kinds:
+def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """End the program for values that cannot be."""
+    check_ranges(parser, args, {'runs': (1, math.inf)})
+    for kind in args.attention.split(','):
         if kind not in ('default', *BACKENDS):
             parser.error(f"argument --attention: '{kind}' is not one of default, "
                          f'{", ".join(BACKENDS)}')
-    check_ranges(parser, args, {'runs': (1, math.inf)})
     try:
-        predictor = tuple(map(int, args.predictor.split(',')))
-        batches = tuple(map(int, args.batch.split(',')))
-        if len(predictor) != 3 or min(predictor) < 1 or min(batches) < 0:
-            raise ValueError('--predictor takes three positive numbers, --batch numbers from 0')
-        config = WorldConfig(
-            model_size=args.model_size, weights='random', random_predictor=predictor,
-            allow_random_weights=True, image_size=args.image_size, steps=args.steps,
-            device=args.device, require_device=True, precision=args.precision)
-        search = SearchConfig(args.samples, args.elites, args.iterations, args.steps)
+        _configs(args)
+        if min(map(int, args.batch.split(','))) < 0:
+            raise ValueError(f"--batch is '{args.batch}', but takes numbers from 0")
     except ValueError as error:
         parser.error(str(error))
-    logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
-    try:
-        result = run(config, search, batches, kinds, args.runs, not args.no_floor,
-                     lambda text: print(text, flush=True))
-    except (DeviceError, SessionError, ValueError) as error:
-        print(f'vjepa-ros benchmark-plan: {error}', file=sys.stderr)
-        return 1
-    print('\n'.join(lines(result)))
-    if args.json:
-        write_json(args.json, {'command': command('benchmark-plan', words), **result})
-        print(f'written: {args.json}')
-    return 0
+
+
+def _configs(args: argparse.Namespace) -> tuple[WorldConfig, SearchConfig]:
+    predictor = tuple(map(int, args.predictor.split(',')))
+    if len(predictor) != 3 or min(predictor) < 1:
+        raise ValueError(f"--predictor is '{args.predictor}', but takes three positive numbers")
+    world = WorldConfig(
+        model_size=args.model_size, weights='random', random_predictor=predictor,
+        allow_random_weights=True, image_size=args.image_size, steps=args.steps,
+        device=args.device, require_device=True, precision=args.precision)
+    return world, SearchConfig(args.samples, args.elites, args.iterations, args.steps)
+
+
+def measure(args: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """Measure every number of plans in a pass with every kind of attention, and the floor.
+
+    Raises
+    ------
+    DeviceError, SessionError, ValueError
+        When the world model does not load.
+    """
+    config, search = _configs(args)
+    with steps(console) as say:
+        say('loading a world model with random weights')
+        bench = Bench(config, search)
+        world = bench.world
+        try:
+            return {'configuration': _configuration(config, search, world),
+                    **_measured(bench, args, say)}
+        finally:
+            world.close()
+
+
+def _measured(bench: Bench, args: argparse.Namespace, say: Callable[[str], None]
+              ) -> dict[str, Any]:
+    world, tried = bench.world, []
+    widest = min(world.batch, bench.search.samples)
+    for batch in map(int, args.batch.split(',')):
+        world.batch = min(batch, widest) if batch else widest
+        for kind in args.attention.split(','):
+            say(f'{world.batch} plans in one pass, attention {kind}')
+            tried.append(bench.measure(args.runs, kind))
+    best = min(tried, key=lambda one: one['plan_ms']['median'])
+    if args.no_floor:
+        return {**best, 'tried': tried}
+    say('floor')
+    world.batch = best['batch']
+    floor = bench.floor()
+    ratio = best['search_ms']['median'] / floor['search_ms']['median']
+    return {**best, 'tried': tried, 'floor': floor, 'ratio_to_floor': round(ratio, 3)}
+
+
+def _configuration(config: WorldConfig, search: SearchConfig, world: WorldModel
+                   ) -> dict[str, Any]:
+    return {'model_size': config.model_size, 'image_size': config.image_size,
+            'predictor': list(config.random_predictor), 'samples': search.samples,
+            'elites': search.elites, 'iterations': search.iterations, 'steps': search.steps,
+            'device': str(world.choice.device), 'device_name': device_name(world.choice.device),
+            'precision': world.choice.precision, 'execution': world.kind, 'weights': 'random'}
+
+
+def make_table(result: Mapping[str, Any]) -> Table:
+    """The figures for people."""
+    c = result['configuration']
+    rows = {name: result[f'{name}_ms'] for name in ('plan', 'encode', 'search')}
+    rows['test against noise'] = {'median': result['gap_ms']}
+    caption = (f'{result["plan_flops"] / 1e15:.4g} PFLOP, {result["tflop_per_s"]:g} TFLOP/s, '
+               f'{result["batch"]} plans in one pass, attention {result["attention"]}')
+    if 'floor' in result:
+        rows['floor of the search'] = result['floor']['search_ms']
+        caption += f'; the search takes {result["ratio_to_floor"]:.2f} times its floor'
+    if result['peak_memory_bytes']:
+        caption += f'; {result["peak_memory_bytes"] / 2**30:.1f} GB at most'
+    return clock.make_table(
+        f'{c["samples"]} plans x {c["iterations"]} iterations x {c["steps"]} steps, encoder '
+        f'{c["model_size"]} {c["image_size"]} px, {c["device_name"]}, {c["precision"]}, '
+        f'{c["execution"]}', rows, ('median', 'p95', 'p99', 'min', 'runs'), caption)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Measure several configurations, each in a process of its own.
+"""Measure several configurations of a model, each in a process of its own.
 
 A process of its own gives each row a start from nothing, and leaves the others alone when it
 fails. Compiled code is kept in one folder for the whole suite, which is empty at the beginning.
@@ -10,33 +10,35 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import track
 
 import vjepa_ros
-from vjepa_ros.cli.benchmark.case import Case, case_of
-from vjepa_ros.cli.benchmark.report.plot import draw
-from vjepa_ros.cli.benchmark.report.table import make_summary
+from vjepa_ros.cli.benchmark.clock import make_table
+from vjepa_ros.lab.report.plot_style import GRID, open_axes
 from vjepa_ros.model.variants import VARIANTS
 
 # Of one row: a GPU is lent for minutes, a busy CPU takes long.
 ROW_LIMIT_S = {'cuda': 200.0, 'other': 900.0}
-LARGE = '--model-size large --num-frames 16 --image-size 256 --source 1280x720'
-GIANT = '--model-size giant --num-frames 16 --image-size 256 --source 1280x720'
+SHAPE = '--num-frames 16 --image-size 256 --source 1280x720'
+LARGE, GIANT = f'--model-size large {SHAPE}', f'--model-size giant {SHAPE}'
 GPU = '--device cuda --precision bf16 --seconds 4'
 ALL = '--baseline floor --baseline hf'
+CPU_TINY = f'--device cpu --seconds 15 --iterations 80 {ALL}'
+CPU_LARGE = ('--model-size large --num-frames 8 --image-size 256 --device cpu --seconds 30 '
+             f'--iterations 8 {ALL}')
 # Name of the row, which is that of its file, and the words of `vjepa-ros benchmark`.
 SUITES: dict[str, dict[str, str]] = {
     'h200': {
@@ -51,61 +53,44 @@ SUITES: dict[str, dict[str, str]] = {
         'giant': f'{GIANT} {GPU} --baseline floor',
         'tiny': f'{GPU} --source 1280x720 --baseline floor'},
     'cpu': {
-        'tiny': '--device cpu --seconds 15 --iterations 80 --baseline floor --baseline hf',
+        'tiny': CPU_TINY,
         'tiny_fp32': '--device cpu --precision fp32 --seconds 10 --iterations 60 '
                      '--baseline floor',
-        'large8': '--model-size large --num-frames 8 --image-size 256 --device cpu --seconds 30 '
-                  '--iterations 8 --baseline floor --baseline hf'},
+        'large8': CPU_LARGE},
     # The same on a CPU with VNNI and without instructions for bf16, where `auto` is fp32.
     'vnni': {
-        'tiny': '--device cpu --seconds 15 --iterations 80 --baseline floor --baseline hf',
-        'tiny_int8': '--device cpu --precision int8 --seconds 15 --iterations 80 '
-                     '--baseline floor --baseline hf',
-        'large8': '--model-size large --num-frames 8 --image-size 256 --device cpu --seconds 30 '
-                  '--iterations 8 --baseline floor --baseline hf',
-        'large8_int8': '--model-size large --num-frames 8 --image-size 256 --device cpu '
-                       '--precision int8 --seconds 30 --iterations 8 --baseline floor '
-                       '--baseline hf'}}
-USUAL = {'tiny': (8, 192), 'small': (8, 192)}     # frames and size of a sweep; others 16, 256
+        'tiny': CPU_TINY, 'tiny_int8': f'{CPU_TINY} --precision int8',
+        'large8': CPU_LARGE, 'large8_int8': f'{CPU_LARGE} --precision int8'}}
+SERIES = {'encode': '#0b6bcb', 'end to end': '#15803d', 'floor': '#94a3b8',
+          'hf compiled': '#d97706', 'hf eager': '#9333ea'}
 
 
-def main(args: argparse.Namespace, console: Console) -> int:
-    """Measure a suite or a sweep; 0 when all went well.
-
-    Raises
-    ------
-    ValueError
-        For a row or a size that does not exist.
-    """
+def run(args: argparse.Namespace, words: Sequence[str], console: Console) -> int:
+    """Measure a suite or a sweep, of which `words` are the options; 0 when all went well."""
     prefix = f'{args.suite}_' if args.suite else 'sweep_'
-    rows = suite_rows(args.suite, args.rows) if args.suite else sweep_rows(args)
+    rows = suite_rows(args.suite, args.rows) if args.suite else sweep_rows(args.sizes, words)
     args.out.mkdir(parents=True, exist_ok=True)
     results: dict[str, dict[str, Any]] = {}
-    failed: dict[str, str] = {}
-    columns = (TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(),
-               TimeElapsedColumn())
-    with tempfile.TemporaryDirectory() as kept, \
-            Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task('', total=len(rows))
-        for name, words in rows.items():
-            progress.update(task, description=name)
+    failed = []
+    with tempfile.TemporaryDirectory() as kept:
+        for name in track(rows, 'measuring', console=console, transient=True):
             before, file = time.perf_counter(), args.out / f'{prefix}{name}.json'
             file.unlink(missing_ok=True)    # an old file is not the result of this run
-            problem = run_row(words, file, Path(kept))
+            problem = run_row(rows[name], file, Path(kept))
             if problem:
-                failed[name] = problem
+                failed.append(name)
             if file.is_file():
                 results[name] = json.loads(file.read_text(encoding='utf-8'))
-            said = f'FAILED\n{problem}' if problem else _short(results[name])
+            said = f'FAILED\n{problem}' if problem else 'measured'
             console.print(f'{name}: {said} ({time.perf_counter() - before:.0f} s)',
                           style='red' if problem else '', highlight=False, markup=False)
-            progress.advance(task)
     if results:
-        console.print(make_summary(results))
+        console.print(make_table('median in ms', {n: medians(r) for n, r in results.items()},
+                                 tuple(SERIES), head='row'))
         if args.sweep:
             plot = args.plot or args.out / 'benchmark.png'
             plot.parent.mkdir(parents=True, exist_ok=True)
-            plot.write_bytes(draw(results))
+            draw(results, plot)
             console.print(f'written: {plot}', highlight=False, soft_wrap=True)
     console.print(f'{len(rows) - len(failed)} of {len(rows)} rows measured, in {args.out}',
                   highlight=False, soft_wrap=True)
@@ -115,31 +100,26 @@ def main(args: argparse.Namespace, console: Console) -> int:
 
 
 def suite_rows(suite: str, only: str) -> dict[str, list[str]]:
-    """Words of the rows of a suite."""
-    rows = SUITES[suite]
-    return {name: rows[name].split() for name in _chosen(only, rows, 'row')}
+    """Words of the rows of a suite; ValueError for a row that does not exist."""
+    return {name: SUITES[suite][name].split() for name in _chosen(only, SUITES[suite], 'row')}
 
 
-def sweep_rows(args: argparse.Namespace) -> dict[str, list[str]]:
-    """Words of one row for each size."""
-    rows, asked = {}, case_of(args)
-    for size in _chosen(args.sizes, VARIANTS, 'size'):
-        frames, side = USUAL.get(size, (16, 256))
-        case = replace(
-            asked, model_size=size,
-            # Exists in version 2.1 only.
-            model_version='2.1' if size == 'gigantic' else asked.model_version,
-            num_frames=frames if asked.num_frames == Case.num_frames else asked.num_frames,
-            image_size=side if asked.image_size == Case.image_size else asked.image_size)
-        words = [*case.words(), '--iterations', str(args.iterations), '--seconds',
-                 str(args.seconds)]
-        for name in args.baseline:
-            words += ['--baseline', name]
-        rows[size] = words + (['--encode-only'] if args.encode_only else [])
+def sweep_rows(only: str, words: Sequence[str]) -> dict[str, list[str]]:
+    """Words of one row for each size: its usual shape, then what was asked for, which wins.
+
+    Raises ValueError for a size that does not exist.
+    """
+    rows = {}
+    for size in _chosen(only, VARIANTS, 'size'):
+        frames, side = (8, 192) if size in ('tiny', 'small') else (16, 256)
+        rows[size] = ['--model-size', size, '--num-frames', str(frames), '--image-size',
+                      str(side), *(word for word in words if word != '--sweep')]
+        if size == 'gigantic':      # exists in version 2.1 only
+            rows[size] += ['--model-version', '2.1']
     return rows
 
 
-def _chosen(only: str, known: Mapping[str, object], what: str) -> list[str]:
+def _chosen(only: str, known: Iterable[str], what: str) -> list[str]:
     names = [name for name in only.split(',') if name] or list(known)
     for name in names:
         if name not in known:
@@ -182,9 +162,35 @@ def _end(row: subprocess.Popen[bytes]) -> None:
     row.wait()
 
 
-def _short(result: Mapping[str, Any]) -> str:
-    parts = [f'encode {result["encode_ms"]["median"]:.2f} ms']
-    if 'end_to_end_ms' in result:
-        parts.append(f'end to end {result["end_to_end_ms"]["median"]:.2f} ms')
-    parts += [f'{name} {value:.2f}' for name, value in result['ratios'].items()]
-    return ', '.join(parts)
+def medians(result: Mapping[str, Any]) -> dict[str, float]:
+    """Medians [ms] of one result by the names of `SERIES`; what was not measured is left out."""
+    base = result['baselines']
+    found = {'encode': result['encode_ms'], 'end to end': result.get('end_to_end_ms', {}),
+             **{name: base.get(name.replace(' ', '_'), {}) for name in SERIES if name in (
+                 'floor', 'hf compiled', 'hf eager')}}
+    return {name: value['median'] for name, value in found.items() if 'median' in value}
+
+
+def draw(results: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Write bars of the medians on a logarithmic axis as PNG."""
+    from matplotlib.figure import Figure
+    values = {name: medians(result) for name, result in results.items()}
+    used = [name for name in SERIES if any(name in v for v in values.values())]
+    figure = Figure(figsize=(max(6.0, 1.9 * len(values)), 4.6), layout='constrained')
+    axes = figure.subplots()
+    step = 0.8 / len(used)
+    for index, name in enumerate(used):
+        places = [n + (index - (len(used) - 1) / 2) * step for n in range(len(values))]
+        shown = [v.get(name, math.nan) for v in values.values()]
+        bars = axes.bar(places, shown, step * 0.92, color=SERIES[name], label=name)
+        axes.bar_label(bars, ['' if math.isnan(v) else f'{v:.3g}' for v in shown], fontsize=7)
+    axes.set_yscale('log')
+    axes.set_xticks(range(len(values)), list(values))
+    axes.set_ylabel('median [ms]')
+    one = next(iter(results.values()))
+    axes.set_title(f'{one["hardware"].get("gpu", one["hardware"]["cpu"])}, {one["date"]}',
+                   loc='left')
+    axes.grid(axis='y', color=GRID, linewidth=0.7)
+    open_axes(axes)
+    axes.legend(frameon=False, ncol=len(used), loc='upper left', bbox_to_anchor=(0, -0.08))
+    figure.savefig(path)

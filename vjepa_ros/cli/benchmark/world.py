@@ -10,216 +10,65 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import date
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count, cycle
 from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
+from rich.table import Table
 
 from vjepa_ros.cli.argparse_ranges import check_above_zero, check_ranges
-from vjepa_ros.lab.report.host_info import accelerator, hardware, versions
-from vjepa_ros.lab.report.json_file import write_json
+from vjepa_ros.cli.benchmark import clock
+from vjepa_ros.cli.benchmark.clock import device_ms
+from vjepa_ros.cli.progress import steps
 from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
 from vjepa_ros.lab.world.rendering.render import one_thread
 from vjepa_ros.lab.world.rendering.truth import truth
 from vjepa_ros.lab.world.scenes.sampler import Sample
 
+PROBLEMS = (RuntimeError,)
 BATCH = {'cuda': 64, 'cpu': 4}  # clips by default
 BATCHES = 4                     # of different scenes that are drawn in turn
-LEAST_RUNS = 3
+SAMPLING_S = 5.0                # at most
+SEED = 1
 
 
-@dataclass
-class Way:
-    """One way to draw: plain or compiled; times [s] of whole batches and of their truth alone.
+class Drawing:
+    """Draws batches of scenes in turn; its times [ms] are ``film`` and ``truth`` alone."""
 
-    ``first_s`` is the first batch (compilation, textures), ``kernels_s`` the time between the
-    device's own marks around each batch, on GPUs.
-    """
+    def __init__(self, world: ClipWorld, samples: Sequence[Sample]) -> None:
+        self._world, self._samples = world, cycle(samples)
+        self.first: list[WorldClips] = []
+        # With compilation and textures.
+        self.first_s = device_ms(world.device, lambda: self.first.append(
+            world.film(samples[0]))) / 1e3
 
-    name: str
-    world: ClipWorld
-    first_s: float = 0.0
-    peak_bytes: int = 0
-    film_s: list[float] = field(default_factory=list)
-    truth_s: list[float] = field(default_factory=list)
-    kernels_s: list[float] = field(default_factory=list)
-
-
-def run(device: str, size: int = 192, frames: int = 8, batch: int | None = None,
-        seconds: float = 10.0, compile: bool = False, seed: int = 1,
-        say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
-    """Measure; the result is ready for JSON.
-
-    Parameters
-    ----------
-    device
-        'cpu' or 'cuda'.
-    size, frames
-        Side of the pictures [px] and frames of a clip.
-    batch
-        Clips that are drawn at once; `BATCH` by default.
-    seconds
-        How long each way is measured after the warm-up; at least `LEAST_RUNS` batches.
-    compile
-        Draw with compiled functions as well, in turn with the plain ones.
-    seed
-        Of the first batch of scenes.
-    say
-        Is told what is going on.
-    """
-    batch = batch or BATCH[device]
-    plain = ClipWorld(size, frames, device)
-    ways = [Way('plain', plain)]
-    if compile:
-        ways.append(Way('compiled', ClipWorld(size, frames, device, plain.bank, compile=True)))
-    say('sampling scenes')
-    sampling = _sampling(plain, batch, min(seconds, 5.0), seed + BATCHES)
-    samples = [_sent(plain, seed + n, batch) for n in range(BATCHES)]
-    first = []
-    for way in ways:
-        say(f'{way.name}: first batch')
-        start = time.perf_counter()
-        first.append(_film(way, samples[0]))
-        way.first_s = time.perf_counter() - start
-    agreement = _agreement(*first) if compile else None
-    first.clear()
-    for way in ways:
-        _film(way, samples[1])
-        way.film_s.clear()
-        way.kernels_s.clear()
-        way.peak_bytes = 0
-    say('measuring')
-    # In turn, so that what else the machine does meets all ways alike.
-    end, count = time.monotonic() + seconds * len(ways), 0
-    while count < LEAST_RUNS or time.monotonic() < end:
-        for way in ways:
-            _film(way, samples[count % BATCHES])
-            _truth(way, samples[count % BATCHES])
-        count += 1
-    result = {
-        'date': date.today().isoformat(), 'device': device,
-        'hardware': {**hardware(), **accelerator(torch.device(device))},
-        'versions': versions(), 'torch_threads': torch.get_num_threads(), 'size': size,
-        'frames': frames, 'batch': batch, 'samples_per_pixel': plain.samples,
-        'scenes_sampled_per_s_one_core': sampling,
-        'ways': {way.name: _figures(way, batch) for way in ways}}
-    if compile:
-        a, b = (np.median(way.film_s) for way in ways)
-        result['compiled_over_plain'] = round(float(a / b), 3)
-        result['agreement'] = agreement
-    return result
+    def step(self) -> dict[str, float]:
+        """Draw the next batch."""
+        world, sample = self._world, next(self._samples)
+        return {'film': device_ms(world.device, lambda: world.film(sample)),
+                'truth': device_ms(world.device, lambda: truth(
+                    sample.scenes, world.bank, (world.size, world.size), world.config.robot,
+                    compile=world.compile))}
 
 
-def _sampling(world: ClipWorld, batch: int, seconds: float, seed: int) -> dict[str, Any]:
-    """Scenes per second that one thread samples."""
-    times: list[float] = []
-    with one_thread():
-        world.sample(seed, batch)
-        end = time.monotonic() + seconds
-        while len(times) < LEAST_RUNS or time.monotonic() < end:
-            start = time.perf_counter()
-            world.sample(seed + len(times), batch)
-            times.append(time.perf_counter() - start)
-    return _rates(times, batch)
+class Sampling:
+    """Samples batches of scenes on the CPU."""
+
+    def __init__(self, world: ClipWorld, batch: int) -> None:
+        self._world, self._batch, self._seeds = world, batch, count(SEED + BATCHES)
+
+    def step(self) -> dict[str, float]:
+        """Sample the next batch."""
+        return {'sample': device_ms(torch.device('cpu'), lambda: self._world.sample(
+            next(self._seeds), self._batch))}
 
 
-def _sent(world: ClipWorld, seed: int, batch: int) -> Sample:
-    """A sample with all that is drawn on the world's device."""
-    sample = world.sample(seed, batch)
-    there = {name: getattr(sample, name).to(world.device) for name in ('hold', 'place', 'outcome')}
-    return replace(sample, scenes=sample.scenes.map(lambda v: v.to(world.device)), **there)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == 'cuda':
-        torch.cuda.synchronize(device)
-
-
-def _film(way: Way, sample: Sample) -> WorldClips:
-    """Draw a batch, wait for it and note how long it took."""
-    device = way.world.device
-    _wait(device)
-    marks = []
-    if device.type == 'cuda':
-        torch.cuda.reset_peak_memory_stats(device)
-        marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-    start = time.perf_counter()
-    if marks:
-        marks[0].record()
-    clips = way.world.film(sample)
-    if marks:
-        marks[1].record()
-    _wait(device)
-    way.film_s.append(time.perf_counter() - start)
-    if marks:
-        way.kernels_s.append(marks[0].elapsed_time(marks[1]) / 1e3)
-        way.peak_bytes = max(way.peak_bytes, torch.cuda.max_memory_allocated(device))
-    return clips
-
-
-def _truth(way: Way, sample: Sample) -> None:
-    """Work out the truth alone, wait for it and note how long it took."""
-    world = way.world
-    start = time.perf_counter()
-    truth(sample.scenes, world.bank, (world.size, world.size), world.config.robot,
-          compile=world.compile)
-    _wait(world.device)
-    way.truth_s.append(time.perf_counter() - start)
-
-
-def _rates(times: Sequence[float], batch: int) -> dict[str, Any]:
-    """Clips per second: median, and what 5 and 95 % of the runs stay below."""
-    low, median, high = np.percentile(batch / np.array(times), (5, 50, 95))
-    return {'median': round(float(median), 2), 'p5': round(float(low), 2),
-            'p95': round(float(high), 2), 'runs': len(times)}
-
-
-def _figures(way: Way, batch: int) -> dict[str, Any]:
-    film = float(np.median(way.film_s))
-    found = {'clips_per_s': _rates(way.film_s, batch), 'batch_ms': round(1e3 * film, 3),
-             'truth_ms': round(1e3 * float(np.median(way.truth_s)), 3),
-             'first_batch_s': round(way.first_s, 2)}
-    if way.kernels_s:
-        found['batch_ms_by_events'] = round(1e3 * float(np.median(way.kernels_s)), 3)
-        found['peak_memory_gb'] = round(way.peak_bytes / 2**30, 2)
-    return found
-
-
-def _agreement(a: WorldClips, b: WorldClips) -> dict[str, float]:
-    """How alike the pictures and the truth of the same scenes are, drawn in two ways."""
-    gap = (a.frames.int() - b.frames.int()).abs()
-    return {'grey_values_within_1': round((gap <= 1).float().mean().item(), 6),
-            'pixels_of_the_same_shape':
-                round((a.truth.shape == b.truth.shape).float().mean().item(), 6),
-            'pixels_of_the_same_looming': round(torch.isclose(
-                a.truth.looming, b.truth.looming, 1e-3, 1e-4).float().mean().item(), 6)}
-
-
-def lines(result: dict[str, Any]) -> list[str]:
-    """The result for people."""
-    machine, scenes = result['hardware'], result['scenes_sampled_per_s_one_core']
-    text = [f'{machine.get("gpu", machine["cpu"])}, torch {result["versions"]["torch"]}: batches '
-            f'of {result["batch"]} clips, {result["frames"]} frames of {result["size"]} px']
-    for name, way in result['ways'].items():
-        rate = way['clips_per_s']
-        text.append(f'{name:<9} {rate["median"]:.1f} clips/s with truth ({rate["p5"]:.1f} to '
-                    f'{rate["p95"]:.1f} in {rate["runs"]} batches); truth {way["truth_ms"]:.1f} '
-                    f'of {way["batch_ms"]:.1f} ms; first batch {way["first_batch_s"]:.1f} s')
-    if 'compiled_over_plain' in result:
-        text.append(f'compiled is {result["compiled_over_plain"]:.2f} times as fast')
-    text.append(f'sampling  {scenes["median"]:.1f} scenes/s on one core')
-    return text
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog='vjepa-ros bench-world', description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this subject."""
     parser.add_argument('--device', choices=('cuda', 'cpu'),
                         help='where clips are drawn (default: cuda where there is one)')
     parser.add_argument('--size', type=int, default=192, metavar='PX',
@@ -232,28 +81,96 @@ def make_parser() -> argparse.ArgumentParser:
                         help='how long each way to draw is measured (default: 10)')
     parser.add_argument('--compile', action='store_true',
                         help='draw compiled as well, in turn, and give the ratio')
-    parser.add_argument('--out', type=Path, metavar='FILE', help='JSON file to write')
-    return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Command line: measure, print the figures, write the file."""
-    parser = make_parser()
-    args = parser.parse_args(argv)
+def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """End the program for values out of range and a device that is not there."""
     check_ranges(parser, args, {
         'size': (8, math.inf), 'frames': (1, math.inf), 'batch': (1, math.inf)})
     check_above_zero(parser, args, 'seconds')
     if args.device == 'cuda' and not torch.cuda.is_available():
         parser.error('argument --device: PyTorch finds no CUDA device here')
+
+
+def measure(args: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """Measure drawing, and compiled drawing where it was asked for; ready for JSON."""
     device = args.device or ('cuda' if torch.cuda.is_available() else 'cpu')
     batch = args.batch or BATCH[device]
-    result = run(device, args.size, args.frames, batch, args.seconds, args.compile,
-                 say=lambda text: print(text, flush=True))
-    command = (f'vjepa-ros bench-world --device {device} --size {args.size} --frames '
-               f'{args.frames} --batch {batch} --seconds {args.seconds:g}'
-               + (' --compile' if args.compile else ''))
-    print('\n'.join(lines(result)))
-    if args.out:
-        write_json(args.out, {'command': command, **result})
-        print(f'written: {args.out}')
-    return 0
+    with steps(console) as say:
+        say('sampling scenes')
+        worlds = {'plain': ClipWorld(args.size, args.frames, device)}
+        plain = worlds['plain']
+        if args.compile:
+            worlds['compiled'] = ClipWorld(args.size, args.frames, device, plain.bank,
+                                           compile=True)
+        with one_thread():
+            plain.sample(SEED, batch)
+            sampling = clock.measure({'sampling': Sampling(plain, batch)}, math.inf,
+                                     min(args.seconds, SAMPLING_S))['sampling']['sample']
+        samples = [_sent(plain, SEED + n, batch) for n in range(BATCHES)]
+        ways = {}
+        for name, world in worlds.items():
+            say(f'{name}: first batch')
+            ways[name] = Drawing(world, samples)
+        agreement = _agreement(*(way.first[0] for way in ways.values())) if args.compile else {}
+        for way in ways.values():
+            way.first.clear()
+            way.step()
+        if device == 'cuda':
+            torch.cuda.reset_peak_memory_stats()
+        say('measuring')
+        taken = clock.measure(ways, math.inf, args.seconds)
+    film = {name: float(np.median(times['film'])) for name, times in taken.items()}
+    result = {
+        'configuration': {'device': device, 'size': args.size, 'frames': args.frames,
+                          'batch': batch, 'samples_per_pixel': plain.samples},
+        'scenes_sampled_per_s_one_core': _rates(sampling, batch),
+        'ways': {name: {'clips_per_s': _rates(times['film'], batch),
+                        'batch_ms': round(film[name], 3),
+                        'truth_ms': round(float(np.median(times['truth'])), 3),
+                        'first_batch_s': round(ways[name].first_s, 2)}
+                 for name, times in taken.items()}}
+    if device == 'cuda':
+        result['peak_memory_gb'] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
+    if args.compile:
+        result['compiled_over_plain'] = round(film['plain'] / film['compiled'], 3)
+        result['agreement'] = agreement
+    return result
+
+
+def _sent(world: ClipWorld, seed: int, batch: int) -> Sample:
+    """A sample with all that is drawn on the world's device."""
+    sample = world.sample(seed, batch)
+    there = {name: getattr(sample, name).to(world.device) for name in ('hold', 'place', 'outcome')}
+    return replace(sample, scenes=sample.scenes.map(lambda v: v.to(world.device)), **there)
+
+
+def _rates(times_ms: Sequence[float], batch: int) -> dict[str, Any]:
+    """Clips per second: median, and what 5 and 95 % of the runs stay below."""
+    low, median, high = np.percentile(1e3 * batch / np.array(times_ms), (5, 50, 95))
+    return {'median': round(float(median), 2), 'p5': round(float(low), 2),
+            'p95': round(float(high), 2), 'runs': len(times_ms)}
+
+
+def _agreement(a: WorldClips, b: WorldClips) -> dict[str, float]:
+    """How alike the pictures and the truth of the same scenes are, drawn in two ways."""
+    same = {'grey_values_within_1': (a.frames.int() - b.frames.int()).abs() <= 1,
+            'pixels_of_the_same_shape': a.truth.shape == b.truth.shape,
+            'pixels_of_the_same_looming': torch.isclose(a.truth.looming, b.truth.looming,
+                                                        1e-3, 1e-4)}
+    return {name: round(alike.float().mean().item(), 6) for name, alike in same.items()}
+
+
+def make_table(result: Mapping[str, Any]) -> Table:
+    """The figures for people."""
+    c = result['configuration']
+    rows = {name: {**way['clips_per_s'], **way}
+            for name, way in result['ways'].items()}
+    rows['sampling'] = result['scenes_sampled_per_s_one_core']
+    more = ('clips with truth; sampling: scenes on one core' + (
+        f'; compiled is {result["compiled_over_plain"]:.2f} times as fast'
+        if 'compiled_over_plain' in result else ''))
+    return clock.make_table(
+        f'batches of {c["batch"]} clips, {c["frames"]} frames of {c["size"]} px on {c["device"]}',
+        rows, ('median', 'p5', 'p95', 'runs', 'batch_ms', 'truth_ms', 'first_batch_s'), more,
+        head='per second')

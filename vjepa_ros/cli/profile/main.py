@@ -26,10 +26,10 @@ from rich.table import Table
 from vjepa_ros.cli.argparse_ranges import check_above_zero, check_ranges
 from vjepa_ros.cli.benchmark.case import Case, add_options, case_of
 from vjepa_ros.cli.benchmark.clock import measure, statistics
-from vjepa_ros.cli.benchmark.ours import Encode, EndToEnd, memory
-from vjepa_ros.cli.profile.layers import time_layers, totals
+from vjepa_ros.cli.benchmark.contenders import Encode, EndToEnd, memory
+from vjepa_ros.cli.profile.layers import time_layers
 from vjepa_ros.cli.profile.trace import record
-from vjepa_ros.cli.progress import plain_lines
+from vjepa_ros.cli.progress import steps
 from vjepa_ros.cli.selftest.parity import relative
 from vjepa_ros.lab.report.host_info import accelerator, hardware, versions
 from vjepa_ros.lab.report.json_file import write_json
@@ -63,7 +63,7 @@ def run(case: Case, runs: int = 20, seconds: float = 5.0, trace: Path | None = N
         say('operators')
         operators = record(encode, choice.device.type == 'cuda', trace)
     say('layers')
-    layers, graphs = time_layers(case, choice, runs)
+    layers = time_layers(case, choice, runs)
     precisions = compare_precisions(case, runs, seconds, say)
     stages = {name.removeprefix('stage:'): statistics(values)
               for name, values in samples['whole'].items()}
@@ -74,8 +74,7 @@ def run(case: Case, runs: int = 20, seconds: float = 5.0, trace: Path | None = N
                           'device_name': device_name(choice.device),
                           'precision': choice.precision, 'execution': execution},
         'encode_ms': statistics(samples['ours']['encode']), 'stages_ms': stages,
-        'layers': [{**asdict(layer), 'ms': round(layer.ms, 4)} for layer in layers],
-        'layer_totals_ms': _rounded(totals(layers)), 'graph_totals_ms': _rounded(graphs),
+        'layer_totals_ms': {name: round(ms, 4) for name, ms in layers.items()},
         'operators': [{**asdict(o), 'ms': round(o.ms, 4)} for o in operators],
         'precisions': precisions, 'memory_bytes': held}
 
@@ -111,10 +110,6 @@ def compare_precisions(case: Case, runs: int, seconds: float,
     return found
 
 
-def _rounded(values: dict[str, float]) -> dict[str, float]:
-    return {name: round(value, 4) for name, value in values.items()}
-
-
 def make_tables(result: dict[str, Any]) -> list[Table]:
     """The result as tables for people."""
     c = result['configuration']
@@ -123,11 +118,9 @@ def make_tables(result: dict[str, Any]) -> list[Table]:
                     'stage', 'median ms', 'p95 ms')
     for name, times in result['stages_ms'].items():
         stages.add_row(name.replace('_', ' '), f'{times["median"]:.3f}', f'{times["p95"]:.3f}')
-    layers = _table('layers of the plain network, over all blocks', 'part', 'ms', 'graph ms')
+    layers = _table('layers of the plain network, over all blocks', 'part', 'ms')
     for name, ms in result['layer_totals_ms'].items():
-        graph = result['graph_totals_ms'].get(name)
-        layers.add_row(f'  {name}' if name in INSIDE else name, f'{ms:.3f}',
-                       '' if graph is None else f'{graph:.3f}')
+        layers.add_row(f'  {name}' if name in INSIDE else name, f'{ms:.3f}')
     operators = _table('operators of the engine, per run', 'operator', 'ms', 'calls')
     for each in result['operators']:
         operators.add_row(each['name'], f'{each["ms"]:.3f}', f'{each["calls"]:.0f}')
@@ -153,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Command line: profile, print the tables, write the files."""
     parser = argparse.ArgumentParser(prog='vjepa-ros profile', description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser, without=('saved',))
+    add_options(parser, without=('saved_weights',))
     parser.add_argument('--runs', type=int, default=20, metavar='N',
                         help='runs of each measurement (default: 20)')
     parser.add_argument('--seconds', type=float, default=5.0, metavar='S',
@@ -168,12 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
     try:
-        line = plain_lines(console)
-        with console.status('starting') as status:
-            def say(text: str) -> None:
-                status.update(text)
-                line(text)
-
+        with steps(console) as say:
             result = run(case_of(args), args.runs, args.seconds, args.trace, say)
     except (ValueError, DeviceError, SessionError, WeightsError) as error:
         console.print(f'cannot profile: {error}', style='red', highlight=False, markup=False)

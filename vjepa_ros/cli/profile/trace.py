@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
@@ -26,6 +27,19 @@ class Operator:
     calls: float
 
 
+def activities(cuda: bool) -> list[ProfilerActivity]:
+    """What the profiler records; on a GPU its kernels, too."""
+    return [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
+
+
+def device_ms(event: Any, cuda: bool, own: bool = True) -> float:
+    """Milliseconds of a profiler event on the GPU or the CPU, `own`: less what it calls."""
+    # Older PyTorch calls the device's time cuda.
+    device = 'device' if hasattr(event, 'device_time_total') else 'cuda'
+    name = f'{device if cuda else "cpu"}_time_total'
+    return 1e-3 * getattr(event, f'self_{name}' if own else name)
+
+
 def record(contender: Contender, cuda: bool, trace: Path | None = None, top: int = 15
            ) -> list[Operator]:
     """Profile some runs.
@@ -41,8 +55,7 @@ def record(contender: Contender, cuda: bool, trace: Path | None = None, top: int
     top
         Number of operators to return, the most expensive first.
     """
-    kinds = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
-    with profile(activities=kinds) as recorded:
+    with profile(activities=activities(cuda)) as recorded:
         for _ in range(RUNS):
             contender.step()
     if trace is not None:
@@ -50,10 +63,7 @@ def record(contender: Contender, cuda: bool, trace: Path | None = None, top: int
         recorded.export_chrome_trace(str(trace))
     found = []
     for event in recorded.key_averages():
-        # Older PyTorch calls the device's time cuda.
-        own = 'self_device_time_total' if hasattr(event, 'self_device_time_total') \
-            else 'self_cuda_time_total'
-        micros = getattr(event, own if cuda else 'self_cpu_time_total')
-        if micros > 0:
-            found.append(Operator(event.key[:120], 1e-3 * micros / RUNS, event.count / RUNS))
+        ms = device_ms(event, cuda)
+        if ms > 0:
+            found.append(Operator(event.key[:120], ms / RUNS, event.count / RUNS))
     return sorted(found, key=lambda operator: -operator.ms)[:top]

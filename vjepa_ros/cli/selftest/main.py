@@ -26,7 +26,6 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from vjepa_ros.cli.benchmark.case import command
 from vjepa_ros.cli.progress import plain_lines
 from vjepa_ros.cli.selftest.detector import compare_detectors
 from vjepa_ros.cli.selftest.operators import Operators, coverage, fallback_problem
@@ -34,7 +33,7 @@ from vjepa_ros.cli.selftest.parity import Outcome, as_json, make_reference, try_
 from vjepa_ros.cli.selftest.paths import FULL, USUAL, Model, find_paths
 from vjepa_ros.cli.selftest.weights import weights_of
 from vjepa_ros.lab.report.host_info import accelerator, hardware, versions
-from vjepa_ros.lab.report.json_file import write_json
+from vjepa_ros.lab.report.json_file import command, write_json
 from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
 
 

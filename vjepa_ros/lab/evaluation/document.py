@@ -11,11 +11,11 @@ from typing import Any
 import cv2
 import numpy as np
 
-from vjepa_ros.lab.evaluation.page import calibration, curves, summary, tables, world_calibration
+from vjepa_ros.lab.evaluation.page import calibration, curves, summary, world_calibration
 from vjepa_ros.lab.evaluation.pictures import Picture, failed
 from vjepa_ros.lab.evaluation.plots import reliability_plot, roc, timeline
 from vjepa_ros.lab.evaluation.recording_replay import Played
-from vjepa_ros.lab.evaluation.table import LEGEND, markdown, reasons
+from vjepa_ros.lab.evaluation.table import LEGEND, grids, markdown, reasons
 from vjepa_ros.lab.evaluation.world import WorldRun
 from vjepa_ros.lab.report.document_blocks import fill
 
@@ -63,7 +63,7 @@ def _parts(report: Mapping[str, Any], played: Sequence[Played],
              'all recordings (the defaults) |\n']
     notes = [*known['notes'], *reasons(report)]
     parts.append(''.join(f'- {note}\n' for note in notes))
-    parts += [f'### {grid.title}\n\n{markdown(grid)}' for grid in tables(report)]
+    parts += [f'### {grid.title}\n\n{markdown(grid)}' for grid in grids(report)]
     parts.append(f'{LEGEND}\n')
     pairs = curves(report, played)
     if pairs:

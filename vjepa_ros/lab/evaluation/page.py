@@ -13,22 +13,15 @@ import numpy as np
 
 from vjepa_ros.lab.evaluation.clips import HORIZONS_S
 from vjepa_ros.lab.evaluation.figures import BASELINES
-from vjepa_ros.lab.evaluation.goals import goal_grid
 from vjepa_ros.lab.evaluation.metrics import Reliability, reliability
 from vjepa_ros.lab.evaluation.pictures import Picture
 from vjepa_ros.lab.evaluation.plots import labelled, reliability_plot, roc, timeline
 from vjepa_ros.lab.evaluation.recording_replay import METHODS, Played
-from vjepa_ros.lab.evaluation.table import LEGEND, Grid, grids, html, reasons
+from vjepa_ros.lab.evaluation.table import LEGEND, grids, html, reasons
 from vjepa_ros.lab.evaluation.world import WorldRun
 from vjepa_ros.lab.report.page import STYLE
 
 TITLE = 'vjepa_ros: how accurate it is'
-
-
-def tables(report: Mapping[str, Any]) -> list[Grid]:
-    """Every table of the report, the goals first."""
-    goals = goal_grid(report)
-    return ([] if goals is None else [goals]) + grids(report)
 
 
 def curves(report: Mapping[str, Any], played: Sequence[Played]) -> dict[str, Any]:
@@ -69,7 +62,7 @@ def render(report: Mapping[str, Any], played: Sequence[Played],
     reported = report['configuration']['method']
     body = [_header(report), _notes(report)]
     body += [f'<section><h2>{escape(grid.title)}</h2>{html(grid, escape)}</section>'
-             for grid in tables(report)]
+             for grid in grids(report)]
     body.append(f'<section><p class="soft">{escape(LEGEND)}</p></section>')
     body.append(_curves(report, played))
     if world is not None:

@@ -19,16 +19,13 @@ from rich.table import Table
 from rich.text import Text
 
 from vjepa_ros.lab.report.live_status import Point, Status
-from vjepa_ros.lab.report.terminal_plot import Canvas, bar
 from vjepa_ros.perception.types import Assessment, Level, Quality
 
 LEVEL_STYLES = {Level.CLEAR: 'green', Level.CAUTION: 'yellow', Level.WARNING: 'dark_orange',
                 Level.DANGER: 'red', Level.UNKNOWN: 'medium_purple'}
 TRUTH_STYLE = 'bright_white'
-TTC_RANGE_S = (0.0, 6.0)
-WINDOW_S = 30.0          # shown of a source without an end
+NEAR_S = 3.0             # a shorter time to contact stands out
 PLAIN_PERIOD_S = 2.0     # between two lines where there is no terminal
-MAX_HOLD_S = 1.5         # a result is shown as the present level at most so long
 # Flags that every user should see; the others are in the overlay and the report.
 NOTABLE = (Quality.LOW_TEXTURE | Quality.STALE | Quality.SLOW_CAMERA | Quality.DEVICE_FALLBACK
            | Quality.WARMING_UP)
@@ -101,7 +98,7 @@ def render(status: Status, height: int = 24) -> RenderableType:
     else:
         point = status.points[-1]
         rows += [_headline(point), _scores(point.assessment, status.sides), Text(),
-                 _Plot(status, max(4, min(10, height - 16))),
+                 _history(status, max(3, min(10, height - 12))),
                  Text('   '.join(_speed(status)), 'grey70')]
         if status.phase:
             rows.append(Spinner('dots', Text(status.phase, 'bold')))
@@ -150,62 +147,41 @@ def _headline(point: Point) -> RenderableType:
 
 
 def _scores(a: Assessment, sides: dict[str, float]) -> RenderableType:
-    grid = Table.grid(expand=True, padding=(0, 2))
-    for _ in range(3):
-        grid.add_column(ratio=1)
     scores = (('motion', a.motion_score, 'cyan'), ('obstacle', a.obstacle_score, 'dark_orange'),
               ('collision', a.collision_probability, 'red'))
-    grid.add_row(*(Text.assemble((f'{name:<9} ', 'grey70'), bar(value, 9, style),
-                                 f' {_score(value)}') for name, value, style in scores))
+    cells: list[RenderableType] = []
+    for name, value, style in scores:
+        known = 0.0 if math.isnan(value) else min(1.0, max(0.0, value))
+        cell = Table.grid(padding=(0, 1))
+        cell.add_row(Text(f'{name:<9}', 'grey70'), ProgressBar(
+            total=1.0, completed=known, width=9, complete_style=style, finished_style=style),
+            _score(value))
+        cells.append(cell)
+    grid = Table.grid(expand=True, padding=(0, 2))
+    for _ in scores:
+        grid.add_column(ratio=1)
+    grid.add_row(*cells)
     places = []
     for side in ('LEFT', 'CENTER', 'RIGHT'):
         ttc = sides.get(side)
         near = Text('–', 'grey50') if ttc is None else Text(
-            f'nearing, {ttc:.1f} s', 'bold' if ttc < TTC_RANGE_S[1] / 2 else '')
+            f'nearing, {ttc:.1f} s', 'bold' if ttc < NEAR_S else '')
         places.append(Text.assemble((f'{side.lower():<9} ', 'grey70'), near))
     grid.add_row(*places)
     return grid
 
 
-class _Plot:
-    """Time to contact over time, as wide as the panel."""
-
-    def __init__(self, status: Status, rows: int) -> None:
-        self._status, self._rows = status, rows
-
-    def __rich_console__(self, console: Console, options: object) -> object:
-        status, columns = self._status, options.max_width - 6
-        end = status.span_s or max(WINDOW_S, status.time_s)
-        start = 0.0 if status.span_s else end - WINDOW_S
-        points = status.recent(end - start)
-        canvas = Canvas(columns, self._rows, (start, end), TTC_RANGE_S)
-        canvas.draw([(p.time_s, p.truth_s, TRUTH_STYLE) for p in points])
-        canvas.draw([(p.time_s, p.assessment.time_to_contact,
-                      LEVEL_STYLES[p.assessment.level]) for p in points])
-        legend = Text.assemble('time to contact: ', ('⠒⠒ ', 'yellow'), 'estimated')
-        if any(not math.isnan(p.truth_s) for p in points):
-            legend.append('  ').append('⠒⠒ ', TRUTH_STYLE).append('true')
-        yield legend
-        low, high = TTC_RANGE_S
-        for index, line in enumerate(canvas.lines()):
-            at = high - (high - low) * index / max(1, self._rows - 1)
-            label = f'{at:3.0f} s' if index in (0, self._rows - 1) else ''
-            yield Text.assemble((f'{label:>5}', 'grey70'), ('│', 'grey50'), line)
-        yield Text.assemble(('level ', 'grey70'), _level_strip(points, start, end, columns))
-
-
-def _level_strip(points: list[Point], start: float, end: float, columns: int) -> Text:
-    """The level over time, held until the next result (but not over a break)."""
-    strip, at = Text(no_wrap=True), 0
-    for point, after in zip(points, [*points[1:], None], strict=True):
-        left = round((point.time_s - start) / (end - start) * columns)
-        until = min(after.time_s, point.time_s + MAX_HOLD_S) if after else point.time_s
-        right = max(left + 1, round((until - start) / (end - start) * columns))
-        strip.append(' ' * (left - at))
-        at = max(at, left)
-        strip.append('▀' * (min(right, columns) - at), LEVEL_STYLES[point.assessment.level])
-        at = max(at, min(right, columns))
-    return strip
+def _history(status: Status, rows: int) -> RenderableType:
+    """The newest result of each of the last seconds, the newest second first."""
+    newest = {int(point.time_s): point for point in status.recent(float(rows))}
+    table = Table('time', 'level', 'contact', box=None, padding=(0, 2, 0, 0),
+                  header_style='grey70')
+    for second in sorted(newest, reverse=True)[:rows]:
+        point = newest[second]
+        a = point.assessment
+        table.add_row(f'{point.time_s:.1f} s', Text(a.level.name, LEVEL_STYLES[a.level]),
+                      _contact(a) + _true(point))
+    return table
 
 
 def _speed(status: Status) -> list[str]:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Measure the engine: the encoder alone, and everything from host image to assessment."""
+"""What is measured of a model: the encoder alone, and all from host image to assessment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from vjepa_ros.cli.benchmark.case import Case
-from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
 from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.pipeline import Perception
@@ -31,7 +30,7 @@ NS = 1e9
 class Encode:
     """`Engine.encode` on random clips.
 
-    Its times are ``encode``, the device time of normalising and encoding as the engine tells it,
+    Its times are ``encode``, the device time of normalising and encoding as the engine reports it,
     and ``call``, the whole call on the clock of the host, with upload and download.
     """
 
@@ -60,12 +59,11 @@ class Encode:
 class EndToEnd:
     """One new image of each camera in, one assessment of each out, the clip sliding on.
 
-    One camera runs as `ObstacleDetector`, several in one pass of `Perception`. Besides
-    ``end_to_end`` and ``beyond_encode``, the times are those that the assessment tells, and
-    ``preprocess``, taking the frames. Those of the host follow each other and add up to the
-    whole: preprocess, gather, submit, looming, await, motion, assess. Those of the model lie
-    within submit, looming and await. ``geometry`` tells where frames are resized and looming is
-    measured, in words, once the clip is full.
+    All cameras run in one pass of `Perception`. Besides ``end_to_end`` and ``beyond_encode``,
+    the times are those that the assessment reports, and ``preprocess``, taking the frames. Those
+    of the host follow each other and add up to the whole: preprocess, gather, submit, looming,
+    await, motion, assess. Those of the model lie within submit, looming and await. ``geometry``
+    names where frames are resized and looming is measured, once the clip is full.
     """
 
     def __init__(self, case: Case) -> None:
@@ -73,20 +71,11 @@ class EndToEnd:
         self._source = case.source
         self._frames: list[np.ndarray] = []     # drawn by `fill`: that is no part of a start
         self._count = 0
-        self._detector: ObstacleDetector | None = None
-        self._perception: Perception | None = None
-        if case.cameras == 1:
-            options = case.engine_options()
-            self._detector = ObstacleDetector(img_size=options.pop('image_size'),
-                                              geometry=case.geometry, **options)
-            self.engine = self._detector.engine
-        else:
-            self.engine = Engine.load(EngineConfig(**case.engine_options()))
-            names = [f'camera_{n}' for n in range(case.cameras)]
-            track = TrackConfig(num_frames=case.num_frames, image_size=case.image_size,
-                                geometry=case.geometry)
-            self._perception = Perception(self.engine, track, names)
-
+        self.engine = Engine.load(EngineConfig(**case.engine_options()))
+        track = TrackConfig(num_frames=case.num_frames, image_size=case.image_size,
+                            geometry=case.geometry)
+        self._perception = Perception(self.engine, track,
+                                      [f'camera_{n}' for n in range(case.cameras)])
         prepare = getattr(self.engine, 'prepare', None)     # passes of several clips
         if prepare is not None:
             prepare(case.cameras)
@@ -97,9 +86,7 @@ class EndToEnd:
         results = 0
         while results <= WARM_RUNS:
             results += self._next()[0] is not None
-        track = (self._detector.track if self._detector is not None
-                 else next(iter(self._perception.tracks.values())))
-        self.geometry = track.geometry
+        self.geometry = next(iter(self._perception.tracks.values())).geometry
 
     def step(self) -> dict[str, float]:
         """Take one frame of each camera and assess it."""
@@ -116,24 +103,18 @@ class EndToEnd:
 
     def close(self) -> None:
         """Release the model."""
-        if self._detector is not None:
-            self._detector.close()
-        else:
-            self._perception.close()
+        self._perception.close()
 
     def _next(self) -> tuple[dict[str, float] | None, float]:
-        """What the assessment tells of its times, and the time that taking the frames took."""
+        """The times that the assessment reports, and the time that taking the frames took."""
         start = time.perf_counter()
         rgb = self._frames[self._count % len(self._frames)]
         self._count += 1
-        stamp = self._count / RATE_HZ
-        if self._detector is not None:
-            self._detector.add_frame(rgb, stamp)
-            taken = 1e3 * (time.perf_counter() - start)
-            seen = self._detector.assess()
-            return None if seen is None else dict(seen.timings), taken
-        for track in self._perception.tracks.values():
-            track.push(rgb, round(stamp * NS))
+        tracks = self._perception.tracks.values()
+        for track in tracks:
+            # One camera runs as in `ObstacleDetector`, which owns a copy of each frame.
+            track.push(track.own(rgb) if len(tracks) == 1 else rgb,
+                       round(self._count / RATE_HZ * NS))
         taken = 1e3 * (time.perf_counter() - start)
         samples = self._perception.pending()
         if not samples:
