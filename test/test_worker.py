@@ -624,7 +624,7 @@ def test_frames_on_a_device_are_let_go_of_though_the_model_stays(bench, engine, 
 def test_a_camera_that_has_come_back_is_not_drawn_as_silent(bench, engine, monkeypatch, back):
     device, b = Device(engine, monkeypatch), bench('cam', 'other')
     drawn = []
-    monkeypatch.setattr(b.worker._outlet, 'publish_state',
+    monkeypatch.setattr(b.worker._gate, 'publish_state',
                         lambda name, wanted, silent_s, *_: drawn.append((name, silent_s)))
     device.end.set()
     b.cameras['cam'].send(b.worker, 4)
@@ -651,7 +651,7 @@ def test_a_state_that_can_not_be_drawn_costs_no_other_camera_its_own(bench, engi
             raise ArithmeticError('no picture')
         drawn.append(name)
 
-    monkeypatch.setattr(b.worker._outlet, 'publish_state', draw)
+    monkeypatch.setattr(b.worker._gate, 'publish_state', draw)
     for camera in b.cameras.values():
         camera.send(Quiet)
     b.worker.notify()
@@ -668,13 +668,13 @@ def test_a_clip_of_one_activation_is_not_assessed_in_the_next(bench, engine, mon
     b.worker.stop()
     assert b.worker.join(PATIENCE_S)
     wanted.append('assessment')
-    worker, admission = b.worker, b.worker._outlet.admission
+    worker, admission = b.worker, b.worker._gate.admission
 
     def late():
         worker.resume()                  # the executor comes in between
         return admission()
 
-    monkeypatch.setattr(worker._outlet, 'admission', late)
+    monkeypatch.setattr(worker._gate, 'admission', late)
     worker._step()
     assert b.topics['cam'].stamps == []
     assert len(b.tracks('cam').ring) == 0
@@ -716,7 +716,7 @@ def test_the_wait_for_tf_of_one_camera_holds_up_no_assessment(bench, engine, mon
         assert go_on.wait(PATIENCE_S)
 
     outputs = {name: Metres(wait) for name in ('one', 'two')}
-    b.worker._outlet._outputs.update(outputs)
+    b.worker._gate._outputs.update(outputs)
     b.cameras['first'].send(b.worker, 4)
     device.await_pass()
     for name in outputs:                 # so both clips are in the next pass
@@ -759,7 +759,7 @@ def test_an_error_of_publishing_obstacles_is_told_of_its_camera_alone(bench):
 
     b = bench('bad', 'good')
     outputs = {'bad': Metres(fail), 'good': Metres(lambda: None)}
-    b.worker._outlet._outputs.update(outputs)
+    b.worker._gate._outputs.update(outputs)
     for camera in b.cameras.values():
         camera.send(Quiet, 4)
     b.worker.notify()

@@ -22,9 +22,8 @@ from vjepa_ros.ros.perception_node.camera_input import CameraInput
 from vjepa_ros.ros.perception_node.decoder import Decoder
 from vjepa_ros.ros.perception_node.frame_intake import Intake
 from vjepa_ros.ros.perception_node.obstacle_inputs import WAIT_S
-from vjepa_ros.ros.perception_node.outputs import Outputs
+from vjepa_ros.ros.perception_node.outputs import Outputs, Pass, PublicationGate
 from vjepa_ros.ros.perception_node.parameters import NodeConfig
-from vjepa_ros.ros.perception_node.publication_gate import Outlet
 
 BACKOFF_S = 0.2          # pause after an unexpected error, so that it can not flood the log
 LOG_EVERY_S = 2.0        # at most one error is logged in this time; all are counted
@@ -60,10 +59,10 @@ class Worker:
         self._cameras = cameras = dict(cameras)
         outputs = dict(outputs)
         self._log = log
-        self._outlet = Outlet(cameras, outputs, now_ns, log)
+        self._gate = PublicationGate(cameras, outputs, now_ns, log)
         self._decoder = Decoder(cameras, self._count_for,
                                 lambda: self.config.max_image_pixels, self._wake_up)
-        self.stats = self._outlet.stats
+        self.stats = self._gate.stats
         self._intake = Intake(self._decoder, cameras, self.stats, now_ns,
                               self._count_for)
         self.errors = 0
@@ -92,12 +91,12 @@ class Worker:
     def resume(self) -> None:
         """Begin to work (on activate)."""
         self.request_reset('activate')
-        self._outlet.open()
+        self._gate.open()
         self.notify()
 
     def pause(self) -> None:
         """Stop work and output: nothing is published once this has returned."""
-        self._outlet.shut()
+        self._gate.shut()
         self._decoder.clear()
         self.notify()
 
@@ -218,7 +217,7 @@ class Worker:
     def _step(self) -> float:
         """Work off what is there; seconds to sleep when nothing new comes."""
         # Asked before the resets are taken: an activation is never seen without its own.
-        active, generation = self._outlet.admission()
+        active, generation = self._gate.admission()
         if active:
             self._intake.settle(self.perception)
         with self._wake:
@@ -237,7 +236,7 @@ class Worker:
                 return IDLE_S
             fresh = {name: self._intake.store(name, self.perception, candidate)
                      for name in self._cameras}
-        wanted = self._outlet.wanted()
+        wanted = self._gate.wanted()
         samples, wait_s = self._choose(wanted)
         if samples:
             with self._intake.meanwhile(self.perception):
@@ -247,9 +246,9 @@ class Worker:
             silent = name in silence and not new     # it may have come back meanwhile
             try:
                 if buffering or silent:
-                    self._outlet.publish_state(
-                        name, wanted[name], silence[name] if silent else None, generation,
-                        self.perception, self.config, self.swapping)
+                    self._gate.publish_state(
+                        name, wanted[name], silence[name] if silent else None,
+                        self._pass(generation))
             except Exception as error:
                 self._count_for(name, 'drawing its state', error)
         return wait_s
@@ -272,10 +271,9 @@ class Worker:
             try:
                 result = self.perception.result(
                     name, sample, outputs.get(name), settings, wants[name],
-                    self._outlet.age_s(sample.newest_ns), timings)
+                    self._gate.age_s(sample.newest_ns), timings)
                 self.stats[name].session_ms = (time.perf_counter() - begin) * 1e3
-                result = self._outlet.publish(result, wanted[name], generation, self.perception,
-                                              self.config)
+                result = self._gate.publish(result, wanted[name], self._pass(generation))
                 if result is None:
                     continue
                 results.append(result)
@@ -290,10 +288,12 @@ class Worker:
         for result in results:
             name = result.assessment.camera
             try:
-                self._outlet.publish_late(result, wanted[name], generation, self.perception,
-                                          self.config, self.swapping, until_s)
+                self._gate.publish_late(result, wanted[name], self._pass(generation), until_s)
             except Exception as error:
                 self._count_for(name, 'publishing obstacles and overlay', error)
+
+    def _pass(self, generation: int) -> Pass:
+        return Pass(generation, self.perception, self.config, self.swapping)
 
     def _wants(self, wanted: frozenset[str]) -> Wants:
         if self.listener is not None:
