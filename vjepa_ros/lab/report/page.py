@@ -68,7 +68,7 @@ figure img{display:block;width:100%;height:auto;border-radius:8px}
 figcaption{font-size:.86rem;color:#3b4757;margin-top:5px}
 .chip{display:inline-block;font-size:.74rem;font-weight:700;border-radius:5px;padding:1px 7px;
 margin-right:6px;vertical-align:1px}
-.wide{overflow-x:auto}
+.wide{overflow-x:auto}.wide img{min-width:640px}
 table{border-collapse:collapse;width:100%;font-size:.92rem;margin-top:8px}
 th,td{text-align:left;padding:5px 10px 5px 0;border-bottom:1px solid #e8ecf1;
 overflow-wrap:anywhere}
@@ -161,15 +161,14 @@ def _notes(records: Sequence[dict[str, Any]], meta: dict[str, Any],
 
 def _plots(series: Series) -> str:
     levels = 'Level: ' + ''.join(_chip(level) for level in LEVELS if (series.level == level).any())
-    wide, narrow = all_plots(series, 'wide'), all_plots(series, 'narrow')
     sections = []
-    for name, svg in wide.items():
+    for name, svg in all_plots(series).items():
         heading, caption = PLOTS[name]
         caption += f' {levels}' if name in ('ttc', 'scores') else ''
         sections.append(
-            f'<section class="plot"><h2>{heading}</h2><p class="soft">{caption}</p><picture>'
-            f'<source media="(max-width:760px)" srcset="{_svg_uri(narrow[name])}">'
-            f'<img alt="{heading} over time" src="{_svg_uri(svg)}"></picture></section>')
+            f'<section class="plot"><h2>{heading}</h2><p class="soft">{caption}</p>'
+            f'<div class="wide"><img alt="{heading} over time" src="{_svg_uri(svg)}"></div>'
+            '</section>')
     return '\n'.join(sections)
 
 

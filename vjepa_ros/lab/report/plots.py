@@ -26,8 +26,7 @@ STAGES = ('transport', 'wait', 'decode', 'preprocess', 'gather', 'upload', 'enco
 WITHIN = {'submit', 'await'}    # in these the stages of the model lie: they must not count twice
 STAGE_COLORS = ('#9db2c8', '#c9d3de', '#3f7cac', '#5aa9e6', '#7fc8f8', '#2a9d8f', '#0b6bcb',
                 '#8ab17d', '#e9c46a', '#d9a86c', '#f4a261', '#e76f51', '#b56576', '#6d597a')
-# Width and height in inches of one panel, and the size of its text: for desks and for phones.
-SHAPES = {'wide': (11.0, 2.7, 10.0), 'narrow': (4.2, 2.7, 9.5)}
+WIDTH, HEIGHT, TEXT = 11.0, 2.7, 10.0    # of one panel [inch], and of its text [pt]
 
 
 class Series:
@@ -58,38 +57,26 @@ class Series:
                                   for r in self.records]) for n in order}
 
 
-def all_plots(series: Series, shape: str) -> dict[str, str]:
-    """Every plot of the report.
+def all_plots(series: Series) -> dict[str, str]:
+    """SVG of every plot of at least one record: ttc, looming, scores, latency.
 
-    Parameters
-    ----------
-    series
-        The records, at least one.
-    shape
-        ``wide`` or ``narrow``.
-
-    Returns
-    -------
-    dict of str to str
-        SVG by name: ttc, looming, scores, latency. A plot without any data is left out.
+    A plot without any data is left out.
     """
-    plots = {'ttc': _ttc(series, shape)}
+    plots = {'ttc': _ttc(series)}
     if np.isfinite(series.column('looming_rate')).any():
-        plots['looming'] = _looming(series, shape)
-    plots['scores'] = _scores(series, shape)
+        plots['looming'] = _looming(series)
+    plots['scores'] = _scores(series)
     if series.stages() or np.isfinite(series.column('latency_ms')).any():
-        plots['latency'] = _latency(series, shape)
+        plots['latency'] = _latency(series)
     return plots
 
 
-def _figure(series: Series, shape: str, tall: float = 1.0,
-            band: bool = False) -> tuple[Figure, Axes]:
+def _figure(series: Series, tall: float = 1.0, band: bool = False) -> tuple[Figure, Axes]:
     from matplotlib.figure import Figure
-    width, height, _ = SHAPES[shape]
-    figure = Figure(figsize=(width, height * tall + (0.35 if band else 0)), layout='constrained')
+    figure = Figure(figsize=(WIDTH, HEIGHT * tall + (0.35 if band else 0)), layout='constrained')
     if band:
         axes, strip = figure.subplots(2, 1, sharex=True, gridspec_kw={
-            'height_ratios': [height * tall, 0.22]})
+            'height_ratios': [HEIGHT * tall, 0.22]})
         _level_band(strip, series)
     else:
         axes = figure.subplots()
@@ -100,25 +87,24 @@ def _figure(series: Series, shape: str, tall: float = 1.0,
     return figure, axes
 
 
-def _svg(figure: Figure, shape: str) -> str:
+def _svg(figure: Figure) -> str:
     import matplotlib
     out = io.StringIO()
     # Fixed ids and no date: the same records give the same file.
-    with matplotlib.rc_context({'svg.hashsalt': 'report', 'font.size': SHAPES[shape][2]}):
-        soften(figure, SHAPES[shape][2])
+    with matplotlib.rc_context({'svg.hashsalt': 'report', 'font.size': TEXT}):
+        soften(figure, TEXT)
         for axes in figure.axes:
             for text in (axes.xaxis.label, axes.yaxis.label):
-                text.set_fontsize(SHAPES[shape][2])
+                text.set_fontsize(TEXT)
         figure.savefig(out, format='svg', metadata={'Date': None})
     text = out.getvalue()
     return text[text.index('<svg'):]
 
 
-def _legend(axes: Axes, shape: str, columns: int = 3, handles: list[Artist] | None = None) -> None:
+def _legend(axes: Axes, columns: int = 3, handles: list[Artist] | None = None) -> None:
     axes.legend(handles=handles or axes.get_legend_handles_labels()[0], frameon=False,
                 loc='lower left', bbox_to_anchor=(0, 1.0), borderaxespad=0.2, labelcolor=INK,
-                ncol=columns if shape == 'wide' else min(columns, 3), handlelength=1.4,
-                fontsize=SHAPES[shape][2] * 0.95, columnspacing=1.1)
+                ncol=columns, handlelength=1.4, fontsize=TEXT * 0.95, columnspacing=1.1)
 
 
 def _runs(series: Series) -> list[tuple[int, float, float]]:
@@ -149,9 +135,9 @@ def _level_band(axes: Axes, series: Series) -> None:
         spine.set_visible(False)
 
 
-def _ttc(series: Series, shape: str) -> str:
+def _ttc(series: Series) -> str:
     from matplotlib.lines import Line2D
-    figure, axes = _figure(series, shape, tall=1.25, band=True)
+    figure, axes = _figure(series, tall=1.25, band=True)
     low, high = TTC_RANGE
     handles = []
     true, estimate = series.column('true_ttc'), series.column('time_to_contact')
@@ -175,12 +161,12 @@ def _ttc(series: Series, shape: str) -> str:
     axes.set_yticks(ticks, [f'{t:g}' for t in ticks])
     axes.minorticks_off()
     axes.set_ylabel('time to contact [s]')
-    _legend(axes, shape, handles=handles)
-    return _svg(figure, shape)
+    _legend(axes, handles=handles)
+    return _svg(figure)
 
 
-def _looming(series: Series, shape: str) -> str:
-    figure, axes = _figure(series, shape)
+def _looming(series: Series) -> str:
+    figure, axes = _figure(series)
     true, estimate = series.column('true_looming'), series.column('looming_rate')
     finite = np.concatenate([v[np.isfinite(v)] for v in (true, estimate)])
     # A single outlier must not flatten everything else.
@@ -194,12 +180,12 @@ def _looming(series: Series, shape: str) -> str:
     axes.axhline(0, color=SOFT, linewidth=0.8)
     axes.set_ylim(bottom, top)
     axes.set_ylabel('looming rate [1/s]')
-    _legend(axes, shape)
-    return _svg(figure, shape)
+    _legend(axes)
+    return _svg(figure)
 
 
-def _scores(series: Series, shape: str) -> str:
-    figure, axes = _figure(series, shape, band=True)
+def _scores(series: Series) -> str:
+    figure, axes = _figure(series, band=True)
     for name, color, label in (('motion_score', '#3b82f6', 'motion'),
                                ('obstacle_score', '#d99a00', 'obstacle'),
                                ('collision_probability', '#d62828', 'collision')):
@@ -209,12 +195,12 @@ def _scores(series: Series, shape: str) -> str:
     axes.set_ylim(-0.02, 1.02)
     axes.set_ylabel('score or probability')
     if axes.lines:
-        _legend(axes, shape)
-    return _svg(figure, shape)
+        _legend(axes)
+    return _svg(figure)
 
 
-def _latency(series: Series, shape: str) -> str:
-    figure, axes = _figure(series, shape)
+def _latency(series: Series) -> str:
+    figure, axes = _figure(series)
     stages = series.stages()
     if stages:
         colors = dict(zip(STAGES, STAGE_COLORS, strict=True))
@@ -227,5 +213,5 @@ def _latency(series: Series, shape: str) -> str:
     summed = sum(stages.values()) if stages else np.zeros(1)
     axes.set_ylim(0, 1.3 * max(1.0, float(np.percentile(np.append(finite, summed), 98))))
     axes.set_ylabel('milliseconds')
-    _legend(axes, shape, 7)
-    return _svg(figure, shape)
+    _legend(axes, 7)
+    return _svg(figure)
