@@ -191,8 +191,9 @@ def tool(args: argparse.Namespace, *words: str) -> dict[str, Any]:
 def script(name: str) -> list[str]:
     """The command behind a console script of the checkout that runs."""
     text = Path('setup.py').read_text(encoding='utf-8')
-    module = re.search(rf"'{name} = {{NAME}}\.([\w.]+):main'", text)[1]
-    return [sys.executable, '-m', f'vjepa_ros.{module}']
+    module, function = re.search(rf"'{name} = {{NAME}}\.([\w.]+):(\w+)'", text).groups()
+    return [sys.executable, '-c', f'import sys\nfrom vjepa_ros.{module} import {function}\n'
+            f'sys.exit({function}())']
 
 
 # -- nodes ----------------------------------------------------------------------------------------

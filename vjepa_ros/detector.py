@@ -75,12 +75,16 @@ class ObstacleDetector:
     ...         print(seen.level.name, seen.time_to_contact)
     """
 
-    def __init__(self, model_size: str = 'tiny', img_size: int = 192, num_frames: int = 8,
-                 device: str = 'auto', *, weights: str = '', heads: str = '',
-                 allow_random_weights: bool = False, clip_fps: float = 4.0,
-                 resize_mode: str = 'squash', frame_rate: float = 0.0,
-                 settings: Settings | None = None, max_frame_gap: float = 1.0,
-                 geometry: str = 'auto', **engine: Any) -> None:
+    def __init__(self, model_size: str = EngineConfig.model_size,
+                 img_size: int = EngineConfig.image_size,
+                 num_frames: int = EngineConfig.num_frames, device: str = EngineConfig.device, *,
+                 weights: str = EngineConfig.weights, heads: str = EngineConfig.heads,
+                 allow_random_weights: bool = EngineConfig.allow_random_weights,
+                 clip_fps: float = TrackConfig.clip_fps,
+                 resize_mode: str = TrackConfig.resize_mode, frame_rate: float = 0.0,
+                 settings: Settings | None = None,
+                 max_frame_gap: float = TrackConfig.max_frame_gap,
+                 geometry: str = TrackConfig.geometry, **engine: Any) -> None:
         config = EngineConfig(model_size=model_size, image_size=img_size, num_frames=num_frames,
                               device=device, weights=weights, heads=heads,
                               allow_random_weights=allow_random_weights, **engine)

@@ -28,8 +28,10 @@ from vjepa_ros.lab.report.outputs import summary_lines, write_outputs
 from vjepa_ros.lab.report.terminal import View, log_to
 from vjepa_ros.model.checkpoint.files import WeightsError, bundled_file
 from vjepa_ros.model.variants import VARIANTS
+from vjepa_ros.perception.config import TrackConfig
 from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.device import DeviceError
+from vjepa_ros.runtime.engine import EngineConfig
 from vjepa_ros.sources import SUPPORTED, Source, SourceError, SourceFrame, open_source
 from vjepa_ros.visualization.overlay import OverlayStatus, draw_overlay
 
@@ -226,14 +228,15 @@ def make_parser() -> argparse.ArgumentParser:
                         'those in the file of the weights, when it has some)')
     parser.add_argument('--allow-random-weights', action=argparse.BooleanOptionalAction,
                         default=False, help='run untrained when there are no weights')
-    parser.add_argument('--model-size', default='tiny', choices=tuple(VARIANTS))
-    parser.add_argument('--device', default='auto', help='auto, cpu, cuda, cuda:N or mps')
-    parser.add_argument('--num-frames', type=int, default=8, metavar='N',
-                        help='frames in a clip (default: 8)')
-    parser.add_argument('--image-size', type=int, default=192, metavar='PX',
-                        help="side of the encoder's input (default: 192)")
-    parser.add_argument('--clip-fps', type=float, default=4.0, metavar='HZ',
-                        help='rate at which clips are sampled (default: 4)')
+    parser.add_argument('--model-size', default=EngineConfig.model_size, choices=tuple(VARIANTS))
+    parser.add_argument('--device', default=EngineConfig.device,
+                        help='auto, cpu, cuda, cuda:N or mps')
+    parser.add_argument('--num-frames', type=int, default=EngineConfig.num_frames, metavar='N',
+                        help='frames in a clip (default: %(default)s)')
+    parser.add_argument('--image-size', type=int, default=EngineConfig.image_size, metavar='PX',
+                        help="side of the encoder's input (default: %(default)s)")
+    parser.add_argument('--clip-fps', type=float, default=TrackConfig.clip_fps, metavar='HZ',
+                        help='rate at which clips are sampled (default: %(default)g)')
     parser.add_argument('--rate', type=float, metavar='HZ', help='frames per second: thins the '
                         'source, or says how pictures without stamps were taken')
     parser.add_argument('--topic', metavar='TOPIC', help='image topic of a bag')

@@ -14,6 +14,7 @@ from vjepa_ros.guard.settings import UNCOVERED, GuardSettings
 from vjepa_ros.perception.types import Level
 from vjepa_ros.ros.common.parameter import (
     AUTOSTART,
+    CAMERAS,
     CONFIGURE,
     MESSAGES,
     NAME,
@@ -35,7 +36,7 @@ _setting = partial(setting, GuardSettings)
 
 SECTIONS: dict[str, tuple[Param, ...]] = {
     'Wiring': (
-        Param('sources', tuple[str, ...], ('camera',), 'Names of the cameras of the perception '
+        Param('sources', tuple[str, ...], CAMERAS, 'Names of the cameras of the perception '
               'node', CONFIGURE, pattern=NAME, allowed=NAMES),
         Param('ranges', tuple[str, ...], (), 'Names of range sensors', CONFIGURE, pattern=NAME,
               allowed='ROS names such as sonar'),

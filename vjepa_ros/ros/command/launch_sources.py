@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-USUAL = ('camera',)      # what such a node listens to unless a file says otherwise
+from vjepa_ros.ros.common.parameter import CAMERAS
 
 
 def sources_for(cameras: Sequence[str], node: str, argument: str, file: Path,
@@ -41,7 +41,7 @@ def sources_for(cameras: Sequence[str], node: str, argument: str, file: Path,
     if not cameras:
         return []
     values = parameters_in(file, node)
-    sources = values.get('sources', USUAL)
+    sources = values.get('sources', CAMERAS)
     unheard = [name for name in sources
                if name not in cameras and not values.get(f'{name}.topic')]
     if not unheard:
@@ -59,7 +59,7 @@ def cameras_in(file: Path) -> list[str]:
 
     They are [] where a substitution names them: only the launch can resolve it.
     """
-    cameras = parameters_in(file, 'vjepa_node').get('cameras', USUAL)
+    cameras = parameters_in(file, 'vjepa_node').get('cameras', CAMERAS)
     return [] if isinstance(cameras, str) else list(cameras)
 
 

@@ -232,6 +232,7 @@ class Schema:
 
 
 # What parameters of several nodes have in common.
+CAMERAS = ('camera',)
 DEVICE = re.compile(r'auto|cpu|mps|cuda(:\d+)?')
 DEVICES = 'auto, cpu, cuda, cuda:N or mps'
 NAME = re.compile(r'[A-Za-z](_?[A-Za-z0-9])*(/[A-Za-z](_?[A-Za-z0-9])*)*')

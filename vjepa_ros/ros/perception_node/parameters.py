@@ -17,6 +17,7 @@ from vjepa_ros.ros.common.parameter import (
     ALLOW_DOWNLOAD,
     AUTOSTART,
     BACKGROUND,
+    CAMERAS,
     CONFIGURE,
     DEVICE,
     DEVICES,
@@ -90,7 +91,7 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
         _model('cpu_threads', "PyTorch's CPU threads; 0 leaves its default", low=0, high=256),
     ),
     'Wiring': (
-        Param('cameras', tuple[str, ...], ('camera',), 'Names of the cameras; each reads '
+        Param('cameras', tuple[str, ...], CAMERAS, 'Names of the cameras; each reads '
               'NAME/image_raw (or NAME/image_raw/compressed) and NAME/camera_info', CONFIGURE,
               pattern=NAME, allowed=NAMES),
         AUTOSTART,

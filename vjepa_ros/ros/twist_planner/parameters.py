@@ -14,6 +14,7 @@ from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.planning.twist_config import Mount, TwistConfig
 from vjepa_ros.ros.common.parameter import (
     AUTOSTART,
+    CAMERAS,
     CONFIGURE,
     MESSAGES,
     NAME,
@@ -31,7 +32,7 @@ _watch = partial(setting, GuardSettings)
 
 SECTIONS: dict[str, tuple[Param, ...]] = {
     'Wiring': (
-        Param('sources', tuple[str, ...], ('camera',), 'Names of the cameras of the perception '
+        Param('sources', tuple[str, ...], CAMERAS, 'Names of the cameras of the perception '
               'node', CONFIGURE, pattern=NAME, allowed=NAMES),
         Param('message', str, 'twist', 'Type of cmd_vel_in, cmd_vel_out and cmd_vel_sent',
               CONFIGURE, choices=MESSAGES),
