@@ -104,7 +104,7 @@ def play(node, pictures: list[np.ndarray], *, each=lambda stamp: None) -> int:
     comes. Until then the first picture is repeated.
     """
     with node.listen('assessment') as told, Publisher(node.ros) as camera:
-        start = now_ns()
+        start = now_ns() - 10 * NS     # they come faster than their stamps, not from the future
         first = 1 + camera.play(lambda i: raw(pictures[0]), start, PERIOD, told)
         for i, picture in enumerate(pictures):
             stamp = start + (first + i) * PERIOD
