@@ -8,7 +8,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from vjepa_ros.model.checkpoint.load import WeightsError, files, load_encoder
+from vjepa_ros.model.checkpoint import files
+from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import Variant
 

@@ -17,11 +17,11 @@ from checkpoints import encoder_state, hugging_face_names, prefixed
 from safetensors.torch import save_file
 
 from vjepa_ros.cli import main as cli
+from vjepa_ros.model.checkpoint import download as fetching
 from vjepa_ros.model.checkpoint.download import PUBLISHED, download
 from vjepa_ros.model.checkpoint.hub import located
 from vjepa_ros.model.checkpoint.inspection import examine
 from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
-from vjepa_ros.model.checkpoint.load import download as fetching
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 

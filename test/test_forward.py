@@ -15,8 +15,9 @@ import torch
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.forward.base import FUSED, PLAIN, Normalise, kernels, metal, prepare
-from vjepa_ros.runtime.forward.base import base as forward
+from vjepa_ros.runtime.forward import base as forward
+from vjepa_ros.runtime.forward import kernels, metal
+from vjepa_ros.runtime.forward.base import FUSED, PLAIN, Normalise, prepare
 from vjepa_ros.runtime.forward.kernels import KernelsMissing
 
 CPU = torch.device('cpu')

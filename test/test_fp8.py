@@ -14,7 +14,8 @@ from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, Variant
 from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
-from vjepa_ros.runtime.forward.base import Normalise, PlainForward, float8, fused_float8
+from vjepa_ros.runtime.forward import float8, fused_float8
+from vjepa_ros.runtime.forward.base import Normalise, PlainForward
 from vjepa_ros.runtime.forward.fused_float8 import MLP, QKV, Fp8Encoder, narrow, norm_gain, plain8
 from vjepa_ros.runtime.forward.kernels import KernelsMissing
 from vjepa_ros.runtime.forward.narrow_formats import MOST, choose, max_error, trials

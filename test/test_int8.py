@@ -15,7 +15,8 @@ from torch import nn
 
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
-from vjepa_ros.runtime.forward.base import PixelForward, int8
+from vjepa_ros.runtime.forward import int8
+from vjepa_ros.runtime.forward.base import PixelForward
 from vjepa_ros.runtime.forward.int8 import (
     LEVELS,
     MLP,

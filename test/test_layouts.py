@@ -18,8 +18,9 @@ from golden import cases
 from safetensors.torch import save_file
 
 from vjepa_ros.model.ac_predictor import ActionPredictor
+from vjepa_ros.model.checkpoint import files, hashes
 from vjepa_ros.model.checkpoint.layouts import parts_of
-from vjepa_ros.model.checkpoint.load import WeightsError, files, hashes, load_encoder
+from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
 from vjepa_ros.model.checkpoint.networks import fits, variant_of, version_of
 from vjepa_ros.model.checkpoint.readers import FLAT, Opened, open_weights, unmap
 from vjepa_ros.model.encoder import Encoder

@@ -277,14 +277,14 @@ def test_a_callback_that_fails_does_not_end_the_node(ros):
         raise RuntimeError('not my day')
 
     def go_on():
-        if calls and node.callback_failure:
+        if calls and node.failure:
             signals.received = True
 
     node.create_timer(0.01, fail)
     node.create_timer(0.05, go_on)
     # Ends the domain of the test, too, as it does its process.
     assert serve(node, signals)
-    assert node.callback_failure == 'a callback failed: RuntimeError: not my day'
+    assert node.failure == 'a callback failed: RuntimeError: not my day'
     assert node.callbacks_failed >= 1
 
 

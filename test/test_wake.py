@@ -8,8 +8,8 @@ import threading
 import pytest
 import torch
 
+from vjepa_ros.runtime.cuda import prewarm
 from vjepa_ros.runtime.cuda.prewarm import waking
-from vjepa_ros.runtime.cuda.runner import prewarm
 
 
 def test_nothing_starts_on_the_cpu(monkeypatch):
