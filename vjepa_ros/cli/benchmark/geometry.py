@@ -66,7 +66,7 @@ def measure(device: torch.device, source: tuple[int, int], side: int,
         times.setdefault('own', []).append(1e3 * (own - clock))
         clock = lap('put', own)
         looming = ours._geometry._estimator
-        ours.begin_looming()
+        ours.looming_job().start()
         clock = lap('displace', clock)
         looming.proceed()
         handed = time.perf_counter()
