@@ -429,7 +429,7 @@ def test_nothing_of_an_evaluation_needs_ros():
     code = ('import sys\n'
             'for name in ("rclpy", "std_msgs", "sensor_msgs", "rosbag2_py"):\n'
             '    sys.modules[name] = None\n'
-            'from vjepa_ros.tools import evaluate\n'
+            'from vjepa_ros.cli import evaluate\n'
             'from vjepa_ros.lab.evaluation.recording_replay import open_source\n'
             'open_source("synthetic").close()\n')
     done = subprocess.run([sys.executable, '-c', code], cwd=Path(__file__).parents[1],
