@@ -10,8 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from vjepa_ros.clip.resize import View
+from vjepa_ros.clip.sampling import Sample
 from vjepa_ros.clip.view import ViewGeometry
 from vjepa_ros.looming.estimator import LoomingField
+from vjepa_ros.perception.assessment import Measured, assess
 from vjepa_ros.perception.assessor import Assessor
 from vjepa_ros.perception.collision import UNKNOWN, Optics, find_threats
 from vjepa_ros.perception.danger import (
@@ -426,3 +429,35 @@ def test_what_stands_in_the_way_raises_no_level(method):
     assert wall.probability > 0.9
     assert wall.threat.course_rate == 0.0
     assert judged(geometric(), learned(clearance_m=0.5), 'geometric').probability is None
+
+
+# -- a whole clip ---------------------------------------------------------------------------------
+
+def clip(**changes) -> Measured:
+    """A clip of four frames with a field and heads that see the same."""
+    sample = Sample((0, 1, 2, 3), tuple(range(1, 5)), 4, 'cam', SIZE, 0.75, 4.0, 4)
+    field = geometric(0.5)
+    return replace(Measured(sample, View('squash', SIZE, 192), OPTICS, SIZE, SIZE, field,
+                            find_threats(field, SIZE, OPTICS, SETTINGS),
+                            learned(0.5, contact_s=2.0), 0.01), **changes)
+
+
+def test_a_clip_is_assessed_by_what_is_measured_alone():
+    once, flags = assess(clip(), SETTINGS)
+    again, same = assess(clip(), SETTINGS)
+    alone = judged(geometric(0.5), learned(0.5, contact_s=2.0))
+    assert flags == same == Quality(0)
+    assert once.threat == again.threat == alone.threat
+    assert (once.probability, once.believed) == (again.probability, again.believed) == (
+        alone.probability, alone.believed)
+
+
+@pytest.mark.parametrize(('changes', 'flag'), [
+    ({'geometry_failed': True}, Quality.GEOMETRY_FAILED), ({'frozen': True}, Quality.FROZEN),
+    ({'view': View('crop', SIZE, 192)}, Quality.PARTIAL_VIEW), ({'age_s': 1.2}, Quality.STALE),
+    ({'age_s': math.nan}, Quality.STALE), ({'heads_problem': 'x'}, Quality.HEADS_OUT_OF_RANGE),
+    ({'optics': replace(OPTICS, assumed=True)}, Quality.ASSUMED_INTRINSICS),
+    ({'sample': replace(clip().sample, distinct=2)}, Quality.SLOW_CAMERA),
+    ({'learned': learned(0.0)}, Quality.DISAGREEMENT)])
+def test_each_flag_has_its_own_reason(changes, flag):
+    assert assess(clip(**changes), SETTINGS)[1] == flag

@@ -203,10 +203,47 @@ def test_looming_that_nobody_asked_for_does_not_mix_with_that_of_the_next_frame(
     for number in range(8):
         for each in (one, other):
             each.push(texture((160, 120), number // 4), NS + number * NS // 10)
-        one.begin_looming()     # and no word of it afterwards
+        one.looming_job().start()     # and no word of it afterwards
         if number % 2:
-            one.proceed_looming()
+            one.looming_job().proceed()
     np.testing.assert_array_equal(one.looming().rate, other.looming().rate)
+
+
+@pytest.mark.parametrize('steps', [
+    (), ('start',), ('start', 'proceed'), ('proceed',), ('proceed', 'start'),
+    ('start', 'start', 'proceed', 'proceed'), ('finish', 'start', 'proceed')])
+@pytest.mark.parametrize('queue', [True, False], ids=['device', 'host'])
+def test_a_job_gives_the_same_field_whatever_was_called_before(steps, queue):
+    one, other = track(), track()
+    if not queue:
+        one, other = (Track('cam', TrackConfig(**SHAPE)) for _ in range(2))
+    for number in range(6):
+        for each in (one, other):
+            each.push(texture((160, 120), number // 3), NS + number * NS // 10)
+    job = one.looming_job()
+    for step in steps:
+        getattr(job, step)()
+    np.testing.assert_array_equal(job.finish().rate, other.looming().rate)
+    assert job.finish() is one.looming()
+
+
+def test_a_job_measures_no_frame_but_its_own():
+    one = track()
+    for number in range(6):
+        one.push(texture((160, 120), number // 3), NS + number * NS // 10)
+    done, late = one.looming_job(), None
+    kept = done.finish()
+    one.push(texture((160, 120), 2), NS + 6 * NS // 10)
+    late = one.looming_job()
+    one.push(texture((160, 120), 3), NS + 7 * NS // 10)
+    for step in (late.start, late.proceed, late.finish):
+        with pytest.raises(SessionError, match='newest'):
+            step()
+    assert done.finish() is kept
+    assert one.looming() is not kept
+    given_up = one.looming_job()
+    given_up.give_up()
+    assert given_up.failed and given_up.finish() is None and one.looming() is None
 
 
 def test_a_picture_nobody_asked_for_costs_the_next_one_nothing(monkeypatch):
@@ -220,11 +257,11 @@ def test_a_picture_nobody_asked_for_costs_the_next_one_nothing(monkeypatch):
             each.push(texture((160, 120), number // 4), NS + number * NS // 10)
         if number == 6:
             with monkeypatch.context() as patch:
-                one.begin_looming()
-                one.proceed_looming()
+                one.looming_job().start()
+                one.looming_job().proceed()
                 patch.setattr(DeviceLooming, 'finish', singular)
                 one.push(texture((160, 120), 1), NS + 65 * NS // 100)
-                one.begin_looming()
+                one.looming_job().start()
             other.push(texture((160, 120), 1), NS + 65 * NS // 100)
             np.testing.assert_array_equal(one.looming().rate, other.looming().rate)
     np.testing.assert_array_equal(one.looming().rate, other.looming().rate)

@@ -14,7 +14,7 @@ from scenes import Approach, texture
 
 from vjepa_ros.clip.resize import View, sample_to_patches
 from vjepa_ros.clip.ring import Push
-from vjepa_ros.perception import result_cache
+from vjepa_ros.perception import looming_job
 from vjepa_ros.perception.camera_track import Track, TrackConfig, Wants
 from vjepa_ros.perception.patch_maps import looming_map, roi_mask, score_mask, valid_mask
 from vjepa_ros.perception.pipeline import Perception, known_age
@@ -142,8 +142,8 @@ def test_what_looming_says_is_known_when_the_model_has_been_run(engine, monkeypa
     frames = [texture((160, 120), number) for number in range(4)]
     wanted = one(engine, frames)
     result = encoded(engine, frames)
-    monkeypatch.setattr(result_cache, 'find_threats', None)
-    monkeypatch.setattr(result_cache, 'looming_map', None)
+    monkeypatch.setattr(looming_job, 'find_threats', None)
+    monkeypatch.setattr(looming_job, 'looming_map', None)
     found = result(SETTINGS)
     np.testing.assert_equal(vars(replace(found.assessment, timings={})),
                             vars(replace(wanted.assessment, timings={})))
@@ -225,7 +225,7 @@ def test_the_model_is_told_which_frames_it_has_seen_before(engine, monkeypatch):
 
 @pytest.mark.parametrize(('wants', 'ahead'), [
     (EVERYTHING, True), (Wants(looming=False), False), (Wants(features=False), False)])
-def test_geometry_is_computed_while_the_model_is_at_work(engine, picture, wants, result_cache,
+def test_geometry_is_computed_while_the_model_is_at_work(engine, picture, wants, ahead,
                                                          monkeypatch):
     done, submit = [], engine.submit
     perception = Perception(engine, CONFIG, ['cam'])
@@ -244,7 +244,7 @@ def test_geometry_is_computed_while_the_model_is_at_work(engine, picture, wants,
 
     monkeypatch.setattr(engine, 'submit', late)
     timings = run(perception, wants)['cam'].assessment.timings
-    whole = {True: ['submit', 'looming', 'result'], False: ['submit', 'result']}[result_cache]
+    whole = {True: ['submit', 'looming', 'result'], False: ['submit', 'result']}[ahead]
     assert done == (whole if wants.features else ['looming'])
     assert (timings.get('looming', 0.0) > 0.05) == wants.looming   # the time it really took
 

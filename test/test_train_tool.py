@@ -268,7 +268,7 @@ sys.path[:0] = {paths!r}
 from tiny_world import TinyWorld
 from vjepa_ros.model.variants import VARIANTS, Variant
 from vjepa_ros.cli.train import main
-from vjepa_ros.training import run
+from vjepa_ros.lab.training import run
 from vjepa_ros.lab.training.loop import Trainer
 import os, torch
 torch.set_num_threads(1)

@@ -15,18 +15,17 @@ from vjepa_ros.clip.ring import FrameRing, Push, Sample
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.looming.structure import Shown
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
+from vjepa_ros.perception.assessment import Measured, assess
 from vjepa_ros.perception.assessor import Assessor
-from vjepa_ros.perception.clip_quality import clip_quality
-from vjepa_ros.perception.collision import Optics
+from vjepa_ros.perception.collision import UNKNOWN, Optics
 from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.frame_store import Geometry, Prepared, geometry_for, host_planes
 from vjepa_ros.perception.frozen_camera import FrozenWatch
-from vjepa_ros.perception.fusion import judge
 from vjepa_ros.perception.head_validity import HeadsUse
 from vjepa_ros.perception.learned_field import evened, learned_field
+from vjepa_ros.perception.looming_job import LoomingJob, OnCourse
 from vjepa_ros.perception.motion_map import motion_map, motion_of, motion_score
 from vjepa_ros.perception.patch_maps import looming_map, score_mask, valid_mask
-from vjepa_ros.perception.result_cache import Ahead, Seen
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.stage_timing import await_features, lap
 from vjepa_ros.perception.types import Assessment, Quality, Result
@@ -72,11 +71,8 @@ class Track:
         self._geometry: Geometry | None = None
         self._released = False
         self._clip: np.ndarray | None = None
-        self._last: tuple[int | None, LoomingField | None] = (None, None)
-        self._lost: int | None = None    # frame whose looming could not be computed
-        self._ahead = Ahead()
-        # What the steps before `result` have spent, on looming and on the rest.
-        self._ahead_s = self._judged_s = 0.0
+        self._job: LoomingJob | None = None
+        self._shown: tuple[object, Shown] | None = None
 
     def prepare(self, rgb: np.ndarray) -> Prepared:
         """What `push` needs of a frame, made before. Any thread may call this.
@@ -106,7 +102,7 @@ class Track:
         if view is not self.view:
             if self.on_device:
                 # Its memory first: a device may not have room for both.
-                self.view = self._geometry = None
+                self.view = self._geometry = self._job = None
                 self.ring.reset('size_change')
             self._geometry, problem = geometry_for(self.config, view, self.ring, self._queue,
                                                    self.heads.meta is not None)
@@ -164,7 +160,7 @@ class Track:
         self.image = None
         self.assessor.reset()
         self.frozen.reset()
-        self._last = (None, None)
+        self._job = self._shown = None
 
     def release(self) -> None:
         """Let go of the memory on the device; then nothing can be asked of it any more.
@@ -173,8 +169,8 @@ class Track:
         """
         if self.on_device:
             self.frozen.look()
-            self.view = self._geometry = self.image = None
-            self._last, self._released = (None, None), True
+            self.view = self._geometry = self.image = self._job = None
+            self._released = True
 
     def sample(self) -> Sample | None:
         """The newest clip, None until the ring is full."""
@@ -201,57 +197,45 @@ class Track:
             return Optics.assume(self.ring.size, self.config.horizontal_fov)
         return Optics(*self.intrinsics, assumed=False)
 
-    def looming(self) -> LoomingField | None:
-        """The looming field at the newest frame (computed once per frame); None = unknown."""
+    def looming_job(self) -> LoomingJob:
+        """Looming at the newest frame, on its way or done; the same job for the same frame.
+
+        Raises
+        ------
+        SessionError
+            When there are no frames.
+        """
         newest = self.ring.newest_key
         if newest is None:
-            return None
-        if self._last[0] != newest:
-            self._last = (newest, self._place.looming(self.ring, self.optics()))
-        return self._last[1]
+            raise SessionError(f'{self.name}: there are no frames')
+        if self._job is None or self._job.key != newest:
+            self._job = LoomingJob(self._place, self.ring, self.optics())
+        return self._job
 
-    def begin_looming(self) -> None:
-        """Start the looming field at the newest frame, where a device can go on by itself."""
-        clock, newest = time.perf_counter(), self.ring.newest_key
-        self._judged_s = 0.0
-        if self.on_device and newest not in (None, self._last[0]):
-            self._geometry.begin(self.ring, self.optics())
-        self._ahead_s = time.perf_counter() - clock
+    def looming(self) -> LoomingField | None:
+        """The looming field at the newest frame (computed once per frame); None = unknown."""
+        return None if self.ring.newest_key is None else self.looming_job().finish()
 
-    def proceed_looming(self) -> None:
-        """Go on with what `begin_looming` has begun; the device then works on it again."""
-        clock = time.perf_counter()
-        self._place.proceed()
-        self._ahead_s += time.perf_counter() - clock
-
-    def look_ahead(self, settings: Settings) -> None:
-        """Compute the looming field and what it says before `result` asks for it."""
-        clock = time.perf_counter()
+    def work_ahead(self, settings: Settings) -> None:
+        """Do what `result` will need of looming and of the picture, while a model runs."""
+        job, clock = self.looming_job(), time.perf_counter()
         self.frozen.look()
-        field = self.looming()
-        now = time.perf_counter()
-        self._ahead_s += now - clock
-        self._seen(field, settings)
-        self._judged_s += time.perf_counter() - now
+        job.ahead_s += time.perf_counter() - clock
+        self._on_course(job, settings)
 
-    def look_at(self, sample: Sample) -> None:
-        """Look at the pictures of a clip before `result` needs that for the heads."""
-        clock = time.perf_counter()
-        self._shown(sample)
-        self._judged_s += time.perf_counter() - clock
+    def shown(self, sample: Sample) -> Shown:
+        """What the frames of a clip show (computed once per clip), for the heads."""
+        key = self.ring.newest_key, sample
+        if self._shown is None or self._shown[0] != key:
+            clock = time.perf_counter()
+            self._shown = key, Shown.by(self.view.patch_valid(),
+                                        self._place.pixels(self.ring, sample))
+            self.looming_job().ahead_s += time.perf_counter() - clock
+        return self._shown[1]
 
-    def _seen(self, field: LoomingField | None, settings: Settings) -> Seen:
-        return self._ahead.seen(field, self.ring.size, self.optics(), settings,
-                                self.view if self.heads.meta is None else None)
-
-    def _shown(self, sample: Sample) -> Shown:
-        return self._ahead.shown(sample, self.view,
-                                 lambda: self._place.pixels(self.ring, sample))
-
-    def lose_looming(self) -> None:
-        """Do without the looming field of the newest frame: measuring it has failed."""
-        self._lost = self.ring.newest_key
-        self._last = (self._lost, None)
+    def _on_course(self, job: LoomingJob, settings: Settings) -> OnCourse:
+        return job.on_course(self.optics(), settings,
+                             self.view if self.heads.meta is None else None)
 
     def result(self, sample: Sample, output: Output | None, floor: NoiseFloor,
                settings: Settings, *, age_s: float, flags: Quality, wants: Wants,
@@ -280,11 +264,12 @@ class Track:
         """
         timings = dict(timings)
         view, optics = self.view, self.optics()
-        clock = time.perf_counter()
+        job = self.looming_job()
+        ahead_s, clock = job.ahead_s, time.perf_counter()
         problem = self.heads.problem(sample) or self.heads.broken(output)
         learned, motion, score = None, None, math.nan
         if output is not None and output.heads is not None and not problem:
-            learned = learned_field(output.heads, sample, view, self._shown(sample))
+            learned = learned_field(output.heads, sample, view, self.shown(sample))
         featured = output is not None and wants.features and output.has_features
         if featured and (wants.change or learned is None):
             motion = self._change(sample, output, floor)
@@ -292,30 +277,25 @@ class Track:
             moving = motion if learned is None else learned.moving
             score = motion_score(moving, mask=score_mask(view, tuple(settings.roi)))
             clock = lap(timings, 'motion', clock)
-        method = settings.looming_method
-        field = None
+        field, seen = None, OnCourse(UNKNOWN, None)
         if wants.looming:
-            if method != 'learned' or learned is None:
-                field = self.looming()
-            if field is None and self._lost is not None and self._lost == self.ring.newest_key:
-                flags |= Quality.GEOMETRY_FAILED
-            clock, self._ahead_s = lap(timings, 'looming', clock - self._ahead_s), 0.0
-        seen = self._seen(field, settings)
-        found = judge(field, learned if wants.looming else None, self.ring.size,
-                      self.grey_size, optics, settings, by_geometry=seen.threat)
-        flags |= clip_quality(sample, view, optics, self.frozen, age_s, settings)
-        if problem:
-            flags |= Quality.HEADS_OUT_OF_RANGE
-        if found.disagrees:
-            flags |= Quality.DISAGREEMENT
-        scores = self.assessor.update(found.threat, score, sample.newest_ns, flags, settings,
-                                      found.probability, found.believed)
+            if settings.looming_method != 'learned' or learned is None:
+                field = job.finish()
+            timings['looming'] = job.looming_s * 1e3
+            clock = time.perf_counter()
+            if field is not None:
+                seen = self._on_course(job, settings)
+        found, quality = assess(Measured(
+            sample, view, optics, self.ring.size, self.grey_size, field, seen.threat,
+            learned if wants.looming else None, age_s, self.frozen.frozen,
+            wants.looming and job.failed, problem), settings)
+        scores = self.assessor.update(found.threat, score, sample.newest_ns, flags | quality,
+                                      settings, found.probability, found.believed)
         grid = None
         if wants.looming:
             grid = (seen.grid.copy() if found.field is field and seen.grid is not None
                     else looming_map(view, found.field, settings.min_confidence))
-        lap(timings, 'assess', clock - self._judged_s)
-        self._judged_s = 0.0
+        lap(timings, 'assess', clock - ahead_s)
         if featured:
             await_features(output, timings)
         assessment = Assessment(

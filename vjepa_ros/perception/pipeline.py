@@ -14,6 +14,7 @@ import torch
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.gpu.choice import prepare_kernels
 from vjepa_ros.perception.camera_track import Track, TrackConfig, Wants
+from vjepa_ros.perception.looming_job import LoomingJob
 from vjepa_ros.perception.patch_maps import valid_mask
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Quality, Result
@@ -130,15 +131,14 @@ class Perception:
         pending = self.engine.submit(clips, features=features, keys=keys, valid=valid)
         submit_ms = (time.perf_counter() - handed) * 1e3
         # A GPU is at work now, and has room for looming beside it.
-        for name in looming:
-            self._try(name, Track.begin_looming, on_error)
-        for name in looming:
-            self._try(name, Track.proceed_looming, on_error)
+        for step in (LoomingJob.start, LoomingJob.proceed):
+            for name in looming:
+                self._try(name, lambda track, step=step: step(track.looming_job()), on_error)
         # The CPU has time for what needs no model.
         for name in heads:
-            self.tracks[name].look_at(samples[name])
+            self.tracks[name].shown(samples[name])
         for name in looming:
-            self._try(name, lambda track: track.look_ahead(settings), on_error)
+            self._try(name, lambda track: track.work_ahead(settings), on_error)
         start = time.perf_counter()
         outputs = dict(zip(names, pending.early(), strict=True))
         await_ms = (time.perf_counter() - start) * 1e3
@@ -153,7 +153,7 @@ class Perception:
         except Exception as error:
             if on_error is None:
                 raise
-            self.tracks[name].lose_looming()
+            self.tracks[name].looming_job().give_up()
             on_error(name, error)
 
     def result(self, name: str, sample: Sample, output: Output | None, settings: Settings,
