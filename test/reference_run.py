@@ -111,11 +111,13 @@ def draw_demo(out: Path) -> None:
 
 def record_recordings(args: argparse.Namespace) -> dict[str, Any]:
     """Assessments, levels, flags, regions and maps of every frame."""
+    import cv2
     import torch
 
     from vjepa_ros import ObstacleDetector
 
     torch.set_num_threads(1)
+    cv2.setNumThreads(1)              # sums of its threads differ from run to run
     found: dict[str, Any] = {}
     for name, frames in recordings(args.data, args.demo):
         rows = []
@@ -133,8 +135,8 @@ def record_recordings(args: argparse.Namespace) -> dict[str, Any]:
 def row_of(result: Any) -> dict[str, Any]:
     """What a result says, as numbers and words."""
     seen = result.assessment
-    row = {field.name: plain(getattr(seen, field.name)) for field in dataclasses.fields(seen)}
-    row.pop('latency_ms', None)
+    row = {field.name: plain(getattr(seen, field.name)) for field in dataclasses.fields(seen)
+           if field.name not in ('latency_ms', 'timings')}
     row |= {'method': result.method, 'heads_problem': result.heads_problem}
     for name in ('motion_map', 'looming_map'):
         row[name] = plain(getattr(result, name))
