@@ -43,6 +43,7 @@ TESTED := $(VENV)/.with-test
 DOCS := .venv-docs
 # Tests that run nodes mostly wait: three at once keep two cores busy, each in a DDS domain of its own.
 # In the order of their names, which begins with long ones; pytest-xdist would keep them to the end.
+PURE := -n auto --maxprocesses 8 --dist loadfile
 NODES := -n 3 --dist loadfile --no-loadscope-reorder
 
 # What `make evaluate` plays from DATA, with what is known of those that bring no labels.
@@ -82,9 +83,19 @@ else
 endif
 
 test: $(READY) $(if $(DISTRO),,$(TESTED)) ## run the tests; with DISTRO=jazzy the ROS tests that depend on it, on Jazzy
-# Code 5 says that ARGS chose none of a kind; ARGS='-m ros' takes all ROS tests on another DISTRO, too.
-	@$(if $(DISTRO),,$(PY) -m pytest -m 'not ros' -n auto --maxprocesses 8 --dist loadfile $(ARGS) || [ $$? = 5 ])
-	@$(PY) -m pytest -m $(if $(DISTRO),'ros and not any_distro',ros) $(NODES) $(ARGS) || [ $$? = 5 ]
+# Code 5 says that ARGS chose none of a kind.
+	@$(if $(DISTRO),,$(PY) -m pytest -m 'not ros and not slow' $(PURE) $(ARGS) || [ $$? = 5 ])
+	@$(PY) -m pytest -m 'ros and not slow$(if $(DISTRO), and not any_distro)' $(NODES) $(ARGS) || [ $$? = 5 ]
+
+test-all: $(READY) $(TESTED) ## run all tests, also those that take long, on Kilted and Jazzy, and build the documents
+	@echo '== without ROS: all' && $(PY) -m pytest -m 'not ros' $(PURE) $(ARGS)
+	@echo '== nodes on $(ROS): all' && $(PY) -m pytest -m ros $(NODES) $(ARGS)
+	@echo '== nodes on jazzy: all' && $(MAKE) --no-print-directory test-jazzy DISTRO=jazzy
+	@echo '== documents' && $(MAKE) --no-print-directory docs ARGS=
+
+.PHONY: test-all test-jazzy
+test-jazzy: $(READY)
+	@$(PY) -m pytest -m ros $(NODES) $(ARGS)
 
 lint: $(READY) ## check the style of the code, and who imports whom
 	@$(PY) -m ruff check $(ARGS) .

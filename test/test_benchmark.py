@@ -160,6 +160,7 @@ def test_without_transformers_the_remedy_is_named(monkeypatch, capsys):
 
 # -- a whole run ------------------------------------------------------------------------------
 
+@pytest.mark.slow
 @pytest.mark.parametrize('cameras', [1, 2])
 def test_a_run_tells_all_and_nothing_about_the_host(cameras, tmp_path, capsys):
     out = tmp_path / 'run.json'
@@ -282,6 +283,7 @@ def test_words_that_mean_nothing_are_refused(words, capsys, monkeypatch):
 
 # -- several configurations -------------------------------------------------------------------
 
+@pytest.mark.slow
 def test_rows_run_alone_and_one_that_fails_leaves_the_others(tmp_path, monkeypatch, capsys):
     rows = {'good': ' '.join([*WORDS, '--cpu-threads', '1', '--iterations', '1',
                               '--encode-only']),
@@ -366,6 +368,7 @@ def test_the_model_is_the_subject_by_default(monkeypatch):
     assert seen == [SMALL, SMALL]
 
 
+@pytest.mark.slow
 def test_the_world_counts_clips_and_scenes(tmp_path):
     out = tmp_path / 'world.json'
     assert cli.main(['benchmark', 'world', '--device', 'cpu', '--size', '24', '--frames', '2',

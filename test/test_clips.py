@@ -73,6 +73,7 @@ def test_geometry_does_not_depend_on_the_size_of_the_pictures(bank, world):
     torch.testing.assert_close(other.intrinsics[:, :2], 2 * scenes.intrinsics[:, :2])
 
 
+@pytest.mark.slow
 def test_a_slow_camera_shows_every_picture_twice(clips):
     slow = clips.hold == 2
     assert slow.sum() > 6
@@ -152,6 +153,7 @@ def area_under_curve(score: torch.Tensor, label: torch.Tensor) -> float:
     return ((above > 0).float() + 0.5 * (above == 0).float()).mean().item()
 
 
+@pytest.mark.slow
 def test_brightness_and_the_like_give_no_contact_away(bank):
     world = ClipWorld(24, 4, bank=bank)
     sample = world.sample(17, 320)

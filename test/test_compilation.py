@@ -115,6 +115,7 @@ def test_a_compilation_that_fails_is_said_and_undone(caplog):
         compile_blocks([block], choice, True, broken)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Toolchain.here().compiler, reason='torch.compile needs a C compiler here')
 def test_a_compiled_model_gives_the_same_numbers():
     clips = list(np.random.default_rng(0).integers(0, 256, (1, 4, 32, 32, 3), dtype=np.uint8))

@@ -84,6 +84,7 @@ def test_for_other_models_the_error_names_the_remedies(size, version):
         assert words in str(error.value)
 
 
+@pytest.mark.slow
 def test_watch_needs_no_option_for_trained_output(tmp_path, capsys):
     out = tmp_path / 'out'
     assert cli.main(['watch', 'synthetic', '--max-seconds', '2.2', '--rate', '4', '--no-window',

@@ -30,7 +30,8 @@ from vjepa_ros.looming.gpu.kernels import MOTION_NUMBERS, LoomingKernels, told_p
 from vjepa_ros.runtime.cuda.graph_replay import Queue
 from vjepa_ros.runtime.forward.kernels import KernelsMissing
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason='no g++ to compile the kernels with')
+pytestmark = [pytest.mark.slow,
+              pytest.mark.skipif(COMPILER is None, reason='no g++ to compile the kernels with')]
 CPU = torch.device('cpu')
 SIZE = (128, 96)
 # A kernel, what of its arguments it writes, how that is spoilt, and what is said then.

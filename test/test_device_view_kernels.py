@@ -31,7 +31,8 @@ from vjepa_ros.perception.gpu_frames import DeviceFrames, Upload
 from vjepa_ros.runtime.cuda.graph_replay import Queue
 from vjepa_ros.runtime.forward.kernels import KernelsMissing
 
-pytestmark = [pytest.mark.skipif(COMPILER is None, reason='no g++ to compile the kernels with'),
+pytestmark = [pytest.mark.slow,
+              pytest.mark.skipif(COMPILER is None, reason='no g++ to compile the kernels with'),
               pytest.mark.usefixtures('one_thread')]
 CPU = torch.device('cpu')
 # Source, side of the model's input, grey image. Of the last ones: two and three halvings (of a

@@ -52,6 +52,7 @@ def test_without_collisions_left_or_free_episodes_there_is_no_ratio():
     assert found['details']['times_fewer_collisions']['with_guard'] is None
 
 
+@pytest.mark.slow
 def test_the_command_writes_figures_and_a_plot(tmp_path, capsys):
     file = tmp_path / 'figures.json'
     code = cli.main(['drive', '--episodes', '2', '--seed', '1', '--modes', 'without_guard',
@@ -103,6 +104,7 @@ def engine():
     loaded.close()
 
 
+@pytest.mark.slow
 def test_a_loop_needs_a_known_mode_and_a_model(world):
     bank, materials = world
     episodes = [draw(1, 0, materials, SHORT)]
@@ -114,6 +116,7 @@ def test_a_loop_needs_a_known_mode_and_a_model(world):
         LoopConfig(latency=0)
 
 
+@pytest.mark.slow
 def test_guard_and_planner_stop_what_drives_into_a_wall_without_them(world, engine):
     bank, materials = world
     number = next(n for n in range(99) if draw(1, n, materials, SHORT).scenario == 'wall')

@@ -52,6 +52,7 @@ def test_an_episode_belongs_to_its_seed_and_number(materials):
     assert one.route.cruise != other.route.cruise
 
 
+@pytest.mark.slow
 def test_what_is_planned_as_free_is_free_and_what_stands_in_the_way_is_hit(driven):
     planned = np.array([e.scenario for e in driven.episodes])
     free = planned == 'free'

@@ -313,6 +313,7 @@ def test_the_variance_score_is_that_of_the_last_sixteen_frames(recordings):
     assert found[30] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_processes_give_what_one_gives(recordings, tmp_path):
     """Two recordings in two processes, with the slow baseline in them, too."""
     words = [str(recordings / 'closing'), str(recordings / 'still'), '--method', 'geometric',
@@ -337,6 +338,7 @@ def ending(setup: Setup) -> None:
     os._exit(1)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_told_with_a_remedy():
     setup = setup_of()
     with evaluate_jobs.Workers(2, evaluate_jobs.recipe_of(setup), setup) as workers, \
@@ -365,6 +367,7 @@ def test_a_rendered_clip_fills_the_frame_memory_as_it_was_made(hold, interval):
     np.testing.assert_array_equal(reader.clip(sample), frames)
 
 
+@pytest.mark.slow
 def test_rendered_clips_are_judged_by_every_method_and_come_from_seeds_of_their_own(engine):
     setup = setup_of('geometric', 'learned', 'fused', engine=engine, num_frames=4, image_size=64)
     function, *task = evaluate_world.tasks(3, 'cpu', 2)[0]
@@ -392,6 +395,7 @@ def test_rendered_clips_are_judged_by_every_method_and_come_from_seeds_of_their_
     assert list(both.figures['methods']) == ['variance', *run.figures['methods']]
 
 
+@pytest.mark.slow
 def test_the_heads_alone_have_the_figures_that_training_gives_them():
     """On the same clips, with the bundled weights: the two paths may not differ."""
     config = EngineConfig(device='cpu', precision='fp32')
@@ -424,6 +428,7 @@ def test_the_worst_clips_are_shown_first():
     assert 'contact in 0.5 s' in shown[2].caption
 
 
+@pytest.mark.slow
 def test_nothing_of_an_evaluation_needs_ros():
     code = ('import sys\n'
             'for name in ("rclpy", "std_msgs", "sensor_msgs", "rosbag2_py"):\n'

@@ -128,6 +128,7 @@ def test_implausible_intrinsics_of_a_bag_are_ignored_with_a_word(tmp_path, caplo
     assert 'focal length fx is 4.94066e-324 px' in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('text', [b'\xff\xfe', b'a: [', b'[' * 100_000, b'5', b'{}', b'- 1',
                                   b'rosbag2_bagfile_information: {version: 9}',
                                   b'a: ' + b'x' * (5 << 20)], ids=range(8))

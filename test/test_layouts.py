@@ -328,6 +328,7 @@ def peaks(size, *paths):
     return found
 
 
+@pytest.mark.slow
 @ON_LINUX
 def test_loading_takes_little_more_memory_than_the_encoder_itself(tmp_path):
     """Files several times as large as their encoder, as that of the action-conditioned model."""

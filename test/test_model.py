@@ -368,6 +368,7 @@ def test_queries_and_keys_reach_the_attention_as_its_backward_wants_them(monkeyp
     assert seen == 2 * [[(torch.bfloat16, True), (torch.bfloat16, True), (torch.bfloat16,)]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('version', 'depth'), [('2.0', 2), ('2.1', 12)])
 def test_an_encoder_can_be_traced_in_one_piece_once_its_tables_are_made(version, depth):
     clip, keep = wave(2, 3, 4, 48, 32), some_tokens(6)

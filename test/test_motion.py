@@ -303,6 +303,7 @@ def real_clips(path, mode, clip_fps, begin_s=0.0, end_s=np.inf, hold=np.inf):
     return clips, held, view.patch_valid() > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('mode', 'clip_fps'), [('crop', 4.0), ('letterbox', 8.0)])
 def test_on_real_recordings_the_score_tells_moving_from_still(shared_data, engine, mode, clip_fps):
     def scores(clips, valid):

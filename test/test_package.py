@@ -150,6 +150,7 @@ def test_bundled_weights_are_small_and_have_a_card(file):
     assert meta.variant == file.stem and meta.backbone_sha256 in card
 
 
+@pytest.mark.slow
 def test_a_source_distribution_holds_the_bundled_weights(tmp_path):
     source = copy_of_repository(tmp_path / 'source')
     code = 'from setuptools import build_meta; build_meta.build_sdist("dist")'
@@ -224,6 +225,7 @@ def prefix(request) -> Path:
     return request.getfixturevalue(f'{request.param}_prefix')
 
 
+@pytest.mark.slow
 def test_colcon_runs_the_tests_and_says_how_many(tmp_path):
     pytest.importorskip('colcon_ros', reason='colcon is not installed here')
     source = copy_of_repository(tmp_path / 'src/vjepa_ros')
@@ -236,6 +238,7 @@ def test_colcon_runs_the_tests_and_says_how_many(tmp_path):
         'test_parameters_are_found_by_node_and_whole_name']
 
 
+@pytest.mark.slow
 def test_the_package_is_in_the_ament_index(prefix):
     assert (prefix / 'share/ament_index/resource_index/packages/vjepa_ros').is_file()
     assert (prefix / 'share/vjepa_ros/package.xml').is_file()
@@ -256,6 +259,7 @@ def test_every_file_of_the_package_is_installed(prefix):
     assert files(site_packages(prefix) / 'vjepa_ros') == files(REPOSITORY / 'vjepa_ros')
 
 
+@pytest.mark.slow
 def test_the_bundled_weights_are_found_where_they_are_installed(prefix, tmp_path):
     code = 'from vjepa_ros.model.checkpoint.files import bundled_file; print(bundled_file("tiny"))'
     said = run([sys.executable, '-c', code], tmp_path, tool_env(site_packages(prefix)))
@@ -286,6 +290,7 @@ def test_the_installed_command_runs_without_the_repository(prefix, tmp_path):
     assert str(prefix) in where
 
 
+@pytest.mark.slow
 def test_a_symlinked_colcon_build_works_too(tmp_path):
     pytest.importorskip('colcon_ros', reason='colcon is not installed here')
     copy_of_repository(tmp_path / 'src' / 'vjepa_ros')

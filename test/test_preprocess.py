@@ -122,6 +122,7 @@ def test_letterbox_bars_are_marked_as_not_valid_and_normalise_to_nothing():
     assert np.abs(normalise(result[None])[:, 0, :56]).max() < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('size', [(640, 480), (1280, 720), (331, 247), (160, 120), (240, 320),
                                   (512, 292)])
 @pytest.mark.parametrize('channels', [1, 3])

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.usefixtures('one_thread')
 WORDS = ['--num-frames', '4', '--image-size', '64', '--device', 'cpu', '--source', '160x120']
 
 
+@pytest.mark.slow
 def test_a_profile_tells_stages_layers_operators_and_precisions(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(contenders, 'SCENE_S', 0.2)
     out, trace = tmp_path / 'profile.json', tmp_path / 'trace.json'

@@ -271,6 +271,7 @@ def test_wrong_arguments_are_refused():
         render(scene(), plain_bank(), SIZE, samples=3)
 
 
+@pytest.mark.slow
 def test_a_compiled_frame_is_the_same(monkeypatch):
     # What Inductor makes of graphs is tried with the truth: for these it would take a minute more.
     monkeypatch.setattr(torch, 'compile', partial(torch.compile, backend='aot_eager'))

@@ -244,6 +244,7 @@ def test_scenes_of_a_batch_do_not_touch_one_another():
             assert torch.equal(values[0], getattr(both, name)[number]), name
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which('g++') is None and shutil.which('clang++') is None,
                     reason='torch.compile needs a C++ compiler on the CPU')
 def test_compiled_truth_is_the_same():

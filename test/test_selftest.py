@@ -34,7 +34,7 @@ from vjepa_ros.runtime.device import DeviceChoice, find_devices, formats
 from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.outputs import Output
 
-pytestmark = pytest.mark.usefixtures('one_thread')
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures('one_thread')]
 
 TRAINED = Model('tiny', '2.0', 8, 128)     # sizes far from the trained one exaggerate errors
 RANDOM = Model('tiny', '2.1', 4, 32)

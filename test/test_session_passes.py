@@ -221,6 +221,7 @@ def grown(runs):
     return more, same
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != 'linux', reason='reads resident memory from /proc')
 def test_memory_does_not_grow_over_ten_thousand_inferences():
     # A process of its own: where other tests have left holes in the heap it fills these at times.

@@ -81,6 +81,7 @@ def test_the_package_runs_as_a_module_and_help_loads_no_tool():
     assert done.stdout.rstrip().endswith('ended 0 []'), done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('module', [
     'cli.main', 'cli.watch.main', 'cli.demo', 'cli.benchmark.main', 'cli.benchmark.node',
     'lab.report.terminal', 'lab.report.recording'])
@@ -145,6 +146,7 @@ def test_watch_plays_an_image_folder_at_the_rate_that_is_said(drive, tmp_path, c
     assert 'no true time to contact' in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_watch_ends_a_synthetic_scene_after_max_seconds(tmp_path):
     out = tmp_path / 'out'
     words = ['watch', 'synthetic', *SMALL, '--max-seconds', '1.5', '--out', str(out)]
@@ -154,6 +156,7 @@ def test_watch_ends_a_synthetic_scene_after_max_seconds(tmp_path):
     assert summary['assessments_out'] > 5
 
 
+@pytest.mark.slow
 def test_watch_in_real_time_takes_as_long_as_the_source(drive, tmp_path):
     out = tmp_path / 'out'
     begin = time.monotonic()

@@ -284,6 +284,7 @@ def train(out, *words):
                       *words])
 
 
+@pytest.mark.slow
 def test_a_bumper_of_a_bag_is_learned(tmp_path, tiny):
     path = bumper(tmp_path / 'bag')
     assert train(tmp_path / 'out', '--recording', str(path), '--label-topic', '/bumper',

@@ -28,6 +28,8 @@ from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import VARIANTS, Variant
 
+pytestmark = pytest.mark.slow
+
 TINY = Variant('test', 48, 2, 3, 96)
 SHORT = ('--model-size', 'test', '--clips', '32', '--batch', '8', '--num-frames', '4',
          '--image-sizes', '32', '--validation-clips', '8', '--validations', '2',

@@ -515,6 +515,7 @@ def run(config, feed, network=None, state=None, steps=None):
     return trainer, told
 
 
+@pytest.mark.slow
 class TestLearning:
     def test_eight_clips_are_learned_by_heart(self):
         config = make_config(clips=8 * 120, progress_s=0.0, lr=3e-3)

@@ -247,6 +247,7 @@ def test_the_scene_goes_on_after_its_cycle(scene):
     assert likeness > 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('size', [(160, 120), (96, 200), (800, 448)])
 def test_any_size_is_rendered_as_rgb_bytes_with_fitting_intrinsics(size):
     scene = ApproachScene(size)
