@@ -10,7 +10,7 @@ import pytest
 
 from vjepa_ros.cli import main as cli
 
-pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
+pytestmark = [pytest.mark.slow, pytest.mark.ros, pytest.mark.any_distro]
 pytest.importorskip('rclpy')
 
 

@@ -15,6 +15,8 @@ from vjepa_ros.cli.benchmark import node as benchmark_node
 from vjepa_ros.cli.benchmark.main import make_parser
 from vjepa_ros.cli.benchmark.node import PARTS, OverheadError, node_results, split, summarise
 
+pytestmark = pytest.mark.slow
+
 STAGES = {'transport': 3.0, 'wait': 0.5, 'decode': 1.0, 'preprocess': 2.0, 'gather': 0.25,
           'upload': 0.25, 'encode': 20.0, 'heads': 1.5, 'download': 1.0, 'motion': 2.0,
           'looming': 12.0, 'assess': 1.0, 'publish': 0.5}

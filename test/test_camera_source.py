@@ -193,6 +193,7 @@ def test_unknown_truth_is_nan(ros, ten):
 
 # -- quality of service ---------------------------------------------------------------------------
 
+@pytest.mark.slow
 @pytest.mark.parametrize('reliable', [True, False])
 def test_large_images_reach_reliable_and_best_effort_subscribers(reliable, tmp_path):
     """The process sets transports of its own that carry them; the subscriber has the default."""
@@ -271,6 +272,7 @@ def test_a_recording_plays_in_real_time_without_drift(ros, ten):
     assert min(ages[-20:]) - min(ages[:20]) < 0.1 * S
 
 
+@pytest.mark.slow
 def test_a_source_too_slow_for_its_rate_skips_frames_stays_in_time_and_says_so(ros):
     ages = []
     ros.node.create_subscription(Image, 'camera/image_raw', lambda m: ages.append(
@@ -399,6 +401,7 @@ def test_its_parameters_are_described_and_cannot_be_changed_while_it_runs(ros, t
         process.terminate_and_check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('module', 'name', 'params'), [
     (MODULE, 'camera_source', {'source': 'TEN', 'loop': True}),
     ('vjepa_ros.ros.sim.simulated_robot', 'simulated_robot', {})])

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import cv2
 import pytest
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.ros, pytest.mark.timeout(900)]
 pytest.importorskip('rclpy')
 psutil = pytest.importorskip('psutil')
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
+pytestmark = [pytest.mark.slow, pytest.mark.ros, pytest.mark.any_distro]
 pytest.importorskip('rclpy')
 
 from vjepa_ros.lab.drive.loop import Moment, Outcome  # noqa: E402

@@ -472,6 +472,7 @@ def launched(tmp_path):
 needs_launch = pytest.mark.skipif(not REAL, reason=NO_LAUNCH)
 
 
+@pytest.mark.slow
 @pytest.mark.ros
 @pytest.mark.parametrize('file', [file.name for file in FILES])
 def test_every_launch_file_starts_its_nodes(launched, file):

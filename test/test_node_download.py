@@ -18,7 +18,7 @@ from ros_harness import REPOSITORY, ros_session
 from test_planner_node import SMALL as SMALL_PLANNER
 from test_planner_node import Planner
 
-pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
+pytestmark = [pytest.mark.slow, pytest.mark.ros, pytest.mark.any_distro]
 
 LOAD_S = 60.0
 FIRST, OTHER = 'somebody/first', 'somebody/other'

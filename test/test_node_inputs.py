@@ -111,6 +111,7 @@ def test_a_publisher_of_other_durability_is_read(shared):
         assert shared.assess().untrained
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('policy', 'value'), [('reliability', 'reliable'),
                                                ('durability', 'transient_local')])
 def test_an_incompatible_publisher_is_named_once_with_the_remedy(ros, policy, value):
@@ -253,6 +254,7 @@ def test_a_missing_camera_is_named_once_with_the_remedy(again):
         again.wait_for_status('camera gone', lambda s: s.level != b'\x03')
 
 
+@pytest.mark.slow
 def test_a_camera_process_that_is_killed_and_started_again_is_read_again(again):
     since = again.written
     again.begin_anew(no_frame_timeout=1.0, cameras=['camera'])

@@ -73,6 +73,7 @@ def settled_graph(node: Node, expected: tuple | None = None) -> tuple[list, list
 
 # -- nothing is left behind -----------------------------------------------------------------------
 
+@pytest.mark.slow
 def test_ten_lives_leave_nothing_behind(ros):
     warm, lives = 3, 10
     # More than one thread per operation, so that threads left over by PyTorch would be seen.
@@ -536,6 +537,7 @@ def test_a_signal_ends_the_process_quickly_and_cleanly(ros, path, number):
         node.process.terminate_and_check(number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('how', ['torch', 'wait'])
 def test_a_signal_during_a_long_inference_ends_the_process_quickly_and_cleanly(ros, how):
     with slow_node_running(ros, how=how) as node, Camera(ros), node.listen('assessment') as got:
@@ -545,6 +547,7 @@ def test_a_signal_during_a_long_inference_ends_the_process_quickly_and_cleanly(r
             node.process.terminate_and_check(signal.SIGINT)
 
 
+@pytest.mark.slow
 def test_a_signal_after_cleanup_during_a_long_inference_ends_the_process_cleanly(ros):
     with slow_node_running(ros) as node, Camera(ros), node.listen('assessment') as got:
         node.do('configure', 'activate')

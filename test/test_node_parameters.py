@@ -267,6 +267,7 @@ class Steady:
         return self.got[before:]
 
 
+@pytest.mark.slow
 @pytest.mark.any_distro
 @pytest.mark.parametrize('change', CHANGES)
 def test_a_structural_change_does_not_interrupt_the_results(again, change):
@@ -300,6 +301,7 @@ def test_the_old_model_serves_while_the_new_one_loads(again):
         again.wait_for('model', lambda v: v['model'] == 'small')
 
 
+@pytest.mark.slow
 @pytest.mark.any_distro
 def test_many_structural_changes_leave_nothing_behind(restored):
     with restored.listen('assessment') as got:

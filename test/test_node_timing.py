@@ -30,6 +30,7 @@ def ros():
         yield session
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('how', ['torch', 'wait'])
 def test_a_slow_encoder_gets_even_clips_of_the_newest_frames(ros, how):
     params = {'autostart': True, 'clip_fps': 4.0}
@@ -82,6 +83,7 @@ def test_the_newest_frame_wins_after_a_pause_of_the_worker(ros):
         assert read.stamp_ns(newest) >= camera.stamps[sent + 30]
 
 
+@pytest.mark.slow
 def test_a_slow_model_serves_all_cameras_alike(ros):
     names, encode_s = ['fast', 'slow', 'late'], 0.7
     with slow_node_running(ros, round(1000 * encode_s), autostart=True, cameras=names) as node, \
