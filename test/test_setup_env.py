@@ -304,9 +304,9 @@ def test_each_ros_has_an_environment_of_its_own(make, sourced, distro, venv, ros
     assert f'make_env.py {venv} --ros {ros}' in text
     assert f'{venv}/bin/python -m pytest' in text
     # Both halves where no distribution is named, else what depends on it.
-    assert ("-m 'not ros'" in text) == (not distro)
+    assert ("-m 'not ros and not slow'" in text) == (not distro)
     assert ('-m ros ' in text) == (not distro)
-    assert ("-m 'ros and not any_distro'" in text) == bool(distro)
+    assert ("-m 'ros and not slow and not any_distro'" in text) == bool(distro)
 
 
 def test_all_ros_tests_can_be_asked_for_on_another_distribution(make):
