@@ -16,13 +16,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from vjepa_ros.cli import main as cli
-from vjepa_ros.cli.benchmark import baselines, contenders, suite
+from vjepa_ros.cli.benchmark import baselines, case, suite
 from vjepa_ros.cli.benchmark import model as benchmark_model
 from vjepa_ros.cli.benchmark.baselines import Floor, PlanFloor, floor_dtype
 from vjepa_ros.cli.benchmark.case import Case, case_of
 from vjepa_ros.cli.benchmark.clock import BLOCK, LEAST_RUNS, device_ms, measure, statistics
 from vjepa_ros.cli.benchmark.main import SUBJECTS, make_parser
-from vjepa_ros.lab.report.json_file import command
+from vjepa_ros.lab.report.measurement import command
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.planning.cost import Shapes
@@ -41,7 +41,7 @@ PLAN = ['--model-size', 'tiny', '--image-size', '32', '--predictor', '48,2,2', '
 @pytest.fixture(autouse=True)
 def _short_drive(monkeypatch):
     """A few frames, because rendering them takes longer than the rest."""
-    monkeypatch.setattr(contenders, 'SCENE_S', 0.2)
+    monkeypatch.setattr(case, 'SCENE_S', 0.2)
 
 
 def test_every_field_of_a_case_has_an_option():

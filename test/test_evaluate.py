@@ -32,11 +32,10 @@ from vjepa_ros.lab.evaluation import (
 from vjepa_ros.lab.evaluation import (
     world as evaluate_world,
 )
-from vjepa_ros.lab.evaluation.clip_replay import Film, films, truth_of
 from vjepa_ros.lab.evaluation.clips import ClipOutcome, ClipTruth, clip_figures, joined
-from vjepa_ros.lab.evaluation.input import read_items
-from vjepa_ros.lab.evaluation.recording_replay import Played, Setup
+from vjepa_ros.lab.evaluation.recording_replay import Played, Setup, read_items
 from vjepa_ros.lab.evaluation.sequence import Outcome, Truth
+from vjepa_ros.lab.evaluation.world import Film, films, truth_of
 from vjepa_ros.lab.training.export import validation
 from vjepa_ros.lab.training.network import Batch, Network
 from vjepa_ros.lab.world.clips import ClipWorld

@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 
-from vjepa_ros.lab.evaluation import alarms, metrics, nearness
+from vjepa_ros.lab.evaluation import alarms, metrics
 from vjepa_ros.lab.evaluation.clips import ClipOutcome, ClipTruth, clip_figures, joined
 from vjepa_ros.lab.evaluation.sequence import Outcome, Truth, alarm_threshold, figures
 
@@ -343,7 +343,7 @@ def test_batches_join_and_missing_fields_stay_missing():
 def test_the_area_of_a_thing_tells_its_looming():
     stamps = np.arange(0, 4, 0.04)
     distance = 5.0 - stamps                       # closes at 1 m/s
-    near, rate = nearness.nearness(stamps, 0.5 / distance ** 2)
+    near, rate = alarms.nearness(stamps, 0.5 / distance ** 2)
     inside = slice(10, -10)
     np.testing.assert_allclose(rate[inside], (1 / distance)[inside], rtol=0.02)
     assert near[-1] > near[0]
@@ -355,7 +355,7 @@ def test_approaches_are_found_and_alarms_sorted_by_them():
     alarm = np.zeros(stamps.size, bool)
     alarm[(stamps > 2.0) & (stamps < 3.3)] = True             # in time, lingers a little
     alarm[(stamps > 4.5) & (stamps < 5.0)] = True             # while it goes away
-    found, wrong = nearness.approaches(stamps, 0.1 / distance ** 2, alarm)
+    found, wrong = alarms.approaches(stamps, 0.1 / distance ** 2, alarm)
     assert [round(a.nearest_s) for a in found] == [3, 9]
     assert found[0].warned_s == pytest.approx(2.05)
     assert math.isnan(found[1].warned_s)
@@ -368,4 +368,4 @@ def test_approaches_are_found_and_alarms_sorted_by_them():
 def test_small_changes_of_size_are_no_approach():
     stamps = np.arange(0, 6, 0.05)
     share = 0.1 * (1 + 0.04 * np.sin(stamps * 3))
-    assert nearness.approaches(stamps, share, np.zeros(stamps.size, bool)) == ([], [])
+    assert alarms.approaches(stamps, share, np.zeros(stamps.size, bool)) == ([], [])

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vjepa_ros.cli import parameter_docs, parameter_files
-from vjepa_ros.lab.report.document_blocks import fill
+from vjepa_ros.cli import parameter_docs
+from vjepa_ros.lab.report.measurement import fill
 from vjepa_ros.obstacles.config import ObstacleSettings
 from vjepa_ros.perception.config import TrackConfig
 from vjepa_ros.perception.settings import Settings
@@ -168,11 +168,11 @@ def test_the_documented_table_has_one_whole_line_per_parameter():
     assert {line.count('|') for line in lines} == {8}
 
 
-@pytest.mark.parametrize('name', parameter_files.FILES)
+@pytest.mark.parametrize('name', parameter_docs.FILES)
 def test_the_files_of_all_parameters_are_up_to_date(name):
-    schema, above = parameter_files.FILES[name]
+    schema, above = parameter_docs.FILES[name]
     text = (ROOT / 'config' / name).read_text(encoding='utf-8')
-    assert parameter_files.yaml_text(schema, above) == text, \
+    assert parameter_docs.yaml_text(schema, above) == text, \
         'run python -m vjepa_ros.cli.parameter_docs'
     shown = yaml.safe_load(text)['/**']['ros__parameters']
     rows = {row.name: row for row in (*schema.rows, *(

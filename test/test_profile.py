@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from vjepa_ros.cli import main as cli
-from vjepa_ros.cli.benchmark import contenders
+from vjepa_ros.cli.benchmark import case
 from vjepa_ros.cli.benchmark.case import Case
-from vjepa_ros.cli.profile.layers import time_layers
-from vjepa_ros.cli.profile.trace import record
+from vjepa_ros.cli.profile import record, time_layers
 from vjepa_ros.runtime.device import choose_device
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -25,7 +24,7 @@ WORDS = ['--num-frames', '4', '--image-size', '64', '--device', 'cpu', '--source
 
 @pytest.mark.slow
 def test_a_profile_tells_stages_layers_operators_and_precisions(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(contenders, 'SCENE_S', 0.2)
+    monkeypatch.setattr(case, 'SCENE_S', 0.2)
     out, trace = tmp_path / 'profile.json', tmp_path / 'trace.json'
     words = [*WORDS, '--runs', '3', '--json', str(out), '--trace', str(trace)]
     assert cli.main(['profile', *words]) == 0

@@ -15,8 +15,17 @@ import pytest
 import torch
 
 from vjepa_ros.cli import main as cli
-from vjepa_ros.cli.selftest import detector, operators, parity
 from vjepa_ros.cli.selftest import main as selftest
+from vjepa_ros.cli.selftest import operators, parity
+from vjepa_ros.cli.selftest.cases import (
+    LIMITS,
+    ExecutionPath,
+    Model,
+    find_paths,
+    limits,
+    lively,
+    weights_of,
+)
 from vjepa_ros.cli.selftest.parity import (
     Check,
     Outcome,
@@ -27,8 +36,6 @@ from vjepa_ros.cli.selftest.parity import (
     try_path,
     worst_token,
 )
-from vjepa_ros.cli.selftest.paths import LIMITS, Model, Path, find_paths, limits
-from vjepa_ros.cli.selftest.weights import lively, weights_of
 from vjepa_ros.runtime import engine as engine_module
 from vjepa_ros.runtime.device import DeviceChoice, find_devices, formats
 from vjepa_ros.runtime.engine import Engine
@@ -45,9 +52,9 @@ SMALL = Model('tiny', '2.0', 4, 96)        # enough to see whether a fault is fo
 def drive():
     """What the detector says on the CPU."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(detector, 'RATE_HZ', 4.0)
-        patch.setattr(detector, 'FRAMES', 11)      # of which 8 make the first clip
-        return detector.assessments('cpu', 'fp32')
+        patch.setattr(parity, 'RATE_HZ', 4.0)
+        patch.setattr(parity, 'FRAMES', 11)      # of which 8 make the first clip
+        return parity.assessments('cpu', 'fp32')
 
 
 @pytest.fixture
@@ -56,7 +63,7 @@ def quick(monkeypatch, drive):
     monkeypatch.setattr(selftest, 'USUAL', (TRAINED, RANDOM))
     monkeypatch.setattr(parity, 'SPEED_S', 0.01)
     # A second drive with the same device would say nothing.
-    monkeypatch.setattr(detector, 'assessments', lambda *more: drive)
+    monkeypatch.setattr(parity, 'assessments', lambda *more: drive)
 
 
 @pytest.fixture
@@ -182,20 +189,20 @@ def replaced(name):
 def test_each_fault_is_found_by_its_check(reference, monkeypatch, name, check):
     sabotaged(monkeypatch, replaced(name))
     monkeypatch.setattr(parity, '_speed', lambda *more: 1.0)
-    outcome = try_path(SMALL, Path('bf16'), 'cpu', reference)
+    outcome = try_path(SMALL, ExecutionPath('bf16'), 'cpu', reference)
     assert not outcome.ok and not outcome.problem
     assert check in {c.name for c in outcome.checks if not c.ok}
-    assert try_path(SMALL, Path('fp32'), 'cpu', reference).ok
+    assert try_path(SMALL, ExecutionPath('fp32'), 'cpu', reference).ok
 
 
 def test_a_path_that_does_not_load_or_run_fails(reference, monkeypatch):
-    outcome = try_path(SMALL, Path('fp7'), 'cpu', reference)
+    outcome = try_path(SMALL, ExecutionPath('fp7'), 'cpu', reference)
     assert 'does not load' in outcome.problem and 'fp7' in outcome.problem and not outcome.ok
 
     def fall(engine):
         engine.run = lambda clips: torch.ones(2) @ torch.ones(3)
     sabotaged(monkeypatch, fall)
-    outcome = try_path(SMALL, Path('bf16'), 'cpu', reference)
+    outcome = try_path(SMALL, ExecutionPath('bf16'), 'cpu', reference)
     assert 'does not run' in outcome.problem and not outcome.ok
 
 
@@ -223,7 +230,7 @@ def test_under_the_random_weights_a_wrong_rotation_is_far_beyond_the_limit(tmp_p
     def turned(encoder):
         encoder._positions.version = '2.0'      # the other order of the angles
     misloaded(monkeypatch, turned, 'fp32')
-    outcome = try_path(model, Path('fp32'), 'cpu', reference)
+    outcome = try_path(model, ExecutionPath('fp32'), 'cpu', reference)
     found = {c.name: c.value for c in outcome.checks}
     assert found['features'] > 2 * LIMITS['bf16']
 
@@ -237,7 +244,7 @@ def test_random_weights_are_the_same_in_every_run(tmp_path):
 # -- paths ------------------------------------------------------------------------------------
 
 def test_paths_are_what_the_device_and_the_engine_offer(monkeypatch):
-    from vjepa_ros.cli.selftest import paths as selftest_paths
+    from vjepa_ros.cli.selftest import cases as selftest_paths
     offered = {'fp32', 'fp16', 'bf16', 'fp8'}
 
     def choose(device, require, precision):
@@ -259,7 +266,7 @@ def test_paths_are_what_the_device_and_the_engine_offer(monkeypatch):
 
 
 def test_compiling_is_left_out_where_it_cannot_work(monkeypatch):
-    from vjepa_ros.cli.selftest import paths as selftest_paths
+    from vjepa_ros.cli.selftest import cases as selftest_paths
     from vjepa_ros.runtime.forward.compilation import Toolchain
     tools = {'triton': True, 'compiler': False}
     monkeypatch.setattr(selftest_paths.Toolchain, 'here', lambda: Toolchain(**tools))
@@ -361,11 +368,11 @@ def test_other_assessments_fail(monkeypatch, drive):
     assert len(drive) == 4
     bad = [replace(a, collision_probability=1.0 - a.collision_probability) for a in drive]
     said = {('cpu', 'fp32'): drive, ('cuda:0', 'auto'): bad, ('cuda:1', 'auto'): drive[:-1]}
-    monkeypatch.setattr(detector, 'assessments', lambda *key: said[key])
-    assert not detector.compare_detectors('cuda:0').ok
-    assert 'gives' in detector.compare_detectors('cuda:1').problem
+    monkeypatch.setattr(parity, 'assessments', lambda *key: said[key])
+    assert not parity.compare_detectors('cuda:0').ok
+    assert 'gives' in parity.compare_detectors('cuda:1').problem
     said['cuda:0', 'auto'] = drive
-    assert detector.compare_detectors('cuda:0').ok
+    assert parity.compare_detectors('cuda:0').ok
 
 
 def test_a_device_that_is_not_there_is_no_success(tmp_path, capsys):

@@ -10,9 +10,8 @@ import math
 import pytest
 from rich.console import Console
 
-from vjepa_ros.lab.report.live_status import Point, Status
+from vjepa_ros.lab.report.live_view import Point, Status, View, plain_line, render
 from vjepa_ros.lab.report.recording import Recording
-from vjepa_ros.lab.report.terminal import View, plain_line, render
 from vjepa_ros.perception.types import Assessment, Level, Quality
 
 

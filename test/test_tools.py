@@ -19,9 +19,9 @@ import pytest
 
 import vjepa_ros
 from vjepa_ros.cli import main as cli
-from vjepa_ros.cli.watch import window
-from vjepa_ros.cli.watch.frame_feed import Feed
-from vjepa_ros.lab.report.outputs import MAX_STILL_S, evenly, frame_rate, summary_lines
+from vjepa_ros.cli import watch
+from vjepa_ros.cli.frame_feed import Feed
+from vjepa_ros.lab.report.report import MAX_STILL_S, evenly, frame_rate, summary_lines
 from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
 from vjepa_ros.sources import SourceError, SourceFrame, open_source
 
@@ -83,8 +83,8 @@ def test_the_package_runs_as_a_module_and_help_loads_no_tool():
 
 @pytest.mark.slow
 @pytest.mark.parametrize('module', [
-    'cli.main', 'cli.watch.main', 'cli.demo', 'cli.benchmark.main', 'cli.benchmark.node',
-    'lab.report.terminal', 'lab.report.recording'])
+    'cli.main', 'cli.watch', 'cli.demo', 'cli.benchmark.main', 'cli.benchmark.node',
+    'lab.report.live_view', 'lab.report.recording'])
 def test_the_tools_themselves_import_no_ros(module):
     code = (f'import sys, vjepa_ros.{module}\n'
             "print([m for m in sys.modules if m.split('.')[0] in ('rclpy', 'sensor_msgs')])")
@@ -194,7 +194,7 @@ def test_watch_says_what_is_wrong_and_fails(words, said, tmp_path, capsys):
     ({}, 'darwin', '  GUI:    COCOA\n', ''),
 ])
 def test_a_window_is_shown_only_where_it_can_be(environ, platform, build, said):
-    answer = window.problem(environ, platform, build)
+    answer = watch.window_problem(environ, platform, build)
     assert (said in answer) if said else answer == ''
 
 

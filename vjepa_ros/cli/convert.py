@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from vjepa_ros.cli.checkpoint_errors import WHAT, refuse
+from vjepa_ros.cli.console import WHAT, refuse
 from vjepa_ros.cli.inspect import view
 from vjepa_ros.model.checkpoint.conversion import DTYPES, KEEP, LAYOUTS, SAFETENSORS, convert
 from vjepa_ros.model.checkpoint.files import WeightsError

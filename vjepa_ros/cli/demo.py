@@ -18,8 +18,8 @@ from rich.console import Console
 
 from vjepa_ros.cli.argparse_ranges import check_ranges
 from vjepa_ros.cli.demo_processes import Plan, Trio, end_like_ctrl_c, ros_problem
-from vjepa_ros.lab.report.outputs import summary_lines, write_outputs
-from vjepa_ros.lab.report.terminal import View, log_to
+from vjepa_ros.lab.report.live_view import View, log_to
+from vjepa_ros.lab.report.report import summary_lines, write_outputs
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.ros.common.processes import ProcessFailed, keep_logs
 from vjepa_ros.sources import SUPPORTED, SourceError, open_source

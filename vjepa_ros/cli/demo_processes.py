@@ -13,9 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vjepa_ros.lab.report.live_status import Status
+from vjepa_ros.lab.report.live_view import Status, View
 from vjepa_ros.lab.report.recording import Recording
-from vjepa_ros.lab.report.terminal import View
 from vjepa_ros.ros.common.processes import (
     Children,
     ProcessFailed,

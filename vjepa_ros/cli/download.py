@@ -22,7 +22,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from vjepa_ros.cli.checkpoint_errors import refuse
+from vjepa_ros.cli.console import refuse
 from vjepa_ros.model.checkpoint.download import BASE_URL, PUBLISHED, download, size_of
 from vjepa_ros.model.checkpoint.files import WeightsError, file_sha256
 from vjepa_ros.model.checkpoint.hub import located

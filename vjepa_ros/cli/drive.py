@@ -30,8 +30,8 @@ from vjepa_ros.lab.drive.figures import figures
 from vjepa_ros.lab.drive.jobs import BATCH, Recipe, drive_all, usual_jobs
 from vjepa_ros.lab.drive.loop import MODES, LoopConfig, Outcome
 from vjepa_ros.lab.drive.plot import WORDS, draw
-from vjepa_ros.lab.drive.video import write as write_film
-from vjepa_ros.lab.report.host_info import accelerator, hardware, versions
+from vjepa_ros.lab.drive.plot import write as write_film
+from vjepa_ros.lab.report.measurement import accelerator, hardware, versions
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.variants import VARIANTS

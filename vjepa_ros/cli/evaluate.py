@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,36 +27,103 @@ from rich.progress import (
 )
 
 from vjepa_ros import __version__
-from vjepa_ros.cli.evaluate_options import check, make_parser
 from vjepa_ros.lab.evaluation import baselines
-from vjepa_ros.lab.evaluation import (
-    document as evaluate_document,
-)
-from vjepa_ros.lab.evaluation import (
-    page as evaluate_page,
-)
-from vjepa_ros.lab.evaluation import (
-    table as evaluate_table,
-)
-from vjepa_ros.lab.evaluation import (
-    world as evaluate_world,
-)
+from vjepa_ros.lab.evaluation import document as evaluate_document
+from vjepa_ros.lab.evaluation import page as evaluate_page
+from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.figures import assemble
-from vjepa_ros.lab.evaluation.input import MARKS, Item, read_items
-from vjepa_ros.lab.evaluation.jobs import Workers, recipe_of, usual_jobs
+from vjepa_ros.lab.evaluation.jobs import MOST_ON_GPU, Workers, recipe_of, usual_jobs
 from vjepa_ros.lab.evaluation.pictures import Picture, pictures_of, world_failures
-from vjepa_ros.lab.evaluation.recording_replay import METHODS, Played, Setup, open_item, play
+from vjepa_ros.lab.evaluation.recording_replay import (
+    MARKS,
+    METHODS,
+    Item,
+    Played,
+    Setup,
+    open_item,
+    play,
+    read_items,
+)
 from vjepa_ros.lab.evaluation.sequence import Outcome
 from vjepa_ros.lab.evaluation.world import WorldPart, WorldRun
-from vjepa_ros.lab.report.host_info import hardware, versions
+from vjepa_ros.lab.report.live_view import log_to
+from vjepa_ros.lab.report.measurement import hardware, versions
 from vjepa_ros.lab.report.report import json_safe
-from vjepa_ros.lab.report.terminal import log_to
 from vjepa_ros.model.checkpoint.load import WeightsError
+from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.perception.config import TrackConfig
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.sources import SourceError
+
+
+def make_parser(text: str) -> argparse.ArgumentParser:
+    """The parser of the command, described by the docstring of its module."""
+    marks = '\n'.join(f'  PATH::{m:<9} {text}' for m, text in MARKS.items() if m)
+    parser = argparse.ArgumentParser(
+        prog='vjepa-ros evaluate', description=text,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog='What is known of a recording without labels can be said behind its path:\n'
+               + marks)
+    parser.add_argument('paths', nargs='*', metavar='PATH[::MARK]', help='recording folder '
+                        '(frames/ and labels.csv), image folder, video, rosbag2')
+    parser.add_argument('--world', type=int, default=0, metavar='N',
+                        help='also evaluate on N held-out rendered clips (2000 in the documents)')
+    parser.add_argument('--method', nargs='+', choices=METHODS,
+                        help='methods to run (default: all that the model allows)')
+    parser.add_argument('--json', type=Path, metavar='FILE', help='write all figures')
+    parser.add_argument('--html', type=Path, metavar='FILE', help='write a page with plots and '
+                        'overlays')
+    parser.add_argument('--document', type=Path, metavar='FILE', help='write tables, plots and '
+                        f'failures between the marks <!-- {evaluate_document.BLOCK}:begin --> and '
+                        f'<!-- {evaluate_document.BLOCK}:end --> of a Markdown file')
+    parser.add_argument('--baseline-size', default='large', choices=(*VARIANTS, 'none'),
+                        help='encoder of the upstream variance score (default: large, as '
+                             'upstream; about 10 s per frame on two CPU cores)')
+    parser.add_argument('--baseline-frames', type=int, default=12, metavar='N', help='labelled '
+                        'frames of a recording it is computed for, evenly spread (default: 12)')
+    parser.add_argument('--baseline-clips', type=int, default=40, metavar='N', help='rendered '
+                        'clips it is computed for, evenly spread (default: 40)')
+    parser.add_argument('--jobs', type=int, default=0, metavar='N', help='processes to spread '
+                        'recordings and rendered clips over; 0: one for each core that has '
+                        f'something to do, at most {MOST_ON_GPU} on a GPU')
+    parser.add_argument('--model-size', default='tiny', choices=tuple(VARIANTS))
+    parser.add_argument('--weights', default='', metavar='FILE', help='safetensors file of the '
+                        'encoder, with or without heads (default: the one of the package)')
+    parser.add_argument('--heads', default='', metavar='FILE', help='safetensors file of heads')
+    parser.add_argument('--num-frames', type=int, default=8, metavar='N')
+    parser.add_argument('--image-size', type=int, default=192, metavar='PX')
+    parser.add_argument('--device', default='auto', help='of the model and of what is '
+                        'rendered: auto, cpu, cuda, cuda:N or mps')
+    parser.add_argument('--topic', metavar='TOPIC', help='image topic of bags')
+    return parser
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse what makes no sense before anything is loaded.
+
+    Raises
+    ------
+    ValueError
+        Naming the option, its value and the remedy.
+    """
+    if not args.paths and not args.world:
+        raise ValueError('there is nothing to evaluate; name recordings, or ask for rendered '
+                         'clips with --world N')
+    if args.world < 0:
+        raise ValueError(f'--world is {args.world}, must be 0 or more')
+    for name in ('jobs', 'baseline_clips'):
+        if getattr(args, name) < 0:
+            raise ValueError(f'--{name.replace("_", "-")} is {getattr(args, name)}, must be 0 or '
+                             'more')
+    if args.baseline_frames < 1:
+        raise ValueError(f'--baseline-frames is {args.baseline_frames}, must be at least 1; '
+                         '--baseline-size none leaves the baseline out')
+    if args.document and not args.document.is_file():
+        raise ValueError(f"--document '{args.document}' is not a file; make it with the two "
+                         f'marks of the block {evaluate_document.BLOCK} in it')
+
 
 NO_HEADS = ('the model has no learned heads (no file comes with the package for this size, and '
             'none was given with --weights or --heads)')
@@ -98,8 +166,8 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
                 progress.advance(drawn)
     if engine is not None:
         engine.close()
-    evaluate_table.show(report, console)
-    for reason in evaluate_table.reasons(report):
+    evaluate_page.show(report, console)
+    for reason in evaluate_page.reasons(report):
         console.print(reason, style='dim', markup=False, highlight=False, soft_wrap=True)
     write(args, report, played, pictures, world, console)
     return 0

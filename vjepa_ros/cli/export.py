@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from vjepa_ros.cli.checkpoint_errors import refuse
+from vjepa_ros.cli.console import refuse
 from vjepa_ros.model.checkpoint.bundle import load_model
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.layouts import AUTO

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from vjepa_ros.cli.checkpoint_errors import WHAT, refuse
+from vjepa_ros.cli.console import WHAT, refuse
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.inspection import Contents, PartReport, examine
 

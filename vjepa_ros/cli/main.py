@@ -14,7 +14,7 @@ from vjepa_ros import __version__
 
 COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'demo': ('demo', 'run camera and node as processes over DDS and write a report'),
-    'watch': ('watch.main', 'run the perception on a camera, video, folder or bag, without ROS'),
+    'watch': ('watch', 'run the perception on a camera, video, folder or bag, without ROS'),
     'inspect': ('inspect', 'say what is in a checkpoint, and whether it is complete'),
     'convert': ('convert', 'write a checkpoint in another layout or number format'),
     'export': ('export', 'write a model as an ONNX graph for other runtimes'),
@@ -24,7 +24,7 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'evaluate': ('evaluate', 'measure accuracy on recordings and on rendered clips'),
     'benchmark': ('benchmark.main', 'measure the speed of a model, the node, the guard, the '
                   'planner or the rendered world'),
-    'profile': ('profile.main', 'time every stage and layer of a model, and write a trace'),
+    'profile': ('profile', 'time every stage and layer of a model, and write a trace'),
     'selftest': ('selftest.main', 'test that this machine computes the right numbers, and how '
                  'fast'),
 }

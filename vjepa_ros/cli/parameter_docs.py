@@ -4,19 +4,119 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import textwrap
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from vjepa_ros.cli import parameter_files
-from vjepa_ros.lab.report.document_blocks import fill
+import yaml
+
+from vjepa_ros.lab.report.measurement import fill
 from vjepa_ros.ros.action_planner.parameters import SCHEMA as ACTION
 from vjepa_ros.ros.collision_guard.parameters import SCHEMA as GUARD
 from vjepa_ros.ros.collision_guard.parameters import range_rows, source_rows
-from vjepa_ros.ros.common.parameter import KINDS, Param
+from vjepa_ros.ros.common.parameter import (
+    BACKGROUND,
+    CONFIGURE,
+    KINDS,
+    LIVE,
+    STARTUP,
+    Param,
+    Schema,
+)
 from vjepa_ros.ros.perception_node.parameters import SCHEMA as PERCEPTION
 from vjepa_ros.ros.sim.parameters import SOURCE
 from vjepa_ros.ros.twist_planner.parameters import SCHEMA as TWIST
+
+WIDTH, COLUMN = 99, 36       # of the file, and where comments begin
+INDENT = '    '
+EFFECTS = {LIVE: 'Changes act at once.', CONFIGURE: 'Takes effect at the next configure.',
+           BACKGROUND: 'A change is made ready in the background, then swapped in.',
+           STARTUP: 'Read when the node starts.'}
+# Each file with its parameters, and what stands above them.
+FILES: dict[str, tuple[Schema, str]] = {
+    'default.yaml': (PERCEPTION, """\
+All parameters of the perception node with their defaults. Copy this file, or keep only the lines
+that you change:
+  ros2 launch vjepa_ros vjepa.launch.py params_file:=/path/to/mine.yaml
+"""),
+    'collision_guard.yaml': (GUARD, """\
+All parameters of collision_guard, between controller and base; docs/guard.md explains them.
+  ros2 launch vjepa_ros guarded.launch.py guard_params_file:=/path/to/mine.yaml
+It reads cmd_vel_in and publishes cmd_vel_out: remap both (launch arguments do).
+With a second camera, sources: [camera, rear], there is also rear.direction: backward.
+"""),
+    'twist_planner.yaml': (TWIST, """\
+All parameters of twist_planner, between controller and collision_guard; see docs/planning.md.
+  ros2 launch vjepa_ros guarded.launch.py planner:=true planner_params_file:=/path/to/mine.yaml
+It reads cmd_vel_in and publishes cmd_vel_out; cmd_vel_sent is what the guard sends to the base.
+Remap all three (the launch file does). It plans and does not guard: a guard belongs behind it.
+With a second camera, sources: [camera, rear], there are also rear.yaw: 3.1415 and rear.x: -0.3.
+"""),
+    'action_planner.yaml': (ACTION, """\
+All parameters of the action planner with their defaults; docs/planning.md explains it.
+  ros2 launch vjepa_ros planner.launch.py weights:=/path/to/vjepa2-ac-vitg.pt
+"""),
+}
+FOOT = """\
+Written by python -m vjepa_ros.cli.parameter_docs. In square brackets: what is allowed, and the
+unit. Launch files resolve substitutions in values, such as $(env HOME).
+"""
+
+
+def yaml_text(schema: Schema, above: str) -> str:
+    """A YAML file of all parameters of a node with their defaults.
+
+    Parameters
+    ----------
+    schema
+        Of the node.
+    above
+        What stands above them, one comment for each line.
+    """
+    lines = [f'# {line}' for line in (above + FOOT).splitlines()] + ['/**:', '  ros__parameters:']
+    for title, rows in schema.sections.items():
+        effect = Counter(row.effect for row in rows).most_common(1)[0][0]
+        lines += ['', f'{INDENT}# --- {title}. {EFFECTS[effect]} ---']
+        for row in rows:
+            lines += _lines(row, effect)
+            if row.name in schema.lists:
+                lines.append(f'{INDENT}# For each name in {row.name}:')
+                # Where there is none by default, they stand there as comments.
+                for name in row.default or ('# NAME',):
+                    for one in schema.lists[row.name](name):
+                        lines += _lines(one, effect)
+    return '\n'.join(lines).replace('ros__parameters:\n\n', 'ros__parameters:\n') + '\n'
+
+
+def _lines(row: Param, usual: str) -> list[str]:
+    """A parameter with its default and, beside it, what there is to know."""
+    default = list(row.default) if isinstance(row.default, tuple) else row.default
+    start = f'{INDENT}{row.name}: '
+    shown = yaml.safe_dump(default, default_flow_style=True, width=10_000).splitlines()[0]
+    shown = re.sub(r'(?<=[\[ ])([yn])(?=[,\]])', r"'\1'", shown)     # to ROS a truth value
+    values = textwrap.wrap(start + shown, WIDTH, subsequent_indent=' ' * (len(start) + 1),
+                           break_on_hyphens=False)
+    told = row.choices and all(re.search(rf'\b{re.escape(word)}\b', row.text)
+                               for word in row.choices)
+    allowed = ' '.join(filter(None, ('' if told else row.range_text, row.unit)))
+    note = row.text + (f' [{allowed}]' if allowed else '')
+    if row.effect != usual:
+        note += f'. {EFFECTS[row.effect]}'
+    notes = textwrap.wrap(note, WIDTH - COLUMN - len('# '), break_on_hyphens=False)
+    if len(values[-1]) < COLUMN:
+        values[-1] = f'{values[-1]:<{COLUMN}}# {notes.pop(0)}'
+    aside = INDENT + '#' * row.name.startswith('#')
+    return [*values, *(f'{aside:<{COLUMN}}# {line}' for line in notes)]
+
+
+def write_configs(folder: Path) -> None:
+    """Write all of them into a folder."""
+    for name, content in FILES.items():
+        (folder / name).write_text(yaml_text(*content), encoding='utf-8')
+
 
 BLOCKS: dict[str, dict[str, tuple[Param, ...]]] = {
     'docs/parameters.md': {
@@ -49,7 +149,7 @@ def main(argv: list[str]) -> int:
         for block, rows in blocks.items():
             text = fill(text, block, markdown(rows))
         (folder / name).write_text(text, encoding='utf-8')
-    parameter_files.write(folder / 'config')
+    write_configs(folder / 'config')
     return 0
 
 

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from vjepa_ros.cli.argparse_ranges import check_ranges
 from vjepa_ros.cli.benchmark import clock
-from vjepa_ros.cli.progress import steps
+from vjepa_ros.cli.console import steps
 from vjepa_ros.ros.common.processes import (
     Children,
     ProcessFailed,

@@ -17,8 +17,14 @@ import torch
 from rich.console import Console
 
 from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
-from vjepa_ros.lab.report.host_info import accelerator, hardware, versions
-from vjepa_ros.lab.report.json_file import command, without, write_json
+from vjepa_ros.lab.report.measurement import (
+    accelerator,
+    command,
+    hardware,
+    versions,
+    without,
+    write_json,
+)
 
 SUBJECTS = {
     # Each is a module with add_options(parser), check(parser, args), measure(args, console) ->

@@ -31,7 +31,7 @@ from vjepa_ros.cli.argparse_ranges import check_ranges
 from vjepa_ros.cli.benchmark import case, clock
 from vjepa_ros.cli.benchmark.clock import statistics
 from vjepa_ros.cli.demo_processes import NODE, Plan, Trio
-from vjepa_ros.lab.report.terminal import View
+from vjepa_ros.lab.report.live_view import View
 from vjepa_ros.ros.common.processes import ProcessFailed
 from vjepa_ros.sources import SUPPORTED, SourceError, open_source
 

@@ -24,7 +24,7 @@ from vjepa_ros.cli.argparse_ranges import check_ranges
 from vjepa_ros.cli.benchmark import clock
 from vjepa_ros.cli.benchmark.baselines import BACKENDS, PlanFloor, attention, floor_dtype
 from vjepa_ros.cli.benchmark.clock import device_ms, statistics
-from vjepa_ros.cli.progress import steps
+from vjepa_ros.cli.console import steps
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.planning.action_space import ArmSpace
 from vjepa_ros.planning.energy_test import USUAL_GAP, GapConfig

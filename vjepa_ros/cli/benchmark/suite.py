@@ -27,7 +27,7 @@ from rich.progress import track
 
 import vjepa_ros
 from vjepa_ros.cli.benchmark.clock import make_table
-from vjepa_ros.lab.report.plot_style import GRID, open_axes
+from vjepa_ros.lab.report.plots import GRID, open_axes
 from vjepa_ros.model.variants import VARIANTS
 
 # Of one row: a GPU is lent for minutes, a busy CPU takes long.

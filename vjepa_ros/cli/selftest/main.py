@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
-from pathlib import Path as FilePath
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -26,14 +26,17 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from vjepa_ros.cli.progress import plain_lines
-from vjepa_ros.cli.selftest.detector import compare_detectors
+from vjepa_ros.cli.console import plain_lines
+from vjepa_ros.cli.selftest.cases import FULL, USUAL, Model, find_paths, weights_of
 from vjepa_ros.cli.selftest.operators import Operators, coverage, fallback_problem
-from vjepa_ros.cli.selftest.parity import Outcome, as_json, make_reference, try_path
-from vjepa_ros.cli.selftest.paths import FULL, USUAL, Model, find_paths
-from vjepa_ros.cli.selftest.weights import weights_of
-from vjepa_ros.lab.report.host_info import accelerator, hardware, versions
-from vjepa_ros.lab.report.json_file import command, write_json
+from vjepa_ros.cli.selftest.parity import (
+    Outcome,
+    as_json,
+    compare_detectors,
+    make_reference,
+    try_path,
+)
+from vjepa_ros.lab.report.measurement import accelerator, command, hardware, versions, write_json
 from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
 
 
@@ -55,7 +58,7 @@ def run(device: str = 'auto', full: bool = False, compiled: str = 'auto',
     for model in models:
         advance(f'{model.name}: reference on the CPU', done, total)
         with TemporaryDirectory() as folder:
-            filled = replace(model, weights=weights_of(model, FilePath(folder)))
+            filled = replace(model, weights=weights_of(model, Path(folder)))
             reference = make_reference(filled)
             for path in paths:
                 advance(f'{model.name}, {path.name}', done, total)
@@ -152,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument('--compile', choices=('auto', 'on', 'off'), default='auto',
                         help='whether to test torch.compile, which takes a minute or more; auto '
                         'tests it on CUDA (default: auto)')
-    parser.add_argument('--json', type=FilePath, metavar='FILE', help='write all figures')
+    parser.add_argument('--json', type=Path, metavar='FILE', help='write all figures')
     args = parser.parse_args(argv)
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
@@ -190,7 +193,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1
 
 
-def _write(path: FilePath | None, words: Sequence[str], result: dict[str, Any],
+def _write(path: Path | None, words: Sequence[str], result: dict[str, Any],
            console: Console) -> None:
     if path is not None:
         write_json(path, {'command': command('selftest', words), **result})

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Close the loop in one process: picture, perception, guard, robot, next picture."""
+"""Drive many simulated robots in one process: picture, perception, guard, robot, next picture."""
 
 from __future__ import annotations
 
@@ -13,17 +13,75 @@ import numpy as np
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Motion, SourceReport
-from vjepa_ros.lab.drive.batch_perception import Eyes
 from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig
 from vjepa_ros.lab.world.episodes.route import ARRIVED_M
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.textures.bank import TextureBank
+from vjepa_ros.perception.camera_track import TrackConfig, Wants
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.looming_cells import LoomingCells
+from vjepa_ros.perception.pipeline import Perception
+from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Result
 from vjepa_ros.planning.twist_config import Mount, Twist, TwistConfig
 from vjepa_ros.planning.twist_planner import TwistPlanner
 from vjepa_ros.runtime.engine import Engine
+
+# What assessments are made from; pictures of change are for people.
+_WANTS = Wants(features=True, looming=True, image=False, change=False, moving=True)
+
+
+class Eyes:
+    """Cameras of N robots.
+
+    Parameters
+    ----------
+    engine
+        The loaded model.
+    intrinsics
+        (N, 4) fx, fy, cx, cy [px], as camera_info tells them.
+    settings
+        Of the perception.
+    """
+
+    def __init__(self, engine: Engine, intrinsics: np.ndarray,
+                 settings: Settings | None = None) -> None:
+        self._names = [f'robot_{number}' for number in range(len(intrinsics))]
+        config = TrackConfig(engine.config.num_frames, engine.config.image_size)
+        self._perception = Perception(engine, config, self._names)
+        self._settings = settings or Settings()
+        for name, lens in zip(self._names, intrinsics, strict=True):
+            self._perception.tracks[name].intrinsics = tuple(float(v) for v in lens)
+
+    def see(self, which: Sequence[int], pictures: np.ndarray,
+            stamp_s: float) -> dict[int, Result]:
+        """Results for the newest pictures of some robots.
+
+        Parameters
+        ----------
+        which
+            Their numbers.
+        pictures
+            (len(which), H, W, 3) uint8 RGB.
+        stamp_s
+            When they were taken [s]; only moves forward.
+
+        Returns
+        -------
+        dict of int to Result
+            By number; robots whose pictures do not cover a clip yet are missing.
+        """
+        for number, picture in zip(which, pictures, strict=True):
+            self._perception.tracks[self._names[number]].push(picture, round(stamp_s * 1e9))
+        samples = self._perception.pending([self._names[number] for number in which])
+        if not samples:
+            return {}
+        wants = dict.fromkeys(samples, _WANTS)
+        # Stamps are simulated; by that clock every picture is new.
+        results = self._perception.run(samples, self._settings, wants, lambda stamp: 0.0)
+        numbers = {self._names[number]: number for number in which}
+        return {numbers[name]: result for name, result in zip(samples, results, strict=True)}
+
 
 MODES = ('without_guard', 'with_guard', 'with_planner')
 CAMERA = 'camera'

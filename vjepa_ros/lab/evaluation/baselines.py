@@ -11,10 +11,9 @@ from functools import lru_cache
 import numpy as np
 
 from vjepa_ros.clip.resize import View
-from vjepa_ros.lab.evaluation.clip_replay import Film
-from vjepa_ros.lab.evaluation.input import Item
-from vjepa_ros.lab.evaluation.recording_replay import Setup, frames_of
+from vjepa_ros.lab.evaluation.recording_replay import Item, Setup, frames_of
 from vjepa_ros.lab.evaluation.sequence import Truth
+from vjepa_ros.lab.evaluation.world import Film
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.runtime.device import choose_device

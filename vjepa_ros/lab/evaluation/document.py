@@ -11,13 +11,21 @@ from typing import Any
 import cv2
 import numpy as np
 
-from vjepa_ros.lab.evaluation.page import calibration, curves, summary, world_calibration
+from vjepa_ros.lab.evaluation.page import (
+    LEGEND,
+    calibration,
+    curves,
+    grids,
+    markdown,
+    reasons,
+    summary,
+    world_calibration,
+)
 from vjepa_ros.lab.evaluation.pictures import Picture, failed
 from vjepa_ros.lab.evaluation.plots import reliability_plot, roc, timeline
 from vjepa_ros.lab.evaluation.recording_replay import Played
-from vjepa_ros.lab.evaluation.table import LEGEND, grids, markdown, reasons
 from vjepa_ros.lab.evaluation.world import WorldRun
-from vjepa_ros.lab.report.document_blocks import fill
+from vjepa_ros.lab.report.measurement import fill
 
 BLOCK = 'accuracy'
 SHEET_WIDTH, TILE_COLUMNS, QUALITY = 800, 2, 75

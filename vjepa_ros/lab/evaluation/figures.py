@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from vjepa_ros.lab.evaluation import alarms
+from vjepa_ros.lab.evaluation.alarms import approaches
 from vjepa_ros.lab.evaluation.baselines import has_both_labels
-from vjepa_ros.lab.evaluation.nearness import approaches
 from vjepa_ros.lab.evaluation.recording_replay import METHODS, Played
 from vjepa_ros.lab.evaluation.sequence import Outcome, Truth, alarm_threshold, figures
 from vjepa_ros.perception.types import Level

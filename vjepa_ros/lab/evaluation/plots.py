@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vjepa_ros.lab.evaluation.alarms import runs
+from vjepa_ros.lab.evaluation.alarms import nearness, runs
 from vjepa_ros.lab.evaluation.metrics import Reliability, roc_auc, roc_curve
-from vjepa_ros.lab.evaluation.nearness import nearness
 from vjepa_ros.lab.evaluation.recording_replay import METHODS, Played
-from vjepa_ros.lab.report.plot_style import GRID, INK, open_axes, soften
-from vjepa_ros.lab.report.plots import LEVELS
+from vjepa_ros.lab.report.plots import GRID, INK, LEVELS, open_axes, soften
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ import math
 import threading
 from typing import Any
 
-from vjepa_ros.lab.report.live_status import Point, Status
+from vjepa_ros.lab.report.live_view import Point, Status
 from vjepa_ros.perception.types import Assessment, Level, Quality
 
 STAGE = 'stage_ms.'      # prefix of the stage times in the diagnostics

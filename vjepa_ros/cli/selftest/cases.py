@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The ways in which a model can run on a device, and the models a self-test runs."""
+"""The models of a self-test, their weights, and the ways in which they can run on a device."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from vjepa_ros.model.checkpoint.load import bundled_file
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.variants import find_variant
 from vjepa_ros.runtime.device import DeviceError, choose_device
 from vjepa_ros.runtime.engine import EngineConfig
 from vjepa_ros.runtime.forward.compilation import Toolchain
@@ -39,7 +47,7 @@ FULL = (*USUAL, Model('large', '2.0', 16, 256), Model('huge', '2.0', 4, 64),
 
 
 @dataclass(frozen=True)
-class Path:
+class ExecutionPath:
     """One way to run a model: a precision, and whether ``torch.compile`` is used."""
 
     precision: str
@@ -57,7 +65,7 @@ class Path:
             precision=self.precision, require_device=True, compile=self.compile)
 
 
-def find_paths(device: str, compiled: str = 'auto') -> tuple[list[Path], dict[str, str]]:
+def find_paths(device: str, compiled: str = 'auto') -> tuple[list[ExecutionPath], dict[str, str]]:
     """Paths to test on a device, and why others are left out.
 
     Parameters
@@ -77,7 +85,7 @@ def find_paths(device: str, compiled: str = 'auto') -> tuple[list[Path], dict[st
             left_out[precision] = str(error)
         else:
             precisions.append(precision)
-    paths = [Path(precision, 'off') for precision in precisions]
+    paths = [ExecutionPath(precision, 'off') for precision in precisions]
     if compiled == 'off':
         left_out['compile'] = 'is left out with --compile off'
     elif compiled == 'auto' and not device.startswith('cuda'):
@@ -86,7 +94,7 @@ def find_paths(device: str, compiled: str = 'auto') -> tuple[list[Path], dict[st
     elif why := compile_problem(device):
         left_out['compile'] = why
     else:
-        paths += [Path(precision, 'on') for precision in _compiled(device, precisions)]
+        paths += [ExecutionPath(precision, 'on') for precision in _compiled(device, precisions)]
     return paths, left_out
 
 
@@ -113,3 +121,38 @@ def limits(precision: str) -> Mapping[str, float]:
         'repeated': 0.1 * most,         # the same clip again, after another
         'kept': 0.0,                    # a result must not change when the next one is made
         'together': most}               # two clips in one pass against each alone
+
+
+SHARPNESS = 1.5     # of queries and keys, so that attention is far from uniform
+BIAS, SPREAD = 0.1, 0.4
+SEED = 3
+
+
+def weights_of(model: Model, folder: Path) -> str:
+    """File with the weights of a model: '' for the package's own, else one made in `folder`."""
+    if bundled_file(model.size, model.version):
+        return ''
+    path = folder / f'{model.size}_{model.version}.safetensors'
+    if not path.is_file():
+        save_file(lively(model).state_dict(), path)
+    return str(path)
+
+
+@torch.no_grad()
+def lively(model: Model) -> Encoder:
+    """An encoder whose branches are as large as its residual stream, the same in every run."""
+    with torch.device('meta'):
+        encoder = Encoder(find_variant(model.size), model.version)
+    encoder.to_empty(device='cpu').requires_grad_(False)
+    generator = torch.Generator().manual_seed(SEED)
+    for name, values in encoder.named_parameters():
+        if values.dim() == 1 or 'mod_embed' in name:
+            values.normal_(0, BIAS, generator=generator)
+        else:
+            values.normal_(0, values[0].numel() ** -0.5, generator=generator)
+        if name.endswith('qkv.weight'):
+            values[:2 * encoder.variant.dim] *= SHARPNESS
+    for part in encoder.modules():
+        if isinstance(part, nn.LayerNorm):
+            part.weight.mul_(SPREAD / BIAS).exp_()
+    return encoder

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Say what a measurement ran on, without the machine's name."""
+"""Record what a measurement ran on, and write its files."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import platform
 import time
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,22 @@ import numpy as np
 import torch
 
 import vjepa_ros
+
+
+def fill(text: str, name: str, content: str) -> str:
+    """The text with `content` between ``<!-- name:begin -->`` and ``<!-- name:end -->``.
+
+    Raises
+    ------
+    ValueError
+        When a mark is missing.
+    """
+    begin, end = f'<!-- {name}:begin -->\n', f'<!-- {name}:end -->'
+    if begin not in text or end not in text:
+        raise ValueError(f'the document has no block between {begin.strip()} and {end}')
+    before, rest = text.split(begin, 1)
+    return before + begin + content + end + rest.split(end, 1)[1]
+
 
 try:
     import psutil
@@ -75,3 +93,29 @@ def versions() -> dict[str, str]:
     return {'vjepa_ros': vjepa_ros.__version__, 'python': platform.python_version(),
             'torch': metadata.version('torch'), 'numpy': np.__version__,
             'opencv': cv2.__version__}
+
+
+# Where a file lies belongs to one machine, and its name says nothing about a measurement.
+PATHS = ('--json', '--out', '--plot', '--weights')
+
+
+def write_json(path: Path, result: Mapping[str, Any]) -> None:
+    """Write figures, making the folder (`OSError` where that is not possible)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + '\n', encoding='utf-8')
+
+
+def command(tool: str, words: Sequence[str]) -> str:
+    """The command line of a tool for the record, without paths."""
+    return ' '.join(['vjepa-ros', tool, *without(words, PATHS)])
+
+
+def without(words: Sequence[str], options: Sequence[str]) -> list[str]:
+    """A command line without some options and their values."""
+    kept, skip = [], False
+    for word in words:
+        if skip or word in options:
+            skip = not skip
+        elif not word.startswith(tuple(f'{name}=' for name in options)):
+            kept.append(word)
+    return kept

@@ -12,8 +12,8 @@ import argparse
 import logging
 import math
 from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import asdict, replace
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -22,21 +22,130 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch import nn
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile, record_function
 
 from vjepa_ros.cli.argparse_ranges import check_above_zero, check_ranges
-from vjepa_ros.cli.benchmark.case import Case, add_options, case_of
-from vjepa_ros.cli.benchmark.clock import measure, statistics
-from vjepa_ros.cli.benchmark.contenders import Encode, EndToEnd, memory
-from vjepa_ros.cli.profile.layers import time_layers
-from vjepa_ros.cli.profile.trace import record
-from vjepa_ros.cli.progress import steps
+from vjepa_ros.cli.benchmark.case import Case, Encode, EndToEnd, add_options, case_of, memory
+from vjepa_ros.cli.benchmark.clock import Contender, measure, statistics
+from vjepa_ros.cli.console import steps
 from vjepa_ros.cli.selftest.parity import relative
-from vjepa_ros.lab.report.host_info import accelerator, hardware, versions
-from vjepa_ros.lab.report.json_file import write_json
+from vjepa_ros.lab.report.measurement import accelerator, hardware, versions, write_json
+from vjepa_ros.model.checkpoint.bundle import load_model
 from vjepa_ros.model.checkpoint.load import WeightsError
-from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.runtime.device import DeviceChoice, DeviceError, choose_device, device_name
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.session import SessionError
+
+WARM_RUNS = 2
+
+
+def parts(encoder: Encoder) -> dict[nn.Module, str]:
+    """Modules to time, by name of the part of a block that they are."""
+    last = encoder.norm if encoder.version == '2.0' else encoder.norms_block[-1]
+    found: dict[nn.Module, str] = {encoder.patch_embed: 'patch embedding', last: 'final norm'}
+    for block in encoder.blocks:
+        found.update({
+            block: 'block', block.norm1: 'norm 1', block.attn: 'attention',
+            block.attn.qkv: 'qkv', block.attn.proj: 'projection', block.norm2: 'norm 2',
+            block.mlp: 'mlp', block.mlp.fc1: 'fc1', block.mlp.fc2: 'fc2'})
+    return found
+
+
+@torch.inference_mode()
+def time_layers(case: Case, choice: DeviceChoice, runs: int) -> dict[str, float]:
+    """Milliseconds of each part of the plain network in a run, over all blocks.
+
+    On CUDA the time of its kernels, without gaps between launches; else that of the CPU.
+    """
+    encoder, _, _ = load_model(case.model_size, case.model_version, case.weights,
+                               allow_random_weights=True)
+    encoder.set_branch_precision(choice.branches)
+    encoder = encoder.to(choice.device).eval()
+    side = case.image_size
+    pixels = torch.randn(case.cameras, 3, case.num_frames, side, side, device=choice.device)
+    for _ in range(WARM_RUNS):
+        encoder(pixels)
+    named = parts(encoder)
+    running: dict[nn.Module, Any] = {}
+
+    def begin(module: nn.Module, inputs: Any) -> None:
+        running[module] = record_function(named[module])
+        running[module].__enter__()
+
+    def end(module: nn.Module, inputs: Any, output: Any) -> None:
+        running.pop(module).__exit__(None, None, None)
+
+    with ExitStack() as stack:
+        for module in named:
+            stack.callback(module.register_forward_pre_hook(begin).remove)
+            stack.callback(module.register_forward_hook(end).remove)
+        cuda = choice.device.type == 'cuda'
+        with profile(activities=activities(cuda)) as recorded:
+            for _ in range(runs):
+                encoder(pixels)
+    # A GPU has events of these names, too: the time from the first kernel to the last, with gaps.
+    times = {event.key: device_ms(event, cuda, own=False) / runs
+             for event in recorded.key_averages()
+             if event.key in set(named.values()) and event.device_type == DeviceType.CPU}
+    return {name: times[name] for name in dict.fromkeys(named.values())}
+
+
+RUNS = 3
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Time of one operator or kernel in a run [ms], and how often a run calls it."""
+
+    name: str
+    ms: float
+    calls: float
+
+
+def activities(cuda: bool) -> list[ProfilerActivity]:
+    """What the profiler records; on a GPU its kernels, too."""
+    return [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
+
+
+def device_ms(event: Any, cuda: bool, own: bool = True) -> float:
+    """Milliseconds of a profiler event on the GPU or the CPU, `own`: less what it calls."""
+    # Older PyTorch calls the device's time cuda.
+    device = 'device' if hasattr(event, 'device_time_total') else 'cuda'
+    name = f'{device if cuda else "cpu"}_time_total'
+    return 1e-3 * getattr(event, f'self_{name}' if own else name)
+
+
+def record(contender: Contender, cuda: bool, trace: Path | None = None, top: int = 15
+           ) -> list[Operator]:
+    """Profile some runs.
+
+    Parameters
+    ----------
+    contender
+        Warm.
+    cuda
+        Whether to record kernels of a GPU; their times then count, else those of the CPU.
+    trace
+        Chrome trace to write (open in chrome://tracing or ui.perfetto.dev).
+    top
+        Number of operators to return, the most expensive first.
+    """
+    with profile(activities=activities(cuda)) as recorded:
+        for _ in range(RUNS):
+            contender.step()
+    if trace is not None:
+        trace.parent.mkdir(parents=True, exist_ok=True)
+        recorded.export_chrome_trace(str(trace))
+    found = []
+    for event in recorded.key_averages():
+        ms = device_ms(event, cuda)
+        if ms > 0:
+            found.append(Operator(event.key[:120], ms / RUNS, event.count / RUNS))
+    return sorted(found, key=lambda operator: -operator.ms)[:top]
+
 
 PRECISIONS = ('fp32', 'fp16', 'bf16', 'fp8', 'int8')
 INSIDE = ('qkv', 'projection', 'fc1', 'fc2')    # parts that are inside another part

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Report the present step of a command."""
+"""Print errors and the present step of a command."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
+
+WHAT = 'checkpoint: .safetensors, .pt or .pth file, folder of Hugging Face, or name on its hub'
+
+
+def refuse(error: Exception) -> int:
+    """Say on the error stream in one line why a tool ends; its exit code."""
+    Console(stderr=True).print(f'[red]{escape(str(error))}[/red]', soft_wrap=True)
+    return 1
 
 
 def plain_lines(console: Console) -> Callable[[str], None]:

@@ -8,10 +8,11 @@ import argparse
 import math
 import os
 import shlex
+import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,10 @@ import cv2
 import numpy as np
 from rich.console import Console
 
-from vjepa_ros.cli.watch import window
-from vjepa_ros.cli.watch.frame_feed import Feed
+from vjepa_ros.cli.frame_feed import Feed
 from vjepa_ros.detector import ObstacleDetector
-from vjepa_ros.lab.report.live_status import Point, Status
-from vjepa_ros.lab.report.outputs import summary_lines, write_outputs
-from vjepa_ros.lab.report.terminal import View, log_to
+from vjepa_ros.lab.report.live_view import Point, Status, View, log_to
+from vjepa_ros.lab.report.report import summary_lines, write_outputs
 from vjepa_ros.model.checkpoint.files import WeightsError, bundled_file
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.perception.config import TrackConfig
@@ -34,6 +33,47 @@ from vjepa_ros.runtime.device import DeviceError
 from vjepa_ros.runtime.engine import EngineConfig
 from vjepa_ros.sources import SUPPORTED, Source, SourceError, SourceFrame, open_source
 from vjepa_ros.visualization.overlay import OverlayStatus, draw_overlay
+
+TITLE = 'vjepa_ros'
+QUIT_KEYS = (27, ord('q'))
+
+
+def window_problem(environ: Mapping[str, str], platform: str = sys.platform,
+            build: str | None = None) -> str:
+    """Why no window can be shown, '' when one can.
+
+    Parameters
+    ----------
+    environ
+        Environment variables.
+    platform
+        As `sys.platform`.
+    build
+        Text about the build of OpenCV; None asks OpenCV.
+    """
+    build = cv2.getBuildInformation() if build is None else build
+    gui = next((line.split(':', 1)[1].strip() for line in build.splitlines()
+                if line.strip().startswith('GUI:')), '')
+    if gui == 'NONE':
+        return 'this OpenCV was built without windows (opencv-python-headless)'
+    # Asked first because some builds end the whole process when they find no display.
+    if platform.startswith('linux') and not (environ.get('DISPLAY')
+                                             or environ.get('WAYLAND_DISPLAY')):
+        return 'there is no display (DISPLAY is not set)'
+    return ''
+
+
+def show_window(bgr: np.ndarray) -> bool:
+    """Show a picture; False when the user wants to end (q, Escape, or the window closed)."""
+    cv2.imshow(TITLE, bgr)
+    key = cv2.waitKey(1) & 0xFF
+    return key not in QUIT_KEYS and cv2.getWindowProperty(TITLE, cv2.WND_PROP_VISIBLE) >= 1
+
+
+def close() -> None:
+    """Close the window."""
+    cv2.destroyAllWindows()
+
 
 KEEP = 9000              # newest results that report and video hold: ten minutes at 15 Hz
 SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact',
@@ -191,7 +231,7 @@ def watch(args: argparse.Namespace, console: Console, command: str) -> int:
 
 def _play(run: Watch, feed: Feed, args: argparse.Namespace, console: Console) -> str:
     """Play until the end; what went wrong, '' when nothing did."""
-    hidden = 'off (--no-window)' if args.no_window else window.problem(os.environ)
+    hidden = 'off (--no-window)' if args.no_window else window_problem(os.environ)
     if hidden and not args.no_window:
         console.print(f'no window: {hidden}', highlight=False, soft_wrap=True)
     begin: int | None = None
@@ -204,7 +244,7 @@ def _play(run: Watch, feed: Feed, args: argparse.Namespace, console: Console) ->
                 played = (frames[-1].stamp_ns - begin) / 1e9
                 if args.max_seconds and played >= args.max_seconds:
                     break
-                if not hidden and not window.show(overlay):
+                if not hidden and not show_window(overlay):
                     break
     except KeyboardInterrupt:
         console.print('stopped')
@@ -212,7 +252,7 @@ def _play(run: Watch, feed: Feed, args: argparse.Namespace, console: Console) ->
         return str(error)
     finally:
         if not hidden:
-            window.close()
+            cv2.destroyAllWindows()
     return ''
 
 
