@@ -7,13 +7,10 @@ from __future__ import annotations
 import json
 import re
 
-import cv2
 import pytest
 
 from vjepa_ros.cli import main as cli
-from vjepa_ros.cli.benchmark import node as benchmark_node
-from vjepa_ros.cli.benchmark.main import make_parser
-from vjepa_ros.cli.benchmark.node import PARTS, OverheadError, node_results, split, summarise
+from vjepa_ros.cli.benchmark.node import PARTS, OverheadError, split, summarise
 
 pytestmark = pytest.mark.slow
 
@@ -46,20 +43,6 @@ def test_the_parts_of_a_result_add_up_to_its_latency():
     assert times['beyond_model'] == pytest.approx(25.0)
 
 
-def test_a_pass_without_a_model_has_none_to_take_off():
-    geometric = logged()
-    for name in ('gather', 'upload', 'encode', 'heads', 'download'):
-        del geometric['stages_ms'][name]
-    assert split({'latency_ms': 48.0}, geometric)['beyond_model'] == pytest.approx(48.0)
-
-
-def test_results_are_found_in_the_log_of_the_node():
-    text = json.dumps(logged(7))
-    log = ['[INFO] [1.0] [vjepa_node]: active\n', f'[DEBUG] [2.0] [vjepa_node]: result {text}\n',
-           '[WARN] [3.0] [vjepa_node]: a result {of something else}, in words\n']
-    assert node_results(log) == {7: logged(7)}
-
-
 def test_figures_are_those_of_each_result_after_the_warm_up():
     # The first ones are slow, and must not count.
     figures = summarise(*run(30, lambda number: 48.0 + number % 2 + (50 if number < 5 else 0)),
@@ -72,11 +55,6 @@ def test_figures_are_those_of_each_result_after_the_warm_up():
     assert figures['stages_ms']['looming'] == 12.0
 
 
-def test_only_as_long_as_wanted_is_measured():
-    found = summarise(*run(60), rate_hz=5.0, warmup_s=2.0, seconds=4.0)
-    assert found['counts']['results'] == 21
-
-
 @pytest.mark.parametrize(('records', 'said'), [
     (([], {}), 'no assessment'),
     (run(5), '0 assessments were received after'),
@@ -86,37 +64,6 @@ def test_only_as_long_as_wanted_is_measured():
 def test_what_is_no_overhead_is_refused(records, said):
     with pytest.raises(OverheadError, match=said):
         summarise(*records, rate_hz=5.0, warmup_s=1.0, seconds=60.0)
-
-
-@pytest.mark.parametrize(('rate', 'wanted'), [(5.0, 5.0), (3.0, 3.0), (1.0, 1.0), (10.0, 5.0),
-                                              (30.0, 3.75)])
-def test_clips_take_a_whole_fraction_of_the_frames(rate, wanted):
-    assert benchmark_node.clip_fps(rate) == pytest.approx(wanted)
-
-
-def test_pictures_are_made_before_and_fit_the_run(tmp_path):
-    args = make_parser('node').parse_args(
-        ['--source', '160x96', '--rate', '3', '--seconds', '2', '--warmup', '1'])
-    assert benchmark_node.store_pictures(args, tmp_path / 'pictures') == 9
-    stored = sorted((tmp_path / 'pictures').glob('*.jpg'))
-    assert len(stored) == 9 and cv2.imread(str(stored[0])).shape == (96, 160, 3)
-    assert (tmp_path / 'pictures' / 'calib.txt').read_text().startswith('P: ')
-
-
-@pytest.mark.parametrize(('option', 'value'), [
-    ('--rate', '0.5'), ('--rate', 'nan'), ('--seconds', '0'), ('--warmup', '-1'),
-    ('--source', '720p'), ('--transport', 'theora'), ('--looming-method', 'guess')])
-def test_what_cannot_be_measured_is_refused(option, value, capsys):
-    with pytest.raises(SystemExit) as end:
-        cli.main(['benchmark', 'node', option, value])
-    assert end.value.code == 2
-    assert option in capsys.readouterr().err
-
-
-def test_a_scene_that_is_not_there_is_named(capsys):
-    pytest.importorskip('rclpy')
-    assert cli.main(['benchmark', 'node', '--scene', 'nowhere.mcap']) == 1
-    assert 'nowhere.mcap' in capsys.readouterr().out
 
 
 @pytest.mark.any_distro

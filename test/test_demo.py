@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import cv2
 import pytest
@@ -92,24 +91,6 @@ def test_the_demo_plays_the_scene_over_dds_and_writes_everything(tmp_path):
     assert 'report.html' in text and 'tiny on cpu (trained)' in text
     assert 'UNTRAINED' not in text + re.sub('data:[^"]+', '', page)
     assert 'Traceback' not in text
-
-
-@pytest.mark.any_distro
-def test_the_picture_of_a_silent_camera_replaces_none_of_a_result(tmp_path):
-    from builtin_interfaces.msg import Time
-    from sensor_msgs.msg import CompressedImage
-
-    from vjepa_ros.ros.sim.recorder import Recorder
-
-    msg = CompressedImage()
-    msg.header.stamp = Time(sec=7)
-    now = SimpleNamespace(now=lambda: SimpleNamespace(nanoseconds=9_000_000_000))
-    recorder = SimpleNamespace(_pictures=tmp_path, get_clock=lambda: now)
-    for picture in (b'result', b'stale'):
-        msg.data = picture
-        Recorder._on_overlay(recorder, msg)
-    assert {int(p.stem): p.read_bytes() for p in tmp_path.iterdir()} == {
-        7_000_000_000: b'result', 9_000_000_000: b'stale'}
 
 
 @pytest.mark.any_distro

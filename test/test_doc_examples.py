@@ -112,10 +112,6 @@ def test_pictures_of_another_time_stop(road, age_s):
     road.wait_for(0.0)
 
 
-def test_it_is_short():
-    assert len([line for line in example().splitlines() if line.strip()]) <= 26
-
-
 # -- the documents --------------------------------------------------------------------------------
 
 def test_all_fields_of_clouds_of_candidates_and_actions_are_documented():

@@ -45,13 +45,6 @@ def test_figures_count_collisions_and_compare_progress_on_free_episodes():
     assert [row['number'] for row in details['with_guard']['collided']] == [2, 3]
 
 
-def test_without_collisions_left_or_free_episodes_there_is_no_ratio():
-    found = figures({'without_guard': [outcome(0, True, 0.5)],
-                     'with_guard': [outcome(0, False, 0.4)]})
-    assert found['progress_kept'] is None
-    assert found['details']['times_fewer_collisions']['with_guard'] is None
-
-
 @pytest.mark.slow
 def test_the_command_writes_figures_and_a_plot(tmp_path, capsys):
     file = tmp_path / 'figures.json'
@@ -102,18 +95,6 @@ def engine():
     loaded = Engine.load(EngineConfig(device='cpu'))
     yield loaded
     loaded.close()
-
-
-@pytest.mark.slow
-def test_a_loop_needs_a_known_mode_and_a_model(world):
-    bank, materials = world
-    episodes = [draw(1, 0, materials, SHORT)]
-    with pytest.raises(ValueError, match='mode'):
-        Loop(episodes, SHORT, bank, 'blind', None)
-    with pytest.raises(ValueError, match='needs a model'):
-        Loop(episodes, SHORT, bank, 'with_guard', None)
-    with pytest.raises(ValueError, match='latency'):
-        LoopConfig(latency=0)
 
 
 @pytest.mark.slow

@@ -85,12 +85,6 @@ def test_a_graph_that_deviates_is_not_kept(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_is_not_finite_deviates_without_bound():
-    assert onnx.deviation(np.array([1.0, np.nan]), np.ones(2)) == np.inf
-    with pytest.raises(onnx.ExportError, match='contact by inf'):
-        onnx.check({'features': 0.0, 'contact': np.inf})
-
-
 def test_missing_packages_are_named_with_the_remedy(monkeypatch, tmp_path, capsys):
     found = importlib.import_module
 

@@ -12,8 +12,7 @@ pytest.importorskip('rclpy')
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.ros.common.logs import tell_error
-from vjepa_ros.runtime.device import DeviceError, choose_device
-from vjepa_ros.sources.base import SourceError
+from vjepa_ros.runtime.device import choose_device
 from vjepa_ros.sources.opening import open_source
 
 pytestmark = pytest.mark.ros
@@ -64,8 +63,3 @@ def test_an_unexpected_error_keeps_its_traceback(kind):
     log = told(UNEXPECTED[kind])
     assert 'Traceback' in log.errors[0]
     assert log.details == []
-
-
-def test_the_classes_of_this_package_are_expected():
-    for kind in (WeightsError, DeviceError, SourceError):
-        assert kind.__module__.startswith('vjepa_ros.')

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tarfile
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import pytest
 import setuptools
@@ -90,25 +90,6 @@ def test_the_version_is_the_same_everywhere(setup_arguments):
     assert manifest().find('version').text == vjepa_ros.__version__
 
 
-def test_the_manifest_describes_an_ament_python_package():
-    package = manifest()
-    assert package.get('format') == '3'
-    assert package.find('name').text == 'vjepa_ros'
-    assert package.find('license').text == 'Apache-2.0'
-    assert package.find('export/build_type').text == 'ament_python'
-    assert 'Apache License' in (REPOSITORY / package.find('license').get('file')).read_text()
-
-
-def test_the_manifest_says_who_made_the_package_as_setup_does(setup_arguments):
-    setup, maintainer = setup_arguments(), manifest().find('maintainer')
-    assert (maintainer.text, maintainer.get('email')) == (
-        setup['maintainer'], setup['maintainer_email'])
-    assert not re.search(r'example\.(com|org)$', maintainer.get('email'))
-    assert manifest().find('author').text == setup['author']
-    assert manifest().find('url').text.endswith('/vjepa_ros/')
-    assert manifest().find('url').get('type') == 'website'
-
-
 def test_the_tools_of_ros_accept_the_manifest():
     package = pytest.importorskip('catkin_pkg.package', reason='catkin_pkg is not installed here')
     warnings = []
@@ -134,11 +115,6 @@ def test_pip_leaves_numpy_and_opencv_of_a_sourced_ros_alone(setup_arguments):
     required = names_of(setup_arguments(ROS_DISTRO='jazzy')['install_requires'])
     assert 'torch' in required
     assert not required & {'numpy', 'opencv-python-headless', 'opencv-python'}
-
-
-def test_bundled_weights_are_part_of_the_package(setup_arguments):
-    patterns = setup_arguments()['package_data']['vjepa_ros']
-    assert any(PurePath('weights/tiny.safetensors').match(pattern) for pattern in patterns)
 
 
 @pytest.mark.parametrize('file', sorted(WEIGHTS.glob('*.safetensors')), ids=lambda file: file.stem)
@@ -226,19 +202,6 @@ def prefix(request) -> Path:
 
 
 @pytest.mark.slow
-def test_colcon_runs_the_tests_and_says_how_many(tmp_path):
-    pytest.importorskip('colcon_ros', reason='colcon is not installed here')
-    source = copy_of_repository(tmp_path / 'src/vjepa_ros')
-    shutil.copytree(REPOSITORY / 'test', source / 'test',
-                    ignore=shutil.ignore_patterns('__pycache__'))
-    for words in (['build'], ['test', '--pytest-args', 'test/test_launch.py', '-k', 'by_node']):
-        run([sys.executable, '-m', 'colcon', '--log-base', 'log', *words], tmp_path, tool_env())
-    results = ElementTree.parse(tmp_path / 'build/vjepa_ros/pytest.xml').getroot()
-    assert [case.get('name') for case in results.iter('testcase')] == [
-        'test_parameters_are_found_by_node_and_whole_name']
-
-
-@pytest.mark.slow
 def test_the_package_is_in_the_ament_index(prefix):
     assert (prefix / 'share/ament_index/resource_index/packages/vjepa_ros').is_file()
     assert (prefix / 'share/vjepa_ros/package.xml').is_file()
@@ -290,17 +253,6 @@ def test_the_installed_command_runs_without_the_repository(prefix, tmp_path):
     assert str(prefix) in where
 
 
-@pytest.mark.slow
-def test_a_symlinked_colcon_build_works_too(tmp_path):
-    pytest.importorskip('colcon_ros', reason='colcon is not installed here')
-    copy_of_repository(tmp_path / 'src' / 'vjepa_ros')
-    run([sys.executable, '-m', 'colcon', '--log-base', 'log', 'build', '--symlink-install'],
-        tmp_path, tool_env())
-    folder = tmp_path / 'install/vjepa_ros/lib/vjepa_ros'
-    assert {p.name for p in folder.iterdir()} == COMMANDS
-    assert (tmp_path / 'build/vjepa_ros/vjepa_ros/weights/tiny.safetensors').is_file()
-
-
 @pytest.mark.ros
 def test_the_installed_node_runs_with_the_installed_parameters(colcon_prefix):
     pytest.importorskip('rclpy')
@@ -325,11 +277,6 @@ def values_in(file: Path) -> dict:
     assert list(content) == ['/**'], 'the file must fit a node in every namespace'
     assert list(content['/**']) == ['ros__parameters']
     return content['/**']['ros__parameters']
-
-
-def test_there_is_a_parameter_file_for_every_kind_of_machine():
-    assert {file.stem for file in CONFIGS} == {'default', 'cpu', 'jetson', 'apple',
-                                               'multi_camera'}
 
 
 @pytest.mark.parametrize('file', CONFIGS, ids=lambda file: file.stem)

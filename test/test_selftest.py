@@ -8,7 +8,6 @@ import json
 import os
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,23 +20,14 @@ from vjepa_ros.cli.selftest.cases import (
     LIMITS,
     ExecutionPath,
     Model,
-    find_paths,
-    limits,
-    lively,
     weights_of,
 )
 from vjepa_ros.cli.selftest.parity import (
-    Check,
-    Outcome,
-    as_json,
-    compare,
     make_reference,
-    relative,
     try_path,
-    worst_token,
 )
 from vjepa_ros.runtime import engine as engine_module
-from vjepa_ros.runtime.device import DeviceChoice, find_devices, formats
+from vjepa_ros.runtime.device import find_devices, formats
 from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.outputs import Output
 
@@ -195,33 +185,6 @@ def test_each_fault_is_found_by_its_check(reference, monkeypatch, name, check):
     assert try_path(SMALL, ExecutionPath('fp32'), 'cpu', reference).ok
 
 
-def test_a_path_that_does_not_load_or_run_fails(reference, monkeypatch):
-    outcome = try_path(SMALL, ExecutionPath('fp7'), 'cpu', reference)
-    assert 'does not load' in outcome.problem and 'fp7' in outcome.problem and not outcome.ok
-
-    def fall(engine):
-        engine.run = lambda clips: torch.ones(2) @ torch.ones(3)
-    sabotaged(monkeypatch, fall)
-    outcome = try_path(SMALL, ExecutionPath('bf16'), 'cpu', reference)
-    assert 'does not run' in outcome.problem and not outcome.ok
-
-
-def test_nothing_compared_is_no_success():
-    assert not Outcome('model', 'path').ok
-    assert not Check('features', float('nan'), 1.0).ok
-    assert as_json([Outcome('model', 'path')])[0]['encode_ms'] is None
-
-
-def test_errors_are_relative():
-    wanted = np.full((2, 4), 2.0, np.float32)
-    assert relative(wanted * 1.01, wanted) == pytest.approx(0.01, rel=1e-4)
-    assert np.isnan(relative(wanted[:1], wanted))
-    got = wanted.copy()
-    got[1] = 0.0
-    assert worst_token(got, wanted) == pytest.approx(1.0)
-    assert relative(got, wanted) == pytest.approx(0.5 ** 0.5)
-
-
 def test_under_the_random_weights_a_wrong_rotation_is_far_beyond_the_limit(tmp_path, monkeypatch):
     """With the start values of training it would be within it: the reason for these weights."""
     model = Model('tiny', '2.1', 4, 64, weights_of(RANDOM, tmp_path))
@@ -235,54 +198,7 @@ def test_under_the_random_weights_a_wrong_rotation_is_far_beyond_the_limit(tmp_p
     assert found['features'] > 2 * LIMITS['bf16']
 
 
-def test_random_weights_are_the_same_in_every_run(tmp_path):
-    first, second = (lively(RANDOM).state_dict() for _ in range(2))
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    assert weights_of(TRAINED, tmp_path) == '' and not list(tmp_path.iterdir())
-
-
 # -- paths ------------------------------------------------------------------------------------
-
-def test_paths_are_what_the_device_and_the_engine_offer(monkeypatch):
-    from vjepa_ros.cli.selftest import cases as selftest_paths
-    offered = {'fp32', 'fp16', 'bf16', 'fp8'}
-
-    def choose(device, require, precision):
-        if precision not in (*offered, 'auto'):
-            raise selftest_paths.DeviceError(f'{precision} is not here')
-        name = 'bf16' if precision == 'auto' else precision
-        return SimpleNamespace(precision=name)
-    monkeypatch.setattr(selftest_paths, 'choose_device', choose)
-    monkeypatch.setattr(selftest_paths, 'compile_problem', lambda device: '')
-    paths, left_out = find_paths('cuda:0')
-    assert [(p.precision, p.compile) for p in paths] == [
-        *((p, 'off') for p in ('fp32', 'fp16', 'bf16', 'fp8')), ('bf16', 'on')]
-    assert left_out.keys() == {'int8'}
-    paths, left_out = find_paths('cuda:0', 'off')
-    assert {p.compile for p in paths} == {'off'} and 'compile' in left_out
-    paths, left_out = find_paths('cpu')
-    assert {p.compile for p in paths} == {'off'} and '--compile on' in left_out['compile']
-    assert 'on' in {p.compile for p in find_paths('cpu', 'on')[0]}
-
-
-def test_compiling_is_left_out_where_it_cannot_work(monkeypatch):
-    from vjepa_ros.cli.selftest import cases as selftest_paths
-    from vjepa_ros.runtime.forward.compilation import Toolchain
-    tools = {'triton': True, 'compiler': False}
-    monkeypatch.setattr(selftest_paths.Toolchain, 'here', lambda: Toolchain(**tools))
-    assert 'compiler' in selftest_paths.compile_problem('cuda:0')
-    assert 'compiler' in find_paths('cpu', 'on')[1]['compile']
-    tools.update(triton=False, compiler=True)
-    assert 'Triton' in selftest_paths.compile_problem('cuda:0')
-    assert selftest_paths.compile_problem('cpu') == ''
-    assert 'MPS' in selftest_paths.compile_problem('mps')
-
-
-def test_limits_follow_the_precision():
-    assert limits('fp16')['features'] < limits('bf16')['features'] <= 0.03
-    assert set(limits('fp32')) == set(limits('fp8')) == set(limits('int8'))
-    assert limits('int8')['features'] <= 0.03
-
 
 # -- operators --------------------------------------------------------------------------------
 
@@ -319,49 +235,6 @@ def test_a_missing_operator_fails_the_test(quickest, monkeypatch, capsys):
     assert 'aten.flip.default does not run here' in ' '.join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize('error', [
-    torch.cuda.OutOfMemoryError('CUDA out of memory. Tried to allocate 2 GiB'), MemoryError('no'),
-    RuntimeError('MPS backend out of memory (MPS allocated: 5 GB)')])
-def test_a_coverage_without_memory_fails_the_test_and_is_told(quickest, monkeypatch, tmp_path,
-                                                              error):
-    def full(module, pixels):
-        raise error
-    real = operators.load_model
-
-    def load(*more):
-        loaded = real(*more)
-        loaded[0].patch_embed.register_forward_pre_hook(full)
-        return loaded
-    monkeypatch.setattr(operators, 'load_model', load)
-    out = tmp_path / 'selftest.json'
-    assert run('--json', str(out)) == 1
-    told = json.loads(out.read_text())
-    assert [p.split(':')[0] for p in told['problems']] == ['operators in fp32',
-                                                           'operators in bf16']
-    assert str(error) in told['operators']['bf16']['problem']
-    assert all(p['ok'] for p in told['paths'])
-
-
-def test_memory_that_is_used_up_is_no_missing_operator(monkeypatch):
-    class Full(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            if func.overloadpacket.__name__ == 'gelu':
-                raise RuntimeError('MPS backend out of memory (MPS allocated: 5 GB)')
-            return func(*args, **(kwargs or {}))
-    with Full(), pytest.raises(RuntimeError, match='out of memory'):
-        operators.coverage(Model('tiny', '2.0', 4, 32), torch.device('meta'),
-                                    torch.float32)
-
-
-def test_a_silent_fallback_of_mps_is_a_problem(monkeypatch):
-    mps = torch.device('mps')
-    monkeypatch.delenv(operators.FALLBACK, raising=False)
-    assert operators.fallback_problem(mps) == ''
-    monkeypatch.setenv(operators.FALLBACK, '1')
-    assert 'unset it' in operators.fallback_problem(mps)
-    assert operators.fallback_problem(torch.device('cpu')) == ''
-
-
 # -- image to assessment ----------------------------------------------------------------------
 
 def test_other_assessments_fail(monkeypatch, drive):
@@ -383,17 +256,3 @@ def test_a_device_that_is_not_there_is_no_success(tmp_path, capsys):
     assert told['ok'] is False and told['command'] == 'vjepa-ros selftest --device cuda:9'
     assert "'cuda:9' is not available" in told['problems'][0]
     assert told['hardware']['cpu'] and told['versions']['torch']
-
-
-def test_every_path_of_a_gpu():
-    if not torch.cuda.is_available():
-        pytest.skip('PyTorch finds no CUDA device here')
-    assert selftest.run('cuda', compiled='off')['problems'] == []
-
-
-def test_compare_looks_at_what_the_engine_gives(reference):
-    choice = DeviceChoice(torch.device('cpu'), torch.float32, 'test')
-    echo = SimpleNamespace(choice=choice, run=lambda clips: [
-        reference.outputs[[c is k for k in reference.clips].index(True)] for c in clips],
-        encode=lambda clips: [reference.outputs[0].features])
-    assert all(c.value == 0.0 for c in compare(echo, reference, limits('fp32')))

@@ -46,25 +46,6 @@ def test_the_view_shows_estimate_truth_direction_and_that_it_is_untrained():
         assert part in text, part
 
 
-@pytest.mark.parametrize('ttc, truth, said', [
-    (math.nan, math.nan, 'contact unknown'),
-    (math.inf, math.inf, 'nothing on course (true: none)'),
-    (250.0, math.nan, 'contact in 99.0 s')])
-def test_unknown_and_nothing_are_told_apart(ttc, truth, said):
-    assert said in screen(status_of([Point(1.0, assessment(ttc), truth)]))
-
-
-def test_before_the_first_result_the_view_says_what_it_waits_for():
-    status = status_of([])
-    status.phase = 'loading the model'
-    assert 'loading the model' in screen(status)
-
-
-def test_the_view_fits_a_narrow_terminal():
-    lines = screen(status_of([Point(n / 15, assessment(2.0), 2.0) for n in range(100)]), 60)
-    assert max(len(line) for line in lines.splitlines()) <= 60
-
-
 def test_a_log_gets_one_line_per_phase_and_then_the_results():
     console = Console(width=200, force_terminal=False)
     status = status_of([])
@@ -78,18 +59,6 @@ def test_a_log_gets_one_line_per_phase_and_then_the_results():
     assert first == 'starting'
     assert second == plain_line(status)
     assert '[  3.0 s] WARNING  contact in 1.9 s (true: 2.0 s)' in second
-
-
-def test_the_newest_result_of_each_of_the_last_seconds_is_listed():
-    status = status_of([Point(n / 2, assessment(5.0 - n / 2)) for n in range(7)])
-    rows = [line for line in screen(status).splitlines() if 'contact in' in line][1:]
-    assert [row.split()[1] for row in rows] == ['3.0', '2.5', '1.5', '0.5']
-
-
-@pytest.mark.parametrize('value', [0.0, 1.0, 7.0, math.nan])
-def test_a_score_out_of_range_or_unknown_can_be_shown(value):
-    shown = screen(status_of([Point(1.0, assessment(2.0, motion_score=value))]))
-    assert (' -- ' in shown) == math.isnan(value)
 
 
 # -- what the recorder tells ------------------------------------------------------------------
