@@ -82,8 +82,8 @@ def all_of() -> Iterator[Rigged]:
 
 @pytest.mark.parametrize(('what', 'text', 'flags'), [
     ('frozen', 'frozen: the picture does not change', {'frozen'}),
-    ('covered', 'unknown: the view can not be measured', {'low_texture', 'looming_unknown'}),
-    ('black', 'unknown: the view can not be measured',
+    ('covered', 'unknown: the view cannot be measured', {'low_texture', 'looming_unknown'}),
+    ('black', 'unknown: the view cannot be measured',
      {'low_texture', 'looming_unknown', 'frozen'})])
 def test_a_camera_that_sees_nothing_stops_the_robot_with_the_reason(all_of, what, text, flags):
     all_of.go()

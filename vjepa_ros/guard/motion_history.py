@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""How the robot has moved in the last seconds."""
+"""Velocities of the robot over the last seconds."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ KEPT_S = 5.0
 
 
 class SpeedHistory:
-    """Velocities over time, each holding until the next; before the first the robot stood."""
+    """Velocities over time; each is valid until the next, and before the first the robot stood."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, Motion]] = deque()
 
     def add(self, time_s: float, motion: Motion) -> None:
-        """Take the velocity from a time on [s]; one that is older than the newest is left out."""
+        """Add the velocity from a time on [s]; times before the newest are ignored."""
         if self._samples and time_s < self._samples[-1][0]:
             return
         if self._samples and self._samples[-1][1] == motion:
@@ -28,7 +28,7 @@ class SpeedHistory:
             self._samples.popleft()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all velocities."""
         self._samples.clear()
 
     @property
@@ -37,35 +37,38 @@ class SpeedHistory:
         return self._samples[-1][1] if self._samples else STILL
 
     def travel(self, begin_s: float, end_s: float, yaw: float) -> float:
-        """Way covered towards a direction of the robot's frame between two times [m]."""
+        """Return the distance [m] travelled between two times towards a direction (yaw [rad])."""
         return sum(dt * motion.along(yaw) for dt, motion in self._parts(begin_s, end_s))
 
     def path(self, begin_s: float, end_s: float) -> float:
-        """Length of the way covered between two times [m]."""
+        """Return the length of the path between two times [m]."""
         return sum(dt * (m.vx ** 2 + m.vy ** 2) ** 0.5 for dt, m in self._parts(begin_s, end_s))
 
     def turned(self, begin_s: float, end_s: float) -> float:
-        """Change of heading between two times [rad], counter-clockwise."""
+        """Return the change of heading between two times [rad], counter-clockwise."""
         return sum(dt * motion.omega for dt, motion in self._parts(begin_s, end_s))
 
     def mean(self, begin_s: float, end_s: float, yaw: float) -> float:
-        """Mean speed towards a direction between two times [m/s]."""
+        """Return the mean speed towards a direction between two times [m/s]."""
         if end_s <= begin_s:
             return self.newest.along(yaw)
         return self.travel(begin_s, end_s, yaw) / (end_s - begin_s)
 
     def least(self, begin_s: float, end_s: float, yaw: float) -> float:
-        """Least speed towards a direction between two times [m/s]; 0 when not all is known."""
+        """Return the lowest speed towards a direction between two times [m/s].
+
+        It is 0 where the history does not cover the whole time.
+        """
         parts = self._parts(begin_s, end_s)
         if sum(dt for dt, _ in parts) < end_s - begin_s - 1e-6:
             return 0.0
         return min((motion.along(yaw) for _, motion in parts), default=0.0)
 
     def _parts(self, begin_s: float, end_s: float) -> list[tuple[float, Motion]]:
-        """Durations [s] and velocities that make up a time, the newest first.
+        """Return durations [s] and velocities between two times, the newest first.
 
-        From the newest on: what is asked for is mostly the last moment, and of odometry there may
-        be a thousand samples.
+        The search starts at the newest sample: queries are mostly about the last moment, and
+        odometry may bring a thousand samples.
         """
         parts = []
         until = float('inf')

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The numbers of the velocity guard, checked when they are made."""
+"""Settings of the velocity guard, validated on construction."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 
 from vjepa_ros.perception.types import Level
 
-# What can be wrong with a source beside the flags of its assessments.
+# Faults of a source besides the flags of its assessments.
 ALWAYS = ('missing', 'timeout', 'clock', 'malformed', 'unknown', 'frozen')
-# Flags of `Quality` that can be made a fault.
+# Flags of `Quality` that can count as a fault.
 FLAGS = ('untrained', 'low_texture', 'partial_view', 'stale', 'warming_up', 'slow_camera',
          'assumed_intrinsics', 'looming_unknown', 'device_fallback', 'disagreement',
          'heads_out_of_range', 'geometry_failed')
@@ -25,79 +25,78 @@ class GuardSettings:
     Attributes
     ----------
     min_time_to_contact
-        The speed is scaled so that the time to contact stays above this [s].
+        Time to contact that the speed limit keeps [s].
     stop_time_to_contact
-        Below this the robot stops [s].
+        Time to contact below which the robot stops [s].
     stop_distance
-        Free way that is always left to what was seen [m].
+        Distance that is always kept to an obstacle [m].
     braking
-        Deceleration the robot surely reaches [m/s^2].
+        Deceleration that the robot is sure to reach [m/s^2].
     reaction
-        Time from a command to the robot following it, beyond the age of the assessment [s].
+        Delay between a command and the response of the robot, without the age of the assessment
+        [s].
     caution_factor
-        Part of the commanded speed that is left at level CAUTION and WARNING, 0..1.
+        Fraction of the commanded speed that remains at levels CAUTION and WARNING, 0..1.
     caution_probability
-        Collision probability below which CAUTION is doubted: geometry or heads alone see
-        something that the other contradicts. 0: it never is, nor where the probability is
-        unknown.
+        Collision probability below which a CAUTION is doubtful: either geometry or heads see
+        something that the other contradicts. 0: never. An unknown probability is no doubt.
     doubted_factor
-        Part of the commanded speed that is left at a CAUTION that is doubted, 0..1.
+        Fraction of the commanded speed that remains at a doubtful CAUTION, 0..1.
     stop_level
-        The robot stops from this level on.
+        Lowest level at which the robot stops.
     believe_level
-        The time to contact counts as told from this level on, CLEAR: always. Below it counts as
-        at least 1.5 times `min_time_to_contact`, for then geometry and heads do not agree that
-        contact comes.
+        Lowest level at which the time to contact is used as it is; CLEAR: always. Below it the
+        time counts as at least 1.5 times `min_time_to_contact`, because geometry and heads do
+        not agree on a contact.
     hysteresis
-        A stop ends when the time to contact exceeds its threshold by this part.
+        Fraction by which the time to contact must exceed its threshold before a stop ends.
     horizon
-        Times to contact beyond this count as this [s]: so far the way is taken as seen.
+        Longest time to contact that is used [s]; longer ones count as this.
     measurement_window
-        Time before its stamp that a time to contact is measured over [s].
+        Time before its stamp over which a time to contact is measured [s].
     measuring_speed
-        From this speed on, a view in which nothing comes nearer says that the way is free [m/s].
+        Lowest speed at which a view where nothing approaches means a free path [m/s].
     unseen_speed
-        Speed allowed where nothing is known about the way [m/s].
+        Speed limit where nothing is known about the path [m/s].
     memory
-        How long the way counts as free after it was last measured while driving [s].
+        How long the path counts as free after it was last measured while driving [s].
     release_hold
         Time without danger before motion is released after a stop or a fault [s].
     release_speed
-        Speed allowed after a stop until a measurement while driving confirms the way [m/s].
+        Speed limit after a stop until a measurement while driving confirms the path [m/s].
     release_acceleration
-        How fast a limit may rise [m/s^2]. Limits fall at once.
+        Rate at which a limit may rise [m/s^2]. Limits fall at once.
     release_turn
-        Heading change after which what was seen lies elsewhere [rad].
+        Heading change after which remembered measurements no longer apply [rad].
     forget
-        Standing time after which a remembered obstacle is no longer believed [s]; 0: never.
+        Standing time after which a remembered obstacle is dropped [s]; 0: never.
     clearance_releases
-        Whether a free way that learned heads see beyond a remembered obstacle counts.
+        Whether a free path beyond a remembered obstacle, by the learned heads, clears it.
     range_releases
-        Whether range sensors that see beyond a remembered obstacle make it forgotten.
+        Whether a range sensor that measures beyond a remembered obstacle clears it.
     source_timeout
-        Age from which an assessment is too old [s].
+        Largest age of an assessment [s].
     range_timeout
-        Age from which a range reading is too old [s].
+        Largest age of a range reading [s].
     command_timeout
-        Silence after which the command counts as ended: zero once, then silence [s].
+        Silence after which the command ends: one zero, then nothing [s].
     odometry_timeout
-        Silence of the odometry after which the own commands count as speed [s].
+        Silence of the odometry after which the commands sent count as speed [s].
     override_timeout
-        How long an override lasts [s].
+        Duration of an override [s].
     clock_tolerance
-        How far a stamp may lie in the future [s].
+        Largest time that a stamp may lie in the future [s].
     frozen_travel
-        Way driven while the picture does not change by a bit, from which the camera counts as
-        frozen [m] (or the same number in radians turned).
+        Distance driven [m], or angle turned [rad], with bitwise equal pictures after which the
+        camera counts as frozen.
     fault_speed
-        Speed left by the faults in `slow_on` and, with `uncovered` 'slow', where no source
+        Speed limit at the faults in `slow_on` and, with `uncovered` 'slow', where no source
         looks [m/s].
     stop_on, slow_on
         Faults of a source that stop or slow motion towards it. 'missing', 'timeout', 'clock',
         'malformed', 'unknown' and 'frozen' must be in one of them.
     uncovered
-        What happens to motion that no source looks at: 'free', 'slow' (to `fault_speed`) or
-        'stop'.
+        Treatment of motion where no source looks: 'free', 'slow' (to `fault_speed`) or 'stop'.
     """
 
     min_time_to_contact: float = 1.6
@@ -142,7 +141,7 @@ class GuardSettings:
             raise ValueError(problem)
 
     def problem(self) -> str:
-        """What is wrong, naming the setting, its value and what is allowed; '' for nothing."""
+        """Return the first problem with setting, value and allowed range; '' without one."""
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, (int, float)) and not (math.isfinite(value) and value >= 0):
@@ -161,7 +160,7 @@ class GuardSettings:
                 return f'{name} is {getattr(self, name)}, must be 0..1'
         if self.release_speed <= self.measuring_speed:
             return (f'release_speed is {self.release_speed}, must be above measuring_speed '
-                    f'({self.measuring_speed}): slower, the camera could not confirm the way')
+                    f'({self.measuring_speed}): any slower, the camera cannot confirm the path')
         if self.uncovered not in UNCOVERED:
             return f"uncovered is '{self.uncovered}', must be one of {', '.join(UNCOVERED)}"
         return self._faults_problem()
@@ -170,9 +169,9 @@ class GuardSettings:
         named = (*self.stop_on, *self.slow_on)
         for name in named:
             if name not in (*ALWAYS, *FLAGS):
-                return (f"stop_on or slow_on holds '{name}', must be among "
+                return (f"stop_on or slow_on contains '{name}', must be among "
                         f'{", ".join((*ALWAYS, *FLAGS))}')
         for name in ALWAYS:
             if name not in named:
-                return f"neither stop_on nor slow_on holds '{name}', which must be in one"
+                return f"neither stop_on nor slow_on contains '{name}': add it to one of them"
         return ''

@@ -1,30 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""What one camera allows: faults, levels, time to contact and distance become a limit of speed."""
+"""Speed limit from one camera, by its faults, danger level, time to contact and free path."""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import deque
+from statistics import median
 
-from vjepa_ros.guard.free_path import Way
+from vjepa_ros.guard.free_path import FreePath
 from vjepa_ros.guard.motion_history import SpeedHistory
 from vjepa_ros.guard.settings import GuardSettings
-from vjepa_ros.guard.source_timing import SourceTiming
 from vjepa_ros.guard.types import Limit, SourceReport
 from vjepa_ros.perception.types import Level, Quality
 
-LEAST_SPEED = 0.05        # slower is not worth driving [m/s]; the robot stops instead
-UNBELIEVED = 1.5          # times min_time_to_contact, at least, below `believe_level`
-CREEPING = 0.3            # part of measuring_speed from which a threat can be measured at all
-STANDING = (1.0, 0.02)    # a robot stands that moved less than so many metres in so many seconds
+MIN_SPEED = 0.05          # the robot stops rather than crawls below this [m/s]
+DOUBTED_TIME = 1.5        # least time to contact below `believe_level`, in min_time_to_contact
+CREEPING = 0.3            # fraction of measuring_speed from which a first threat can be measured
+STANDING = (1.0, 0.02)    # a robot stands that moved less than 0.02 m in the last 1.0 s
 FREE = math.inf
+TIMING_SAMPLES = 9        # assessments over which timing is measured
+TIMING_MIN_SAMPLES = 3
+TIMEOUT_MARGIN = 1.25     # recommended timeout over the measured age
+TIMEOUT_STEP_S = 0.05     # to which it is rounded up
 
 
-def speed_for(distance: float, settings: GuardSettings) -> float:
-    """Greatest speed at which a free way [m] is enough, NaN and inf: no limit [m/s].
+def safe_speed(distance: float, settings: GuardSettings) -> float:
+    """Return the highest safe speed [m/s] for a free path [m]; inf where that is NaN or inf.
 
-    The time to contact stays above `min_time_to_contact`, and the robot comes to stand before
-    `stop_distance`: ``v t + v^2 / (2 b) = room`` with the reaction time t and deceleration b.
+    It keeps the time to contact above `min_time_to_contact` and lets the robot stop before
+    `stop_distance`: ``v t + v^2 / (2 b) = room`` with reaction time t and deceleration b.
     """
     if not distance < math.inf:
         return FREE
@@ -36,6 +42,58 @@ def speed_for(distance: float, settings: GuardSettings) -> float:
     return min(room / settings.min_time_to_contact, brake)
 
 
+class SourceTiming:
+    """Period of the assessments of one source, and their age on arrival."""
+
+    def __init__(self) -> None:
+        self._times: deque[tuple[float, float]] = deque(maxlen=TIMING_SAMPLES)
+
+    def clear(self) -> None:
+        """Drop all measurements."""
+        self._times.clear()
+
+    def add(self, stamp_s: float, received_s: float) -> None:
+        """Take the stamp of an assessment, newer than all before, and its arrival [s]."""
+        self._times.append((stamp_s, received_s))
+
+    @property
+    def period_s(self) -> float:
+        """Median time between two stamps [s], NaN unknown."""
+        if len(self._times) < TIMING_MIN_SAMPLES:
+            return math.nan
+        stamps = [stamp for stamp, _ in self._times]
+        return median(b - a for a, b in itertools.pairwise(stamps))
+
+    @property
+    def arrival_age_s(self) -> float:
+        """Median age on arrival [s], NaN unknown."""
+        if len(self._times) < TIMING_MIN_SAMPLES:
+            return math.nan
+        return median(received - stamp for stamp, received in self._times)
+
+    @property
+    def text(self) -> str:
+        """Both figures as text that follows an age; '' unknown."""
+        if len(self._times) < TIMING_MIN_SAMPLES:
+            return ''
+        return (f' (they came every {self.period_s:.2f} s, {self.arrival_age_s:.2f} s old on '
+                'arrival)')
+
+    def problem(self, timeout_s: float) -> str:
+        """Return why assessments become older than a timeout, with the remedy; '' if they do not.
+
+        Just before the next one arrives, the newest is as old as it was on arrival plus a period.
+        """
+        oldest = self.period_s + self.arrival_age_s
+        if not oldest > timeout_s:
+            return ''
+        enough = math.ceil(round(TIMEOUT_MARGIN * oldest / TIMEOUT_STEP_S, 6)) * TIMEOUT_STEP_S
+        return (f'the perception is too slow for source_timeout ({timeout_s:g} s): a period of '
+                f'{self.period_s:.2f} s and an age of {self.arrival_age_s:.2f} s on arrival make '
+                f'{oldest:.2f} s; set source_timeout to {enough:.2f} or make it faster (device, '
+                'model_size, max_rate)')
+
+
 class SourceGuard:
     """State of one camera.
 
@@ -44,29 +102,38 @@ class SourceGuard:
     name
         Name of the source.
     yaw
-        Direction of its optical axis in the robot's frame [rad], 0 forward, left positive.
+        Direction of its optical axis in the frame of the robot [rad], 0 forward, left positive.
+
+    Attributes
+    ----------
+    report
+        Its newest assessment; None before the first.
+    free_path
+        Memory of the free path ahead of it.
+    timing
+        How often assessments arrive.
     """
 
     def __init__(self, name: str, yaw: float) -> None:
         self.name = name
         self.yaw = yaw
-        self.way = Way(yaw)
+        self.free_path = FreePath(yaw)
         self.timing = SourceTiming()
         self._begun = False           # whether it has ever been without a fault
         self.reset()
 
     def reset(self) -> None:
-        """Forget all reports and states (clock jump); the way as well."""
+        """Drop reports, free path and state (clock jump)."""
         self.report: SourceReport | None = None
-        self.way.forget()
+        self.free_path.forget()
         self.timing.clear()
-        self._speed = 0.0             # along the axis, that the report was measured at
-        self._threat = False          # whether the report tells of something within the horizon
-        self._coming = False          # it comes by itself: the robot does not go towards it
-        self._side = ''               # where the newest threat was seen
+        self._speed = 0.0             # towards the axis during the measurement [m/s]
+        self._threat = False          # something approaches within the horizon
+        self._approaching = False     # although the robot did not drive towards it
+        self._side = ''               # of the newest threat
         self._stopped = False
         self._blocked = False
-        self._confirm = False         # a stop is over, the way is not confirmed yet
+        self._unconfirmed = False     # after a stop, until the path is measured again
         self._quiet_s = math.nan      # since when there is no reason to stop
         self._slowed_until = -math.inf
         self._frozen_s = math.nan     # since when the picture does not change
@@ -74,97 +141,98 @@ class SourceGuard:
         self._malformed = ''
         self._advanced_s = math.nan
 
+    def turn_to(self, yaw: float) -> None:
+        """Change the direction of the camera [rad]; its path is kept as for a turning robot."""
+        by = math.remainder(yaw - self.yaw, 2 * math.pi)
+        self.yaw = self.free_path.yaw = yaw
+        if self.report is None:
+            self.reset()
+        else:
+            self.free_path.turn(by)
+
     def advance(self, now_s: float, history: SpeedHistory, settings: GuardSettings) -> None:
-        """Take the motion until now into account."""
-        self.way.advance(self._advanced_s, now_s, history, settings)
+        """Account for the motion of the robot until now."""
+        self.free_path.advance(self._advanced_s, now_s, history, settings)
         self._advanced_s = now_s
 
     def malformed(self, reason: str) -> None:
-        """A message of this source could not be read; it counts until one can."""
+        """Note a message that could not be read; a fault until the next readable one."""
         self._malformed = reason
+
+    # -- assessments -------------------------------------------------------------------------
 
     def observe(self, report: SourceReport, history: SpeedHistory,
                 settings: GuardSettings) -> bool:
-        """Take a report; False when it is older than the newest (unless that is of the future)."""
+        """Take a report; return False when it is older than the newest.
+
+        A newest report with a stamp in the future is replaced by any other.
+        """
         newest = self.report
         if newest is not None and report.stamp_s <= newest.stamp_s <= (
                 report.received_s + settings.clock_tolerance):
             return False
         self._malformed = ''
-        self._watch_frozen(report)
+        if Quality.FROZEN not in report.flags:
+            self._frozen_s, self._frozen = math.nan, False
+        elif math.isnan(self._frozen_s):
+            self._frozen_s = report.stamp_s
         self.report = report
         now = report.received_s
         self.timing.add(report.stamp_s, now)
         self._speed = history.mean(report.stamp_s - settings.measurement_window, report.stamp_s,
                                    self.yaw)
-        time = self._time(report, settings)
-        self._threat = self._coming = False
+        time = _believed_time(report, settings)
+        self._threat = self._approaching = False
         if self.fault(now, history, settings) or math.isnan(time):
-            self.way.interrupt()
-            return True
-        self._learn(time, history, settings)
+            self.free_path.interrupt()
+        else:
+            self._measure(report, time, history, settings)
         return True
 
-    def _learn(self, time: float, history: SpeedHistory, settings: GuardSettings) -> None:
-        """What a time to contact [s] says about the way."""
-        report, speed = self.report, self._speed
-        stamp, now = report.stamp_s, report.received_s
+    def _measure(self, report: SourceReport, time: float, history: SpeedHistory,
+                 settings: GuardSettings) -> None:
+        """Update the free path by a time to contact [s]."""
+        speed, stamp, now = self._speed, report.stamp_s, report.received_s
         since = history.travel(stamp, now, self.yaw)
         turned = history.turned(stamp, now)
         least = history.least(stamp - settings.measurement_window, stamp, self.yaw)
         self._threat = threat = time < settings.horizon
-        self._coming = threat and history.travel(stamp - STANDING[0], stamp,
-                                                 self.yaw) < STANDING[1]
+        self._approaching = threat and history.travel(stamp - STANDING[0], stamp,
+                                                      self.yaw) < STANDING[1]
         if threat:
             self._side = report.side
-        unknown = math.isnan(self.way.distance)
+        unknown = math.isnan(self.free_path.distance)
         enough = settings.measuring_speed * (CREEPING if unknown else 1.0)
-        # The least speed: a robot that has just stopped sees nothing come nearer either.
+        # By the lowest speed: a robot that has just stopped sees no approach either.
         free = (not threat and least >= settings.measuring_speed
                 and Quality.FROZEN not in report.flags)
         if not free:
-            self.way.interrupt()
+            self.free_path.interrupt()
         if threat and speed >= enough:
-            self.way.measure(speed * time - since, now, turned)
-            self._confirm = self._confirm and speed < settings.measuring_speed
+            self.free_path.measure(speed * time - since, now, turned)
+            self._unconfirmed = self._unconfirmed and speed < settings.measuring_speed
         elif free:
-            if self.way.free(least * settings.horizon - since, now, turned):
-                self._confirm = False
-        elif (threat or self.way.moving) and history.path(
+            if self.free_path.free(least * settings.horizon - since, now, turned):
+                self._unconfirmed = False
+        elif (threat or self.free_path.moving) and history.path(
                 stamp - STANDING[0], stamp) < STANDING[1]:
-            # It moves by itself: where it was says nothing about where it will be.
-            self.way.forget()
+            # It moves by itself: its last position does not predict the next one.
+            self.free_path.forget()
         elif speed < settings.measuring_speed:
-            self.way.see_clearance(report.clearance, now, settings)
-
-    def _watch_frozen(self, report: SourceReport) -> None:
-        if Quality.FROZEN not in report.flags:
-            self._frozen_s, self._frozen = math.nan, False
-        elif math.isnan(self._frozen_s):
-            self._frozen_s = report.stamp_s
-
-    def _time(self, report: SourceReport, settings: GuardSettings) -> float:
-        """Time to contact as far as it is believed [s], NaN unknown."""
-        if report.level < settings.believe_level:
-            return max(report.time_to_contact, UNBELIEVED * settings.min_time_to_contact)
-        return report.time_to_contact
+            self.free_path.see_clearance(report.clearance, now, settings)
 
     @property
     def obstacle(self) -> str:
-        """What is ahead: 'moving' by itself, 'static', 'unknown' which of both, or 'none'."""
-        if self.way.moving or self._coming:
+        """The object ahead: 'moving' by itself, 'static', 'unknown' (either), or 'none'."""
+        if self.free_path.moving or self._approaching:
             return 'moving'
-        return 'static' if self.way.threat else 'unknown' if self._threat else 'none'
+        return 'static' if self.free_path.threat else 'unknown' if self._threat else 'none'
 
-    def _which(self) -> str:
-        """Side and motion of what is ahead, to follow a reason; '' for nothing."""
-        side = self.report.side or (self._side if self.way.threat else '')
-        kind = self.obstacle
-        return ''.join(f', {word}' for word in (side, kind) if word not in ('', 'none', 'unknown'))
+    # -- faults ------------------------------------------------------------------------------
 
     def fault(self, now_s: float, history: SpeedHistory,
               settings: GuardSettings) -> tuple[str, str] | None:
-        """(name, reason) of what is wrong, the worst first; None when nothing is."""
+        """Return the worst fault as (name, reason); None without one."""
         found = self._faults(now_s, history, settings)
         for chosen in (settings.stop_on, settings.slow_on):
             for name, reason in found:
@@ -192,7 +260,7 @@ class SourceGuard:
             found.append(('frozen', 'the picture does not change while the robot moves'))
         if report.level == Level.UNKNOWN or (math.isnan(report.time_to_contact)
                                              and Quality.LOOMING_UNKNOWN not in report.flags):
-            found.append(('unknown', 'the view can not be measured'))
+            found.append(('unknown', 'the view cannot be measured'))
         found += [(name, f'flagged {name}') for name in (report.flags & ~Quality.FROZEN).names]
         return found
 
@@ -200,59 +268,60 @@ class SourceGuard:
         slow = self.timing.problem(settings.source_timeout)
         return f'{text}; {slow}' if slow else text
 
+    # -- limits ------------------------------------------------------------------------------
+
     def limit(self, now_s: float, asked: float, history: SpeedHistory,
               settings: GuardSettings) -> Limit:
-        """What the source allows now.
+        """Return the lowest limit now.
 
         Parameters
         ----------
         now_s
-            Time [s]; `way` is at this time.
+            Time [s], up to which `advance` was called.
         asked
-            Commanded speed towards it [m/s].
+            Commanded speed towards the source [m/s].
         history
-            How the robot moved.
+            Motion of the robot.
         settings
-            The numbers.
+            Settings of the guard.
         """
-        fault = self.fault(now_s, history, settings)
-        held = self._free()
+        fault, report = self.fault(now_s, history, settings), self.report
+        limits = [self._free()]
         if fault:
             name, reason = fault
             stops = name in settings.stop_on
-            held = Limit(self.name, 'fault', 0.0 if stops else settings.fault_speed,
-                         f'{name}: {reason}')
+            limits = [Limit(self.name, 'fault', 0.0 if stops else settings.fault_speed,
+                            f'{name}: {reason}')]
             if stops:
-                if self._begun:           # at the start there is no motion to be released again
-                    self._stopped = self._confirm = True
+                if self._begun:           # at the start no motion has to be released again
+                    self._stopped = self._unconfirmed = True
                 self._quiet_s = math.nan
-                self.way.interrupt()      # also a silence, which brings no report
-            if stops or self.report is None:
-                return held
-            # What only slows does not make a danger, or what was seen before, forgotten.
+                self.free_path.interrupt()      # for a silence, too, which brings no report
+                return limits[0]
+            # A fault that only slows leaves dangers and memories in force.
         else:
             self._begun = True
-        limits = [held, self._stop(now_s, settings), self._near(now_s, settings),
-                  self._unseen(settings), self._caution(now_s, asked, settings)]
+        if report is not None:
+            limits += [self._stop(report, now_s, settings), self._distance_limit(report, settings),
+                       self._unmeasured(settings), self._caution(report, now_s, asked, settings)]
         return min(limits, key=lambda limit: limit.speed)
 
-    def _stop(self, now_s: float, settings: GuardSettings) -> Limit:
-        """Stop below `stop_time_to_contact` and from `stop_level` on, until that has passed."""
-        report = self.report
-        time = self._time(report, settings) - (now_s - report.stamp_s)
+    def _stop(self, report: SourceReport, now_s: float, settings: GuardSettings) -> Limit:
+        """Stop below `stop_time_to_contact` and from `stop_level` on, and hold for a while."""
+        time = _believed_time(report, settings) - (now_s - report.stamp_s)
         ease = 1.0 + settings.hysteresis if self._stopped else 1.0
         why = ''
-        if settings.stop_level <= report.level < Level.UNKNOWN:     # that is a fault
+        if settings.stop_level <= report.level < Level.UNKNOWN:     # that one is a fault
             why = f'level {report.level.name.lower()}'
         elif time < settings.stop_time_to_contact * ease:
             why = f'time to contact {max(0.0, time):.1f} s'
         elif (self._speed < settings.measuring_speed
               and time < settings.min_time_to_contact * ease):
-            why = f'something comes nearer, {max(0.0, time):.1f} s to contact'
+            why = f'something approaches, {max(0.0, time):.1f} s to contact'
         if why:
-            self._stopped = self._confirm = True
+            self._stopped = self._unconfirmed = True
             self._quiet_s = math.nan
-            return Limit(self.name, 'stop', 0.0, why + self._which())
+            return Limit(self.name, 'stop', 0.0, why + self._object_text(report))
         if self._stopped:
             if math.isnan(self._quiet_s):
                 self._quiet_s = now_s
@@ -263,33 +332,34 @@ class SourceGuard:
             self._stopped = False
         return self._free()
 
-    def _near(self, now_s: float, settings: GuardSettings) -> Limit:
-        """Keep `min_time_to_contact` to what was seen, and room to brake."""
-        speed = speed_for(self.way.distance, settings)
-        if not self.way.threat:
-            # Free so far at least: no reason to be slower than where nothing is known.
+    def _distance_limit(self, report: SourceReport, settings: GuardSettings) -> Limit:
+        """Keep `min_time_to_contact` and the braking distance to what was measured."""
+        path = self.free_path
+        speed = safe_speed(path.distance, settings)
+        if not path.threat:
+            # At least so much is free: no reason to be slower than where nothing is known.
             speed = max(speed, settings.unseen_speed)
-        least = LEAST_SPEED * (1 + settings.hysteresis) if self._blocked else LEAST_SPEED
+        least = MIN_SPEED * (1 + settings.hysteresis) if self._blocked else MIN_SPEED
         self._blocked = speed < least
-        where = f'{max(0.0, self.way.distance):.2f} m'
-        which = self._which() if self.way.threat else ''
+        where = f'{max(0.0, path.distance):.2f} m'
+        text = self._object_text(report) if path.threat else ''
         if self._blocked:
-            self._confirm = True
-            return Limit(self.name, 'blocked', 0.0, f'something {where} ahead{which}')
-        return Limit(self.name, 'contact', speed, f'way is free for {where}{which}')
+            self._unconfirmed = True
+            return Limit(self.name, 'blocked', 0.0, f'something {where} ahead{text}')
+        return Limit(self.name, 'contact', speed, f'path is free for {where}{text}')
 
-    def _unseen(self, settings: GuardSettings) -> Limit:
-        """Go slowly where the camera has not measured while driving."""
-        if self._confirm:
+    def _unmeasured(self, settings: GuardSettings) -> Limit:
+        """Limit the speed until the path is measured while driving."""
+        if self._unconfirmed:
             return Limit(self.name, 'release', settings.release_speed,
-                         'the way is not measured again yet')
-        if math.isnan(self.way.distance):
-            return Limit(self.name, 'unseen', settings.unseen_speed, 'way is not measured yet')
+                         'path is not measured again yet')
+        if math.isnan(self.free_path.distance):
+            return Limit(self.name, 'unseen', settings.unseen_speed, 'path is not measured yet')
         return self._free()
 
-    def _caution(self, now_s: float, asked: float, settings: GuardSettings) -> Limit:
+    def _caution(self, report: SourceReport, now_s: float, asked: float,
+                 settings: GuardSettings) -> Limit:
         """Slow down at CAUTION and above, and for `release_hold` after it."""
-        report = self.report
         doubted = (report.level == Level.CAUTION
                    and report.collision_probability < settings.caution_probability)
         if report.level >= Level.CAUTION and not doubted:
@@ -299,7 +369,20 @@ class SourceGuard:
         left = settings.caution_factor if now_s < self._slowed_until else settings.doubted_factor
         why = (f'level {report.level.name.lower()}' if report.level >= Level.CAUTION else
                'danger has just passed')
-        return Limit(self.name, 'caution', left * asked, why + self._which())
+        return Limit(self.name, 'caution', left * asked, why + self._object_text(report))
 
     def _free(self) -> Limit:
         return Limit(self.name, 'free', FREE, '')
+
+    def _object_text(self, report: SourceReport) -> str:
+        """Return side and motion of the object ahead as text that follows a reason."""
+        side = report.side or (self._side if self.free_path.threat else '')
+        words = (side, self.obstacle)
+        return ''.join(f', {word}' for word in words if word not in ('', 'none', 'unknown'))
+
+
+def _believed_time(report: SourceReport, settings: GuardSettings) -> float:
+    """Return the time to contact that counts [s], NaN unknown."""
+    if report.level < settings.believe_level:
+        return max(report.time_to_contact, DOUBTED_TIME * settings.min_time_to_contact)
+    return report.time_to_contact

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""What goes into the velocity guard and what comes out. All times are on one clock [s]."""
+"""Inputs and outputs of the velocity guard. All times are on one clock [s]."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from vjepa_ros.perception.types import Assessment, Level, Quality
 
 NS = 1e9
 NO_FLAGS = Quality(0)
-MOST = 1e6              # of a velocity; what is more is a mistake, and overflows
-# Half of the middle third of a picture with the field of view that the perception assumes, 65
-# degrees: there `side` is that of the regions. An assessment tells an angle, and no lens.
-MIDDLE = math.atan(math.tan(math.radians(65.0 / 2)) / 3)
+MAX_VELOCITY = 1e6      # larger commands are mistakes and would overflow
+# Half the angle of the middle third of a picture with the assumed field of view of 65 degrees, so
+# that `side` agrees with the regions of the perception: an assessment has an angle but no lens.
+CENTER_ANGLE = math.atan(math.tan(math.radians(65.0 / 2)) / 3)
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Motion:
 
     @property
     def finite(self) -> bool:
-        """Whether all three are numbers that any robot could mean."""
-        return all(abs(value) < MOST for value in (self.vx, self.vy, self.omega))
+        """Whether all three components are numbers of a possible size."""
+        return all(abs(value) < MAX_VELOCITY for value in (self.vx, self.vy, self.omega))
 
     def along(self, yaw: float) -> float:
-        """Speed towards a direction [m/s], given as yaw in the robot's frame [rad]."""
+        """Return the speed [m/s] towards a direction: a yaw in the frame of the robot [rad]."""
         return self.vx * math.cos(yaw) + self.vy * math.sin(yaw)
 
 
@@ -40,26 +40,27 @@ STILL = Motion()
 
 @dataclass(frozen=True)
 class SourceReport:
-    """What one camera said. Unknown numbers are NaN.
+    """The assessment of one camera. Unknown numbers are NaN.
 
     Attributes
     ----------
     source
         Name of the camera.
     stamp_s
-        When its newest frame was taken [s].
+        Time of its newest frame [s].
     received_s
-        When the report came [s].
+        Time of arrival [s].
     level, flags
-        Urgency, and what limits the trust in it.
+        Danger level, and quality flags.
     time_to_contact
-        Of the most urgent surface on collision course [s]; inf: nothing comes nearer.
+        Time to contact of the most urgent surface on collision course [s]; inf: nothing
+        approaches.
     collision_probability
         Probability of contact within the horizon of perception, 0..1.
     bearing
         Direction of that surface, right positive [rad].
     clearance
-        Free way ahead of the camera, as the learned heads see it [m].
+        Free path ahead of the camera by the learned heads [m].
     """
 
     source: str
@@ -75,18 +76,19 @@ class SourceReport:
     @classmethod
     def of(cls, seen: Assessment, received_s: float, age_s: float | None = None,
            source: str = '') -> SourceReport:
-        """From an assessment.
+        """Make a report from an assessment.
 
         Parameters
         ----------
         seen
             The assessment.
         received_s
-            Now, on the clock of the guard [s].
+            Time of arrival on the clock of the guard [s].
         age_s
-            Age of its newest frame now [s]; None when the stamps are on the clock of the guard.
+            Age of its newest frame at that time [s]; None when stamps are on the clock of the
+            guard.
         source
-            Name of the source; '' takes that of the camera.
+            Name of the source; '' takes the name of the camera.
         """
         stamp_s = seen.stamp_ns / NS if age_s is None else received_s - age_s
         return cls(source or seen.camera, stamp_s, received_s, seen.level, seen.time_to_contact,
@@ -94,27 +96,28 @@ class SourceReport:
 
     @property
     def side(self) -> str:
-        """'LEFT', 'CENTER' or 'RIGHT' of the view, where the danger is seen; '' when nowhere."""
+        """Side of the view with the danger: 'LEFT', 'CENTER' or 'RIGHT'; '' without one."""
         if math.isnan(self.bearing):
             return ''
-        return 'CENTER' if abs(self.bearing) <= MIDDLE else 'RIGHT' if self.bearing > 0 else 'LEFT'
+        if abs(self.bearing) <= CENTER_ANGLE:
+            return 'CENTER'
+        return 'RIGHT' if self.bearing > 0 else 'LEFT'
 
 
 @dataclass(frozen=True)
 class RangeReading:
-    """The nearest thing that a range sensor sees towards its direction.
+    """Distance to the nearest object in the direction of a range sensor.
 
     Attributes
     ----------
     sensor
         Name of the sensor.
     stamp_s, received_s
-        When it was measured and when it came [s].
+        Time of measurement and of arrival [s].
     distance
-        Free way [m]; inf: nothing there; 0: too near to measure; NaN: invalid, counts as no
-        reading.
+        Free path [m]; inf: no object; 0: too near to measure; NaN: invalid, counts as no reading.
     reach
-        How far it can see at all [m]: farther than this it makes nothing forgotten.
+        Largest distance that it can measure [m]: it does not clear obstacles beyond.
     """
 
     sensor: str
@@ -126,19 +129,19 @@ class RangeReading:
 
 @dataclass(frozen=True)
 class Limit:
-    """What a source allows towards its direction.
+    """The speed that a source allows towards its direction.
 
     Attributes
     ----------
     source
-        Its name.
+        Name of the source.
     kind
         'free', 'caution', 'contact' (time to contact or distance), 'unseen', 'release', 'stop',
         'blocked', 'fault' or 'uncovered'.
     speed
-        Greatest speed towards it [m/s]; inf: no limit.
+        Largest speed towards it [m/s]; inf: no limit.
     reason
-        In words.
+        The reason as text.
     """
 
     source: str
@@ -149,23 +152,23 @@ class Limit:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the guard makes of a command.
+    """The answer of the guard to a command.
 
     Attributes
     ----------
     motion
-        The command for the robot; None: say nothing (the controller is silent).
+        The command for the robot; None: publish nothing (the controller is silent).
     asked
         The command of the controller.
     state
         'idle' (no command), 'free', 'slowed', 'stopped', 'fault' or 'override'.
     reason
-        In words, '' when free.
+        The reason as text, '' when free.
     limits
-        What held motion back, the strongest first.
+        Limits that changed the motion, the lowest first.
     reaction_s
-        Time from the stamp of the oldest assessment that is used for the first time here to now
-        [s]; NaN when there was no news.
+        Time since the stamp of the oldest assessment that is used here for the first time [s];
+        NaN without a new assessment.
     """
 
     motion: Motion | None
@@ -177,5 +180,5 @@ class Decision:
 
     @property
     def blind(self) -> bool:
-        """Whether the robot is asked to go where no source looks."""
+        """Whether the command leads where no source looks."""
         return any(limit.kind == 'uncovered' for limit in self.limits)

@@ -79,7 +79,7 @@ class CollisionGuard(CommandNode):
 
     def act(self, news: bool) -> None:
         """Decide, and publish what is new."""
-        self.guard.held = self.callback_failure
+        self.guard.hold_reason = self.callback_failure
         self.decided = self.guard.decide(self.now_s())
         self.send(self.decided.motion, news)
         self.teller.reaction.add(1e3 * self.decided.reaction_s)

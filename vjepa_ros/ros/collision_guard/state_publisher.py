@@ -161,8 +161,8 @@ def source_status(node: str, source: SourceGuard, limit: Limit | None, now_s: fl
             'collision_probability': number(report.collision_probability),
             'side': report.side or 'none', 'flags': ' '.join(report.flags.names) or 'none',
             'clearance': number(report.clearance)}
-    way = source.way
-    values |= {'free_way': number(way.distance), 'way_known_by': way.known_by,
+    path = source.free_path
+    values |= {'free_way': number(path.distance), 'way_known_by': path.known_by,
                'obstacle': source.obstacle, 'period_ms': number(1e3 * source.timing.period_s),
                'arrival_age_ms': number(1e3 * source.timing.arrival_age_s)}
     if limit is not None:
