@@ -15,8 +15,7 @@ from vjepa_ros.lab.drive.figures import figures
 from vjepa_ros.lab.drive.loop import Loop, LoopConfig, Outcome
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
-from vjepa_ros.lab.world.textures.bank import TextureBank
-from vjepa_ros.lab.world.textures.materials import Materials
+from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
 SMALL = LoopConfig(width=160)

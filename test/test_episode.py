@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
-from vjepa_ros.lab.world.episodes.robot import Drive
-from vjepa_ros.lab.world.episodes.route import Route, free_run
+from vjepa_ros.lab.world.episodes.robot import Drive, Route, free_run
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
-from vjepa_ros.lab.world.textures.bank import TextureBank
-from vjepa_ros.lab.world.textures.materials import Materials
+from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 
 CONFIG = EpisodeConfig(settle_s=0.2)
 

@@ -34,7 +34,7 @@ from vjepa_ros.lab.evaluation.clips import clip_figures, joined
 from vjepa_ros.lab.evaluation.recording_replay import Played, Setup, read_items
 from vjepa_ros.lab.evaluation.sequence import Outcome, Truth
 from vjepa_ros.lab.evaluation.world import Film, films, truth_of
-from vjepa_ros.lab.training.export import validation
+from vjepa_ros.lab.training import validation
 from vjepa_ros.lab.training.network import Batch, Network
 from vjepa_ros.lab.world.clips import ClipWorld
 from vjepa_ros.lab.world.seeds import TRAINING_SEEDS

@@ -14,9 +14,8 @@ from bundles import meta
 from tiny_world import TinyWorld
 
 from vjepa_ros.lab.training import losses
-from vjepa_ros.lab.training.export.calibrate import calibrate
-from vjepa_ros.lab.training.export.validation import answer
 from vjepa_ros.lab.training.network import Batch, Network
+from vjepa_ros.lab.training.validation import answer, calibrate
 from vjepa_ros.lab.world.targets import clip_targets
 from vjepa_ros.model.bins import LogBins
 from vjepa_ros.model.calibration import Calibration

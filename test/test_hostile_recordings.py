@@ -14,7 +14,7 @@ import cv2
 import pytest
 from test_sources import BagMaker, S, picture, write_recording
 
-from vjepa_ros.lab.training.data.labels import read_flags
+from vjepa_ros.lab.training.labels import read_flags
 from vjepa_ros.sources import SourceError, open_source
 
 ROUNDS = int(os.environ.get('VJEPA_ROS_ROUNDS', '8'))   # of damage to each kind of file

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from vjepa_ros.lab.training.muon import RMS, Muon, Together, orthogonal
+from vjepa_ros.lab.training.optimizers import RMS, Muon, Together, orthogonal
 
 
 def random(*shape, seed=0):

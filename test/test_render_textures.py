@@ -12,7 +12,7 @@ import torch
 from vjepa_ros.lab.world.textures import bank as module
 from vjepa_ros.lab.world.textures.atlas import Atlas, fetch, opacity, pack
 from vjepa_ros.lab.world.textures.bank import PAINTERS, TextureBank
-from vjepa_ros.lab.world.textures.people import WALK_STEPS, walk
+from vjepa_ros.lab.world.textures.cards import WALK_STEPS, walk
 from vjepa_ros.lab.world.textures.surfaces import MATERIALS
 
 SIZE = 64

@@ -24,7 +24,7 @@ from vjepa_ros.lab.world.scenes.scene_spec import (
     PLACES,
     WorldConfig,
 )
-from vjepa_ros.lab.world.textures.materials import GROUPS, Materials
+from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
 
 SIZE, FRAMES, COUNT = 96, 8, 3000
 NUMBERS = {name: (3 * i, 3 * i + 1, 3 * i + 2) for name, i in GROUPS.items()}

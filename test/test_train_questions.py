@@ -11,9 +11,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vjepa_ros.lab.training.auxiliary import Auxiliary
 from vjepa_ros.lab.training.losses import head_losses, squared
-from vjepa_ros.lab.training.network import Batch, Network
+from vjepa_ros.lab.training.network import Auxiliary, Batch, Network
 from vjepa_ros.lab.world.clips import WorldClips
 from vjepa_ros.lab.world.rendering.truth import Truth
 from vjepa_ros.lab.world.scenes.scene import GROUND, SKY

@@ -15,11 +15,10 @@ from tiny_world import TinyWorld
 from vjepa_ros.cli import train as tool
 from vjepa_ros.lab.training import run
 from vjepa_ros.lab.training.config import TrainConfig
-from vjepa_ros.lab.training.data.feed import Order, WorldFeed
-from vjepa_ros.lab.training.data.labels import Flags, Rule, read_flags
-from vjepa_ros.lab.training.data.mixed import MixedFeed
-from vjepa_ros.lab.training.data.recordings import Recording, RecordingFeed, load_recording
+from vjepa_ros.lab.training.feeds import Draw, Order, WorldFeed
+from vjepa_ros.lab.training.labels import Flags, Rule, read_flags
 from vjepa_ros.lab.training.network import Network
+from vjepa_ros.lab.training.recordings import MixedFeed, Recording, RecordingFeed, load_recording
 from vjepa_ros.lab.training.state import read_state
 from vjepa_ros.lab.world.targets import HORIZONS_S
 from vjepa_ros.model.checkpoint.bundle import read_meta
@@ -255,8 +254,8 @@ class TestRecordings:
     @pytest.mark.parametrize('blocks', [False, True])
     def test_recordings_and_world_share_a_batch(self, blocks):
         recordings = RecordingFeed([self.made(danger=1.0)], 4, 1.0)
-        with WorldFeed(TinyWorld, 6, 0, 0, CPU, blocks) as world:
-            feed = MixedFeed(world, recordings, 2, 0, 0, CPU, blocks)
+        with WorldFeed(TinyWorld, 6, Draw(0, 0, CPU, blocks)) as world:
+            feed = MixedFeed(world, recordings, 2, Draw(0, 0, CPU, blocks))
             batch = feed.batch(Order(0, 32, 0.5))
             again = feed.batch(Order(0, 32, 0.5))
         assert batch.frames.shape == (8, 4, 32, 32, 3)

@@ -15,23 +15,29 @@ from tiny_world import TinyWorld
 
 from vjepa_ros.lab.evaluation.metrics import expected_calibration_error
 from vjepa_ros.lab.training import loop, losses
-from vjepa_ros.lab.training.config import TrainConfig, differences
-from vjepa_ros.lab.training.data.cache import CachedFeed
-from vjepa_ros.lab.training.data.feed import REUSE_GAP, Order, WorldFeed
-from vjepa_ros.lab.training.data.masking import (
+from vjepa_ros.lab.training.config import (
+    Budget,
+    Phases,
+    TrainConfig,
+    differences,
+    momentum,
+    rate_factor,
+)
+from vjepa_ros.lab.training.feeds import (
+    REUSE_GAP,
+    CachedFeed,
+    Draw,
+    Order,
+    WorldFeed,
     block_places,
     hidden_places,
     random_places,
-    tokens_of,
 )
-from vjepa_ros.lab.training.ema import Average
-from vjepa_ros.lab.training.export.calibrate import calibrate
-from vjepa_ros.lab.training.export.validation import Answers, answer, figures, headline
-from vjepa_ros.lab.training.network import Batch, Network, normalised
-from vjepa_ros.lab.training.optimizers import make_optimizer
+from vjepa_ros.lab.training.network import Batch, Network, normalised, tokens_of
+from vjepa_ros.lab.training.optimizers import Average, make_optimizer
 from vjepa_ros.lab.training.parallel import Team
-from vjepa_ros.lab.training.schedule import Budget, Phases, momentum, rate_factor
 from vjepa_ros.lab.training.state import StateError, read_state, write_state
+from vjepa_ros.lab.training.validation import Answers, answer, calibrate, figures, headline
 from vjepa_ros.lab.world.seeds import TRAINING_SEEDS, derive
 from vjepa_ros.lab.world.targets import (
     EXPANSION_LIMIT,
@@ -109,8 +115,8 @@ def make_config(**changed):
     return TrainConfig(**given)
 
 
-def make_feed(count=8, seed=0, size=32, **options):
-    return WorldFeed(lambda size: TinyWorld(size), count, seed, 0, CPU, **options)
+def make_feed(count=8, seed=0, blocks=False, **options):
+    return WorldFeed(TinyWorld, count, Draw(seed, 0, CPU, blocks), **options)
 
 
 def same(a, b):
@@ -432,7 +438,7 @@ class TestFeed:
         order = Order(0, 32, 1.0)
         frames = []
         for seed, rank in ((0, 0), (1, 0), (0, 1)):
-            with WorldFeed(TinyWorld, 4, seed, rank, CPU) as feed:
+            with WorldFeed(TinyWorld, 4, Draw(seed, rank, CPU)) as feed:
                 frames.append(feed.batch(order).frames)
         assert not torch.equal(frames[0], frames[1])
         assert not torch.equal(frames[0], frames[2])
@@ -447,7 +453,7 @@ class TestFeed:
 
     def test_a_clip_used_again_is_not_drawn_again(self):
         world = TinyWorld(32)
-        with WorldFeed(lambda size: world, 8, 0, 0, CPU, reuse=2) as feed:
+        with WorldFeed(lambda size: world, 8, Draw(0, 0, CPU), reuse=2) as feed:
             for step in range(REUSE_GAP + 4):
                 feed.batch(Order(step, 32, 1.0))
         assert sum(world.filmed) == 4 * (REUSE_GAP + 4)
@@ -461,7 +467,7 @@ class TestFeed:
 
     def test_half_of_the_clips_are_mirrored_with_their_targets(self):
         world = TinyWorld(32)
-        with WorldFeed(lambda size: world, 64, 0, 0, CPU) as feed:
+        with WorldFeed(lambda size: world, 64, Draw(0, 0, CPU)) as feed:
             batch = feed.batch(Order(0, 32, 1.0))
         plain = world.film(world.sample(derive(0, 'scenes', 0, 0), 64))
         mirrored = (batch.frames == plain.frames.flip(3)).flatten(1).all(1)
@@ -480,7 +486,8 @@ class TestFeed:
         network.encoder.requires_grad_(False)
         told = []
         with make_feed(count=4) as feed:
-            cached = CachedFeed(feed, network, 10, 32, 4, 0, 0, lambda *n: told.append(n))
+            cached = CachedFeed(feed, network, 10, 32, 4, Draw(0, 0, CPU),
+                                lambda *n: told.append(n))
             first = feed.batch(Order(0, 32, 1.0))
         assert len(cached) == 12
         assert told[-1] == (12, 12)

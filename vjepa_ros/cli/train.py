@@ -38,12 +38,10 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from vjepa_ros.clip.view import MODES
-from vjepa_ros.lab.training.ablation import TOKENS_KEPT, ablate
-from vjepa_ros.lab.training.config import OPTIMIZERS, PRECISIONS, TrainConfig
-from vjepa_ros.lab.training.export.model_card import number
+from vjepa_ros.lab.training.config import OBJECTIVES, OPTIMIZERS, PRECISIONS, TrainConfig
 from vjepa_ros.lab.training.loop import Report, TrainingError
-from vjepa_ros.lab.training.network import OBJECTIVES
-from vjepa_ros.lab.training.run import train
+from vjepa_ros.lab.training.model_card import number
+from vjepa_ros.lab.training.run import TOKENS_KEPT, ablate, train
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.runtime.device import DeviceError
 

@@ -20,8 +20,7 @@ import torch
 from vjepa_ros.lab.drive.loop import MODES, Loop, LoopConfig, Moment, Outcome
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
-from vjepa_ros.lab.world.textures.bank import TextureBank
-from vjepa_ros.lab.world.textures.materials import Materials
+from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.runtime.device import choose_device
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 

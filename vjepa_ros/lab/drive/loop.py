@@ -14,7 +14,7 @@ from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Motion, SourceReport
 from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig
-from vjepa_ros.lab.world.episodes.route import ARRIVED_M
+from vjepa_ros.lab.world.episodes.robot import ARRIVED_M
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.perception.camera_track import TrackConfig, Wants

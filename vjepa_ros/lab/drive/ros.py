@@ -18,8 +18,7 @@ from typing import Any
 from vjepa_ros.lab.drive.loop import CAMERA, MODES, Moment, Outcome
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
-from vjepa_ros.lab.world.textures.bank import TextureBank
-from vjepa_ros.lab.world.textures.materials import Materials
+from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.ros.common.processes import (
     Child,
     Children,

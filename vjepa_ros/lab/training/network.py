@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Everything that is trained, as one module: encoder, heads and, for JEPA, the predictor.
+"""Put encoder, heads, auxiliary heads and predictor together as one module with its losses.
 
-B clips, T' tubelets, n places (patches) that the encoder sees, D width.
+B clips, T' tubelets, n places (patches) that the encoder sees, Hp x Wp patches, D width.
 """
 
 from __future__ import annotations
@@ -11,18 +11,63 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from vjepa_ros.lab.training.auxiliary import Auxiliary
-from vjepa_ros.lab.training.data.masking import tokens_of
-from vjepa_ros.lab.training.losses import head_losses, prediction
+from vjepa_ros.lab.training.config import OBJECTIVES, TrainConfig
+from vjepa_ros.lab.training.losses import head_losses, masked_mean, prediction
+from vjepa_ros.lab.world.seeds import derive
 from vjepa_ros.lab.world.targets import Targets, constant
+from vjepa_ros.model.checkpoint.bundle import load_model
+from vjepa_ros.model.checkpoint.load import WeightsReport
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.head_specs import HeadOutputs
-from vjepa_ros.model.heads import Heads
+from vjepa_ros.model.head_specs import CONTACT_BINS, HeadOutputs, contact_bin
+from vjepa_ros.model.heads import Heads, full_precision
+from vjepa_ros.model.lora import add_adapters
 from vjepa_ros.model.predictor import Predictor
-from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH, TUBELET
+from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH, TUBELET, find_variant
 
-OBJECTIVES = ('supervised', 'jepa', 'both')
+DEPTH_WEIGHT, FLOW_WEIGHT, ENTER_WEIGHT = 0.25, 0.5, 0.5
+
+
+class Auxiliary(nn.Module):
+    """Entry time, depth and flow of every patch from what the dense heads know of it.
+
+    Parameters
+    ----------
+    hidden : int
+        Width of that, `Heads.hidden`.
+    """
+
+    def __init__(self, hidden: int):
+        super().__init__()
+        self.read = nn.Linear(hidden, CONTACT_BINS + 1 + 3)
+        nn.init.zeros_(self.read.weight)
+        nn.init.zeros_(self.read.bias)
+
+    def forward(self, known: Tensor, targets: Targets) -> dict[str, Tensor]:
+        """Losses by name, each a scalar.
+
+        Parameters
+        ----------
+        known : Tensor
+            (B, Hp, Wp, hidden) float32.
+        targets : Targets
+            Their dense fields in the same (B, Hp, Wp).
+        """
+        with full_precision(known.device):
+            said = self.read(known.float())
+        bins, (depth, right, down) = said[..., :-3], said[..., -3:].unbind(-1)
+        when = contact_bin(targets.enter_s / targets.interval_s[:, None, None])
+        late = F.cross_entropy(bins.flatten(0, 2), when.flatten(), reduction='none')
+        flow = (F.smooth_l1_loss(right, targets.flow_x, reduction='none', beta=0.1)
+                + F.smooth_l1_loss(down, targets.flow_y, reduction='none', beta=0.1))
+        far = F.smooth_l1_loss(depth, targets.log_depth, reduction='none', beta=0.1)
+        known_here = targets.scene_known
+        return {'enter': ENTER_WEIGHT * masked_mean(late.view_as(depth), known_here),
+                'depth': DEPTH_WEIGHT * masked_mean(far, known_here),
+                'flow': FLOW_WEIGHT * masked_mean(flow, known_here)}
+
+
 
 
 @dataclass(frozen=True)
@@ -108,18 +153,20 @@ class Network(nn.Module):
         target : Tensor or None
             (B, T', Hp, Wp, D) features of the target encoder for the JEPA objectives.
         """
+        if self.predictor is not None and target is None:
+            raise ValueError(f"objective '{self.objective}' needs features of a target encoder")
         features = self.features(batch)
-        if self.objective == 'jepa':
-            seen, asked = target, batch.targets
+        seen, asked = features, batch.targets
+        if self.objective == 'jepa' and target is not None:
+            seen = target
         else:
-            seen = features
             asked = batch.targets if batch.kept is None else batch.targets.at(batch.kept)
         outputs, known = self.heads.read(seen)
         losses = head_losses(outputs, asked)
         if self.auxiliary is not None:
             losses |= self.auxiliary(known, asked)
-        if self.predictor is not None:
-            losses['jepa'] = self._jepa(batch, features, target)
+        if self.predictor is not None and target is not None:
+            losses['jepa'] = _jepa_loss(self.predictor, batch, features, target)
         return losses
 
     def features(self, batch: Batch) -> Tensor:
@@ -138,18 +185,25 @@ class Network(nn.Module):
         """What the heads say about features."""
         return self.heads(features)
 
-    def _jepa(self, batch: Batch, features: Tensor, target: Tensor) -> Tensor:
-        if batch.hidden is None:
-            # Nothing is hidden, as at the end of a run; parallel training still wants to see
-            # every parameter in every step.
-            return 0.0 * sum(p.sum() for p in self.predictor.parameters())
-        t, rows, cols = batch.grid
-        keep = tokens_of(batch.kept, t, rows * cols)
-        mask = tokens_of(batch.hidden, t, rows * cols)
-        predicted = self.predictor(features.flatten(1, 3), keep, mask, batch.grid)
-        flat = target.flatten(1, 3)
-        wanted = flat.gather(1, mask[..., None].expand(-1, -1, flat.shape[-1]))
-        return prediction(predicted, wanted)
+
+def _jepa_loss(predictor: Predictor, batch: Batch, features: Tensor, target: Tensor) -> Tensor:
+    if batch.kept is None or batch.hidden is None:
+        # Nothing is hidden, as at the end of a run; parallel training still has to reach every
+        # parameter in every step.
+        return 0.0 * torch.stack([p.sum() for p in predictor.parameters()]).sum()
+    t, rows, cols = batch.grid
+    keep = tokens_of(batch.kept, t, rows * cols)
+    mask = tokens_of(batch.hidden, t, rows * cols)
+    predicted = predictor(features.flatten(1, 3), keep, mask, batch.grid)
+    flat = target.flatten(1, 3)
+    wanted = flat.gather(1, mask[..., None].expand(-1, -1, flat.shape[-1]))
+    return prediction(predicted, wanted)
+
+
+def tokens_of(places: Tensor, tubelets: int, total: int) -> Tensor:
+    """Row-major token numbers (B, tubelets * n) of places (B, n) of a grid with `total` places."""
+    time = torch.arange(tubelets, device=places.device) * total
+    return (time[None, :, None] + places[:, None, :]).flatten(1)
 
 
 def normalised(frames: Tensor) -> Tensor:
@@ -158,3 +212,49 @@ def normalised(frames: Tensor) -> Tensor:
     shift = constant(tuple(m / s for m, s in zip(IMAGENET_MEAN, IMAGENET_STD, strict=True)),
                      frames.device)
     return (frames * scale - shift).permute(0, 4, 1, 2, 3)
+
+
+PREDICTOR_DEPTH = 6        # half of the published one: it is thrown away after training
+PREDICTOR_WIDTH = 384      # at most; never wider than the encoder
+
+
+def build(config: TrainConfig) -> tuple[Network, WeightsReport]:
+    """Network on the CPU, and where its weights come from.
+
+    The same configuration gives the same numbers. Heads that the weights file holds are the
+    start of training; otherwise they are random.
+
+    Raises
+    ------
+    WeightsError
+        When the weights file is missing or does not fit.
+    """
+    variant = find_variant(config.model_size)
+    if config.weights:
+        encoder, heads, report = load_model(variant, weights=config.weights)
+    else:
+        encoder, heads = Encoder(variant), None
+        encoder.init_random(derive(config.seed, 'encoder'))
+        report = WeightsReport('', '', False, 0, 'float32', variant.name, encoder.version)
+    if heads is None:
+        heads = Heads.for_variant(variant, derive(config.seed, 'heads'))
+    heads.complete()
+    heads.requires_grad_(True)
+    if config.lora_rank:
+        add_adapters(encoder, config.lora_rank, derive(config.seed, 'adapters'))
+    else:
+        encoder.requires_grad_(not config.heads_only)
+    predictor = None
+    if config.objective != 'supervised':
+        predictor = _predictor(encoder, derive(config.seed, 'predictor'))
+    return Network(encoder, heads, config.objective, predictor, config.auxiliary), report
+
+
+def _predictor(encoder: Encoder, seed: int) -> Predictor:
+    variant = encoder.variant
+    # The published predictor has heads of 32 channels.
+    width = min(PREDICTOR_WIDTH, variant.dim)
+    predictor = Predictor(variant.dim, width, min(PREDICTOR_DEPTH, variant.depth),
+                          max(1, width // 32))
+    predictor.init_random(seed)
+    return predictor

@@ -35,7 +35,7 @@ class Team:
     rank: int
     size: int
     device: torch.device
-    control: object | None = None
+    control: dist.ProcessGroup | None = None
 
     @property
     def leads(self) -> bool:
@@ -85,7 +85,9 @@ def team(device: str) -> Iterator[Team]:
         torch.cuda.set_device(picked)
     dist.init_process_group('nccl' if picked.type == 'cuda' else 'gloo')
     try:
-        yield Team(dist.get_rank(), size, picked, dist.new_group(backend='gloo'))
+        control = dist.new_group(backend='gloo')
+        assert isinstance(control, dist.ProcessGroup)   # every process is a member
+        yield Team(dist.get_rank(), size, picked, control)
     finally:
         dist.destroy_process_group()
 

@@ -1,40 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Carry out a training run from its options to its files, in one call or in several."""
+"""Carry out training runs from options to files, in one call or several; compare objectives."""
 
 from __future__ import annotations
 
+import json
 import logging
 import platform
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
-from vjepa_ros.lab.training.build import build
-from vjepa_ros.lab.training.config import TrainConfig, differences
+from vjepa_ros.lab.training.config import OBJECTIVES, TrainConfig, differences
 from vjepa_ros.lab.training.curves import draw_curves
-from vjepa_ros.lab.training.data.cache import CachedFeed
-from vjepa_ros.lab.training.data.feed import Feed, WorldFeed
-from vjepa_ros.lab.training.data.mixed import MixedFeed
-from vjepa_ros.lab.training.data.recordings import RecordingFeed, load_recording
-from vjepa_ros.lab.training.export.export_run import (
+from vjepa_ros.lab.training.export_run import (
     Outcome,
+    TrainedRun,
     describe,
     finish,
     noted,
     save_weights,
     world_batches,
 )
-from vjepa_ros.lab.training.export.validation import answer, figures, headline
+from vjepa_ros.lab.training.feeds import CachedFeed, Draw, Feed, WorldFeed
 from vjepa_ros.lab.training.loop import Report, Trainer
-from vjepa_ros.lab.training.network import Batch
+from vjepa_ros.lab.training.model_card import number
+from vjepa_ros.lab.training.network import Batch, build
 from vjepa_ros.lab.training.parallel import Team, team
+from vjepa_ros.lab.training.recordings import MixedFeed, RecordingFeed, load_recording
 from vjepa_ros.lab.training.state import (
     StateError,
     has_state,
@@ -42,6 +41,7 @@ from vjepa_ros.lab.training.state import (
     saved_config,
     write_state,
 )
+from vjepa_ros.lab.training.validation import answer, figures, headline
 from vjepa_ros.lab.world.clips import BANK_SEED, ClipWorld
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.seeds import VALIDATION_SEED, derive
@@ -168,23 +168,21 @@ class _Run:
 
     def _make_feed(self, stack: ExitStack) -> Feed:
         config, here = self.config, self.team
-        blocks = config.objective != 'supervised'
+        draw = Draw(config.seed, here.rank, here.device, config.objective != 'supervised')
         from_recordings = round(config.batch * config.recording_share) if config.recordings else 0
-        feed: Feed | None = None
+        world = None
         if from_recordings < config.batch:
-            feed = stack.enter_context(WorldFeed(
-                self._world, config.batch - from_recordings, config.seed, here.rank,
-                here.device, blocks, config.workers, config.reuse))
-        if from_recordings:
+            world = stack.enter_context(WorldFeed(
+                self._world, config.batch - from_recordings, draw, config.workers, config.reuse))
+        if world is None or from_recordings:
             loaded = [load_recording(r, config) for r in config.recordings]
             recordings = RecordingFeed(loaded, config.num_frames, config.label_horizon)
             log.info('%d labelled clips in %d recordings', len(recordings), len(loaded))
-            feed = MixedFeed(feed, recordings, from_recordings, config.seed, here.rank,
-                             here.device, blocks)
+            return MixedFeed(world, recordings, from_recordings, draw)
         if config.cached_clips:
-            feed = CachedFeed(feed, self.network, config.cached_clips, config.image_size,
-                              config.batch, config.seed, here.rank, self._encoding)
-        return feed
+            return CachedFeed(world, self.network, config.cached_clips, config.image_size,
+                              config.batch, draw, self._encoding)
+        return world
 
     def _encoding(self, done: int, total: int) -> None:
         if self.team.leads:
@@ -256,18 +254,18 @@ class _Run:
 
     def _keep(self) -> None:
         """Leave the weights as they are now, small enough to be carried elsewhere."""
-        state = self.trainer.state([*self._calls, self._call()])
         with self.trainer.average.applied():
-            meta = describe(self.config, self.network, self.report, state, WorldConfig(),
-                            self.command, Calibration(), {})
+            meta = describe(self._trained(), WorldConfig(), Calibration(), {})
             save_weights(self.folder / UNFINISHED, self.config, self.network, meta)
 
     def _finish(self) -> Outcome:
-        state = self.trainer.state([*self._calls, self._call()])
         (self.folder / UNFINISHED).unlink(missing_ok=True)
         with self.trainer.average.applied():
-            return finish(self.folder, self.config, self.network, self.report, state,
-                          self._judge(), self.command, self.listener.working)
+            return finish(self.folder, self._trained(), self._judge(), self.listener.working)
+
+    def _trained(self) -> TrainedRun:
+        state = self.trainer.state([*self._calls, self._call()])
+        return TrainedRun(self.config, self.network, self.report, state, self.command)
 
 
 def _hardware(device: torch.device) -> str:
@@ -275,3 +273,50 @@ def _hardware(device: torch.device) -> str:
     if device.type == 'cuda':
         return torch.cuda.get_device_name(device)
     return name.replace('cpu', platform.processor() or platform.machine(), 1)
+
+
+# Share of places the encoder sees, by objective: JEPA needs something to predict; together with
+# labels the heads should in the end have seen whole clips.
+TOKENS_KEPT = {'supervised': '1.0', 'jepa': '0.25', 'both': '0.5:0.8,1.0:0.2'}
+
+
+def ablate(config: TrainConfig, listener: Listener, *, resume: bool = False, command: str = '',
+           stopped: Callable[[], bool] = lambda: False) -> dict[str, dict[str, Any]] | None:
+    """Run all objectives one after the other.
+
+    Parameters
+    ----------
+    config : TrainConfig
+        Its objective and tokens kept are replaced; each objective gets a folder in its folder.
+    listener, resume, command, stopped
+        As for `train`.
+
+    Returns
+    -------
+    dict or None
+        Figures by objective, None when the call ended before all were done.
+    """
+    results: dict[str, dict[str, Any]] = {}
+    for objective in OBJECTIVES:
+        own = replace(config, out=str(Path(config.out) / objective), objective=objective,
+                      tokens_kept=TOKENS_KEPT[objective])
+        log.info('objective %s', objective)
+        result = train(own, listener, resume=resume, command=command, stopped=stopped)
+        if result.outcome is None:
+            return None
+        results[objective] = {'clips': result.clips, 'steps': result.step,
+                              **headline(result.outcome.figures)}
+    folder = Path(config.out)
+    (folder / 'ablation.json').write_text(json.dumps(results, indent=1) + '\n', encoding='utf-8')
+    (folder / 'ablation.md').write_text(table(results), encoding='utf-8')
+    return results
+
+
+def table(results: dict[str, dict[str, Any]]) -> str:
+    """The figures as Markdown, one row per objective."""
+    names = list(next(iter(results.values())))
+    lines = ['| objective | ' + ' | '.join(names) + ' |', '|' + '---|' * (len(names) + 1)]
+    for objective, values in results.items():
+        cells = [f'{v:,}' if isinstance(v, int) else number(v) for v in values.values()]
+        lines.append(f'| {objective} | ' + ' | '.join(cells) + ' |')
+    return '\n'.join(lines) + '\n'

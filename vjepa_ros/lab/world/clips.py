@@ -16,8 +16,7 @@ from vjepa_ros.lab.world.scenes.motion import picture_of
 from vjepa_ros.lab.world.scenes.sampler import Sample, SceneSampler
 from vjepa_ros.lab.world.scenes.scene import Scenes
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
-from vjepa_ros.lab.world.textures.bank import TextureBank
-from vjepa_ros.lab.world.textures.materials import Materials
+from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 
 BANK_SEED = 1  # of the painted textures that are used by default
 SEEN = 0.001   # a contact counts when this share of the picture shows what is touched

@@ -50,10 +50,9 @@ from std_msgs.msg import Header
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.clock import WorldClock
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
-from vjepa_ros.lab.world.episodes.route import ARRIVED_M
+from vjepa_ros.lab.world.episodes.robot import ARRIVED_M
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
-from vjepa_ros.lab.world.textures.bank import TextureBank
-from vjepa_ros.lab.world.textures.materials import Materials
+from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common.declared_parameters import read_once
 from vjepa_ros.ros.common.message_conversion import image

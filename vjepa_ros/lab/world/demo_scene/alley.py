@@ -18,8 +18,8 @@ from vjepa_ros.lab.world.demo_scene.timeline import ADVANCE_M, PERSON_Z_M, Momen
 from vjepa_ros.lab.world.scenes.scene import BOX, CARD, Scenes
 from vjepa_ros.lab.world.textures.atlas import pack
 from vjepa_ros.lab.world.textures.bank import TextureBank
+from vjepa_ros.lab.world.textures.cards import SCENERY
 from vjepa_ros.lab.world.textures.noise import to_bytes
-from vjepa_ros.lab.world.textures.scenery import SCENERY
 
 WIDTH_M, ROOF_M, CAMERA_HEIGHT_M = 5.2, 4.4, 0.7
 _FLAT_M = 0.004               # how high flat things lie on the paving

@@ -17,23 +17,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.episodes.bodies import (
+from vjepa_ros.lab.world.episodes.contact import band_of, touching
+from vjepa_ros.lab.world.episodes.robot import Drive, Route, Run, footprint, free_run
+from vjepa_ros.lab.world.episodes.surroundings import (
     KITS,
+    PLACES,
+    SHARES,
     Body,
     beside,
+    build,
     in_the_way,
     passer_by,
     shapes_of,
     standing,
 )
-from vjepa_ros.lab.world.episodes.contact import band_of, touching
-from vjepa_ros.lab.world.episodes.place import PLACES, SHARES, build
-from vjepa_ros.lab.world.episodes.robot import Drive, footprint
-from vjepa_ros.lab.world.episodes.route import Route, Run, free_run
 from vjepa_ros.lab.world.rendering.truth import Robot
 from vjepa_ros.lab.world.scenes.scene import Shapes
 from vjepa_ros.lab.world.scenes.scene_rng import Dice
-from vjepa_ros.lab.world.textures.materials import Materials
+from vjepa_ros.lab.world.textures.bank import Materials
 
 SCENARIOS = {'free': .36, 'wall': .1, 'static': .24, 'cross': .16, 'approach': .07, 'leader': .07}
 _AFTER_S = 2.0      # bodies go on for this long after the robot has arrived

@@ -15,8 +15,14 @@ from torch import Tensor
 from vjepa_ros.lab.world.rendering.lens import Rays, all_rays, image_rays, pixel_rays
 from vjepa_ros.lab.world.rendering.sensor import BAND_PIXELS, expose, expose_single, tables
 from vjepa_ros.lab.world.rendering.stage import Stage, stage
-from vjepa_ros.lab.world.rendering.trace import Windows, colour, nearest, trace, world_directions
-from vjepa_ros.lab.world.rendering.windows import Extents
+from vjepa_ros.lab.world.rendering.trace import (
+    Extents,
+    Windows,
+    colour,
+    nearest,
+    trace,
+    world_directions,
+)
 from vjepa_ros.lab.world.scenes.scene import Scenes
 from vjepa_ros.lab.world.textures.bank import TextureBank
 

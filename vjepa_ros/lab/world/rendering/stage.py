@@ -11,9 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.rendering.shading import Light
+from vjepa_ros.lab.world.rendering.shading import Light, Table
 from vjepa_ros.lab.world.rendering.shapes import Body
-from vjepa_ros.lab.world.rendering.surface import Table
 from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID, Scenes
 from vjepa_ros.lab.world.textures.atlas import Atlas
 

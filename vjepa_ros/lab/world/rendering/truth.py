@@ -20,8 +20,7 @@ from vjepa_ros.lab.world.rendering.lens import Rays, all_rays, image_rays, image
 from vjepa_ros.lab.world.rendering.render import one_thread
 from vjepa_ros.lab.world.rendering.shapes import Directions
 from vjepa_ros.lab.world.rendering.stage import Stage, stage
-from vjepa_ros.lab.world.rendering.trace import nearest, world_directions
-from vjepa_ros.lab.world.rendering.windows import Extents
+from vjepa_ros.lab.world.rendering.trace import Extents, nearest, world_directions
 from vjepa_ros.lab.world.scenes.scene import GROUND, SKY, Scenes
 from vjepa_ros.lab.world.textures.atlas import Atlas
 from vjepa_ros.lab.world.textures.bank import TextureBank

@@ -12,7 +12,7 @@ from torch import Tensor
 from vjepa_ros.lab.world.scenes.places import INDOORS, Place
 from vjepa_ros.lab.world.scenes.scene_rng import Dice
 from vjepa_ros.lab.world.scenes.scene_spec import Plan
-from vjepa_ros.lab.world.textures.materials import Materials
+from vjepa_ros.lab.world.textures.bank import Materials
 
 CORNER = 0.35   # strongest pull of a wide lens at the corner of the picture, as -k1 r^2
 

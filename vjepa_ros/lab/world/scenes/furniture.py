@@ -9,8 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.scenes.bodies import Bodies
-from vjepa_ros.lab.world.scenes.body_templates import SIDE, THIN, Kit
+from vjepa_ros.lab.world.scenes.bodies import SIDE, THIN, Bodies, Kit
 from vjepa_ros.lab.world.scenes.encounter_solver import Meeting
 from vjepa_ros.lab.world.scenes.motion import body_path, to_world
 from vjepa_ros.lab.world.scenes.places import INDOORS, Place

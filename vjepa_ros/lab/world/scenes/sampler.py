@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.lab.world.scenes.appearance import brightness, lens, light, sensor
-from vjepa_ros.lab.world.scenes.bodies import Bodies, assemble
-from vjepa_ros.lab.world.scenes.body_templates import HERO, SIDE, THIN
+from vjepa_ros.lab.world.scenes.bodies import HERO, SIDE, THIN, Bodies, assemble
 from vjepa_ros.lab.world.scenes.encounter_solver import FAR_M, Meeting, solve
 from vjepa_ros.lab.world.scenes.furniture import side_bodies, thin_bodies
 from vjepa_ros.lab.world.scenes.motion import (
@@ -26,12 +25,11 @@ from vjepa_ros.lab.world.scenes.motion import (
     to_world,
     travelled,
 )
-from vjepa_ros.lab.world.scenes.places import ground, lay_out
+from vjepa_ros.lab.world.scenes.places import decor, ground, lay_out
 from vjepa_ros.lab.world.scenes.scene import Scenes, Shapes
 from vjepa_ros.lab.world.scenes.scene_rng import Dice
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig, make_plan
-from vjepa_ros.lab.world.scenes.wall_decor import decor
-from vjepa_ros.lab.world.textures.materials import Materials
+from vjepa_ros.lab.world.textures.bank import Materials
 
 NEAR_M = 0.04   # no surface comes nearer to a camera during a clip
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.lab.world.rendering.truth import Robot
-from vjepa_ros.lab.world.scenes.body_templates import HERO
+from vjepa_ros.lab.world.scenes.bodies import HERO
 from vjepa_ros.lab.world.scenes.scene_rng import Dice
 
 PLACES = ('empty', 'room', 'corridor', 'street', 'motorway', 'park', 'warehouse', 'table')

@@ -25,7 +25,6 @@ from vjepa_ros.lab.world.textures.noise import (
     stains,
     warm_grey,
 )
-from vjepa_ros.lab.world.textures.substances import wood
 from vjepa_ros.lab.world.textures.surfaces import (
     Painter,
     asphalt,
@@ -33,6 +32,7 @@ from vjepa_ros.lab.world.textures.surfaces import (
     concrete,
     paint_coat,
     plaster,
+    wood,
 )
 
 _WORDS = ('SALE', 'EXIT', 'CARGO', 'ROBOT', 'OPEN', 'STOP', 'FRAGILE', 'COFFEE', 'PARCEL',

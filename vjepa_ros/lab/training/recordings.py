@@ -16,9 +16,11 @@ from torch import Tensor
 
 from vjepa_ros.clip.resize import View
 from vjepa_ros.lab.training.config import TrainConfig
-from vjepa_ros.lab.training.data.labels import Flags, read_flags
+from vjepa_ros.lab.training.feeds import Draw, Feed, Order
+from vjepa_ros.lab.training.labels import Flags, read_flags
 from vjepa_ros.lab.training.network import Batch
-from vjepa_ros.lab.world.targets import HORIZONS_S, Targets
+from vjepa_ros.lab.world.seeds import generator
+from vjepa_ros.lab.world.targets import HORIZONS_S, Targets, joined, mirror
 from vjepa_ros.model.variants import PATCH
 from vjepa_ros.sources import SourceError, SourceFrame, open_source
 
@@ -215,3 +217,42 @@ def _resized(frames: Tensor, size: int) -> Tensor:
     flat = frames.flatten(0, 1).permute(0, 3, 1, 2).float()
     small = torch.nn.functional.interpolate(flat, size=(size, size), mode='area')
     return small.round().to(torch.uint8).permute(0, 2, 3, 1).unflatten(0, frames.shape[:2])
+
+
+class MixedFeed:
+    """Batches in which the last clips come from recordings.
+
+    Parameters
+    ----------
+    world : Feed or None
+        Supplies the others; None when all come from recordings.
+    recordings : RecordingFeed
+        Supplies the rest.
+    count : int
+        Clips per batch from recordings.
+    draw : Draw
+        How batches are drawn.
+    """
+
+    def __init__(self, world: Feed | None, recordings: RecordingFeed, count: int,
+                 draw: Draw) -> None:
+        self._world, self._recordings, self._count = world, recordings, count
+        self._draw = draw
+
+    def batch(self, order: Order) -> Batch:
+        """The batch of a step."""
+        random = generator(self._draw.seed, 'recordings', order.step, self._draw.rank)
+        real = self._recordings.batch(self._count, order.size, random, self._draw.device)
+        flip = self._draw.flip(self._count, random)
+        # Labels of recordings say nothing about single patches, so only pixels are mirrored.
+        frames = mirror(real.frames, flip, 3)
+        kept, hidden = self._draw.places(self._count, order, random)
+        if self._world is None:
+            return Batch(frames, real.targets, kept, hidden)
+        made = self._world.batch(order)
+        return Batch(torch.cat((made.frames, frames)), joined((made.targets, real.targets)),
+                     _both(made.kept, kept), _both(made.hidden, hidden))
+
+
+def _both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return None if a is None or b is None else torch.cat((a, b))

@@ -27,7 +27,7 @@ def model_card(meta: BundleMeta, file_name: str, megabytes: float) -> str:
     Parameters
     ----------
     meta : BundleMeta
-        With `training` and `metrics` as `vjepa_ros.lab.training.export.export_run` fills them.
+        With `training` and `metrics` as `vjepa_ros.lab.training.export_run` fills them.
     file_name : str
         Of the weights.
     megabytes : float

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Tell when a robot touched something, from a topic of its recording or from a table.
+"""Read from a topic of a recording, or from a table, when a robot touched something.
 
-A contact is the moment when a flag rises: a bumper that reports true, a distance that falls
-below a threshold. Before it the time to contact is known exactly; after the last one it is known
-that nothing came until the labels end.
+A contact is the moment when a flag rises: a bumper that reports true, a distance that falls below
+a threshold. Before it the time to contact is known exactly; after the last one it is known that
+nothing came until the labels end.
 """
 
 from __future__ import annotations

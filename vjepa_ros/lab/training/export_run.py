@@ -14,12 +14,11 @@ from typing import Any
 import torch
 
 from vjepa_ros.lab.training.config import TrainConfig
-from vjepa_ros.lab.training.data.feed import split_batches
-from vjepa_ros.lab.training.export.calibrate import calibrate
-from vjepa_ros.lab.training.export.model_card import model_card
-from vjepa_ros.lab.training.export.validation import answer, figures
+from vjepa_ros.lab.training.feeds import split_batches
+from vjepa_ros.lab.training.model_card import model_card
 from vjepa_ros.lab.training.network import Batch, Network
 from vjepa_ros.lab.training.state import RunState
+from vjepa_ros.lab.training.validation import answer, calibrate, figures
 from vjepa_ros.lab.world.clips import ClipWorld
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.seeds import CALIBRATION_SEED, HELD_OUT_SEED
@@ -52,29 +51,46 @@ class Outcome:
     figures: dict[str, Any]
 
 
-def finish(folder: Path, config: TrainConfig, network: Network, report: WeightsReport,
-           state: RunState, world: ClipWorld, command: str, note: Note) -> Outcome:
+@dataclass(frozen=True)
+class TrainedRun:
+    """A trained network and how it was made.
+
+    Attributes
+    ----------
+    config : TrainConfig
+        Options of the run.
+    network : Network
+        With the averaged weights in place.
+    report : WeightsReport
+        Where the encoder came from.
+    state : RunState
+        History and length of the run.
+    command : str
+        As typed, for the card.
+    """
+
+    config: TrainConfig
+    network: Network
+    report: WeightsReport
+    state: RunState
+    command: str
+
+
+def finish(folder: Path, run: TrainedRun, world: ClipWorld, note: Note) -> Outcome:
     """Calibrate, judge and write.
 
     Parameters
     ----------
     folder : Path
         For the files.
-    config : TrainConfig
-        Of the run.
-    network : Network
-        With the averaged weights in place.
-    report : WeightsReport
-        Where the encoder came from.
-    state : RunState
-        For the history and the length of the run.
+    run : TrainedRun
+        Its weights are rounded to float16.
     world : ClipWorld
         Renders the calibration and the held-out clips.
-    command : str
-        As typed, for the card.
     note : callable
-        Told how far this is.
+        Called with what is being done, how many batches are done, and of how many.
     """
+    config, network = run.config, run.network
     round_to_half(network)
     calibration, figures_before = Calibration(), None
     if config.calibration_clips:
@@ -90,7 +106,7 @@ def finish(folder: Path, config: TrainConfig, network: Network, report: WeightsR
         held_out = figures(answers, calibration)
         figures_before = figures(answers)['expected_calibration_error']
     metrics = {'held_out': held_out, 'calibration_error_before': figures_before}
-    meta = describe(config, network, report, state, world.config, command, calibration, metrics)
+    meta = describe(run, world.config, calibration, metrics)
     weights = folder / f'{config.model_size}{"-heads" if config.heads_only else ""}.safetensors'
     meta = save_weights(weights, config, network, meta)
     card = weights.with_suffix('.md')
@@ -99,7 +115,7 @@ def finish(folder: Path, config: TrainConfig, network: Network, report: WeightsR
     written = folder / 'metrics.json'
     written.write_text(json.dumps(
         {**metrics, 'calibration': calibration.to_json(), 'training': meta.training,
-         'options': config.as_dict(), 'history': state.history}, indent=1) + '\n',
+         'options': config.as_dict(), 'history': run.state.history}, indent=1) + '\n',
         encoding='utf-8')
     return Outcome(weights, card, written, held_out)
 
@@ -113,10 +129,10 @@ def save_weights(path: Path, config: TrainConfig, network: Network,
         adapters=adapter_state(network.encoder) if config.lora_rank else None)
 
 
-def describe(config: TrainConfig, network: Network, report: WeightsReport, state: RunState,
-             options: WorldConfig, command: str, calibration: Calibration,
+def describe(run: TrainedRun, world: WorldConfig, calibration: Calibration,
              metrics: dict[str, Any]) -> BundleMeta:
-    """What the weights file says about itself."""
+    """Describe the weights as their file does."""
+    config, state = run.config, run.state
     data = f'rendered scenes of `vjepa_ros.lab.world`, {config.textures} painted textures'
     if config.photos:
         data += f' and {config.textures} crops of photographs'
@@ -127,15 +143,15 @@ def describe(config: TrainConfig, network: Network, report: WeightsReport, state
     trained_on = {
         'data': data, 'objective': config.objective, 'seed': config.seed,
         'clips': state.clips, 'steps': state.step, 'seconds': state.seconds,
-        'command': command, 'encoder_frozen': config.heads_only, 'lora_rank': config.lora_rank,
+        'command': run.command, 'encoder_frozen': config.heads_only, 'lora_rank': config.lora_rank,
         'hardware': sorted({call['hardware'] for call in state.calls}),
         'software': ', '.join(sorted({call['software'] for call in state.calls}))}
     return BundleMeta(
-        variant=config.model_size, version=network.encoder.version,
+        variant=config.model_size, version=run.network.encoder.version,
         num_frames=config.num_frames, image_size=config.image_size,
-        resize_mode=config.resize_mode, interval_s=tuple(options.interval_s),
-        robot={'half_width': options.robot.half_width, 'height': options.robot.height},
-        calibration=calibration, backbone_sha256=report.sha256, training=trained_on,
+        resize_mode=config.resize_mode, interval_s=world.interval_s,
+        robot={'half_width': world.robot.half_width, 'height': world.robot.height},
+        calibration=calibration, backbone_sha256=run.report.sha256, training=trained_on,
         metrics=metrics)
 
 
