@@ -120,8 +120,8 @@ def test_a_scene_arrives_as_images_infos_and_truth_with_one_header(ros):
     image, info, cloud = images[-1], infos[-1], truths[-1]
     assert (image.width, image.height, image.encoding, image.step) == (160, 120, 'rgb8', 480)
     assert image.header.frame_id == info.header.frame_id == 'optical'
-    frame = list(open_source('synthetic', rate=10, size=(160, 120), start_s=6.0,
-                             max_frames=round(steps[-1]) + 1))[-1]
+    frame = list(open_source('synthetic', PlayOptions(
+        rate=10, size=(160, 120), start_s=6.0, max_frames=round(steps[-1]) + 1)))[-1]
     assert np.array_equal(pixels(image), frame.rgb)
     assert (info.width, info.height) == (160, 120)
     assert info.k[0] == pytest.approx(125.0) and info.k[2] == pytest.approx(79.5)

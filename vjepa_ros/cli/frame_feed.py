@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from vjepa_ros.sources import Source, SourceError, SourceFrame
-from vjepa_ros.sources.pacing import Pacer
+from vjepa_ros.sources.base import Pacer
 
 WAKE_S = 0.1
 

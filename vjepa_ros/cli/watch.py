@@ -31,7 +31,7 @@ from vjepa_ros.perception.config import TrackConfig
 from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.device import DeviceError
 from vjepa_ros.runtime.engine import EngineConfig
-from vjepa_ros.sources import SUPPORTED, Source, SourceError, SourceFrame, open_source
+from vjepa_ros.sources import SUPPORTED, PlayOptions, Source, SourceError, SourceFrame, open_source
 from vjepa_ros.visualization.overlay import OverlayStatus, draw_overlay
 
 TITLE = 'vjepa_ros'
@@ -196,7 +196,8 @@ class Watch:
 
 def watch(args: argparse.Namespace, console: Console, command: str) -> int:
     """Play a source to its end (or until Ctrl-C) and write report, video and summary."""
-    with open_source(args.source, rate=args.rate, loop=args.loop, topic=args.topic) as source, \
+    with open_source(args.source, PlayOptions(rate=args.rate, loop=args.loop,
+                                              topic=args.topic)) as source, \
             tempfile.TemporaryDirectory(prefix='vjepa_ros_watch_') as work:
         console.print(f'{source.name}: loading the model', highlight=False, soft_wrap=True)
         with ObstacleDetector(

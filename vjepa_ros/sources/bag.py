@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Play the images of a rosbag2 recording through the `rosbags` library, without ROS."""
+"""Play the images of a rosbag2 recording with the `rosbags` library, without ROS."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ from vjepa_ros.sources.base import (
     SourceError,
     SourceFrame,
     inside,
+    pinhole_problem,
 )
 from vjepa_ros.sources.encodings import compressed_kind, decode_compressed, decode_raw
-from vjepa_ros.sources.intrinsics_check import pinhole_problem
 
 BAG_SUFFIXES = ('.mcap', '.db3')
 _IMAGE, _COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
 _INFO = 'sensor_msgs/msg/CameraInfo'
-MOST_METADATA = 4 << 20       # bytes; that of long bags with many files has some hundred thousand
+MAX_METADATA = 4 << 20        # bytes; long bags with many files have some hundred thousand
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
 def parsing(what: str) -> Iterator[None]:
-    """Turn whatever the content of a bag raises into SourceError; `what` names it."""
+    """Turn every error from the content of a bag into a SourceError; `what` names the bag."""
     try:
         yield
     except SourceError:
         raise
     except Exception as error:  # rosbags and its readers of YAML, SQLite and zstd have their own
         reason = (str(error).splitlines() or [''])[0][:200]
-        raise SourceError(f'{what}: {type(error).__name__}: {reason}; get the bag anew, or repair '
-                          'it with `ros2 bag reindex`') from error
+        raise SourceError(f'{what}: {type(error).__name__}: {reason}; copy the bag again, or '
+                          'repair it with `ros2 bag reindex`') from error
 
 
 def bag_files(bag: Path) -> list[Path]:
-    """What to open of a bag: itself, or the files of a folder without metadata.
+    """Return what to open: the bag, or the files of a folder without metadata.
 
     Raises
     ------
     SourceError
-        When it leads to files elsewhere, or its metadata is too long to be some.
+        When a file is a link to another folder, or the metadata is implausibly large.
     """
     if bag.is_file():
         return [bag]
@@ -61,16 +61,17 @@ def bag_files(bag: Path) -> list[Path]:
     for path in (metadata, *files):
         if not inside(path, bag):
             raise SourceError(f"bag '{bag}': '{path.name}' leads out of its folder, to "
-                              f"'{path.resolve()}'; put the file itself there")
+                              f"'{path.resolve()}'; put the file itself into the folder")
     if not metadata.is_file():
         return files
-    if metadata.stat().st_size > MOST_METADATA:
+    if metadata.stat().st_size > MAX_METADATA:
         raise SourceError(f"bag '{bag}': metadata.yaml has {metadata.stat().st_size} bytes, at "
-                          f'most {MOST_METADATA} are read; make it anew with `ros2 bag reindex`')
+                          f'most {MAX_METADATA} are read; repair it with `ros2 bag reindex`')
     return [bag]
 
 
 def is_bag_folder(folder: Path) -> bool:
+    """Return whether a folder is a rosbag2 recording."""
     return (folder / 'metadata.yaml').is_file() or bool(_storage_files(folder))
 
 
@@ -79,10 +80,10 @@ def _storage_files(folder: Path) -> list[Path]:
 
 
 class BagSource(Source):
-    """Images of one topic; stamps and frame_id are those of the message headers.
+    """Images of one topic, with the stamps and frame_id of the message headers.
 
-    A header without a stamp takes the time of recording. Without ``topic`` the first image
-    topic is played, and the others are named in the log.
+    A header without a stamp gets the time of recording. Without ``topic`` the first image topic is
+    played, and the log names the others.
     """
 
     def __init__(self, path: Path, options: PlayOptions):
@@ -114,6 +115,7 @@ class BagSource(Source):
             raise
 
     def close(self) -> None:
+        """Close the files of the bag."""
         if self._reader.stack is not None:
             self._reader.close()
 
@@ -145,13 +147,13 @@ class BagSource(Source):
             or 'no topics'
 
     def _measure(self) -> tuple[int, float]:
-        """Number of messages and their mean rate, from the times of recording."""
+        """Return the number of messages and their mean rate [Hz], by the times of recording."""
         times = [t for _, t, _ in self._messages(self._connections)]
         span = (times[-1] - times[0]) / 1e9 if times else 0.0
         return len(times), (len(times) - 1) / span if span > 0 else math.nan
 
     def _messages(self, connections: list[Any]) -> Iterator[tuple[Any, int, bytes]]:
-        """Connection, time of recording and bytes of each message."""
+        """Yield connection, time of recording [ns] and bytes of each message."""
         messages = self._reader.messages(connections=connections)
         while True:
             with parsing(f"bag '{self._path}' cannot be read"):
@@ -170,7 +172,7 @@ class BagSource(Source):
             yield stamp, partial(_frame, message, connection.msgtype, stamp, where)
 
     def _intrinsics(self, topic: str, size: tuple[int, int]) -> Intrinsics | None:
-        """From the CameraInfo beside the image topic, else from the only one of the bag."""
+        """Return those of the CameraInfo beside the image topic, or of the only one in the bag."""
         infos = {c.topic: c for c in self._reader.connections if c.msgtype == _INFO}
         base = topic[:-len('/compressed')] if topic.endswith('/compressed') else topic
         beside = f'{base.rsplit("/", 1)[0]}/camera_info'
@@ -181,12 +183,12 @@ class BagSource(Source):
             with parsing(f"bag '{self._path}' topic '{connection.topic}'"):
                 info = self._reader.deserialize(raw, connection.msgtype)
                 described = int(info.width), int(info.height)
-                found = tuple(float(info.k[n]) for n in (0, 4, 2, 5))
-            problem = pinhole_problem(found, described)
+                fx, fy, cx, cy = (float(info.k[n]) for n in (0, 4, 2, 5))
+            problem = pinhole_problem((fx, fy, cx, cy), described)
             if described != size:
                 problem = f'it describes {described[0]}x{described[1]} px'
             if not problem:
-                return found
+                return fx, fy, cx, cy
             _log.warning("bag '%s': '%s' does not fit the %dx%d images, %s: ignored", self._path,
                          connection.topic, *size, problem)
             return None
@@ -200,11 +202,11 @@ def _frame(message: Any, kind: str, stamp_ns: int, where: str) -> SourceFrame:
             if kind == _COMPRESSED:
                 encoding = compressed_kind(message.format)
                 rgb = decode_compressed(message.data)
-                data = bytes(memoryview(np.ascontiguousarray(message.data)))
+                data = np.asarray(message.data).tobytes()
             else:
                 rgb = decode_raw(message.data, message.width, message.height, message.encoding,
                                  message.step, bool(message.is_bigendian))
-        except ValueError as error:    # such as an encoding that is not known
+        except ValueError as error:    # such as an unknown encoding
             raise SourceError(f'{where}: {error}') from error
         return SourceFrame(stamp_ns, rgb, message.header.frame_id or 'camera', encoded=data,
                            encoding=encoding)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""What every source of frames has in common: stamps, looping, thinning, resizing."""
+"""Base class of all sources of frames: stamps, looping, thinning, resizing, real-time playback."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from typing import Any
 import cv2
 import numpy as np
 
-from vjepa_ros.sources.intrinsics_check import pinhole_problem
-
 FIRST_STAMP_NS = 1_000_000_000  # of sources without a clock; 0 would mean 'no stamp' in ROS
 LOOP_MODES = ('continue', 'jump_back')
+NARROWEST, WIDEST = math.radians(1.0), math.radians(179.0)   # plausible fields of view
+MAX_SIDE = 65535         # of a picture with intrinsics [px]
+MAX_OFFSET = 1.0         # of the principal point beside the image, in image sizes (rectified)
 Intrinsics = tuple[float, float, float, float]
 Play = Iterator[tuple[int, Callable[[], 'SourceFrame']]]  # stamp_ns, and how to get the frame
 
 
 class SourceError(ValueError):
-    """A source cannot be opened or read; the text names it, what was found and what helps."""
+    """A source cannot be opened or read; the text names it, the cause and the remedy."""
 
 
 class SourceLost(SourceError):
@@ -38,18 +39,17 @@ class SourceFrame:
     Attributes
     ----------
     stamp_ns : int
-        Time of the picture in ns, in the time of the source.
+        Time of the picture on the clock of the source [ns].
     rgb : ndarray (H, W, 3) uint8
         C-contiguous RGB pixels.
     frame_id : str
         Optical frame, as recorded or ``camera``.
     truth : dict or None
-        What is known to be true: ``time_to_contact_s`` (s, inf = not approaching, NaN =
-        unknown), ``collision`` (bool, None = unknown) and, for synthetic scenes,
-        ``looming_rate``, ``distance_m``, ``speed``, ``yaw_rate``, ``level``, ``phase``,
-        ``box``. None where the source knows nothing at all.
+        Ground truth: ``time_to_contact_s`` (s, inf = not approaching, NaN = unknown),
+        ``collision`` (bool, None = unknown) and, for synthetic scenes, ``looming_rate``,
+        ``distance_m``, ``speed``, ``yaw_rate``, ``level``, ``phase``, ``box``. None without any.
     encoded : bytes or None
-        The picture as it was stored, when it was compressed and not changed since.
+        The compressed picture as stored, if it has not been changed since.
     encoding : str or None
         ``jpeg`` or ``png`` when ``encoded`` is set.
     """
@@ -64,7 +64,35 @@ class SourceFrame:
 
 @dataclass(frozen=True)
 class PlayOptions:
-    """How a source is played; the arguments of `open_source`."""
+    """How a source is played.
+
+    Attributes
+    ----------
+    rate : float, optional
+        Frames per second. None keeps the rate of the source. For pictures without stamps it is the
+        rate at which they were taken (10 Hz by default), for a synthetic scene the rate of
+        rendering (15 Hz by default). All others are thinned to the frames nearest in time; no
+        frames are invented, so a rate above that of the source changes nothing.
+    loop : bool
+        Start again at the end (no effect on cameras and single pictures, which never end).
+    loop_mode : str
+        ``continue``: stamps keep rising. ``jump_back``: they start again, as in a looped bag.
+    topic : str, optional
+        Image topic of a bag; None takes the first.
+    size : (int, int), optional
+        Width and height to resize to [px]; requested from a camera.
+    seed : int
+        Appearance of a synthetic scene.
+    max_frames : int, optional
+        End after so many frames in all.
+    start_s : float
+        Skip the first seconds of every pass.
+
+    Raises
+    ------
+    SourceError
+        When a value is out of range.
+    """
 
     rate: float | None = None
     loop: bool = False
@@ -93,25 +121,25 @@ class PlayOptions:
 class Source(ABC):
     """Frames of one source; iterate to play them from the start, as often as wanted.
 
-    Kinds of sources implement `_play`, one pass over the own frames, and set the attributes.
-    A frame is decoded or rendered only when it is wanted.
+    A subclass implements `_play`, one pass over all its frames. A frame is decoded or rendered
+    only when it is used.
 
     Attributes
     ----------
     name : str
-        The source in words, for logs.
+        Description of the source for logs.
     rate_hz : float
-        Frames per second that iteration yields, NaN where nobody knows.
+        Frames per second that iteration yields, NaN unknown.
     frame_count : int or None
         Frames of one pass, None where unknown or endless. Video files may be off by a few.
     size : (int, int)
-        Width and height in pixels of what iteration yields.
+        Width and height of the frames that iteration yields [px].
     intrinsics : (float, float, float, float) or None
-        fx, fy, cx, cy in pixels for ``size``, None where unknown.
+        fx, fy, cx, cy for ``size`` [px], None unknown.
     live : bool
-        True for cameras: frames come when they come, and stamps are of the wall clock.
+        True for cameras: frames arrive in real time with stamps of the wall clock.
     skipped : int
-        Frames left out because of `skip_before`.
+        Frames left out by `skip_before`.
     """
 
     live = False
@@ -128,18 +156,17 @@ class Source(ABC):
         self.frame_count = frame_count if frame_count is None else self._count(frame_count)
         problem = intrinsics and pinhole_problem(intrinsics, size)
         if problem:
-            raise SourceError(f'{name} has a calibration that cannot be: {problem}; correct it, '
-                              'or remove it')
+            raise SourceError(f'{name} has an implausible calibration: {problem}; correct it, or '
+                              'remove it')
         self.intrinsics = scale_intrinsics(intrinsics, size, self.size)
         self.skipped = 0
-        # Of the present pass: where to skip to, first and last stamp, newest gap between frames.
+        # Of the current pass: where to skip to, first and last stamp, newest gap between frames.
         self._skip_ns: int | None = None
-        self._first_ns: int | None = None
-        self._last_ns: int | None = None
+        self._span_ns: tuple[int, int] | None = None
         self._gap_ns = round(1e9 / self.rate_hz) if self.rate_hz > 0 else 100_000_000
 
     def _count(self, own: int) -> int:
-        """Frames that one pass yields, of so many own frames."""
+        """Return how many of its frames one pass yields."""
         if not math.isnan(self._own_rate):
             left = max(0, own - math.ceil(self.options.start_s * self._own_rate - 1e-6))
             own = math.ceil(left * self.rate_hz / self._own_rate - 1e-6)
@@ -159,44 +186,33 @@ class Source(ABC):
         self.close()
 
     def close(self) -> None:  # noqa: B027 - most sources hold nothing
-        """Release files and devices; the source cannot be played any more."""
+        """Release files and devices; the source cannot be played afterwards."""
 
     def skip_before(self, stamp_ns: int) -> None:
-        """Leave out the frames of the present pass up to a stamp, without decoding them.
+        """Leave out the frames of the current pass before a stamp [ns], without decoding them.
 
-        For a player that is too slow and wants to stay in time.
+        For a player that is too slow for real time.
         """
         self._skip_ns = stamp_ns
 
     @abstractmethod
     def _play(self) -> Play:
-        """One pass over all own frames in order of time."""
+        """Yield all frames of one pass in order of time."""
 
     def _once(self, shift_ns: int) -> Iterator[SourceFrame]:
-        """One pass from ``start_s`` on, thinned to the wanted rate, stamps moved by a shift."""
-        begin_ns = next_ns = previous_ns = None
-        step_ns = None if self.options.rate is None else 1e9 / self.options.rate
-        self._skip_ns = self._first_ns = self._last_ns = None
+        """Yield one pass from ``start_s`` on, thinned to the rate, with shifted stamps."""
+        begin_ns = None
+        thinning = None if self.options.rate is None else _Thinning(self.options.rate)
+        self._skip_ns = self._span_ns = None
         for stamp, load in self._play():
             if begin_ns is None:
                 begin_ns = stamp + round(self.options.start_s * 1e9)
-            if not self.live and stamp < begin_ns:
-                previous_ns = stamp
+            early = not self.live and stamp < begin_ns
+            if (thinning is not None and not thinning.takes(stamp, early)) or early:
                 continue
-            if step_ns is not None:
-                # The frame nearest to each target time; frames are left out, never invented.
-                half_gap = 0 if previous_ns is None else max(0, stamp - previous_ns) / 2
-                restarted = previous_ns is not None and stamp < previous_ns
-                previous_ns = stamp
-                if next_ns is not None and not restarted and stamp < next_ns - half_gap:
-                    continue
-                next_ns = stamp if next_ns is None or restarted else next_ns
-                next_ns += step_ns * max(1, math.ceil((stamp - next_ns + half_gap) / step_ns))
-            if self._first_ns is None:
-                self._first_ns = stamp
-            elif stamp > self._last_ns:
-                self._gap_ns = stamp - self._last_ns
-            self._last_ns = stamp
+            first, last = self._span_ns or (stamp, stamp)
+            self._gap_ns = stamp - last if stamp > last else self._gap_ns
+            self._span_ns = first, stamp
             if self._skip_ns is not None and stamp + shift_ns < self._skip_ns:
                 self.skipped += 1
                 continue
@@ -207,12 +223,13 @@ class Source(ABC):
         shift_ns = 0
         while True:
             yield from self._once(shift_ns)
-            if self._first_ns is None:
+            if self._span_ns is None:
                 raise SourceError(f'{self.name} yields no frames to repeat '
-                                  f'(start_s {self.options.start_s} may lie behind its end)')
+                                  f'(start_s {self.options.start_s} may be beyond its end)')
             if self.options.loop_mode == 'continue':
                 # The next pass follows after one more gap between frames.
-                shift_ns += self._last_ns - self._first_ns + self._gap_ns
+                first, last = self._span_ns
+                shift_ns += last - first + self._gap_ns
 
     def _resized(self, frame: SourceFrame) -> SourceFrame:
         height, width = frame.rgb.shape[:2]
@@ -224,16 +241,84 @@ class Source(ABC):
         return dataclasses.replace(frame, rgb=rgb, encoded=None, encoding=None)
 
 
+class _Thinning:
+    """Selects the frames nearest to the target times of a rate [Hz]."""
+
+    def __init__(self, rate: float) -> None:
+        self._step_ns = 1e9 / rate
+        self._next_ns: float | None = None
+        self._previous_ns: int | None = None
+
+    def takes(self, stamp_ns: int, early: bool) -> bool:
+        """Return whether to take the next frame; never one that is too early."""
+        previous, self._previous_ns = self._previous_ns, stamp_ns
+        if early:
+            return False
+        half_gap = 0 if previous is None else max(0, stamp_ns - previous) / 2
+        restarted = previous is not None and stamp_ns < previous
+        target = stamp_ns if self._next_ns is None or restarted else self._next_ns
+        if stamp_ns < target - half_gap:
+            return False
+        steps = max(1, math.ceil((stamp_ns - target + half_gap) / self._step_ns))
+        self._next_ns = target + self._step_ns * steps
+        return True
+
+
+class Pacer:
+    """Maps stamps to a steady clock, so that a source plays in real time without drift.
+
+    The first frame fixes the offset. A backward stamp (a recording that starts again) is due one
+    frame after the frame before it.
+    """
+
+    def __init__(self) -> None:
+        self._offset_ns: int | None = None
+        self._last_ns = 0
+        self._gap_ns = 100_000_000
+
+    def due_ns(self, stamp_ns: int, now_ns: int) -> int:
+        """Return the time on the steady clock at which the frame of a stamp is due [ns]."""
+        if self._offset_ns is None:
+            self._offset_ns = now_ns - stamp_ns
+        elif stamp_ns <= self._last_ns:
+            self._offset_ns += self._last_ns + self._gap_ns - stamp_ns
+        else:
+            self._gap_ns = stamp_ns - self._last_ns
+        self._last_ns = stamp_ns
+        return stamp_ns + self._offset_ns
+
+    def overdue_before(self, now_ns: int) -> int:
+        """Return the stamp before which frames are more than one frame late [ns]."""
+        if self._offset_ns is None:
+            raise RuntimeError('no frame has been played yet')
+        return now_ns - self._offset_ns - self._gap_ns
+
+
 def inside(path: Path, folder: Path) -> bool:
-    """Whether a path leads to something in a folder, also through links."""
+    """Return whether a path, with links resolved, leads into a folder."""
     return path.resolve().is_relative_to(folder.resolve())
 
 
 def scale_intrinsics(intrinsics: Intrinsics | None, own: tuple[int, int],
                      wanted: tuple[int, int]) -> Intrinsics | None:
-    """Intrinsics after a resize (pixel centres are at whole numbers)."""
+    """Return intrinsics [px] after a resize (pixel centres are at whole numbers)."""
     if intrinsics is None or own == wanted:
         return intrinsics
     sx, sy = wanted[0] / own[0], wanted[1] / own[1]
     fx, fy, cx, cy = intrinsics
     return fx * sx, fy * sy, (cx + 0.5) * sx - 0.5, (cy + 0.5) * sy - 0.5
+
+
+def pinhole_problem(intrinsics: Intrinsics, size: tuple[int, int]) -> str:
+    """Return why fx, fy, cx, cy [px] cannot belong to a size [px]; '' when they can."""
+    if not all(1 <= side <= MAX_SIDE for side in size):
+        return f'its size is {size[0]} x {size[1]}'
+    fx, fy, cx, cy = intrinsics
+    for axis, focal, centre, side in (('x', fx, cx, size[0]), ('y', fy, cy, size[1])):
+        least, most = (side / 2 / math.tan(angle / 2) for angle in (WIDEST, NARROWEST))
+        if not least <= focal <= most:       # catches NaN, too
+            return (f'its focal length f{axis} is {focal:g} px, which is implausible for {side} '
+                    f'pixels ({least:.3g}..{most:.3g})')
+        if not -MAX_OFFSET * side <= centre <= (1 + MAX_OFFSET) * side:
+            return f'its centre c{axis} is {centre:g} px, far outside of {side} pixels'
+    return ''

@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Turn the bytes of images into RGB pixels, without ROS and without cv_bridge."""
+"""Decode images to RGB pixels, without ROS and without cv_bridge."""
 
 from __future__ import annotations
+
+import struct
 
 import cv2
 import numpy as np
 
-from vjepa_ros.sources.image_headers import JPEG_START, picture_size
-
+JPEG_START, PNG_START = b'\xff\xd8\xff', b'\x89PNG\r\n\x1a\n'
 JPEG_END = b'\xff\xd9'
-MAX_SIDE = 16384           # px; a larger header is corrupt, not a camera
-MAX_PIXELS = 8192 * 8192   # of what files hold; as RGB they take 200 MB
+MAX_SIDE = 16384           # px; a header with more is corrupt
+MAX_PIXELS = 8192 * 8192   # of picture files; as RGB they take 200 MB
+MAX_SEGMENTS = 4096        # of a jpeg header, fill bytes included
+MAX_SCANS = 100            # of a jpeg: progressive ones have about ten, each costs a full pass
+SOI, EOI, SOS = 0xD8, 0xD9, 0xDA
+FRAME_MARKERS = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}     # markers with a picture size
+BASELINE = (0xC0, 0xC1)
 
-# Encodings whose bytes are the picture: channels and the conversion to RGB.
+# Encodings of 8 bit: number of channels and the conversion to RGB.
 PLAIN: dict[str, tuple[int, int | None]] = {
     'rgb8': (3, None), 'bgr8': (3, cv2.COLOR_BGR2RGB), '8UC3': (3, cv2.COLOR_BGR2RGB),
     'rgba8': (4, cv2.COLOR_RGBA2RGB), 'bgra8': (4, cv2.COLOR_BGRA2RGB),
@@ -30,7 +36,7 @@ SUPPORTED = (*PLAIN, *WIDE, *(f'bayer_{p}{bits}' for p in BAYER for bits in (8, 
 
 
 class ImageError(ValueError):
-    """An image message that can not be used; `kind` groups equal faults for counting."""
+    """An image that cannot be used; `kind` groups equal faults for counting."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -39,25 +45,27 @@ class ImageError(ValueError):
 
 def decode_raw(data: np.ndarray | bytes, width: int, height: int, encoding: str, step: int,
                big_endian: bool = False, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """RGB pixels of an uncompressed image.
+    """Return the RGB pixels of an uncompressed image.
 
     Parameters
     ----------
     data : bytes or ndarray uint8
-        Rows of ``step`` bytes; what lies behind the pixels of a row is padding.
-    width, height, step : int
-        Pixels, pixels, bytes.
+        Rows of ``step`` bytes; bytes after the pixels of a row are padding.
+    width, height : int
+        Size [px].
     encoding : str
-        Name after ROS, see ``SUPPORTED``. 16 bit are reduced to their upper 8.
+        Name by ROS, one of `SUPPORTED`. Values of 16 bit are reduced to their upper 8.
+    step : int
+        Length of a row [bytes].
     big_endian : bool
-        Order of the bytes of 16 bit values.
+        Byte order of 16 bit values.
     max_pixels : int
-        Most pixels that are taken.
+        Largest number of pixels that is accepted.
 
     Returns
     -------
     ndarray (height, width, 3) uint8
-        For rgb8 without padding a view of `data`.
+        A view of `data` for rgb8 without padding.
 
     Raises
     ------
@@ -88,16 +96,16 @@ def decode_raw(data: np.ndarray | bytes, width: int, height: int, encoding: str,
 
 
 def check_size(width: int, height: int, max_pixels: int) -> None:
-    """Refuse an image before it costs time and memory: ImageError names its size."""
+    """Raise ImageError with the size for an image that is too large to decode."""
     if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
         raise ImageError('bad size', f'image is {width}x{height}, sides must be 1..{MAX_SIDE}')
     if width * height > max_pixels:
-        raise ImageError('too large', f'image is {width}x{height}, more than the {max_pixels} '
-                         'pixels that are taken')
+        raise ImageError('too large', f'image is {width}x{height}, more than the limit of '
+                         f'{max_pixels} pixels')
 
 
 def decode_compressed(data: bytes | np.ndarray, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """RGB pixels of a jpeg or png picture.
+    """Return the RGB pixels of a jpeg or png picture.
 
     Raises
     ------
@@ -107,24 +115,24 @@ def decode_compressed(data: bytes | np.ndarray, max_pixels: int = MAX_PIXELS) ->
     data = np.frombuffer(data, np.uint8)
     if data.size == 0:
         raise ImageError('empty', 'compressed image has no data')
-    # OpenCV would look for other formats, too, whatever the message says, and decode any size.
+    # OpenCV would try other formats, too, and decode any size.
     size = picture_size(data)
     if size is None:
         raise ImageError('corrupt', f'picture of {data.size} bytes cannot be decoded as jpeg or '
                          'png (bad header)')
     check_size(*size, max_pixels)
-    # OpenCV fills the rest of a cut-off jpeg with grey and says nothing.
+    # OpenCV silently fills the rest of a truncated jpeg with grey.
     if data[:3].tobytes() == JPEG_START and not _has_jpeg_end(data):
-        raise ImageError('corrupt', f'jpeg of {data.size} bytes is cut off (no end marker)')
+        raise ImageError('corrupt', f'jpeg of {data.size} bytes is truncated (no end marker)')
     return decode_any(data)
 
 
 def decode_any(data: np.ndarray) -> np.ndarray:
-    """RGB pixels of a picture that is known to be small enough; ImageError when it is broken."""
-    # Turned by its EXIF data, a picture would no longer fit its camera_info.
+    """Return the RGB pixels of a picture of checked size; ImageError when it is broken."""
+    # Rotated by its EXIF data, a picture would no longer fit its camera_info.
     try:
         bgr = cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-    except cv2.error as error:    # such as a size in its header that no camera has
+    except cv2.error as error:    # such as an implausible size in its header
         raise ImageError('corrupt', f'picture of {data.size} bytes cannot be decoded: '
                          f'{str(error).splitlines()[0][:200]}') from error
     if bgr is None:
@@ -134,7 +142,7 @@ def decode_any(data: np.ndarray) -> np.ndarray:
 
 
 def compressed_kind(text: str) -> str:
-    """``jpeg`` or ``png`` from the format of a compressed image message.
+    """Return ``jpeg`` or ``png`` for the format of a compressed image message.
 
     Raises
     ------
@@ -150,14 +158,14 @@ def compressed_kind(text: str) -> str:
 
 
 def _has_jpeg_end(data: np.ndarray) -> bool:
-    """Whether a jpeg ends as it should; zeros behind its end are padding of the driver."""
+    """Return whether a jpeg has its end marker; zeros after it are padding of the driver."""
     end = data.size - int(np.argmax(data[::-1] != 0))
     return JPEG_END in data[max(0, end - 64):end].tobytes()
 
 
 def _pixels(data: np.ndarray | bytes, size: tuple[int, int], encoding: str, step: int,
             channels: int, big_endian: bool | None = None) -> np.ndarray:
-    """Pixels without padding: (H, W[, C]) uint8; wide ones (with a byte order) scaled."""
+    """Return pixels without padding, (H, W[, C]) uint8; 16 bit (with a byte order) is scaled."""
     width, height = size
     row = width * channels * (1 if big_endian is None else 2)
     if step < row:
@@ -173,3 +181,57 @@ def _pixels(data: np.ndarray | bytes, size: tuple[int, int], encoding: str, step
         wide = np.ascontiguousarray(pixels).view('>u2' if big_endian else '<u2')
         pixels = (wide >> 8).astype(np.uint8)
     return pixels.reshape(height, width, channels) if channels > 1 else pixels
+
+
+# -- headers of compressed pictures: the size is known before decoding ---------------------------
+
+def picture_size(data: np.ndarray) -> tuple[int, int] | None:
+    """Return width and height [px] as the decoder will read them from the header.
+
+    Parameters
+    ----------
+    data
+        Content of a file, uint8 (N,).
+
+    Returns
+    -------
+    tuple of int, optional
+        None when it is neither jpeg nor png, or its header is broken.
+    """
+    start = data[:33].tobytes()
+    if start.startswith(JPEG_START):
+        return _jpeg_size(data)
+    if start.startswith(PNG_START) and start[12:16] == b'IHDR' and len(start) == 33:
+        return struct.unpack('>II', start[16:24])
+    return None
+
+
+def _jpeg_size(data: np.ndarray) -> tuple[int, int] | None:
+    view, at, frame = data.data, 2, None
+    for _ in range(MAX_SEGMENTS):
+        # Between segments the standard allows only fill bytes, which look like markers.
+        if at + 12 > len(view) or view[at] != 0xFF:
+            return None
+        marker = view[at + 1]
+        if marker == 0xFF:
+            at += 1
+            continue
+        if marker in (0, SOI, EOI):
+            return None
+        length, first = struct.unpack_from('>HB', view, at + 2)
+        if marker == SOS:
+            return None if frame is None or _too_many_scans(data, frame, first) else frame[1:3]
+        if marker in FRAME_MARKERS:
+            if frame is not None:        # decoders use the first, or give up
+                return None
+            height, width, parts = struct.unpack_from('>HHB', view, at + 5)
+            frame = (marker, width, height, parts)
+        at += 2 + length
+    return None
+
+
+def _too_many_scans(data: np.ndarray, frame: tuple[int, int, int, int], parts: int) -> bool:
+    """Return whether decoding takes unduly long for the size; usually one scan has all parts."""
+    if frame[0] in BASELINE and parts == frame[3]:
+        return False
+    return data.tobytes().count(bytes((0xFF, SOS))) > MAX_SCANS

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Play single pictures, folders of pictures, and labelled recordings."""
+"""Play single pictures, folders of pictures, and recordings with labels."""
 
 from __future__ import annotations
 
@@ -27,32 +27,38 @@ from vjepa_ros.sources.base import (
     SourceFrame,
     inside,
 )
-from vjepa_ros.sources.encodings import MAX_PIXELS, check_size, decode_any, decode_compressed
-from vjepa_ros.sources.image_headers import JPEG_START, PNG_START
+from vjepa_ros.sources.encodings import (
+    JPEG_START,
+    MAX_PIXELS,
+    PNG_START,
+    check_size,
+    decode_any,
+    decode_compressed,
+)
 
 IMAGE_SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.tif', '.tiff', '.webp', '.pgm', '.ppm')
 DEFAULT_RATE_HZ = 10.0
-LATEST_S = 9e9          # stamps in ns have 64 bits
+MAX_STAMP_S = 9e9       # stamps in ns have 64 bits
 _KINDS = {'.jpg': 'jpeg', '.jpeg': 'jpeg', '.png': 'png'}
 _OTHER = ('BMP', 'TIFF', 'WEBP', 'PPM')
-MOST_BYTES = 64 << 20   # of labels.csv: a million frames have half of that
+MAX_BYTES = 64 << 20    # of labels.csv: a million frames have half of that
 _COLUMNS = ('frame', 'stamp_s', 'collision', 'time_to_contact_s')
 
 
 def natural_key(path: Path) -> list[Any]:
-    """Sorting key that puts ``frame2`` before ``frame10``."""
+    """Return a sorting key that puts ``frame2`` before ``frame10``."""
     return [(0, int(part), '') if part.isdecimal() else (1, 0, part)
             for part in re.split(r'(\d+)', path.name.lower()) if part]
 
 
 def images_in(folder: Path) -> list[Path]:
-    """Pictures directly in a folder, in natural order."""
+    """Return the pictures directly in a folder, in natural order."""
     return sorted((p for p in folder.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES
                    and not p.name.startswith('.')), key=natural_key)
 
 
 def load(path: Path) -> tuple[np.ndarray, bytes | None, str | None]:
-    """Pixels (H, W, 3) RGB of a picture file, with its bytes where they are jpeg or png."""
+    """Return pixels (H, W, 3) RGB, and content and format of a jpeg or png file."""
     try:
         data = path.read_bytes()
         rgb = (decode_compressed(data) if data.startswith((JPEG_START, PNG_START))
@@ -64,14 +70,14 @@ def load(path: Path) -> tuple[np.ndarray, bytes | None, str | None]:
 
 
 def _decode_other(data: bytes) -> np.ndarray:
-    """RGB pixels of what is neither jpeg nor png."""
-    with Image.open(io.BytesIO(data), formats=_OTHER) as picture:      # reads the header alone
+    """Return the RGB pixels of a picture that is neither jpeg nor png."""
+    with Image.open(io.BytesIO(data), formats=_OTHER) as picture:      # reads only the header
         check_size(*picture.size, MAX_PIXELS)
     return decode_any(np.frombuffer(data, np.uint8))
 
 
 class StillSource(Source):
-    """One picture again and again, without end."""
+    """One picture, repeated without end."""
 
     def __init__(self, path: Path, options: PlayOptions):
         self._picture = load(path)
@@ -87,12 +93,12 @@ class StillSource(Source):
 
 
 class FolderSource(Source):
-    """Pictures of a folder in natural order; ``rate`` says how they were taken."""
+    """Pictures of a folder in natural order, taken at ``rate``."""
 
     def __init__(self, folder: Path, options: PlayOptions):
         self._paths = images_in(folder)
         if not self._paths:
-            raise SourceError(f"folder '{folder}' holds no pictures "
+            raise SourceError(f"folder '{folder}' has no pictures "
                               f'({", ".join(IMAGE_SUFFIXES)})')
         shape = load(self._paths[0])[0].shape
         super().__init__(f"image folder '{folder}'", options, (shape[1], shape[0]),
@@ -106,10 +112,10 @@ class FolderSource(Source):
 
 
 class RecordingSource(Source):
-    """Folder with ``frames/`` and ``labels.csv`` (columns frame, stamp_s, collision,
-    time_to_contact_s; an empty cell means unknown) and optionally ``calib.txt``.
+    """Folder with ``frames/``, ``labels.csv`` and optionally ``calib.txt``.
 
-    Stamps are those of the labels, moved so that a recording that starts at 0 starts at 1 s.
+    The columns of the labels are frame, stamp_s, collision and time_to_contact_s; an empty cell
+    means unknown. Stamps that start at 0 are shifted to start at 1 s.
     """
 
     def __init__(self, folder: Path, options: PlayOptions):
@@ -162,8 +168,8 @@ def read_labels(folder: Path) -> list[tuple[Path, int, dict[str, Any]]]:
                 'collision': None if math.isnan(collision) else bool(collision),
                 'time_to_contact_s': _number(row, 'time_to_contact_s', where, empty=math.nan)}))
     except csv.Error as error:
-        raise SourceError(f"'{table}' line {reader.reader.line_num}: {error}; correct it, or get "
-                          'the file anew') from error
+        raise SourceError(f"'{table}' line {reader.reader.line_num}: {error}; correct it, or copy "
+                          'the file again') from error
     if not rows:
         raise SourceError(f"'{table}' has no rows")
     shift = FIRST_STAMP_NS if rows[0][1] <= 0 else 0
@@ -171,34 +177,34 @@ def read_labels(folder: Path) -> list[tuple[Path, int, dict[str, Any]]]:
 
 
 def _text(path: Path) -> str:
-    """Content of a text file; SourceError names the line that is none."""
+    """Return the content of a text file; SourceError names a line that is not UTF-8."""
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise SourceError(f"'{path}' has {path.stat().st_size} bytes, at most {MOST_BYTES} "
-                              'are read; cut the recording into parts')
+        if path.stat().st_size > MAX_BYTES:
+            raise SourceError(f"'{path}' has {path.stat().st_size} bytes, at most {MAX_BYTES} "
+                              'are read; split the recording')
         data = path.read_bytes()
     except OSError as error:
-        raise SourceError(f"'{path}' cannot be read: {error}; make it a file that can") from error
+        raise SourceError(f"'{path}' cannot be read: {error}; check its permissions") from error
     try:
         return data.decode('utf-8-sig')
     except UnicodeDecodeError as error:
         line = data.count(b'\n', 0, error.start) + 1
-        raise SourceError(f"'{path}' line {line} is no text in UTF-8 ({error.reason}: "
+        raise SourceError(f"'{path}' line {line} is not text in UTF-8 ({error.reason}: "
                           f'{data[error.start:error.start + 4]!r}); save the file in UTF-8, or '
-                          'get it anew') from error
+                          'copy it again') from error
 
 
 def _picture(folder: Path, name: str, where: str) -> Path:
-    """The picture that a line names, which is in the folder of the recording."""
+    """Return the path of a picture that a line names; it is inside the recording."""
     path = folder / 'frames' / name
     try:
         there = path.is_file()
         within = inside(path, folder)
     except (OSError, ValueError, RuntimeError) as error:   # too long, a NUL, links in a circle
-        raise SourceError(f"{where}: picture '{name[:100]}' cannot be looked for: {error}; "
+        raise SourceError(f"{where}: picture '{name[:100]}' is not a valid name: {error}; "
                           'correct the name') from error
     if Path(name).is_absolute() or '..' in Path(name).parts or not within:
-        raise SourceError(f"{where}: picture '{name}' lies outside of the recording; put it into "
+        raise SourceError(f"{where}: picture '{name}' is outside of the recording; put it into "
                           f"'{folder / 'frames'}' and name it without a path")
     if not there:
         raise SourceError(f"{where}: picture '{path}' does not exist")
@@ -213,17 +219,16 @@ def _number(row: dict[str, str], column: str, where: str, empty: float | None = 
         value = float(text)
     except ValueError:
         raise SourceError(f"{where}: {column} '{text}' is not a number") from None
-    if column == 'stamp_s' and not abs(value) < LATEST_S:
+    if column == 'stamp_s' and not abs(value) < MAX_STAMP_S:
         raise SourceError(f"{where}: stamp_s '{text}' is not a finite number of seconds below "
-                          f'{LATEST_S:.0e}')
+                          f'{MAX_STAMP_S:.0e}')
     return value
 
 
 def read_calibration(path: Path) -> Intrinsics | None:
-    """fx, fy, cx, cy from the first row of a KITTI calibration file, None without a file.
+    """Return fx, fy, cx, cy [px] of the first row of a KITTI calibration file, None without it.
 
-    A row is a projection matrix (3, 4), written as 12 numbers with or without a name and a
-    colon before them.
+    A row is a projection matrix (3, 4): 12 numbers, optionally after a name and a colon.
     """
     if not path.is_file():
         return None

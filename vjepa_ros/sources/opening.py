@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Find out what kind of source a text names, and open it."""
+"""Open a source by its name: a camera, file, folder, bag or synthetic scene."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ from vjepa_ros.sources.video import CameraSource, VideoSource
 SUPPORTED = ("'synthetic', a camera index such as '0', a device or stream address, a video file, "
              'a picture, a folder of pictures, a recording folder (frames/ and labels.csv), '
              'a rosbag2 folder, or a .mcap or .db3 file')
+DEFAULTS = PlayOptions()
 
 
-def open_source(spec: str, *, rate: float | None = None, loop: bool = False,
-                loop_mode: str = 'continue', topic: str | None = None,
-                size: tuple[int, int] | None = None, seed: int = 0,
-                max_frames: int | None = None, start_s: float = 0.0) -> Source:
+def open_source(spec: str | Path, options: PlayOptions = DEFAULTS) -> Source:
     """Open a source of stamped frames.
 
     Parameters
@@ -35,38 +33,19 @@ def open_source(spec: str, *, rate: float | None = None, loop: bool = False,
         ``synthetic`` (or ``synthetic:approach``), a camera index (``0``), a device
         (``/dev/video0``) or stream (``rtsp://…``), or the path of a video, a picture, a folder of
         pictures, a recording folder, a rosbag2 folder, or a .mcap or .db3 file.
-    rate : float, optional
-        Frames per second. None keeps the own rate. For pictures without stamps it says how they
-        were taken (10 Hz by default); a synthetic scene is rendered at it (15 Hz by default);
-        all others are thinned to the frames nearest in time: none are invented, so a rate above
-        the own one changes nothing.
-    loop : bool
-        Start again at the end (no effect on cameras and single pictures, which never end).
-    loop_mode : str
-        ``continue``: stamps go on rising. ``jump_back``: they start again, as when a bag is
-        played in a loop.
-    topic : str, optional
-        Image topic of a bag; None takes the first.
-    size : (int, int), optional
-        Width and height in pixels to resize to; asked of a camera.
-    seed : int
-        Look of a synthetic scene.
-    max_frames : int, optional
-        End after so many frames in all.
-    start_s : float
-        Leave out the first seconds (of every pass).
+    options : PlayOptions
+        How it is played.
 
     Returns
     -------
     Source
-        Iterate it for `SourceFrame`, close it at the end (it is a context manager).
+        Yields `SourceFrame` when iterated; close it at the end (it is a context manager).
 
     Raises
     ------
     SourceError
-        Naming the source, what was found there and what is supported.
+        Names the source, what was found there and what is supported.
     """
-    options = PlayOptions(rate, loop, loop_mode, topic, size, seed, max_frames, start_s)
     spec = str(spec).strip()
     if not spec:
         raise SourceError(f'no source given; supported: {SUPPORTED}')
@@ -82,7 +61,7 @@ def open_source(spec: str, *, rate: float | None = None, loop: bool = False,
             return _open_folder(path, options)
         there = path.exists()
     except (OSError, RuntimeError) as error:   # too long, of no user, or not permitted
-        raise SourceError(f"source '{spec[:200]}' cannot be looked for: {error}; supported: "
+        raise SourceError(f"source '{spec[:200]}' is not a valid path: {error}; supported: "
                           f'{SUPPORTED}') from error
     if not there:
         raise SourceError(f"source '{spec}' does not exist; supported: {SUPPORTED}")
@@ -104,4 +83,4 @@ def _open_folder(path: Path, options: PlayOptions) -> Source:
     found = sorted(p.name for p in path.iterdir())
     listing = ', '.join(found[:6]) + (f' and {len(found) - 6} more' if len(found) > 6 else '')
     raise SourceError(f"folder '{path}' is neither pictures, nor a recording, nor a rosbag2 (it "
-                      f'holds: {listing or "nothing"}); supported: {SUPPORTED}')
+                      f'contains: {listing or "nothing"}); supported: {SUPPORTED}')

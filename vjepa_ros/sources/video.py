@@ -44,7 +44,7 @@ class VideoSource(Source):
             raise SourceError(f"video '{path}' has no readable frame; the file may be damaged or "
                               'its codec missing in this OpenCV')
         if not (math.isfinite(rate) and 0.1 <= rate <= 1000):
-            _log.warning("video '%s' tells no usable frame rate (%s): stamps assume %g Hz",
+            _log.warning("video '%s' has no usable frame rate (%s): stamps assume %g Hz",
                          path, rate, _ASSUMED_RATE_HZ)
             rate = _ASSUMED_RATE_HZ
         super().__init__(f"video '{path}'", options, (first.shape[1], first.shape[0]), rate,
@@ -55,11 +55,11 @@ class VideoSource(Source):
         if not capture.isOpened():
             raise SourceError(f"'{self._path}' cannot be opened as a video; give a video file "
                               'that OpenCV reads (such as mp4, avi, mkv, webm)')
-        size = [int(capture.get(side))
-                for side in (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT)]
+        width, height = (int(capture.get(side))
+                         for side in (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT))
         try:
-            if all(size):            # not every container tells
-                check_size(*size, MAX_PIXELS)
+            if width and height:            # some containers lack them
+                check_size(width, height, MAX_PIXELS)
         except ImageError as error:
             capture.release()
             raise SourceError(f"video '{self._path}' cannot be read: {error}") from error
@@ -70,7 +70,7 @@ class VideoSource(Source):
             return step()
         except cv2.error as error:
             raise SourceError(f"video '{self._path}' cannot be decoded: "
-                              f'{str(error).splitlines()[0][:200]}; get it anew') from error
+                              f'{str(error).splitlines()[0][:200]}; copy it again') from error
 
     def _play(self) -> Play:
         capture = self._open()
@@ -92,12 +92,12 @@ class VideoSource(Source):
 
 
 class CameraSource(Source):
-    """A webcam or network stream; stamps are the wall clock when a frame arrives.
+    """A webcam or network stream; stamps are the wall-clock times of arrival.
 
     Raises
     ------
     SourceError
-        When it cannot be opened; names the cameras that are there.
+        When it cannot be opened; names the video devices of this machine.
     SourceLost
         From iteration, when it stops delivering.
     """
@@ -128,6 +128,7 @@ class CameraSource(Source):
                          rate if math.isfinite(rate) and rate > 0 else math.nan)
 
     def close(self) -> None:
+        """Release the camera."""
         self._capture.release()
 
     def _play(self) -> Play:

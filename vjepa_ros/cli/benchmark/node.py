@@ -33,7 +33,7 @@ from vjepa_ros.cli.benchmark.clock import statistics
 from vjepa_ros.cli.demo_processes import NODE, Plan, Trio
 from vjepa_ros.lab.report.live_view import View
 from vjepa_ros.ros.common.processes import ProcessFailed
-from vjepa_ros.sources import SUPPORTED, SourceError, open_source
+from vjepa_ros.sources import SUPPORTED, PlayOptions, SourceError, open_source
 
 WITHOUT = ('cameras', 'engine', 'cpu_threads', 'saved_weights', 'source')   # options of a model
 METHODS = ('fused', 'geometric', 'learned')
@@ -120,7 +120,8 @@ def store_pictures(args: argparse.Namespace, folder: Path) -> int:
     folder.mkdir()
     wanted = min(MAX_PICTURES, math.ceil((args.warmup + args.seconds) * args.rate))
     number = 0
-    with open_source(args.scene, rate=args.rate, size=args.source, max_frames=wanted) as source:
+    with open_source(args.scene, PlayOptions(rate=args.rate, size=args.source,
+                                             max_frames=wanted)) as source:
         for number, frame in enumerate(source, start=1):
             cv2.imwrite(str(folder / f'{number:05d}.jpg'), frame.rgb[..., ::-1],
                         (cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY))

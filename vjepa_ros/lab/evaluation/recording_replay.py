@@ -22,7 +22,7 @@ from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Quality, Result
 from vjepa_ros.runtime.engine import Engine
-from vjepa_ros.sources import Source, SourceError, SourceFrame, open_source
+from vjepa_ros.sources import PlayOptions, Source, SourceError, SourceFrame, open_source
 from vjepa_ros.sources.folder import StillSource
 
 MARKS = {
@@ -225,7 +225,7 @@ def open_item(item: Item, setup: Setup) -> Source:
     SourceError
         Naming what cannot be evaluated and what can.
     """
-    source = open_source(item.path, topic=setup.topic)
+    source = open_source(item.path, PlayOptions(topic=setup.topic))
     if source.live or isinstance(source, StillSource):
         source.close()
         raise SourceError(f"'{item.path}' ({source.name}) has no end; evaluate takes recording "

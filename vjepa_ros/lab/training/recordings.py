@@ -22,7 +22,7 @@ from vjepa_ros.lab.training.network import Batch
 from vjepa_ros.lab.world.seeds import generator
 from vjepa_ros.lab.world.targets import HORIZONS_S, Targets, joined, mirror
 from vjepa_ros.model.variants import PATCH
-from vjepa_ros.sources import SourceError, SourceFrame, open_source
+from vjepa_ros.sources import PlayOptions, SourceError, SourceFrame, open_source
 
 INTERVALS_S = (1 / 30, 0.5)      # time between the frames of a clip, as in the world
 STEPS = (1, 2, 3, 4, 6, 8)       # frames of the recording from one frame of a clip to the next
@@ -76,7 +76,7 @@ def load_recording(path: str, config: TrainConfig) -> Recording:
                                config.label_threshold)
     size = max(int(s) for s in config.sizes.values)
     frames, stamps, labels = [], [], []
-    with open_source(path, topic=config.image_topic or None) as source:
+    with open_source(path, PlayOptions(topic=config.image_topic or None)) as source:
         view = View(config.resize_mode, source.size, size)
         for frame in source:
             if frame.rgb.shape[1::-1] != view.source_size:

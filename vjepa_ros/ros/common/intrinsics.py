@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from vjepa_ros.sources.intrinsics_check import pinhole_problem
+from vjepa_ros.sources.base import pinhole_problem
 
 STRETCH = 0.02       # by which the scales of both axes may differ beyond rounding
 ROUNDING_PX = 1.0    # of a binned or resized region

@@ -41,8 +41,15 @@ from vjepa_ros.ros.common.process import run
 from vjepa_ros.ros.common.spin import Served
 from vjepa_ros.ros.sim.parameters import SOURCE
 from vjepa_ros.ros.sim.source_output import OutputOptions, SourceOutput
-from vjepa_ros.sources import Source, SourceError, SourceFrame, SourceLost, open_source
-from vjepa_ros.sources.pacing import Pacer
+from vjepa_ros.sources import (
+    PlayOptions,
+    Source,
+    SourceError,
+    SourceFrame,
+    SourceLost,
+    open_source,
+)
+from vjepa_ros.sources.base import Pacer
 
 RETRY_S = 1.0
 REPORT_S = 5.0            # between reports of skipped frames
@@ -108,11 +115,11 @@ class CameraSource(Served, Node):
 
     def _open(self) -> Source:
         value = self._value
-        return open_source(
-            value['source'], rate=value['rate'] or None, loop=value['loop'],
-            loop_mode=value['loop_mode'], topic=value['topic'] or None,
+        return open_source(value['source'], PlayOptions(
+            rate=value['rate'] or None, loop=value['loop'], loop_mode=value['loop_mode'],
+            topic=value['topic'] or None,
             size=(value['width'], value['height']) if value['width'] else None,
-            seed=value['seed'], max_frames=value['max_frames'] or None, start_s=value['start'])
+            seed=value['seed'], max_frames=value['max_frames'] or None, start_s=value['start']))
 
     # -- playing --------------------------------------------------------------------------------
 

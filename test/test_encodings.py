@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test that pictures are measured before they are decoded, exactly as the decoder does."""
+"""Images are decoded to the same RGB whatever their encoding, and measured before."""
 
 from __future__ import annotations
 
@@ -9,17 +9,96 @@ import io
 import cv2
 import numpy as np
 import pytest
-from pictures import GREY, RGB, flat_png
+from pictures import GREY, flat_png
+from pictures import RGB as RGB_PNG
 from PIL import Image
 from scenes import texture
 
-from vjepa_ros.sources import encodings
-from vjepa_ros.sources.base import PlayOptions, SourceError
-from vjepa_ros.sources.encodings import ImageError, decode_compressed
+from vjepa_ros.sources import PlayOptions, SourceError, encodings, open_source
+from vjepa_ros.sources.encodings import MAX_SCANS, ImageError, decode_compressed, picture_size
 from vjepa_ros.sources.folder import load
-from vjepa_ros.sources.image_headers import MAX_SCANS, picture_size
-from vjepa_ros.sources.opening import open_source
 from vjepa_ros.sources.video import VideoSource
+
+RGB = np.random.default_rng(1).integers(0, 255, (6, 8, 3), np.uint8)
+
+
+def padded(pixels: np.ndarray, padding: int = 5) -> tuple[bytes, int]:
+    rows = pixels.reshape(pixels.shape[0], -1).view(np.uint8)
+    full = np.full((rows.shape[0], rows.shape[1] + padding), 77, np.uint8)
+    full[:, :rows.shape[1]] = rows
+    return full.tobytes(), full.shape[1]
+
+
+@pytest.mark.parametrize(('encoding', 'pixels'), [
+    ('rgb8', RGB), ('bgr8', RGB[..., ::-1]), ('8UC3', RGB[..., ::-1]),
+    ('rgba8', np.dstack((RGB, RGB[..., :1]))),
+    ('bgra8', np.dstack((RGB[..., ::-1], RGB[..., :1])))])
+def test_colour_encodings_give_the_same_rgb_with_padded_rows(encoding, pixels):
+    data, step = padded(np.ascontiguousarray(pixels))
+    assert np.array_equal(encodings.decode_raw(data, 8, 6, encoding, step), RGB)
+    assert np.array_equal(  # the padding of the last row may be missing
+        encodings.decode_raw(data[:-5], 8, 6, encoding, step), RGB)
+
+
+@pytest.mark.parametrize('big', [False, True])
+def test_grey_of_8_and_16_bit_give_the_same(big):
+    grey = RGB[..., 0]
+    wide = (grey.astype(np.uint16) * 257).astype('>u2' if big else '<u2')
+    data, step = padded(wide)
+    for name in ('mono16', '16UC1'):
+        assert np.array_equal(encodings.decode_raw(data, 8, 6, name, step, big),
+                              np.dstack([grey] * 3))
+    data, step = padded(grey.copy())
+    assert np.array_equal(encodings.decode_raw(data, 8, 6, 'mono8', step), np.dstack([grey] * 3))
+
+
+@pytest.mark.parametrize(('encoding', 'order'), [
+    ('yuv422', (0, 1)), ('uyvy', (0, 1)), ('yuv422_yuy2', (1, 0)), ('yuyv', (1, 0))])
+def test_yuv_of_a_grey_picture_is_grey(encoding, order):
+    luma = np.arange(48, dtype=np.uint8).reshape(6, 8) * 4 + 20
+    both = np.stack((np.full_like(luma, 128), luma), axis=-1)[..., list(order)]
+    data, step = padded(np.ascontiguousarray(both), 4)
+    rgb = encodings.decode_raw(data, 8, 6, encoding, step)
+    expected = np.clip((luma.astype(float) - 16) * 255 / 219, 0, 255)
+    assert np.abs(rgb.astype(float) - expected[..., None]).max() < 3
+
+
+@pytest.mark.parametrize('bits', [8, 16])
+@pytest.mark.parametrize('pattern', ['rggb', 'bggr', 'gbrg', 'grbg'])
+def test_bayer_patterns_give_back_their_colour(pattern, bits):
+    colour = {'r': 200, 'g': 120, 'b': 40}
+    mosaic = np.empty((12, 12), np.uint8)
+    for index, letter in enumerate(pattern):
+        mosaic[index // 2::2, index % 2::2] = colour[letter]
+    pixels = mosaic if bits == 8 else mosaic.astype('<u2') * 257
+    data, step = padded(pixels)
+    rgb = encodings.decode_raw(data, 12, 12, f'bayer_{pattern}{bits}', step)
+    assert (rgb == (200, 120, 40)).all()
+
+
+@pytest.mark.parametrize(('arguments', 'message'), [
+    ((8, 6, '32FC1', 32), "'32FC1' is not supported: rgb8"),
+    ((8, 6, 'rgb8', 20), 'must be at least 24'), ((8, 7, 'rgb8', 24), 'needs 168'),
+    ((0, 6, 'rgb8', 24), 'sides must be')])
+def test_images_that_do_not_fit_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        encodings.decode_raw(RGB.tobytes(), *arguments)
+
+
+@pytest.mark.parametrize(('text', 'kind'), [
+    ('jpeg', 'jpeg'), ('rgb8; jpeg compressed bgr8', 'jpeg'), ('PNG', 'png'),
+    ('mono8; png compressed ', 'png')])
+def test_compressed_formats_are_known_by_their_words(text, kind):
+    assert encodings.compressed_kind(text) == kind
+
+
+@pytest.mark.parametrize('text', ['16UC1; compressedDepth png', 'h264', ''])
+def test_other_compressed_formats_are_refused(text):
+    with pytest.raises(ValueError, match='not supported: jpeg, png'):
+        encodings.compressed_kind(text)
+
+
+# -- headers of compressed pictures ---------------------------------------------------------------
 
 SIZE = (96, 64)
 PICTURE = texture(SIZE)
@@ -53,7 +132,7 @@ GOOD = {
     'cmyk': by_pillow('JPEG', 'CMYK'), 'grey': by_pillow('JPEG', 'L'),
     'animated png': by_pillow('PNG', save_all=True,
                               append_images=[Image.fromarray(PICTURE[::-1].copy())]),
-    'flat png': flat_png(*SIZE, RGB),
+    'flat png': flat_png(*SIZE, RGB_PNG),
 }
 
 
