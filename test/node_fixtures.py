@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,8 @@ NODE = 'vjepa_ros.ros.perception_node'
 # Small and quick: results come 0.3 s after the first frame. On a busy machine they may come late
 # without being taken for stale.
 SMALL = {'weights': 'random', 'allow_random_weights': True, 'num_frames': 4, 'image_size': 64,
-         'clip_fps': 10.0, 'device': 'cpu', 'max_rate': 60.0, 'no_frame_timeout': 30.0,
-         'max_frame_age': 60.0}
+         'cpu_threads': 1, 'clip_fps': 10.0, 'device': 'cpu', 'max_rate': 60.0,
+         'no_frame_timeout': 30.0, 'max_frame_age': 60.0}
 KINDS = {'motion_score': Float32, 'obstacle_score': Float32, 'collision_probability': Float32,
          'time_to_contact': Float32, 'assessment': PointCloud2, 'obstacles': PointCloud2,
          'motion_map': Image, 'moving_map': Image, 'looming_map': Image, 'map_info': CameraInfo,
@@ -179,6 +179,11 @@ class Node:
             self.set(**values)
         self.do('configure', 'activate')
 
+    def restore(self) -> None:
+        """Become active with the parameters of the start, unless it is so."""
+        if self._changed or self.state != 'active':
+            self.begin_anew()
+
     def get(self, name: str) -> Any:
         request = GetParameters.Request(names=[name])
         (value,) = self.ask('get_parameters', request).values
@@ -303,13 +308,25 @@ def values_of(status: DiagnosticStatus) -> dict[str, str]:
 
 
 @contextmanager
-def node_running(ros: Session, module: str = NODE, env: Mapping[str, str] | None = None,
-                 remaps: Mapping[str, str] | None = None, name: str = '/vjepa_node',
+def node_running(ros: Session, remaps: Mapping[str, str] | None = None,
+                 name: str = '/vjepa_node', kind: type[Node] = Node, **params: Any
+                 ) -> Iterator[Any]:
+    """A node of this process with the small model; ``__`` in a parameter stands for a dot."""
+    with ros.compose(NODE, small(params), remaps) as served:
+        yield kind(ros, served, name)
+
+
+@contextmanager
+def node_process(ros: Session, module: str = NODE, env: Mapping[str, str] | None = None,
                  kind: type[Node] = Node, **params: Any) -> Iterator[Any]:
-    """A node process with the small model; ``__`` in a parameter stands for a dot."""
-    values = {**SMALL, **{key.replace('__', '.'): v for key, v in params.items()}}
-    with ros.spawn(module, values, remaps, env) as process:
-        yield kind(ros, process, name)
+    """As `node_running`, in a process of its own."""
+    with ros.spawn(module, small(params), env=env) as process:
+        yield kind(ros, process)
+
+
+def small(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters for the small model; ``__`` in a name stands for a dot."""
+    return {**SMALL, **{key.replace('__', '.'): value for key, value in params.items()}}
 
 
 @contextmanager
@@ -345,16 +362,23 @@ class SlowNode(Node):
 
 
 @contextmanager
-def slow_node_running(ros: Session, encode_ms: int = 0, how: str = 'torch', **params: Any
-                      ) -> Iterator[SlowNode]:
+def slow_node_running(ros: Session, encode_ms: int = 0, how: str = 'wait', process: bool = False,
+                      **params: Any) -> Iterator[SlowNode]:
     """As `node_running`, with a model that takes at least so long to encode and can be held."""
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-    with tempfile.TemporaryDirectory() as hold:
-        env = {'SLOW_ENCODE_MS': str(encode_ms), 'SLOW_HOLD': hold, 'SLOW_HOW': how,
-               'PYTHONPATH': os.pathsep.join([*paths, os.environ.get('PYTHONPATH', '')])}
-        with node_running(ros, 'slow_node', env, kind=SlowNode, **params) as node:
-            node.hold = Path(hold)
-            yield node
+    with tempfile.TemporaryDirectory() as hold, ExitStack() as stack:
+        if process:
+            env = {'SLOW_ENCODE_MS': str(encode_ms), 'SLOW_HOLD': hold, 'SLOW_HOW': how,
+                   'PYTHONPATH': os.pathsep.join([*paths, os.environ.get('PYTHONPATH', '')])}
+            made = node_process(ros, 'slow_node', env, SlowNode, **params)
+        else:
+            from slow_node import slowed
+
+            stack.enter_context(slowed(encode_ms / 1e3, Path(hold), how))
+            made = node_running(ros, kind=SlowNode, **params)
+        node = stack.enter_context(made)
+        node.hold = Path(hold)
+        yield node
 
 
 # -- cameras --------------------------------------------------------------------------------------

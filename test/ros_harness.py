@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Run nodes of this package as real processes and watch them from a test over real DDS.
+"""Run nodes of this package and watch them from a test over real DDS.
 
-Typical use::
+`Session.compose` runs a node in a thread of this process, with a context and a DDS participant of
+its own: it starts in a moment. `Session.spawn` runs it as a process, for tests of signals, exit
+codes, crashes and memory::
 
-    pytestmark = pytest.mark.ros
-    pytest.importorskip('rclpy')
-
-    def test_something():
-        with ros_session() as ros:
-            got = []
-            ros.node.create_subscription(Image, 'camera/image_raw', got.append, 1)
-            with ros.spawn('vjepa_ros.ros.sim.camera_source', {'source': 'synthetic'}) as source:
-                assert ros.spin_until(lambda: len(got) >= 3), source.output
-                source.terminate_and_check()
+    with ros_session() as ros:
+        got = []
+        ros.node.create_subscription(Image, 'camera/image_raw', got.append, 1)
+        with ros.compose('vjepa_ros.ros.sim.camera_source', {'source': 'synthetic'}) as source:
+            assert ros.spin_until(lambda: len(got) >= 3), source.output
 
 Every session has a DDS domain of its own, limited to this machine, so that tests can run beside
 each other and beside a robot. ``rclpy`` is imported only by what needs it.
@@ -34,14 +31,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
+from types import SimpleNamespace
 from typing import Any
 
 from vjepa_ros.ros.common.processes import free_domain
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 _TICK_S = 0.02
+_REPORT_NS = 100_000_000        # at most, between diagnostics of a node of this process
 # How long to wait for what must come: long enough for any machine, as only a failure costs it.
 _PATIENCE_S = 90.0
+# What makes a node, by the module that runs it as a process.
+_MAKERS = {
+    'vjepa_ros.ros.perception_node': 'vjepa_ros.ros.perception_node.node:VjepaNode',
+    'vjepa_ros.ros.collision_guard': 'vjepa_ros.ros.collision_guard.node:CollisionGuard',
+    'vjepa_ros.ros.twist_planner': 'vjepa_ros.ros.twist_planner.node:TwistPlannerNode',
+    'vjepa_ros.ros.action_planner': 'vjepa_ros.ros.action_planner.node:PlannerNode',
+    'vjepa_ros.ros.sim.camera_source': 'vjepa_ros.ros.sim.camera_source:CameraSource',
+}
+# A test sees what a node logs in `NodeThread.output`.
+QUIET = ['--ros-args', '--disable-stdout-logs', '--disable-external-lib-logs']
+_takers: list[Callable[[str, str, str], None]] = []
 # Settings for reaching a robot; they would keep the processes here from each other.
 _FOREIGN = ('ROS_LOCALHOST_ONLY', 'ROS_DISCOVERY_SERVER', 'ROS_STATIC_PEERS', 'ROS_SUPER_CLIENT',
             'FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE', 'CYCLONEDDS_URI')
@@ -187,6 +198,109 @@ class NodeProcess:
             self.popen.stdout.close()
 
 
+class NodeThread:
+    """A node in a thread of this process, to be used as a `NodeProcess`.
+
+    Attributes
+    ----------
+    node : rclpy.node.Node
+        Only its thread may spin it.
+    """
+
+    def __init__(self, module: str, arguments: Sequence[str], domain_id: int):
+        import rclpy
+        from rclpy.signals import SignalHandlerOptions
+
+        self._lines: list[str] = []
+        self._signals = SimpleNamespace(received=False)
+        _capture_logs()
+        _takers.append(self._take)
+        self._context = rclpy.Context()
+        rclpy.init(args=list(arguments), context=self._context, domain_id=domain_id,
+                   signal_handler_options=SignalHandlerOptions.NO)
+        self._logger = ''
+        try:
+            self.node = resolve_name(_MAKERS[module])(context=self._context)
+            self._logger = self.node.get_logger().name
+            for timer in self.node.timers:       # tests wait for diagnostics again and again
+                timer.timer_period_ns = min(timer.timer_period_ns, _REPORT_NS)
+            if hasattr(self.node, 'start'):
+                self.node.start()
+        except BaseException:
+            self._end()
+            raise
+        self._thread = threading.Thread(target=self._serve, name='served', daemon=True)
+        self._thread.start()
+
+    def _take(self, logger: str, severity: str, text: str) -> None:
+        # Before the node is made its name is unknown; only its thread logs then.
+        if not self._logger or logger == self._logger or logger.startswith(f'{self._logger}.'):
+            self._lines.append(f'[{severity}] [{logger}]: {text}\n')
+
+    def _serve(self) -> None:
+        from vjepa_ros.ros.common.spin import serve
+
+        serve(self.node, self._signals)
+
+    def _end(self) -> None:
+        import rclpy
+
+        rclpy.try_shutdown(context=self._context)
+        _takers.remove(self._take)
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    @property
+    def output(self) -> str:
+        """What the node has logged so far."""
+        return ''.join(self._lines)
+
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def wait(self, timeout: float = _PATIENCE_S) -> int:
+        """Wait for the end of a node that ends by itself; its exit code."""
+        self._thread.join(timeout)
+        assert not self.alive(), f'the node did not end within {timeout} s:\n{self.output}'
+        return self.node.exit_code
+
+    def wait_for_output(self, text: str, timeout: float = _PATIENCE_S) -> str:
+        """Wait until the node has logged a text; return all it logged so far."""
+        end = time.monotonic() + timeout
+        while text not in self.output:
+            assert time.monotonic() < end, (
+                f'{text!r} was not logged within {timeout} s, but:\n{self.output}')
+            time.sleep(_TICK_S)
+        return self.output
+
+    def close(self) -> None:
+        """End the node as a signal would."""
+        self._signals.received = True
+        self._thread.join(_PATIENCE_S)
+        self._end()
+        assert not self.alive(), f'the node does not end; it logged:\n{self.output}'
+
+
+def _capture_logs() -> None:
+    """Give every line that nodes of this process log to all in `_takers` as well."""
+    from rclpy.impl.implementation_singleton import rclpy_implementation
+    from rclpy.logging import LoggingSeverity
+
+    write = rclpy_implementation.rclpy_logging_rcutils_log
+    if getattr(write, 'captures', False):
+        return
+
+    def log(severity: Any, name: str, message: str, *where: Any) -> None:
+        for take in list(_takers):
+            take(name, LoggingSeverity(severity).name, message)
+        write(severity, name, message, *where)
+
+    log.captures = True
+    rclpy_implementation.rclpy_logging_rcutils_log = log
+
+
 @contextmanager
 def _interruptible_children() -> Iterator[None]:
     """Let children receive SIGINT even where this process was started with it ignored."""
@@ -224,16 +338,23 @@ def spawn(module: str, params: Mapping[str, Any] | None = None,
     args, ros_args : sequence of str
         Further arguments before and behind ``--ros-args``.
     """
-    command = [sys.executable, '-m', module, *args, '--ros-args', *ros_args]
-    for name, value in (params or {}).items():
-        command += ['-p', f'{name}:={yaml_value(value)}']
-    for old, new in (remaps or {}).items():
-        command += ['-r', f'{old}:={new}']
+    command = [sys.executable, '-m', module, *args, *arguments_of(params, remaps, ros_args)]
     process = NodeProcess(command, ros_env(domain_id, env))
     try:
         yield process
     finally:
         process.close()
+
+
+def arguments_of(params: Mapping[str, Any] | None, remaps: Mapping[str, str] | None,
+                 more: Sequence[str] = ()) -> list[str]:
+    """Command line words that set parameters and remap names."""
+    words = ['--ros-args', *more]
+    for name, value in (params or {}).items():
+        words += ['-p', f'{name}:={yaml_value(value)}']
+    for old, new in (remaps or {}).items():
+        words += ['-r', f'{old}:={new}']
+    return words
 
 
 def yaml_value(value: Any) -> str:
@@ -277,6 +398,17 @@ class Session:
         return spawn(module, params, remaps, {**self.env, **(env or {})},
                      domain_id=self.domain_id, **more)
 
+    @contextmanager
+    def compose(self, module: str, params: Mapping[str, Any] | None = None,
+                remaps: Mapping[str, str] | None = None, ros_args: Sequence[str] = ()
+                ) -> Iterator[NodeThread]:
+        """Run the node of a module in a thread of this process; it is gone after the block."""
+        node = NodeThread(module, arguments_of(params, remaps, ros_args), self.domain_id)
+        try:
+            yield node
+        finally:
+            node.close()
+
     def spin_until(self, predicate: Callable[[], Any], timeout: float = _PATIENCE_S) -> Any:
         """As the function `spin_until`, with the node of this session."""
         return spin_until(self.node, predicate, timeout)
@@ -317,7 +449,8 @@ def ros_session(name: str = 'tester', env: Mapping[str, str | None] | None = Non
     with free_domain() as domain_id, _environment({**local_only(), **(env or {})}):
         context = rclpy.Context()
         try:
-            rclpy.init(context=context, domain_id=domain_id,
+            # The first context of a process says where all its nodes log.
+            rclpy.init(args=QUIET, context=context, domain_id=domain_id,
                        signal_handler_options=SignalHandlerOptions.NO)
             node = rclpy.create_node(name, context=context)
             try:

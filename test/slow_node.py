@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Run the node with a model that is slow, or held, for tests of its timing.
+"""A model that is slow, or held, for tests of the timing of its node.
 
-Environment: SLOW_ENCODE_MS, the least time of one forward pass [ms]; SLOW_HOLD, a folder: while
-it holds a file ``encode`` or ``load``, a forward pass or the loading of a model does not end;
-SLOW_HOW, ``torch`` (multiply matrices meanwhile, as a large model does) or ``wait`` (sleep, as for
-a busy GPU).
+`slowed` makes it so in this process. As a program, this file runs a node with it. Environment:
+SLOW_ENCODE_MS, the least time of one forward pass [ms]; SLOW_HOLD, a folder: while it holds a file
+``encode`` or ``load``, a forward pass or the loading of a model does not end; SLOW_HOW, ``torch``
+(multiply matrices meanwhile, as a large model does) or ``wait`` (sleep, as for a busy GPU).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,8 @@ def work_while(busy: Callable[[], bool], how: str) -> None:
                 time.sleep(0.005)
 
 
-def slow_down(encode_s: float, folder: Path, how: str) -> None:
+@contextmanager
+def slowed(encode_s: float, folder: Path, how: str) -> Iterator[None]:
     """Let forward passes take at least so long, and end neither them nor loads that are held."""
     submit, load = Engine.submit, Engine.load
 
@@ -60,11 +62,14 @@ def slow_down(encode_s: float, folder: Path, how: str) -> None:
         hold('load', 'a load is held')
         return load(config)
 
-    Engine.submit = slow_submit
-    Engine.load = slow_load
+    Engine.submit, Engine.load = slow_submit, slow_load
+    try:
+        yield
+    finally:
+        Engine.submit, Engine.load = submit, load
 
 
 if __name__ == '__main__':
-    slow_down(float(os.environ['SLOW_ENCODE_MS']) / 1e3, Path(os.environ['SLOW_HOLD']),
-              os.environ['SLOW_HOW'])
-    main()
+    with slowed(float(os.environ['SLOW_ENCODE_MS']) / 1e3, Path(os.environ['SLOW_HOLD']),
+                os.environ['SLOW_HOW']):
+        main()

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 pytest.importorskip('rclpy')
 
-from node_fixtures import node_running
+from node_fixtures import node_process
 from ros_harness import REPOSITORY, ros_session
 from test_planner_node import SMALL as SMALL_PLANNER
 from test_planner_node import Planner
@@ -65,7 +65,7 @@ def hub(tmp_path):
 
 
 def test_a_name_that_is_set_while_the_node_runs_is_not_fetched(hub):
-    with ros_session() as session, node_running(
+    with ros_session() as session, node_process(
             session, env=hub.env, weights=FIRST, allow_random_weights=False) as node:
         node.do('configure', 'activate')
         assert hub.calls == [f'{FIRST} cache', f'{FIRST} fetch']
@@ -88,7 +88,7 @@ def test_a_name_that_is_set_while_the_node_runs_is_not_fetched(hub):
 
 
 def test_with_allow_download_it_is(hub):
-    with ros_session() as session, node_running(
+    with ros_session() as session, node_process(
             session, env=hub.env, allow_download=True) as node:
         node.do('configure')
         node.set(weights=OTHER, allow_random_weights=False)

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test the life of the node: transitions that complete or leave no trace, nothing left behind."""
+"""Test the life of the node: a transition completes or leaves no trace, and an end is orderly."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import signal
-import statistics
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,6 +28,7 @@ from node_fixtures import (
     START_S,
     Camera,
     Node,
+    node_process,
     node_running,
     now_ns,
     slow_node_running,
@@ -35,10 +39,14 @@ from rclpy.parameter import Parameter
 from ros_harness import ros_session
 
 from vjepa_ros.ros import read
+from vjepa_ros.ros.common.spin import serve
+from vjepa_ros.ros.perception_node import node as node_module
+from vjepa_ros.ros.perception_node.camera_input import CameraInput
+from vjepa_ros.ros.perception_node.node import VjepaNode
 
 pytestmark = pytest.mark.ros
 
-SUCCESS = TransitionCallbackReturn.SUCCESS
+SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
 @pytest.fixture
@@ -78,7 +86,7 @@ def test_ten_lives_leave_nothing_behind(ros):
     warm, lives = 3, 10
     # More than one thread per operation, so that threads left over by PyTorch would be seen.
     threaded = {'OMP_NUM_THREADS': '2', 'OMP_WAIT_POLICY': 'PASSIVE'}
-    with node_running(ros, env=threaded) as node, Camera(ros), \
+    with node_process(ros, env=threaded) as node, Camera(ros), \
             node.listen('assessment') as got, node.listen('overlay/compressed'):
         threads, memory = [], []
         assert node.state == 'unconfigured'
@@ -105,12 +113,23 @@ def test_ten_lives_leave_nothing_behind(ros):
         assert settled_graph(node, inactive) == inactive
 
 
-def in_process_node(context: rclpy.Context, **params):
-    from vjepa_ros.ros.perception_node.node import VjepaNode
+@contextmanager
+def made(context: rclpy.Context, *transitions: str, **params) -> Iterator[VjepaNode]:
+    """A node that nobody serves, after some transitions."""
+    node = VjepaNode(context=context, parameter_overrides=[
+        Parameter(name, value=value) for name, value in {**SMALL, **params}.items()])
+    try:
+        for transition in transitions:
+            assert getattr(node, f'trigger_{transition}')() == SUCCESS
+        yield node
+    finally:
+        node.destroy_node()
 
-    values = {**SMALL, 'cpu_threads': 1, **params}
-    return VjepaNode(context=context, parameter_overrides=[
-        Parameter(name, value=value) for name, value in values.items()])
+
+def broken(text: str):
+    def fail(*_, **__):
+        raise RuntimeError(text)
+    return fail
 
 
 def entities(node) -> dict[str, int]:
@@ -121,10 +140,9 @@ def entities(node) -> dict[str, int]:
 
 
 def test_entities_inside_the_node_do_not_grow(ros):
-    node = in_process_node(ros.context)
-    try:
+    with made(ros.context) as node:
         unconfigured, active = entities(node), None
-        for _ in range(3):
+        for _ in range(2):
             assert node.trigger_configure() == SUCCESS
             assert node.trigger_activate() == SUCCESS
             active = active or entities(node)
@@ -139,118 +157,67 @@ def test_entities_inside_the_node_do_not_grow(ros):
             assert entities(node) == unconfigured
         assert active['managed'] == unconfigured['managed'] + 15
         assert active['threads'] == unconfigured['threads'] + 1
-    finally:
-        node.destroy_node()
 
 
-def test_a_failed_configure_leaves_no_entity_behind(ros, monkeypatch):
-    from vjepa_ros.ros.perception_node import node as module
+@pytest.mark.parametrize('part', ['CameraInput', 'Outputs'])
+def test_a_failed_configure_leaves_no_entity_behind(ros, monkeypatch, part):
+    params = {'cameras': ['a', 'b']}
+    if importlib.util.find_spec('nav_msgs') is not None:
+        params['obstacles.odometry'] = 'odom'
+    with made(ros.context, **params) as node:
+        before, make = entities(node), getattr(node_module, part)
 
-    node = in_process_node(ros.context, cameras=['a', 'b'])
-    try:
-        before = entities(node)
-
-        class Broken(module.CameraInput):
-            def __init__(self, node, name, *args):
-                if name == 'b':
-                    raise RuntimeError('this camera can not be made')
-                super().__init__(node, name, *args)
+        def fail_for_b(node, name, *more):
+            if name == 'b':
+                raise RuntimeError('out of order')
+            return make(node, name, *more)
 
         with monkeypatch.context() as patch:
-            patch.setattr(module, 'CameraInput', Broken)
+            patch.setattr(node_module, part, fail_for_b)
             for _ in range(2):
-                assert node.trigger_configure() == TransitionCallbackReturn.FAILURE
-                assert node.state == 'unconfigured'
+                assert node.trigger_configure() == FAILURE
+                assert node.state == 'unconfigured' and 'out of order' in node.last_failure
                 assert entities(node) == before
         assert node.trigger_configure() == SUCCESS
-    finally:
-        node.destroy_node()
-
-
-def test_a_failed_configure_leaves_no_odometry_behind(ros, monkeypatch):
-    pytest.importorskip('nav_msgs', reason='nav_msgs is not installed')
-    from vjepa_ros.ros.perception_node import node as module
-
-    def broken(*_):
-        raise RuntimeError('these outputs can not be made')
-
-    node = in_process_node(ros.context, **{'obstacles.odometry': 'odom'})
-    try:
-        before = entities(node)
-        with monkeypatch.context() as patch:
-            patch.setattr(module, 'Outputs', broken)
-            assert node.trigger_configure() == TransitionCallbackReturn.FAILURE
-        assert entities(node) == before
-    finally:
-        node.destroy_node()
 
 
 def test_a_failed_activate_is_taken_back(ros, monkeypatch):
-    from vjepa_ros.ros.perception_node.camera_input import CameraInput
-
-    node = in_process_node(ros.context)
-    try:
-        assert node.trigger_configure() == SUCCESS
+    with made(ros.context, 'configure') as node:
         inactive = entities(node)
-
-        def broken(self):
-            raise RuntimeError('no subscription today')
-
         with monkeypatch.context() as patch:
-            patch.setattr(CameraInput, 'open', broken)
-            assert node.trigger_activate() == TransitionCallbackReturn.FAILURE
+            patch.setattr(CameraInput, 'open', broken('no subscription today'))
+            assert node.trigger_activate() == FAILURE
         assert node.state == 'inactive'
         assert entities(node) == inactive
         assert 'no subscription today' in node.last_failure
         assert not any(p.is_activated for p in node._managed_entities)
         assert node.trigger_activate() == SUCCESS
         assert node.last_failure == ''
-    finally:
-        node.destroy_node()
 
 
 def test_what_can_not_be_closed_does_not_keep_the_rest(ros, monkeypatch):
-    from vjepa_ros.ros.perception_node.camera_input import CameraInput
-
-    node = in_process_node(ros.context, cameras=['a', 'b'])
-    try:
+    with made(ros.context, cameras=['a', 'b']) as node:
         unconfigured = entities(node)
         assert node.trigger_configure() == SUCCESS
         assert node.trigger_activate() == SUCCESS
         worker, close = node.worker, CameraInput.close
-
-        def broken(self):
-            if self.name == 'a':
-                raise RuntimeError('this camera can not be closed')
-            close(self)
-
         with monkeypatch.context() as patch:
-            patch.setattr(CameraInput, 'close', broken)
+            patch.setattr(CameraInput, 'close', lambda camera: close(camera)
+                          if camera.name == 'b' else broken('camera a can not be closed')())
             # Deactivation fails, so everything is released as far as possible, and that fails too.
             assert node.trigger_deactivate() == TransitionCallbackReturn.ERROR
         assert node.state == 'finalized'
-        assert 'could not be released' in node.last_failure
-        assert 'this camera can not be closed' in node.last_failure
+        assert 'camera a can not be closed' in node.last_failure
         assert worker.join(60.0)
         left = {kind: count - unconfigured[kind] for kind, count in entities(node).items()}
         assert left['subscriptions'] == 2        # of the camera that can not be closed
         assert [left[kind] for kind in ('publishers', 'managed', 'timers', 'threads')] == [0] * 4
         assert node.worker is None and not node.cameras
-    finally:
-        node.destroy_node()
 
 
 def test_a_failed_transition_that_can_not_be_undone_tells_both_reasons(ros, monkeypatch):
-    node = in_process_node(ros.context)
-    try:
-        assert node.trigger_configure() == SUCCESS
+    with made(ros.context, 'configure') as node:
         told = []
-
-        def broken(text):
-            def fail(*_):
-                raise RuntimeError(text)
-            return fail
-
         with monkeypatch.context() as patch:
             patch.setattr(node.worker, 'resume', broken('no work today'))
             patch.setattr(node, 'undo_activate', broken('and no way back'))
@@ -261,43 +228,41 @@ def test_a_failed_transition_that_can_not_be_undone_tells_both_reasons(ros, monk
         assert 'no work today' in node.last_failure
         assert any('and no way back' in text for text in told)
         assert node.trigger_configure() == SUCCESS
-    finally:
-        node.destroy_node()
+
+
+@pytest.mark.parametrize('path', [(), ('configure',), ('configure', 'activate')])
+def test_shutdown_releases_everything_from_every_state(ros, path):
+    with made(ros.context) as node:
+        before = entities(node)
+        for transition in (*path, 'shutdown'):
+            assert getattr(node, f'trigger_{transition}')() == SUCCESS
+        assert node.state == 'finalized'
+        ros.spin_until(lambda: entities(node) == before, 30.0)
+        assert entities(node) == before
 
 
 def test_a_callback_that_fails_does_not_end_the_node(ros):
-    from vjepa_ros.ros.common.spin import serve
-
-    class Signals:
-        received = False
-
-    node, calls, signals = in_process_node(ros.context), [], Signals()
+    calls, signals = [], SimpleNamespace(received=False)
 
     def fail():
         calls.append('failed')
         raise RuntimeError('not my day')
 
     def go_on():
-        if calls and node.failure:
-            signals.received = True
+        signals.received = bool(calls and node.failure)
 
-    node.create_timer(0.01, fail)
-    node.create_timer(0.05, go_on)
-    # Ends the domain of the test, too, as it does its process.
-    assert serve(node, signals)
-    assert node.failure == 'a callback failed: RuntimeError: not my day'
-    assert node.callbacks_failed >= 1
+    with made(ros.context) as node:
+        node.create_timer(0.01, fail)
+        node.create_timer(0.05, go_on)
+        assert serve(node, signals)      # ends the domain of the test, too
+        assert 'RuntimeError: not my day' in node.failure
+        assert node.callbacks_failed >= 1
 
 
 def test_a_context_that_is_shut_down_from_outside_ends_the_node_in_order(ros):
-    from vjepa_ros.ros.common.spin import serve
-
-    class Signals:
-        received = False
-
-    node = in_process_node(ros.context)
-    node.create_timer(0.01, lambda: rclpy.try_shutdown(context=ros.context))
-    assert serve(node, Signals())
+    with made(ros.context) as node:
+        node.create_timer(0.01, lambda: rclpy.try_shutdown(context=ros.context))
+        assert serve(node, SimpleNamespace(received=False))
 
 
 # -- failed configure, then success ---------------------------------------------------------------
@@ -306,6 +271,8 @@ FAULTS = {
     'a missing file of weights': (
         {'weights': '/nowhere/vitl.safetensors'}, {'weights': 'random'},
         r'/nowhere/vitl\.safetensors'),
+    'a file that holds no weights': (
+        {'weights': __file__}, {'weights': 'random'}, r'test_node_lifecycle\.py'),
     'no weights and not allowed to run without': (
         {'allow_random_weights': False}, {'allow_random_weights': True},
         r'allow_random_weights: true'),
@@ -326,14 +293,14 @@ def unconfigured():
 def test_configure_fails_with_reason_and_works_once_the_cause_is_gone(unconfigured, fault):
     node = unconfigured
     bad, good, reason = FAULTS[fault]
-    before = settled_graph(node)
+    before = graph(node)
     node.set(**bad)
     written = node.written
     assert not node.change('configure')
     assert node.state == 'unconfigured'
     node.wait_for_log(reason, written)
     assert 'Traceback' not in node.process.output[written:]     # whoever set it needs words
-    assert settled_graph(node, before) == before
+    assert node.ros.spin_until(lambda: graph(node) == before)
     report = node.report()
     assert report.level == b'\x01'
     assert re.search(reason, report.message)
@@ -341,20 +308,6 @@ def test_configure_fails_with_reason_and_works_once_the_cause_is_gone(unconfigur
     node.do('configure')
     assert node.report().message.startswith('untrained')
     node.do('cleanup')
-
-
-@pytest.mark.any_distro
-def test_a_file_that_holds_no_weights_is_refused_by_name(unconfigured, tmp_path):
-    node = unconfigured
-    path = tmp_path / 'broken.safetensors'
-    path.write_bytes(b'this is no model at all')
-    node.set(weights=str(path))
-    written = node.written
-    assert not node.change('configure')
-    node.wait_for_log(r'broken\.safetensors', written)
-    assert node.state == 'unconfigured'
-    node.set(weights='random')
-    node.do('configure', 'cleanup')
 
 
 def test_wrong_requests_do_not_harm_the_node(unconfigured):
@@ -392,10 +345,6 @@ def test_autostart_configures_and_activates(ros):
         node.process.wait_for_output('active', START_S)
         assert node.state == 'active'
         assert node.assess().untrained
-        node.do('deactivate', 'cleanup')
-        assert node.state == 'unconfigured'
-        node.do('configure', 'activate')
-        assert node.assess().untrained
 
 
 def test_a_failed_autostart_says_why_and_leaves_the_node_to_be_corrected(ros):
@@ -429,36 +378,20 @@ def test_nothing_is_published_once_deactivate_has_returned(ros):
     with node_running(ros) as node, Camera(ros, rate=60.0) as camera, \
             node.listen('assessment') as got, node.listen('overlay') as pictures:
         node.do('configure')
-        for _ in range(5):
+        for _ in range(3):
             node.do('activate')
             node.next(got, 2)
             node.do('deactivate')
             returned, sent = now_ns(), len(camera.stamps)
-            assert ros.spin_until(lambda sent=sent: len(camera.stamps) > sent + 20)
+            assert ros.spin_until(lambda sent=sent: len(camera.stamps) > sent + 10)
             assert all(sent_ns <= returned for sent_ns in got.sent_ns + pictures.sent_ns)
 
 
-def test_shutdown_releases_everything_from_every_state(ros):
-    for path in ((), ('configure',), ('configure', 'activate')):
-        node = in_process_node(ros.context)
-        try:
-            before = entities(node)
-            for transition in path:
-                assert getattr(node, f'trigger_{transition}')() == SUCCESS
-            assert node.trigger_shutdown() == SUCCESS
-            assert node.state == 'finalized'
-            ros.spin_until(lambda before=before, node=node: entities(node) == before, 30.0)
-            assert entities(node) == before
-        finally:
-            node.destroy_node()
-
-
-def test_a_process_that_was_shut_down_still_answers_and_ends_in_order(ros):
+def test_a_node_that_was_shut_down_still_answers_and_ends_in_order(ros):
     with node_running(ros) as node:
         node.do('configure', 'activate', 'active_shutdown')
         assert node.state == 'finalized'
         assert node.report().values[0].value == 'finalized'
-        node.process.terminate_and_check(signal.SIGINT)
 
 
 # -- while an inference runs ----------------------------------------------------------------------
@@ -468,35 +401,28 @@ def test_services_answer_while_an_inference_runs(ros, how):
     with slow_node_running(ros, how=how) as node, Camera(ros), node.listen('assessment') as got:
         node.do('configure', 'activate')
         node.next(got, 2)
-        times: dict[str, list[float]] = {'state': [], 'list': [], 'set': []}
-        calls = {'state': lambda: node.state,
-                 'list': lambda: node.ask('list_parameters'),
-                 'set': lambda: node.try_set('max_frame_age', 2.0)}
         with node.stuck_inference():
             before = now_ns()
-            for _ in range(10):
-                for name, call in calls.items():
-                    start = time.monotonic()
-                    call()
-                    times[name].append(time.monotonic() - start)
+            for _ in range(3):
+                assert node.state == 'active'
+                assert node.ask('list_parameters')
+                assert node.try_set('max_frame_age', 2.0).successful
             # All of them were answered while one inference ran, and none took its time.
             assert not any(sent > before for sent in got.sent_ns)
-        for name, taken in times.items():
-            assert statistics.median(taken) < 1.0, (name, sorted(taken))
 
 
 def test_transitions_do_not_wait_for_an_inference(ros):
     with slow_node_running(ros) as node, Camera(ros), node.listen('assessment') as got:
         node.do('configure')
         before = settled_graph(node)
-        for _ in range(3):
+        for _ in range(2):
             node.do('activate')
             node.next(got)
             with node.stuck_inference():
                 node.do('deactivate')
                 returned = now_ns()
                 assert settled_graph(node, before) == before
-            ros.spin_for(0.5)          # now its result could come
+            ros.spin_for(0.3)          # now its result could come
             assert all(sent <= returned for sent in got.sent_ns)
         node.do('activate')
         node.next(got)
@@ -508,11 +434,10 @@ def test_transitions_do_not_wait_for_an_inference(ros):
 
 
 def test_a_result_of_an_old_activation_is_not_published_in_a_new_one(ros):
-    with slow_node_running(ros, how='wait') as node, Camera(ros), \
-            node.listen('assessment') as got:
+    with slow_node_running(ros) as node, Camera(ros), node.listen('assessment') as got:
         node.do('configure', 'activate')
         node.next(got)
-        for _ in range(3):
+        for _ in range(2):
             with node.stuck_inference():
                 node.do('deactivate')
                 again = now_ns()
@@ -525,10 +450,15 @@ def test_a_result_of_an_old_activation_is_not_published_in_a_new_one(ros):
 
 # -- the end of the process -----------------------------------------------------------------------
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize('path', [(), ('configure', 'activate')], ids=['unconfigured', 'active'])
+SLOWLY = pytest.mark.slow
+
+
+@pytest.mark.parametrize(('path', 'number'), [
+    pytest.param((), signal.SIGINT, marks=SLOWLY), pytest.param((), signal.SIGTERM, marks=SLOWLY),
+    pytest.param(('configure', 'activate'), signal.SIGINT, marks=SLOWLY),
+    (('configure', 'activate'), signal.SIGTERM)])
 def test_a_signal_ends_the_process_quickly_and_cleanly(ros, path, number):
-    with node_running(ros) as node, Camera(ros), node.listen('assessment') as got:
+    with node_process(ros) as node, Camera(ros), node.listen('assessment') as got:
         node.do(*path)
         if path:
             node.next(got, 2)
@@ -537,33 +467,27 @@ def test_a_signal_ends_the_process_quickly_and_cleanly(ros, path, number):
         node.process.terminate_and_check(number)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('how', ['torch', 'wait'])
-def test_a_signal_during_a_long_inference_ends_the_process_quickly_and_cleanly(ros, how):
-    with slow_node_running(ros, how=how) as node, Camera(ros), node.listen('assessment') as got:
+@SLOWLY
+@pytest.mark.parametrize(('how', 'cleanup'), [('torch', False), ('wait', False), ('wait', True)])
+def test_a_signal_during_a_long_inference_ends_the_process_cleanly(ros, how, cleanup):
+    with slow_node_running(ros, how=how, process=True) as node, Camera(ros), \
+            node.listen('assessment') as got:
         node.do('configure', 'activate')
         node.next(got)
         with node.stuck_inference():
-            node.process.terminate_and_check(signal.SIGINT)
-
-
-@pytest.mark.slow
-def test_a_signal_after_cleanup_during_a_long_inference_ends_the_process_cleanly(ros):
-    with slow_node_running(ros) as node, Camera(ros), node.listen('assessment') as got:
-        node.do('configure', 'activate')
-        node.next(got)
-        with node.stuck_inference():
-            node.do('deactivate', 'cleanup')
+            if cleanup:
+                node.do('deactivate', 'cleanup')
             node.process.terminate_and_check(signal.SIGINT)
 
 
 def test_a_signal_while_the_model_loads_ends_the_process_quickly_and_cleanly(ros):
     # Held in time: the process has to import PyTorch first.
-    with slow_node_running(ros, autostart=True) as node, node.held('load'):
+    with slow_node_running(ros, process=True, autostart=True) as node, node.held('load'):
         node.wait_for_log('a load is held')
         node.process.terminate_and_check(signal.SIGINT)
 
 
+@SLOWLY
 @pytest.mark.parametrize('library', ['libtorch', 'librcl'])
 def test_a_signal_while_the_process_starts_ends_it_cleanly(ros, library):
     with ros.spawn(NODE, SMALL) as process:

@@ -43,21 +43,21 @@ THRESHOLDS = ('thresholds.motion', 'thresholds.obstacle', 'thresholds.looming')
 
 
 @pytest.fixture(scope='module')
-def shared():
-    """One active node with two cameras, for tests that leave it as they found it."""
-    with ros_session() as session, two_camera_node(session) as node:
-        yield node
-
-
-@pytest.fixture(scope='module')
 def again():
-    """One process for all tests that begin with a new activation (`Node.begin_anew`)."""
+    """A node with two cameras, for tests that begin with a new activation (`begin_anew`)."""
     with ros_session() as session, two_camera_node(session) as node:
         yield node
 
 
+@pytest.fixture
+def shared(again):
+    """The same, active as it was started, for tests that leave it as they found it."""
+    again.restore()
+    return again
+
+
 @pytest.fixture(scope='module')
-def everything(shared):
+def everything(again):
     """All outputs for the same newest frame, by topic."""
     # Stamps that a double or a rounded duration would not keep.
     start = now_ns() // NS * NS + 123_456_789
@@ -66,9 +66,9 @@ def everything(shared):
         return raw(np.roll(texture(SIZE), 2 * i, axis=1))
 
     with ExitStack() as stack:
-        got = {topic: stack.enter_context(shared.listen(topic, 'hand')) for topic in KINDS}
+        got = {topic: stack.enter_context(again.listen(topic, 'hand')) for topic in KINDS}
         stamped = [got[topic] for topic in STAMPED]
-        camera = stack.enter_context(Publisher(shared.ros, 'hand/image_raw',
+        camera = stack.enter_context(Publisher(again.ros, 'hand/image_raw',
                                                frame_id='front_optical'))
         i = 1 + camera.play(picture, start, PERIOD, *stamped)
         # Now everybody is heard: what is unstamped comes with the next result.
@@ -76,7 +76,7 @@ def everything(shared):
         for messages in plain:
             messages.clear()
         stamp = camera.step(picture(i), start + i * PERIOD, *stamped)
-        assert shared.ros.spin_until(lambda: all(plain), ANSWER_S)
+        assert again.ros.spin_until(lambda: all(plain), ANSWER_S)
     newest = {topic: next(m for m in got[topic] if read.stamp_ns(m) == stamp)
               for topic in STAMPED}
     return stamp, {**{topic: messages[-1] for topic, messages in got.items()}, **newest}
@@ -84,25 +84,24 @@ def everything(shared):
 
 # -- headers, shapes, values ----------------------------------------------------------------------
 
-@pytest.mark.parametrize('topic', STAMPED)
-def test_every_header_is_exactly_that_of_the_newest_frame(everything, topic):
+def test_every_header_is_exactly_that_of_the_newest_frame(everything):
     stamp, messages = everything
-    header = messages[topic].header
-    assert (header.stamp.sec, header.stamp.nanosec) == divmod(stamp, NS)
-    assert header.frame_id == 'front_optical'
+    for topic in STAMPED:
+        header = messages[topic].header
+        assert (header.stamp.sec, header.stamp.nanosec) == divmod(stamp, NS), topic
+        assert header.frame_id == 'front_optical', topic
 
 
-@pytest.mark.parametrize('topic', ['motion_map', 'moving_map', 'looming_map'])
-def test_maps_lie_on_the_patch_grid(everything, topic):
-    msg = everything[1][topic]
-    assert (msg.height, msg.width, msg.step) == (4, 4, 16)
-    assert (msg.encoding, msg.is_bigendian) == ('32FC1', 0)
-    values = read.grid(msg)
-    assert values.shape == (4, 4)
-    if topic == 'motion_map':
-        assert np.all((values >= 0) & (values <= 1))
-    if topic == 'moving_map':                # there are no heads that could know
-        assert np.isnan(values).all()
+def test_maps_lie_on_the_patch_grid(everything):
+    for topic in ('motion_map', 'moving_map', 'looming_map'):
+        msg = everything[1][topic]
+        assert (msg.height, msg.width, msg.step) == (4, 4, 16)
+        assert (msg.encoding, msg.is_bigendian) == ('32FC1', 0)
+        assert read.grid(msg).shape == (4, 4)
+    motion = read.grid(everything[1]['motion_map'])
+    assert np.all((motion >= 0) & (motion <= 1))
+    # There are no heads that could know.
+    assert np.isnan(read.grid(everything[1]['moving_map'])).all()
 
 
 def test_the_looming_field_has_directions_and_rates(everything):
@@ -135,12 +134,8 @@ def test_features_are_organised_as_the_grid_with_one_field(everything):
     assert (msg.point_step, msg.row_step) == (768, 3072)
     features = read.features(msg)
     assert features.shape == (4, 4, 192)
-    assert np.isfinite(features).all()
-    assert features.std() > 0.1
-
-
-def test_the_embedding_is_one_point_of_the_same_layout(everything):
-    embedding = read.features(everything[1]['embedding'])
+    assert np.isfinite(features).all() and features.std() > 0.1
+    embedding = read.features(everything[1]['embedding'])       # one point of the same layout
     assert embedding.shape == (1, 1, 192)
     assert np.isfinite(embedding).all()
 
@@ -171,13 +166,12 @@ def test_the_overlay_is_a_readable_picture(everything):
     assert picture.std() > 20
 
 
-def test_untrained_features_are_flagged_in_everything_that_carries_flags(shared, everything):
+def test_untrained_features_are_flagged_in_everything_that_carries_flags(again, everything):
     seen = read.assessment(everything[1]['assessment'])
     assert seen.untrained
     assert Quality.ASSUMED_INTRINSICS in seen.flags
-    report = shared.report()
-    assert report.level == b'\x01'
-    assert 'untrained' in report.message
+    report = again.report()
+    assert report.level == b'\x01' and 'untrained' in report.message
 
 
 # -- only what is wanted --------------------------------------------------------------------------
@@ -188,7 +182,7 @@ def test_without_subscribers_nothing_is_computed(again):
     with Camera(again.ros) as camera:
         again.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
         sent = len(camera.stamps)
-        assert again.ros.spin_until(lambda: len(camera.stamps) > sent + 20)
+        assert again.ros.spin_until(lambda: len(camera.stamps) > sent + 10)
         values = again.values()
         assert values['assessments_out'] == '0'
         assert not [key for key in values if key in ('stage_ms.encode', 'stage_ms.looming')]
@@ -196,26 +190,20 @@ def test_without_subscribers_nothing_is_computed(again):
 
 
 @pytest.mark.any_distro
-def test_geometry_alone_does_not_run_the_encoder(again):
+def test_only_what_somebody_wants_is_computed(again):
     again.begin_anew()
     with Camera(again.ros), again.listen('time_to_contact') as got:
         again.some(got, 5)
-        values = again.values()
-        assert 'stage_ms.looming' in values
-        assert 'stage_ms.encode' not in values
+        again.wait_for('camera camera', lambda v: 'stage_ms.looming' in v
+                       and 'stage_ms.encode' not in v)
         with again.listen('motion_score') as scores:
             assert 0 <= again.some(scores)[0].data <= 1
         again.wait_for('camera camera', lambda v: 'stage_ms.encode' in v)
-
-
-@pytest.mark.any_distro
-def test_features_alone_do_not_run_the_geometry(again):
     again.begin_anew()
     with Camera(again.ros), again.listen('features') as got:
         again.some(got, 5)
-        values = again.values()
-        assert 'stage_ms.encode' in values
-        assert 'stage_ms.looming' not in values
+        again.wait_for('camera camera', lambda v: 'stage_ms.encode' in v
+                       and 'stage_ms.looming' not in v)
 
 
 def test_a_late_subscriber_gets_the_newest_clip_without_waiting_for_a_new_one(again):
@@ -243,10 +231,10 @@ def test_subscribers_of_both_reliabilities_are_served(shared):
 def test_the_rate_of_results_is_limited(shared):
     shared.set(max_rate=4.0)
     with Camera(shared.ros, rate=60.0), shared.listen('assessment') as got:
-        shared.some(got, 12)
+        shared.some(got, 8)
         stamps = [read.stamp_ns(m) for m in got[3:]]
-        # 8 periods of 0.25 s; the age of the first and of the last frame need not be the same.
-        assert (stamps[-1] - stamps[0]) / NS > 1.2
+        # 4 periods of 0.25 s; the age of the first and of the last frame need not be the same.
+        assert (stamps[-1] - stamps[0]) / NS > 0.6
     shared.set(max_rate=60.0)
 
 
@@ -383,7 +371,7 @@ def test_calibration_sets_thresholds_from_what_it_saw_and_reports_them(again):
 def test_only_a_quiet_scene_calibrates(again, shared_data, name, rate, quiet):
     with open_source(str(shared_data / name)) as source:
         pictures = [frame.rgb for frame in source][-40:]
-    again.begin_anew(clip_fps=5.0, calibration__seconds=6.0)
+    again.begin_anew(clip_fps=5.0, calibration__seconds=3.0)
     before = {name: again.get(name) for name in THRESHOLDS}
     with Camera(again.ros, rate=rate, picture=lambda i: pictures[i % len(pictures)]):
         again.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
@@ -402,40 +390,30 @@ def test_only_a_quiet_scene_calibrates(again, shared_data, name, rate, quiet):
         assert again.try_set(name, value).successful
 
 
-def test_the_node_goes_on_while_it_calibrates(again):
+def test_the_node_goes_on_while_it_calibrates_and_an_end_of_it_is_answered(again):
     again.begin_anew(calibration__seconds=600.0)
+    before = again.get('thresholds.motion')
     with Camera(again.ros), again.listen('assessment') as got:
         again.some(got, 3)
         first = again._call('calibrate')
         second = again.ask('calibrate')
-        assert not second.success
-        assert 'already' in second.message
-        assert again.state == 'active'
+        assert not second.success and 'already' in second.message
         again.set(max_frame_age=1.5)
         again.next(got, 3)
         assert not first.done()
         again.do('deactivate')
         assert again.ros.spin_until(first.done, ANSWER_S)
+    assert not first.result().success and 'deactivated' in first.result().message
+    assert again.get('thresholds.motion') == before
 
 
 def test_a_calibration_that_can_not_be_made_says_why(again):
     again.begin_anew(calibration__seconds=0.5)
     answer = again.ask('calibrate')                   # there is no camera
-    assert not answer.success
-    assert '0 assessments' in answer.message
-    again.set(calibration__seconds=600.0)
-    before = again.get('thresholds.motion')
-    waiting = again._call('calibrate')
-    assert 'already' in again.ask('calibrate').message
-    again.do('deactivate')
-    assert again.ros.spin_until(waiting.done, ANSWER_S)
-    assert not waiting.result().success
-    assert 'deactivated' in waiting.result().message
-    assert again.get('thresholds.motion') == before
-    again.do('cleanup')
+    assert not answer.success and '0 assessments' in answer.message
+    again.do('deactivate', 'cleanup')
     answer = again.ask('calibrate')
-    assert not answer.success
-    assert 'unconfigured' in answer.message
+    assert not answer.success and 'unconfigured' in answer.message
     assert not again.ask('reset').success
 
 

@@ -17,13 +17,11 @@ from node_fixtures import (
     NODE,
     NS,
     SMALL,
-    START_S,
     Camera,
-    Node,
     Publisher,
     SlowNode,
     exact,
-    node_running,
+    node_process,
     now_ns,
     raw,
     slow_node_running,
@@ -44,32 +42,24 @@ FRAME = NS // 30
 
 
 @pytest.fixture(scope='module')
-def shared():
-    """An active node with a running camera, for tests that leave it as they found it."""
-    with ros_session() as session, node_running(session, autostart=True) as node, \
-            Camera(session, rate=RATE):
-        assert node.ros.spin_until(lambda: node.state == 'active', START_S)
-        yield node
-
-
-@pytest.fixture(scope='module')
 def again():
-    """One process for all tests that begin with a new activation (`Node.begin_anew`).
+    """A node for tests that begin with a new activation (`Node.begin_anew`).
 
     Loading a model can be held in it, and of its camera 'hand' no image is lost.
     """
     with ros_session() as session, slow_node_running(
-            session, cameras=['camera', 'hand'], **exact('hand/image_raw')) as node:
+            session, autostart=True, cameras=['camera', 'hand'],
+            **exact('hand/image_raw')) as node:
+        node.wait_for_log('active')
         yield node
 
 
 @pytest.fixture
-def restored(shared):
-    """The shared node, which gets its values back whatever the test did to them."""
-    yield shared
-    shared.set(**SMALL, model_size='tiny', resize_mode='squash')
-    shared.wait_for('model', lambda v: (v['model_change'], v['num_frames'], v['image_size'],
-                                        v['model']) == ('none', '4', '64', 'tiny'))
+def shared(again):
+    """The same, active with the parameters of the start, and a camera that runs."""
+    again.restore()
+    with Camera(again.ros, rate=RATE):
+        yield again
 
 
 # -- declared -------------------------------------------------------------------------------------
@@ -112,11 +102,11 @@ def test_a_configuration_file_is_in_force(name):
               if not isinstance(value, dict)}
     assert len(values) > 3
     with ros_session() as session, \
-            session.spawn(NODE, ros_args=['--params-file', str(path)]) as process:
-        node = Node(session, process)
+            session.compose(NODE, {'autostart': False},
+                            ros_args=['--params-file', str(path)]) as served:
         for key, value in values.items():
-            assert node.get(key) == value, key
-        assert 'ERROR' not in process.output
+            assert served.node.get_parameter(key).value == value, key
+        assert 'ERROR' not in served.output
 
 
 # -- refused --------------------------------------------------------------------------------------
@@ -221,7 +211,7 @@ CHANGES = {
     'size': ({'image_size': 96}, {'image_size': 64}),
     'rate': ({'clip_fps': 5.0}, {'clip_fps': 10.0}),
     'view': ({'resize_mode': 'crop'}, {'resize_mode': 'squash'}),
-    'model': ({'model_size': 'small', 'num_frames': 6}, {'model_size': 'tiny', 'num_frames': 4}),
+    'model': ({'seed': 7, 'num_frames': 6}, {'seed': 0, 'num_frames': 4}),
 }
 
 
@@ -267,9 +257,10 @@ class Steady:
         return self.got[before:]
 
 
-@pytest.mark.slow
 @pytest.mark.any_distro
-@pytest.mark.parametrize('change', CHANGES)
+@pytest.mark.parametrize('change', [
+    change if change in ('view', 'model') else pytest.param(change, marks=pytest.mark.slow)
+    for change in CHANGES])
 def test_a_structural_change_does_not_interrupt_the_results(again, change):
     again.begin_anew()
     with Steady(again) as steady:
@@ -279,7 +270,7 @@ def test_a_structural_change_does_not_interrupt_the_results(again, change):
                 again.set(**values)
                 if change in ('frames', 'size', 'model'):       # the others keep their model
                     again.wait_for_log('loading begins', since)
-                steady.results(5)
+                steady.results(2)
             steady.results_until(lambda since=since: 'now serving' in again.process.output[since:])
             seen = read.assessment(steady.results(3)[-1])
             wanted = (again.get('num_frames') - 1) / again.get('clip_fps')
@@ -296,26 +287,27 @@ def test_the_old_model_serves_while_the_new_one_loads(again):
         with again.held('load'):
             again.set(model_size='small')
             again.wait_for('model', lambda v: v['model_change'].startswith('loading'))
-            assert {read.features(m).shape[2] for m in steady.results(5)} == {192}
+            assert {read.features(m).shape[2] for m in steady.results(2)} == {192}
         steady.results_until(lambda: read.features(steady.got[-1]).shape[2] == 384)
         again.wait_for('model', lambda v: v['model'] == 'small')
 
 
 @pytest.mark.slow
 @pytest.mark.any_distro
-def test_many_structural_changes_leave_nothing_behind(restored):
-    with restored.listen('assessment') as got:
+def test_many_structural_changes_leave_nothing_behind():
+    with ros_session() as ros, node_process(ros, autostart=True) as node, \
+            Camera(ros, rate=RATE), node.listen('assessment') as got:
+        node.some(got)
         threads, memory = [], []
         for i in range(10):
-            since = restored.written
-            restored.set(seed=i + 1, num_frames=4 + 2 * (i % 2))
-            restored.wait_for_log('now serving', since)
-            restored.next(got, 3)
+            since = node.written
+            node.set(seed=i + 1, num_frames=4 + 2 * (i % 2))
+            node.wait_for_log('now serving', since)
+            node.next(got, 3)
             if len(threads) > 2:         # the thread that loaded ends a moment after
-                restored.ros.spin_until(lambda: restored.threads <= threads[2], 30.0)
-            threads.append(restored.threads)
-            memory.append(restored.memory_mb)
-        restored.set(seed=0)
+                ros.spin_until(lambda: node.threads <= threads[2], 30.0)
+            threads.append(node.threads)
+            memory.append(node.memory_mb)
     assert threads[-1] <= threads[2]
     assert memory[-1] - memory[2] < 15.0, memory
 
@@ -335,7 +327,7 @@ def test_a_failed_change_leaves_the_old_model_serving_and_says_why(again):
         # A live change does not try the failing load again.
         since = again.written
         again.set(max_frame_age=1.5)
-        steady.results(10)
+        steady.results(3)
         assert 'keeps serving' not in again.process.output[since:]
         assert 'loading begins' not in again.process.output[since:]
         again.set(weights='random', max_frame_age=1.0)
@@ -353,7 +345,7 @@ def test_a_change_taken_back_while_it_loads_has_no_effect(again):
             again.wait_for_log('loading begins', since)
             again.set(model_size='tiny')
         again.wait_for('model', lambda v: v['model_change'] == 'none')
-        assert {read.features(m).shape[2] for m in steady.results(30)} == {192}
+        assert {read.features(m).shape[2] for m in steady.results(5)} == {192}
         assert again.values('model')['model'] == 'tiny'
         assert 'now serving' not in again.process.output[since:]
 
@@ -372,7 +364,6 @@ def test_the_newest_of_many_changes_wins_and_live_ones_load_nothing(again):
                 again.set(max_frame_age=age)
         steady.results_until(lambda: re.search('now serving.*12 frames',
                                                again.process.output[since:]))
-        steady.results(10)
         # The first was under way when the others came; of those only the last is made.
         assert again.process.output[since:].count('loading begins') == 2
         assert again.values('model')['num_frames'] == '12'
