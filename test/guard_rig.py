@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""A guard in its own process, with a controller and assessments that a test plays."""
+"""A guard with a controller and assessments that a test plays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import Twist, TwistStamped
 from node_fixtures import now_ns, values_of
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from ros_harness import NodeProcess, Session
+from ros_harness import NodeThread, Session
 from sensor_msgs.msg import PointCloud2
 from std_srvs.srv import SetBool
 
@@ -92,7 +92,7 @@ class Late(threading.Thread):
 class Rig:
     """A guard with a camera and a controller that this process plays."""
 
-    def __init__(self, ros: Session, process: NodeProcess, stamped: bool = False,
+    def __init__(self, ros: Session, process: NodeThread, stamped: bool = False,
                  name: str = '/collision_guard') -> None:
         self.ros, self.process, self.name = ros, process, name
         node = ros.node
@@ -179,7 +179,7 @@ class Rig:
 @contextmanager
 def guarding(ros: Session, stamped: bool = False, **params: Any) -> Iterator[Rig]:
     values = {**QUICK, **{key.replace('__', '.'): value for key, value in params.items()}}
-    with ros.spawn(GUARD, values) as process:
+    with ros.compose(GUARD, values) as process:
         rig = Rig(ros, process, stamped)
         rig.wait(lambda: rig.camera.get_subscription_count() and
                  rig.controller.get_subscription_count() and rig.states)

@@ -29,7 +29,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
 from types import SimpleNamespace
@@ -42,6 +42,7 @@ _TICK_S = 0.02
 _REPORT_NS = 100_000_000        # at most, between diagnostics of a node of this process
 # How long to wait for what must come: long enough for any machine, as only a failure costs it.
 _PATIENCE_S = 90.0
+_MEET_S, _ASK_AGAIN_S = 0.1, 20.0        # until a server has found a client, nearly always
 # What makes a node, by the module that runs it as a process.
 _MAKERS = {
     'vjepa_ros.ros.perception_node': 'vjepa_ros.ros.perception_node.node:VjepaNode',
@@ -276,7 +277,9 @@ class NodeThread:
         return self.output
 
     def close(self) -> None:
-        """End the node as a signal would."""
+        """End the node as a signal would, once."""
+        if self._signals.received:
+            return
         self._signals.received = True
         self._thread.join(_PATIENCE_S)
         self._end()
@@ -299,6 +302,22 @@ def _capture_logs() -> None:
 
     log.captures = True
     rclpy_implementation.rclpy_logging_rcutils_log = log
+
+
+@contextmanager
+def logged() -> Iterator[list[str]]:
+    """What nodes of this process log meanwhile, line by line."""
+    lines: list[str] = []
+
+    def take(logger: str, severity: str, text: str) -> None:
+        lines.append(f'[{severity}] [{logger}]: {text}')
+
+    _capture_logs()
+    _takers.append(take)
+    try:
+        yield lines
+    finally:
+        _takers.remove(take)
 
 
 @contextmanager
@@ -390,6 +409,7 @@ class Session:
     context: Any
     node: Any
     env: Mapping[str, str | None]
+    clients: dict[str, Any] = field(default_factory=dict)
 
     def spawn(self, module: str, params: Mapping[str, Any] | None = None,
               remaps: Mapping[str, str] | None = None,
@@ -419,15 +439,21 @@ class Session:
 
     def call(self, service_type: Any, name: str, request: Any = None, timeout: float = _PATIENCE_S
              ) -> Any:
-        """Call a service and return its response; AssertionError when none comes in time."""
-        client = self.node.create_client(service_type, name)
-        try:
-            assert self.spin_until(client.service_is_ready, timeout), f'no service {name}'
-            future = client.call_async(service_type.Request() if request is None else request)
-            assert self.spin_until(future.done, timeout), f'no answer from {name} in {timeout} s'
-            return future.result()
-        finally:
-            self.node.destroy_client(client)
+        """Call a service and return its response; AssertionError when none comes in time.
+
+        A server drops its answer to a client that it has not found yet: then it is asked again.
+        """
+        if name not in self.clients:
+            self.clients[name] = self.node.create_client(service_type, name)
+            assert self.spin_until(self.clients[name].service_is_ready, timeout), (
+                f'no service {name}')
+            self.spin_for(_MEET_S)
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            future = self.clients[name].call_async(request or service_type.Request())
+            if self.spin_until(future.done, _ASK_AGAIN_S):
+                return future.result()
+        raise AssertionError(f'no answer from {name} in {timeout} s')
 
 
 @contextmanager

@@ -53,7 +53,14 @@ class Scene:
 
 
 class Rigged(SimpleNamespace):
-    """Everything that runs: ros, rig, scene, camera and the perception process."""
+    """Everything that runs: ros, rig, scene, camera."""
+
+    def plug_in(self) -> None:
+        self.camera = Camera(self.ros, rate=20.0, size=SIZE,
+                             picture=lambda number: self.scene.show(number)).__enter__()
+
+    def unplug(self) -> None:
+        self.camera.__exit__()
 
     def go(self) -> None:
         """Wait until the robot drives."""
@@ -62,9 +69,10 @@ class Rigged(SimpleNamespace):
 
 
 @contextmanager
-def perceiving(ros: Session) -> Iterator[object]:
-    with ros.spawn(NODE, {**SMALL, 'autostart': True, 'max_rate': 15.0}) as process:
-        yield process
+def perceiving(ros: Session, process: bool = False) -> Iterator[object]:
+    start = ros.spawn if process else ros.compose
+    with start(NODE, {**SMALL, 'autostart': True, 'max_rate': 15.0}) as running:
+        yield running
 
 
 @pytest.fixture(scope='module')
@@ -72,12 +80,13 @@ def all_of() -> Iterator[Rigged]:
     scene = Scene()
     with ExitStack() as stack:
         ros = stack.enter_context(ros_session())
-        perception = stack.enter_context(perceiving(ros))
+        stack.enter_context(perceiving(ros))
         rig = stack.enter_context(guarding(ros, stop_on=STOP_ON))
         stack.enter_context(Every(0.05, rig.command))
-        camera = stack.enter_context(Camera(ros, rate=20.0, size=SIZE,
-                                            picture=lambda number: scene.show(number)))
-        yield Rigged(ros=ros, rig=rig, scene=scene, camera=camera, perception=perception)
+        everything = Rigged(ros=ros, rig=rig, scene=scene)
+        everything.plug_in()
+        stack.callback(everything.unplug)
+        yield everything
 
 
 @pytest.mark.parametrize(('what', 'text', 'flags'), [
@@ -107,21 +116,29 @@ def test_an_unplugged_camera_stops_the_robot_and_one_that_is_back_lets_it_go(all
     rig = all_of.rig
     all_of.go()
     with Late() as late:
-        all_of.camera.__exit__()
+        all_of.unplug()
         rig.wait_for_state('timeout')
     assert stops_in_time(rig, late)
-    with Camera(all_of.ros, rate=20.0, size=SIZE, picture=all_of.scene.live) as all_of.camera:
-        all_of.go()
-        # -- a perception process that is killed, while everything else goes on
-        with Late() as late:
-            all_of.perception.send(signal.SIGKILL)
-            rig.wait_for_state('timeout')
-        # It saw the newest picture before it was killed: this is more than within source_timeout
-        # and 50 ms of the kill.
-        assert stops_in_time(rig, late)
-        with perceiving(all_of.ros):            # it comes back by itself
+    all_of.plug_in()
+    all_of.go()
+
+
+@pytest.mark.slow
+def test_a_perception_process_that_is_killed_stops_the_robot_and_a_new_one_lets_it_go():
+    scene = Scene()
+    with ros_session() as ros, guarding(ros, stop_on=STOP_ON) as rig, Every(0.05, rig.command), \
+            Camera(ros, rate=20.0, size=SIZE, picture=scene.live):
+        with perceiving(ros, process=True) as perception:
+            rig.wait_for_speed(1.0)
+            with Late() as late:
+                perception.send(signal.SIGKILL)
+                rig.wait_for_state('timeout')
+            # It saw the newest picture before it was killed: this is more than within
+            # source_timeout and 50 ms of the kill.
+            assert stops_in_time(rig, late)
+        with perceiving(ros, process=True):
             rig.wait_for_state('warming_up')
-            all_of.go()
+            rig.wait_for_speed(1.0)
 
 
 def test_a_simulated_clock_that_jumps_or_stands_makes_all_seen_forgotten():

@@ -9,7 +9,6 @@ import gc
 import importlib.util
 import math
 import re
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -151,7 +150,7 @@ def test_a_perception_slower_than_the_timeout_is_told_with_what_is_measured_and_
             text = rig.process.wait_for_output('too slow for source_timeout')
             assert re.search(r'a period of 0\.3\d s and an age of 0\.3\d s on arrival make 0\.\d+ '
                              r's; set source_timeout to 0\.\d+ or make it faster', text), text
-            rig.ros.spin_for(3.0)
+            rig.ros.spin_for(1.5)
             # Held by the timeout and released in turns: it is told once, not in turns.
             assert rig.process.output.count('too slow for source_timeout') == 1
             node = Node(ros, rig.process, '/collision_guard')
@@ -245,7 +244,6 @@ def test_an_override_lets_all_pass_is_loud_and_expires(rig):
 def test_what_no_camera_looks_at_is_told_at_once_and_while_the_robot_goes_there(rig):
     text = ('no source looks left, backward, right, 60 to 300 degrees from forward (left positive)'
             ': motion there is free, BLIND')
-    assert rig.process.output.count(f"{text} (parameter 'uncovered')") == 1
     assert '[WARN]' in next(line for line in rig.process.output.splitlines() if text in line)
     assert rig.values()['uncovered'] == text
     rig.seen = replace(CLEAR, level=Level.DANGER, time_to_contact=0.5)
@@ -278,7 +276,7 @@ def test_the_reaction_is_measured_and_published(rig):
 # -- wiring ---------------------------------------------------------------------------------------
 
 def test_two_guards_on_one_topic_are_told(rig):
-    with rig.ros.spawn(GUARD, QUICK, {'__node': 'second_guard'}) as second:
+    with rig.ros.compose(GUARD, QUICK, {'__node': 'second_guard'}) as second:
         rig.wait_for_state('/second_guard also publishes on /cmd_vel_out')
         second.wait_for_output('/collision_guard also publishes on /cmd_vel_out')
 
@@ -304,7 +302,6 @@ def test_stamped_commands_have_stamp_and_frame():
             rig.wait_for_speed(1.0)
             rig.wait(lambda: heard)
         assert abs(heard[-1].header.stamp.sec - time.time()) < 5
-        rig.process.terminate_and_check(signal.SIGTERM)
 
 
 def test_a_range_sensor_stops_what_the_camera_does_not_see():
@@ -342,15 +339,6 @@ def test_with_odometry_the_measured_speed_counts():
             # 3 s at the measured 0.5 m/s are 1.5 m less 0.3 m: not those of the commanded 1 m/s
             rig.seen = replace(CLEAR, level=Level.CAUTION, time_to_contact=3.0)
             rig.wait(lambda: 0.5 < rig.speed < 0.6)
-
-
-def test_without_its_messages_odometry_is_refused_with_the_remedy():
-    if importlib.util.find_spec('nav_msgs') is not None:
-        pytest.skip('nav_msgs is installed')
-    with ros_session() as ros, ros.spawn(GUARD, {'odometry': True}) as process:
-        node = Node(ros, process, '/collision_guard')
-        assert not node.change('configure')
-        process.wait_for_output('needs the package nav_msgs')
 
 
 def test_a_clock_that_is_set_makes_all_seen_forgotten():
@@ -467,7 +455,7 @@ def test_a_module_of_this_package_that_is_missing_is_no_matter_of_installation()
 
 
 def test_bad_parameters_fail_to_configure_and_good_ones_then_do():
-    with ros_session() as ros, ros.spawn(GUARD, {'stop_time_to_contact': 5.0}) as process:
+    with ros_session() as ros, ros.compose(GUARD, {'stop_time_to_contact': 5.0}) as process:
         node = Node(ros, process, '/collision_guard')
         assert not node.change('configure')
         process.wait_for_output('stop_time_to_contact is 5.0')

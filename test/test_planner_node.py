@@ -100,11 +100,11 @@ class Planner(Node):
 
 
 @contextmanager
-def planner_running(**params):
+def planner_running(kind='compose', **params):
     values = {**SMALL, **{key.replace('__', '.'): value for key, value in params.items()}}
-    with ros_session() as ros, ros.spawn('vjepa_ros.ros.action_planner', values,
-                                         env={'OMP_NUM_THREADS': '1'}) as process:
-        yield Planner(ros, process)
+    with ros_session() as ros, \
+            getattr(ros, kind)('vjepa_ros.ros.action_planner', values) as served:
+        yield Planner(ros, served)
 
 
 @pytest.fixture(scope='module')
@@ -275,20 +275,14 @@ def test_parameters_are_checked(node):
 
 
 @pytest.mark.any_distro
-def test_cleanup_frees_thread_and_memory_and_configure_works_again(node):
+def test_cleanup_ends_the_thread_and_configure_works_again(node):
     node.begin_anew()
     threads = node.threads
     node.do('deactivate', 'cleanup')
     assert node.ros.spin_until(lambda: node.threads < threads, 30.0)
-    used = []
-    for _ in range(4):
-        node.do('configure', 'activate')
-        node.ready()
-        assert node.plan().success
-        node.do('deactivate', 'cleanup')
-        used.append(node.memory_mb)
-    assert used[-1] - used[0] < 30.0
-    node.process.terminate_and_check()
+    node.do('configure', 'activate')
+    node.ready()
+    assert node.plan().success
 
 
 @pytest.mark.any_distro
@@ -323,19 +317,12 @@ def test_weights_of_a_file_also_publish_the_target_pose(tmp_path):
         assert values['trained'] == 'True'
         assert float(values['last_plan_total_s']) > 0
         assert float(values['plan_tflop']) > 0
-        # A signal ends the process also in the middle of a plan.
-        planner.set(samples=20000, iterations=1000)
-        planner.ready()
-        client = planner.ros.node.create_client(Trigger, f'{NAME}/plan')
-        assert planner.ros.spin_until(client.service_is_ready, 60.0)
-        client.call_async(Trigger.Request())
-        planner.wait_for('planner', lambda values: values['busy'] == 'True')
-        planner.process.terminate_and_check()
 
 
-def test_the_last_twist_is_taken_back_by_a_zero_when_the_node_stops(tmp_path):
+@pytest.mark.parametrize('kind', ['compose', pytest.param('spawn', marks=pytest.mark.slow)])
+def test_the_last_twist_is_taken_back_by_a_zero_when_the_node_stops(tmp_path, kind):
     path = meta_ac(tmp_path / 'ac.pt')
-    with planner_running(weights=str(path), allow_random_weights=False, gap__least=0.0,
+    with planner_running(kind, weights=str(path), allow_random_weights=False, gap__least=0.0,
                          action_space='twist') as planner:
         def moves():
             return any(msg.twist.linear.x for msg in planner.heard['twist'][-1:])
@@ -351,5 +338,12 @@ def test_the_last_twist_is_taken_back_by_a_zero_when_the_node_stops(tmp_path):
         assert planner.ros.spin_until(lambda: not moves())
         planner.do('activate')
         drive()
-        planner.process.terminate_and_check()
+        if kind == 'compose':
+            planner.process.close()
+        else:                   # a signal ends the process also in the middle of a plan
+            planner.set(samples=20000, iterations=1000)
+            planner.ready()
+            planner.ros.node.create_client(Trigger, f'{NAME}/plan').call_async(Trigger.Request())
+            planner.wait_for('planner', lambda values: values['busy'] == 'True')
+            planner.process.terminate_and_check()
         assert planner.ros.spin_until(lambda: not moves(), 5.0)
