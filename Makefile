@@ -37,8 +37,9 @@ endif
 
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready-$(ROS)
-# What only tests need, and only those that do not start nodes.
+# What only tests need, and only those that do not start nodes; and what only the linters need.
 TESTED := $(VENV)/.with-test
+LINTED := $(VENV)/.with-lint
 # The documentation needs neither ROS nor PyTorch.
 DOCS := .venv-docs
 # Tests that run nodes mostly wait: three at once keep two cores busy, each in a DDS domain of its own.
@@ -50,7 +51,7 @@ NODES := -n 3 --dist loadfile --no-loadscope-reorder
 RECORDINGS := himax_2 himax_10 kitti_street euroc_still::still motorway.mp4::negative \
               cup.mp4::dark box.mp4 donkey_tub_bag
 
-.PHONY: help env demo test lint docs bench evaluate clean distclean
+.PHONY: help env demo test test-all coverage lint docs bench evaluate clean distclean
 
 help: ## list the commands
 	@echo 'make COMMAND [VARIABLE=value]'
@@ -69,9 +70,9 @@ env: $(READY) ## create or update .venv; all other commands do it when needed
 $(READY): setup.py requirements/make_env.py $(wildcard requirements/*.txt)
 	@python3 requirements/make_env.py $(VENV) --ros $(ROS) $(if $(PYTHON),--python $(PYTHON))
 
-$(TESTED): $(READY) requirements/test.txt
-	@echo 'Adding requirements/test.txt to $(VENV)'
-	@$(PY) -m pip install --no-input --disable-pip-version-check -qq -r requirements/test.txt \
+$(TESTED) $(LINTED): $(VENV)/.with-%: $(READY) requirements/%.txt
+	@echo 'Adding requirements/$*.txt to $(VENV)'
+	@$(PY) -m pip install --no-input --disable-pip-version-check -qq -r requirements/$*.txt \
 	  $$(! test -f $(VENV)/constraints.txt || echo -c $(VENV)/constraints.txt)
 	@touch $@
 
@@ -93,11 +94,18 @@ test-all: $(READY) $(TESTED) ## run all tests, also those that take long, on Kil
 	@echo '== nodes on jazzy: all' && $(MAKE) --no-print-directory test-jazzy DISTRO=jazzy
 	@echo '== documents' && $(MAKE) --no-print-directory docs ARGS=
 
-.PHONY: test-all test-jazzy
+.PHONY: test-jazzy
 test-jazzy: $(READY)
 	@$(PY) -m pytest -m ros $(NODES) $(ARGS)
 
-lint: $(READY) ## check the style of the code, and who imports whom
+coverage: $(READY) $(TESTED) ## run the tests and report which lines of the package they reach; below 85 % is an error
+	@rm -f .coverage .coverage.*
+	@$(PY) -m coverage run -m pytest -m 'not ros and not slow' $(PURE) $(ARGS)
+	@$(PY) -m coverage run -m pytest -m 'ros and not slow' $(NODES) $(ARGS)
+	@$(PY) -m coverage combine --quiet
+	@$(PY) -m coverage report
+
+lint: $(READY) $(TESTED) $(LINTED) ## check style, imports and types of the code
 	@$(PY) -m ruff check $(ARGS) .
 	@$(VENV)/bin/lint-imports --no-cache
 
@@ -118,7 +126,7 @@ evaluate: $(READY) ## measure the accuracy and write it into docs/accuracy.md
 	  --baseline-frames 1000 --document docs/accuracy.md --json docs/accuracy/figures.json $(ARGS)
 
 clean: ## remove what builds and runs leave behind
-	@rm -rf build install log site demo_output drive_logs *.egg-info .pytest_cache .ruff_cache
+	@rm -rf build install log site demo_output drive_logs .coverage .coverage.* *.egg-info .pytest_cache .ruff_cache
 	@find vjepa_ros test launch -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the environments as well

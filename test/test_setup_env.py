@@ -236,8 +236,9 @@ def test_each_ros_has_an_environment_of_its_own(make, sourced, distro, venv, ros
     assert ("-m 'ros and not slow and not any_distro'" in text) == bool(distro)
 
 
-def test_what_only_tests_without_ros_need_is_installed_for_them_alone(make):
-    added = 'pip install.*-r requirements/test.txt'
-    assert re.search(added, make('-n', 'test'))
-    for words in (['demo'], ['env'], ['lint'], ['test', 'DISTRO=jazzy']):
-        assert not re.search(added, make('-n', *words)), words
+def test_what_only_tests_and_linters_need_is_installed_for_them_alone(make):
+    added = 'pip install.*-r requirements/({})'
+    assert re.search(added.format('test.txt'), make('-n', 'test'))
+    assert re.search(added.format('lint.txt'), make('-n', 'lint'))
+    for words in (['demo'], ['env'], ['test', 'DISTRO=jazzy']):
+        assert not re.search(added.format('test|lint'), make('-n', *words)), words
