@@ -22,10 +22,9 @@ from vjepa_ros.looming.estimator import LoomingEstimator
 from vjepa_ros.looming.gpu.choice import choose_kernels
 from vjepa_ros.looming.gpu.comparison import disagreement
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
-from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.gpu_frames import DeviceFrames
 from vjepa_ros.perception.pipeline import Perception
-from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.runtime.cuda.graph_replay import Queue
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 

@@ -15,7 +15,7 @@ from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
 from vjepa_ros.model.checkpoint.files import WEIGHTS_FOLDER
 from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
 from vjepa_ros.model.variants import VARIANTS
-from vjepa_ros.perception.config import TrackConfig
+from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.runtime.engine import EngineConfig
 
 pytestmark = pytest.mark.usefixtures('one_thread')

@@ -42,9 +42,8 @@ from vjepa_ros.lab.world.targets import clip_targets
 from vjepa_ros.model.checkpoint.bundle import load_model, save_bundle
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
-from vjepa_ros.perception.config import TrackConfig
 from vjepa_ros.perception.learned_field import Rhythm
-from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.device import choose_device
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.session import EncoderSession

@@ -14,8 +14,7 @@ from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.sampling import Sample
 from vjepa_ros.clip.view import ViewGeometry
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.perception.assessment import Measured, assess
-from vjepa_ros.perception.assessor import Assessor
+from vjepa_ros.perception.assessment import Assessor, Measured, assess
 from vjepa_ros.perception.collision import UNKNOWN, Optics, find_threats
 from vjepa_ros.perception.danger import (
     RULE,
@@ -304,9 +303,9 @@ def test_the_level_of_an_alarm_that_is_not_believed_becomes_caution(before):
     rates = [before] * 40 + [judged(geometric(1.0), learned(0.0)).believed] * 40
     assessor, levels = Assessor(), []
     for step, rate in enumerate(rates):
-        threat = replace(UNKNOWN, course_rate=rate, obstacle_score=0.0, known_fraction=1.0)
-        levels.append(assessor.update(threat, 0.0, round((100 + 0.05 * step) * 1e9), Quality(0),
-                                      SETTINGS).level)
+        raw = replace(assess(clip(), SETTINGS)[1], looming_rate=rate, obstacle_score=0.0,
+                      stamp_ns=round((100 + 0.05 * step) * 1e9))
+        levels.append(assessor.smooth(raw, Judgement('fused', None, UNKNOWN), SETTINGS).level)
     assert levels[39] == (Level.WARNING if before else Level.CLEAR)
     assert levels[-1] == Level.CAUTION
 
@@ -437,16 +436,16 @@ def clip(**changes) -> Measured:
     """A clip of four frames with a field and heads that see the same."""
     sample = Sample((0, 1, 2, 3), tuple(range(1, 5)), 4, 'cam', SIZE, 0.75, 4.0, 4)
     field = geometric(0.5)
-    return replace(Measured(sample, View('squash', SIZE, 192), OPTICS, SIZE, SIZE, field,
+    return replace(Measured('cam', sample, View('squash', SIZE, 192), SIZE, OPTICS, field,
                             find_threats(field, SIZE, OPTICS, SETTINGS),
-                            learned(0.5, contact_s=2.0), 0.01), **changes)
+                            learned(0.5, contact_s=2.0), 0.0, 0.01, Quality(0)), **changes)
 
 
 def test_a_clip_is_assessed_by_what_is_measured_alone():
-    once, flags = assess(clip(), SETTINGS)
+    once, raw = assess(clip(), SETTINGS)
     again, same = assess(clip(), SETTINGS)
     alone = judged(geometric(0.5), learned(0.5, contact_s=2.0))
-    assert flags == same == Quality(0)
+    assert raw.flags == same.flags == Quality(0)
     assert once.threat == again.threat == alone.threat
     assert (once.probability, once.believed) == (again.probability, again.believed) == (
         alone.probability, alone.believed)
@@ -460,4 +459,4 @@ def test_a_clip_is_assessed_by_what_is_measured_alone():
     ({'sample': replace(clip().sample, distinct=2)}, Quality.SLOW_CAMERA),
     ({'learned': learned(0.0)}, Quality.DISAGREEMENT)])
 def test_each_flag_has_its_own_reason(changes, flag):
-    assert assess(clip(**changes), SETTINGS)[1] == flag
+    assert assess(clip(**changes), SETTINGS)[1].flags == flag

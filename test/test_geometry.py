@@ -18,11 +18,10 @@ from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.perception.camera_track import Track
-from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.frame_store import Prepared
 from vjepa_ros.perception.gpu_frames import DeviceFrames
 from vjepa_ros.perception.pipeline import Perception, on_device
-from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Quality
 from vjepa_ros.runtime.cuda.graph_replay import Queue
 from vjepa_ros.runtime.engine import Engine, EngineConfig

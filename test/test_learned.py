@@ -19,8 +19,7 @@ from vjepa_ros.clip.ring import FrameRing
 from vjepa_ros.clip.sampling import Sample
 from vjepa_ros.looming.structure import structure
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
-from vjepa_ros.perception.assessor import Assessor
-from vjepa_ros.perception.camera_track import Wants
+from vjepa_ros.perception.assessment import Assessor
 from vjepa_ros.perception.learned_field import (
     Distribution,
     Rhythm,
@@ -29,7 +28,7 @@ from vjepa_ros.perception.learned_field import (
     range_problem,
 )
 from vjepa_ros.perception.pipeline import Perception
-from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.settings import Settings, Wants
 from vjepa_ros.runtime.outputs import HeadArrays
 
 NS = 1_000_000_000
@@ -401,7 +400,7 @@ def test_heads_outside_their_range_give_way_to_geometry_and_say_so(bundle, caplo
     assert Quality.HEADS_OUT_OF_RANGE in a.flags
     assert a.level is Level.CLEAR and a.time_to_contact == math.inf
     assert a.motion_score < 0.05 and result.moving_map is None   # no change, as without heads
-    told = [r.message for r in caplog.records if 'do not hold' in r.message]
+    told = [r.message for r in caplog.records if 'are not valid' in r.message]
     assert len([text for text in told if 'interval is 0.8' in text]) == 1, told
 
 

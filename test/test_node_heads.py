@@ -127,7 +127,7 @@ def test_heads_out_of_range_give_way_to_geometry_and_the_node_says_so(node):
     assert Quality.HEADS_OUT_OF_RANGE in seen.flags
     assert seen.time_to_contact == math.inf and seen.level is Level.CLEAR
     assert np.isnan(read.grid(got[-1])).all()
-    node.wait_for_log('heads do not hold.*image_size is 96.*set image_size: 64', since)
+    node.wait_for_log('heads are not valid.*image_size is 96.*set image_size: 64', since)
     with node.listen('assessment'):
         values = node.wait_for(CAMERA, lambda v: v['heads'].startswith('out of range'))
     assert 'trained on 64' in values['heads']

@@ -14,8 +14,7 @@ import yaml
 from vjepa_ros.cli import parameter_docs
 from vjepa_ros.lab.report.measurement import fill
 from vjepa_ros.obstacles.config import ObstacleSettings
-from vjepa_ros.perception.config import TrackConfig
-from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.ros.action_planner.parameters import SCHEMA as ACTION
 from vjepa_ros.ros.collision_guard.parameters import SCHEMA as GUARD
 from vjepa_ros.ros.common import parameter

@@ -14,12 +14,12 @@ from scenes import Approach, texture
 
 from vjepa_ros.clip.resize import View, sample_to_patches
 from vjepa_ros.clip.ring import Push
-from vjepa_ros.perception import looming_job
-from vjepa_ros.perception.camera_track import Track, TrackConfig, Wants
-from vjepa_ros.perception.patch_maps import looming_map, roi_mask, score_mask, valid_mask
+from vjepa_ros.perception import camera_track
+from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.patch_maps import looming_map, score_mask, valid_mask
 from vjepa_ros.perception.pipeline import Perception, known_age
-from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.types import Level, Quality, with_timings
+from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
+from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.feature_change import Change
 from vjepa_ros.runtime.outputs import Output
@@ -142,8 +142,8 @@ def test_what_looming_says_is_known_when_the_model_has_been_run(engine, monkeypa
     frames = [texture((160, 120), number) for number in range(4)]
     wanted = one(engine, frames)
     result = encoded(engine, frames)
-    monkeypatch.setattr(looming_job, 'find_threats', None)
-    monkeypatch.setattr(looming_job, 'looming_map', None)
+    monkeypatch.setattr(camera_track, 'find_threats', None)
+    monkeypatch.setattr(camera_track, 'looming_map', None)
     found = result(SETTINGS)
     np.testing.assert_equal(vars(replace(found.assessment, timings={})),
                             vars(replace(wanted.assessment, timings={})))
@@ -472,8 +472,6 @@ def test_masks_and_maps_of_several_views_are_kept_apart_and_can_not_be_changed(e
         views = [View(mode, (160, 120), 64) for mode in modes]
         for view in views:
             np.testing.assert_array_equal(valid_mask(view), view.patch_valid() > 0.5)
-            np.testing.assert_array_equal(score_mask(view, right),
-                                          valid_mask(view) & roi_mask(view, right))
             np.testing.assert_array_equal(
                 looming_map(view, field, 0.0),
                 sample_to_patches(field.rate, field.centers, field.gray_size, view))
@@ -508,8 +506,8 @@ def test_motion_outside_the_region_of_interest_does_not_count(engine):
 def test_the_mask_of_a_region_of_interest_holds_the_patches_centred_in_it():
     track = Track('cam', CONFIG)
     track.push(np.zeros((120, 160, 3), np.uint8), 1)
-    assert roi_mask(track.view, (0.0, 0.0, 1.0, 1.0)).all()
-    mask = roi_mask(track.view, (0.5, 0.0, 1.0, 0.5))
+    assert score_mask(track.view, (0.0, 0.0, 1.0, 1.0)).all()
+    mask = score_mask(track.view, (0.5, 0.0, 1.0, 0.5))
     assert mask.sum() == 4
     assert mask[:2, 2:].all()
 
@@ -562,13 +560,6 @@ def test_an_image_of_any_size_is_assessed(engine, size):
 
 
 # -- helpers --------------------------------------------------------------------------------------
-
-def test_more_timings_are_added_to_a_copy(engine, picture):
-    result = one(engine, [picture] * 4)
-    more = with_timings(result, publish=1.5)
-    assert more.assessment.timings['publish'] == 1.5
-    assert 'publish' not in result.assessment.timings
-
 
 def test_the_age_is_unknown_before_simulated_time_starts():
     assert math.isnan(known_age(0, 5 * NS))

@@ -21,9 +21,8 @@ pytest.importorskip('rclpy')
 from scenes import texture
 
 from vjepa_ros.clip.ring import Push
-from vjepa_ros.perception.camera_track import TrackConfig
 from vjepa_ros.perception.pipeline import Perception
-from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros.common import message_conversion
 from vjepa_ros.ros.common.logs import forward_logs, stop_forwarding

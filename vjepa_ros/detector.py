@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from vjepa_ros.perception.camera_track import TrackConfig, Wants
-from vjepa_ros.perception.motion_map import motion_map
+from vjepa_ros.perception.patch_maps import motion_map
 from vjepa_ros.perception.pipeline import Perception
-from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Assessment, Result
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 

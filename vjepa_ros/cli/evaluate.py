@@ -51,8 +51,7 @@ from vjepa_ros.lab.report.measurement import hardware, versions
 from vjepa_ros.lab.report.report import json_safe
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.model.variants import VARIANTS
-from vjepa_ros.perception.config import TrackConfig
-from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.sources import SourceError

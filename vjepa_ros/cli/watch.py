@@ -27,7 +27,7 @@ from vjepa_ros.lab.report.live_view import Point, Status, View, log_to
 from vjepa_ros.lab.report.report import summary_lines, write_outputs
 from vjepa_ros.model.checkpoint.files import WeightsError, bundled_file
 from vjepa_ros.model.variants import VARIANTS
-from vjepa_ros.perception.config import TrackConfig
+from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.device import DeviceError
 from vjepa_ros.runtime.engine import EngineConfig

@@ -1,20 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Assess one clip from all that was measured of it, as a pure function."""
+"""Assess one clip as a pure function, then smooth scores and level over the clips of a camera."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections import deque
+from dataclasses import dataclass, replace
 
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.sampling import Sample
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.collision import Optics
-from vjepa_ros.perception.danger import age_problem
+from vjepa_ros.perception.danger import (
+    age_problem,
+    approaches,
+    contact_probability,
+    measured_flags,
+    reported_level,
+    time_to_contact,
+    wanted_level,
+)
 from vjepa_ros.perception.fusion import Judgement, judge
 from vjepa_ros.perception.learned_field import LearnedField
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.types import Quality, Threat
+from vjepa_ros.perception.types import Assessment, Level, Quality, Threat
+
+NS = 1e9
+SETTLE_RESULTS = 3     # results after a reset that carry the warming-up flag
 
 
 @dataclass(frozen=True)
@@ -23,53 +36,182 @@ class Measured:
 
     Attributes
     ----------
-    sample
-        The clip.
-    view, optics
-        Geometry of the encoder's input; intrinsics of the source image.
-    size, grey_size
-        Of the source image and of the image that looming is measured in [px].
+    camera, sample
+        Name of the camera; its clip.
+    view, grey_size, optics
+        Geometry of the encoder's input; size of the image that looming is measured in [px];
+        intrinsics of the source image.
     looming
         Geometric looming at the newest frame; None when unknown or not wanted.
     by_geometry
         `find_threats` of it.
     learned
-        What the heads say; None without heads, where they are not valid, or are not wanted.
+        Heads of the clip; None without heads, where they are not valid, or are not wanted.
+    motion_score
+        How much of the view moves, 0..1; NaN unknown.
     age_s
         Age of the newest frame [s]; NaN when unknown.
+    flags
+        Flags of the model (untrained, fallback).
     frozen
-        Whether the picture has stopped to change.
+        Whether the picture has stopped changing.
     geometry_failed
-        Whether an error kept looming from being measured.
+        Whether an error prevented looming from being measured.
     heads_problem
         Why the heads are not valid for the clip; '' when they are or there are none.
+    clearance
+        Free way ahead by the heads [m]; NaN unknown.
     """
 
+    camera: str
     sample: Sample
     view: View
-    optics: Optics
-    size: tuple[int, int]
     grey_size: tuple[int, int]
+    optics: Optics
     looming: LoomingField | None
     by_geometry: Threat
     learned: LearnedField | None
+    motion_score: float
     age_s: float
+    flags: Quality
     frozen: bool = False
     geometry_failed: bool = False
     heads_problem: str = ''
+    clearance: float = math.nan
 
 
-def assess(known: Measured, settings: Settings) -> tuple[Judgement, Quality]:
-    """What a clip says about contact, before smoothing, and what makes it less sure."""
-    found = judge(known.looming, known.learned, known.size, known.grey_size, known.optics,
-                  settings, by_geometry=known.by_geometry)
-    flags = {
-        Quality.GEOMETRY_FAILED: known.geometry_failed,
-        Quality.PARTIAL_VIEW: known.view.coverage < 0.999,
-        Quality.STALE: bool(age_problem(known.age_s, settings.max_frame_age)),
-        Quality.SLOW_CAMERA: known.sample.distinct < len(known.sample.slots),
-        Quality.ASSUMED_INTRINSICS: known.optics.assumed,
-        Quality.FROZEN: known.frozen,
-        Quality.HEADS_OUT_OF_RANGE: bool(known.heads_problem),
-        Quality.DISAGREEMENT: found.disagrees}
-    return found, Quality(sum(flag for flag, is_set in flags.items() if is_set))
+def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
+    """Return what a clip says about contact, and its assessment before smoothing.
+
+    The assessment has no level and no probability yet; those follow from `Assessor.smooth`.
+    """
+    found = judge(known.looming, known.learned, known.view.source_size, known.grey_size,
+                  known.optics, settings, known.by_geometry)
+    flags, sample, threat = known.flags, known.sample, found.threat
+    for flag, is_set in (
+            (Quality.GEOMETRY_FAILED, known.geometry_failed),
+            (Quality.PARTIAL_VIEW, known.view.coverage < 0.999),
+            (Quality.STALE, bool(age_problem(known.age_s, settings.max_frame_age))),
+            (Quality.SLOW_CAMERA, sample.distinct < len(sample.slots)),
+            (Quality.ASSUMED_INTRINSICS, known.optics.assumed),
+            (Quality.FROZEN, known.frozen),
+            (Quality.HEADS_OUT_OF_RANGE, bool(known.heads_problem)),
+            (Quality.DISAGREEMENT, found.disagrees)):
+        if is_set:
+            flags |= flag
+    return found, Assessment(
+        camera=known.camera, stamp_ns=sample.newest_ns, frame_id=sample.frame_id,
+        motion_score=known.motion_score, obstacle_score=threat.obstacle_score,
+        collision_probability=math.nan, time_to_contact=math.nan,
+        looming_rate=threat.course_rate, bearing=threat.bearing, elevation=threat.elevation,
+        level=Level.UNKNOWN, flags=flags, regions=threat.regions,
+        clip_span_s=sample.span_s, clip_rate_hz=sample.rate_hz,
+        known_fraction=threat.known_fraction, clearance=known.clearance)
+
+
+class Smoother:
+    """Smooth one scalar over time (asymmetric exponential or median); NaN passes through."""
+
+    def __init__(self) -> None:
+        self._value = math.nan
+        self._stamp_ns = 0
+        self._recent: deque[float] = deque(maxlen=99)
+
+    def update(self, value: float, stamp_ns: int, settings: Settings) -> float:
+        """Take one raw value and return the smoothed one.
+
+        Unknown input gives unknown output at once: an old value is never shown as current. The
+        exponential keeps its state, which fades with time; the window of the median would bring
+        old values back as new ones, so it starts anew.
+        """
+        if math.isnan(value):
+            self._recent.clear()
+            return value
+        if settings.smoothing_method == 'median':
+            self._recent.append(value)
+            window = sorted(list(self._recent)[-settings.smoothing_window:])
+            return window[len(window) // 2]
+        if settings.smoothing_method == 'none' or math.isnan(self._value):
+            self._value = value
+        else:
+            dt = max(0.0, (stamp_ns - self._stamp_ns) / NS)
+            tau = settings.smoothing_rise if value > self._value else settings.smoothing_fall
+            keep = math.exp(-dt / tau) if tau > 0 else 0.0
+            self._value = keep * self._value + (1.0 - keep) * value
+        self._stamp_ns = stamp_ns
+        return self._value
+
+
+class Assessor:
+    """Smoothing and level of one camera. Keeps its state when the model changes."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the past (new scene, time jump)."""
+        self._motion, self._obstacle, self._rate = Smoother(), Smoother(), Smoother()
+        self._probability, self._believed = Smoother(), Smoother()
+        self._direction = (math.nan, math.nan)
+        self._level = Level.UNKNOWN
+        self._since_ns = 0
+        self._results = 0
+
+    def smooth(self, raw: Assessment, found: Judgement, settings: Settings) -> Assessment:
+        """Return the assessment of the newest clip with smoothed scores and its level.
+
+        Parameters
+        ----------
+        raw
+            Unsmoothed scores (NaN = unknown) and flags so far, see `assess`.
+        found
+            Gives the probability of contact, None when it follows from the smoothed looming
+            rate, and the looming rate that the level follows, None for that of `raw`.
+        settings
+            Live settings.
+        """
+        stamp_ns, flags = raw.stamp_ns, raw.flags
+        self._results += 1
+        if self._results <= SETTLE_RESULTS:
+            flags |= Quality.WARMING_UP
+        rate = self._rate.update(raw.looming_rate, stamp_ns, settings)
+        obstacle = self._obstacle.update(raw.obstacle_score, stamp_ns, settings)
+        motion = self._motion.update(raw.motion_score, stamp_ns, settings)
+        flags |= measured_flags(rate, raw.known_fraction)
+        closing = approaches(rate, settings)
+        # While a danger fades in the smoothed rate, it keeps the direction it was last seen in.
+        if not math.isnan(raw.bearing):
+            self._direction = (raw.bearing, raw.elevation)
+        elif not closing:
+            self._direction = (math.nan, math.nan)
+        bearing, elevation = self._direction if closing else (math.nan, math.nan)
+        believed = self._believed.update(
+            raw.looming_rate if found.believed is None else found.believed, stamp_ns, settings)
+        level = self._next_level(time_to_contact(believed, settings), obstacle, motion, stamp_ns,
+                                 settings)
+        if found.probability is None:
+            probability = contact_probability(rate, settings.collision_horizon)
+        else:
+            probability = self._probability.update(found.probability, stamp_ns, settings)
+        return replace(
+            raw, motion_score=motion, obstacle_score=obstacle, collision_probability=probability,
+            time_to_contact=time_to_contact(rate, settings), looming_rate=rate, bearing=bearing,
+            elevation=elevation, level=reported_level(level, flags), flags=flags)
+
+    def _next_level(self, ttc: float, obstacle: float, motion: float, stamp_ns: int,
+                    settings: Settings) -> Level:
+        wanted = wanted_level(ttc, obstacle, motion, settings)
+        if wanted == Level.UNKNOWN:
+            # A danger that vanishes from sight (too near, too dark) has not gone away: UNKNOWN
+            # outranks every level, and the held level resumes afterwards.
+            return Level.UNKNOWN
+        if self._level == Level.UNKNOWN or wanted > self._level:
+            self._level, self._since_ns = wanted, stamp_ns
+        elif wanted < self._level:
+            eased = wanted_level(ttc, obstacle, motion, settings, 1.0 + settings.hysteresis)
+            held_s = (stamp_ns - self._since_ns) / NS
+            if eased < self._level and held_s >= settings.level_hold:
+                self._level, self._since_ns = eased, stamp_ns
+        else:
+            self._since_ns = stamp_ns
+        return self._level

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Follow one camera: frames in, clips out, and results made from clip, encoder and looming."""
+"""Follow one camera: frames in, clips out, and results from clip, encoder and looming."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
 
+import cv2
 import numpy as np
 
 from vjepa_ros.clip.resize import View
@@ -15,29 +19,213 @@ from vjepa_ros.clip.ring import FrameRing, Push, Sample
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.looming.structure import Shown
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
-from vjepa_ros.perception.assessment import Measured, assess
-from vjepa_ros.perception.assessor import Assessor
-from vjepa_ros.perception.collision import UNKNOWN, Optics
-from vjepa_ros.perception.config import TrackConfig, Wants
-from vjepa_ros.perception.frame_store import Geometry, Prepared, geometry_for, host_planes
-from vjepa_ros.perception.frozen_camera import FrozenWatch
-from vjepa_ros.perception.head_validity import HeadsUse
-from vjepa_ros.perception.learned_field import evened, learned_field
-from vjepa_ros.perception.looming_job import LoomingJob, OnCourse
-from vjepa_ros.perception.motion_map import motion_map, motion_of, motion_score
-from vjepa_ros.perception.patch_maps import looming_map, score_mask, valid_mask
-from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.stage_timing import await_features, lap
-from vjepa_ros.perception.types import Assessment, Quality, Result
+from vjepa_ros.perception.assessment import Assessor, Measured, assess
+from vjepa_ros.perception.collision import UNKNOWN, Optics, find_threats
+from vjepa_ros.perception.frame_store import (
+    Geometry,
+    Prepared,
+    geometry_for,
+    grey_size,
+    host_planes,
+)
+from vjepa_ros.perception.learned_field import HeadsUse, evened, learned_field
+from vjepa_ros.perception.patch_maps import (
+    looming_map,
+    motion_map,
+    motion_of,
+    motion_score,
+    score_mask,
+    valid_mask,
+)
+from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
+from vjepa_ros.perception.types import Quality, Result, Threat
 from vjepa_ros.runtime.cuda.frame_upload import Clip
 from vjepa_ros.runtime.cuda.graph_replay import Queue
 from vjepa_ros.runtime.errors import SessionError
 from vjepa_ros.runtime.noise_floor import NoiseFloor
 from vjepa_ros.runtime.outputs import Output
 
-__all__ = ['Track', 'TrackConfig', 'Wants']
-
+T = TypeVar('T')
 log = logging.getLogger(__name__)
+
+# Of a frozen camera: distance between the pixels that are compared [px], about; least number of
+# frames that are equal to the last bit, and their least time [s].
+FROZEN_STEP, FROZEN_FRAMES, FROZEN_S = 4, 4, 0.5
+NS = 1e9
+
+
+class FrozenWatch:
+    """Detect a camera that sends the same picture over and over, with new stamps.
+
+    The noise of a real sensor changes some pixel of every frame, even of a still scene and behind
+    a jpeg. A rendered camera without noise does not while nothing moves: the caller must know
+    whether the camera should have seen a change.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the pictures."""
+        self._next: tuple[np.ndarray, int] | None = None
+        self._seen: np.ndarray | None = None
+        self._since_ns = self._newest_ns = 0
+        self._frames = 0
+
+    def show(self, rgb: np.ndarray, stamp_ns: int) -> None:
+        """Take a picture, RGB uint8 (H, W, 3), with its stamp [ns].
+
+        It is compared later, while a model runs: by `look`, `state` or the next `show`. Until
+        then it must not change.
+        """
+        if self._next is not None:
+            self.look()
+        self._next = rgb, stamp_ns
+
+    def look(self) -> None:
+        """Compare the picture of the last `show`, and release it."""
+        if self._next is None:
+            return
+        (rgb, stamp_ns), self._next = self._next, None
+        height, width = rgb.shape[:2]
+        # A copy, for the buffer may be used again for the next picture. Slices of NumPy take ten
+        # times as long.
+        part = cv2.resize(rgb, (-(-width // FROZEN_STEP), -(-height // FROZEN_STEP)),
+                          interpolation=cv2.INTER_NEAREST)
+        # After a clock was set back, earlier times can not be compared.
+        if (self._seen is None or stamp_ns < self._newest_ns
+                or not np.array_equal(part, self._seen)):
+            self._seen = part
+            self._since_ns, self._frames = stamp_ns, 0
+        self._newest_ns = stamp_ns
+        self._frames += 1
+
+    def state(self) -> tuple[bool, float]:
+        """Return whether the camera is frozen, and for how long the picture is the same [s]."""
+        self.look()
+        unchanged_s = max(0, self._newest_ns - self._since_ns) / NS
+        return self._frames >= FROZEN_FRAMES and unchanged_s >= FROZEN_S, unchanged_s
+
+
+@dataclass(frozen=True)
+class OnCourse:
+    """Results of a looming field alone.
+
+    Attributes
+    ----------
+    threat
+        What is on course.
+    grid
+        (Hp, Wp) looming rate of the patches; None where it was not wanted.
+    """
+
+    threat: Threat
+    grid: np.ndarray | None
+
+
+class LoomingJob:
+    """The looming field of the frame that is the newest when the job is made.
+
+    `finish` alone gives the field. `start` and `proceed` may come before it, so that a device
+    works on one camera while the host is busy with another; left out or called twice they change
+    nothing. A step that fails raises, and is tried again by the next call until `give_up`. A step
+    after a newer frame raises SessionError, unless the field is finished.
+
+    Parameters
+    ----------
+    geometry
+        Where the frames are.
+    ring
+        The frames.
+    optics
+        Of the source image.
+
+    Attributes
+    ----------
+    expired
+        Whether there is a newer frame.
+    failed
+        Whether measuring was given up.
+    looming_s, ahead_s
+        Time that the host has spent on the field, and on all else that needs no model and was
+        done before the result [s].
+    """
+
+    def __init__(self, geometry: Geometry, ring: FrameRing, optics: Optics) -> None:
+        self.expired = self.failed = False
+        self.looming_s = self.ahead_s = 0.0
+        self._geometry, self._ring, self._optics = geometry, ring, optics
+        self._done = False
+        self._field: LoomingField | None = None
+        self._on_course: tuple[object, OnCourse] | None = None
+
+    def start(self) -> None:
+        """Start on a device."""
+        if not self._done and self._geometry.on_device:
+            self._timed(self._geometry.begin, self._ring, self._optics)
+
+    def proceed(self) -> None:
+        """Continue what `start` has begun, so that the device works on it again."""
+        if not self._done:
+            self._timed(self._geometry.proceed)
+
+    def finish(self) -> LoomingField | None:
+        """Return the looming field, computed once; None: unknown."""
+        if not self._done:
+            self._field = self._timed(self._geometry.looming, self._ring, self._optics)
+            self._done = True
+        return self._field
+
+    def give_up(self) -> None:
+        """Do without the field: measuring it has failed."""
+        self._done, self.failed, self._field = True, True, None
+
+    def on_course(self, optics: Optics, settings: Settings, view: View | None) -> OnCourse:
+        """Return the results of the field, computed once for the same arguments.
+
+        Parameters
+        ----------
+        optics, settings
+            See `find_threats`.
+        view
+            For the grid; None: it is not wanted.
+        """
+        asked = optics, settings, view
+        if self._on_course is None or self._on_course[0] != asked:
+            field, clock = self.finish(), time.perf_counter()
+            grid = None if view is None else looming_map(view, field, settings.min_confidence)
+            threat = find_threats(field, self._geometry.view.source_size, optics, settings)
+            self._on_course = asked, OnCourse(threat, grid)
+            self.ahead_s += time.perf_counter() - clock
+        return self._on_course[1]
+
+    def _timed(self, step: Callable[..., T], *args: object) -> T:
+        if self.expired:
+            raise SessionError('looming can only be measured at the newest frame')
+        clock = time.perf_counter()
+        try:
+            return step(*args)
+        finally:
+            self.looming_s += time.perf_counter() - clock
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What a track needs to know of its model.
+
+    Attributes
+    ----------
+    noise_floor
+        Change of the features of a still scene.
+    heads
+        Training range of its heads; None without heads.
+    flags
+        Flags of every result of it.
+    """
+
+    noise_floor: NoiseFloor
+    heads: BundleMeta | None
+    flags: Quality
 
 
 class Track:
@@ -49,91 +237,123 @@ class Track:
         Name of the camera.
     config
         Shape of the memory.
-    heads
-        What the learned heads of the model say about themselves; None without heads.
+    model
+        The model whose outputs `result` gets; None for geometry alone.
     queue
         Of the device on which frames are resized and looming is measured; None: on the host.
     """
 
-    def __init__(self, name: str, config: TrackConfig, heads: BundleMeta | None = None,
+    def __init__(self, name: str, config: TrackConfig, model: ModelFacts | None = None,
                  queue: Queue | None = None) -> None:
         self.name = name
         self.config = config
-        self.heads = HeadsUse(name, heads, config)
+        self.heads = HeadsUse(name, None if model is None else model.heads, config)
         self.assessor = Assessor()
         self.frozen = FrozenWatch()
         self.ring = FrameRing(config.num_frames, config.clip_fps, config.max_frame_gap,
                               history=config.looming_history, name=name)
-        self.view: View | None = None
         self.image: np.ndarray | None = None
         self.intrinsics: tuple[float, float, float, float] | None = None
+        self._model = model
         self._queue = queue
         self._geometry: Geometry | None = None
         self._released = False
         self._clip: np.ndarray | None = None
+        # Of the newest frame: its clip, once computed, its looming, what the clip shows.
+        self._sample: tuple[Sample | None] | None = None
         self._job: LoomingJob | None = None
-        self._shown: tuple[object, Shown] | None = None
+        self._shown: tuple[Sample, Shown] | None = None
+        self._optics: tuple[object, Optics] | None = None
 
     def prepare(self, rgb: np.ndarray) -> Prepared:
-        """What `push` needs of a frame, made before. Any thread may call this.
+        """Do what `push` can do earlier with a frame. Any thread may call this.
 
-        With geometry on a device the frame is uploaded, but for the first one, before which there
-        is no place for it.
+        With geometry on a device this uploads the frame, except for the first one, before which
+        there is no store for it.
         """
         geometry = self._geometry
-        if geometry is not None and geometry.on_device:
+        if geometry is not None and (geometry.on_device or _fits(geometry, rgb)):
             return geometry.prepare(rgb)
         if geometry is None and self._queue is not None:
             return Prepared()
-        return Prepared(host_planes(rgb, self._view_of(rgb), self.config.looming_width))
+        view = self._view_for(rgb)
+        return Prepared(host_planes(rgb, view, grey_size(view.source_size,
+                                                         self.config.looming_width)))
 
     def push(self, rgb: np.ndarray, stamp_ns: int, frame_id: str = '',
-             arrival_ns: int | None = None,
-             prepared: Prepared | None = None) -> Push:
-        """Take one decoded frame: RGB uint8 (H, W, 3), stamp [ns] (see `FrameRing.push`).
+             arrival_ns: int | None = None, prepared: Prepared | None = None) -> Push:
+        """Take one decoded frame, see `FrameRing.push`.
 
-        The frame must not change before the next one. `prepared` is what `prepare` has made of
-        it, if that was done before.
+        Parameters
+        ----------
+        rgb
+            RGB uint8 (H, W, 3). Must not change before the next one.
+        stamp_ns, frame_id, arrival_ns
+            Stamp [ns], frame id and time of arrival [ns].
+        prepared
+            Result of `prepare`, if it was called before.
+
+        Raises
+        ------
+        SessionError
+            When the track was released.
         """
-        view = self._view_of(rgb)
-        resets = sum(self.ring.resets.values())
         if self._released:
             raise SessionError(f'{self.name}: frames can not be taken, the model is closed')
-        if view is not self.view:
-            if self.on_device:
-                # Its memory first: a device may not have room for both.
-                self.view = self._geometry = self._job = None
-                self.ring.reset('size_change')
-            self._geometry, problem = geometry_for(self.config, view, self.ring, self._queue,
-                                                   self.heads.meta is not None)
-            self.view = view
-            if problem:
-                log.warning('%s: frames are resized and looming is measured on the host: %s',
-                            self.name, problem)
-        push = self._geometry.push(self.ring, rgb, stamp_ns, frame_id, arrival_ns,
-                                   prepared or Prepared())
+        resets, geometry = sum(self.ring.resets.values()), self._geometry
+        if geometry is None or not _fits(geometry, rgb):
+            geometry = self._change_size(rgb)
+        self._sample = None
+        try:
+            push = geometry.push(self.ring, rgb, stamp_ns, frame_id, arrival_ns,
+                                 prepared or Prepared())
+        except BaseException:
+            self._expire()
+            raise
         if sum(self.ring.resets.values()) != resets:
             self.assessor.reset()
             push = Push.RESET if push is Push.ACCEPTED else push    # also where it was begun here
         if push in (Push.ACCEPTED, Push.RESET):
+            self._expire()
             self.image = rgb
             self.frozen.show(rgb, stamp_ns)
         return push
 
+    def _change_size(self, rgb: np.ndarray) -> Geometry:
+        view = self._view_for(rgb)
+        if self.on_device:
+            # Its memory first: a device may not have room for both.
+            self._geometry = None
+            self._expire()
+            self.ring.reset('size_change')
+        self._geometry, problem = geometry_for(self.config, view, self.ring, self._queue,
+                                               self.heads.meta is not None)
+        if problem:
+            log.warning('%s: frames are resized and looming is measured on the host: %s',
+                        self.name, problem)
+        return self._geometry
+
+    def _expire(self) -> None:
+        """Drop what belongs to the newest frame."""
+        if self._job is not None:
+            self._job.expired = True
+        self._job = self._shown = self._sample = None
+
     def own(self, rgb: np.ndarray) -> np.ndarray:
-        """A copy of a frame, for `push`, where it is best to have one."""
-        same = self.view is not None and self._view_of(rgb) is self.view
-        return self._geometry.own(rgb) if same else rgb.copy()
+        """Copy a frame into memory that suits `push`."""
+        geometry = self._geometry
+        return rgb.copy() if geometry is None or not _fits(geometry, rgb) else geometry.own(rgb)
 
     @property
-    def grey_size(self) -> tuple[int, int]:
-        """Width and height of the image that looming is measured in."""
-        return self._place.grey_size
+    def view(self) -> View | None:
+        """Geometry of the encoder's input; None before the first frame."""
+        geometry = self._geometry
+        return None if geometry is None else geometry.view
 
     @property
     def geometry(self) -> str:
-        """Where frames are resized and looming is measured, in words; '' before the first."""
-        geometry = self._geometry    # diagnostics ask from another thread
+        """Where frames are resized and looming is measured; '' before the first frame."""
+        geometry = self._geometry    # diagnostics read it from another thread
         return '' if geometry is None else geometry.where
 
     @property
@@ -150,96 +370,99 @@ class Track:
         return self._geometry
 
     def take_over(self, old: Track) -> None:
-        """Go on where another track of the same camera was: levels, smoothing and counts."""
+        """Continue the levels, smoothing and counts of another track of the same camera."""
         self.assessor = old.assessor
         self.ring.take_over(old.ring)
 
     def reset(self, reason: str = 'manual') -> None:
         """Start anew: forget the frames and the smoothed state."""
         self.ring.reset(reason)
+        self._expire()
         self.image = None
         self.assessor.reset()
         self.frozen.reset()
-        self._job = self._shown = None
 
     def release(self) -> None:
-        """Let go of the memory on the device; then nothing can be asked of it any more.
+        """Release the memory on the device; the track can not be used any more.
 
-        Levels, smoothing and counts are left alone: another track may go on with them.
+        Levels, smoothing and counts stay: another track may continue them.
         """
         if self.on_device:
             self.frozen.look()
-            self.view = self._geometry = self.image = self._job = None
+            self._expire()
+            self._geometry = self.image = None
             self._released = True
 
     def sample(self) -> Sample | None:
-        """The newest clip, None until the ring is full."""
-        sample = self.ring.sample()
-        if sample is not None and self.heads.meta is not None:
-            sample = evened(sample, self.config.clip_fps)
-        return sample
+        """Return the newest clip, None until the ring is full."""
+        if self._sample is None:
+            sample = self.ring.sample()
+            if sample is not None and self.heads.meta is not None:
+                sample = evened(sample, self.config.clip_fps)
+            self._sample = (sample,)
+        return self._sample[0]
 
     def frames(self, sample: Sample) -> Clip:
-        """The encoder's input of a sample, without a copy: num_frames times RGB uint8 (S, S, 3).
+        """Return the encoder's input of a sample without a copy, valid until the next `push`.
 
-        It is valid until the next `push`.
+        It is num_frames times RGB uint8 (S, S, 3).
         """
         return self._place.frames(self.ring, sample)
 
     def clip(self, sample: Sample) -> np.ndarray:
-        """A copy of `frames`: RGB uint8 (num_frames, S, S, 3), valid until the next call."""
+        """Copy `frames` to RGB uint8 (num_frames, S, S, 3), valid until the next call."""
         self._clip = np.stack(self._place.pixels(self.ring, sample), out=self._clip)
         return self._clip
 
     def optics(self) -> Optics:
-        """Intrinsics of the source image, assumed when no camera_info is known."""
-        if self.intrinsics is None:
-            return Optics.assume(self.ring.size, self.config.horizontal_fov)
-        return Optics(*self.intrinsics, assumed=False)
+        """Return the intrinsics of the source image, assumed while no camera_info is known."""
+        key = self.intrinsics, self.ring.size
+        if self._optics is None or self._optics[0] != key:
+            self._optics = key, (
+                Optics.assume(self.ring.size, self.config.horizontal_fov)
+                if self.intrinsics is None else Optics(*self.intrinsics, assumed=False))
+        return self._optics[1]
 
     def looming_job(self) -> LoomingJob:
-        """Looming at the newest frame, on its way or done; the same job for the same frame.
+        """Return the job of looming at the newest frame; the same one for the same frame.
 
         Raises
         ------
         SessionError
             When there are no frames.
         """
-        newest = self.ring.newest_key
-        if newest is None:
-            raise SessionError(f'{self.name}: there are no frames')
-        if self._job is None or self._job.key != newest:
+        if self._job is None:
+            if not len(self.ring):
+                raise SessionError(f'{self.name}: there are no frames')
             self._job = LoomingJob(self._place, self.ring, self.optics())
         return self._job
 
     def looming(self) -> LoomingField | None:
-        """The looming field at the newest frame (computed once per frame); None = unknown."""
-        return None if self.ring.newest_key is None else self.looming_job().finish()
+        """Return the looming field at the newest frame (computed once per frame); None unknown."""
+        return self.looming_job().finish() if len(self.ring) else None
 
     def work_ahead(self, settings: Settings) -> None:
-        """Do what `result` will need of looming and of the picture, while a model runs."""
+        """Compute what `result` will need of looming and of the picture, while a model runs."""
         job, clock = self.looming_job(), time.perf_counter()
         self.frozen.look()
         job.ahead_s += time.perf_counter() - clock
         self._on_course(job, settings)
 
     def shown(self, sample: Sample) -> Shown:
-        """What the frames of a clip show (computed once per clip), for the heads."""
-        key = self.ring.newest_key, sample
-        if self._shown is None or self._shown[0] != key:
-            clock = time.perf_counter()
-            self._shown = key, Shown.by(self.view.patch_valid(),
-                                        self._place.pixels(self.ring, sample))
+        """Return where the frames of a clip show structure (computed once per clip)."""
+        if self._shown is None or self._shown[0] is not sample:
+            clock, place = time.perf_counter(), self._place
+            self._shown = sample, Shown.by(place.view.patch_valid(),
+                                           place.pixels(self.ring, sample))
             self.looming_job().ahead_s += time.perf_counter() - clock
         return self._shown[1]
 
     def _on_course(self, job: LoomingJob, settings: Settings) -> OnCourse:
         return job.on_course(self.optics(), settings,
-                             self.view if self.heads.meta is None else None)
+                             self._place.view if self.heads.meta is None else None)
 
-    def result(self, sample: Sample, output: Output | None, floor: NoiseFloor,
-               settings: Settings, *, age_s: float, flags: Quality, wants: Wants,
-               timings: dict[str, float]) -> Result:
+    def result(self, sample: Sample, output: Output | None, settings: Settings, wants: Wants,
+               age_s: float = 0.0, timings: Mapping[str, float] | None = None) -> Result:
         """Assess a clip.
 
         Parameters
@@ -247,78 +470,89 @@ class Track:
         sample
             The clip's frames.
         output
-            What the model gave for its frames, None when not wanted. No frame may have been
-            pushed since.
-        floor
-            Noise floor of the model.
+            Of the model for them, None when not wanted. No frame may have been pushed since.
         settings
             Live settings.
-        age_s
-            Age of the newest frame now [s]; NaN when unknown.
-        flags
-            Flags of the engine (untrained, fallback).
         wants
             What to compute.
+        age_s
+            Age of the newest frame now [s]; NaN when unknown.
         timings
-            Milliseconds by stage so far; the stages of this step are added to a copy.
+            Milliseconds by stage so far.
         """
-        timings = dict(timings)
-        view, optics = self.view, self.optics()
-        job = self.looming_job()
+        times, place, job = dict(timings or {}), self._place, self.looming_job()
         ahead_s, clock = job.ahead_s, time.perf_counter()
         problem = self.heads.problem(sample) or self.heads.broken(output)
-        learned, motion, score = None, None, math.nan
+        learned = None
         if output is not None and output.heads is not None and not problem:
-            learned = learned_field(output.heads, sample, view, self.shown(sample))
-        featured = output is not None and wants.features and output.has_features
-        if featured and (wants.change or learned is None):
-            motion = self._change(sample, output, floor)
-        if learned is not None or motion is not None:
-            moving = motion if learned is None else learned.moving
-            score = motion_score(moving, mask=score_mask(view, tuple(settings.roi)))
-            clock = lap(timings, 'motion', clock)
+            learned = learned_field(output.heads, sample, place.view, self.shown(sample))
+        featured = output if output is not None and wants.features and output.has_features \
+            else None
+        motion, score = None, math.nan
+        if featured is not None and (wants.change or learned is None):
+            motion = self._motion(sample, featured, place)
+        moving = motion if learned is None else learned.moving
+        if moving is not None:
+            score = motion_score(moving, score_mask(place.view, settings.roi))
+            times['motion'], clock = _lap(clock)
         field, seen = None, OnCourse(UNKNOWN, None)
         if wants.looming:
-            if settings.looming_method != 'learned' or learned is None:
+            if learned is None or settings.looming_method != 'learned':
                 field = job.finish()
-            timings['looming'] = job.looming_s * 1e3
-            clock = time.perf_counter()
-            if field is not None:
-                seen = self._on_course(job, settings)
-        found, quality = assess(Measured(
-            sample, view, optics, self.ring.size, self.grey_size, field, seen.threat,
-            learned if wants.looming else None, age_s, self.frozen.frozen,
-            wants.looming and job.failed, problem), settings)
-        scores = self.assessor.update(found.threat, score, sample.newest_ns, flags | quality,
-                                      settings, found.probability, found.believed)
+            times['looming'], clock = job.looming_s * 1e3, time.perf_counter()
+            seen = seen if field is None else self._on_course(job, settings)
+        frozen, unchanged_s = self.frozen.state()
+        found, raw = assess(Measured(
+            self.name, sample, place.view, place.grey_size, self.optics(), field, seen.threat,
+            learned if wants.looming else None, score, age_s,
+            Quality(0) if self._model is None else self._model.flags, frozen,
+            wants.looming and job.failed, problem,
+            math.nan if learned is None else learned.free_way), settings)
+        assessment = self.assessor.smooth(raw, found, settings)
         grid = None
         if wants.looming:
             grid = (seen.grid.copy() if found.field is field and seen.grid is not None
-                    else looming_map(view, found.field, settings.min_confidence))
-        lap(timings, 'assess', clock - ahead_s)
-        if featured:
-            await_features(output, timings)
-        assessment = Assessment(
-            camera=self.name, stamp_ns=sample.newest_ns, frame_id=sample.frame_id,
-            **vars(scores), regions=found.threat.regions, timings=timings,
-            clip_span_s=sample.span_s, clip_rate_hz=sample.rate_hz,
-            known_fraction=found.threat.known_fraction,
-            clearance=math.nan if learned is None else learned.free_way)
+                    else looming_map(place.view, found.field, settings.min_confidence))
+        times['assess'] = _lap(clock - ahead_s)[0]
+        if featured is not None:
+            _await_features(featured, times)
+        assessment.timings.update(times)
         return Result(assessment, motion, grid, found.field,
-                      output.features if featured else None, view,
+                      None if featured is None else featured.features, place.view,
                       self.image if wants.image else None, learned, found.method, problem,
-                      self.frozen.unchanged_s)
+                      unchanged_s)
 
-    def _change(self, sample: Sample, output: Output, floor: NoiseFloor) -> np.ndarray:
+    def _motion(self, sample: Sample, output: Output, place: Geometry) -> np.ndarray | None:
+        features = output.features if output.change is None else None
+        if self._model is None or (features is None and output.change is None):
+            return None
+        floor, valid = self._model.noise_floor, valid_mask(place.view)
         if output.change is not None:
-            motion = motion_of(output.change, floor, valid_mask(self.view))
+            motion = motion_of(output.change, floor, valid)
         else:
-            motion = motion_map(output.features, floor, self.clip(sample), valid_mask(self.view))
+            motion = motion_map(features, floor, self.clip(sample), valid)
         # One frame repeated shows no change, whatever moves: unknown, not stillness.
         return motion if sample.distinct > 1 else np.full_like(motion, np.nan)
 
-    def _view_of(self, rgb: np.ndarray) -> View:
-        view, size = self.view, (rgb.shape[1], rgb.shape[0])
-        if view is None or view.source_size != size:
-            view = View(self.config.resize_mode, size, self.config.image_size)
-        return view
+    def _view_for(self, rgb: np.ndarray) -> View:
+        return View(self.config.resize_mode, (rgb.shape[1], rgb.shape[0]), self.config.image_size)
+
+
+def _fits(geometry: Geometry, rgb: np.ndarray) -> bool:
+    return geometry.view.source_size == (rgb.shape[1], rgb.shape[0])
+
+
+def _lap(since: float) -> tuple[float, float]:
+    """Return the time since a moment [ms], and the time now [s]."""
+    now = time.perf_counter()
+    return (now - since) * 1e3, now
+
+
+def _await_features(output: Output, timings: dict[str, float]) -> None:
+    """Wait for features that arrive last; their times count in the stages of the rest."""
+    clock = time.perf_counter()
+    download_ms = output.arrive()
+    if download_ms:
+        waited_ms = (time.perf_counter() - clock) * 1e3
+        for stage, ms in (('download', download_ms), ('await', waited_ms)):
+            timings[stage] = timings.get(stage, 0.0) + ms

@@ -44,16 +44,16 @@ class Optics:
 
     @classmethod
     def assume(cls, size: tuple[int, int], horizontal_fov: float) -> Optics:
-        """Square pixels, centred, with the given field of view [rad]."""
+        """Assume square, centred pixels with a field of view [rad]."""
         focal = 0.5 * size[0] / math.tan(0.5 * horizontal_fov)
         return cls(focal, focal, 0.5 * (size[0] - 1), 0.5 * (size[1] - 1), True)
 
     def bearing(self, x: float) -> float:
-        """Angle to the right of the optical axis [rad]."""
+        """Return the angle to the right of the optical axis [rad]."""
         return math.atan2(x - self.cx, self.fx)
 
     def elevation(self, y: float) -> float:
-        """Angle above the optical axis [rad]."""
+        """Return the angle above the optical axis [rad]."""
         return math.atan2(self.cy - y, self.fy)
 
 
@@ -62,7 +62,7 @@ UNKNOWN = Threat(math.nan, math.nan, math.nan, math.nan, 0.0, ())
 
 def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Optics,
                  settings: Settings, course: np.ndarray | None = None) -> Threat:
-    """Regions, looming rate on course and obstacle score of one field.
+    """Return regions, looming rate on course and obstacle score of one field.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
     settings
         Region of interest, margins and thresholds.
     course
-        (Hc, Wc) 0..1, how far each cell is on course; None reads it off the flow.
+        (Hc, Wc) 0..1, how far each cell is on course; None computes it from the flow.
     """
     if field is None:
         return UNKNOWN
@@ -90,19 +90,20 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
     if course is None:
         course = course_weight(field, rate, optics.fx / scale, settings)
     course_rate, peak = _peak(rate, course, field.confidence, usable)
-    regions = _regions(field, rate, usable, course, scale, size, optics, settings)
-    ahead = [r for r in regions if r.on_course]
+    regions = _regions(_Cells(field, rate, usable, course, scale, size, optics),
+                       level_rates(settings))
+    ahead = bool(regions) and regions[0].on_course
+    if not known_enough(known_fraction, ahead, settings):
+        return Threat(math.nan, math.nan, math.nan, math.nan, known_fraction, regions)
     bearing = elevation = math.nan
     if ahead:
-        course_rate = max(course_rate, ahead[0].looming_rate)
-        bearing, elevation = ahead[0].bearing, ahead[0].elevation
+        course_rate = max(course_rate, regions[0].looming_rate)
+        bearing, elevation = regions[0].bearing, regions[0].elevation
     elif approaches(course_rate, settings):
         x, y = field.centers[peak] * scale
         bearing, elevation = optics.bearing(float(x)), optics.elevation(float(y))
-    if not known_enough(known_fraction, bool(ahead), settings):
-        return Threat(math.nan, math.nan, math.nan, math.nan, known_fraction, regions)
     return Threat(course_rate, bearing, elevation,
-                  _obstacle_score(rate, field.confidence, usable, count, settings),
+                  _obstacle_score(rate, field.confidence, usable, settings),
                   known_fraction, regions)
 
 
@@ -115,7 +116,7 @@ def _inside_roi(field: LoomingField, roi: tuple[float, float, float, float]) -> 
 
 def course_weight(field: LoomingField, rate: np.ndarray, focal: float,
                   settings: Settings) -> np.ndarray:
-    """1 where the camera will meet the cell, falling to 0 with the miss angle; (Hc, Wc).
+    """Return 1 where the camera will meet the cell, falling to 0 with the miss angle; (Hc, Wc).
 
     Parameters
     ----------
@@ -140,7 +141,7 @@ def course_weight(field: LoomingField, rate: np.ndarray, focal: float,
 
 def _peak(rate: np.ndarray, course: np.ndarray, confidence: np.ndarray,
           usable: np.ndarray) -> tuple[float, tuple[int, int]]:
-    """Looming rate of the strongest cells on course [1/s], and the place of the strongest."""
+    """Return the looming rate of the strongest cells on course [1/s], and the strongest cell."""
     course = np.where(usable, course, 0.0)
     # One cell alone is noise: average 3x3 so that neighbours have to agree.
     strength = cv2.blur((np.maximum(rate, 0.0) * course * confidence).astype(np.float32), (3, 3),
@@ -156,37 +157,61 @@ def _peak(rate: np.ndarray, course: np.ndarray, confidence: np.ndarray,
     return max(0.0, mean) * min(1.0, float(course.ravel()[top].sum()) / COURSE_CELLS), place
 
 
-def _regions(field: LoomingField, rate: np.ndarray, usable: np.ndarray, course: np.ndarray,
-             scale: float, size: tuple[int, int], optics: Optics,
-             settings: Settings) -> tuple[Region, ...]:
-    """Connected cells above the rate of each level, the most urgent level first."""
+@dataclass(frozen=True)
+class _Cells:
+    """The cells of a field as `find_threats` uses them.
+
+    Attributes
+    ----------
+    field
+        The field.
+    rate, usable, course
+        (Hc, Wc) looming rate [1/s], 0 where not usable; whether it counts; how far it is on
+        course, 0..1.
+    scale, size, optics
+        Pixels of the source image over those of the grey image; source image (width, height)
+        [px] and its intrinsics.
+    """
+
+    field: LoomingField
+    rate: np.ndarray
+    usable: np.ndarray
+    course: np.ndarray
+    scale: float
+    size: tuple[int, int]
+    optics: Optics
+
+
+def _regions(cells: _Cells, rates: tuple[float, ...]) -> tuple[Region, ...]:
+    """Return connected cells above each rate [1/s], the highest first."""
     found: list[Region] = []
-    left = usable.copy()
-    for least in level_rates(settings):
-        mask = left & (rate >= least)
+    left = cells.usable.copy()
+    for least in rates:
+        mask = left & (cells.rate >= least)
         if np.count_nonzero(mask) < MIN_CELLS:
             continue
         _, labels = cv2.connectedComponents(mask.view(np.uint8), connectivity=4)
         labels = labels.ravel()
         sizes = np.bincount(labels)
         for index in 1 + np.flatnonzero(sizes[1:] >= MIN_CELLS):
-            cells = np.flatnonzero(labels == index)
-            left.ravel()[cells] = False
-            found.append(_region(field, rate, cells, course, scale, size, optics))
+            places = np.flatnonzero(labels == index)
+            left.ravel()[places] = False
+            found.append(_region(cells, places))
     found.sort(key=lambda r: (not r.on_course, r.time_to_contact))
     return tuple(found)
 
 
-def _region(field: LoomingField, rate: np.ndarray, cells: np.ndarray, course: np.ndarray,
-            scale: float, size: tuple[int, int], optics: Optics) -> Region:
-    """What a region of cells is, given by their places in the grid laid out row by row."""
+def _region(cells: _Cells, places: np.ndarray) -> Region:
+    """Return the region of some cells, given by their places in the grid row by row."""
+    field, scale, size, optics = cells.field, cells.scale, cells.size, cells.optics
     half = 0.5 * field.cell_px
-    places = field.centers.reshape(-1, 2)[cells]
-    (left, top), (right, bottom) = places.min(axis=0), places.max(axis=0)
+    centers = field.centers.reshape(-1, 2)[places]
+    (left, top), (right, bottom) = centers.min(axis=0), centers.max(axis=0)
     x0, x1 = max(0.0, (left - half) * scale), min(size[0], (right + half) * scale)
     y0, y1 = max(0.0, (top - half) * scale), min(size[1], (bottom + half) * scale)
-    # On course when enough of it will be met; then what counts is the part that will be.
-    rate, course, confidence = (part.ravel()[cells] for part in (rate, course, field.confidence))
+    rate, course = cells.rate.ravel()[places], cells.course.ravel()[places]
+    confidence = field.confidence.ravel()[places]
+    # On course when enough of it will be met; then only the part that will be met counts.
     share = course * confidence
     on_course = float(course.sum()) >= COURSE_CELLS
     looming = float((share * rate).sum() / share.sum()) if on_course else middle(rate)
@@ -198,11 +223,11 @@ def _region(field: LoomingField, rate: np.ndarray, cells: np.ndarray, course: np
                   float(confidence.mean()), on_course)
 
 
-def _obstacle_score(rate: np.ndarray, confidence: np.ndarray, usable: np.ndarray, count: int,
+def _obstacle_score(rate: np.ndarray, confidence: np.ndarray, usable: np.ndarray,
                     settings: Settings) -> float:
-    """Mean over the tenth of the known cells that looms most of min(1, rate * horizon)."""
+    """Return the mean of min(1, rate * horizon) over the tenth of the cells that looms most."""
     near = usable & (rate >= settings.looming_threshold)
     urgency = np.clip(rate[near] * settings.collision_horizon, 0.0, 1.0) * confidence[near]
     urgency.sort()
-    tenth = max(1, count // 10)
+    tenth = max(1, np.count_nonzero(usable) // 10)
     return float(urgency[-tenth:].sum() / tenth) if urgency.size else 0.0

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The law of danger: which level, time to contact and probability follow from what was measured.
+"""The danger law: level, time to contact and probability as functions of what was measured.
 
 Functions of numbers alone: no images, no fields, no state. Fields are reduced to a `Threat` by
 `vjepa_ros.perception.collision` and joined by `vjepa_ros.perception.fusion`; smoothing, hysteresis
-and the hold of a level are those of `vjepa_ros.perception.assessor`, which asks here.
+and the hold of a level are in `vjepa_ros.perception.assessment`.
 
 Level
     DANGER, WARNING and CAUTION begin below ``danger_ttc`` < ``warning_ttc`` < ``caution_ttc``.
@@ -43,6 +43,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vjepa_ros.perception.settings import Settings
@@ -104,20 +105,21 @@ RULE = Rule()
 # -- levels ---------------------------------------------------------------------------------------
 
 def level_times(settings: Settings) -> tuple[tuple[Level, float], ...]:
-    """Levels with the time to contact below which each begins [s], the most urgent first."""
+    """Return levels with the time to contact [s] below which each begins, most urgent first."""
     return ((Level.DANGER, settings.danger_ttc), (Level.WARNING, settings.warning_ttc),
             (Level.CAUTION, settings.caution_ttc))
 
 
+@lru_cache(16)
 def level_rates(settings: Settings) -> tuple[float, ...]:
-    """Looming rates from which each level has regions [1/s], the most urgent first."""
+    """Return looming rates from which each level has regions [1/s], most urgent first."""
     least = max(settings.looming_threshold, LEAST_RATE)
     return tuple(max(1 / time, least) for _, time in level_times(settings))
 
 
 def wanted_level(time_to_contact: float, obstacle_score: float, motion_score: float,
                  settings: Settings, ease: float = 1.0) -> Level:
-    """The level of one moment.
+    """Return the level of one moment.
 
     Parameters
     ----------
@@ -140,26 +142,27 @@ def wanted_level(time_to_contact: float, obstacle_score: float, motion_score: fl
     for level, time in level_times(settings):
         if time_to_contact < time * ease:
             return level
-    scores = ((motion_score, settings.motion_threshold),
-              (obstacle_score, settings.obstacle_threshold))
-    busy = any(limit < 1.0 and score > limit / ease for score, limit in scores)
-    return Level.CAUTION if busy else Level.CLEAR
+    for score, limit in ((motion_score, settings.motion_threshold),
+                         (obstacle_score, settings.obstacle_threshold)):
+        if limit < 1.0 and score > limit / ease:
+            return Level.CAUTION
+    return Level.CLEAR
 
 
 def reported_level(level: Level, flags: Quality) -> Level:
-    """A level as it may be reported: UNKNOWN where the newest frame is stale."""
+    """Return the level to report: UNKNOWN where the newest frame is stale."""
     return Level.UNKNOWN if Quality.STALE in flags else level
 
 
 def is_alarm(time_to_contact: float, settings: Settings) -> bool:
-    """Whether a time to contact [s] is one of WARNING or DANGER; not where it is NaN."""
+    """Return whether a time to contact [s] is one of WARNING or DANGER; False for NaN."""
     return time_to_contact < settings.warning_ttc
 
 
 # -- what is known --------------------------------------------------------------------------------
 
 def age_problem(age_s: float, max_age_s: float) -> str:
-    """Why something of this age [s] does not count as current, '' when it does.
+    """Return why something of this age does not count as current, '' when it does.
 
     Parameters
     ----------
@@ -176,12 +179,12 @@ def age_problem(age_s: float, max_age_s: float) -> str:
 
 
 def known_enough(known_fraction: float, seen_coming: bool, settings: Settings) -> bool:
-    """Whether the known part of the region of interest, 0..1, speaks for the rest of it."""
+    """Return whether the known part of the region of interest, 0..1, stands for all of it."""
     return seen_coming or not known_fraction < settings.min_known
 
 
 def measured_flags(rate: float, known_fraction: float) -> Quality:
-    """Flags of a looming rate on course [1/s] and of the known part of the region of interest."""
+    """Return the flags of a looming rate on course [1/s] and of the known part of the region."""
     flags = Quality.LOOMING_UNKNOWN if math.isnan(rate) else Quality(0)
     return flags | Quality.LOW_TEXTURE if known_fraction < LOW_TEXTURE else flags
 
@@ -189,21 +192,21 @@ def measured_flags(rate: float, known_fraction: float) -> Quality:
 # -- time to contact ------------------------------------------------------------------------------
 
 def approaches(rate: float, settings: Settings) -> bool:
-    """Whether a looming rate [1/s] counts as approaching; not where it is NaN."""
+    """Return whether a looming rate [1/s] counts as approaching; False for NaN."""
     return rate > settings.looming_threshold
 
 
 def time_to_contact(rate: float, settings: Settings) -> float:
-    """Time to contact of a looming rate [s]: inf where nothing closes, NaN unknown."""
+    """Return the time to contact [s] of a rate [1/s]; inf: nothing closes; NaN: unknown."""
     if math.isnan(rate):
         return math.nan
     return 1.0 / rate if rate > min(REPORTED_RATE, settings.looming_threshold) else math.inf
 
 
 def clip_counts(clip_time_s: float, course_rate: float) -> bool:
-    """Whether the time of the clip head [s] counts instead of the looming rate on course [1/s].
+    """Return whether the time of the clip head [s] replaces the looming rate on course [1/s].
 
-    It does where it is less than half as long. Where no patch is known, the clip head has no say.
+    It does where it is less than half as long, and never where no patch is known.
     """
     if math.isnan(course_rate):
         return False
@@ -211,7 +214,7 @@ def clip_counts(clip_time_s: float, course_rate: float) -> bool:
 
 
 def times_disagree(first: Threat, second: Threat, settings: Settings) -> bool:
-    """Whether times to contact differ by more than a factor, one of them being short."""
+    """Return whether times to contact differ by more than a factor while one is short."""
     low, high = sorted((first.course_rate, second.course_rate))
     return high > APART_TIME * low and high > 1.0 / settings.caution_ttc   # false with NaN
 
@@ -219,7 +222,7 @@ def times_disagree(first: Threat, second: Threat, settings: Settings) -> bool:
 # -- probability ----------------------------------------------------------------------------------
 
 def contact_probability(rate: float, horizon_s: float, spread: float = SPREAD) -> float:
-    """Probability of contact within the horizon, from the looming rate on course.
+    """Compute the probability of contact within the horizon from the looming rate on course.
 
     The time to contact is taken as log-normal around 1 / rate with the given spread, so the
     probability is Phi(log(rate * horizon) / spread), here by the logistic approximation
@@ -235,16 +238,16 @@ def contact_probability(rate: float, horizon_s: float, spread: float = SPREAD) -
 
 def contact_within(time_s: float, learned: LearnedField, by_geometry: Threat,
                    rule: Rule = RULE) -> float:
-    """Probability of contact within a time by heads and geometry, 0..1; NaN when neither knows.
+    """Compute the probability of contact within a time from heads and geometry, 0..1, NaN unknown.
 
     Parameters
     ----------
     time_s
         Above 0 [s].
     learned
-        What the heads say.
+        Heads of the clip.
     by_geometry
-        What geometry says.
+        Geometry of the clip.
     rule
         Numbers of the rule.
     """
@@ -261,7 +264,7 @@ def contact_within(time_s: float, learned: LearnedField, by_geometry: Threat,
 
 def collision_probability(learned: LearnedField, by_geometry: Threat, settings: Settings,
                           rule: Rule = RULE) -> float:
-    """Probability of contact within the horizon, also if the robot went ahead, 0..1.
+    """Compute the probability of contact within the horizon, also if the robot went ahead, 0..1.
 
     NaN when neither heads nor geometry know. Arguments as for `contact_within`.
     """
@@ -274,21 +277,23 @@ def collision_probability(learned: LearnedField, by_geometry: Threat, settings: 
 
 def believed_rate(threats: Iterable[Threat], learned: LearnedField, by_geometry: Threat,
                   settings: Settings, rule: Rule = RULE) -> float:
-    """Looming rate on course that the level follows [1/s]; NaN when no threat is known.
+    """Return the looming rate on course [1/s] that the level follows; NaN when none is known.
 
     Parameters
     ----------
     threats
         By every source and by their combination; the most urgent counts.
     learned, by_geometry
-        What the heads say; what geometry says.
+        Heads and geometry of the clip.
     settings
         Live settings.
     rule
         Numbers of the rule.
     """
-    rate = max((t.course_rate for t in threats if not math.isnan(t.course_rate)),
-               default=math.nan)
+    rate = math.nan
+    for threat in threats:
+        if not threat.course_rate <= rate and not math.isnan(threat.course_rate):
+            rate = threat.course_rate
     # Within CAUTION, which needs no belief, by enough to outlast the smoothing.
     least = 1.0 / (settings.caution_ttc ** rule.cautious
                    * settings.warning_ttc ** (1.0 - rule.cautious))

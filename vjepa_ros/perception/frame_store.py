@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Where the frames of a camera live, and where looming is measured: on the host or on a device.
+"""Store the frames of a camera and measure looming, on the host or on a device.
 
-Both give the same clips and, up to what the tests bound, the same looming field. The host is the
-plain way; on a GPU each image is uploaded once as it comes, and only small results come back.
+Both give the same clips and, within the bounds that the tests set, the same looming field. On a
+GPU each image is uploaded once, when it arrives, and only small results come back.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from vjepa_ros.clip.ring import FrameRing, Push, Sample
 from vjepa_ros.looming.estimator import LoomingEstimator, LoomingField, LoomingSettings
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.perception.collision import Optics
-from vjepa_ros.perception.config import TrackConfig
 from vjepa_ros.perception.gpu_frames import DeviceFrames, Upload
+from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.runtime.cuda.frame_upload import Clip
 from vjepa_ros.runtime.cuda.graph_replay import Queue
 from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
@@ -36,19 +36,29 @@ EVERYTHING = LoomingSettings(min_confidence=0.0)
 
 
 def grey_size(size: tuple[int, int], looming_width: int) -> tuple[int, int]:
-    """Width and height with as many pixels as a 4:3 image of `looming_width`, or `size` itself."""
+    """Return `size`, or if larger the one with the area of a 4:3 image of `looming_width` [px]."""
     width, height = size
     # By area, not by width: a panorama of the same width would show nothing any more.
     scale = math.sqrt(0.75 * looming_width ** 2 / (width * height))
     return (max(2, round(width * scale)), max(2, round(height * scale))) if scale < 1 else size
 
 
-def host_planes(rgb: np.ndarray, view: View, looming_width: int) -> dict[str, np.ndarray]:
-    """What the ring keeps of an image (H, W, 3) uint8 on the host, as new arrays."""
-    size, dim = grey_size(view.source_size, looming_width), rgb
+def host_planes(rgb: np.ndarray, view: View, size: tuple[int, int]) -> dict[str, np.ndarray]:
+    """Return what the ring keeps of an image (H, W, 3) uint8 on the host, as new arrays.
+
+    Parameters
+    ----------
+    rgb
+        The image.
+    view
+        Resizes it for the encoder.
+    size
+        Width and height of the grey image [px].
+    """
+    small = rgb
     if size != view.source_size:
-        dim = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
-    return {'rgb': view.apply(rgb), 'gray': cv2.cvtColor(dim, cv2.COLOR_RGB2GRAY)}
+        small = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
+    return {'rgb': view.apply(rgb), 'gray': cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)}
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,7 @@ class Prepared:
     Attributes
     ----------
     planes
-        What `host_planes` gave; empty on a device.
+        Result of `host_planes`; empty on a device.
     upload
         The image on its way to the device; None on the host, or where it has not begun.
     """
@@ -68,9 +78,11 @@ class Prepared:
 
     @property
     def nbytes(self) -> int:
-        """Bytes it holds."""
-        held = [*self.planes.values(), *([] if self.upload is None else [self.upload])]
-        return sum(part.nbytes for part in held)
+        """Size [bytes]."""
+        total = 0 if self.upload is None else self.upload.nbytes
+        for plane in self.planes.values():
+            total += plane.nbytes
+        return total
 
 
 class Geometry(Protocol):
@@ -78,92 +90,116 @@ class Geometry(Protocol):
 
     Attributes
     ----------
-    grey_size : width and height of the image that looming is measured in
-    on_device : whether the frames are on a device
+    view
+        Geometry of the encoder's input.
+    grey_size
+        Width and height of the image that looming is measured in [px].
+    on_device
+        Whether the frames are on a device.
     """
 
+    view: View
     grey_size: tuple[int, int]
     on_device: bool
 
+    @property
+    def where(self) -> str:
+        """Where the frames are, for diagnostics."""
+        ...
+
     def own(self, rgb: np.ndarray) -> np.ndarray:
-        """A copy of an image, where it is best to have one."""
+        """Copy an image into memory that suits `push`."""
+        ...
 
     def prepare(self, rgb: np.ndarray) -> Prepared:
-        """Do of `push` what can be done before, in any thread; `rgb` must stay as it is."""
+        """Do what `push` can do earlier, in any thread; `rgb` must not change until then."""
+        ...
 
     def push(self, ring: FrameRing, rgb: np.ndarray, stamp_ns: int, frame_id: str,
              arrival_ns: int | None, prepared: Prepared) -> Push:
         """Put an image into the ring, see `FrameRing.push`."""
+        ...
 
     def frames(self, ring: FrameRing, sample: Sample) -> Clip:
-        """The encoder's input of a sample, where it lies; valid until the next `push`."""
+        """Return the encoder's input of a sample in place; valid until the next `push`."""
+        ...
 
-    def pixels(self, ring: FrameRing, sample: Sample) -> Sequence[np.ndarray]:
-        """The same on the host; of a device only where heads need it."""
+    def pixels(self, ring: FrameRing, sample: Sample) -> Sequence[np.ndarray] | np.ndarray:
+        """Return the same on the host; from a device only where heads need it."""
+        ...
 
     def begin(self, ring: FrameRing, optics: Optics) -> None:
-        """Start looming at the newest frame, where that can go on by itself."""
+        """Start looming at the newest frame, on a device."""
+        ...
 
     def proceed(self) -> None:
-        """Go on with looming that was begun as far as that goes before `looming` waits for it."""
+        """Continue looming on a device as far as possible without waiting for it."""
+        ...
 
     def looming(self, ring: FrameRing, optics: Optics) -> LoomingField | None:
-        """The looming field at the newest frame; None: unknown."""
-
-    @property
-    def where(self) -> str:
-        """In words, for diagnostics."""
+        """Return the looming field at the newest frame; None: unknown."""
+        ...
 
 
 class HostGeometry:
-    """Frames resized by OpenCV, looming by OpenCV and NumPy."""
-
-    def __init__(self, config: TrackConfig, view: View) -> None:
-        self._config, self._view = config, view
-        self.grey_size = grey_size(view.source_size, config.looming_width)
-        self._estimator = LoomingEstimator(EVERYTHING)
+    """Frames resized by OpenCV, looming by OpenCV and NumPy; see `Geometry`."""
 
     where, on_device = 'host', False
 
+    def __init__(self, config: TrackConfig, view: View) -> None:
+        self.view = view
+        self.grey_size = grey_size(view.source_size, config.looming_width)
+        self._history_s = config.looming_history
+        self._estimator = LoomingEstimator(EVERYTHING)
+
     def own(self, rgb: np.ndarray) -> np.ndarray:
+        """Copy an image."""
         return rgb.copy()
 
     def prepare(self, rgb: np.ndarray) -> Prepared:
-        return Prepared(host_planes(rgb, self._view, self._config.looming_width))
+        """Resize an image."""
+        return Prepared(host_planes(rgb, self.view, self.grey_size))
 
     def push(self, ring: FrameRing, rgb: np.ndarray, stamp_ns: int, frame_id: str,
              arrival_ns: int | None, prepared: Prepared) -> Push:
+        """Put an image into the ring."""
         planes = prepared.planes or self.prepare(rgb).planes
-        return ring.push(stamp_ns, planes, frame_id=frame_id, size=self._view.source_size,
+        return ring.push(stamp_ns, planes, frame_id=frame_id, size=self.view.source_size,
                          arrival_ns=arrival_ns)
 
     def frames(self, ring: FrameRing, sample: Sample) -> list[np.ndarray]:
+        """Return the encoder's input of a sample in place."""
         return ring.frames(sample)
 
     pixels = frames
 
     def begin(self, ring: FrameRing, optics: Optics) -> None:
-        """Nothing goes on by itself on the host."""
+        """Do nothing: the host measures looming when asked for it."""
 
     def proceed(self) -> None:
-        """Nothing was begun."""
+        """Do nothing."""
 
     def looming(self, ring: FrameRing, optics: Optics) -> LoomingField | None:
+        """Measure looming at the newest frame."""
         if min(self.grey_size) < MIN_LOOMING_SIDE:
             return None
-        return self._estimator.estimate(ring.recent('gray', self._config.looming_history),
+        return self._estimator.estimate(ring.recent('gray', self._history_s),
                                         *_lens(optics, self.grey_size, ring.size))
 
 
 class DeviceGeometry:
-    """Frames resized on a device, looming from there. The ring holds the numbers of the frames.
+    """Frames and looming on a device, see `Geometry`. The ring holds the numbers of the frames.
 
     Parameters
     ----------
-    config, view : see `Track`
-    queue : of the device
-    capacity : frames that the ring may hold
-    mirror : whether `pixels` will be asked for
+    config, view
+        See `TrackConfig`; geometry of the encoder's input.
+    queue
+        Of the device.
+    capacity
+        Frames that the ring may hold.
+    mirror
+        Whether `pixels` will be called.
     """
 
     NUMBER = np.dtype(np.int32)
@@ -171,9 +207,10 @@ class DeviceGeometry:
 
     def __init__(self, config: TrackConfig, view: View, queue: Queue, capacity: int,
                  mirror: bool) -> None:
-        self._config, self._view = config, view
+        self.view = view
+        self._history_s = config.looming_history
         self.grey_size = grey_size(view.source_size, config.looming_width)
-        # Some more than the ring holds: the last one to leave may still be at work.
+        # More than the ring holds: the last one to leave may still be in use.
         self._frames = DeviceFrames(queue, view, self.grey_size, capacity + 2, mirror)
         self._estimator = DeviceLooming(queue, EVERYTHING)
         self._next = 0
@@ -182,26 +219,30 @@ class DeviceGeometry:
 
     @property
     def where(self) -> str:
+        """The device, how frames and looming are computed there, and the memory."""
         return (f'{self._frames.queue.device} (frames {self._frames.how}, '
                 f'{self._frames.nbytes >> 20} MB, '
                 f'looming {self._estimator.how})')
 
     def own(self, rgb: np.ndarray) -> np.ndarray:
+        """Copy an image into pinned memory."""
         return self._frames.copy_of(rgb)
 
     def prepare(self, rgb: np.ndarray) -> Prepared:
+        """Start the upload of an image."""
         return Prepared(upload=self._frames.upload(rgb))
 
     def push(self, ring: FrameRing, rgb: np.ndarray, stamp_ns: int, frame_id: str,
              arrival_ns: int | None, prepared: Prepared) -> Push:
+        """Put an image into the store of the device and its number into the ring."""
         # Frames of another size leave with this push; where the host held them they have no
         # numbers at all.
-        held = (set() if not len(ring) or ring.size != self._view.source_size
+        held = (set() if not len(ring) or ring.size != self.view.source_size
                 else set(ring.all('number')[:, 0].tolist()))
         while self._next in held:
             self._next = (self._next + 1) % self._frames.capacity
         push = ring.push(stamp_ns, {'number': np.array([self._next], self.NUMBER)},
-                         frame_id=frame_id, size=self._view.source_size, arrival_ns=arrival_ns)
+                         frame_id=frame_id, size=self.view.source_size, arrival_ns=arrival_ns)
         if push.stored:
             try:
                 self._frames.put(rgb, self._next, prepared.upload)
@@ -212,32 +253,37 @@ class DeviceGeometry:
         return push
 
     def frames(self, ring: FrameRing, sample: Sample) -> Clip:
+        """Return the encoder's input of a sample on the device."""
         return self._frames.clip(self._rows(ring, sample))
 
     def pixels(self, ring: FrameRing, sample: Sample) -> np.ndarray:
+        """Return the encoder's input of a sample on the host."""
         return self._frames.pixels(self._rows(ring, sample))
 
     def begin(self, ring: FrameRing, optics: Optics) -> None:
+        """Queue the first step of looming at the newest frame."""
         if self._begun == ring.newest_key:
             return
         if self._begun is not None:
-            # Nobody asked for looming at that frame, nor for what is wrong with it.
+            # Nobody needs looming at that frame, nor its errors.
             with suppress(np.linalg.LinAlgError):
                 self._complete()
         recent = [(ns, int(number[0]))
-                  for ns, number in ring.recent('number', self._config.looming_history)]
+                  for ns, number in ring.recent('number', self._history_s)]
         if min(self.grey_size) >= MIN_LOOMING_SIDE and self._estimator.begin(
                 self._frames.grey, recent, *_lens(optics, self.grey_size, ring.size)):
             self._begun, self._halfway = ring.newest_key, False
 
     def proceed(self) -> None:
+        """Queue the second step."""
         if self._begun is None or self._halfway:
             return
-        begun, self._begun = self._begun, None      # for good where this fails
+        begun, self._begun = self._begun, None      # stays None where this fails
         self._estimator.proceed()
         self._begun, self._halfway = begun, True
 
     def looming(self, ring: FrameRing, optics: Optics) -> LoomingField | None:
+        """Return the looming field at the newest frame."""
         self.begin(ring, optics)
         return self._complete() if self._begun is not None else None
 
@@ -253,10 +299,10 @@ class DeviceGeometry:
 
 def geometry_for(config: TrackConfig, view: View, ring: FrameRing, queue: Queue | None,
                  mirror: bool) -> tuple[Geometry, str]:
-    """What a camera whose images have one size needs, and why it is not on the device; ''.
+    """Return the geometry for images of one size, and why it is not on the device or ''.
 
-    The ring is empty, or forgets its frames with the next one, which has another size; its limit
-    is set for what it will hold.
+    The ring is empty, or drops its frames with the next one, which has another size. Its limit is
+    set for what it will hold. `mirror`: whether the host needs the pixels, too.
     """
     ring.store.max_bytes = RING_BYTES
     if queue is None:
@@ -280,6 +326,6 @@ def geometry_for(config: TrackConfig, view: View, ring: FrameRing, queue: Queue 
 
 def _lens(optics: Optics, size: tuple[int, int],
           source: tuple[int, int]) -> tuple[float, tuple[float, float]]:
-    """Focal length and centre [px] of the grey image."""
+    """Return focal length and centre [px] of the grey image."""
     scale = size[0] / source[0]
     return optics.fx * scale, ((optics.cx + 0.5) * scale - 0.5, (optics.cy + 0.5) * scale - 0.5)

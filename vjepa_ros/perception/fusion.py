@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Combine geometric looming with what the learned heads say, so that each guards the other.
+"""Combine geometric looming with the learned heads, so that each guards the other.
 
 The rule (`looming.method: fused`), cell by cell and then for the whole view:
 
@@ -24,7 +24,7 @@ the heads alone, `geometric` the geometry alone.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -51,11 +51,12 @@ APART_AREA, APART_CELLS = 0.1, 6
 
 @dataclass(frozen=True)
 class CourseField(LoomingField):
-    """A looming field that also tells what is on course.
+    """A looming field that also says what is on course.
 
     Attributes
     ----------
-    course : (Hc, Wc) float32, 0 to 1, how far a cell is on collision course
+    course
+        (Hc, Wc) float32, how far a cell is on collision course, 0..1.
     """
 
     course: np.ndarray
@@ -92,60 +93,58 @@ class Judgement:
 
 
 def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tuple[int, int],
-          gray_size: tuple[int, int], optics: Optics, settings: Settings,
-          rule: Rule = RULE, by_geometry: Threat | None = None) -> Judgement:
-    """Judge one clip by ``settings.looming_method``, as far as there are heads that hold.
+          grey_size: tuple[int, int], optics: Optics, settings: Settings,
+          by_geometry: Threat | None = None) -> Judgement:
+    """Judge one clip by ``settings.looming_method`` where there are valid heads.
 
     Parameters
     ----------
     geometric
         Geometric looming of the newest frame; None when unknown or not wanted.
     learned
-        What the heads say; None when there are none or they do not hold.
-    size, gray_size
+        Heads of the clip; None when there are none or they are not valid.
+    size, grey_size
         Width and height of the source image and of the grey image of the looming estimate [px].
     optics
         Intrinsics of the source image.
     settings
         Live settings.
-    rule
-        Numbers of the rule.
     by_geometry
-        `find_threats` of `geometric` where that was worked out before.
+        `find_threats` of `geometric`, if that was computed before.
     """
     if learned is None or settings.looming_method == 'geometric':
         threat = by_geometry or find_threats(geometric, size, optics, settings)
         return Judgement('geometric', geometric, threat)
-    heads = on_cells(learned, geometric, size, gray_size, rule)
-    by_heads = _with_clip(_threat(heads, size, optics, settings), learned, heads, size, optics,
-                          settings)
+    heads = on_cells(learned, geometric, size, grey_size)
+    by_heads = _with_clip(find_threats(heads, size, optics, settings, heads.course), learned,
+                          heads, size, optics, settings)
     if settings.looming_method == 'learned' or geometric is None:
         threat, by_geometry, field, disagrees = by_heads, UNKNOWN, heads, False
     else:
-        focal = optics.fx * geometric.gray_size[0] / size[0]
-        geometry = CourseField(**_values(geometric), course=course_weight(
-            geometric, np.nan_to_num(geometric.rate), focal, settings))
+        g, focal = geometric, optics.fx * geometric.gray_size[0] / size[0]
+        geometry = CourseField(
+            g.rate, g.confidence, g.sigma, g.flow, g.centers, g.rotation, g.direction, g.dt_s,
+            g.cell_px, g.gray_size, course_weight(g, np.nan_to_num(g.rate), focal, settings))
         by_geometry = by_geometry or find_threats(geometric, size, optics, settings)
         field = fuse(geometry, heads, settings.min_confidence)
-        threat = _threat(field, size, optics, settings)
+        threat = find_threats(field, size, optics, settings, field.course)
         if not math.isnan(by_heads.course_rate):
             threat = _with_clip(threat, learned, heads, size, optics, settings)
         disagrees = (fields_disagree(geometry, heads, settings)
                      or times_disagree(by_geometry, by_heads, settings))
-    believed = believed_rate((threat, by_geometry, by_heads), learned, by_geometry, settings,
-                             rule)
+    believed = believed_rate((threat, by_geometry, by_heads), learned, by_geometry, settings)
     if not math.isnan(believed) and not threat.course_rate >= believed:
-        # What is believed of one alone is never told later than the level says.
-        threat = _like(threat, next(t for t in (by_geometry, by_heads)
-                                    if t.course_rate >= believed), believed)
+        # One source alone raises this: report it no later than the level does.
+        one = by_geometry if by_geometry.course_rate >= believed else by_heads
+        threat = replace(one, course_rate=believed, known_fraction=threat.known_fraction,
+                         regions=one.regions or threat.regions)
     return Judgement(settings.looming_method, field, threat,
-                     collision_probability(learned, by_geometry, settings, rule), disagrees,
-                     believed)
+                     collision_probability(learned, by_geometry, settings), disagrees, believed)
 
 
 def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
              gray_size: tuple[int, int], rule: Rule = RULE) -> CourseField:
-    """What the heads say, on the cells of a geometric field or of a grid of the same kind.
+    """Return what the heads say on the cells of a geometric field, or of a grid of the same kind.
 
     Each cell takes the patch that its centre lies in; outside the view it is unknown.
     """
@@ -170,33 +169,31 @@ def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, 
 
 
 def fuse(geometry: CourseField, heads: CourseField, min_confidence: float) -> CourseField:
-    """Points 1 and 2 of the rule, on the cells of both."""
-    pair = (geometry, heads)
-    known = [_known(field, min_confidence) for field in pair]
-    weight = [np.where(k, 1.0 / _floored(f) ** 2, 0.0) for k, f in zip(known, pair, strict=True)]
-    any_known, total = known[0] | known[1], weight[0] + weight[1]
-    # Where none knows, what is least unknown is kept with its low confidence.
+    """Combine both on their cells: points 1 and 2 of the rule."""
+    known = _known(geometry, min_confidence), _known(heads, min_confidence)
+    weights = (np.where(known[0], 1.0 / _floored(geometry) ** 2, 0.0),
+               np.where(known[1], 1.0 / _floored(heads) ** 2, 0.0))
+    any_known, total = known[0] | known[1], weights[0] + weights[1]
+    # Where neither knows, keep the less uncertain one with its low confidence.
     first = geometry.confidence >= heads.confidence
-
-    def mean(name: str, shares: list[np.ndarray], whole: np.ndarray) -> np.ndarray:
-        values = [getattr(field, name) for field in pair]
-        mixed = sum(np.where(share > 0, share * value, 0.0)
-                    for share, value in zip(shares, values, strict=True))
-        return np.where(any_known, mixed / np.where(whole > 0, whole, 1.0),
-                        np.where(first, *values)).astype(np.float32)
-
+    even = known[0].astype(float), known[1].astype(float)
+    means = []
+    for one, other, (a, b) in ((geometry.rate, heads.rate, weights),
+                               (geometry.course, heads.course, even)):
+        whole = a + b
+        mixed = np.where(a > 0, a * one, 0.0) + np.where(b > 0, b * other, 0.0)
+        means.append(np.where(any_known, mixed / np.where(whole > 0, whole, 1.0),
+                              np.where(first, one, other)).astype(np.float32))
     with np.errstate(divide='ignore'):
         sigma = np.where(any_known, 1.0 / np.sqrt(total), np.where(first, geometry.sigma,
                                                                   heads.sigma))
     confidence = np.maximum(geometry.confidence, heads.confidence)
-    even = [k.astype(float) for k in known]
-    return replace(geometry, rate=mean('rate', weight, total), sigma=sigma.astype(np.float32),
-                   confidence=confidence.astype(np.float32),
-                   course=mean('course', even, even[0] + even[1]))
+    return replace(geometry, rate=means[0], sigma=sigma.astype(np.float32),
+                   confidence=confidence.astype(np.float32), course=means[1])
 
 
 def fields_disagree(geometry: CourseField, heads: CourseField, settings: Settings) -> bool:
-    """Whether both are sure of contradicting rates on a part of the region of interest."""
+    """Return whether both are sure of contradicting rates on a part of the region of interest."""
     width, height = geometry.gray_size
     x, y = ((geometry.centers[..., 0] + 0.5) / width, (geometry.centers[..., 1] + 0.5) / height)
     left, top, right, bottom = settings.roi
@@ -208,14 +205,9 @@ def fields_disagree(geometry: CourseField, heads: CourseField, settings: Setting
     return int(against.sum()) >= max(APART_CELLS, APART_AREA * int(sure.sum()))
 
 
-def _threat(field: CourseField, size: tuple[int, int], optics: Optics,
-            settings: Settings) -> Threat:
-    return find_threats(field, size, optics, settings, field.course)
-
-
 def _with_clip(threat: Threat, learned: LearnedField, field: CourseField, size: tuple[int, int],
                optics: Optics, settings: Settings) -> Threat:
-    """Point 3 of the rule."""
+    """Apply point 3 of the rule."""
     if not clip_counts(learned.time_to_contact, threat.course_rate):
         return threat
     bearing, elevation = threat.bearing, threat.elevation
@@ -228,28 +220,18 @@ def _with_clip(threat: Threat, learned: LearnedField, field: CourseField, size: 
                    elevation=elevation)
 
 
-def _like(combined: Threat, one: Threat, rate: float) -> Threat:
-    """A threat that one source sees, with what the combination knows of the view."""
-    return replace(one, course_rate=rate, known_fraction=combined.known_fraction,
-                   regions=one.regions or combined.regions)
-
-
 def _known(field: LoomingField, confidence: float) -> np.ndarray:
     return np.isfinite(field.rate) & (field.confidence >= confidence)
 
 
 def _floored(field: LoomingField) -> np.ndarray:
-    """Standard errors [1/s] as far as they are believed."""
+    """Return the standard errors [1/s], no smaller than `LEAST_SIGMA`."""
     return np.maximum(field.sigma, LEAST_SIGMA[0] + LEAST_SIGMA[1] * np.abs(
         np.nan_to_num(field.rate)))
 
 
-def _values(field: LoomingField) -> dict[str, object]:
-    return {f.name: getattr(field, f.name) for f in fields(LoomingField)}
-
-
 def _grid(gray_size: tuple[int, int]) -> np.ndarray:
-    """Centres (Hc, Wc, 2) of cells in the middle of a grey image, at least one."""
+    """Return centres (Hc, Wc, 2) of cells in the middle of a grey image, at least one."""
     axes = []
     for length in gray_size:
         count = max(1, length // CELL_PX)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Turn what the learned heads say per frame interval into rates, seconds and probabilities.
+"""Turn the learned heads of a clip into rates, seconds and probabilities, where they are valid.
 
-The heads are told nothing of time: they count in intervals of the clip. Seconds come from the
-stamps of the frames that were really used. A patch is known when
+The heads know nothing of time: they count in intervals of the clip. Seconds come from the stamps
+of the frames that were used. A patch is known when
 
 - it shows image (not a bar of the letterbox),
 - it or its neighbours show structure, or most of the picture does: heads look at the whole clip,
@@ -21,9 +21,11 @@ stamps of the frames that were really used. A patch is known when
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from itertools import groupby
 
 import numpy as np
@@ -33,7 +35,10 @@ from vjepa_ros.clip.view import ViewGeometry
 from vjepa_ros.looming.structure import Shown
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.model.head_specs import CLEARANCE_EDGES, CONTACT_EDGES
-from vjepa_ros.runtime.outputs import HeadArrays
+from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
+from vjepa_ros.runtime.outputs import HeadArrays, Output
+
+log = logging.getLogger(__name__)
 
 UNEVEN = 0.5             # part of the mean spacing by which a spacing of frames may differ
 TOLERANCE = 0.05         # part by which an interval may leave the trained range
@@ -64,7 +69,7 @@ class Rhythm:
 
     @classmethod
     def of(cls, stamps_ns: Sequence[int]) -> Rhythm:
-        """From the stamps of a clip [ns], oldest first."""
+        """Return the rhythm of the stamps of a clip [ns], oldest first."""
         runs = [len(list(group)) for _, group in groupby(stamps_ns)]
         if len(runs) < 2:
             return cls(math.nan, len(stamps_ns), (math.nan, math.nan))
@@ -81,12 +86,15 @@ class Rhythm:
         return self.hold > 0 and low >= (1 - UNEVEN) * mean and high <= (1 + UNEVEN) * mean
 
 
+_rhythm = lru_cache(64)(Rhythm.of)     # of the clips of all cameras
+
+
 def evened(sample: Sample, clip_fps: float) -> Sample:
-    """The clip of a camera that is slower than the clips, with each frame as often as the others.
+    """Return the clip of a camera slower than `clip_fps` [Hz] with each frame equally often.
 
     Where the times of a clip fall halfway between two frames, jitter of the stamps decides which
-    is nearer, and the frames stand one to three times in the clip. Heads were trained on an even
-    pattern. A clip that can not be made even is given back as it is.
+    is nearer, and frames occur one to three times in the clip. Heads were trained on an even
+    pattern. A clip that can not be made even is returned as it is.
     """
     total = len(sample.slots)
     if not 2 <= sample.distinct < total:
@@ -105,7 +113,7 @@ def evened(sample: Sample, clip_fps: float) -> Sample:
 
 def range_problem(trained: BundleMeta, num_frames: int, image_size: int, resize_mode: str,
                   sample: Sample) -> str:
-    """Why heads do not hold for a clip: what, its value, the trained range and the remedy.
+    """Return why heads are not valid for a clip: what, its value, the trained range, the remedy.
 
     Parameters
     ----------
@@ -119,14 +127,14 @@ def range_problem(trained: BundleMeta, num_frames: int, image_size: int, resize_
     Returns
     -------
     str
-        '' when they hold.
+        '' when they are valid.
     """
     for name, value in (('num_frames', num_frames), ('image_size', image_size),
                         ('resize_mode', resize_mode)):
         wanted = getattr(trained, name)
         if value != wanted:
             return f'{name} is {value}, the heads were trained on {wanted}; set {name}: {wanted}'
-    return _rhythm_problem(trained, Rhythm.of(sample.stamps_ns))
+    return _rhythm_problem(trained, _rhythm(sample.stamps_ns))
 
 
 def _rhythm_problem(trained: BundleMeta, rhythm: Rhythm) -> str:
@@ -171,31 +179,31 @@ class Distribution:
     @classmethod
     def of(cls, edges: Sequence[float], probability: np.ndarray,
            unit: float = 1.0) -> Distribution:
-        """From K+1 edges (times `unit`) and K+1 probabilities, of which the last is: beyond."""
+        """Build one from K+1 edges (times `unit`) and K+1 probabilities, the last one: beyond."""
         inside = np.cumsum(np.asarray(probability, np.float64)[:-1])
         return cls(np.asarray(edges, np.float64) * unit, np.concatenate(([0.0], inside)))
 
     def below(self, value: float) -> float:
-        """Probability of at most a value, linear in its logarithm inside a bin."""
+        """Return the probability of at most a value, linear in its logarithm inside a bin."""
         if value <= 0:
             return 0.0
         return float(np.clip(np.interp(math.log(value), np.log(self.edges), self.until), 0, 1))
 
     def quantile(self, probability: float) -> float:
-        """The value that is reached with a probability above 0; inf when none is."""
+        """Return the value reached with a probability above 0; inf when none is."""
         if self.until[-1] < probability:
             return math.inf
         return float(np.exp(np.interp(probability, self.until, np.log(self.edges))))
 
     @property
     def median(self) -> float:
-        """The value that is reached with a probability of one half; inf when none is."""
+        """The value reached with a probability of one half; inf when none is."""
         return self.quantile(0.5)
 
 
 @dataclass(frozen=True)
 class LearnedField:
-    """What the heads say about one clip, in physical units, on the patch grid.
+    """The heads of one clip in physical units, on the patch grid.
 
     Attributes
     ----------
@@ -231,27 +239,26 @@ class LearnedField:
     saw: bool = True
 
     def hazard(self, time_s: float) -> float:
-        """Probability of contact within a time [s]."""
+        """Return the probability of contact within a time [s]."""
         return self.contact.below(time_s)
 
-    @property
+    @cached_property
     def time_to_contact(self) -> float:
         """Time by which contact is as likely as not [s]; inf when it never is."""
-        return self.contact.median
+        return self.contact.quantile(0.5)
 
-    @property
+    @cached_property
     def free_way(self) -> float:
         """Way ahead that is free with a probability of 0.8 [m]; inf beyond 16 m, NaN unknown.
 
-        Not where the newest frame shows no structure: that is a wall right ahead or a covered
-        lens.
+        Unknown where the newest frame shows no structure: a wall right ahead or a covered lens.
         """
         return self.clearance.quantile(BLOCKED) if self.sees else math.nan
 
 
 def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
                   clip: Sequence[np.ndarray] | Shown) -> LearnedField:
-    """Convert the outputs of the heads for a clip in which they hold.
+    """Convert the outputs of the heads for a clip in which they are valid.
 
     Parameters
     ----------
@@ -262,10 +269,10 @@ def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
     view
         Where the patches lie.
     clip
-        The encoder's input, T times (S, S, 3) uint8, the newest frame last; or what it shows.
+        The encoder's input, T times (S, S, 3) uint8, the newest frame last; or its structure.
     """
     shown = clip if isinstance(clip, Shown) else Shown.by(view.patch_valid(), clip)
-    interval = Rhythm.of(sample.stamps_ns).interval_s
+    interval = _rhythm(sample.stamps_ns).interval_s
     rate = heads.expansion / interval
     sigma = math.sqrt(2.0) * heads.scale / interval   # of a Laplace distribution
     doubt = DOUBT_S[0] + DOUBT_S[1] * np.abs(rate)
@@ -278,3 +285,63 @@ def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
         np.where(shown.seen, heads.moving, np.nan).astype(np.float32), heads.course,
         Distribution.of(CONTACT_EDGES, heads.contact, interval),
         Distribution.of(CLEARANCE_EDGES, heads.clearance), view, shown.sees, shown.saw)
+
+
+class HeadsUse:
+    """The learned heads as one camera may use them. Each kind of problem is logged once.
+
+    Parameters
+    ----------
+    camera
+        Its name, for log lines.
+    meta
+        Training range of the heads; None without heads.
+    config
+        Shape of the camera's clips.
+    """
+
+    def __init__(self, camera: str, meta: BundleMeta | None, config: TrackConfig) -> None:
+        self.camera = camera
+        self.meta = meta
+        self.config = config
+        self._checked: tuple[Sample | None, str] = (None, '')
+        self._logged: set[str] = set()
+
+    def problem(self, sample: Sample) -> str:
+        """Return why the heads are not valid for a clip; '' when they are or there are none."""
+        if self.meta is None:
+            return ''
+        if self._checked[0] is not sample:
+            problem = range_problem(self.meta, self.config.num_frames, self.config.image_size,
+                                    self.config.resize_mode, sample)
+            if problem:
+                self._warn(problem.partition(' is ')[0], 'the learned heads are not valid, '
+                           f'geometry is used instead: {problem}')
+            self._checked = sample, problem
+        return self._checked[1]
+
+    def wanted(self, sample: Sample, wants: Wants, settings: Settings) -> bool:
+        """Return whether the heads are valid for a clip and somebody uses them."""
+        geometric = settings.looming_method == 'geometric'
+        if settings.looming_method == 'learned' and self.meta is None:
+            self._warn('none', "looming_method is 'learned', but no heads are loaded: geometry is "
+                       'used; set `weights` to a file with heads, or set `heads`')
+        if self.meta is None or self.problem(sample):
+            return False
+        return wants.features or wants.moving or (wants.looming and not geometric)
+
+    def broken(self, output: Output | None) -> str:
+        """Return what is wrong with the numbers of the heads; '' for nothing."""
+        if output is None or output.heads is None:
+            return ''
+        for values in vars(output.heads).values():
+            if not np.isfinite(values).all():
+                problem = 'the heads give values that are not finite; set `precision: fp32`'
+                self._warn('broken', f'{problem}; geometry is used meanwhile')
+                return problem
+        return ''
+
+    def _warn(self, kind: str, text: str) -> None:
+        if kind not in self._logged:
+            self._logged.add(kind)
+            log.warning('%s: %s', self.camera, text)

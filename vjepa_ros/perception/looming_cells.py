@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The looming field as directions and rates, without pixels: what planners roll forward."""
+"""The looming field as directions and rates, without pixels, for planners to predict from."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LoomingCells:
     confidence
         Of it, 0..1.
     course
-        How far the cell is on collision course, 0..1; NaN where nobody tells.
+        How far the cell is on collision course, 0..1; NaN unknown.
     moving
         Probability that it moves by itself, 0..1; NaN unknown.
     drift_across, drift_down
@@ -50,17 +50,17 @@ class LoomingCells:
 
     @classmethod
     def none(cls) -> LoomingCells:
-        """Nothing is known."""
+        """Return no cells: nothing is known."""
         return cls(*(np.empty(0, np.float32) for _ in fields(cls)))
 
     @classmethod
     def of(cls, result: Result, optics: Optics) -> LoomingCells:
-        """The cells of a result; none where it has no looming field.
+        """Return the cells of a result; none where it has no looming field.
 
         Parameters
         ----------
         result
-            With looming wanted, and the moving map where it is to be known.
+            With looming, and the moving map where it is wanted.
         optics
             Of the source image.
         """
@@ -81,7 +81,7 @@ class LoomingCells:
 
 
 def _moving(result: Result, points: np.ndarray) -> np.ndarray:
-    """The moving map at points of the source image; NaN outside of it and without one."""
+    """Return the moving map at points of the source image; NaN outside and without one."""
     moving = result.moving_map
     if moving is None:
         return np.full(points.shape[:-1], np.nan)

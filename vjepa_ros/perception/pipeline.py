@@ -9,20 +9,21 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import torch
 
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.gpu.choice import prepare_kernels
-from vjepa_ros.perception.camera_track import Track, TrackConfig, Wants
-from vjepa_ros.perception.looming_job import LoomingJob
+from vjepa_ros.perception.camera_track import LoomingJob, ModelFacts, Track
 from vjepa_ros.perception.patch_maps import valid_mask
-from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Quality, Result
 from vjepa_ros.runtime.cuda.graph_replay import Queue
 from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.outputs import Output
 
 log = logging.getLogger(__name__)
+OnError = Callable[[str, Exception], None]      # gets a camera and what went wrong
 
 
 class Perception:
@@ -36,6 +37,13 @@ class Perception:
         Shape of the frame memories; must fit the engine.
     cameras
         Names of the cameras.
+
+    Attributes
+    ----------
+    heads
+        Training range of the heads; None without heads.
+    flags
+        Flags of every result of this engine.
 
     Raises
     ------
@@ -51,103 +59,112 @@ class Perception:
         self.engine = engine
         self.config = config
         self.heads = engine.report.heads.meta if engine.report.heads is not None else None
+        self.flags = ((Quality(0) if engine.report.trained else Quality.UNTRAINED)
+                      | (Quality.DEVICE_FALLBACK if engine.choice.fell_back else Quality(0)))
+        model = ModelFacts(engine.noise_floor, self.heads, self.flags)
         queue = _queue(config.geometry, engine.choice.device)
-        self.tracks = {name: Track(name, config, self.heads, queue) for name in cameras}
+        self.tracks = {name: Track(name, config, model, queue) for name in cameras}
         self._done: dict[str, int] = {}
         engine.prepare(len(self.tracks), change=queue is not None)
 
-    @property
-    def flags(self) -> Quality:
-        """Flags that hold for every result of this engine."""
-        flags = Quality(0)
-        if not self.engine.report.trained:
-            flags |= Quality.UNTRAINED
-        if self.engine.choice.fell_back:
-            flags |= Quality.DEVICE_FALLBACK
-        return flags
-
     def pending(self, names: Sequence[str] | None = None) -> dict[str, Sample]:
-        """Clips that end in a frame not assessed yet, by camera."""
+        """Return clips that end in a frame not assessed yet, by camera."""
         out = {}
         for name in self.tracks if names is None else names:
-            if self._assessed(name):
-                continue
-            sample = self.tracks[name].sample()
-            if sample is not None:
-                out[name] = sample
+            if not self._assessed(name):
+                sample = self.tracks[name].sample()
+                if sample is not None:
+                    out[name] = sample
         return out
 
     def _assessed(self, name: str) -> bool:
-        """Whether the newest frame of a camera is assessed; also where there is none."""
+        """Return whether the newest frame of a camera is assessed; True where there is none."""
         return self.tracks[name].ring.newest_key == self._done.get(name)
 
     def encode(self, samples: Mapping[str, Sample], wants: Mapping[str, Wants],
-               settings: Settings | None = None,
-               on_error: Callable[[str, Exception], None] | None = None
+               settings: Settings | None = None, on_error: OnError | None = None
                ) -> tuple[dict[str, Output], dict[str, float]]:
-        """What the model says of the clips that need it, in one forward pass, and its times.
+        """Run the model on the clips that need it, in one forward pass.
 
         Parameters
         ----------
         samples
             Clips by camera, from `pending`.
         wants
-            What `result` will be asked for.
+            What `result` will compute.
         settings
             Live settings: their looming method decides whether looming needs the model.
         on_error
-            Gets the name of a camera and what went wrong with its geometry; that camera then
-            goes without, flagged, and the others go on. Without it such an error is raised.
+            Called when the geometry of a camera fails; that camera then goes without, flagged,
+            and the others continue. Without it such an error is raised.
 
         Returns
         -------
         dict of str to Output, dict of str to float
             By camera; and milliseconds by stage: those of `EncoderSession.timings`, and on the
             clock of the host gather, submit (handing the pass over) and await (its end, after
-            looming). Features are only among the outputs when somebody needs them, and may still
+            looming). Features are among the outputs only when somebody needs them, and may still
             be on their way from the device: `Output.features` and `result` wait for them.
             Geometric looming is computed on the way, while a GPU works.
         """
         settings = settings or Settings()
-        known = {name: self.tracks[name].ring.keys(sample) for name, sample in samples.items()}
-        self._done.update({name: keys[-1] for name, keys in known.items()})
-        heads = {name for name, sample in samples.items()
-                 if self.tracks[name].heads.wanted(sample, wants[name], settings)}
-        features = any(wants[name].features and (wants[name].change or name not in heads)
-                       for name in samples)
-        names = [name for name in samples if name in heads or wants[name].features]
+        keys, heads, looming, features = [], [], [], False
+        names = []
+        for name, sample in samples.items():
+            track, want = self.tracks[name], wants[name]
+            known = track.ring.keys(sample)
+            self._done[name] = known[-1]
+            by_heads = track.heads.wanted(sample, want, settings)
+            if by_heads:
+                heads.append(name)
+            if by_heads or want.features:
+                names.append(name)
+                keys.append(known)
+            features |= want.features and (want.change or not by_heads)
+            if want.looming and not (by_heads and settings.looming_method == 'learned'):
+                looming.append(name)
         if not names:
             return {}, {}
-        looming = [name for name in samples if wants[name].looming
-                   and (settings.looming_method != 'learned' or name not in heads)]
         start = time.perf_counter()
         clips = [self.tracks[name].frames(samples[name]) for name in names]
-        gather_ms = (time.perf_counter() - start) * 1e3
-        keys = [known[name] for name in names]
-        # Elsewhere the features themselves are needed, or come for nothing.
-        there = features and all(self.tracks[name].on_device for name in names)
-        valid = [valid_mask(self.tracks[name].view) for name in names] if there else None
         handed = time.perf_counter()
-        pending = self.engine.submit(clips, features=features, keys=keys, valid=valid)
-        submit_ms = (time.perf_counter() - handed) * 1e3
+        pending = self.engine.submit(clips, features=features, keys=keys,
+                                     valid=self._valid(names) if features else None)
+        submitted = time.perf_counter()
+        self._work_beside(samples, heads, looming, settings, on_error)
+        waiting = time.perf_counter()
+        outputs = dict(zip(names, pending.early(), strict=True))
+        return outputs, {'gather': (handed - start) * 1e3, **pending.timings,
+                         'submit': (submitted - handed) * 1e3,
+                         'await': (time.perf_counter() - waiting) * 1e3}
+
+    def _valid(self, names: Sequence[str]) -> list[np.ndarray] | None:
+        """Return the valid patches of cameras whose change is made on the device, or None."""
+        views = []
+        for name in names:
+            track = self.tracks[name]
+            # Elsewhere the features themselves are needed, or are there anyway.
+            if not track.on_device or track.view is None:
+                return None
+            views.append(valid_mask(track.view))
+        return views
+
+    def _work_beside(self, samples: Mapping[str, Sample], heads: Sequence[str],
+                     looming: Sequence[str], settings: Settings, on_error: OnError | None) -> None:
+        """Do what needs no model, beside its pass."""
         # A GPU is at work now, and has room for looming beside it.
         for step in (LoomingJob.start, LoomingJob.proceed):
             for name in looming:
-                self._try(name, lambda track, step=step: step(track.looming_job()), on_error)
+                if self.tracks[name].on_device:
+                    self._try(name, lambda track, step=step: step(track.looming_job()), on_error)
         # The CPU has time for what needs no model.
         for name in heads:
             self.tracks[name].shown(samples[name])
         for name in looming:
             self._try(name, lambda track: track.work_ahead(settings), on_error)
-        start = time.perf_counter()
-        outputs = dict(zip(names, pending.early(), strict=True))
-        await_ms = (time.perf_counter() - start) * 1e3
-        return outputs, {'gather': gather_ms, **pending.timings, 'submit': submit_ms,
-                         'await': await_ms}
 
-    def _try(self, name: str, step: Callable[[Track], None],
-             on_error: Callable[[str, Exception], None] | None) -> None:
-        """A step towards the looming of one camera, which costs the others nothing."""
+    def _try(self, name: str, step: Callable[[Track], None], on_error: OnError | None) -> None:
+        """Do a step of the looming of one camera; its failure does not affect the others."""
         try:
             step(self.tracks[name])
         except Exception as error:
@@ -158,14 +175,13 @@ class Perception:
 
     def result(self, name: str, sample: Sample, output: Output | None, settings: Settings,
                wants: Wants, age_s: float, timings: Mapping[str, float]) -> Result:
-        """Assess the clip of one camera, with what `encode` gave for it.
+        """Assess the clip of one camera with its output of `encode`.
 
         May be called several times for a clip, with other settings: encoder and geometric
-        looming are not computed again. Each call moves on the smoothing (`Track.assessor`).
+        looming are not computed again. Each call advances the smoothing (`Track.assessor`).
         """
-        return self.tracks[name].result(
-            sample, output, self.engine.noise_floor, settings, age_s=age_s, flags=self.flags,
-            wants=wants, timings=dict(timings) if output is not None else {})
+        return self.tracks[name].result(sample, output, settings, wants, age_s,
+                                        None if output is None else timings)
 
     def run(self, samples: Mapping[str, Sample], settings: Settings,
             wants: Mapping[str, Wants], age_s: Callable[[int], float]) -> list[Result]:
@@ -188,9 +204,9 @@ class Perception:
                 for name, sample in samples.items()]
 
     def take_over(self, old: Perception) -> None:
-        """Go on where the perception that served before was, camera by camera.
+        """Continue from the perception that served before, camera by camera.
 
-        What that has assessed is not assessed again: the smoothing goes on with the next frame.
+        What that has assessed is not assessed again: the smoothing continues with the next frame.
         """
         for name, track in self.tracks.items():
             before = old.tracks[name]
@@ -213,7 +229,7 @@ class Perception:
 
 
 def on_device(geometry: str, device: torch.device) -> bool:
-    """Whether frames are resized and looming is measured where the model runs.
+    """Return whether frames are resized and looming is measured where the model runs.
 
     Raises
     ------
@@ -227,7 +243,7 @@ def on_device(geometry: str, device: torch.device) -> bool:
 
 
 def _queue(geometry: str, device: torch.device) -> Queue | None:
-    """Where frames are resized and looming is measured; None: on the host."""
+    """Return the queue for frames and looming on the device; None: on the host."""
     there = on_device(geometry, device)
     log.info("frames are resized and looming is measured on %s: geometry is '%s' and the model "
              'runs on %s', device if there else 'the host', geometry, device)
@@ -238,5 +254,5 @@ def _queue(geometry: str, device: torch.device) -> Queue | None:
 
 
 def known_age(now_ns: int, stamp_ns: int) -> float:
-    """Age of a stamp [s]; NaN when the clock has not started (simulated time at zero)."""
+    """Return the age of a stamp [s]; NaN when the clock has not started (simulated time zero)."""
     return (now_ns - stamp_ns) / 1e9 if now_ns > 0 else math.nan

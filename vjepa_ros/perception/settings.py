@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The live settings of perception: thresholds, smoothing, region of interest.
+"""Settings of perception: what shapes the frame memory, what is live, and what to compute.
 
-One frozen object is replaced as a whole, so a result is always made with one consistent set.
+Each is frozen and replaced as a whole, so that a result is made with one consistent set.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from vjepa_ros.clip.view import MODES
+
+GEOMETRIES = ('auto', 'host', 'device')
 LOOMING_METHODS = ('geometric', 'learned', 'fused')
 SMOOTHING_METHODS = ('ema', 'median', 'none')
 
@@ -21,9 +24,9 @@ class Settings:
     Attributes
     ----------
     collision_horizon
-        ``collision_probability`` speaks of contact within this time [s].
+        ``collision_probability`` covers contact within this time [s].
     approach_speed
-        Where heads hold, ``collision_probability`` also speaks of contact within the horizon if
+        Where heads are valid, ``collision_probability`` also covers contact within the horizon if
         the robot went ahead at this speed [m/s]; 0 leaves that out.
     caution_ttc, warning_ttc, danger_ttc
         Times to contact at which the levels begin [s]; must fall in this order.
@@ -54,8 +57,8 @@ class Settings:
         Older frames give an assessment flagged stale with level UNKNOWN [s]. So do frames that
         are ahead of the clock by more than 0.1 s, or of unknown age.
     looming_method
-        Where looming and collision come from, as far as there are heads that hold: 'geometric',
-        'learned' or 'fused' (see `vjepa_ros.perception.fusion`).
+        Source of looming and collision where heads are valid: 'geometric', 'learned' or 'fused'
+        (see `vjepa_ros.perception.fusion`); geometric elsewhere.
     """
 
     collision_horizon: float = 2.0
@@ -80,12 +83,13 @@ class Settings:
     looming_method: str = 'fused'
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, 'roi', tuple(self.roi))
         problem = self.problem()
         if problem:
             raise ValueError(problem)
 
     def problem(self) -> str:
-        """What is wrong across the fields, '' when nothing is."""
+        """Return what is wrong across the fields, '' for nothing."""
         if len(self.roi) != 4:
             return f'roi is {list(self.roi)}, must be [left, top, right, bottom]'
         left, top, right, bottom = self.roi
@@ -106,3 +110,77 @@ class Settings:
             if not math.isfinite(getattr(self, name)):
                 return f'{name} is {getattr(self, name)}, must be finite'
         return ''
+
+
+@dataclass(frozen=True)
+class TrackConfig:
+    """Shape of the frame memory of a camera; a change needs a new track.
+
+    Attributes
+    ----------
+    num_frames, image_size
+        Frames in a clip and side of the encoder's input [px].
+    clip_fps
+        Rate at which clips are sampled [Hz].
+    resize_mode
+        How a frame becomes the encoder's input: see `View`.
+    max_frame_gap
+        Longest time between frames before the clip starts anew [s].
+    looming_width
+        Frames are shrunk for the looming estimate to this width if they are 4:3, others to the
+        same number of pixels [px].
+    looming_history
+        Time the looming estimate may look back [s].
+    geometry
+        Where frames are resized and looming is measured: 'host', 'device' (the one of the model)
+        or 'auto': the device with CUDA, else the host.
+    horizontal_fov
+        Field of view assumed without camera_info [rad].
+    """
+
+    num_frames: int = 8
+    image_size: int = 192
+    clip_fps: float = 4.0
+    resize_mode: str = 'squash'
+    max_frame_gap: float = 1.0
+    looming_width: int = 384
+    looming_history: float = 0.6
+    geometry: str = 'auto'
+    horizontal_fov: float = math.radians(65.0)
+
+    def __post_init__(self) -> None:
+        if self.resize_mode not in MODES:
+            raise ValueError(f"resize_mode is '{self.resize_mode}', must be one of "
+                             f'{", ".join(MODES)}')
+        if self.geometry not in GEOMETRIES:
+            raise ValueError(f"geometry is '{self.geometry}', must be one of "
+                             f'{", ".join(GEOMETRIES)}')
+        for name in ('clip_fps', 'max_frame_gap', 'looming_history', 'horizontal_fov'):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f'{name} is {value}, must be a positive number')
+
+
+@dataclass(frozen=True)
+class Wants:
+    """Products of a result that somebody uses; the others are not computed.
+
+    Attributes
+    ----------
+    features
+        The motion score, or anything else that needs the encoder with any weights.
+    looming
+        Anything that needs the looming field.
+    image
+        The newest frame itself.
+    change
+        The features themselves or the map of their change, even where heads make the score.
+    moving
+        The map of what moves by itself, where heads are valid.
+    """
+
+    features: bool = True
+    looming: bool = True
+    image: bool = True
+    change: bool = True
+    moving: bool = True

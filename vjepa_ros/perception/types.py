@@ -4,19 +4,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from vjepa_ros.clip.resize import View
+    from vjepa_ros.looming.estimator import LoomingField
     from vjepa_ros.perception.learned_field import LearnedField
 
 
 class Level(IntEnum):
-    """How urgent the view is. UNKNOWN is the highest number on purpose: a consumer that tests
-    ``level >= Level.WARNING`` then also stops when nothing can be said."""
+    """How urgent the view is.
+
+    UNKNOWN is the highest number on purpose: a consumer that tests ``level >= Level.WARNING``
+    then also stops when nothing is known.
+    """
 
     CLEAR = 0
     CAUTION = 1
@@ -40,11 +45,11 @@ class Quality(IntFlag):
     DISAGREEMENT = 512       # geometry and learned heads contradict each other
     HEADS_OUT_OF_RANGE = 1024  # there are learned heads, but not for clips like this one
     FROZEN = 2048            # the picture does not change by a single bit
-    GEOMETRY_FAILED = 4096   # an error kept geometry from measuring this clip
+    GEOMETRY_FAILED = 4096   # an error prevented geometry from measuring this clip
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Lower-case names of the set flags, in order of their bits."""
+        """Lower-case names of the set flags, in the order of their bits."""
         return tuple(f.name.lower() for f in Quality if f in self and f.name)
 
 
@@ -85,7 +90,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Threat:
-    """What the looming field says about contact (raw, before smoothing).
+    """Contact according to a looming field, before smoothing.
 
     Attributes
     ----------
@@ -112,21 +117,21 @@ class Threat:
 
 @dataclass(frozen=True)
 class Assessment:
-    """What one camera saw at the stamp of its newest frame. Unknown values are NaN, never 0.
+    """Summary of one camera at the stamp of its newest frame. Unknown values are NaN, never 0.
 
     Attributes
     ----------
     camera, stamp_ns, frame_id
         Name of the camera; stamp [ns] and frame id of the newest frame.
     motion_score
-        Where learned heads hold: how much of the view moves by itself, not because the camera
+        Where learned heads are valid: how much of the view moves by itself, not because the camera
         moves (mean of the moving map), 0..1. Otherwise: how much of the view changes beyond the
-        noise floor of the model, whatever the reason, 0..1. `Result.learned` tells which.
+        noise floor of the model, whatever the reason, 0..1. `Result.learned` says which.
     obstacle_score
         How much of the view comes nearer within the horizon, on course or not, 0..1.
     collision_probability
-        Probability of contact within ``collision_horizon``, 0..1. Where learned heads hold and
-        are used: calibrated, joined with geometry, as things move now or if the robot went ahead
+        Probability of contact within ``collision_horizon``, 0..1. Where learned heads are valid
+        and used: calibrated, combined with geometry, as things move now or if the robot went ahead
         at ``approach_speed`` (`vjepa_ros.perception.fusion`).
         Otherwise a fixed function of the measured time to contact, not calibrated.
     time_to_contact
@@ -147,8 +152,8 @@ class Assessment:
     known_fraction
         Part of the region of interest whose looming is known, 0..1.
     clearance
-        Way ahead that is free with a probability of 0.8, whether anything moves or not, as the
-        learned heads see it [m]; inf beyond 16 m, NaN without heads that hold.
+        Way ahead that is free with a probability of 0.8, whether anything moves or not, by the
+        learned heads [m]; inf beyond 16 m, NaN without valid heads.
     latency_ms
         Age of the newest frame when a node published this [ms]; NaN when that is unknown, and
         for what was never published.
@@ -200,22 +205,22 @@ class Result:
     image
         RGB uint8 (H, W, 3): the newest frame; None when nobody asked for it.
     learned
-        What the heads say (`vjepa_ros.perception.learned_field.LearnedField`); None when there are
-        none, they do not hold, or nobody asked for it.
+        The heads (`vjepa_ros.perception.learned_field.LearnedField`); None when there are none,
+        they are not valid, or nobody asked for them.
     method
-        What looming and collision come from: 'geometric', 'learned' or 'fused'.
+        Source of looming and collision: 'geometric', 'learned' or 'fused'.
     heads_problem
-        Why the heads do not hold for this clip; '' when they do or there are none.
+        Why the heads are not valid for this clip; '' when they are or there are none.
     unchanged_s
-        How long the newest picture has been the same to the last bit [s]; 0: it is new.
+        How long the newest picture has been the same to the last bit [s]; 0: it changed.
     """
 
     assessment: Assessment
     motion_map: np.ndarray | None
     looming_map: np.ndarray | None
-    looming: object | None
+    looming: LoomingField | None
     features: np.ndarray | None
-    view: object
+    view: View
     image: np.ndarray | None
     learned: LearnedField | None = None
     method: str = 'geometric'
@@ -226,17 +231,11 @@ class Result:
     def moving_map(self) -> np.ndarray | None:
         """(Hp, Wp) float32 probability that a patch moves by itself, NaN unknown.
 
-        None without heads that hold.
+        None without valid heads.
         """
         return None if self.learned is None else self.learned.moving
 
     @property
     def moves(self) -> np.ndarray | None:
-        """What pictures show as moving: the moving map, else the map of change."""
+        """What overlays show as moving: the moving map, else the map of change."""
         return self.motion_map if self.learned is None else self.learned.moving
-
-
-def with_timings(result: Result, **extra: float) -> Result:
-    """A result with more stages [ms] in its timings."""
-    timings = {**result.assessment.timings, **extra}
-    return replace(result, assessment=replace(result.assessment, timings=timings))

@@ -26,9 +26,8 @@ from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.encoder import VERSIONS
 from vjepa_ros.model.variants import PATCH, TUBELET, VARIANTS, find_variant
-from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.pipeline import Perception
-from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
 TORCH, ONNX = 'torch', 'onnx'

@@ -21,8 +21,7 @@ import cv2
 import torch
 
 from vjepa_ros.lab.evaluation.recording_replay import Setup
-from vjepa_ros.perception.config import TrackConfig
-from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
 MOST_ON_GPU = 6                  # each holds a context and what it renders in its memory

@@ -8,19 +8,17 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 
-from vjepa_ros.clip.ring import Push, Sample
+from vjepa_ros.clip.ring import Push
 from vjepa_ros.lab.evaluation.sequence import Outcome, Truth
-from vjepa_ros.perception.assessor import Assessor
+from vjepa_ros.perception.assessment import Assessor
 from vjepa_ros.perception.camera_track import Track
-from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.pipeline import Perception
-from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.types import Quality, Result
+from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
+from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.sources import PlayOptions, Source, SourceError, SourceFrame, open_source
 from vjepa_ros.sources.folder import StillSource
@@ -201,14 +199,8 @@ class Reader:
         for method, assessor in self._assessors.items():
             # Smoothing and level are the state of a method; the rest is shared.
             self.track.assessor = assessor
-            out[method] = self._assess(sample, output, self._settings[method], wants)
+            out[method] = self.track.result(sample, output, self._settings[method], wants)
         return out
-
-    def _assess(self, sample: Sample, output: Any, settings: Settings, wants: Wants) -> Result:
-        if self._perception is not None:
-            return self._perception.result(CAMERA, sample, output, settings, wants, 0.0, {})
-        return self.track.result(sample, None, None, settings, age_s=0.0, flags=Quality(0),
-                                 wants=wants, timings={})
 
 
 def frames_of(item: Item, setup: Setup) -> Iterator[SourceFrame]:

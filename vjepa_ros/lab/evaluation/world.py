@@ -28,11 +28,11 @@ from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
 from vjepa_ros.lab.world.seeds import HELD_OUT_SEED, SPLIT_BATCH
 from vjepa_ros.lab.world.targets import clip_targets
 from vjepa_ros.model.head_specs import expected_log_contact
-from vjepa_ros.perception.assessor import Assessor
+from vjepa_ros.perception.assessment import Assessor
 from vjepa_ros.perception.camera_track import Track
-from vjepa_ros.perception.config import TrackConfig, Wants
 from vjepa_ros.perception.pipeline import Perception
-from vjepa_ros.perception.types import Quality, Result
+from vjepa_ros.perception.settings import TrackConfig, Wants
+from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.outputs import HeadArrays, Output
 
 START_NS = 1_000_000_000
@@ -283,9 +283,7 @@ def judged(film: Film, setup: Setup, output: Output | None) -> dict[str, list[Re
                                collision_horizon=horizon, approach_speed=0.0)
             track.assessor = Assessor()
             out[method].append(
-                track.result(sample, None, None, settings, age_s=0.0, flags=Quality(0),
-                             wants=wants, timings={}) if perception is None else
-                perception.result(CAMERA, sample, output, settings, wants, 0.0, {}))
+                track.result(sample, output, settings, wants))
     return out
 
 

@@ -17,11 +17,11 @@ from rclpy.lifecycle import LifecycleNode
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2, RegionOfInterest
 from std_msgs.msg import Float32, Header
 
-from vjepa_ros.perception.camera_track import Wants
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.pipeline import Perception, known_age
-from vjepa_ros.perception.types import Result, with_timings
+from vjepa_ros.perception.settings import Wants
+from vjepa_ros.perception.types import Result
 from vjepa_ros.ros.common import message_conversion
 from vjepa_ros.ros.common.cloud_layout import pack_assessment, pack_cells, pack_regions
 from vjepa_ros.ros.common.endpoints import advertise
@@ -259,7 +259,7 @@ class PublicationGate:
             if not self._lets(by):
                 return None
             self._outputs[a.camera].publish(result, wanted, how)
-        result = with_timings(result, publish=(time.perf_counter() - start) * 1e3)
+        a.timings['publish'] = (time.perf_counter() - start) * 1e3
         stats.add(result, self.age_s(a.stamp_ns) * 1e3)
         stats.tell(self._log, a, latency_ms)
         return result

@@ -11,8 +11,13 @@ from typing import Any
 
 from vjepa_ros.clip.view import MODES as RESIZE_MODES
 from vjepa_ros.model.variants import VARIANTS
-from vjepa_ros.perception.config import GEOMETRIES, TrackConfig
-from vjepa_ros.perception.settings import LOOMING_METHODS, SMOOTHING_METHODS, Settings
+from vjepa_ros.perception.settings import (
+    GEOMETRIES,
+    LOOMING_METHODS,
+    SMOOTHING_METHODS,
+    Settings,
+    TrackConfig,
+)
 from vjepa_ros.ros.common.parameter import (
     ALLOW_DOWNLOAD,
     AUTOSTART,

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 
 from vjepa_ros.clip.ring import Sample
-from vjepa_ros.perception.camera_track import Wants
 from vjepa_ros.perception.pipeline import Perception
+from vjepa_ros.perception.settings import Wants
 from vjepa_ros.perception.types import Result
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
 from vjepa_ros.ros.perception_node.decoder import Decoder
