@@ -12,7 +12,7 @@ import pytest
 from vjepa_ros.cli import drive
 from vjepa_ros.cli import main as cli
 from vjepa_ros.lab.drive.figures import figures
-from vjepa_ros.lab.drive.loop import Loop, LoopConfig, Outcome
+from vjepa_ros.lab.drive.loop import Loop, LoopConfig, Outcome, Recorder
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
@@ -103,7 +103,7 @@ def test_guard_and_planner_stop_what_drives_into_a_wall_without_them(world, engi
     episode = draw(1, number, materials, SHORT)
     follow = frozenset([number])
     before, guarded, planned = (
-        Loop([episode], SHORT, bank, mode, engine, SMALL, follow).run()[0]
+        Loop([episode], SHORT, bank, mode, engine, SMALL, Recorder(follow)).run()[0]
         for mode in ('without_guard', 'with_guard', 'with_planner'))
     assert before.collided and before.touched == 'wall'
     assert not guarded.collided and not planned.collided

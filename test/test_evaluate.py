@@ -22,9 +22,6 @@ from vjepa_ros.lab.evaluation import (
     recording_replay,
 )
 from vjepa_ros.lab.evaluation import (
-    jobs as evaluate_jobs,
-)
-from vjepa_ros.lab.evaluation import (
     pictures as evaluate_pictures,
 )
 from vjepa_ros.lab.evaluation import (
@@ -36,6 +33,7 @@ from vjepa_ros.lab.evaluation.sequence import Outcome, Truth
 from vjepa_ros.lab.evaluation.world import Film, films, truth_of
 from vjepa_ros.lab.training import validation
 from vjepa_ros.lab.training.network import Batch, Network
+from vjepa_ros.lab.worker_pool import WorkerPool
 from vjepa_ros.lab.world.clips import ClipWorld
 from vjepa_ros.lab.world.seeds import TRAINING_SEEDS
 from vjepa_ros.lab.world.targets import clip_targets
@@ -283,7 +281,7 @@ def ending(setup: Setup) -> None:
 @pytest.mark.slow
 def test_a_process_that_dies_is_told_with_a_remedy():
     setup = setup_of()
-    with evaluate_jobs.Workers(2, evaluate_jobs.recipe_of(setup), setup) as workers, \
+    with WorkerPool(2, recording_replay.remade(setup), setup) as workers, \
             pytest.raises(OSError, match=r'one of 2 processes.*--jobs'):
         workers.run([(ending,)], lambda made: None)
 

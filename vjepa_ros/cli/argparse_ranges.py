@@ -1,36 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Limits of the numbers on a command line."""
+"""Types for numbers on a command line that refuse values out of range."""
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 
 
-def check_ranges(parser: argparse.ArgumentParser, args: argparse.Namespace,
-                 ranges: Mapping[str, tuple[float, float]]) -> None:
-    """
-    End the program, with the limits, where a number is out of range.
+def whole(low: int = 1, high: float = math.inf) -> Callable[[str], int]:
+    """Return an argparse type for integers from `low` to `high`."""
+    def read(text: str) -> int:
+        value = int(text)
+        _check(value, low, high)
+        return value
 
-    Parameters
-    ----------
-    parser, args
-        The command line; an argument that is None was not given.
-    ranges
-        Least and largest value by name; a largest of infinity is none.
-    """
-    for name, (low, high) in ranges.items():
-        value = getattr(args, name)
-        if value is not None and not low <= value <= high:
-            allowed = f'at least {low:g}' if high == math.inf else f'{low:g} to {high:g}'
-            parser.error(f'argument --{name.replace("_", "-")}: {value:g} is out of range: '
-                         f'{allowed}')
+    read.__name__ = 'int'       # argparse names the type where the text is not a number
+    return read
 
 
-def check_above_zero(parser: argparse.ArgumentParser, args: argparse.Namespace, name: str) -> None:
-    """End the program where a number is not finite and above 0."""
-    value = getattr(args, name)
+def real(low: float, high: float) -> Callable[[str], float]:
+    """Return an argparse type for numbers from `low` to `high`."""
+    def read(text: str) -> float:
+        value = float(text)
+        _check(value, low, high)
+        return value
+
+    read.__name__ = 'float'
+    return read
+
+
+def positive(text: str) -> float:
+    """Read a finite number above 0, for argparse."""
+    value = float(text)
     if not 0 < value < math.inf:
-        parser.error(f'argument --{name.replace("_", "-")}: {value} is out of range: more than 0')
+        raise argparse.ArgumentTypeError(f'{value:g} is out of range: more than 0')
+    return value
+
+
+def _check(value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        allowed = f'at least {low:g}' if high == math.inf else f'{low:g} to {high:g}'
+        raise argparse.ArgumentTypeError(f'{value:g} is out of range: {allowed}')

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Print errors and the present step of a command."""
+"""Print errors and the current step of a command."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.markup import escape
 
-WHAT = 'checkpoint: .safetensors, .pt or .pth file, folder of Hugging Face, or name on its hub'
+CHECKPOINT = 'checkpoint: .safetensors, .pt or .pth file, Hugging Face folder, or name on its hub'
 
 
-def refuse(error: Exception) -> int:
-    """Say on the error stream in one line why a tool ends; its exit code."""
-    Console(stderr=True).print(f'[red]{escape(str(error))}[/red]', soft_wrap=True)
+def print_error(text: object, console: Console | None = None) -> int:
+    """Print why a command ends, on standard error by default, and return its exit code."""
+    (console or Console(stderr=True)).print(str(text), style='red', markup=False,
+                                            highlight=False, soft_wrap=True)
     return 1
 
 
 def plain_lines(console: Console) -> Callable[[str], None]:
-    """Writes each text as a line with the seconds since now; silent in a terminal."""
+    """Return a function that prints a text with the seconds since now, but not in a terminal."""
     before = time.perf_counter()
 
     def say(text: str) -> None:
@@ -34,7 +34,7 @@ def plain_lines(console: Console) -> Callable[[str], None]:
 
 @contextmanager
 def steps(console: Console) -> Iterator[Callable[[str], None]]:
-    """Gives a function that shows a step: beside a spinner in a terminal, else as a line."""
+    """Yield a function that shows a step, beside a spinner in a terminal and else as a line."""
     line = plain_lines(console)
     with console.status('starting') as status:
         def say(text: str) -> None:

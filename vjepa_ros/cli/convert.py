@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Write a checkpoint anew: without the state of training, in another type or another layout."""
+"""Write a checkpoint again, without training state, in another number format or layout."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from vjepa_ros.cli.console import WHAT, refuse
+from vjepa_ros.cli.console import CHECKPOINT, print_error
 from vjepa_ros.cli.inspect import view
 from vjepa_ros.model.checkpoint.conversion import DTYPES, KEEP, LAYOUTS, SAFETENSORS, convert
 from vjepa_ros.model.checkpoint.files import WeightsError
@@ -17,16 +17,10 @@ from vjepa_ros.model.checkpoint.layouts import AUTO
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the tool; 0 when the file was written.
-
-    Parameters
-    ----------
-    argv
-        Words after the name of the command.
-    """
+    """Run the command line; 0 when the file was written."""
     parser = argparse.ArgumentParser(prog='vjepa-ros convert', description=__doc__)
-    parser.add_argument('input', help=WHAT)
-    parser.add_argument('output', help='file or folder to write; it must not be there yet')
+    parser.add_argument('input', help=CHECKPOINT)
+    parser.add_argument('output', help='file or folder to write; it must not exist')
     parser.add_argument('--layout', choices=LAYOUTS, default=SAFETENSORS,
                         help='safetensors: one file for this package; meta: a .pt file; '
                         'huggingface: a folder (default: %(default)s)')
@@ -42,6 +36,6 @@ def main(argv: Sequence[str]) -> int:
         written = convert(args.input, args.output, args.layout, args.dtype, args.weights_part,
                           args.encoder_only)
     except (WeightsError, OSError) as error:
-        return refuse(error)
+        return print_error(error)
     Console().print(view(written))
     return 0

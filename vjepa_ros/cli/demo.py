@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Run camera, node and recorder as processes that talk over DDS, and write what came of it."""
+"""Run camera, node and recorder as processes over DDS, and write a report."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from typing import Any
 
 from rich.console import Console
 
-from vjepa_ros.cli.argparse_ranges import check_ranges
-from vjepa_ros.cli.demo_processes import Plan, Trio, end_like_ctrl_c, ros_problem
+from vjepa_ros.cli.argparse_ranges import real
+from vjepa_ros.cli.console import print_error
+from vjepa_ros.cli.demo_processes import DemoProcesses, Plan, end_like_ctrl_c, ros_problem
 from vjepa_ros.lab.report.live_view import View, log_to
 from vjepa_ros.lab.report.report import summary_lines, write_outputs
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.ros.common.processes import ProcessFailed, keep_logs
 from vjepa_ros.sources import SUPPORTED, SourceError, open_source
 
-LONGEST_S = 60.0          # of a source, unless --seconds says otherwise
+LONGEST_S = 60.0          # for a source, without --seconds
 BRIEF_FAILURES = (ProcessFailed, SourceError, OSError)
 
 
 def make_plan(spec: str, seconds: float | None) -> Plan:
-    """Look at a source before anything is started (`SourceError` when it is none)."""
+    """Check a source before anything starts (`SourceError` when it cannot be opened)."""
     with open_source(spec) as source:
         rate, count = source.rate_hz, source.frame_count
         length = count / rate if count and rate > 0 else math.inf
@@ -47,34 +48,35 @@ class Demo:
     Parameters
     ----------
     plan
-        What is played.
+        What to play.
     parameters
-        Of the node, on top of what the demo sets.
+        Parameters of the node beside those of the demo.
     out_dir
-        Takes the results.
+        Folder for the results.
     console
-        Where the progress is shown.
+        Shows the progress.
     command
-        The command line, for the report.
+        Command line, for the report.
     """
 
     def __init__(self, plan: Plan, parameters: dict[str, object], out_dir: Path,
                  console: Console, command: str) -> None:
         self.plan, self.out_dir, self.console, self.command = plan, out_dir, console, command
-        self._trio = Trio('vjepa-ros demo', plan, node=parameters, camera={'truth': True})
-        self.recording = self._trio.recording
+        self._processes = DemoProcesses('vjepa-ros demo', plan, node=parameters,
+                                        camera={'truth': True})
+        self.recording = self._processes.recording
 
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C ended it after the first result."""
-        return self._trio.interrupted
+        return self._processes.interrupted
 
     def run(self) -> tuple[dict[str, Any], Path | None]:
-        """Play, stop everything, write; the summary and the video."""
+        """Play, stop all processes, write the files; return the summary and the video."""
         work = Path(tempfile.mkdtemp(prefix='vjepa_ros_demo_'))
         try:
-            with View(self._trio.status, self.console) as view:
-                self._trio.run(view, work)
+            with View(self._processes.status, self.console) as view:
+                self._processes.run(view, work)
                 return self._write(work, view)
         except ProcessFailed:
             keep_logs(work, self.out_dir / 'logs')
@@ -83,34 +85,32 @@ class Demo:
             shutil.rmtree(work, ignore_errors=True)
 
     def _write(self, work: Path, view: View) -> tuple[dict[str, Any], Path | None]:
-        self._trio.status.phase = f'writing {self.out_dir}'
+        self._processes.status.phase = f'writing {self.out_dir}'
         view.tick()
         pictures = [(int(path.stem), path) for path in sorted((work / 'overlay').glob('*.jpg'))]
-        # Before and after it the node shows that it has no camera, which is not of the run.
+        # Before and after the run, pictures show that there is no camera.
         pictures = [item for item in pictures if self.recording.covers(item[0])]
         result = write_outputs(self.out_dir, self.recording.records(), pictures, self._meta())
-        self._trio.status.phase = ''
+        self._processes.status.phase = ''
         return result
-
-    # -- words -----------------------------------------------------------------------------
 
     def _meta(self) -> dict[str, Any]:
         model, camera, played = self.recording.model, self.recording.camera, \
             self.recording.played_s
         sent, came = self.recording.frames_sent, int(camera.get('frames_in', 0))
         notes = [f'Camera, node and recorder ran as three processes and talked over DDS for '
-                 f'{played:.1f} s. Latency is the time from the stamp of the frame to the '
-                 'arrival of its assessment in the recorder. Every estimate is compared with the '
-                 'truth of its own stamp.']
+                 f'{played:.1f} s. Latency runs from the stamp of a frame to the arrival of its '
+                 'assessment in the recorder. Every estimate is compared with the truth of its '
+                 'own stamp.']
         if self.recording.results < came:
-            notes.append(f'{came} frames came in and {self.recording.results} were assessed: no '
-                         'result is made before the first clip is full, and a node that is still '
-                         'busy takes the newest frame and leaves out those before it.')
+            notes.append(f'{came} frames came in and {self.recording.results} were assessed: '
+                         'results begin with the first full clip, and a busy node continues with '
+                         'the newest frame.')
         if came < sent:
-            notes.append(f'{sent - came} of {sent} frames that the camera sent did not arrive.')
+            notes.append(f'{sent - came} of {sent} frames from the camera did not arrive.')
         if self.interrupted:
-            notes.append(f'The run was interrupted; it was meant to last {self.plan.seconds:.0f} '
-                         's.')
+            notes.append(f'The run was interrupted; its planned length was '
+                         f'{self.plan.seconds:.0f} s.')
         shown = ('model', 'model_version', 'precision', 'num_frames', 'image_size', 'clip_fps',
                  'resize_mode', 'weights', 'heads', 'looming_method', 'device_reason')
         return {
@@ -119,40 +119,37 @@ class Demo:
             'frames_in': came, 'device': model.get('device', 'unknown'),
             'model': model.get('model', 'unknown'), 'trained': model.get('trained') == 'True',
             'configuration': {**{name: model[name] for name in shown if name in model},
-                              'image_transport': self._trio.transport},
+                              'image_transport': self._processes.transport},
             'notes': notes}
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Options of the command."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog='vjepa-ros demo', description=__doc__)
     parser.add_argument('--source', default='synthetic', metavar='SOURCE',
                         help=f'what the camera sees: {SUPPORTED} (default: synthetic)')
-    parser.add_argument('--seconds', type=float, metavar='S', help='how long it is played '
+    parser.add_argument('--seconds', type=real(1, 3600), metavar='S', help='how long to play it '
                         f'(default: the whole source, at most {LONGEST_S:.0f})')
     parser.add_argument('--out', type=Path, default=Path('demo_output'), metavar='DIR',
                         help='folder for report, video and summary (default: demo_output)')
     parser.add_argument('--device', default='auto', help='auto, cpu, cuda, cuda:N or mps')
     parser.add_argument('--model-size', default='tiny', choices=tuple(VARIANTS))
     parser.add_argument('--weights', default='', metavar='FILE',
-                        help='checkpoint of the encoder (default: that of the package, which '
-                        'has one for tiny)')
+                        help='checkpoint of the encoder (default: the bundled one, for tiny)')
     parser.add_argument('--allow-random-weights', action='store_true',
                         help='run untrained when there are no weights')
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Command line; 0 when report, video and summary were written."""
+    """Run the command line; 0 when report, video and summary were written."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    check_ranges(parser, args, {'seconds': (1, 3600)})
     console = Console()
     log_to(console)
     words = ['vjepa-ros', 'demo', *(argv if argv is not None else [])]
     if ros_problem():
-        console.print(f'vjepa-ros demo: {ros_problem()}', style='red')
-        return 1
+        return print_error(f'vjepa-ros demo: {ros_problem()}', console)
     parameters = {'device': args.device, 'model_size': args.model_size, 'weights': args.weights,
                   'allow_random_weights': args.allow_random_weights}
     end_like_ctrl_c()
@@ -161,9 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         demo = Demo(plan, parameters, args.out, console, shlex.join(words))
         summary, video = demo.run()
     except BRIEF_FAILURES as error:
-        console.print(f'vjepa-ros demo: {error}', style='red', markup=False, highlight=False,
-                      soft_wrap=True)
-        return 1
+        return print_error(f'vjepa-ros demo: {error}', console)
     except KeyboardInterrupt:
         console.print('stopped; nothing was written')
         return 130

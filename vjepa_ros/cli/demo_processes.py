@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Run camera, node and recorder as processes that talk over DDS, and watch over them."""
+"""Run camera, node and recorder as processes that talk over DDS, and supervise them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ CAMERA, NODE = 'camera', 'vjepa_node'
 START_LIMIT_S = 120.0     # loading PyTorch from a cold disk takes its time
 FIRST_RESULT_LIMIT_S = 40.0
 STALL_LIMIT_S = 30.0      # without a new frame while playing
-DRAIN_S = 2.5             # for the last results and one more diagnostics message
+DRAIN_S = 2.5             # for the last results and two diagnostics messages
 TICK_S = 0.1
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is played: the source, its name in words, and how long it is played [s]."""
+    """What to play: the source, its name for people, and for how long [s]."""
 
     spec: str
     name: str
@@ -44,28 +44,28 @@ class Plan:
     max_frame_gap: float
 
 
-class Trio:
-    """Camera, node and recorder, once.
+class DemoProcesses:
+    """One run of camera, node and recorder.
 
     Parameters
     ----------
     title
-        What this is for, for the live view.
+        Title of the live view.
     plan
-        What is played.
+        What to play.
     node, camera, recorder
-        Parameters of each, on top of what this sets.
+        Parameters of each, beside those set here.
     transport
-        Of the images, 'raw' or 'compressed'; '' takes raw where raw images arrive.
+        Image transport, 'raw' or 'compressed'; '' takes raw where the middleware can.
     node_words
-        Further words of the node's command line, after its parameters.
+        Further words for the command line of the node.
 
     Attributes
     ----------
     status : Status
-        For a live `View`.
+        State for a live `View`.
     recording : Recording
-        What the recorder told.
+        Output of the recorder.
     interrupted : bool
         Whether Ctrl-C ended the run after the first result.
     """
@@ -78,7 +78,7 @@ class Trio:
             'raw' if takes_large_images(os.environ) else 'compressed')
         self._node = {'autostart': True, f'{CAMERA}.transport': self.transport,
                       'max_frame_gap': plan.max_frame_gap, **node}
-        # Frames flow only when the node has subscribed, so no moment of the scene is lost.
+        # The camera waits for the node, so that no moment of the scene is lost.
         self._camera = {'source': plan.spec, 'camera': CAMERA, 'loop': plan.loop,
                         'transport': self.transport, 'wait_for_subscribers': True,
                         'wait_timeout': 0.0, 'start_delay': 0.5, **camera}
@@ -95,21 +95,19 @@ class Trio:
         Parameters
         ----------
         view
-            Ticks meanwhile.
+            Updated meanwhile.
         work
-            Folder that takes logs and what the recorder writes.
+            Folder for logs and files of the recorder.
 
         Raises
         ------
         ProcessFailed
-            When a process ends, does not get ready, or there is no result.
+            When a process ends or is not ready in time, or when there is no result.
         """
         with free_domain() as domain, Children(
                 ros_environment(domain, work / 'ros', os.environ), work) as children:
             self._play(children, view, work)
             self._finish(children, view)
-
-    # -- steps -----------------------------------------------------------------------------
 
     def _play(self, children: Children, view: View, work: Path) -> None:
         recording, parts = self.recording, self.status.parts
@@ -141,7 +139,7 @@ class Trio:
         """Wait until a child is ready."""
         end = time.monotonic() + START_LIMIT_S
         while not ready():
-            # A source of a few frames may be over before it is looked at.
+            # A short source may have ended already.
             children.check(may_end=('camera',) if self.recording.frames_sent else ())
             if self.recording.configure_failed:
                 raise children.all['node'].failure(
@@ -153,7 +151,7 @@ class Trio:
             time.sleep(TICK_S)
 
     def _follow(self, children: Children, view: View) -> None:
-        """Watch the run until the source ends or has been played long enough."""
+        """Supervise the run until the source ends or has played long enough."""
         recording, camera = self.recording, children.all['camera']
         begin = moved = time.monotonic()
         seen = recording.frames_sent
@@ -173,7 +171,7 @@ class Trio:
         children.check(may_end=('camera',))
 
     def _finish(self, children: Children, view: View) -> None:
-        """Stop the camera, let the last frames pass, stop the others; all must end well."""
+        """Stop the camera, wait for the last results, then stop the others."""
         self.status.phase = 'waiting for the last results'
         camera = children.all['camera']
         camera.interrupt()
@@ -181,7 +179,7 @@ class Trio:
         self.status.parts['camera'] = 'ended'
         states = self.recording.states
         end = time.monotonic() + DRAIN_S
-        # Two diagnostics messages: the first may have been under way already.
+        # Two messages, because the first may describe the time before.
         while self.recording.states < states + 2 and time.monotonic() < end:
             children.check(may_end=('camera',))
             view.tick()
@@ -191,12 +189,12 @@ class Trio:
         for name in self.status.parts:
             self.status.parts[name] = 'ended'
         if not self.recording.results:
-            raise ProcessFailed(f'{self.plan.name} ended before the first clip was full, so there '
-                                'is nothing to report (a clip takes about 2 s)')
+            raise ProcessFailed(f'{self.plan.name} ended before the first clip was full: nothing '
+                                'to report (a clip takes about 2 s)')
 
 
 def ros_problem() -> str:
-    """Why ROS programs cannot be started by this Python; '' when they can."""
+    """Return why this Python cannot start ROS programs; '' when it can."""
     if importlib.util.find_spec('rclpy') is not None:
         return ''
     return ('rclpy is missing: run `make demo` in a checkout (it installs wheels), or source your '
@@ -204,7 +202,7 @@ def ros_problem() -> str:
 
 
 def end_like_ctrl_c() -> None:
-    """Let a lost terminal and SIGTERM end this process as Ctrl-C does: nothing is left running."""
+    """Let SIGTERM and a lost terminal end this process as Ctrl-C does, with all its children."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(AttributeError):
         signal.signal(signal.SIGHUP, signal.default_int_handler)

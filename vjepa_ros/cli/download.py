@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Fetch published weights: of Meta by the names below, or of the Hugging Face hub.
+"""Fetch published weights: Meta's by the names below, or from the Hugging Face hub.
 
-Meta publishes no checksums: the one that is shown is of what arrived.
+Meta publishes no checksums; the one shown is of the file that arrived.
 """
 
 from __future__ import annotations
@@ -22,32 +22,26 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from vjepa_ros.cli.console import refuse
+from vjepa_ros.cli.console import print_error
 from vjepa_ros.model.checkpoint.download import BASE_URL, PUBLISHED, download, size_of
 from vjepa_ros.model.checkpoint.files import WeightsError, file_sha256
 from vjepa_ros.model.checkpoint.hub import located
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the tool; 0 when the weights are there.
-
-    Parameters
-    ----------
-    argv
-        Words after the name of the command.
-    """
+    """Run the command line; 0 when the weights are on disk."""
     wide = max(map(len, PUBLISHED))
     parser = argparse.ArgumentParser(
         prog='vjepa-ros download', description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog='names:\n' + '\n'.join(f'  {name:<{wide}}  {file}: {what}'
                                       for name, (file, what) in PUBLISHED.items()))
-    parser.add_argument('name', nargs='?', help='one of the names below, or one of the Hugging '
+    parser.add_argument('name', nargs='?', help='one of the names below, or a name of the Hugging '
                         'Face hub such as facebook/vjepa2-vitl-fpc64-256, which goes to its cache')
     parser.add_argument('--sizes', action='store_true',
-                        help='ask the server for the sizes of all files below instead')
-    parser.add_argument('--folder', type=Path, default=Path(), help='where to put it (default: '
-                        'the current folder)')
+                        help='show the sizes of all files below instead')
+    parser.add_argument('--folder', type=Path, default=Path(), help='where to put the file '
+                        '(default: the current folder)')
     args = parser.parse_args(argv)
     if not args.name and not args.sizes:
         parser.error('give the NAME of what to fetch, or --sizes')
@@ -56,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
             return _list_sizes()
         path = _get(args.name, args.folder)
     except WeightsError as error:
-        return refuse(error)
+        return print_error(error)
     console = Console()
     console.print(f'weights: {escape(str(path))}', soft_wrap=True)
     if path.is_file():
@@ -77,8 +71,8 @@ def _get(name: str, folder: Path) -> Path:
     if '/' in name:
         path = located(name, 'name')
         if not path.exists():
-            raise WeightsError(f"'{name}' is no name of the Hugging Face hub, which are "
-                               'OWNER/NAME')
+            raise WeightsError(f"'{name}' is not a name of the Hugging Face hub, "
+                               'which has the form OWNER/NAME')
         return path
     if name not in PUBLISHED:
         raise WeightsError(f"'{name}' is not published; names are {', '.join(PUBLISHED)}")

@@ -27,12 +27,12 @@ from rich.progress import (
 )
 
 from vjepa_ros import __version__
+from vjepa_ros.cli.console import print_error
 from vjepa_ros.lab.evaluation import baselines
 from vjepa_ros.lab.evaluation import document as evaluate_document
 from vjepa_ros.lab.evaluation import page as evaluate_page
 from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.figures import assemble
-from vjepa_ros.lab.evaluation.jobs import MOST_ON_GPU, Workers, recipe_of, usual_jobs
 from vjepa_ros.lab.evaluation.pictures import Picture, pictures_of, world_failures
 from vjepa_ros.lab.evaluation.recording_replay import (
     MARKS,
@@ -43,12 +43,14 @@ from vjepa_ros.lab.evaluation.recording_replay import (
     open_item,
     play,
     read_items,
+    remade,
 )
 from vjepa_ros.lab.evaluation.sequence import Outcome
 from vjepa_ros.lab.evaluation.world import WorldPart, WorldRun
 from vjepa_ros.lab.report.live_view import log_to
 from vjepa_ros.lab.report.measurement import hardware, versions
 from vjepa_ros.lab.report.report import json_safe
+from vjepa_ros.lab.worker_pool import WorkerPool, usual_jobs
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.perception.settings import Settings, TrackConfig
@@ -57,20 +59,20 @@ from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.sources import SourceError
 
 
-def make_parser(text: str) -> argparse.ArgumentParser:
-    """The parser of the command, described by the docstring of its module."""
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     marks = '\n'.join(f'  PATH::{m:<9} {text}' for m, text in MARKS.items() if m)
     parser = argparse.ArgumentParser(
-        prog='vjepa-ros evaluate', description=text,
+        prog='vjepa-ros evaluate', description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog='What is known of a recording without labels can be said behind its path:\n'
+        epilog='The truth of a recording without labels can be given after its path:\n'
                + marks)
     parser.add_argument('paths', nargs='*', metavar='PATH[::MARK]', help='recording folder '
                         '(frames/ and labels.csv), image folder, video, rosbag2')
     parser.add_argument('--world', type=int, default=0, metavar='N',
                         help='also evaluate on N held-out rendered clips (2000 in the documents)')
     parser.add_argument('--method', nargs='+', choices=METHODS,
-                        help='methods to run (default: all that the model allows)')
+                        help='methods to run (default: all that the model supports)')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write all figures')
     parser.add_argument('--html', type=Path, metavar='FILE', help='write a page with plots and '
                         'overlays')
@@ -81,26 +83,26 @@ def make_parser(text: str) -> argparse.ArgumentParser:
                         help='encoder of the upstream variance score (default: large, as '
                              'upstream; about 10 s per frame on two CPU cores)')
     parser.add_argument('--baseline-frames', type=int, default=12, metavar='N', help='labelled '
-                        'frames of a recording it is computed for, evenly spread (default: 12)')
+                        'frames of a recording to compute it for, evenly spread (default: 12)')
     parser.add_argument('--baseline-clips', type=int, default=40, metavar='N', help='rendered '
-                        'clips it is computed for, evenly spread (default: 40)')
-    parser.add_argument('--jobs', type=int, default=0, metavar='N', help='processes to spread '
-                        'recordings and rendered clips over; 0: one for each core that has '
-                        f'something to do, at most {MOST_ON_GPU} on a GPU')
+                        'clips to compute it for, evenly spread (default: 40)')
+    parser.add_argument('--jobs', type=int, default=0, metavar='N', help='processes for '
+                        'recordings and rendered clips; 0: one for each core with work, at most '
+                        f'{MOST_ON_GPU} on a GPU')
     parser.add_argument('--model-size', default='tiny', choices=tuple(VARIANTS))
     parser.add_argument('--weights', default='', metavar='FILE', help='safetensors file of the '
-                        'encoder, with or without heads (default: the one of the package)')
+                        'encoder, with or without heads (default: the bundled one)')
     parser.add_argument('--heads', default='', metavar='FILE', help='safetensors file of heads')
     parser.add_argument('--num-frames', type=int, default=8, metavar='N')
     parser.add_argument('--image-size', type=int, default=192, metavar='PX')
-    parser.add_argument('--device', default='auto', help='of the model and of what is '
-                        'rendered: auto, cpu, cuda, cuda:N or mps')
+    parser.add_argument('--device', default='auto', help='for the model and the '
+                        'renderer: auto, cpu, cuda, cuda:N or mps')
     parser.add_argument('--topic', metavar='TOPIC', help='image topic of bags')
     return parser
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuse what makes no sense before anything is loaded.
+    """Refuse impossible options before anything is loaded.
 
     Raises
     ------
@@ -108,29 +110,25 @@ def check(args: argparse.Namespace) -> None:
         Naming the option, its value and the remedy.
     """
     if not args.paths and not args.world:
-        raise ValueError('there is nothing to evaluate; name recordings, or ask for rendered '
+        raise ValueError('there is nothing to evaluate; give recordings, or request rendered '
                          'clips with --world N')
-    if args.world < 0:
-        raise ValueError(f'--world is {args.world}, must be 0 or more')
-    for name in ('jobs', 'baseline_clips'):
-        if getattr(args, name) < 0:
-            raise ValueError(f'--{name.replace("_", "-")} is {getattr(args, name)}, must be 0 or '
-                             'more')
-    if args.baseline_frames < 1:
-        raise ValueError(f'--baseline-frames is {args.baseline_frames}, must be at least 1; '
-                         '--baseline-size none leaves the baseline out')
+    for name, least in (('world', 0), ('jobs', 0), ('baseline_clips', 0), ('baseline_frames', 1)):
+        if getattr(args, name) < least:
+            raise ValueError(f'--{name.replace("_", "-")} is {getattr(args, name)}, must be at '
+                             f'least {least}')
     if args.document and not args.document.is_file():
-        raise ValueError(f"--document '{args.document}' is not a file; make it with the two "
-                         f'marks of the block {evaluate_document.BLOCK} in it')
+        raise ValueError(f"--document '{args.document}' is not a file; create it with the two "
+                         f'marks of the block {evaluate_document.BLOCK}')
 
 
-NO_HEADS = ('the model has no learned heads (no file comes with the package for this size, and '
-            'none was given with --weights or --heads)')
-NOT_ASKED = 'not asked for'
+NO_HEADS = ('the model has no learned heads (none are bundled for this size, and neither '
+            '--weights nor --heads names a file with heads)')
+MOST_ON_GPU = 6     # processes, whose contexts and scenes share its memory
+NOT_ASKED = 'not requested'
 
 
 def run(args: argparse.Namespace, console: Console, command: str) -> int:
-    """Evaluate and write what was asked for; 0 when all was done."""
+    """Evaluate and write the requested files; return the exit code."""
     start = time.monotonic()
     items = read_items(args.paths)
     engine, missing = load_engine(args)
@@ -142,7 +140,7 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
         bar = progress.add_task('recordings', total=frame_count(items, setup),
                                 visible=bool(items))
         setup = replace(setup, tick=lambda: progress.advance(bar))
-        with Workers(process_count(args, items), recipe_of(setup), setup) as workers:
+        with WorkerPool(process_count(args, items), remade(setup), setup) as workers:
             played, parts = play_all(items, args, workers, progress, bar)
             variance, without = add_variance(played, parts, args, workers, progress)
             processes = workers.count
@@ -173,14 +171,14 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
 
 
 def process_count(args: argparse.Namespace, items: Sequence[Item]) -> int:
-    """Processes as asked for, or one for each core that has something to do."""
+    """Return the number of processes: as requested, or one for each core with work."""
     on_gpu = choose_device(args.device).device.type != 'cpu'
     return args.jobs or usual_jobs(len(items) + len(evaluate_world.tasks(args.world, '', 0)),
-                                   on_gpu)
+                                   MOST_ON_GPU if on_gpu else None)
 
 
 def load_engine(args: argparse.Namespace) -> tuple[Engine | None, dict[str, str]]:
-    """The model when a method needs its heads, and why methods are left out."""
+    """Load the model when a method needs its heads; also return why methods are left out."""
     wanted = args.method or METHODS
     missing = {m: NOT_ASKED for m in METHODS if m not in wanted}
     learning = [m for m in wanted if m != 'geometric']
@@ -205,17 +203,17 @@ def load_engine(args: argparse.Namespace) -> tuple[Engine | None, dict[str, str]
     return None, missing | dict.fromkeys(learning, NO_HEADS)
 
 
-def play_all(items: Sequence[Item], args: argparse.Namespace, workers: Workers,
+def play_all(items: Sequence[Item], args: argparse.Namespace, workers: WorkerPool,
              progress: Progress, bar: TaskID) -> tuple[list[Played], list[WorldPart]]:
-    """Play the recordings and let every method judge the rendered clips."""
-    clips = progress.add_task('rendered clips', total=args.world) if args.world else None
+    """Play the recordings, and assess the rendered clips with every method."""
+    clips = progress.add_task('rendered clips', total=args.world, visible=bool(args.world))
     device = str(choose_device(args.device).device)
     slow = 0 if args.baseline_size == 'none' else args.baseline_clips
 
     def done(made: Played | WorldPart) -> None:
         if isinstance(made, WorldPart):
             progress.advance(clips, made.truth.contact_time.size)
-        elif workers.count > 1:     # else every frame was told of
+        elif workers.count > 1:     # else every frame was counted
             progress.advance(bar, made.truth.stamps_s.size)
 
     made = workers.run([*((play, item) for item in items),
@@ -224,13 +222,14 @@ def play_all(items: Sequence[Item], args: argparse.Namespace, workers: Workers,
 
 
 def add_variance(played: Sequence[Played], world: Sequence[WorldPart], args: argparse.Namespace,
-                 workers: Workers, progress: Progress) -> tuple[dict[int, float], dict[str, str]]:
-    """Add the variance score to the recordings where it can be judged.
+                 workers: WorkerPool, progress: Progress
+                 ) -> tuple[dict[int, float], dict[str, str]]:
+    """Add the variance score to the recordings that have both labels.
 
     Returns
     -------
     tuple of dict
-        Its scores of rendered clips by number, and why it has none of recordings, if so.
+        Its scores of rendered clips by number, and why it has none of recordings, if any.
     """
     if args.baseline_size == 'none':
         return {}, {'variance': NOT_ASKED}
@@ -257,7 +256,7 @@ def add_variance(played: Sequence[Played], world: Sequence[WorldPart], args: arg
 
 
 def frame_count(items: Sequence[Item], setup: Setup) -> int | None:
-    """Frames of all recordings, None where one does not know; SourceError for what is none."""
+    """Return the number of frames of all recordings, None when one does not tell."""
     counts = []
     for item in items:
         with open_item(item, setup) as source:
@@ -267,12 +266,12 @@ def frame_count(items: Sequence[Item], setup: Setup) -> int | None:
 
 def configuration(args: argparse.Namespace, setup: Setup, items: Sequence[Item],
                   command: str) -> dict[str, Any]:
-    """What was run with what, for everyone who wants to do it again."""
+    """Return what ran with which settings on which machine."""
     machine, choice = hardware(), choose_device(args.device)
     on = 'no GPU' if choice.device.type == 'cpu' else device_name(choice.device)
     installed = versions()
     if setup.engine is None:
-        model = 'no encoder: the geometric method needs none'
+        model = 'no encoder, which the geometric method does not need'
     else:
         report = setup.engine.report
         model = f'{args.model_size}, {"trained" if report.trained else "random"} weights, heads'
@@ -294,18 +293,18 @@ def configuration(args: argparse.Namespace, setup: Setup, items: Sequence[Item],
 
 
 def notes(args: argparse.Namespace) -> list[str]:
-    """What a reader must know before the figures."""
-    out = ['The first frames of a recording are not assessed, because a clip must fill (1.75 s '
-           'with the defaults); the figures are over the frames that were.',
-           'A probability that is unknown ranks lowest.']
+    """Return what a reader must know before the figures."""
+    out = ['The first frames of a recording are not assessed, because a clip must fill first '
+           '(1.75 s with the defaults). The figures are over the assessed frames.',
+           'An unknown probability ranks lowest.']
     if not args.paths:
-        out.append('No real recordings were given: these figures are of rendered clips only.')
+        out.append('No real recordings were given: these figures are for rendered clips only.')
     return out
 
 
 def write(args: argparse.Namespace, report: dict[str, Any], played: Sequence[Played],
           pictures: dict[str, list[Picture]], world: WorldRun | None, console: Console) -> None:
-    """The files that were asked for."""
+    """Write the requested files."""
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(json_safe(report), indent=1, ensure_ascii=False, allow_nan=False)
@@ -322,8 +321,8 @@ def write(args: argparse.Namespace, report: dict[str, Any], played: Sequence[Pla
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Command line; 0 when everything was evaluated and written."""
-    parser = make_parser(__doc__)
+    """Run the command line; 0 when everything was evaluated and written."""
+    parser = make_parser()
     args = parser.parse_args(argv)
     console = Console()
     log_to(console)
@@ -332,6 +331,4 @@ def main(argv: Sequence[str] | None = None) -> int:
         check(args)
         return run(args, console, shlex.join(['vjepa-ros', 'evaluate', *words]))
     except (SourceError, WeightsError, DeviceError, ValueError, OSError) as error:
-        console.print(f'vjepa-ros evaluate: {error}', style='red', markup=False, highlight=False,
-                      soft_wrap=True)
-        return 1
+        return print_error(f'vjepa-ros evaluate: {error}', console)

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from vjepa_ros.cli.console import refuse
+from vjepa_ros.cli.console import print_error
 from vjepa_ros.model.checkpoint.bundle import load_model
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.layouts import AUTO
@@ -24,13 +24,7 @@ from vjepa_ros.runtime.onnx import Exported, ExportError, Graph, export, package
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the tool; 0 when the graph was written and is right.
-
-    Parameters
-    ----------
-    argv
-        Words after the name of the command.
-    """
+    """Run the command line; 0 when the graph was written and agrees with PyTorch."""
     args = make_parser().parse_args(argv)
     console = Console(stderr=args.json)
     try:
@@ -49,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
             done = export(Graph(encoder, heads, calibration), args.output, config.num_frames,
                           config.image_size, args.clips)
     except (ExportError, WeightsError, ValueError, OSError) as error:
-        return refuse(error)
+        return print_error(error)
     if args.json:
         sys.stdout.write(json.dumps({**vars(done), 'files': [str(f) for f in done.files]},
                                     indent=2) + '\n')
@@ -59,10 +53,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of the arguments."""
+    """Return the parser of the command line."""
     default = EngineConfig()
     parser = argparse.ArgumentParser(prog='vjepa-ros export', description=__doc__,
-                                     epilog='docs/export.md says how to use the graph.')
+                                     epilog='docs/export.md explains how to use the graph.')
     parser.add_argument('output', type=Path, help='file to write, such as vjepa.onnx')
     parser.add_argument('--model-size', default=default.model_size, choices=VARIANTS)
     parser.add_argument('--model-version', default=default.model_version, metavar='2.0|2.1')
@@ -80,7 +74,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def view(done: Exported) -> Table:
-    """The report as a person reads it."""
+    """Return the report as a table."""
     size = sum(file.stat().st_size for file in done.files) / 1e6
     table = Table(title=escape(f'{done.files[0]}: opset {done.opset}, {size:,.1f} MB'),
                   title_justify='left')

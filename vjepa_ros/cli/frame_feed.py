@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Give the frames of a source to a consumer that may be slower than the source."""
+"""Feed the frames of a source to a consumer that may be slower than the source."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ WAKE_S = 0.1
 
 
 class Feed:
-    """Frames in groups: all that came since the last group, oldest first.
+    """Frames in groups: all that arrived since the last group, oldest first.
 
     Parameters
     ----------
     source
-        What is played.
+        Source of the frames.
     realtime
-        A thread plays the source in real time and the consumer gets what has come meanwhile;
-        otherwise every group is one frame, as fast as the consumer takes them.
+        Whether a thread plays the source in real time, and a group has the frames that arrived
+        meanwhile. Otherwise a group is one frame, as fast as the consumer takes them.
     limit
-        Most frames that wait; when more come the oldest are left out.
+        Largest number of waiting frames; beyond it the oldest are dropped.
     """
 
     def __init__(self, source: Source, realtime: bool, limit: int = 64) -> None:
@@ -39,12 +39,12 @@ class Feed:
         self.dropped = 0
 
     def __iter__(self) -> Iterator[list[SourceFrame]]:
-        """Groups until the source ends.
+        """Yield groups until the source ends.
 
         Raises
         ------
         SourceError
-            When the source fails, after what came before.
+            When the source fails, after its last frames.
         """
         if not self._realtime:
             for frame in self._source:
@@ -62,7 +62,7 @@ class Feed:
         while True:
             with self._news:
                 if not self._waiting and not self._ended:
-                    self._news.wait(WAKE_S)   # short, so that Ctrl-C is seen
+                    self._news.wait(WAKE_S)   # short, for Ctrl-C
                 frames, ended = list(self._waiting), self._ended
                 self._waiting.clear()
             if frames:

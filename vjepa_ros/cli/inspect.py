@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Say what is in a checkpoint: networks, sizes, what is missing, and the clips it is made for."""
+"""Show the networks of a checkpoint, what is missing, and the clips it was made for."""
 
 from __future__ import annotations
 
@@ -15,29 +15,23 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from vjepa_ros.cli.console import WHAT, refuse
+from vjepa_ros.cli.console import CHECKPOINT, print_error
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.inspection import Contents, PartReport, examine
 
-SHOWN = 5  # names of parameters that are not needed; those that are wrong are all shown
+SHOWN = 5  # unneeded parameters to name; wrong ones are all named
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the tool; 0 when every network in the checkpoint is complete, 1 otherwise.
-
-    Parameters
-    ----------
-    argv
-        Words after the name of the command.
-    """
+    """Run the command line; 0 when every network in the checkpoint is complete, else 1."""
     parser = argparse.ArgumentParser(prog='vjepa-ros inspect', description=__doc__)
-    parser.add_argument('checkpoint', help=WHAT)
+    parser.add_argument('checkpoint', help=CHECKPOINT)
     parser.add_argument('--json', action='store_true', help='print the report as JSON')
     args = parser.parse_args(argv)
     try:
         found = examine(args.checkpoint)
     except WeightsError as error:
-        return refuse(error)
+        return print_error(error)
     if args.json:
         sys.stdout.write(json.dumps(asdict(found), indent=2) + '\n')
     else:
@@ -47,14 +41,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def view(found: Contents) -> Group:
-    """The report as a person reads it."""
+    """Return the report as tables."""
     about = Table.grid(padding=(0, 2))
     for name, value in (('path', found.path), ('size', f'{found.size / 1e6:,.1f} MB'),
                         ('sha256', found.sha256), ('made for', str(found.profile)),
                         ('also there', ', '.join(found.others) or 'nothing')):
         about.add_row(f'[dim]{name}[/dim]', escape(value))
     parts = Table(expand=False)
-    # Cells of several words, which break at spaces where the terminal is narrow.
     for title in ('part', 'network', 'names of', 'holds', 'complete'):
         parts.add_column(title)
     for part in found.parts:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The console command `vjepa-ros`: hands over to one of its tools."""
+"""The console command `vjepa-ros`, which runs one of its tools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vjepa_ros import __version__
 COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'demo': ('demo', 'run camera and node as processes over DDS and write a report'),
     'watch': ('watch', 'run the perception on a camera, video, folder or bag, without ROS'),
-    'inspect': ('inspect', 'say what is in a checkpoint, and whether it is complete'),
+    'inspect': ('inspect', 'show what is in a checkpoint, and whether it is complete'),
     'convert': ('convert', 'write a checkpoint in another layout or number format'),
     'export': ('export', 'write a model as an ONNX graph for other runtimes'),
     'download': ('download', 'fetch published weights'),
@@ -39,21 +39,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         Words after the name of the program; None takes those of this process.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    # Only the first word is read here: a tool declares its own options, and the modules of the
-    # others, with all that they import, are never loaded.
+    # Only the first word is parsed here, and only the module of that tool is loaded.
     command = make_parser().parse_args(words[:1]).command
-    # Read when NumPy is loaded: the idle threads of its matrix library spin on the cores that the
-    # encoder needs, which nearly doubles the time per result on two cores.
+    # NumPy reads it when loaded: idle threads of its matrix library spin on cores that the encoder
+    # needs, which nearly doubles the time per result on two cores.
     os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
-    # Read when PyTorch is loaded: by default a thread that waits for the other one spins for
-    # milliseconds. Where anything else runs on its core, that takes the time that it waits for.
+    # PyTorch reads it when loaded: by default a waiting thread spins for milliseconds and keeps
+    # the core from the thread that it waits for.
     os.environ.setdefault('GOMP_SPINCOUNT', '300')
     tool = import_module(f'vjepa_ros.cli.{COMMANDS[command][0]}')
     return tool.main(words[1:])
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of the first word."""
+    """Return the parser of the first word."""
     wide = max(map(len, COMMANDS))
     parser = argparse.ArgumentParser(
         prog='vjepa-ros', usage='vjepa-ros [-h] [--version] COMMAND ...',

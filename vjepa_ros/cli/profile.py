@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Say where the time of a model goes: stages, layers, operators, and what each precision costs.
+"""Show where the time of a model goes: stages, layers, operators, and the cost of each precision.
 
-Stages are those of the engine as it runs; layers are those of the plain network, one after the
-other, because a graph or compiled code has none.
+Stages are those of the running engine. Layers are timed in the plain network, one after the other,
+because graphs and compiled code have none.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
-import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from torch import nn
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from vjepa_ros.cli.argparse_ranges import check_above_zero, check_ranges
+from vjepa_ros.cli.argparse_ranges import positive, whole
 from vjepa_ros.cli.benchmark.case import Case, Encode, EndToEnd, add_options, case_of, memory
 from vjepa_ros.cli.benchmark.clock import Contender, measure, statistics
-from vjepa_ros.cli.console import steps
+from vjepa_ros.cli.console import print_error, steps
 from vjepa_ros.cli.selftest.parity import relative
 from vjepa_ros.lab.report.measurement import accelerator, hardware, versions, write_json
 from vjepa_ros.model.checkpoint.bundle import load_model
@@ -39,26 +37,29 @@ from vjepa_ros.runtime.device import DeviceChoice, DeviceError, choose_device, d
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.session import SessionError
 
-WARM_RUNS = 2
+PRECISIONS = ('fp32', 'fp16', 'bf16', 'fp8', 'int8')
+INSIDE = ('qkv', 'projection', 'fc1', 'fc2')    # parts within another part
+# Modules of a block by their names in it; '' is the block.
+BLOCK = {'': 'block', '.norm1': 'norm 1', '.attn': 'attention', '.attn.qkv': 'qkv',
+         '.attn.proj': 'projection', '.norm2': 'norm 2', '.mlp': 'mlp', '.mlp.fc1': 'fc1',
+         '.mlp.fc2': 'fc2'}
+WARM_RUNS, TRACED_RUNS = 2, 3
 
 
 def parts(encoder: Encoder) -> dict[nn.Module, str]:
-    """Modules to time, by name of the part of a block that they are."""
-    last = encoder.norm if encoder.version == '2.0' else encoder.norms_block[-1]
-    found: dict[nn.Module, str] = {encoder.patch_embed: 'patch embedding', last: 'final norm'}
-    for block in encoder.blocks:
-        found.update({
-            block: 'block', block.norm1: 'norm 1', block.attn: 'attention',
-            block.attn.qkv: 'qkv', block.attn.proj: 'projection', block.norm2: 'norm 2',
-            block.mlp: 'mlp', block.mlp.fc1: 'fc1', block.mlp.fc2: 'fc2'})
-    return found
+    """Return the modules to time and what they are called in the result."""
+    last = 'norm' if encoder.version == '2.0' else f'norms_block.{len(encoder.norms_block) - 1}'
+    found = {'patch_embed': 'patch embedding', last: 'final norm'}
+    for number in range(len(encoder.blocks)):
+        found |= {f'blocks.{number}{name}': what for name, what in BLOCK.items()}
+    return {encoder.get_submodule(name): what for name, what in found.items()}
 
 
 @torch.inference_mode()
 def time_layers(case: Case, choice: DeviceChoice, runs: int) -> dict[str, float]:
-    """Milliseconds of each part of the plain network in a run, over all blocks.
+    """Return the time [ms] of each part of the plain network in a run, over all blocks.
 
-    On CUDA the time of its kernels, without gaps between launches; else that of the CPU.
+    On CUDA it is the time of the kernels, without gaps between launches; else that of the CPU.
     """
     encoder, _, _ = load_model(case.model_size, case.model_version, case.weights,
                                allow_random_weights=True)
@@ -69,13 +70,13 @@ def time_layers(case: Case, choice: DeviceChoice, runs: int) -> dict[str, float]
     for _ in range(WARM_RUNS):
         encoder(pixels)
     named = parts(encoder)
-    running: dict[nn.Module, Any] = {}
+    running: dict[nn.Module, record_function] = {}
 
-    def begin(module: nn.Module, inputs: Any) -> None:
+    def begin(module: nn.Module, inputs: object) -> None:
         running[module] = record_function(named[module])
         running[module].__enter__()
 
-    def end(module: nn.Module, inputs: Any, output: Any) -> None:
+    def end(module: nn.Module, inputs: object, output: object) -> None:
         running.pop(module).__exit__(None, None, None)
 
     with ExitStack() as stack:
@@ -83,72 +84,58 @@ def time_layers(case: Case, choice: DeviceChoice, runs: int) -> dict[str, float]
             stack.callback(module.register_forward_pre_hook(begin).remove)
             stack.callback(module.register_forward_hook(end).remove)
         cuda = choice.device.type == 'cuda'
-        with profile(activities=activities(cuda)) as recorded:
+        with profile(activities=_activities(cuda)) as recorded:
             for _ in range(runs):
                 encoder(pixels)
-    # A GPU has events of these names, too: the time from the first kernel to the last, with gaps.
-    times = {event.key: device_ms(event, cuda, own=False) / runs
+    # On a GPU there are events of these names, too: from the first kernel to the last, with gaps.
+    times = {event.key: _event_ms(event, cuda, own=False) / runs
              for event in recorded.key_averages()
-             if event.key in set(named.values()) and event.device_type == DeviceType.CPU}
+             if event.key in named.values() and event.device_type.name == 'CPU'}
     return {name: times[name] for name in dict.fromkeys(named.values())}
 
 
-RUNS = 3
-
-
-@dataclass(frozen=True)
-class Operator:
-    """Time of one operator or kernel in a run [ms], and how often a run calls it."""
-
-    name: str
-    ms: float
-    calls: float
-
-
-def activities(cuda: bool) -> list[ProfilerActivity]:
-    """What the profiler records; on a GPU its kernels, too."""
-    return [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
-
-
-def device_ms(event: Any, cuda: bool, own: bool = True) -> float:
-    """Milliseconds of a profiler event on the GPU or the CPU, `own`: less what it calls."""
-    # Older PyTorch calls the device's time cuda.
-    device = 'device' if hasattr(event, 'device_time_total') else 'cuda'
-    name = f'{device if cuda else "cpu"}_time_total'
-    return 1e-3 * getattr(event, f'self_{name}' if own else name)
-
-
 def record(contender: Contender, cuda: bool, trace: Path | None = None, top: int = 15
-           ) -> list[Operator]:
-    """Profile some runs.
+           ) -> list[dict[str, Any]]:
+    """Profile some runs as they are in use: a CUDA graph shows its kernels.
 
     Parameters
     ----------
     contender
-        Warm.
+        Warmed up.
     cuda
-        Whether to record kernels of a GPU; their times then count, else those of the CPU.
+        Whether to record and rank GPU kernels instead of CPU operators.
     trace
-        Chrome trace to write (open in chrome://tracing or ui.perfetto.dev).
+        Chrome trace to write.
     top
-        Number of operators to return, the most expensive first.
+        Number of operators to return.
+
+    Returns
+    -------
+    list of dict
+        ``name``, ``ms`` and ``calls`` in a run of the most expensive operators or kernels.
     """
-    with profile(activities=activities(cuda)) as recorded:
-        for _ in range(RUNS):
+    with profile(activities=_activities(cuda)) as recorded:
+        for _ in range(TRACED_RUNS):
             contender.step()
     if trace is not None:
         trace.parent.mkdir(parents=True, exist_ok=True)
         recorded.export_chrome_trace(str(trace))
-    found = []
-    for event in recorded.key_averages():
-        ms = device_ms(event, cuda)
-        if ms > 0:
-            found.append(Operator(event.key[:120], ms / RUNS, event.count / RUNS))
-    return sorted(found, key=lambda operator: -operator.ms)[:top]
+    times = [(_event_ms(event, cuda) / TRACED_RUNS, event) for event in recorded.key_averages()]
+    times = sorted((t for t in times if t[0] > 0), key=lambda t: -t[0])[:top]
+    return [{'name': event.key[:120], 'ms': round(ms, 4), 'calls': event.count / TRACED_RUNS}
+            for ms, event in times]
 
 
-PRECISIONS = ('fp32', 'fp16', 'bf16', 'fp8', 'int8')
-INSIDE = ('qkv', 'projection', 'fc1', 'fc2')    # parts that are inside another part
+def _activities(cuda: bool) -> list[ProfilerActivity]:
+    return [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
+
+
+def _event_ms(event: Any, cuda: bool, own: bool = True) -> float:
+    """Return the time of an event [ms]; `own`: without what it calls."""
+    # Older PyTorch names the device's time after CUDA.
+    device = 'device' if hasattr(event, 'device_time_total') else 'cuda'
+    name = f'{device if cuda else "cpu"}_time_total'
+    return 1e-3 * getattr(event, f'self_{name}' if own else name)
 
 
 def run(case: Case, runs: int = 20, seconds: float = 5.0, trace: Path | None = None,
@@ -184,16 +171,16 @@ def run(case: Case, runs: int = 20, seconds: float = 5.0, trace: Path | None = N
                           'precision': choice.precision, 'execution': execution},
         'encode_ms': statistics(samples['ours']['encode']), 'stages_ms': stages,
         'layer_totals_ms': {name: round(ms, 4) for name, ms in layers.items()},
-        'operators': [{**asdict(o), 'ms': round(o.ms, 4)} for o in operators],
+        'operators': operators,
         'precisions': precisions, 'memory_bytes': held}
 
 
 def compare_precisions(case: Case, runs: int, seconds: float,
                        say: Callable[[str], None] = lambda text: None
                        ) -> dict[str, dict[str, Any]]:
-    """Time, memory and error of every precision on the device of a case.
+    """Measure time, memory and error of every precision on the device of a case.
 
-    Errors are rms relative to float32 on the same device, on a clip of random pixels.
+    Errors are rms relative to float32 on the same device, for a clip of random pixels.
     """
     clip = np.random.default_rng(2).integers(
         0, 256, (case.num_frames, case.image_size, case.image_size, 3), np.uint8)
@@ -220,7 +207,7 @@ def compare_precisions(case: Case, runs: int, seconds: float,
 
 
 def make_tables(result: dict[str, Any]) -> list[Table]:
-    """The result as tables for people."""
+    """Return the result as tables."""
     c = result['configuration']
     stages = _table(f'stages: {c["model_size"]} {c["model_version"]}, {c["num_frames"]} frames of '
                     f'{c["image_size"]} px, {c["device_name"]}, {c["precision"]}',
@@ -252,29 +239,26 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Command line: profile, print the tables, write the files."""
+    """Run the command line: profile, print the tables and write the files."""
     parser = argparse.ArgumentParser(prog='vjepa-ros profile', description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser, without=('saved_weights',))
-    parser.add_argument('--runs', type=int, default=20, metavar='N',
+    parser.add_argument('--runs', type=whole(), default=20, metavar='N',
                         help='runs of each measurement (default: 20)')
-    parser.add_argument('--seconds', type=float, default=5.0, metavar='S',
-                        help='stop each measurement after this time, but not before 3 runs '
+    parser.add_argument('--seconds', type=positive, default=5.0, metavar='S',
+                        help='stop each measurement after this time, but after 3 runs at least '
                         '(default: 5)')
     parser.add_argument('--trace', type=Path, metavar='FILE',
-                        help='chrome trace to write, for chrome://tracing or ui.perfetto.dev')
+                        help='Chrome trace to write, for chrome://tracing or ui.perfetto.dev')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures')
     args = parser.parse_args(argv)
-    check_ranges(parser, args, {'runs': (1, math.inf)})
-    check_above_zero(parser, args, 'seconds')
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
     try:
         with steps(console) as say:
             result = run(case_of(args), args.runs, args.seconds, args.trace, say)
     except (ValueError, DeviceError, SessionError, WeightsError) as error:
-        console.print(f'cannot profile: {error}', style='red', highlight=False, markup=False)
-        return 1
+        return print_error(f'cannot profile: {error}', console)
     for table in make_tables(result):
         console.print(table)
     memory_bytes = result['memory_bytes']

@@ -21,6 +21,7 @@ import cv2
 import numpy as np
 from rich.console import Console
 
+from vjepa_ros.cli.console import print_error
 from vjepa_ros.cli.frame_feed import Feed
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.lab.report.live_view import Point, Status, View, log_to
@@ -36,11 +37,18 @@ from vjepa_ros.visualization.overlay import OverlayStatus, draw_overlay
 
 TITLE = 'vjepa_ros'
 QUIT_KEYS = (27, ord('q'))
+KEEP = 9000              # newest results for report and video: ten minutes at 15 Hz
+SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact',
+          'looming_rate', 'bearing')
+UNTRAINED = ('no weights are given, and none of that size are bundled: give a checkpoint with '
+             '--weights, use --model-size tiny, or add --allow-random-weights to run untrained '
+             '(time to contact is then geometric and valid, motion and features are not learned, '
+             'and every output says so)')
 
 
 def window_problem(environ: Mapping[str, str], platform: str = sys.platform,
-            build: str | None = None) -> str:
-    """Why no window can be shown, '' when one can.
+                   build: str | None = None) -> str:
+    """Return why no window can be shown, '' when one can.
 
     Parameters
     ----------
@@ -49,14 +57,14 @@ def window_problem(environ: Mapping[str, str], platform: str = sys.platform,
     platform
         As `sys.platform`.
     build
-        Text about the build of OpenCV; None asks OpenCV.
+        Build information of OpenCV; None asks OpenCV.
     """
     build = cv2.getBuildInformation() if build is None else build
     gui = next((line.split(':', 1)[1].strip() for line in build.splitlines()
                 if line.strip().startswith('GUI:')), '')
     if gui == 'NONE':
         return 'this OpenCV was built without windows (opencv-python-headless)'
-    # Asked first because some builds end the whole process when they find no display.
+    # Some builds of OpenCV end the process when they find no display.
     if platform.startswith('linux') and not (environ.get('DISPLAY')
                                              or environ.get('WAYLAND_DISPLAY')):
         return 'there is no display (DISPLAY is not set)'
@@ -64,39 +72,23 @@ def window_problem(environ: Mapping[str, str], platform: str = sys.platform,
 
 
 def show_window(bgr: np.ndarray) -> bool:
-    """Show a picture; False when the user wants to end (q, Escape, or the window closed)."""
+    """Show a picture; False when the user quits (q, Escape, or the window closed)."""
     cv2.imshow(TITLE, bgr)
     key = cv2.waitKey(1) & 0xFF
     return key not in QUIT_KEYS and cv2.getWindowProperty(TITLE, cv2.WND_PROP_VISIBLE) >= 1
 
 
-def close() -> None:
-    """Close the window."""
-    cv2.destroyAllWindows()
-
-
-KEEP = 9000              # newest results that report and video hold: ten minutes at 15 Hz
-SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact',
-          'looming_rate', 'bearing')
-UNTRAINED = ('no weights are given and the package brings none of that size: name a checkpoint '
-             'with --weights, take --model-size tiny, or add --allow-random-weights to run '
-             'untrained (time to contact is geometric and holds; motion and features are then '
-             'not learned, and every output says so)')
-
-
 class Watch:
-    """One source, one detector, and what is kept for the report.
+    """One source, one detector, and the records for the report.
 
     Parameters
     ----------
     detector, source
-        What sees and what is seen.
-    live
-        Whether stamps are of the wall clock.
+        Detector, and the source of its frames.
     status
-        Kept up to date for the view.
+        Updated for the live view.
     folder
-        Takes the overlay pictures.
+        Folder for the overlay pictures.
     """
 
     def __init__(self, detector: ObstacleDetector, source: Source, status: Status,
@@ -105,7 +97,7 @@ class Watch:
         self.records: deque[dict[str, Any]] = deque(maxlen=KEEP)
         self.pictures: deque[tuple[int, Path]] = deque()
         self._folder = folder
-        self._first_ns: int | None = None
+        self._first_ns = 0
         self._frames = 0
         self._recent: deque[int] = deque(maxlen=30)
         if source.intrinsics is not None:
@@ -116,26 +108,25 @@ class Watch:
         status.trained = engine.report.trained
 
     def take(self, frames: list[SourceFrame]) -> np.ndarray:
-        """Add frames, assess the newest, and give its overlay (BGR)."""
-        start = time.perf_counter()
+        """Add frames, assess the newest, and return its overlay (BGR)."""
+        start, newest = time.perf_counter(), frames[-1]
+        self._first_ns = self._first_ns if self._frames else frames[0].stamp_ns
         for frame in frames:
-            if self._first_ns is None:
-                self._first_ns = frame.stamp_ns
             self.detector.add_frame(frame.rgb, frame.stamp_ns / 1e9, frame.frame_id)
             self._recent.append(frame.stamp_ns)
         self._frames += len(frames)
         result = self.detector.result()
-        # A camera stamps by the wall clock; what comes from a file has only its own time.
-        latency_ms = (time.time_ns() - frame.stamp_ns) / 1e6 if self.source.live else \
+        # Only the stamps of a camera are of the wall clock.
+        latency_ms = (time.time_ns() - newest.stamp_ns) / 1e6 if self.source.live else \
             (time.perf_counter() - start) * 1e3
         self.status.frames_in = self._frames
         self.status.rate_in_hz = self._rate()
         if result is None:
             self.status.phase = 'filling the first clip'
         else:
-            self._note(frame, result, latency_ms)
+            self._note(newest, result, latency_ms)
         overlay = self._draw(result, latency_ms)
-        self._keep(frame.stamp_ns, overlay)
+        self._keep(newest.stamp_ns, overlay)
         return overlay
 
     def _note(self, frame: SourceFrame, result: Result, latency_ms: float) -> None:
@@ -154,12 +145,11 @@ class Watch:
 
     def _draw(self, result: Result | None, latency_ms: float) -> np.ndarray:
         track, engine = self.detector.track, self.detector.engine
-        trained = engine.report.trained
         focal = self.source.intrinsics[0] if self.source.intrinsics else None
         status = OverlayStatus(
             camera='', model=engine.config.model_size, device=str(engine.choice.device),
             fill=track.ring.fill, num_frames=track.config.num_frames,
-            rate_in_hz=self._rate(), latency_ms=latency_ms, untrained=not trained,
+            rate_in_hz=self._rate(), latency_ms=latency_ms, untrained=not engine.report.trained,
             focal_px=focal)
         if result is None:
             return draw_overlay(track.image, None, None, None, track.view, status=status)
@@ -178,10 +168,10 @@ class Watch:
         return (len(self._recent) - 1) / span if span > 0 else math.nan
 
     def meta(self, command: str, notes: list[str]) -> dict[str, Any]:
-        """What the report says besides the records."""
+        """Return the facts of the report besides the records."""
         engine, track = self.detector.engine, self.detector.track.config
         if len(self.records) == KEEP:
-            notes.append(f'Report and video hold the newest {KEEP} results.')
+            notes.append(f'Report and video show the newest {KEEP} results.')
         return {
             'title': 'vjepa_ros watch', 'source': self.source.name, 'command': command,
             'date': datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
@@ -215,23 +205,20 @@ def watch(args: argparse.Namespace, console: Console, command: str) -> int:
             run = Watch(detector, source, status, Path(work))
             failed = _play(run, Feed(source, args.realtime or source.live), args, console)
             if not run.records:
-                console.print(failed or 'the source ended before one clip was full: nothing to '
-                              f'report ({args.num_frames} frames at {args.clip_fps:g} Hz are '
-                              'needed)', style='red', highlight=False, soft_wrap=True)
-                return 1
+                return print_error(failed or (
+                    'the source ended before the first clip was full: nothing to report (a clip '
+                    f'has {args.num_frames} frames at {args.clip_fps:g} Hz)'), console)
             console.print(f'writing {args.out}', highlight=False, soft_wrap=True)
             notes = [failed] if failed else []
             summary, video = write_outputs(args.out, list(run.records), list(run.pictures),
                                            run.meta(command, notes))
     for line in summary_lines(summary, args.out, video):
         console.print(line, highlight=False, soft_wrap=True)
-    if failed:
-        console.print(failed, style='red', highlight=False, soft_wrap=True)
-    return 1 if failed else 0
+    return print_error(failed, console) if failed else 0
 
 
 def _play(run: Watch, feed: Feed, args: argparse.Namespace, console: Console) -> str:
-    """Play until the end; what went wrong, '' when nothing did."""
+    """Play until the end; return what went wrong, or ''."""
     hidden = 'off (--no-window)' if args.no_window else window_problem(os.environ)
     if hidden and not args.no_window:
         console.print(f'no window: {hidden}', highlight=False, soft_wrap=True)
@@ -258,15 +245,14 @@ def _play(run: Watch, feed: Feed, args: argparse.Namespace, console: Console) ->
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Options of the command."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog='vjepa-ros watch', description=__doc__)
     parser.add_argument('source', metavar='SOURCE', help=SUPPORTED)
     parser.add_argument('--weights', default='', metavar='FILE',
-                        help='safetensors file of the encoder (default: the weights of the '
-                        'package, when it has some)')
+                        help='safetensors file of the encoder (default: the bundled weights)')
     parser.add_argument('--heads', default='', metavar='FILE',
                         help='safetensors file of learned heads for these weights (default: '
-                        'those in the file of the weights, when it has some)')
+                        'those in the file of the weights)')
     parser.add_argument('--allow-random-weights', action=argparse.BooleanOptionalAction,
                         default=False, help='run untrained when there are no weights')
     parser.add_argument('--model-size', default=EngineConfig.model_size, choices=tuple(VARIANTS))
@@ -279,12 +265,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--clip-fps', type=float, default=TrackConfig.clip_fps, metavar='HZ',
                         help='rate at which clips are sampled (default: %(default)g)')
     parser.add_argument('--rate', type=float, metavar='HZ', help='frames per second: thins the '
-                        'source, or says how pictures without stamps were taken')
+                        'source, or tells how images without stamps were taken')
     parser.add_argument('--topic', metavar='TOPIC', help='image topic of a bag')
     parser.add_argument('--loop', action='store_true', help='start again at the end')
     parser.add_argument('--realtime', action='store_true', help='play files in real time '
                         '(default: every frame, as fast as possible)')
-    parser.add_argument('--max-seconds', type=float, metavar='S', help='end after so much time '
+    parser.add_argument('--max-seconds', type=float, metavar='S', help='stop after this much time '
                         'of the source')
     parser.add_argument('--no-window', action='store_true', help='show the terminal view only')
     parser.add_argument('--out', type=Path, default=Path('watch_output'), metavar='DIR',
@@ -293,7 +279,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Command line; 0 when report, video and summary were written."""
+    """Run the command line; 0 when report, video and summary were written."""
     parser = make_parser()
     args = parser.parse_args(argv)
     console = Console()
@@ -306,6 +292,4 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f'--max-seconds is {args.max_seconds:g}, must be above 0')
         return watch(args, console, shlex.join(['vjepa-ros', 'watch', *(argv or [])]))
     except (SourceError, WeightsError, DeviceError, ValueError, OSError) as error:
-        console.print(f'vjepa-ros watch: {error}', style='red', markup=False, highlight=False,
-                      soft_wrap=True)
-        return 1
+        return print_error(f'vjepa-ros watch: {error}', console)

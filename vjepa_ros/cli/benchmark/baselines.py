@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""What the encoder is compared with: its bare products, and the transformers library.
+"""Baselines for the encoder: its bare matrix products, and the transformers library.
 
-The floor is the matrix products and attention of the encoder: no norms, positions, biases,
-residuals or activation. On CUDA they are replayed from a graph, so that gaps between launches are
-left out, too. V-JEPA 2 of the transformers library runs as its users run it, on clips that are
-normalised and on the device already. Both have the shape of the case and random weights.
+The floor is the matrix products and attention of the encoder, without norms, positions, biases,
+residuals and activations. On CUDA it is replayed from a graph, without gaps between launches.
+V-JEPA 2 of the transformers library runs as its users run it, on normalised clips that are on the
+device. Both have the shape of the case and random weights.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from vjepa_ros.cli.benchmark.clock import device_ms
 from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
 from vjepa_ros.planning.cost import TOLD, Shapes
 
-INPUTS = 4          # sets of random data that take turns
-TRIALS = 10         # runs that choose the kind of attention
+INPUTS = 4          # sets of random data, used in turn
+TRIALS = 10         # runs to choose the kind of attention
 WARM_RUNS = 3
 HF_WARM_RUNS = {'eager': 2, 'compiled': 5}     # compiled: compile, record the graph, replay
 # Kinds of fused attention; older PyTorch lacks one of them.
@@ -36,16 +36,16 @@ BACKENDS = {name: getattr(SDPBackend, f'{name.upper()}_ATTENTION')
             if hasattr(SDPBackend, f'{name.upper()}_ATTENTION')}
 
 
-def attention(name: str) -> AbstractContextManager[None]:
-    """Use one of `BACKENDS`, or for 'default' what PyTorch chooses."""
+def attention(name: str) -> AbstractContextManager[object]:
+    """Use one of `BACKENDS`, or the choice of PyTorch for 'default'."""
     return nullcontext() if name == 'default' else sdpa_kernel(BACKENDS[name])
 
 
 def fastest_attention(device: torch.device, take_ms: Callable[[str], float]
                       ) -> tuple[str, dict[str, float]]:
-    """The kind of attention that is fastest, and the times [ms] of all that run.
+    """Return the fastest kind of attention, and the times [ms] of all that run.
 
-    On CUDA every kind is tried: a floor that a better kernel goes below would be none.
+    On CUDA every kind is tried, because a floor must not be slower than any kernel.
     """
     tried: dict[str, float] = {}
     for name in ('default', *(BACKENDS if device.type == 'cuda' else ())):
@@ -73,7 +73,7 @@ class Floor:
         self._variant = find_variant(case.model_size)
         dim, mlp = self._variant.dim, self._variant.mlp
         made = {'device': device, 'dtype': dtype}
-        # Variance one in and out: zeros or overflow would change what the device draws in power.
+        # Variance one in and out, because zeros or overflow would change the power draw.
         self._patch = torch.randn(dim, 3 * TUBELET * PATCH ** 2, **made) / 1536 ** 0.5
         self._layers = [tuple(torch.randn(*shape, **made) / shape[1] ** 0.5 for shape in
                               ((3 * dim, dim), (dim, dim), (mlp, dim), (dim, mlp)))
@@ -95,7 +95,7 @@ class Floor:
 
     @torch.inference_mode()
     def step(self) -> dict[str, float]:
-        """Run once; the time [ms] is called encode."""
+        """Run once; ``encode`` is the time [ms]."""
         for static, new in zip(self._static, next(self._turn), strict=True):
             static.copy_(new)
         return {'encode': device_ms(self._device, self._replay)}
@@ -112,13 +112,13 @@ class Floor:
             F.linear(F.linear(acts[(number + 1) % 3], fc1), fc2)
 
     def _ready(self, name: str) -> Callable[[], None]:
-        """The work with a kind of attention: a graph on CUDA."""
+        """Prepare the work with a kind of attention: a graph on CUDA."""
         if self._device.type != 'cuda':
             return self._work
         graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream(self._device)
         with torch.inference_mode(), torch.cuda.device(self._device), attention(name):
             side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):       # libraries set themselves up outside the graph
+            with torch.cuda.stream(side):       # libraries initialise outside the graph
                 for _ in range(WARM_RUNS):
                     self._work()
             torch.cuda.current_stream().wait_stream(side)
@@ -128,16 +128,16 @@ class Floor:
 
 
 class PlanFloor:
-    """The products and attention of a search of plans on random data, ready to run.
+    """Matrix products and attention of a search for plans on random data, ready to run.
 
-    What plans have in common in the first step is computed once, as in the search.
+    What all plans share in the first step is computed once, as in the search.
 
     Parameters
     ----------
     shapes : Shapes
-        Of the world model.
+        Shapes of the world model.
     heads : int
-        Of its predictor.
+        Attention heads of its predictor.
     batch, steps : int
         Plans in one pass, and steps of a plan.
     device, dtype
@@ -146,7 +146,7 @@ class PlanFloor:
     Attributes
     ----------
     attention, tried_ms
-        As of `Floor`; times of one pass.
+        As in `Floor`, for one pass.
     """
 
     def __init__(self, shapes: Shapes, heads: int, batch: int, steps: int, device: torch.device,
@@ -157,7 +157,7 @@ class PlanFloor:
         p, d = shapes.width, shapes.encoder.dim
 
         def matrix(rows: int, cols: int) -> Tensor:
-            # Variance one in and out: what numbers are there decides about the power drawn.
+            # Variance one in and out, because the values decide about the power draw.
             return torch.randn(rows, cols, **made) / rows ** 0.5
 
         self._embed, self._project = matrix(d, p), matrix(p, d)
@@ -177,7 +177,7 @@ class PlanFloor:
 
     @torch.inference_mode()
     def one_pass(self) -> None:
-        """All steps of one pass of plans."""
+        """Run all steps of one pass of plans."""
         with attention(self.attention):
             for step in range(self._steps):
                 self._step(step)
@@ -186,8 +186,7 @@ class PlanFloor:
         n, b, heads = self._shapes.tokens, self._batch, self._heads
         features = self._features if step else self._features[:self._shapes.patches]
         _ = features @ self._embed
-        # Joining keys and values with those of the steps before is no product, so they stand
-        # together already.
+        # Keys and values are joined already, because joining is not a product.
         k, v = self._seen[:, :(step + 1) * n].unflatten(2, (2, heads, -1)).permute(2, 0, 3, 1, 4)
         for number, (qkv, proj, fc1, fc2) in enumerate(self._layers):
             if step or number:
@@ -203,14 +202,14 @@ class PlanFloor:
 
 
 def floor_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Type of the floor: that of the run, or of what is left of it beside narrower matrices."""
+    """Return the type of the floor: that of the run, or of its parts beside narrower matrices."""
     if dtype == torch.int8:
         return torch.float32
     return dtype if dtype in (torch.float32, torch.float16) else torch.bfloat16
 
 
 def huggingface_problem() -> str:
-    """Why the transformers library cannot be measured here; '' when it can."""
+    """Return why the transformers library cannot be measured here; '' when it can."""
     if find_spec('transformers') is None:
         return ('--baseline hf needs the transformers library, which is not installed here: '
                 'pip install transformers')
@@ -218,15 +217,18 @@ def huggingface_problem() -> str:
 
 
 def make_huggingface(case: Case, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """`VJEPA2Model` of the shape of a case on a device, with random weights."""
-    from transformers.models.vjepa2 import VJEPA2Config, VJEPA2Model
+    """Make a `VJEPA2Model` in the shape of a case, with random weights."""
+    from transformers.models.vjepa2 import (  # pyright: ignore[reportMissingImports]  # optional
+        VJEPA2Config,
+        VJEPA2Model,
+    )
     variant = find_variant(case.model_size)
     config = VJEPA2Config(
         crop_size=case.image_size, frames_per_clip=case.num_frames, hidden_size=variant.dim,
         num_hidden_layers=variant.depth, num_attention_heads=variant.heads,
         mlp_ratio=(variant.mlp + 0.5) / variant.dim,    # the library rounds down
         pred_num_hidden_layers=1)                       # the predictor does not run
-    with torch.device('meta'):      # its own start values take long on the CPU
+    with torch.device('meta'):      # its initialisation takes long on the CPU
         model = VJEPA2Model(config)
     model = model.to(dtype).to_empty(device=device).eval()
     with torch.no_grad():
@@ -245,11 +247,11 @@ class HuggingFace:
     Parameters
     ----------
     model
-        From `make_huggingface`; shared by several contenders.
+        From `make_huggingface`; several contenders may share it.
     case, device, dtype
-        As for `make_huggingface`.
+        As in `make_huggingface`.
     compiled
-        With ``torch.compile(mode='reduce-overhead')``, which also replays a CUDA graph.
+        Use ``torch.compile(mode='reduce-overhead')``, which also replays a CUDA graph.
     """
 
     def __init__(self, model: nn.Module, case: Case, device: torch.device, dtype: torch.dtype,
@@ -265,7 +267,7 @@ class HuggingFace:
 
     @torch.inference_mode()
     def step(self) -> dict[str, float]:
-        """Run once; the time [ms] is called encode."""
+        """Run once; ``encode`` is the time [ms]."""
         self._static.copy_(next(self._clips))
         if self._compiled:
             torch.compiler.cudagraph_mark_step_begin()

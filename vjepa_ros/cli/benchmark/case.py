@@ -40,11 +40,11 @@ ABOUT = {
     'cameras': 'clips in one forward pass', 'device': 'auto, cpu, cuda, cuda:N or mps',
     'precision': 'auto, fp32, fp16, bf16, fp8 or int8, as far as the device has it',
     'compile': "off, auto or on: whether torch.compile is used (default: the engine's)",
-    'engine': 'what runs the model: torch; onnx was measured and is refused, with the reason',
-    'weights': "checkpoint; 'random' for none (default: the package's, else random)",
-    'cpu_threads': 'threads of PyTorch on the CPU; 0 leaves them as they are',
-    'saved_weights': 'save random weights to a temporary file and load that: the start is then '
-                     'that of a model with weights',
+    'engine': 'what runs the model: torch; onnx is refused, with its measurements',
+    'weights': "checkpoint, or 'random' (default: bundled weights, else random)",
+    'cpu_threads': 'CPU threads of PyTorch; 0 keeps the default',
+    'saved_weights': 'save random weights to a temporary file and load it, to measure the start '
+                     'of a model with weights',
     'source': 'width and height of the images, such as 1280x720',
     'geometry': 'where frames are resized and looming is measured: auto, host or device'}
 
@@ -96,7 +96,7 @@ class Case:
 
 
 def option(name: str) -> str:
-    """The option that sets a field."""
+    """Return the option that sets a field."""
     return '--' + name.replace('_', '-')
 
 
@@ -115,22 +115,22 @@ def add_options(parser: argparse.ArgumentParser, without: Sequence[str] = ()) ->
 
 
 def case_of(args: argparse.Namespace) -> Case:
-    """The case that a command line names; ValueError for one that cannot be."""
+    """Return the case that a command line describes (ValueError for an impossible one)."""
     return Case(**{f.name: getattr(args, f.name) for f in fields(Case) if hasattr(args, f.name)})
 
 
 def image_size(text: str) -> tuple[int, int]:
-    """Width and height [px] of a word such as 1280x720, for argparse."""
+    """Read width and height [px] from a word such as 1280x720, for argparse."""
     match = re.fullmatch(r'(\d+)x(\d+)', text)
     if match is None or min(int(match[1]), int(match[2])) < PATCH:
-        raise argparse.ArgumentTypeError(f"'{text}' is no width and height such as 1280x720, "
+        raise argparse.ArgumentTypeError(f"'{text}' is not a width and height such as 1280x720, "
                                          f'each at least {PATCH}')
     return int(match[1]), int(match[2])
 
 
 @contextmanager
 def loadable(case: Case) -> Iterator[Case]:
-    """The case, with its random weights in a file as long as the block lasts when it says so."""
+    """Yield the case; with ``saved_weights``, its random weights are in a file meanwhile."""
     if not case.saved_weights:
         yield case
         return
@@ -152,8 +152,8 @@ NS = 1e9
 class Encode:
     """`Engine.encode` on random clips.
 
-    Its times are ``encode``, the device time of normalising and encoding as the engine reports it,
-    and ``call``, the whole call on the clock of the host, with upload and download.
+    It times ``encode``, normalising and encoding on the device as the engine reports it, and
+    ``call``, the whole call on the clock of the host with upload and download.
     """
 
     def __init__(self, engine: Engine, case: Case) -> None:
@@ -165,7 +165,7 @@ class Encode:
         self.step()
 
     def warm(self) -> None:
-        """Run some times that are not counted."""
+        """Run a few times before measuring."""
         for _ in range(WARM_RUNS):
             self.step()
 
@@ -179,19 +179,19 @@ class Encode:
 
 
 class EndToEnd:
-    """One new image of each camera in, one assessment of each out, the clip sliding on.
+    """One new image of each camera in, one assessment of each out, with a sliding clip.
 
-    All cameras run in one pass of `Perception`. Besides ``end_to_end`` and ``beyond_encode``,
-    the times are those that the assessment reports, and ``preprocess``, taking the frames. Those
+    All cameras run in one pass of `Perception`. Besides ``end_to_end`` and ``beyond_encode``, it
+    reports the stage times of the assessment and ``preprocess``, which takes the frames. Stages
     of the host follow each other and add up to the whole: preprocess, gather, submit, looming,
-    await, motion, assess. Those of the model lie within submit, looming and await. ``geometry``
-    names where frames are resized and looming is measured, once the clip is full.
+    await, motion, assess. Stages of the model lie within submit, looming and await. Once the clip
+    is full, ``geometry`` names where frames are resized and looming is measured.
     """
 
     def __init__(self, case: Case) -> None:
         self.geometry = ''
         self._source = case.source
-        self._frames: list[np.ndarray] = []     # drawn by `fill`: that is no part of a start
+        self._frames: list[np.ndarray] = []     # rendered by `fill`, which is not part of a start
         self._count = 0
         self.engine = Engine.load(EngineConfig(**case.engine_options()))
         track = TrackConfig(num_frames=case.num_frames, image_size=case.image_size,
@@ -203,7 +203,7 @@ class EndToEnd:
             prepare(case.cameras)
 
     def fill(self) -> None:
-        """Take frames until they make a clip, and some more; the first results are not counted."""
+        """Take frames until the clip is full, and a few more to warm up."""
         self._frames = source_frames(self._source)
         results = 0
         while results <= WARM_RUNS:
@@ -216,7 +216,7 @@ class EndToEnd:
         timings, preprocess = self._next()
         total = 1e3 * (time.perf_counter() - start)
         if timings is None:
-            raise RuntimeError('no assessment came of a frame, though the clip is full')
+            raise RuntimeError('a full clip gave no assessment')
         timings = {'preprocess': preprocess, **timings}
         found = {'end_to_end': total}
         if 'encode' in timings:
@@ -228,7 +228,7 @@ class EndToEnd:
         self._perception.close()
 
     def _next(self) -> tuple[dict[str, float] | None, float]:
-        """The times that the assessment reports, and the time that taking the frames took."""
+        """Return the stage times of the assessment, and the time for taking the frames [ms]."""
         start = time.perf_counter()
         rgb = self._frames[self._count % len(self._frames)]
         self._count += 1
@@ -247,14 +247,14 @@ class EndToEnd:
 
 
 def source_frames(size: tuple[int, int]) -> list[np.ndarray]:
-    """RGB pictures (height, width, 3) of a drive at an obstacle."""
+    """Render a drive at an obstacle: RGB (height, width, 3) uint8."""
     scene = ApproachScene()
     times = [APPROACH_S + n / RATE_HZ for n in range(round(SCENE_S * RATE_HZ))]
     return [cv2.resize(scene.render(t), size, interpolation=cv2.INTER_LINEAR) for t in times]
 
 
 def memory(engine: Engine) -> dict[str, int]:
-    """Bytes that the model and the process hold."""
+    """Return the memory of model and process in bytes."""
     found = {'engine': engine.memory_bytes()}
     device = engine.choice.device
     if device.type == 'cuda':

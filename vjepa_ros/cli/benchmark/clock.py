@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Take times on a device, measure several contenders in turn, and show the figures."""
+"""Time work on a device, measure several contenders in turn, and tabulate the results."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ class Contender(Protocol):
 
     def step(self) -> dict[str, float]:
         """Run once on an input that differs from the last; milliseconds by name."""
+        ...
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a device has finished its queue."""
+    """Wait until a device has finished its work."""
     if device.type == 'cuda':
         torch.cuda.synchronize(device)
     elif device.type == 'mps':
@@ -32,7 +33,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def device_ms(device: torch.device, work: Callable[[], object]) -> float:
-    """Milliseconds that a device takes for a piece of work, between its own marks on CUDA."""
+    """Measure how long a device takes for some work [ms], with events on CUDA."""
     synchronize(device)
     if device.type == 'cuda':
         first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -50,14 +51,14 @@ def device_ms(device: torch.device, work: Callable[[], object]) -> float:
 
 def measure(contenders: Mapping[str, Contender], iterations: float, seconds: float
             ) -> dict[str, dict[str, list[float]]]:
-    """Run contenders in turn, so that what else the machine does meets all alike.
+    """Run contenders in turn, so that other load on the machine affects all alike.
 
     Parameters
     ----------
     contenders
-        By name, warm.
+        By name, warmed up.
     iterations, seconds
-        Each is run so often, or so long when that comes first, but `LEAST_RUNS` times.
+        Limits for each contender; it runs at least `LEAST_RUNS` times.
 
     Returns
     -------
@@ -73,7 +74,7 @@ def measure(contenders: Mapping[str, Contender], iterations: float, seconds: flo
     while any(open_(name) for name in contenders):
         for name, contender in contenders.items():
             turn = 0
-            # A slow contender keeps its turn for one run only, so that turns stay short.
+            # A slow contender runs once in its turn, so that turns stay short.
             while open_(name) and turn < BLOCK and (turn == 0 or spent[name] / done[name] < 0.5):
                 start = time.perf_counter()
                 for key, value in contender.step().items():
@@ -85,7 +86,7 @@ def measure(contenders: Mapping[str, Contender], iterations: float, seconds: flo
 
 
 def statistics(samples: Sequence[float]) -> dict[str, Any]:
-    """Median, percentiles, minimum and number of times [ms]."""
+    """Return median, percentiles, minimum and number of times [ms]."""
     median, p95, p99 = (round(float(v), 4) for v in np.percentile(samples, (50, 95, 99)))
     return {'median': median, 'p95': p95, 'p99': p99, 'min': round(float(min(samples)), 4),
             'runs': len(samples)}
@@ -93,7 +94,7 @@ def statistics(samples: Sequence[float]) -> dict[str, Any]:
 
 def make_table(title: str, rows: Mapping[str, Mapping[str, Any]], columns: Sequence[str],
                caption: str = '', head: str = 'time in ms') -> Table:
-    """Figures as a table for people; one that a row lacks stays empty."""
+    """Lay results out as a table; what a row lacks stays empty."""
     table = Table(title=title, title_justify='left', caption=caption, caption_justify='left')
     table.add_column(head)
     for name in columns:

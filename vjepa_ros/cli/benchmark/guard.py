@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Measure the reaction of the collision_guard over DDS: latency, and stops when sight is lost.
+"""Measure how fast the collision guard reacts over DDS: to assessments, and to their absence.
 
-The guard and a process that plays cameras and controller run on this machine. Latency is counted
-in the guard, from the arrival of an assessment in its process to the return of the call that
-publishes the command. A stop is counted from the stamp of the last assessment to the publication
-of the first zero; `source_timeout` is part of it.
+The guard and a process that stands in for cameras and controller run on this machine. Latency
+runs from the arrival of an assessment in the guard to the return of the call that publishes the
+command. A stop runs from the stamp of the last assessment to the first zero, and includes
+`source_timeout`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from vjepa_ros.cli.argparse_ranges import check_ranges
+from vjepa_ros.cli.argparse_ranges import real, whole
 from vjepa_ros.cli.benchmark import clock
 from vjepa_ros.cli.console import steps
 from vjepa_ros.ros.common.processes import (
@@ -35,7 +35,7 @@ from vjepa_ros.ros.common.processes import (
 
 PROBLEMS = (ProcessFailed,)
 SOURCE_TIMEOUT_S = 0.5
-# Releases at once, so that many stops fit into the time; what stops is not changed.
+# Release at once, so that many stops fit into the time; stopping itself is unchanged.
 QUICK = {'autostart': True, 'release.hold': 0.05, 'release.acceleration': 50.0,
          'release.speed': 2.0, 'unseen_speed': 2.0, 'source_timeout': SOURCE_TIMEOUT_S}
 SPARE_S = 90.0
@@ -44,27 +44,20 @@ OPTIONS = ('cameras', 'camera_rate', 'command_rate', 'seconds', 'stops')
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this subject."""
-    parser.add_argument('--cameras', type=int, default=1, metavar='N',
-                        help='that the guard listens to (default: 1)')
-    parser.add_argument('--camera-rate', type=float, default=30.0, metavar='HZ',
+    parser.add_argument('--cameras', type=whole(1, 16), default=1, metavar='N',
+                        help='cameras that the guard listens to (default: 1)')
+    parser.add_argument('--camera-rate', type=real(5.0, 200.0), default=30.0, metavar='HZ',
                         help='assessments of each per second (default: 30)')
-    parser.add_argument('--command-rate', type=float, default=50.0, metavar='HZ',
+    parser.add_argument('--command-rate', type=real(5.0, 1000.0), default=50.0, metavar='HZ',
                         help='commands per second (default: 50)')
-    parser.add_argument('--seconds', type=float, default=30.0, metavar='S',
-                        help='how long latency is measured (default: 30)')
-    parser.add_argument('--stops', type=int, default=20, metavar='N',
+    parser.add_argument('--seconds', type=real(1.0, 3600.0), default=30.0, metavar='S',
+                        help='how long to measure latency (default: 30)')
+    parser.add_argument('--stops', type=whole(0, 1000), default=20, metavar='N',
                         help='how often the cameras fall silent (default: 20)')
 
 
-def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """End the program for values out of range."""
-    check_ranges(parser, args, {
-        'cameras': (1, 16), 'camera_rate': (5.0, 200.0), 'command_rate': (5.0, 1000.0),
-        'seconds': (1.0, 3600.0), 'stops': (0, 1000)})
-
-
 def measure(args: argparse.Namespace, console: Console) -> dict[str, Any]:
-    """Run both processes; the figures. Raises `ProcessFailed` saying what went wrong."""
+    """Run both processes and return the figures (`ProcessFailed` when one fails)."""
     names = [f'camera{i}' for i in range(args.cameras)]
     lines: list[str] = []
     with ExitStack() as stack:
@@ -94,7 +87,7 @@ def measure(args: argparse.Namespace, console: Console) -> dict[str, Any]:
 
 
 def make_table(result: Mapping[str, Any]) -> Table:
-    """The figures for people."""
+    """Return the figures as a table."""
     c = result['configuration']
     return clock.make_table(
         f'cameras: {c["cameras"]} at {c["camera_rate"]:g} Hz, commands at '

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The command `vjepa-ros benchmark`: measures one subject, prints a table and writes JSON."""
+"""The command `vjepa-ros benchmark`: measures one subject, prints a table and writes JSON.
+
+A subject is a module with ``add_options(parser)``, ``measure(args, console)``, which returns a
+dictionary for JSON, ``make_table(result)``, ``PROBLEMS``, the errors that explain why it cannot be
+measured, and optionally ``check(parser, args)``.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from vjepa_ros.cli.console import print_error
 from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
 from vjepa_ros.lab.report.measurement import (
     accelerator,
@@ -27,8 +33,6 @@ from vjepa_ros.lab.report.measurement import (
 )
 
 SUBJECTS = {
-    # Each is a module with add_options(parser), check(parser, args), measure(args, console) ->
-    # dict, make_table(result) and PROBLEMS, the errors that say why it cannot be measured.
     'model': 'a model, alone and from image to assessment, against baselines (the default)',
     'node': 'what the node adds over DDS to its model',
     'guard': 'how fast the collision guard reacts',
@@ -38,22 +42,21 @@ OVER_DDS = ('node', 'guard')
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line; 1 when something could not be measured, 130 after Ctrl-C."""
+    """Run the command line; 1 when something could not be measured, 130 after Ctrl-C."""
     words = list(sys.argv[2:] if argv is None else argv)
     name = words.pop(0) if words and not words[0].startswith('-') else 'model'
     parser = make_parser(name)
     args = parser.parse_args(words)
     subject = _module(name)
-    subject.check(parser, args)
+    getattr(subject, 'check', lambda *args: None)(parser, args)
     console = Console()
-    logging.getLogger('vjepa_ros').setLevel(logging.ERROR)  # the table is what is wanted
+    logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
     if name == 'model' and (args.suite or args.sweep):
         from vjepa_ros.cli.benchmark.suite import run
         return run(args, without(words, ('--sizes', '--out', '--plot')), console)
     if name in OVER_DDS:
         if ros_problem():
-            console.print(f'cannot measure: {ros_problem()}', style='red', highlight=False)
-            return 1
+            return print_error(f'cannot measure: {ros_problem()}', console)
         end_like_ctrl_c()
     try:
         found = subject.measure(args, console)
@@ -61,9 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.json:
             write_json(args.json, result)
     except (*subject.PROBLEMS, OSError) as error:
-        console.print(f'cannot measure: {error}', style='red', highlight=False, markup=False,
-                      soft_wrap=True)
-        return 1
+        return print_error(f'cannot measure: {error}', console)
     except KeyboardInterrupt:
         console.print('stopped; nothing was written')
         return 130
@@ -73,13 +74,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed = {name: each['error'] for name, each in found.get('baselines', {}).items()
               if 'error' in each}
     for baseline, error in failed.items():
-        console.print(f'NOT MEASURED {baseline}: {error}', style='red', highlight=False,
-                      markup=False)
+        print_error(f'NOT MEASURED {baseline}: {error}', console)
     return 1 if failed else 0
 
 
 def make_parser(name: str = 'model') -> argparse.ArgumentParser:
-    """The command line of one subject; ends the program for one that does not exist."""
+    """Return the command line of a subject; an unknown subject ends the program."""
     wide = max(map(len, SUBJECTS))
     parser = argparse.ArgumentParser(
         prog='vjepa-ros benchmark' + ('' if name == 'model' else f' {name}'),
@@ -101,7 +101,7 @@ def _module(name: str) -> Any:
 
 
 def _record(name: str, words: Sequence[str], found: dict[str, Any]) -> dict[str, Any]:
-    """What was run, when, and on what."""
+    """Return what ran, when, and on which hardware."""
     device = torch.device(found['configuration'].get('device', 'cpu'))
     return {'command': command('benchmark' if name == 'model' else f'benchmark {name}', words),
             'date': date.today().isoformat(),

@@ -2,17 +2,16 @@
 # Copyright 2026 vjepa_ros maintainers
 """Measure the speed of a model, alone and from image to assessment, against baselines.
 
-encode: device time of normalising and encoding clips that are on the device already. call: the
-same on the clock of the host, with upload and download. end to end: host image in, assessment
-out, one new frame per camera; beyond encode: that less the encoder, run by run. ratio: baseline
-over ours, for the floor ours over the floor. Sizes without weights run with random ones, on which
-speed does not depend.
+encode: time on the device to normalise and encode clips that are there already. call: the same on
+the clock of the host, with upload and download. end to end: image on the host to assessment, one
+new frame per camera; beyond encode: end to end without the encoder, run by run. ratio: baseline
+over ours; for the floor, ours over the floor. Sizes without weights run with random ones, because
+speed does not depend on weights.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -26,7 +25,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from vjepa_ros.cli.argparse_ranges import check_above_zero, check_ranges
+from vjepa_ros.cli.argparse_ranges import positive, whole
 from vjepa_ros.cli.benchmark import baselines, clock
 from vjepa_ros.cli.benchmark import case as cases
 from vjepa_ros.cli.benchmark.case import Case, Encode, EndToEnd, case_of, loadable, memory, option
@@ -41,10 +40,9 @@ from vjepa_ros.runtime.session import SessionError
 
 PROBLEMS = (ValueError, DeviceError, SessionError, WeightsError)
 BASELINES = {'hf': ('hf_eager', 'hf_compiled'), 'floor': ('floor',)}    # and names in the result
-NOT_COMPILED = ('is measured on CUDA alone: what its users compile for speed there replays a CUDA '
-                'graph')
+NOT_COMPILED = 'is measured on CUDA only, where the compiled model replays a CUDA graph'
 LABELS = {'hf_eager': 'Hugging Face, eager', 'hf_compiled': 'Hugging Face, compiled',
-          'floor': 'floor: products and attention alone'}
+          'floor': 'floor: products and attention only'}
 SUITE_OPTIONS = {'suite', 'rows', 'out'}
 
 
@@ -52,26 +50,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this subject."""
     cases.add_options(parser)
     parser.add_argument('--baseline', action='append', default=[], choices=tuple(BASELINES),
-                        help='measure this too: hf, the transformers library, eager and (on CUDA '
-                        'alone) compiled; floor, the matrix products and attention alone; may be '
-                        'given several times')
-    parser.add_argument('--iterations', type=int, default=100, metavar='N',
+                        help='also measure hf, the transformers library, eager and (on CUDA) '
+                        'compiled, or floor, only the matrix products and attention; may be '
+                        'repeated')
+    parser.add_argument('--iterations', type=whole(), default=100, metavar='N',
                         help='runs of each contender (default: 100)')
-    parser.add_argument('--seconds', type=float, default=10.0, metavar='S',
-                        help='stop each contender after this time, but not before 3 runs '
+    parser.add_argument('--seconds', type=positive, default=10.0, metavar='S',
+                        help='stop each contender after this time, but after 3 runs at least '
                         '(default: 10)')
     parser.add_argument('--encode-only', action='store_true',
-                        help='leave out the way from image to assessment')
+                        help='measure the encoder only, not image to assessment')
     many = parser.add_mutually_exclusive_group()
     many.add_argument('--sweep', action='store_true',
-                      help='measure all sizes, with their usual frames and image size unless '
-                      'others are given, each in a process of its own')
+                      help='measure all sizes, each in its own process, with their usual frames '
+                      'and image size unless given')
     parser.add_argument('--sizes', default='', metavar='A,B',
                         help='sweep: only these sizes')
     parser.add_argument('--plot', type=Path, metavar='FILE',
                         help='sweep: PNG to write (default: benchmark.png in --out)')
     many.add_argument('--suite', choices=tuple(SUITES),
-                      help='measure a list of configurations, each in a process of its own')
+                      help='measure a list of configurations, each in its own process')
     parser.add_argument('--rows', default='', metavar='A,B',
                         help='suite: only these rows')
     parser.add_argument('--out', type=Path, default=Path('benchmark_output'), metavar='FOLDER',
@@ -80,18 +78,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """End the program for values out of range, and options that have no effect together."""
-    check_ranges(parser, args, {'iterations': (1, math.inf)})
-    check_above_zero(parser, args, 'seconds')
+    """End the program for options that have no effect together."""
     given = {name for name, value in vars(args).items() if value != parser.get_default(name)}
     if args.suite:
-        what, idle = '--suite, whose rows have their own options', given - SUITE_OPTIONS
+        what, idle = '--suite, whose rows set their own options', given - SUITE_OPTIONS
     elif args.sweep:
         what, idle = '--sweep', given & {'json', 'rows', 'model_size'}
     else:
         what, idle = 'neither --sweep nor --suite', given & {'sizes', 'plot', 'rows', 'out'}
     if idle:
-        files = '; --out FOLDER takes a JSON file for each row' if 'json' in idle else ''
+        files = '; --out FOLDER receives a JSON file for each row' if 'json' in idle else ''
         parser.error(f'{", ".join(map(option, sorted(idle)))} has no effect with {what}{files}')
     try:
         suite_rows(args.suite, args.rows) if args.suite else sweep_rows(args.sizes, [])
@@ -102,12 +98,12 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
 def measure(args: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Measure the case of a command line; the result is ready for JSON.
 
+    A baseline that fails is reported in the result.
+
     Raises
     ------
-    ValueError
-        For a case that this version or the model cannot run.
-    DeviceError, SessionError, WeightsError
-        When the engine does not load. A baseline that fails is reported in the result instead.
+    ValueError, DeviceError, SessionError, WeightsError
+        When the engine does not load or cannot run the case.
     """
     imports_s = process_age()
     if 'hf' in args.baseline and baselines.huggingface_problem():
@@ -145,9 +141,9 @@ def measure(args: argparse.Namespace, console: Console) -> dict[str, Any]:
 
 def _add_baselines(contenders: dict[str, Contender], case: Case, choice: Any, asked: list[str],
                    say: Callable[[str], None]) -> dict[str, dict[str, Any]]:
-    """Make and warm the baselines; what is known of each, an error of one that fails."""
+    """Make and warm up the baselines; return facts about each, or its error."""
     facts: dict[str, dict[str, Any]] = {
-        name: {'left_out': f'was not asked for; add --baseline {which}'}
+        name: {'left_out': f'not requested; add --baseline {which}'}
         for which, names in BASELINES.items() for name in names}
     device, dtype = choice.device, baselines.floor_dtype(choice.dtype)
 
@@ -165,7 +161,7 @@ def _add_baselines(contenders: dict[str, Contender], case: Case, choice: Any, as
         if floor is not None:
             facts['floor'].update(attention=floor.attention, tried_ms=floor.tried_ms)
     if 'hf' in asked:
-        # What its users run: half precision on accelerators, float32 on a CPU.
+        # As users run it: half precision on accelerators, float32 on a CPU.
         theirs = torch.float32 if device.type == 'cpu' else dtype
         model = cache(lambda: baselines.make_huggingface(case, device, theirs))
         known = {'dtype': _name(theirs), 'transformers': metadata.version('transformers')}
@@ -207,7 +203,7 @@ def _times(case: Case, samples: Mapping[str, Mapping[str, list[float]]]) -> dict
 
 def _compared(facts: Mapping[str, dict[str, Any]],
               samples: Mapping[str, Mapping[str, list[float]]]) -> dict[str, Any]:
-    """The baselines, and their ratios to the encoder."""
+    """Return the baselines and their ratios to the encoder."""
     ours = statistics(samples['ours']['encode'])['median']
     ratios = {}
     for name in facts.keys() & samples.keys():
@@ -218,7 +214,7 @@ def _compared(facts: Mapping[str, dict[str, Any]],
 
 
 def make_table(result: Mapping[str, Any]) -> Table:
-    """The figures for people."""
+    """Return the figures as a table."""
     c = result['configuration']
     title = (f'{c["model_size"]} {c["model_version"]}, {c["num_frames"]} frames of '
              f'{c["image_size"]} px, cameras: {c["cameras"]}, {c["device_name"]}, '

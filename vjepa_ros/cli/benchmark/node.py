@@ -2,11 +2,11 @@
 # Copyright 2026 vjepa_ros maintainers
 """Measure what the node costs beyond its model: image stamp to assessment received, over DDS.
 
-Camera, node and receiver run as three processes of this machine. The stamp is the time at which a
-picture is due to be published; it was read and decoded before. Counted from there: waking up,
-making the message, DDS, the node with all that it does, DDS again, and the receiver's executor
-until its callback runs. The session is the part of it from the full clip to the assessment (model,
-motion, looming), on the clock of the node's worker; overhead is all but that.
+Camera, node and receiver run as three processes on this machine. The stamp is the time at which a
+picture is due for publication; it has been read and decoded before. Latency runs from there to the
+callback of the receiver: waking up, making the message, DDS, the node, DDS again, and the
+receiver's executor. The session is the part from full clip to assessment (model, motion, looming)
+in the worker of the node; overhead is the rest.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from vjepa_ros.cli.argparse_ranges import check_ranges
+from vjepa_ros.cli.argparse_ranges import real
 from vjepa_ros.cli.benchmark import case, clock
 from vjepa_ros.cli.benchmark.clock import statistics
-from vjepa_ros.cli.demo_processes import NODE, Plan, Trio
+from vjepa_ros.cli.demo_processes import NODE, DemoProcesses, Plan
 from vjepa_ros.lab.report.live_view import View
 from vjepa_ros.ros.common.processes import ProcessFailed
 from vjepa_ros.sources import SUPPORTED, PlayOptions, SourceError, open_source
@@ -73,26 +73,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--source', type=case.image_size, default=(1280, 720), metavar='VALUE',
                         help='width and height of the images (default: 1280x720)')
     parser.add_argument('--scene', default='synthetic', metavar='SCENE',
-                        help=f'what they show: {SUPPORTED} (default: synthetic)')
+                        help=f'what the images show: {SUPPORTED} (default: synthetic)')
     parser.add_argument('--transport', default='raw', choices=('raw', 'compressed'),
-                        help='how they are sent (default: raw)')
-    parser.add_argument('--rate', type=float, default=5.0, metavar='HZ',
-                        help='of the camera; so low that no frame waits for the one before, '
-                        'which would be queueing and no overhead (default: 5)')
-    parser.add_argument('--seconds', type=float, default=30.0, metavar='S',
-                        help='how long is measured (default: 30)')
-    parser.add_argument('--warmup', type=float, default=5.0, metavar='S',
-                        help='left out after the first result (default: 5)')
-
-
-def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """End the program for values out of range."""
-    check_ranges(parser, args, {
-        'rate': (1.0, 60.0), 'seconds': (1.0, 3600.0), 'warmup': (0.0, 600.0)})
+                        help='how images are sent (default: raw)')
+    parser.add_argument('--rate', type=real(1.0, 60.0), default=5.0, metavar='HZ',
+                        help='frames per second of the camera; low enough that no frame waits '
+                        'for the one before (default: 5)')
+    parser.add_argument('--seconds', type=real(1.0, 3600.0), default=30.0, metavar='S',
+                        help='how long to measure (default: 30)')
+    parser.add_argument('--warmup', type=real(0.0, 600.0), default=5.0, metavar='S',
+                        help='time left out after the first result (default: 5)')
 
 
 def parameters(args: argparse.Namespace) -> dict[str, object]:
-    """Parameters of the node for a command line."""
+    """Return the parameters of the node for a command line."""
     found: dict[str, object] = {
         name: getattr(args, name) for name in (
             'device', 'model_size', 'model_version', 'num_frames', 'image_size', 'precision',
@@ -105,18 +99,12 @@ def parameters(args: argparse.Namespace) -> dict[str, object]:
 
 
 def clip_fps(rate_hz: float) -> float:
-    """Rate of the clips: a whole fraction of the camera's, as the learned heads want it [Hz]."""
+    """Return the rate of clips [Hz]: a whole fraction of the camera's, as the heads need."""
     return rate_hz / max(1, round(rate_hz / CLIP_FPS))
 
 
 def store_pictures(args: argparse.Namespace, folder: Path) -> int:
-    """Write the scene as jpeg pictures, so that drawing them costs nothing while measuring.
-
-    Returns
-    -------
-    int
-        How many there are.
-    """
+    """Write the scene as JPEG files, so that rendering does not disturb; return their number."""
     folder.mkdir()
     wanted = min(MAX_PICTURES, math.ceil((args.warmup + args.seconds) * args.rate))
     number = 0
@@ -134,7 +122,7 @@ def store_pictures(args: argparse.Namespace, folder: Path) -> int:
 
 
 def measure(args: argparse.Namespace, console: Console) -> dict[str, Any]:
-    """Run the three processes; the figures.
+    """Run the three processes and return the figures.
 
     Raises
     ------
@@ -153,16 +141,16 @@ def _measure(args: argparse.Namespace, console: Console, work: Path) -> dict[str
     name = args.scene if args.scene.startswith('synthetic') else Path(args.scene).name
     plan = Plan(str(pictures), f'{name}, {width}x{height}, {args.transport}, {args.rate:g} Hz',
                 seconds, loop=True, max_frame_gap=max(1.0, 2.5 / args.rate))
-    trio = Trio('vjepa-ros benchmark node', plan, node=parameters(args),
+    processes = DemoProcesses('vjepa-ros benchmark node', plan, node=parameters(args),
                 camera={'rate': args.rate}, recorder={'all_outputs': False},
                 transport=args.transport, node_words=('--log-level', f'{NODE}:=debug'))
-    with View(trio.status, console) as view:
-        trio.run(view, work)
-    if trio.interrupted:
+    with View(processes.status, console) as view:
+        processes.run(view, work)
+    if processes.interrupted:
         raise KeyboardInterrupt
     with (work / 'node.log').open(encoding='utf-8', errors='replace') as log:
         logged = node_results(log)
-    recording = trio.recording
+    recording = processes.recording
     figures = summarise(recording.records(), logged, args.rate, args.warmup, args.seconds)
     model = {**recording.model, 'model_size': recording.model['model']}
     return {
@@ -187,7 +175,7 @@ def _middleware() -> dict[str, str]:
 
 
 def node_results(log: Iterable[str]) -> dict[int, dict[str, Any]]:
-    """What the node logged at level DEBUG about each result, by stamp [ns]."""
+    """Return what the node logged at level DEBUG about each result, by stamp [ns]."""
     found = {}
     for line in log:
         match = _LINE.search(line)
@@ -198,7 +186,7 @@ def node_results(log: Iterable[str]) -> dict[int, dict[str, Any]]:
 
 
 def split(received: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str, float]:
-    """The times of one result [ms].
+    """Split the latency of one result [ms].
 
     Parameters
     ----------
@@ -225,7 +213,7 @@ def split(received: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str, f
 
 def summarise(records: Sequence[Mapping[str, Any]], logged: Mapping[int, Mapping[str, Any]],
               rate_hz: float, warmup_s: float, seconds: float) -> dict[str, Any]:
-    """The figures of a run.
+    """Summarise a run.
 
     Parameters
     ----------
@@ -281,7 +269,7 @@ def summarise(records: Sequence[Mapping[str, Any]], logged: Mapping[int, Mapping
 
 
 def make_table(result: Mapping[str, Any]) -> Table:
-    """The figures for people."""
+    """Return the figures as a table."""
     c, counts = result['configuration'], result['counts']
     rows = {'latency: stamp to received': 'latency_ms', 'session': 'session_ms',
             'overhead: beyond the session': 'overhead_ms',

@@ -2,10 +2,10 @@
 # Copyright 2026 vjepa_ros maintainers
 """Measure how long the action-conditioned planner takes for a plan, against its floor.
 
-The world model has random weights, on which speed does not depend. plan: from the newest picture
-to the actions, without the test against noise, with the goal encoded before; as the figures of
-the published planner are meant. gap: that test. floor: the matrix products and attention of the
-search alone, on random data. On CUDA times are those between marks of the device.
+The world model has random weights; speed does not depend on them. plan: from the newest picture
+to the actions, with the goal encoded beforehand and without the test against noise, as in the
+published figures. gap: that test. floor: only the matrix products and attention of the search, on
+random data. On CUDA, times are taken between events of the device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from vjepa_ros.cli.argparse_ranges import check_ranges
+from vjepa_ros.cli.argparse_ranges import whole
 from vjepa_ros.cli.benchmark import clock
 from vjepa_ros.cli.benchmark.baselines import BACKENDS, PlanFloor, attention, floor_dtype
 from vjepa_ros.cli.benchmark.clock import device_ms, statistics
@@ -52,7 +52,7 @@ class Bench:
         self._turn = 0
 
     def plan(self, gap: GapConfig) -> tuple[float, Plan]:
-        """One plan from another picture than the last: milliseconds, and the plan."""
+        """Plan once, from another picture than the last; milliseconds, and the plan."""
         planner = Planner(self.world, ArmSpace(), self.search, gap)
         planner.set_goal(self._pictures[-1])
         planner.encode_goal()
@@ -63,7 +63,7 @@ class Bench:
         return took, found[0]
 
     def measure(self, runs: int, kind: str) -> dict[str, Any]:
-        """Times of `runs` plans after one to warm up."""
+        """Measure `runs` plans after one to warm up."""
         device = self.world.choice.device
         if device.type == 'cuda':
             torch.cuda.reset_peak_memory_stats(device)
@@ -82,7 +82,7 @@ class Bench:
             'gap_flops': judged.flops - flops, 'peak_memory_bytes': peak}
 
     def floor(self) -> dict[str, Any]:
-        """The floor under the search at the present number of plans in a pass."""
+        """Measure the floor of the search at the current number of plans in a pass."""
         search, batch, device = self.search, self.world.batch, self.world.choice.device
         floor = PlanFloor(self.world.shapes, self.world.config.random_predictor[2], batch,
                           search.steps, device, floor_dtype(self.world.choice.dtype))
@@ -121,22 +121,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help='plans in one pass to try; 0 is what memory allows (default: 0)')
     parser.add_argument('--attention', default='default', metavar='A,B',
                         help=f'kinds of attention to try: default, {", ".join(BACKENDS)}')
-    parser.add_argument('--runs', type=int, default=3, metavar='N',
+    parser.add_argument('--runs', type=whole(), default=3, metavar='N',
                         help='plans that are timed, after one to warm up (default: 3)')
     parser.add_argument('--no-floor', action='store_true', help='leave out the floor')
 
 
 def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """End the program for values that cannot be."""
-    check_ranges(parser, args, {'runs': (1, math.inf)})
-    for kind in args.attention.split(','):
-        if kind not in ('default', *BACKENDS):
-            parser.error(f"argument --attention: '{kind}' is not one of default, "
-                         f'{", ".join(BACKENDS)}')
+    """End the program for values that the planner refuses."""
     try:
         _configs(args)
         if min(map(int, args.batch.split(','))) < 0:
             raise ValueError(f"--batch is '{args.batch}', but takes numbers from 0")
+        for kind in args.attention.split(','):
+            if kind not in ('default', *BACKENDS):
+                raise ValueError(f"--attention: '{kind}' is not one of default, "
+                                 f'{", ".join(BACKENDS)}')
     except ValueError as error:
         parser.error(str(error))
 
@@ -153,7 +152,7 @@ def _configs(args: argparse.Namespace) -> tuple[WorldConfig, SearchConfig]:
 
 
 def measure(args: argparse.Namespace, console: Console) -> dict[str, Any]:
-    """Measure every number of plans in a pass with every kind of attention, and the floor.
+    """Measure every batch size with every kind of attention, and the floor.
 
     Raises
     ------
@@ -201,7 +200,7 @@ def _configuration(config: WorldConfig, search: SearchConfig, world: WorldModel
 
 
 def make_table(result: Mapping[str, Any]) -> Table:
-    """The figures for people."""
+    """Return the figures as a table."""
     c = result['configuration']
     rows = {name: result[f'{name}_ms'] for name in ('plan', 'encode', 'search')}
     rows['test against noise'] = {'median': result['gap_ms']}

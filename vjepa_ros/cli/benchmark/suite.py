@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Measure several configurations of a model, each in a process of its own.
+"""Measure several configurations of a model, each in its own process.
 
-A process of its own gives each row a start from nothing, and leaves the others alone when it
-fails. Compiled code is kept in one folder for the whole suite, which is empty at the beginning.
+So each row starts cold, and a row that fails does not affect the others. All rows share a folder
+for compiled code, which is empty at first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from vjepa_ros.cli.benchmark.clock import make_table
 from vjepa_ros.lab.report.plots import GRID, open_axes
 from vjepa_ros.model.variants import VARIANTS
 
-# Of one row: a GPU is lent for minutes, a busy CPU takes long.
+# For one row; a busy CPU takes long.
 ROW_LIMIT_S = {'cuda': 200.0, 'other': 900.0}
 SHAPE = '--num-frames 16 --image-size 256 --source 1280x720'
 LARGE, GIANT = f'--model-size large {SHAPE}', f'--model-size giant {SHAPE}'
@@ -39,10 +39,10 @@ ALL = '--baseline floor --baseline hf'
 CPU_TINY = f'--device cpu --seconds 15 --iterations 80 {ALL}'
 CPU_LARGE = ('--model-size large --num-frames 8 --image-size 256 --device cpu --seconds 30 '
              f'--iterations 8 {ALL}')
-# Name of the row, which is that of its file, and the words of `vjepa-ros benchmark`.
+# Options of `vjepa-ros benchmark` by name of the row, which also names its file.
 SUITES: dict[str, dict[str, str]] = {
     'h200': {
-        # First, while the folder of compiled code is empty: its start is a first start.
+        # First, because its cold start needs an empty folder of compiled code.
         'large_compile': f'{LARGE} {GPU} --compile on {ALL} --iterations 300 --saved-weights',
         'large_graph': f'{LARGE} {GPU} --compile off {ALL} --iterations 300 --saved-weights',
         'large_cached': f'{LARGE} {GPU} --compile on --encode-only --iterations 50 '
@@ -66,7 +66,7 @@ SERIES = {'encode': '#0b6bcb', 'end to end': '#15803d', 'floor': '#94a3b8',
 
 
 def run(args: argparse.Namespace, words: Sequence[str], console: Console) -> int:
-    """Measure a suite or a sweep, of which `words` are the options; 0 when all went well."""
+    """Measure a suite, or a sweep with the options `words`; 0 when every row was measured."""
     prefix = f'{args.suite}_' if args.suite else 'sweep_'
     rows = suite_rows(args.suite, args.rows) if args.suite else sweep_rows(args.sizes, words)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace, words: Sequence[str], console: Console) -> int
     with tempfile.TemporaryDirectory() as kept:
         for name in track(rows, 'measuring', console=console, transient=True):
             before, file = time.perf_counter(), args.out / f'{prefix}{name}.json'
-            file.unlink(missing_ok=True)    # an old file is not the result of this run
+            file.unlink(missing_ok=True)    # of an earlier run
             problem = run_row(rows[name], file, Path(kept))
             if problem:
                 failed.append(name)
@@ -100,14 +100,14 @@ def run(args: argparse.Namespace, words: Sequence[str], console: Console) -> int
 
 
 def suite_rows(suite: str, only: str) -> dict[str, list[str]]:
-    """Words of the rows of a suite; ValueError for a row that does not exist."""
+    """Return the options of the rows of a suite (ValueError for an unknown row)."""
     return {name: SUITES[suite][name].split() for name in _chosen(only, SUITES[suite], 'row')}
 
 
 def sweep_rows(only: str, words: Sequence[str]) -> dict[str, list[str]]:
-    """Words of one row for each size: its usual shape, then what was asked for, which wins.
+    """Return the options of a row for each size: its usual shape, then `words`, which win.
 
-    Raises ValueError for a size that does not exist.
+    Raises ValueError for an unknown size.
     """
     rows = {}
     for size in _chosen(only, VARIANTS, 'size'):
@@ -128,7 +128,7 @@ def _chosen(only: str, known: Iterable[str], what: str) -> list[str]:
 
 
 def run_row(words: Sequence[str], file: Path, kept: Path) -> str:
-    """Measure one row in a process; what went wrong, '' when nothing did."""
+    """Measure one row in a process; return what went wrong, or ''."""
     root = Path(vjepa_ros.__file__).parents[1]
     path = os.pathsep.join(filter(None, (str(root), os.environ.get('PYTHONPATH'))))
     environ = {**os.environ, 'PYTHONPATH': path, 'COLUMNS': '150',
@@ -136,7 +136,7 @@ def run_row(words: Sequence[str], file: Path, kept: Path) -> str:
                'TRITON_CACHE_DIR': str(kept / 'triton')}
     command = [sys.executable, '-m', 'vjepa_ros', 'benchmark', *words, '--json', str(file)]
     limit = ROW_LIMIT_S['cuda' if 'cuda' in words else 'other']
-    # A file, not a pipe: what compiles in the background may outlive the row and hold a pipe open.
+    # Not a pipe, because background compilation may outlive the row and keep a pipe open.
     with tempfile.TemporaryFile('w+', encoding='utf-8', errors='replace') as said:
         row = subprocess.Popen(command, env=environ, stdout=said, stderr=said,
                                start_new_session=True)
@@ -153,9 +153,9 @@ def run_row(words: Sequence[str], file: Path, kept: Path) -> str:
 
 
 def _end(row: subprocess.Popen[bytes]) -> None:
-    """End a row and everything that it started."""
+    """End a row and its child processes."""
     if hasattr(os, 'killpg'):
-        with suppress(ProcessLookupError, PermissionError):     # all gone already
+        with suppress(ProcessLookupError, PermissionError):     # gone already
             os.killpg(row.pid, signal.SIGKILL)
     else:
         row.kill()
@@ -163,7 +163,7 @@ def _end(row: subprocess.Popen[bytes]) -> None:
 
 
 def medians(result: Mapping[str, Any]) -> dict[str, float]:
-    """Medians [ms] of one result by the names of `SERIES`; what was not measured is left out."""
+    """Return the medians [ms] of a result that were measured, by the names of `SERIES`."""
     base = result['baselines']
     found = {'encode': result['encode_ms'], 'end to end': result.get('end_to_end_ms', {}),
              **{name: base.get(name.replace(' ', '_'), {}) for name in SERIES if name in (
@@ -172,7 +172,7 @@ def medians(result: Mapping[str, Any]) -> dict[str, float]:
 
 
 def draw(results: Mapping[str, Mapping[str, Any]], path: Path) -> None:
-    """Write bars of the medians on a logarithmic axis as PNG."""
+    """Write the medians as bars on a logarithmic axis, as PNG."""
     from matplotlib.figure import Figure
     values = {name: medians(result) for name, result in results.items()}
     used = [name for name in SERIES if any(name in v for v in values.values())]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Measure how many clips, with their truth, the rendered world gives per second.
+"""Measure how many clips the renderer draws per second, with their ground truth.
 
-Scenes are sampled and sent to the device beforehand, so that drawing alone is timed; sampling
-them is timed apart. Every batch is waited for. Without --compile the CPU draws with one thread.
+Scenes are sampled and uploaded beforehand, so that only drawing is timed; sampling is timed
+separately. Every batch is waited for. Without --compile the CPU draws with one thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from vjepa_ros.cli.argparse_ranges import check_above_zero, check_ranges
+from vjepa_ros.cli.argparse_ranges import positive, whole
 from vjepa_ros.cli.benchmark import clock
 from vjepa_ros.cli.benchmark.clock import device_ms
 from vjepa_ros.cli.console import steps
@@ -37,7 +37,7 @@ SEED = 1
 
 
 class Drawing:
-    """Draws batches of scenes in turn; its times [ms] are ``film`` and ``truth`` alone."""
+    """Draws batches of scenes in turn, and times [ms] drawing (``film``) and ``truth``."""
 
     def __init__(self, world: ClipWorld, samples: Sequence[Sample]) -> None:
         self._world, self._samples = world, cycle(samples)
@@ -71,29 +71,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this subject."""
     parser.add_argument('--device', choices=('cuda', 'cpu'),
                         help='where clips are drawn (default: cuda where there is one)')
-    parser.add_argument('--size', type=int, default=192, metavar='PX',
+    parser.add_argument('--size', type=whole(8), default=192, metavar='PX',
                         help='side of the pictures (default: 192)')
-    parser.add_argument('--frames', type=int, default=8, metavar='N',
+    parser.add_argument('--frames', type=whole(), default=8, metavar='N',
                         help='frames of a clip (default: 8)')
-    parser.add_argument('--batch', type=int, metavar='N',
+    parser.add_argument('--batch', type=whole(), metavar='N',
                         help='clips that are drawn at once (default: 64 on cuda, 4 on cpu)')
-    parser.add_argument('--seconds', type=float, default=10.0, metavar='S',
-                        help='how long each way to draw is measured (default: 10)')
+    parser.add_argument('--seconds', type=positive, default=10.0, metavar='S',
+                        help='how long to measure each renderer (default: 10)')
     parser.add_argument('--compile', action='store_true',
-                        help='draw compiled as well, in turn, and give the ratio')
+                        help='also measure the compiled renderer, in turn, and report the ratio')
 
 
 def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """End the program for values out of range and a device that is not there."""
-    check_ranges(parser, args, {
-        'size': (8, math.inf), 'frames': (1, math.inf), 'batch': (1, math.inf)})
-    check_above_zero(parser, args, 'seconds')
+    """End the program when the device is not available."""
     if args.device == 'cuda' and not torch.cuda.is_available():
         parser.error('argument --device: PyTorch finds no CUDA device here')
 
 
 def measure(args: argparse.Namespace, console: Console) -> dict[str, Any]:
-    """Measure drawing, and compiled drawing where it was asked for; ready for JSON."""
+    """Measure the renderer, with --compile also compiled; the result is ready for JSON."""
     device = args.device or ('cuda' if torch.cuda.is_available() else 'cpu')
     batch = args.batch or BATCH[device]
     with steps(console) as say:
@@ -139,21 +136,21 @@ def measure(args: argparse.Namespace, console: Console) -> dict[str, Any]:
 
 
 def _sent(world: ClipWorld, seed: int, batch: int) -> Sample:
-    """A sample with all that is drawn on the world's device."""
+    """Return a sample whose scenes are on the device of the world."""
     sample = world.sample(seed, batch)
     there = {name: getattr(sample, name).to(world.device) for name in ('hold', 'place', 'outcome')}
     return replace(sample, scenes=sample.scenes.map(lambda v: v.to(world.device)), **there)
 
 
 def _rates(times_ms: Sequence[float], batch: int) -> dict[str, Any]:
-    """Clips per second: median, and what 5 and 95 % of the runs stay below."""
+    """Return clips per second: median, 5th and 95th percentile of the runs."""
     low, median, high = np.percentile(1e3 * batch / np.array(times_ms), (5, 50, 95))
     return {'median': round(float(median), 2), 'p5': round(float(low), 2),
             'p95': round(float(high), 2), 'runs': len(times_ms)}
 
 
 def _agreement(a: WorldClips, b: WorldClips) -> dict[str, float]:
-    """How alike the pictures and the truth of the same scenes are, drawn in two ways."""
+    """Compare pictures and truth of the same scenes from two renderers, as shares of pixels."""
     same = {'grey_values_within_1': (a.frames.int() - b.frames.int()).abs() <= 1,
             'pixels_of_the_same_shape': a.truth.shape == b.truth.shape,
             'pixels_of_the_same_looming': torch.isclose(a.truth.looming, b.truth.looming,
@@ -162,7 +159,7 @@ def _agreement(a: WorldClips, b: WorldClips) -> dict[str, float]:
 
 
 def make_table(result: Mapping[str, Any]) -> Table:
-    """The figures for people."""
+    """Return the figures as a table."""
     c = result['configuration']
     rows = {name: {**way['clips_per_s'], **way}
             for name, way in result['ways'].items()}

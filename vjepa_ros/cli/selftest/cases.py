@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The models of a self-test, their weights, and the ways in which they can run on a device."""
+"""Models of the self-test, and the execution paths they can take on a device.
+
+Models without bundled weights get random ones under which an error anywhere in the network shows
+in the features. With the start values of training, branches hardly change the residual stream, and
+a wrong rotation of queries and keys would stay below the limits of low precision.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +25,14 @@ from vjepa_ros.runtime.engine import EngineConfig
 from vjepa_ros.runtime.forward.compilation import Toolchain
 
 CANDIDATES = ('fp32', 'fp16', 'bf16', 'int8', 'fp8')
-# Largest rms error of features, relative to their rms in float32 on the CPU. Errors of plain
-# networks are below 0.002 in fp16 and 0.016 in bf16 (docs/notebook/numerics.md).
+# Largest rms error of features relative to their rms in float32 on the CPU. Plain networks have
+# errors below 0.002 in fp16 and 0.016 in bf16 (docs/notebook/numerics.md).
 LIMITS = {'fp32': 1e-4, 'fp16': 4e-3, 'bf16': 0.03, 'fp8': 0.03, 'int8': 0.03}
 
 
 @dataclass(frozen=True)
 class Model:
-    """A network, the shape of its clips, and its weights ('' for those of the package)."""
+    """A network, the shape of its clips, and its weights ('' for the bundled ones)."""
 
     size: str = 'tiny'
     version: str = '2.0'
@@ -37,11 +42,12 @@ class Model:
 
     @property
     def name(self) -> str:
+        """Size, version and clip in words."""
         return f'{self.size} {self.version}, {self.num_frames} x {self.image_size} px'
 
 
 USUAL = (Model(), Model('tiny', '2.1', 4, 96))
-# Another width of heads, a grid that no pretraining had, and the size that robots with a GPU run.
+# Another head width, a grid unseen in pretraining, and the size for robots with a GPU.
 FULL = (*USUAL, Model('large', '2.0', 16, 256), Model('huge', '2.0', 4, 64),
         Model('base', '2.1', 4, 224))
 
@@ -55,10 +61,11 @@ class ExecutionPath:
 
     @property
     def name(self) -> str:
+        """Precision and compilation in words."""
         return f'{self.precision}, compile {self.compile}'
 
     def config(self, model: Model, device: str) -> EngineConfig:
-        """What to load."""
+        """Return the configuration to load."""
         return EngineConfig(
             model_size=model.size, model_version=model.version, num_frames=model.num_frames,
             image_size=model.image_size, weights=model.weights, device=device,
@@ -66,15 +73,15 @@ class ExecutionPath:
 
 
 def find_paths(device: str, compiled: str = 'auto') -> tuple[list[ExecutionPath], dict[str, str]]:
-    """Paths to test on a device, and why others are left out.
+    """Return the paths to test on a device, and why others are left out.
 
     Parameters
     ----------
     device
         Name for `EngineConfig`.
     compiled
-        Whether to test ``torch.compile``, which may take minutes: 'on', 'off', or 'auto' for
-        where an engine may choose it by itself, which is on CUDA.
+        Whether to test ``torch.compile``, which may take minutes: 'on', 'off', or 'auto', which
+        tests it on CUDA, where an engine may choose it.
     """
     left_out: dict[str, str] = {}
     precisions = []
@@ -87,10 +94,9 @@ def find_paths(device: str, compiled: str = 'auto') -> tuple[list[ExecutionPath]
             precisions.append(precision)
     paths = [ExecutionPath(precision, 'off') for precision in precisions]
     if compiled == 'off':
-        left_out['compile'] = 'is left out with --compile off'
+        left_out['compile'] = 'left out by --compile off'
     elif compiled == 'auto' and not device.startswith('cuda'):
-        left_out['compile'] = 'runs on this device only where it is asked for; test it with ' \
-                              '--compile on'
+        left_out['compile'] = 'used on this device on request only; test it with --compile on'
     elif why := compile_problem(device):
         left_out['compile'] = why
     else:
@@ -99,20 +105,20 @@ def find_paths(device: str, compiled: str = 'auto') -> tuple[list[ExecutionPath]
 
 
 def compile_problem(device: str) -> str:
-    """Why ``torch.compile`` cannot work for a device here; '' when it can."""
+    """Return why ``torch.compile`` cannot work for a device here; '' when it can."""
     if device == 'mps':
         return 'is not used on MPS'
     lacks = ' and '.join(Toolchain.here().missing(device.partition(':')[0]))
-    return f'needs {lacks}, which is not here' if lacks else ''
+    return f'needs {lacks}, which this machine lacks' if lacks else ''
 
 
 def _compiled(device: str, precisions: Sequence[str]) -> list[str]:
-    """Precisions to compile for: the one chosen by itself; fp8 is never compiled."""
+    """Return the precisions to compile for: the automatic choice; fp8 is never compiled."""
     return [p for p in precisions if p == choose_device(device, True, 'auto').precision]
 
 
 def limits(precision: str) -> Mapping[str, float]:
-    """Largest errors of a precision by name of the check."""
+    """Return the largest allowed errors of a precision by name of the check."""
     most = LIMITS[precision]
     return {
         'features': most,
@@ -129,7 +135,7 @@ SEED = 3
 
 
 def weights_of(model: Model, folder: Path) -> str:
-    """File with the weights of a model: '' for the package's own, else one made in `folder`."""
+    """Return the weights file of a model: '' for bundled weights, else one made in `folder`."""
     if bundled_file(model.size, model.version):
         return ''
     path = folder / f'{model.size}_{model.version}.safetensors'
@@ -140,7 +146,7 @@ def weights_of(model: Model, folder: Path) -> str:
 
 @torch.no_grad()
 def lively(model: Model) -> Encoder:
-    """An encoder whose branches are as large as its residual stream, the same in every run."""
+    """Make an encoder whose branches are as large as its residual stream, always the same."""
     with torch.device('meta'):
         encoder = Encoder(find_variant(model.size), model.version)
     encoder.to_empty(device='cpu').requires_grad_(False)

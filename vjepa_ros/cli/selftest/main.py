@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test that the models compute the right numbers on this machine, in every way they can run.
+"""Test that models compute the right numbers on this machine, in every way they can run.
 
-Every precision and path of the device is compared with the plain network in float32 on the CPU.
-Exit code 1 and a list of what is wrong when anything is. --json writes a file that tells all, and
-nothing of you but the kind of your machine: please send it in for hardware that is called
-untested.
+Every precision and execution path of the device is compared with the plain network in float32 on
+the CPU. Exit code 1 means that something is wrong; the problems are listed. --json writes all
+results; about you it has only the kind of your machine. Please send it in for untested hardware.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from vjepa_ros.cli.console import plain_lines
+from vjepa_ros.cli.console import plain_lines, print_error
 from vjepa_ros.cli.selftest.cases import FULL, USUAL, Model, find_paths, weights_of
 from vjepa_ros.cli.selftest.operators import Operators, coverage, fallback_problem
 from vjepa_ros.cli.selftest.parity import (
@@ -42,12 +41,12 @@ from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
 
 def run(device: str = 'auto', full: bool = False, compiled: str = 'auto',
         advance: Any = lambda text, done, total: None) -> dict[str, Any]:
-    """Test a device; the result is ready for JSON, its `ok` says whether all is right.
+    """Test a device; the result is ready for JSON, and its ``ok`` tells whether all is right.
 
     Raises
     ------
     DeviceError
-        When the device is not there.
+        When the device is unavailable.
     """
     choice = choose_device(device, True, 'auto')
     device = str(choice.device)
@@ -87,13 +86,13 @@ def run(device: str = 'auto', full: bool = False, compiled: str = 'auto',
 def _operators(model: Model, device: torch.device, dtype: torch.dtype) -> Operators:
     try:
         return coverage(model, device, dtype)
-    # Such as no memory: a self-test is there to tell it, with all else that it has found.
+    # Such as lack of memory, which the self-test reports beside its other results.
     except (RuntimeError, MemoryError) as error:
         return Operators(problem=f'{type(error).__name__}: {error}'.strip()[:600])
 
 
 def not_done(device: str, error: DeviceError) -> dict[str, Any]:
-    """What there is to tell, ready for JSON, where the device is not there."""
+    """Return the result for a device that is unavailable, ready for JSON."""
     return {'ok': False, 'problems': [str(error)], 'date': date.today().isoformat(),
             'hardware': hardware(), 'versions': versions(), 'device': device}
 
@@ -114,12 +113,12 @@ def _problems(outcomes: Sequence[Outcome], operators: dict[str, Operators]) -> l
 
 def _wrong(outcome: Outcome) -> str:
     return outcome.problem or '; '.join(
-        f'{c.name} is off by {c.value:.3g}, at most {c.limit:.3g} is right'
+        f'the error of {c.name} is {c.value:.3g}, more than {c.limit:.3g}'
         for c in outcome.checks if not c.ok) or 'nothing was compared'
 
 
 def make_table(result: dict[str, Any]) -> Table:
-    """Errors and times of all paths."""
+    """Return errors and times of all paths as a table."""
     table = Table(title=f'{result["device"]}, PyTorch {result["versions"]["torch"]}',
                   title_justify='left', caption_justify='left',
                   caption='errors: rms relative to float32 on the CPU, and largest allowed')
@@ -150,11 +149,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument('--device', default='auto', metavar='NAME',
                         help='auto, cpu, cuda, cuda:N or mps (default: auto)')
     parser.add_argument('--full', action='store_true',
-                        help='also sizes up to huge, with random weights: some minutes, and '
+                        help='also test sizes up to huge, with random weights; takes minutes and '
                         'about 8 GB of memory')
     parser.add_argument('--compile', choices=('auto', 'on', 'off'), default='auto',
-                        help='whether to test torch.compile, which takes a minute or more; auto '
-                        'tests it on CUDA (default: auto)')
+                        help='whether to test torch.compile, which takes a minute or more; auto: '
+                        'on CUDA (default: auto)')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write all figures')
     args = parser.parse_args(argv)
     console = Console()
@@ -172,8 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             result = run(args.device, args.full, args.compile, advance)
     except DeviceError as error:
-        console.print(f'SELF-TEST NOT DONE: {error}', style='bold red', highlight=False,
-                      markup=False)
+        print_error(f'SELF-TEST NOT DONE: {error}', console)
         _write(args.json, words, not_done(args.device, error), console)
         return 1
     console.print(make_table(result))
@@ -184,8 +182,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                                             for p, n in counts.items()), highlight=False)
     _write(args.json, words, result, console)
     if result['ok']:
-        console.print('[bold green]SELF-TEST PASSED[/]: every path gives the numbers of float32 '
-                      'within its limit', highlight=False)
+        console.print('[bold green]SELF-TEST PASSED[/]: every path is within its limit of '
+                      'float32', highlight=False)
         return 0
     console.print(Panel('\n'.join(result['problems']).replace('[', r'\['),
                         title='SELF-TEST FAILED: do not trust this machine with these settings',

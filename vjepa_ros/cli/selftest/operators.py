@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Find out which operators of a model a device computes, and name those that it lacks."""
+"""Find out which operators of a model a device supports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FALLBACK = 'PYTORCH_ENABLE_MPS_FALLBACK'
 
 @dataclass
 class Operators:
-    """Operators of a model by how often they ran, why others could not, and why it broke off."""
+    """How often each operator ran, why others could not run, and why the run was aborted."""
 
     ran: Counter[str] = field(default_factory=Counter)
     missing: dict[str, str] = field(default_factory=dict)
@@ -30,9 +30,9 @@ class Operators:
 
 
 class _Watch(TorchDispatchMode):
-    """Run each operator where its tensors are; one that fails there runs on the CPU instead.
+    """Run each operator on the device of its tensors, or on the CPU when that fails.
 
-    So a device that lacks several operators is asked for all of them.
+    So all operators that a device lacks are found in one run.
     """
 
     def __init__(self, device: torch.device, found: Operators) -> None:
@@ -44,7 +44,7 @@ class _Watch(TorchDispatchMode):
         kwargs = kwargs or {}
         try:
             out = func(*args, **kwargs)
-        # Noted as missing, which fails the self-test; going on finds the other missing ones, too.
+        # It is reported as missing, which fails the self-test; continuing finds the others.
         except (NotImplementedError, RuntimeError, TypeError) as error:
             if self._device.type == 'cpu' or is_out_of_memory(error):
                 raise
@@ -82,8 +82,7 @@ def coverage(model: Model, device: torch.device, dtype: torch.dtype) -> Operator
 
 
 def fallback_problem(device: torch.device) -> str:
-    """Why operators might run on the CPU unseen; '' when they cannot."""
+    """Return why operators might silently run on the CPU; '' when they cannot."""
     if device.type == 'mps' and os.environ.get(FALLBACK, '0') not in ('', '0'):
-        return (f'{FALLBACK} is set: operators that MPS lacks run on the CPU without a word; '
-                f'unset it and run again')
+        return f'{FALLBACK} is set: operators that MPS lacks run silently on the CPU; unset it'
     return ''

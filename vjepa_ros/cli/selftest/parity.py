@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Compare what the engine gives on a device with the plain network in float32 on the CPU."""
+"""Compare engine and detector on a device with float32 on the CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import torch
 from vjepa_ros.cli.selftest.cases import ExecutionPath, Model, limits
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
-from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.checkpoint.bundle import load_model
 from vjepa_ros.model.head_specs import Laplace, specs_of
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
@@ -26,12 +25,17 @@ from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.outputs import Output, pack, unpack
 
 SPEED_S, SPEED_RUNS = 1.5, 30
-FIRST_S, STEP_S = 5.0, 0.25         # of the clip of the synthetic drive
+CLIP_S, STEP_S = 5.0, 0.25          # of the clip of the synthetic drive
+# The drive for the detector: times of its frames, and largest allowed differences.
+DRIVE_S, FRAMES, RATE_HZ = 5.5, 32, 10.0
+SCORES = ('motion_score', 'obstacle_score', 'collision_probability')
+LIMIT = 0.05        # of scores, which are 0..1
+UNEQUAL = 0.15      # of the levels: a score at a threshold may fall to either side
 
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison: an error, and how large it may be."""
+    """One comparison: an error and its limit."""
 
     name: str
     value: float
@@ -39,17 +43,17 @@ class Check:
 
     @property
     def ok(self) -> bool:
-        # Written so that NaN fails.
+        """Whether the error is within its limit; NaN is not."""
         return bool(self.value <= self.limit)
 
 
 @dataclass
 class Outcome:
-    """What one path did with one model; `problem` says why it did not run at all."""
+    """How one path ran one model; `problem` says why it did not run."""
 
     model: str
     path: str
-    execution: str = ''     # how the engine says that it runs
+    execution: str = ''     # as the engine reports it
     encode_ms: float = float('nan')
     load_s: float = float('nan')
     memory_bytes: int = 0
@@ -58,22 +62,23 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
+        """Whether it ran, and passed at least one check and all of them."""
         return not self.problem and bool(self.checks) and all(c.ok for c in self.checks)
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Clips, and what the plain network says of each in float32 on the CPU."""
+    """Clips, and the outputs of the plain network for them in float32 on the CPU."""
 
     clips: list[np.ndarray]
     outputs: list[Output]
 
 
 def clips_of(model: Model) -> list[np.ndarray]:
-    """A clip of a drive at an obstacle, and one of random pixels, which no camera shows."""
+    """Return a clip of a drive at an obstacle, and one of random pixels."""
     scene = ApproachScene((320, 240))
     side = (model.image_size, model.image_size)
-    drive = [cv2.resize(scene.render(FIRST_S + n * STEP_S), side, interpolation=cv2.INTER_AREA)
+    drive = [cv2.resize(scene.render(CLIP_S + n * STEP_S), side, interpolation=cv2.INTER_AREA)
              for n in range(model.num_frames)]
     noise = np.random.default_rng(5).integers(0, 256, (model.num_frames, *side, 3), np.uint8)
     return [np.stack(drive), noise]
@@ -81,7 +86,7 @@ def clips_of(model: Model) -> list[np.ndarray]:
 
 @torch.inference_mode()
 def make_reference(model: Model) -> Reference:
-    """Run the network itself: no session, no graph, no cache and no low precision."""
+    """Run the plain network, without session, graph, cache or low precision."""
     encoder, heads, report = load_model(model.size, model.version, model.weights)
     clips = clips_of(model)
     mean, std = np.array(IMAGENET_MEAN), np.array(IMAGENET_STD)
@@ -90,22 +95,21 @@ def make_reference(model: Model) -> Reference:
         pixels = ((clip / 255.0 - mean) / std).astype(np.float32)
         features = encoder(torch.from_numpy(pixels).permute(3, 0, 1, 2)[None])
         said = None
-        if heads is not None:
-            calibration: Calibration = report.heads.meta.calibration
-            packed = pack(calibration.apply(heads(features)))
-            said = unpack(packed.numpy(), *features.shape[2:4], heads.specs)[0]
+        if heads is not None and report.heads is not None:
+            packed = pack(report.heads.meta.calibration.apply(heads(features)))
+            said = unpack(packed.numpy(), features.shape[2], features.shape[3], heads.specs)[0]
         outputs.append(Output(features[0].numpy(), said))
     return Reference(clips, outputs)
 
 
 def try_path(model: Model, path: ExecutionPath, device: str, reference: Reference) -> Outcome:
-    """Run a path and compare it."""
+    """Run a path and compare it with the reference."""
     outcome = Outcome(model.name, path.name)
     start = time.perf_counter()
     try:
         engine = Engine.load(path.config(model, device))
     except (RuntimeError, ValueError, TypeError, OSError, ImportError) as error:
-        # Whatever keeps a path from running is what a self-test is there to find.
+        # A self-test is there to find whatever keeps a path from running.
         outcome.problem = f'does not load: {type(error).__name__}: {error}'.strip()
         return outcome
     outcome.execution = str(getattr(engine, 'execution', ''))
@@ -122,32 +126,31 @@ def try_path(model: Model, path: ExecutionPath, device: str, reference: Referenc
 
 
 def compare(engine: Engine, reference: Reference, allowed: Mapping[str, float]) -> list[Check]:
-    """All checks of a loaded model."""
+    """Run all checks of a loaded model."""
     first, second = reference.clips
     a = engine.run([first])[0]
-    kept = a.features.copy()
+    kept = _features(a).copy()
     b = engine.run([second])[0]
-    changed = float(np.abs(a.features - kept).max())    # now, before the first comes again
+    changed = float(np.abs(_features(a) - kept).max())      # before the first clip runs again
     again = engine.run([first])[0]
     both = engine.run([first, second])
     alone = engine.encode([first])[0]
-    pairs = [(kept, reference.outputs[0].features),
-             (b.features, reference.outputs[1].features), (alone, reference.outputs[0].features)]
+    wanted = [_features(output) for output in reference.outputs]
+    pairs = [(kept, wanted[0]), (_features(b), wanted[1]), (alone, wanted[0])]
     found = {
-        'features': max(relative(got, wanted) for got, wanted in pairs),
-        'worst token': max(worst_token(got, wanted) for got, wanted in pairs),
-        'repeated': relative(again.features, kept),
+        'features': max(relative(*pair) for pair in pairs),
+        'worst token': max(worst_token(*pair) for pair in pairs),
+        'repeated': relative(_features(again), kept),
         'kept': changed,
-        'together': max(relative(each.features, wanted.features)
-                        for each, wanted in zip(both, reference.outputs, strict=True))}
+        'together': max(relative(_features(each), right)
+                        for each, right in zip(both, wanted, strict=True))}
     if reference.outputs[0].heads is not None:
-        found['heads'] = max(_heads(got, wanted) for got, wanted in
-                             zip((a, b), reference.outputs, strict=True))
+        found['heads'] = max(map(_heads, (a, b), reference.outputs))
     return [Check(name, value, allowed[name]) for name, value in found.items()]
 
 
 def relative(got: np.ndarray, wanted: np.ndarray) -> float:
-    """Rms of the difference over rms; NaN, which passes no check, when a number is not finite."""
+    """Return rms of the difference over rms; NaN, which fails, for shapes or infinities."""
     if got.shape != wanted.shape or not np.isfinite(got).all():
         return float('nan')
     difference = got.astype(np.float64) - wanted
@@ -156,11 +159,17 @@ def relative(got: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def worst_token(got: np.ndarray, wanted: np.ndarray) -> float:
-    """Largest rms of the difference within one token, over the rms of all."""
+    """Return the largest rms of the difference within a token, over the rms of all."""
     if got.shape != wanted.shape or not np.isfinite(got).all():
         return float('nan')
     errors = np.square(got.astype(np.float64) - wanted).mean(-1)
     return float(np.sqrt(errors.max() / np.square(wanted, dtype=np.float64).mean()))
+
+
+def _features(output: Output) -> np.ndarray:
+    if output.features is None:
+        raise RuntimeError('the engine gave no features')
+    return output.features
 
 
 def _heads(got: Output, wanted: Output) -> float:
@@ -186,7 +195,7 @@ def _speed(engine: Engine, clip: np.ndarray) -> float:
 
 
 def as_json(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """Outcomes ready for JSON; what is unknown is null."""
+    """Convert outcomes for JSON; unknown values are null."""
     def plain(value: float) -> float | None:
         return float(f'{value:.4g}') if np.isfinite(value) else None
 
@@ -198,18 +207,12 @@ def as_json(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
                         for c in o.checks}} for o in outcomes]
 
 
-FIRST_S, FRAMES, RATE_HZ = 5.5, 32, 10.0
-SCORES = ('motion_score', 'obstacle_score', 'collision_probability')
-LIMIT = 0.05        # of scores, which are 0..1
-UNEQUAL = 0.15      # of the levels: a score at a threshold may fall to either side
-
-
 def assessments(device: str, precision: str) -> list[Assessment]:
-    """What the detector says of a drive at an obstacle, frame by frame."""
+    """Assess a drive at an obstacle frame by frame."""
     scene, seen = ApproachScene(), []
     with ObstacleDetector(device=device, precision=precision, require_device=True) as detector:
         for number in range(FRAMES):
-            detector.add_frame(scene.render(FIRST_S + number / RATE_HZ), 1 + number / RATE_HZ)
+            detector.add_frame(scene.render(DRIVE_S + number / RATE_HZ), 1 + number / RATE_HZ)
             found = detector.assess()
             if found is not None:
                 seen.append(found)
@@ -217,7 +220,7 @@ def assessments(device: str, precision: str) -> list[Assessment]:
 
 
 def compare_detectors(device: str) -> Outcome:
-    """The default model with the precision of its choice against the CPU in float32."""
+    """Compare the default model in its own precision with float32 on the CPU."""
     outcome = Outcome('default model', 'image to assessment')
     wanted = assessments('cpu', 'fp32')
     try:

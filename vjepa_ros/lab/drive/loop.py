@@ -26,86 +26,83 @@ from vjepa_ros.planning.twist_config import Mount, Twist, TwistConfig
 from vjepa_ros.planning.twist_planner import TwistPlanner
 from vjepa_ros.runtime.engine import Engine
 
-# What assessments are made from; pictures of change are for people.
+# What assessments need; images of change are for people.
 _WANTS = Wants(features=True, looming=True, image=False, change=False, moving=True)
 
 
-class Eyes:
-    """Cameras of N robots.
+class BatchPerception:
+    """Perception of many simulated robots: one model, one camera for each.
 
     Parameters
     ----------
     engine
         The loaded model.
     intrinsics
-        (N, 4) fx, fy, cx, cy [px], as camera_info tells them.
-    settings
-        Of the perception.
+        (N, 4) fx, fy, cx, cy [px], as in camera_info.
     """
 
-    def __init__(self, engine: Engine, intrinsics: np.ndarray,
-                 settings: Settings | None = None) -> None:
+    def __init__(self, engine: Engine, intrinsics: np.ndarray) -> None:
         self._names = [f'robot_{number}' for number in range(len(intrinsics))]
         config = TrackConfig(engine.config.num_frames, engine.config.image_size)
         self._perception = Perception(engine, config, self._names)
-        self._settings = settings or Settings()
         for name, lens in zip(self._names, intrinsics, strict=True):
-            self._perception.tracks[name].intrinsics = tuple(float(v) for v in lens)
+            fx, fy, cx, cy = map(float, lens)
+            self._perception.tracks[name].intrinsics = fx, fy, cx, cy
 
-    def see(self, which: Sequence[int], pictures: np.ndarray,
-            stamp_s: float) -> dict[int, Result]:
-        """Results for the newest pictures of some robots.
+    def assess(self, which: Sequence[int], images: Sequence[np.ndarray],
+               stamp_s: float) -> dict[int, Result]:
+        """Assess the newest images of some robots.
 
         Parameters
         ----------
         which
             Their numbers.
-        pictures
-            (len(which), H, W, 3) uint8 RGB.
+        images
+            One for each, (H, W, 3) uint8 RGB.
         stamp_s
-            When they were taken [s]; only moves forward.
+            Time of the images [s], rising.
 
         Returns
         -------
         dict of int to Result
-            By number; robots whose pictures do not cover a clip yet are missing.
+            By number; robots without a full clip are missing.
         """
-        for number, picture in zip(which, pictures, strict=True):
-            self._perception.tracks[self._names[number]].push(picture, round(stamp_s * 1e9))
+        for number, image in zip(which, images, strict=True):
+            self._perception.tracks[self._names[number]].push(image, round(stamp_s * 1e9))
         samples = self._perception.pending([self._names[number] for number in which])
         if not samples:
             return {}
         wants = dict.fromkeys(samples, _WANTS)
-        # Stamps are simulated; by that clock every picture is new.
-        results = self._perception.run(samples, self._settings, wants, lambda stamp: 0.0)
+        # In simulated time every image is new.
+        results = self._perception.run(samples, Settings(), wants, lambda stamp: 0.0)
         numbers = {self._names[number]: number for number in which}
         return {numbers[name]: result for name, result in zip(samples, results, strict=True)}
 
 
 MODES = ('without_guard', 'with_guard', 'with_planner')
 CAMERA = 'camera'
-_CLOCK_S = 1.0        # stamp of the first picture
+_CLOCK_S = 1.0        # stamp of the first image
 _STOPPED_M_S = 0.02   # commands below this stop a robot
-_WANTS_M_S = 0.2      # of a controller that wants to go on
-_FREE_S = 2.0         # a stop is needless when the way at the wanted speed was free so long
+_WANTS_M_S = 0.2      # command of a controller that wants to drive
+_FREE_S = 2.0         # a stop is needless when the path is free for this time
 
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """How robots are guarded.
+    """Settings of perception, guard and planner.
 
     Attributes
     ----------
     guard
         Settings of the guard.
     twist
-        Of the planner; the size of the robot is put in.
+        Settings of the planner; the size of the robot is filled in.
     latency
-        Pictures after which what was seen in one can first act, 1 or more.
+        Images after which an assessment can act, 1 or more.
     odometry
-        Whether guard and planner are told the robot's speed.
+        Whether guard and planner receive the speed of the robot.
     width
-        Of the pictures [px].
+        Width of the images [px].
     """
 
     guard: GuardSettings = field(default_factory=GuardSettings)
@@ -116,15 +113,14 @@ class LoopConfig:
 
     def __post_init__(self) -> None:
         if self.latency < 1:
-            raise ValueError(f'latency is {self.latency} pictures, must be at least 1')
+            raise ValueError(f'latency is {self.latency} images, must be at least 1')
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What one robot did at one picture, for plots; lengths in m, times in s.
+    """State of a robot at one image; lengths in m, times in s.
 
-    ``distance`` is the true free way straight ahead, ``time_to_contact`` what the perception
-    said.
+    ``distance`` is the true free path straight ahead, ``time_to_contact`` the estimate.
     """
 
     time: float
@@ -144,21 +140,20 @@ class Outcome:
     Attributes
     ----------
     number, scenario, place, cruise
-        Which one; wanted speed [m/s].
+        The episode, and its wanted speed [m/s].
     collided, struck
-        Whether the robot touched something, and whether it stood then.
+        Whether the robot touched something, and whether it stood still then.
     touched
-        What.
+        What it touched.
     progress
-        Part of the route behind the robot when it would have been at the goal, had it met
-        nothing and nobody slowed it down; 0..1.
+        Part of the route driven when an undisturbed robot would be at the goal, 0..1.
     stops, needless_stops
-        How often the guard stopped it, and how often although nothing stood in its way for 2 s
-        at the wanted speed.
+        How often the guard stopped it, and how often although the path was free for 2 s at the
+        wanted speed.
     moments
-        Filled when they are asked for.
+        Of episodes that are recorded.
     real_time_factor
-        Of simulated time over DDS against real time; None elsewhere.
+        Simulated time over real time, over DDS; None elsewhere.
     """
 
     number: int
@@ -175,42 +170,41 @@ class Outcome:
     real_time_factor: float | None = None
 
 
-class _Pilot:
-    """What sits between controller and base of one robot."""
+class _Control:
+    """Guard, and perhaps planner, between controller and base of one robot."""
 
     def __init__(self, loop: LoopConfig, planner: TwistPlanner | None, optics: Optics) -> None:
         self._guard = VelocityGuard(loop.guard, {CAMERA: 0.0})
         self._planner = planner
         self._optics, self._odometry = optics, loop.odometry
-        self._seen: list[Result | None] = []
+        self._results: list[Result | None] = []
         self._latency = loop.latency
         self._sent = (0.0, 0.0)
         self.stopped = False
         self.state, self.reason = 'free', ''
 
-    def act(self, result: Result | None, speed: float, turn: float, own: tuple[float, float],
+    def act(self, result: Result | None, wanted: tuple[float, float], own: tuple[float, float],
             now_s: float, dt: float) -> tuple[float, float]:
-        """The twist for the base, for one that the controller wants.
+        """Return speed [m/s] and turn rate [rad/s] for the base.
 
         Parameters
         ----------
         result
-            Of the picture that was taken now; it acts after the latency.
-        speed, turn
-            Wanted.
-        own
-            True speed and turn rate of the robot.
+            Of the current image; it acts after the latency.
+        wanted, own
+            Speed and turn rate that the controller wants, and those of the robot.
         now_s, dt
-            Time, and since when [s].
+            Time, and time since the last call [s].
         """
+        speed, turn = wanted
         known = own if self._odometry else self._sent
         if self._odometry:
             self._guard.observe_speed(Motion(own[0], 0.0, own[1]), now_s)
         if self._planner is not None:
             self._planner.move(Twist(known[0], 0.0, known[1]), dt)
-        self._seen.append(result)
-        if len(self._seen) > self._latency:
-            self._see(self._seen.pop(0), now_s, self._latency * dt)
+        self._results.append(result)
+        if len(self._results) > self._latency:
+            self._observe(self._results.pop(0), now_s, self._latency * dt)
         if self._planner is not None:
             plan = self._planner.choose(Twist(speed, 0.0, turn))
             speed, turn = plan.twist.vx, plan.twist.omega
@@ -221,7 +215,7 @@ class _Pilot:
         self._sent = (0.0, 0.0) if sent is None else (sent.vx, sent.omega)
         return self._sent
 
-    def _see(self, result: Result | None, now_s: float, age_s: float) -> None:
+    def _observe(self, result: Result | None, now_s: float, age_s: float) -> None:
         if result is None:
             return
         self._guard.observe(SourceReport.of(result.assessment, now_s, source=CAMERA))
@@ -230,48 +224,74 @@ class _Pilot:
                               age_s)
 
 
+@dataclass
+class Recorder:
+    """Records the moments of some episodes.
+
+    Attributes
+    ----------
+    follow
+        Numbers of the episodes.
+    write
+        Called with (episode number, image, moment); None renders no images for it.
+    moments
+        By number of the episode.
+    """
+
+    follow: frozenset[int] = frozenset()
+    write: Callable[[int, np.ndarray, Moment], None] | None = None
+    moments: dict[int, list[Moment]] = field(default_factory=dict)
+
+    def add(self, number: int, image: np.ndarray | None, moment: Moment) -> None:
+        """Add a moment of an episode that is followed."""
+        self.moments.setdefault(number, []).append(moment)
+        if self.write is not None and image is not None:
+            self.write(number, image, moment)
+
+
 class Loop:
     """A batch of episodes in one mode.
 
     Parameters
     ----------
     episodes, config, bank
-        What is driven.
+        What to drive.
     mode
         One of `MODES`.
     engine
-        The model; not needed without guard.
+        The model; None only without guard.
     loop
-        How robots are guarded.
-    follow
-        Numbers of episodes whose moments are kept.
-    film
-        Called with (episode number, picture, moment) for those.
+        Settings of perception, guard and planner.
+    recorder
+        Records some episodes.
+
+    Raises
+    ------
+    ValueError
+        For an unknown mode, or a mode that lacks its model.
     """
 
     def __init__(self, episodes: Sequence[Episode], config: EpisodeConfig, bank: TextureBank,
                  mode: str, engine: Engine | None, loop: LoopConfig | None = None,
-                 follow: frozenset[int] = frozenset(),
-                 film: Callable[[int, np.ndarray, Moment], None] | None = None) -> None:
+                 recorder: Recorder | None = None) -> None:
         if mode not in MODES:
             raise ValueError(f"mode is '{mode}', must be one of {', '.join(MODES)}")
-        if mode != 'without_guard' and engine is None:
-            raise ValueError(f"mode '{mode}' needs a model")
         self.episodes, self.config, self.mode = list(episodes), config, mode
         self._loop = loop or LoopConfig()
+        self._recorder = recorder or Recorder()
         self.world = EpisodeWorld(episodes, config, bank, self._loop.width)
-        self._follow, self._film = follow, film
-        self._moments: dict[int, list[Moment]] = {e.number: [] for e in self.episodes}
         self._stops = np.zeros((len(self.episodes), 2), int)
-        self._pilots: list[_Pilot] = []
-        self._eyes: Eyes | None = None
-        if mode != 'without_guard':
-            lenses = self.world.intrinsics
-            self._eyes = Eyes(engine, lenses)
-            for episode, lens in zip(self.episodes, lenses, strict=True):
-                self._pilots.append(_Pilot(
-                    self._loop, self._planner(episode) if mode == 'with_planner' else None,
-                    Optics(*lens, assumed=False)))
+        self._controls: list[_Control] = []
+        self._perception: BatchPerception | None = None
+        if mode == MODES[0]:
+            return
+        if engine is None:
+            raise ValueError(f"mode '{mode}' needs a model")
+        lenses = self.world.intrinsics
+        self._perception = BatchPerception(engine, lenses)
+        for episode, lens in zip(self.episodes, lenses, strict=True):
+            planner = self._planner(episode) if mode == 'with_planner' else None
+            self._controls.append(_Control(self._loop, planner, Optics(*lens, assumed=False)))
 
     def _planner(self, episode: Episode) -> TwistPlanner:
         robot = self.config.robot
@@ -281,8 +301,8 @@ class Loop:
         return TwistPlanner(config, {
             CAMERA: Mount(x=0.5 * robot.length, height=episode.camera_height)})
 
-    def run(self, tick: Callable[[], None] = lambda: None) -> list[Outcome]:
-        """Drive all episodes to their ends; ``tick`` is called after each picture."""
+    def run(self) -> list[Outcome]:
+        """Drive all episodes to their ends."""
         world, count = self.world, len(self.episodes)
         ends = np.array([e.run.duration for e in self.episodes])
         progress = np.zeros(count)
@@ -291,56 +311,58 @@ class Loop:
             active = (now < ends - 1e-6) & ~world.collided
             if not active.any():
                 break
-            which = np.flatnonzero(active)
-            results = self._look(which)
+            which = np.flatnonzero(active).tolist()
+            images = self._images(which)
+            results = {} if self._perception is None else self._perception.assess(
+                which, [images[number] for number in which], self._clock_s)
             commands = np.zeros((count, 2))
             for number in which:
-                commands[number] = self._command(int(number), now, results.get(int(number)))
+                commands[number] = self._command(number, now, results.get(number),
+                                                 images.get(number))
             world.step(commands[:, 0], commands[:, 1], active)
             for number in which:
                 route = self.episodes[number].route
                 progress[number] = max(progress[number], min(1.0, route.gone(
                     world.robots.place[number]) / (route.length - ARRIVED_M)))
-            tick()
         return [self._outcome(n, float(progress[n])) for n in range(count)]
 
-    def _look(self, which: np.ndarray) -> dict[int, Result]:
-        filmed = [n for n in which if self.episodes[n].number in self._follow]
-        if self._eyes is None and not (filmed and self._film):
-            return {}
-        pictures = self.world.pictures(which)
-        self._shown = dict(zip(which.tolist(), pictures, strict=True))
-        if self._eyes is None:
-            return {}
-        stamp = _CLOCK_S + self.world.frame / self.config.rate
-        return self._eyes.see(which.tolist(), pictures, stamp)
+    @property
+    def _clock_s(self) -> float:
+        """Simulated time for stamps [s], which is positive."""
+        return _CLOCK_S + self.world.frame / self.config.rate
 
-    def _command(self, number: int, now: float, result: Result | None) -> tuple[float, float]:
+    def _images(self, which: list[int]) -> dict[int, np.ndarray]:
+        """Render the cameras of some robots where perception or recorder need them."""
+        recorder = self._recorder
+        needed = self._perception is not None or (recorder.write is not None and any(
+            self.episodes[number].number in recorder.follow for number in which))
+        return dict(zip(which, self.world.pictures(np.array(which)), strict=True)) \
+            if needed else {}
+
+    def _command(self, number: int, now: float, result: Result | None,
+                 image: np.ndarray | None) -> tuple[float, float]:
         episode, robots = self.episodes[number], self.world.robots
         own = (float(robots.speed[number]), float(robots.turn[number]))
         wanted = (0.0, 0.0)
         if now >= 0:
             wanted = episode.route.command(robots.place[number], float(robots.yaw[number]))
         sent, state, reason = wanted, 'free', ''
-        if self._pilots:
-            pilot = self._pilots[number]
-            clock = _CLOCK_S + self.world.frame / self.config.rate
-            sent = pilot.act(result, *wanted, own, clock, 1 / self.config.rate)
-            state, reason = pilot.state, pilot.reason
+        if self._controls:
+            control = self._controls[number]
+            sent = control.act(result, wanted, own, self._clock_s, 1 / self.config.rate)
+            state, reason = control.state, control.reason
             stopped = wanted[0] > _WANTS_M_S and sent[0] < _STOPPED_M_S
-            if stopped and not pilot.stopped and now > 0:
+            if stopped and not control.stopped and now > 0:
                 self._stops[number, 0] += 1
                 ahead = _FREE_S * episode.route.cruise
                 self._stops[number, 1] += self.world.clearance(number, ahead) >= ahead
-            pilot.stopped = stopped
-        if episode.number in self._follow:
-            seen = result.assessment if result is not None else None
-            moment = Moment(now, own[0], wanted[0], self.world.clearance(number),
-                            math.nan if seen is None else seen.time_to_contact,
-                            255 if seen is None else int(seen.level), state, reason)
-            self._moments[episode.number].append(moment)
-            if self._film is not None and number in self._shown:
-                self._film(episode.number, self._shown[number], moment)
+            control.stopped = stopped
+        if episode.number in self._recorder.follow:
+            seen = None if result is None else result.assessment
+            self._recorder.add(episode.number, image, Moment(
+                now, own[0], wanted[0], self.world.clearance(number),
+                math.nan if seen is None else seen.time_to_contact,
+                255 if seen is None else int(seen.level), state, reason))
         return sent
 
     def _outcome(self, number: int, progress: float) -> Outcome:
@@ -349,4 +371,4 @@ class Loop:
         return Outcome(episode.number, episode.scenario, episode.place, episode.route.cruise,
                        bool(world.collided[number]), bool(world.struck[number]),
                        world.touched[number], progress, stops, needless,
-                       tuple(self._moments[episode.number]))
+                       tuple(self._recorder.moments.get(episode.number, ())))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -19,7 +20,7 @@ from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Result
-from vjepa_ros.runtime.engine import Engine
+from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.sources import PlayOptions, Source, SourceError, SourceFrame, open_source
 from vjepa_ros.sources.folder import StillSource
 
@@ -127,6 +128,16 @@ class Setup:
     engine: Engine | None = None
     topic: str | None = None
     tick: Callable[[], None] | None = None
+
+
+def remade(setup: Setup) -> Callable[[], Setup]:
+    """Return a picklable function that makes the same setup in another process."""
+    config = None if setup.engine is None else setup.engine.config
+    return partial(_make_setup, replace(setup, engine=None, tick=None), config)
+
+
+def _make_setup(setup: Setup, config: EngineConfig | None) -> Setup:
+    return setup if config is None else replace(setup, engine=Engine.load(config))
 
 
 @dataclass

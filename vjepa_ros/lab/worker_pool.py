@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Spread tasks over processes, each with its own context, such as a loaded model.
+
+Threads of one process hardly help: between the layers of a small model, and in everything beside
+the model, they wait for each other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from types import TracebackType
+from typing import Any
+
+import cv2
+import torch
+
+_context: Any = None     # of a process that was started here
+
+
+class WorkerPool:
+    """Runs tasks in processes, or in this process when one is enough.
+
+    Parameters
+    ----------
+    count
+        Number of processes; 1 runs the tasks here.
+    make
+        Makes the context, once in each process; it must be picklable.
+    here
+        Context for this process, when it exists already.
+    """
+
+    def __init__(self, count: int, make: Callable[[], Any], here: Any = None) -> None:
+        self.count = count
+        self._make, self._here = make, here
+        self._pool: ProcessPoolExecutor | None = None
+        if count > 1:
+            threads = max(1, (os.cpu_count() or 1) // count)
+            # Not forked, because neither CUDA nor the threads of PyTorch survive that.
+            self._pool = ProcessPoolExecutor(count, get_context('spawn'), _prepare,
+                                             (make, threads))
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def run(self, tasks: Sequence[tuple[Any, ...]], done: Callable[[Any], object]) -> list[Any]:
+        """Run tasks and return their results in order.
+
+        Parameters
+        ----------
+        tasks
+            Picklable tuples (function, argument, ...), started in this order. The function gets
+            the context before the arguments.
+        done
+            Called with each result as it arrives.
+
+        Raises
+        ------
+        OSError
+            When a process ends before its work is done.
+        """
+        if self._pool is None:
+            self._here = self._make() if self._here is None else self._here
+            results = []
+            for function, *arguments in tasks:
+                results.append(function(self._here, *arguments))
+                done(results[-1])
+            return results
+        try:
+            futures: list[Future] = [self._pool.submit(_work, *task) for task in tasks]
+            for future in as_completed(futures):
+                done(future.result())
+        except BrokenProcessPool as error:
+            raise OSError(f'one of {self.count} processes ended before its work was done, '
+                          'perhaps for lack of memory; try fewer with --jobs') from error
+        return [future.result() for future in futures]
+
+
+def usual_jobs(tasks: int, most: int | None = None) -> int:
+    """Return the number of processes for some tasks: one per core, at most `most`."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+    return max(1, min(cores or 1, tasks, most or tasks))
+
+
+def _prepare(make: Callable[[], Any], threads: int) -> None:
+    global _context
+    torch.set_num_threads(threads)
+    cv2.setNumThreads(threads)
+    _context = make()
+
+
+def _work(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(_context, *arguments)
