@@ -132,6 +132,5 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
             'graph_pool_handle': lambda: (0, 1), 'memory_snapshot': list}.items():
         monkeypatch.setattr(torch.cuda, name, value)
     monkeypatch.setattr(torch, 'empty', unpinned)
-    for module in ('graphs', 'graph_replay'):
-        monkeypatch.setattr(f'vjepa_ros.runtime.cuda.{module}.clear_workspaces', lambda: None)
+    monkeypatch.setattr('vjepa_ros.runtime.cuda.graph_replay.clear_workspaces', lambda: None)
     return fake

@@ -22,7 +22,7 @@ import torch
 
 from vjepa_ros.ros.perception_node.__main__ import main
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.runtime.pending import Pending
+from vjepa_ros.runtime.outputs import Pending
 
 log = logging.getLogger('vjepa_ros.slow_node')
 HOLD_AT_MOST_S = 300.0   # a test that died does not let go

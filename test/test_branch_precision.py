@@ -9,7 +9,6 @@ import torch
 from golden.cases import fill, noise, some_tokens
 
 from vjepa_ros.model.ac_predictor import ActionPredictor
-from vjepa_ros.model.classifier import Classifier
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.predictor import DensePredictor, Predictor
 from vjepa_ros.model.variants import Variant
@@ -28,7 +27,6 @@ NETWORKS = {
     'dense predictor': (lambda: DensePredictor(96, 64, 4, 2),
                         lambda net: net(CONTEXT, SEEN, WANTED, GRID)[0]),
     'action predictor': (lambda: ActionPredictor(96, 64, 4, 2), lambda net: net(*STEPS)),
-    'probe': (lambda: Classifier(96, 5), lambda net: net(CONTEXT)['class']),
 }
 # Largest rms error relative to float32; docs/notebook/numerics.md has those of the encoders in
 # full size.

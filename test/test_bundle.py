@@ -15,13 +15,23 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import vjepa_ros
-from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.checkpoint import files
-from vjepa_ros.model.checkpoint.bundle import load_model, read_meta, save_bundle
-from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
+from vjepa_ros.model.checkpoint.load import (
+    WeightsError,
+    load_encoder,
+    load_model,
+    read_meta,
+    save_bundle,
+)
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.head_specs import CLEARANCE_EDGES, CONTACT_EDGES, clearance_cdf, contact_cdf
+from vjepa_ros.model.head_specs import (
+    CLEARANCE_EDGES,
+    CONTACT_EDGES,
+    Calibration,
+    clearance_cdf,
+    contact_cdf,
+)
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.lora import adapter_state, add_adapters
 from vjepa_ros.model.variants import VARIANTS, Variant

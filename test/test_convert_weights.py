@@ -13,33 +13,27 @@ from checkpoints import (
     predictor_state,
     prefixed,
     probe_state,
-    training_state,
 )
-from golden.cases import fill, noise
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from vjepa_ros.cli import main as cli
+from vjepa_ros.model.ac_predictor import ActionPredictor
 from vjepa_ros.model.checkpoint.conversion import convert
 from vjepa_ros.model.checkpoint.inspection import examine, load_network
 from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
-from vjepa_ros.model.classifier import Classifier
-from vjepa_ros.model.collision_head import CollisionHead
 from vjepa_ros.model.predictor import DensePredictor, Predictor
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
 STATE = encoder_state()
 NEW = encoder_state('2.1')
-HEAD = {key: value.detach()
-        for key, value in fill(CollisionHead(192, (24, 24))).state_dict().items()}
+HEAD = {'temporal_processor.norm.weight': torch.ones(192),
+        'classifier.classifier.0.weight': torch.zeros(8, 192)}
 WHOLE = {
-    '2.0': prefixed(STATE, 'encoder.') | prefixed(predictor_state(), 'predictor.')
-    | prefixed(probe_state(), 'probe.'),
+    '2.0': prefixed(STATE, 'encoder.') | prefixed(predictor_state(), 'predictor.'),
     '2.1': prefixed(NEW, 'encoder.') | prefixed(predictor_state('2.1'), 'predictor.'),
-    'ac': prefixed(STATE, 'encoder.') | prefixed(predictor_state('ac'), 'predictor.'),
-    'collision': prefixed(STATE, 'encoder.') | prefixed(HEAD, 'collision.'),
-    'probe': prefixed(probe_state({'verb': 3, 'noun': 4, 'action': 5}), 'probe.')}
+    'ac': prefixed(STATE, 'encoder.') | prefixed(predictor_state('ac'), 'predictor.')}
 
 
 def ours(path, kind='2.0'):
@@ -116,7 +110,7 @@ def test_what_cannot_be_converted_is_refused_and_leaves_nothing(tmp_path, change
     assert [path.name for path in tmp_path.iterdir()] == ['a.safetensors']
 
 
-@pytest.mark.parametrize('kind', ['2.1', 'ac', 'collision', 'probe'])
+@pytest.mark.parametrize('kind', ['2.1', 'ac'])
 def test_what_hugging_face_does_not_have_is_refused(tmp_path, kind):
     path = ours(tmp_path / 'a.safetensors', kind)
     with pytest.raises(WeightsError, match=r'Hugging Face does not have.*--encoder-only'):
@@ -141,32 +135,34 @@ def test_options_that_do_not_exist_are_refused(tmp_path, option):
 
 # -- the other networks ---------------------------------------------------------------------------
 
-def test_predictors_probes_and_collision_heads_are_loaded(tmp_path):
-    checkpoints.meta_20(tmp_path / '20.pt')
-    checkpoints.meta_21(tmp_path / '21.pt')
-    checkpoints.meta_ac(tmp_path / 'ac.pt')
-    torch.save({'classifiers': [prefixed(probe_state(), 'module.')], 'epoch': 3,
-                **training_state({})}, tmp_path / 'ssv2.pt')
-    torch.save({'state_dict': prefixed(
-        prefixed(hugging_face_names(STATE), 'backbone.encoder.') | HEAD, 'model.'),
-        'hyper_parameters': {'model': {'head_num_layers': 3}}}, tmp_path / 'badas.pth')
-    for name, kind, state in (('20.pt', 'predictor', predictor_state()),
-                              ('21.pt', 'predictor', predictor_state('2.1')),
-                              ('ac.pt', 'predictor', predictor_state('ac')),
-                              ('ssv2.pt', 'probe', probe_state()),
-                              ('badas.pth', 'collision head', HEAD)):
-        network, report = load_network(tmp_path / name, kind)
-        assert equal(network.state_dict(), state), name
-        assert (report.path, report.keys_loaded) == (str(tmp_path / name), len(state))
-        assert report.sha256 == examine(tmp_path / name).sha256
-    assert type(load_network(tmp_path / '20.pt', 'predictor')[0]) is Predictor
-    assert type(load_network(tmp_path / '21.pt', 'predictor')[0]) is DensePredictor
-    head, _ = load_network(tmp_path / 'badas.pth', 'collision head')
-    features = noise(2, 3, 4, 4, 192)
-    scores = fill(CollisionHead(192, (24, 24)))(features)
-    assert torch.equal(head(features), scores)
-    assert torch.allclose(head.probability(features), torch.sigmoid(
-        (scores[:, 1] - scores[:, 0]) / 2.0))
+@pytest.mark.parametrize(('make', 'kind', 'network'), [
+    (checkpoints.meta_20, '2.0', Predictor), (checkpoints.meta_21, '2.1', DensePredictor),
+    (checkpoints.meta_ac, 'ac', ActionPredictor)])
+def test_predictors_are_loaded(tmp_path, make, kind, network):
+    found, report = load_network(make(tmp_path / 'a.pt'), 'predictor')
+    assert type(found) is network and equal(found.state_dict(), predictor_state(kind))
+    assert report.keys_loaded == len(predictor_state(kind))
+    assert report.sha256 == examine(tmp_path / 'a.pt').sha256
+
+
+@pytest.mark.parametrize(('content', 'kind'), [
+    ({'classifiers': [prefixed(probe_state(), 'module.')], 'epoch': 3}, 'probe'),
+    ({'state_dict': prefixed(HEAD, 'model.')}, 'collision head')])
+def test_probes_and_collision_heads_are_recognised_but_not_run(tmp_path, content, kind):
+    torch.save(content, tmp_path / 'a.pt')
+    part, = examine(tmp_path / 'a.pt').parts
+    assert (part.kind, part.complete) == (kind, True)
+    for use in (lambda: load_encoder('tiny', weights=tmp_path / 'a.pt'),
+                lambda: load_network(tmp_path / 'a.pt', 'predictor'),
+                lambda: convert(tmp_path / 'a.pt', tmp_path / 'b')):
+        with pytest.raises(WeightsError, match=kind.split()[0]):
+            use()
+
+
+def test_the_encoder_of_a_probe_file_is_converted_without_the_probe(tmp_path):
+    save_file(WHOLE['2.0'] | prefixed(probe_state(), 'probe.'), tmp_path / 'a.safetensors')
+    convert(tmp_path / 'a.safetensors', tmp_path / 'b.safetensors')
+    assert equal(load_file(tmp_path / 'b.safetensors'), WHOLE['2.0'])
 
 
 def test_every_load_returns_and_logs_the_same_report(tmp_path, caplog):
@@ -185,23 +181,10 @@ def test_every_load_returns_and_logs_the_same_report(tmp_path, caplog):
             assert words in message, words
 
 
-def test_a_probe_of_several_classifications_keeps_their_order(tmp_path):
-    classes = {'verb': 3, 'noun': 4, 'action': 5}
-    network, _ = load_network(ours(tmp_path / 'a.safetensors', 'probe'), 'probe')
-    features = noise(2, 3, 4, 4, 192)
-    expected = fill(Classifier(192, classes, blocks=2))(features)
-    assert list(expected) == list(network(features))
-    for name, scores in network(features).items():
-        assert torch.equal(scores, expected[name])
-
-
-@pytest.mark.parametrize(('kind', 'which', 'problem'), [
-    ('collision head', '', "holds no collision head.*but 'encoder', 'predictor', 'probe'"),
-    ('encoder', '', 'holds no encoder to load here'),
-    ('probe', 'classifiers.1', "no probe called 'classifiers.1'")])
-def test_a_network_that_is_not_there_is_refused(tmp_path, kind, which, problem):
-    with pytest.raises(WeightsError, match=problem):
-        load_network(ours(tmp_path / 'a.safetensors'), kind, which=which)
+@pytest.mark.parametrize('kind', ['probe', 'encoder'])
+def test_a_network_that_is_not_there_is_refused(tmp_path, kind):
+    with pytest.raises(WeightsError, match=rf"no {kind} to load here, but 'encoder', 'predictor'"):
+        load_network(ours(tmp_path / 'a.safetensors'), kind)
 
 
 def test_an_incomplete_network_is_refused_with_what_is_missing(tmp_path):

@@ -14,7 +14,7 @@ import torch
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant
-from vjepa_ros.runtime.cuda.graphs import MOST_GRAPHS, GraphStage
+from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS, GraphStage
 from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.forward.compilation import Toolchain

@@ -9,20 +9,19 @@ import pytest
 import torch
 from fake_cuda import install
 
-from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.checkpoint.load import load_encoder
+from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime.cuda.frame_upload import DeviceClip
-from vjepa_ros.runtime.cuda.graphs import MOST_GRAPHS
+from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS
 from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.feature_change import Change
-from vjepa_ros.runtime.forward.base import Normalise, prepare
+from vjepa_ros.runtime.forward.base import Normalise
+from vjepa_ros.runtime.forward.select import prepare
 from vjepa_ros.runtime.host_runner import HostRunner
-from vjepa_ros.runtime.noise_floor import patch_strength, tubelet_change
-from vjepa_ros.runtime.outputs import Output, reading
-from vjepa_ros.runtime.pending import Pending
+from vjepa_ros.runtime.noise_floor import Change, patch_strength, tubelet_change
+from vjepa_ros.runtime.outputs import Output, Pending, reading
 
 SIZE = Variant('test', 48, 2, 1, 96)
 SHAPE = (4, 32, 32, 3)
@@ -143,7 +142,7 @@ def test_the_change_is_only_captured_once_it_is_asked_for(fake):
     asked = runner.start(clips_of(1), None, True, True, [np.ones((2, 2), bool)]).land()
     assert fake.captures == 2 + 3       # those of before are made again, with it
     assert asked.change is not None
-    assert runner.nbytes == size + 4 * 4
+    assert runner.nbytes == size
     np.testing.assert_array_equal(asked.features, before.features)
     assert runner.start(clips_of(1), None, True, True).land().change is None
     assert fake.captures == 5

@@ -11,17 +11,8 @@ import warnings
 import pytest
 import torch
 
-from vjepa_ros.runtime import hardware
+from vjepa_ros.runtime import device as hardware
 from vjepa_ros.runtime.device import (
-    PRECISIONS,
-    DeviceError,
-    all_operators_on,
-    choose_device,
-    device_name,
-    find_devices,
-    formats,
-)
-from vjepa_ros.runtime.hardware import (
     AMX,
     AVX512_BF16,
     AVX512_VNNI,
@@ -31,8 +22,15 @@ from vjepa_ros.runtime.hardware import (
     CUDA,
     FALLBACK,
     MPS,
+    PRECISIONS,
     ROCM,
     Device,
+    DeviceError,
+    all_operators_on,
+    choose_device,
+    device_name,
+    find_devices,
+    formats,
     unsupported,
 )
 

@@ -18,8 +18,7 @@ from safetensors.torch import save_file
 
 from vjepa_ros.cli import main as cli
 from vjepa_ros.model.checkpoint import download as fetching
-from vjepa_ros.model.checkpoint.download import PUBLISHED, download
-from vjepa_ros.model.checkpoint.hub import located
+from vjepa_ros.model.checkpoint.download import PUBLISHED, download, located
 from vjepa_ros.model.checkpoint.inspection import examine
 from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
 
@@ -141,9 +140,9 @@ def test_the_command_shows_where_the_file_is_and_its_checksum(server, tmp_path, 
                                                               monkeypatch):
     from vjepa_ros.cli import download as download_weights
     monkeypatch.setattr(download_weights, 'BASE_URL', server)
-    assert cli.main(['download', 'ssv2-vitl', '--folder', str(tmp_path)]) == 0
+    assert cli.main(['download', 'vitl', '--folder', str(tmp_path)]) == 0
     text = capsys.readouterr().out
-    assert str(tmp_path / 'ssv2-vitl-16x2x3.pt') in text
+    assert str(tmp_path / 'vitl.pt') in text
     assert hashlib.sha256(CONTENT).hexdigest() in text
 
 

@@ -37,7 +37,7 @@ from vjepa_ros.lab.worker_pool import WorkerPool
 from vjepa_ros.lab.world.clips import ClipWorld
 from vjepa_ros.lab.world.seeds import TRAINING_SEEDS
 from vjepa_ros.lab.world.targets import clip_targets
-from vjepa_ros.model.checkpoint.bundle import load_model, save_bundle
+from vjepa_ros.model.checkpoint.load import load_model, save_bundle
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.perception.learned_field import Rhythm

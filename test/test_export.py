@@ -13,8 +13,8 @@ import torch
 from golden.cases import fill
 
 from vjepa_ros.cli import main as cli
-from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime import onnx

@@ -15,10 +15,10 @@ import torch
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.forward import base as forward
-from vjepa_ros.runtime.forward import kernels, metal
-from vjepa_ros.runtime.forward.base import FUSED, PLAIN, Normalise, prepare
+from vjepa_ros.runtime.forward import kernels, metal, select
+from vjepa_ros.runtime.forward.base import FUSED, PLAIN, Normalise, PlainForward
 from vjepa_ros.runtime.forward.kernels import KernelsMissing
+from vjepa_ros.runtime.forward.select import prepare
 
 CPU = torch.device('cpu')
 SIZE = Variant('test', 64, 1, 1, 128)
@@ -54,8 +54,8 @@ def elsewhere(kind, dtype):
 
 @pytest.fixture(autouse=True)
 def trials_on_the_cpu(monkeypatch):
-    real = forward._trial
-    monkeypatch.setattr(forward, '_trial', lambda one, shape, device: real(one, shape, CPU))
+    real = select._trial
+    monkeypatch.setattr(select, '_trial', lambda one, shape, device: real(one, shape, CPU))
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def encoder():
 
 def chosen(encoder, monkeypatch, fused, dtype=torch.bfloat16, fuse=True):
     """What `prepare` takes on CUDA where the kernels are replaced by `fused`."""
-    monkeypatch.setattr(forward, 'FusedForward', fused)
+    monkeypatch.setattr(select, 'FusedEncoder', fused)
     return prepare(encoder, elsewhere('cuda', dtype), Normalise(CPU), SHAPE, fuse=fuse)
 
 
@@ -75,9 +75,9 @@ def like_plain(wrong=0.0):
     class Fused:
         kind = FUSED
 
-        def __init__(self, encoder, clip_shape, normalise):
+        def __init__(self, encoder, clip_shape):
             assert clip_shape == SHAPE
-            self.plain = forward.PlainForward(encoder, Normalise(CPU))
+            self.plain = PlainForward(encoder, Normalise(CPU))
 
         def __call__(self, pixels):
             return self.plain(pixels) * (1 + wrong)
@@ -99,7 +99,7 @@ def test_kernels_that_disagree_do_not_serve_and_it_is_said(encoder, monkeypatch,
 
 @pytest.mark.parametrize('error', [KernelsMissing('no compiler'), SyntaxError('no compiler')])
 def test_kernels_that_cannot_be_made_are_done_without(encoder, monkeypatch, caplog, error):
-    def missing(encoder, clip_shape, normalise):
+    def missing(encoder, clip_shape):
         raise error
 
     with caplog.at_level(logging.INFO):
@@ -109,7 +109,7 @@ def test_kernels_that_cannot_be_made_are_done_without(encoder, monkeypatch, capl
 
 @pytest.mark.parametrize(('dtype', 'fuse'), [(torch.float32, True), (torch.bfloat16, False)])
 def test_kernels_are_for_half_precision_and_may_be_refused(encoder, monkeypatch, dtype, fuse):
-    def never(encoder, clip_shape, normalise):
+    def never(encoder, clip_shape):
         raise AssertionError('kernels were made')
 
     assert chosen(encoder, monkeypatch, never, dtype, fuse).kind == PLAIN
@@ -201,7 +201,7 @@ def test_the_kernel_for_apple_computes_the_same(shaders, dtype):
     made.eval().set_branch_precision(dtype)
     pixels = torch.randint(0, 256, (2, *SHAPE), dtype=torch.uint8)
     with torch.inference_mode():
-        expected = forward.PlainForward(made, Normalise(CPU))(pixels)
+        expected = PlainForward(made, Normalise(CPU))(pixels)
         chosen = prepare(made, elsewhere('mps', dtype), Normalise(CPU), SHAPE)
         assert chosen.kind == FUSED and shaders
         got = chosen(pixels)

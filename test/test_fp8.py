@@ -14,9 +14,16 @@ from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, Variant
 from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
-from vjepa_ros.runtime.forward import float8, fused_float8
+from vjepa_ros.runtime.forward import float8
 from vjepa_ros.runtime.forward.base import Normalise, PlainForward
-from vjepa_ros.runtime.forward.fused_float8 import MLP, QKV, Fp8Encoder, narrow, norm_gain, plain8
+from vjepa_ros.runtime.forward.float8 import (
+    MLP,
+    QKV,
+    Float8Encoder,
+    narrow_mlp,
+    norm_gain,
+    plain_steps,
+)
 from vjepa_ros.runtime.forward.kernels import KernelsMissing
 from vjepa_ros.runtime.forward.narrow_formats import MOST, choose, max_error, trials
 from vjepa_ros.runtime.forward.reference_ops import FLOAT8, LARGEST, PlainSteps
@@ -62,10 +69,10 @@ def pictures(shape, seed=5):
 
 @pytest.fixture(scope='module')
 def halved():
-    """An encoder in bf16 and a `Fp8Encoder` of it."""
+    """An encoder in bf16 and a `Float8Encoder` of it."""
     encoder = lively()
     encoder.set_branch_precision(torch.bfloat16)
-    made = Fp8Encoder(encoder, SHAPE, plain8(encoder, SHAPE))
+    made = Float8Encoder(encoder, SHAPE, plain_steps(encoder, SHAPE))
     with torch.no_grad():
         made.calibrate(trials(SHAPE))
     return encoder, made
@@ -110,10 +117,9 @@ def test_hidden_values_keep_their_sizes_whatever_the_weights():
     encoder = lively()
     encoder.blocks[0].mlp.fc1.weight *= torch.exp2(torch.linspace(-6, 6, SIZE.mlp))[:, None]
     encoder.set_branch_precision(torch.bfloat16)
-    layer = fused_float8.Fp8Encoder(encoder, SHAPE, plain8(encoder, SHAPE))._layers[0]
+    layer = Float8Encoder(encoder, SHAPE, plain_steps(encoder, SHAPE))._layers[0]
     zero = torch.zeros(SIZE.dim)
-    made = narrow(layer, norm_gain(SIZE.dim), fused_float8.Means(
-        zero, torch.zeros(SIZE.mlp), zero))
+    made = narrow_mlp(layer, norm_gain(SIZE.dim), zero, torch.zeros(SIZE.mlp))
     fc1 = made.fc1.values.float() * made.fc1.scale
     largest = math.sqrt(SIZE.dim) * fc1 / fc1.norm(dim=0)        # the inputs that meet the bound
     hidden = (largest.T @ fc1 + made.fc1.bias.float()).clamp_min(0)
@@ -215,4 +221,4 @@ def test_what_does_not_run_is_said_with_the_remedy(monkeypatch):
 
 def test_wrong_numbers_are_not_served(monkeypatch):
     monkeypatch.setattr(PlainSteps, 'rotate', lambda *args: None)
-    assert 'wrong numbers' in refused()
+    assert 'wrong features' in refused()

@@ -24,8 +24,8 @@ from vjepa_ros.perception.pipeline import Perception, on_device
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Quality
 from vjepa_ros.runtime.cuda.graph_replay import Queue
+from vjepa_ros.runtime.device import SessionError
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.runtime.errors import SessionError
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 NS = 1_000_000_000

@@ -17,11 +17,18 @@ from vjepa_ros.lab.training import losses
 from vjepa_ros.lab.training.network import Batch, Network
 from vjepa_ros.lab.training.validation import answer, calibrate
 from vjepa_ros.lab.world.targets import clip_targets
-from vjepa_ros.model.bins import LogBins
-from vjepa_ros.model.calibration import Calibration
-from vjepa_ros.model.checkpoint.bundle import load_model, save_bundle
+from vjepa_ros.model.checkpoint.load import load_model, save_bundle
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.head_specs import HEADS, Binary, Binned, HeadSpec, Laplace, array_names
+from vjepa_ros.model.head_specs import (
+    HEADS,
+    Binary,
+    Binned,
+    Calibration,
+    HeadSpec,
+    Laplace,
+    LogBins,
+    array_names,
+)
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.runtime.engine import Engine, EngineConfig

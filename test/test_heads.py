@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.head_specs import (
     CLEARANCE,
     CLEARANCE_BINS,
@@ -17,6 +16,7 @@ from vjepa_ros.model.head_specs import (
     CONTACT,
     CONTACT_BINS,
     CONTACT_EDGES,
+    Calibration,
     HeadOutputs,
     clearance_bin,
     clearance_cdf,

@@ -18,11 +18,10 @@ from safetensors.torch import save_file
 
 from vjepa_ros.model.ac_predictor import ActionPredictor
 from vjepa_ros.model.checkpoint import pickles
-from vjepa_ros.model.checkpoint.bundle import load_heads, read_meta, save_bundle
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.inspection import examine, load_network
 from vjepa_ros.model.checkpoint.layouts import to_hugging_face
-from vjepa_ros.model.checkpoint.load import load_encoder
+from vjepa_ros.model.checkpoint.load import load_encoder, load_heads, read_meta, save_bundle
 from vjepa_ros.model.checkpoint.metadata import KEY, BundleMeta
 from vjepa_ros.model.checkpoint.readers import open_weights
 from vjepa_ros.model.encoder import Encoder

@@ -16,7 +16,6 @@ from torch import nn
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
 from vjepa_ros.runtime.forward import int8
-from vjepa_ros.runtime.forward.base import PixelForward
 from vjepa_ros.runtime.forward.int8 import (
     LEVELS,
     MLP,
@@ -24,9 +23,8 @@ from vjepa_ros.runtime.forward.int8 import (
     QKV,
     Int8Linear,
     check_products,
-    to_bytes,
 )
-from vjepa_ros.runtime.forward.narrow_formats import choose, max_error, told, trials
+from vjepa_ros.runtime.forward.narrow_formats import choose, describe, max_error, trials
 from vjepa_ros.runtime.session import EncoderSession, SessionError
 
 CPU = torch.device('cpu')
@@ -83,13 +81,6 @@ def test_the_ends_of_the_range_stay_in_it_wherever_the_zero_falls():
         assert (made(x) - x).abs().max() <= 1.001 * (1 + float(low)) / LEVELS
 
 
-def test_bytes_are_the_same_by_either_way(monkeypatch):
-    x = torch.rand(33, 77, generator=torch.Generator().manual_seed(2)) * 255.9
-    fast = to_bytes(x)
-    monkeypatch.setattr(int8, 'int8_wraps', lambda: False)
-    assert torch.equal(fast, to_bytes(x)) and torch.equal(fast, x.floor().to(torch.uint8))
-
-
 def test_zeros_and_numbers_that_are_none_stay_what_they_are():
     linear = random_linear(16, 8)
     linear.weight[3] = 0
@@ -139,8 +130,8 @@ def test_nothing_in_int8_is_the_network_in_float32():
     encoder, clips = lively(), pictures(SHAPE)
     exact = exact_features(encoder, clips)
     made = int8.Int8Forward(encoder, trials(SHAPE))
-    assert max_error(made.look(clips, frozenset(made.parts)), exact) > 1e-3
-    assert max_error(made.look(clips, frozenset()), exact) < 1e-5
+    assert max_error(made.features(clips, frozenset(made.parts)), exact) > 1e-3
+    assert max_error(made.features(clips, frozenset()), exact) < 1e-5
     assert made.nbytes == 0
     assert sum(made.parts.values()) == sum(
         m.weight.numel() for b in encoder.blocks for m in b.modules() if isinstance(m, nn.Linear))
@@ -169,7 +160,7 @@ def test_the_probe_orders_and_the_look_decides():
 
 def test_the_note_counts_layers_and_weights():
     parts = {(n, name): 3 if name == 'MLP' else 1 for n in range(2) for name in ('qkv', 'MLP')}
-    text = told('int8', 'fp32', parts, frozenset([(0, 'MLP'), (1, 'MLP'), (0, 'qkv')]), 0.0123)
+    text = describe('int8', 'fp32', parts, frozenset([(0, 'MLP'), (1, 'MLP'), (0, 'qkv')]), 0.0123)
     assert text == ('int8: qkv of 1, MLP of 2 of 2 layers (88 % of their weights), the rest fp32, '
                     'so that the features change by 1.2 % on trial clips')
 
@@ -226,8 +217,3 @@ def test_a_pytorch_without_the_products_is_found(checked_anew, monkeypatch, erro
     monkeypatch.setattr(torch.ops.onednn, 'qlinear_prepack', lacking)
     assert checked_anew().endswith('(qlinear is not here)')
     assert torch.__version__ in refused()
-
-
-def test_the_plain_path_is_left_alone():
-    """Int8 is of one session: another of the same process is what it was."""
-    assert (PixelForward.note, PixelForward.nbytes) == ('', 0)

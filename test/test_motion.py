@@ -12,9 +12,9 @@ from vjepa_ros.clip.resize import View
 from vjepa_ros.lab.evaluation.baselines import token_variance
 from vjepa_ros.perception.patch_maps import motion_map, motion_of, motion_score
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.runtime.feature_change import Change
 from vjepa_ros.runtime.noise_floor import (
     MIN_STRENGTH,
+    Change,
     NoiseFloor,
     measure_noise_floor,
     patch_strength,

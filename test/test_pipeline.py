@@ -21,7 +21,7 @@ from vjepa_ros.perception.pipeline import Perception, known_age
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.runtime.feature_change import Change
+from vjepa_ros.runtime.noise_floor import Change
 from vjepa_ros.runtime.outputs import Output
 
 NS = 1_000_000_000

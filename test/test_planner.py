@@ -26,8 +26,7 @@ from vjepa_ros.planning.goal_planner import Planner
 from vjepa_ros.planning.search import SearchConfig, search
 from vjepa_ros.planning.weights import WorldConfig
 from vjepa_ros.planning.world_model import WorldModel
-from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.errors import SessionError
+from vjepa_ros.runtime.device import DeviceChoice, SessionError
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 

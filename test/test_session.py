@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
+from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, Variant
 from vjepa_ros.runtime.device import DeviceChoice, DeviceError

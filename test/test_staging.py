@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from vjepa_ros.runtime.cuda.frame_upload import FrameStore, SlotMap
-from vjepa_ros.runtime.cuda.gather import Collector, Rows
+from vjepa_ros.runtime.cuda.frame_upload import Collector, FrameStore, Rows, SlotMap
 
 CPU = torch.device('cpu')
 SHAPE = (4, 16, 16, 3)

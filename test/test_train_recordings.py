@@ -21,7 +21,7 @@ from vjepa_ros.lab.training.network import Network
 from vjepa_ros.lab.training.recordings import MixedFeed, Recording, RecordingFeed, load_recording
 from vjepa_ros.lab.training.state import read_state
 from vjepa_ros.lab.world.targets import HORIZONS_S
-from vjepa_ros.model.checkpoint.bundle import read_meta
+from vjepa_ros.model.checkpoint.load import read_meta
 from vjepa_ros.model.variants import VARIANTS, Variant
 from vjepa_ros.sources import SourceError
 

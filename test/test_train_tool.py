@@ -23,8 +23,13 @@ from vjepa_ros.cli import train as tool
 from vjepa_ros.cli.main import COMMANDS
 from vjepa_ros.lab.training import run
 from vjepa_ros.lab.training.state import read_state
-from vjepa_ros.model.checkpoint.bundle import load_heads, load_model, read_meta
-from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
+from vjepa_ros.model.checkpoint.load import (
+    WeightsError,
+    load_encoder,
+    load_heads,
+    load_model,
+    read_meta,
+)
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import VARIANTS, Variant
 

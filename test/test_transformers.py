@@ -19,7 +19,6 @@ from golden.cases import fill, noise, some_tokens
 from vjepa_ros.model.checkpoint.conversion import convert
 from vjepa_ros.model.checkpoint.inspection import load_network
 from vjepa_ros.model.checkpoint.load import load_encoder
-from vjepa_ros.model.classifier import Classifier
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.predictor import Predictor
 from vjepa_ros.model.variants import Variant, find_variant
@@ -33,15 +32,10 @@ SMALL = Variant('test', 128, 2, 2, 512)
 NAMES = {
     r'embeddings\.patch_embeddings\.': 'patch_embed.',
     r'embeddings\.predictor_embeddings': 'predictor_embed',
-    r'\battention\.': 'attn.', r'\bself_attn\.': 'attn.', r'\bcross_attn\.': 'xattn.',
-    r'\bself_attention_layers\.': 'blocks.',
-    r'\bcross_attention_layer\.': 'cross_attention_block.',
-    r'\bout_proj\b': 'proj', r'\blayer_norm(\d)': r'norm\1', r'^classifier': 'linear',
+    r'\battention\.': 'attn.',
 }
 # What is one layer for us: our name, then those of its parts.
-FUSED = {'attn.qkv': ('attn.query', 'attn.key', 'attn.value'),
-         'attn.qkv ': ('attn.q_proj', 'attn.k_proj', 'attn.v_proj'),
-         'xattn.kv': ('xattn.k_proj', 'xattn.v_proj'), 'xattn.q': ('xattn.q_proj',)}
+FUSED = {'attn.qkv': ('attn.query', 'attn.key', 'attn.value')}
 
 
 def ours(theirs, blocks='blocks.', **names):
@@ -54,7 +48,7 @@ def ours(theirs, blocks='blocks.', **names):
     for whole, parts in FUSED.items():
         for first in [key for key in state if re.search(rf'\b{parts[0]}\.', key)]:
             pieces = [state.pop(first.replace(parts[0], part)) for part in parts]
-            state[first.replace(parts[0], whole.strip())] = torch.cat(pieces)
+            state[first.replace(parts[0], whole)] = torch.cat(pieces)
     return state
 
 
@@ -168,22 +162,6 @@ def test_predictions_are_the_same():
     assert error(got, expected) < TOLERANCE
 
 
-@torch.inference_mode()
-def test_class_scores_are_the_same_with_their_heads_and_epsilon():
-    """Their probes use the heads of the encoder and its epsilon; the reference has its own."""
-    model = fill(built(vjepa2.VJEPA2ForVideoClassification, SMALL, 64, 4, num_labels=7))
-    state = {key: value for key, value in ours(model).items() if not key.startswith('vjepa2.')}
-    probe = Classifier(128, 7, heads=2, eps=1e-6).requires_grad_(False)
-    probe.load_state_dict(state)
-    encoder = same(model.vjepa2.encoder, SMALL)
-    clip = clip_of(4, 64)
-    expected = model(clip.transpose(1, 2)).logits
-    assert error(probe(encoder(clip))['class'], expected) < TOLERANCE
-    published = Classifier(128, 7).requires_grad_(False)
-    published.load_state_dict(state)
-    assert error(published(encoder(clip))['class'], expected) > 1e-3
-
-
 # -- files ----------------------------------------------------------------------------------------
 
 def equal(first, second):
@@ -204,13 +182,9 @@ def test_we_read_the_files_of_the_library_and_it_reads_ours(tmp_path):
     assert error(encoder(clip).flatten(1, 3), features(model.vjepa2.encoder, clip)) < TOLERANCE
     predictor, _ = load_network(tmp_path / 'theirs', 'predictor')
     assert predictor.predictor_blocks[0].attn.heads == 3
-    probe, _ = load_network(tmp_path / 'theirs', 'probe', heads=tiny.heads)
-    logits = model(clip.transpose(1, 2)).logits
-    assert error(probe(encoder(clip))['class'], logits) < 1e-3  # but for its epsilon
 
     convert(tmp_path / 'theirs', tmp_path / 'ours.safetensors')
     convert(tmp_path / 'ours.safetensors', tmp_path / 'back', 'huggingface')
-    again, found = kind.from_pretrained(tmp_path / 'back', output_loading_info=True)
+    again, found = vjepa2.VJEPA2Model.from_pretrained(tmp_path / 'back', output_loading_info=True)
     assert not any(found.values()), found
-    assert equal(again.state_dict(), model.state_dict())
-    assert error(again(clip.transpose(1, 2)).logits, logits) < TOLERANCE
+    assert equal(again.state_dict(), model.vjepa2.state_dict())

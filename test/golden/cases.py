@@ -53,7 +53,6 @@ class PredictorCase:
     depth: int = 2
     mask: int = 1
     image: bool = False
-    stretched: bool = False
     out: int = 0
 
 
@@ -94,7 +93,6 @@ PREDICTORS = {
     '21_one_level': PredictorCase((3, 4, 4), (3, 4, 4), levels=1, depth=12, out=80),
     '21_four_levels': PredictorCase((3, 4, 4), (3, 4, 4), levels=4, depth=4),
     '21_image': PredictorCase((1, 6, 6), (1, 6, 6), levels=4, depth=4, image=True),
-    '21_stretched': PredictorCase((3, 4, 4), (3, 4, 4), levels=1, depth=4, stretched=True),
     '21_not_square': PredictorCase((3, 3, 5), (5, 3, 3), levels=1, depth=4),
 }
 ACTIONS = {
@@ -103,12 +101,6 @@ ACTIONS = {
     'not_square': ActionCase((3, 3, 5), 8),
 }
 FRAMES = (1, 3, 48, 64)  # B, T, H, W of frames that are encoded one by one
-# Classes and blocks of self-attention, on features (2, 3, 4, 5, 128).
-PROBES = {
-    'single': ({'class': 7}, 3),
-    'several': ({'verb': 5, 'noun': 6, 'action': 11}, 3),
-    'no_blocks': ({'class': 4}, 0),
-}
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:

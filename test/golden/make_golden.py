@@ -84,7 +84,7 @@ def predictor(case: PredictorCase) -> Tensor:
     if not case.levels:
         return fill(Old(**shared))(context, *masks, mask_index=case.mask)
     model = fill(New(**shared, img_temporal_dim_size=1, return_all_tokens=True,
-                     n_output_distillation=case.levels, interpolate_rope=case.stretched,
+                     n_output_distillation=case.levels, interpolate_rope=False,
                      teacher_embed_dim=case.out or None))
     both = model(context, *masks, mod='image' if case.image else 'video', mask_index=case.mask)
     return torch.cat(both, dim=1)
@@ -121,11 +121,6 @@ def probe(classes: dict[str, int], blocks: int, width: int) -> nn.Module:
         return Single(width, 16, depth=blocks + 1, num_classes=classes['class'])
     verbs, nouns, all_actions = ({n: n for n in range(count)} for count in classes.values())
     return Several(verbs, nouns, all_actions, width, 16, blocks + 1, False)
-
-
-def scores(classes: dict[str, int], blocks: int) -> Tensor:
-    out = fill(probe(classes, blocks, 128))(4.0 * noise(2, 60, 128, seed=1007))
-    return out if torch.is_tensor(out) else torch.cat([out[name] for name in classes], dim=1)
 
 
 @contextlib.contextmanager
@@ -167,7 +162,6 @@ def main() -> None:
             **{f'predictor_{name}': predictor(case) for name, case in cases.PREDICTORS.items()},
             **{f'actions_{name}': actions(case) for name, case in cases.ACTIONS.items()},
             'frames': frames(),
-            **{f'probe_{name}': scores(*case) for name, case in cases.PROBES.items()},
         },
     }
     for file, found in outputs.items():

@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
                         help='encoder to take, such as encoder or target_encoder (default: the '
                         'first of target_encoder, ema_encoder, encoder)')
     parser.add_argument('--encoder-only', action='store_true',
-                        help='leave out predictors, probes and collision heads')
+                        help='leave out predictors')
     args = parser.parse_args(argv)
     try:
         written = convert(args.input, args.output, args.layout, args.dtype, args.weights_part,

@@ -23,9 +23,8 @@ from rich.progress import (
 )
 
 from vjepa_ros.cli.console import print_error
-from vjepa_ros.model.checkpoint.download import BASE_URL, PUBLISHED, download, size_of
+from vjepa_ros.model.checkpoint.download import BASE_URL, PUBLISHED, download, located, size_of
 from vjepa_ros.model.checkpoint.files import WeightsError, file_sha256
-from vjepa_ros.model.checkpoint.hub import located
 
 
 def main(argv: Sequence[str]) -> int:

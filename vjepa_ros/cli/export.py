@@ -15,9 +15,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from vjepa_ros.cli.console import print_error
-from vjepa_ros.model.checkpoint.bundle import load_model
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.layouts import AUTO
+from vjepa_ros.model.checkpoint.load import load_model
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.runtime.engine import EngineConfig
 from vjepa_ros.runtime.onnx import Exported, ExportError, Graph, export, packages

@@ -30,8 +30,7 @@ from vjepa_ros.cli.benchmark.clock import Contender, measure, statistics
 from vjepa_ros.cli.console import print_error, steps
 from vjepa_ros.cli.selftest.parity import relative
 from vjepa_ros.lab.report.measurement import accelerator, hardware, versions, write_json
-from vjepa_ros.model.checkpoint.bundle import load_model
-from vjepa_ros.model.checkpoint.load import WeightsError
+from vjepa_ros.model.checkpoint.load import WeightsError, load_model
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.runtime.device import DeviceChoice, DeviceError, choose_device, device_name
 from vjepa_ros.runtime.engine import Engine, EngineConfig

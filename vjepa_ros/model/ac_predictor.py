@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import EPS, Attention, Block, fill_random, set_branches
+from vjepa_ros.model.blocks import EPS, Attention, Block, ModuleList, fill_random, set_branches
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.rope import Positions, rotate
 from vjepa_ros.model.variants import TUBELET, Variant
@@ -49,7 +49,7 @@ class ActionPredictor(nn.Module):
         self.action_encoder = nn.Linear(action_dim, width)
         self.state_encoder = nn.Linear(action_dim, width)
         self.extrinsics_encoder = nn.Linear(action_dim - 1, width)
-        self.predictor_blocks = nn.ModuleList(Block(variant) for _ in range(depth))
+        self.predictor_blocks = ModuleList(Block(variant) for _ in range(depth))
         self.predictor_norm = nn.LayerNorm(width, eps=EPS)
         self.predictor_proj = nn.Linear(width, dim)
         self._positions = Positions(variant.head_dim, spacing='square')
@@ -92,20 +92,20 @@ class ActionPredictor(nn.Module):
         return self.predictor_proj(self.predictor_norm(x))
 
     def rollout(self, features: Tensor, steps: int) -> Rollout:
-        """Begin to imagine what follows one frame, see `Rollout`.
+        """Start a `Rollout` from one frame.
 
         Parameters
         ----------
         features : Tensor
             (Hp, Wp, D) of the frame, see `encode_frames`.
         steps : int
-            How many times `Rollout.step` will be called at most.
+            Most calls of `Rollout.step`.
 
         """
         return Rollout(self, features, steps)
 
     def set_branch_precision(self, dtype: torch.dtype) -> None:
-        """As `Encoder.set_branch_precision`; embeddings and projection stay float32 too."""
+        """Run attention and MLP in `dtype`; everything else stays float32."""
         set_branches(self.predictor_blocks, dtype)
         self._positions.kept.clear()
         self._kept.clear()
@@ -117,14 +117,14 @@ class ActionPredictor(nn.Module):
 
     def full_tables(self, grid: tuple[int, int, int], device: torch.device
                     ) -> tuple[Tensor, Tensor]:
-        """Cosines and sines in float32 for the tokens of all steps, without extrinsics."""
+        """Return cosines and sines in float32 for the tokens of all steps, no extrinsics."""
         tokens = _tokens(grid, 2).to(device)
         cos, sin = self._positions.tables(grid, device, torch.float32)
         return cos[tokens], sin[tokens]
 
     def _tables(self, grid: tuple[int, int, int], told: int, device: torch.device
                 ) -> tuple[Tensor, Tensor, Tensor]:
-        """Cosines, sines, and who may look at whom, for the tokens of all steps."""
+        """Return cosines, sines and the causal mask for the tokens of all steps."""
         dtype = self.predictor_blocks[0].attn.qkv.weight.dtype
         key = (grid, told, device, dtype)
         if key not in self._kept:
@@ -151,19 +151,18 @@ class ActionPredictor(nn.Module):
 
 
 def _tokens(grid: tuple[int, int, int], told: int) -> Tensor:
-    """Which patch of a clip each token of all steps stands at."""
+    """Return the number of the patch in the clip for each token of all steps."""
     steps, patches = grid[0], grid[1] * grid[2]
-    # What is told has a time and no place, like the first patch of its step.
+    # Actions and states have a time and no place; they take that of the first patch.
     inside = torch.cat((torch.zeros(told, dtype=torch.int64), torch.arange(patches)))
     return (inside + patches * torch.arange(steps)[:, None]).flatten()
 
 
 class Rollout:
-    """What follows one frame under several plans at once, predicted step by step.
+    """Predict step by step what follows one frame under several plans.
 
-    It gives what `ActionPredictor.forward` says about the last frame when the predictions of
-    before are its inputs. As no step looks at later ones, keys and values of the steps before
-    stay what they were: they are kept, and each step computes its own tokens alone.
+    Equal to `ActionPredictor.forward` fed with its own predictions. Attention is causal, so keys
+    and values of past steps are cached and each step computes its own tokens only.
 
     Make it with `ActionPredictor.rollout`; B plans.
     """
@@ -171,7 +170,8 @@ class Rollout:
     def __init__(self, predictor: ActionPredictor, features: Tensor, steps: int):
         self._predictor = predictor
         self._features = features.flatten(0, 1)[None]  # 1 Hp Wp D, later B
-        self._grid = (steps, *features.shape[:2])
+        rows, cols = features.shape[:2]
+        self._grid = (steps, rows, cols)
         self._done = 0
         self._past: list[tuple[Tensor, Tensor] | None] = [None] * len(predictor.predictor_blocks)
 
@@ -192,7 +192,7 @@ class Rollout:
         Raises
         ------
         ValueError
-            After as many steps as were announced, and for actions or states of another shape.
+            After the last step, and for actions or states of another shape.
 
         """
         model = self._predictor
@@ -222,17 +222,17 @@ class Rollout:
         qkv = attn.qkv(y).view(b, n, 3, attn.heads, -1).permute(2, 0, 3, 1, 4)
         q, k = rotate(qkv[:2], cos, sin).to(qkv.dtype)
         v = qkv[2]
-        if self._past[index] is not None:
-            k, v = (torch.cat(pair, dim=2)
-                    for pair in zip(self._past[index], (k, v), strict=True))
-        # No step comes after the last one: what it would need is not kept.
+        past = self._past[index]
+        if past is not None:
+            k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
+        # Nothing follows the last step, so its keys and values are not cached.
         self._past[index] = (k, v) if self._done + 1 < self._grid[0] else None
         out = F.scaled_dot_product_attention(q, k, v)
         return attn.proj(out.transpose(1, 2).reshape(b, n, width))
 
 
 def encode_frames(encoder: Encoder, frames: Tensor) -> Tensor:
-    """Features of single frames as the world model wants them.
+    """Encode single frames for the world model.
 
     Each frame is encoded on its own, as a tubelet in which nothing moves.
 
@@ -254,5 +254,5 @@ def encode_frames(encoder: Encoder, frames: Tensor) -> Tensor:
 
 
 def normalised(features: Tensor) -> Tensor:
-    """Features with mean 0 and variance 1 over their width, which the world model works on."""
+    """Scale features to mean 0 and variance 1 over their width, as the world model takes them."""
     return F.layer_norm(features, features.shape[-1:])

@@ -9,7 +9,8 @@ D width.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,20 @@ from vjepa_ros.model.variants import Variant
 
 EPS = 1e-6
 INIT_STD = 0.02
+
+Item = TypeVar('Item', bound=nn.Module)
+
+if TYPE_CHECKING:
+    class ModuleList(nn.Module, Generic[Item]):
+        """`nn.ModuleList`, typed by its items."""
+
+        def __init__(self, modules: Iterable[Item]): ...
+        def __len__(self) -> int: ...
+        def __iter__(self) -> Iterator[Item]: ...
+        def __getitem__(self, index: int) -> Item: ...
+        def __setitem__(self, index: int, module: Item) -> None: ...
+else:
+    ModuleList = nn.ModuleList
 
 
 class Attention(nn.Module):
@@ -33,6 +48,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None
                 ) -> Tensor:
+        """Attend with queries and keys rotated by tables (N, D/H): (B, N, D) -> (B, N, D)."""
         b, n, d = x.shape
         qkv = self.qkv(x).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)  # 3 B H N D/H
         q, k = rotate(qkv[:2], cos, sin).to(qkv.dtype)  # autocast leaves the tables in float32
@@ -55,14 +71,14 @@ class Mlp(nn.Module):
         self.fc2 = nn.Linear(variant.mlp, variant.dim)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map (..., D) to (..., D)."""
         return self.fc2(F.gelu(self.fc1(x)))
 
 
 class Block(nn.Module):
     """One pre-norm transformer block.
 
-    `allowed` (N, N) bool says which token, the row, may look at which, the column; all may look
-    at all without it.
+    Norms and the residual stream stay float32; the branches run in the type of the tables.
     """
 
     def __init__(self, variant: Variant):
@@ -74,24 +90,42 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None
                 ) -> Tensor:
-        # Norms and the residual stream stay float32; the branches run in the type of the tables.
+        """Apply the block.
+
+        Parameters
+        ----------
+        x : Tensor
+            (B, N, D) float32.
+        cos, sin : Tensor
+            (N, D/H), see `rope_tables`.
+        allowed : Tensor, optional
+            (N, N) bool: which token, the row, may attend to which, the column. All to all when
+            omitted.
+
+        """
         x = x + self.attn(self.norm1(x).to(cos.dtype), cos, sin, allowed)
         return x + self.mlp(self.norm2(x).to(cos.dtype))
 
 
-def set_branches(blocks: Iterable[nn.Module], dtype: torch.dtype) -> None:
-    """Give attention and MLP of blocks the type `dtype`; their norms stay as they are."""
+def set_branches(blocks: Iterable[Block], dtype: torch.dtype) -> None:
+    """Convert attention and MLP of blocks to `dtype`; their norms stay as they are."""
     for block in blocks:
         for linear in (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2):
             linear.to(dtype)
 
 
-def fill_random(module: nn.Module, blocks: nn.ModuleList, generator: torch.Generator) -> None:
-    """Start values of an encoder or predictor, see `Encoder.init_random`."""
+def bias_of(layer: nn.Linear | nn.Conv3d) -> Tensor:
+    """Return the bias of a layer; all layers here have one."""
+    assert layer.bias is not None
+    return layer.bias
+
+
+def fill_random(module: nn.Module, blocks: Iterable[Block], generator: torch.Generator) -> None:
+    """Fill an encoder or predictor with start values, see `Encoder.init_random`."""
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Conv3d):
             nn.init.trunc_normal_(part.weight, std=INIT_STD, generator=generator)
-            nn.init.zeros_(part.bias)
+            nn.init.zeros_(bias_of(part))
         elif isinstance(part, nn.LayerNorm):
             nn.init.ones_(part.weight)
             nn.init.zeros_(part.bias)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import EPS, Block, fill_random, set_branches
+from vjepa_ros.model.blocks import EPS, Block, ModuleList, bias_of, fill_random, set_branches
 from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import PATCH, TUBELET, Variant
 
@@ -23,7 +23,7 @@ VERSIONS = ('2.0', '2.1')
 
 
 class PatchEmbed(nn.Module):
-    """Boxes of `frames` x 16 x 16 pixels to tokens."""
+    """Embed boxes of `frames` x 16 x 16 pixels as tokens."""
 
     def __init__(self, dim: int, frames: int = TUBELET):
         super().__init__()
@@ -32,6 +32,7 @@ class PatchEmbed(nn.Module):
         self.proj = nn.Conv3d(3, dim, kernel, stride=kernel)
 
     def forward(self, clip: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Map (B, 3, T, height, width) to (B, N, D), or to the tokens `keep` (B, n, D)."""
         x = clip.unflatten(4, (-1, PATCH)).unflatten(3, (-1, PATCH))
         x = x.unflatten(2, (-1, self.frames))
         x = x.permute(0, 2, 4, 6, 1, 3, 5, 7)  # B T' Hp Wp 3 frames 16 16
@@ -71,14 +72,14 @@ class Encoder(nn.Module):
         self.variant = variant
         self.version = version
         self.patch_embed = PatchEmbed(variant.dim)
-        self.blocks = nn.ModuleList(Block(variant) for _ in range(variant.depth))
+        self.blocks = ModuleList(Block(variant) for _ in range(variant.depth))
         if version == '2.0':
             self.norm = nn.LayerNorm(variant.dim, eps=EPS)
         else:
             self.patch_embed_img = PatchEmbed(variant.dim, frames=1)
             self.img_mod_embed = nn.Parameter(torch.zeros(1, 1, variant.dim))
             self.video_mod_embed = nn.Parameter(torch.zeros(1, 1, variant.dim))
-            self.norms_block = nn.ModuleList(
+            self.norms_block = ModuleList(
                 nn.LayerNorm(variant.dim, eps=EPS) for _ in variant.taps)
         self._positions = Positions(variant.head_dim, version)
 
@@ -93,7 +94,7 @@ class Encoder(nn.Module):
             `width` are multiples of 16. They need not be those of training.
         keep : Tensor, optional
             (B, n) int64, tokens of each clip to encode, numbered row major with time slowest.
-            They keep their positions; the others cost nothing and are not seen.
+            They keep their positions; the others are not seen and cost nothing.
 
         Returns
         -------
@@ -106,16 +107,15 @@ class Encoder(nn.Module):
 
     def layers(self, clip: Tensor, layers: Sequence[int], keep: Tensor | None = None
                ) -> tuple[Tensor, ...]:
-        """Features after chosen blocks; no later block runs.
+        """Compute the features after chosen blocks; no later block runs.
 
         Parameters
         ----------
         clip, keep : Tensor
             See `forward`.
         layers : sequence of int
-            Blocks, counted from 0. In version 2.0 any, all normalised by the final norm as
-            published probes expect them; in 2.1 out of `Variant.taps`, each with a norm of its
-            own.
+            Blocks, counted from 0. In version 2.0 any, all normalised by the final norm, as in
+            the published evaluations; in 2.1 out of `Variant.taps`, each with its own norm.
 
         Returns
         -------
@@ -138,7 +138,7 @@ class Encoder(nn.Module):
         return tuple(found[layer] for layer in layers)
 
     def dense(self, clip: Tensor, levels: int = 4, keep: Tensor | None = None) -> Tensor:
-        """The dense features of version 2.1: its deepest taps side by side.
+        """Compute the dense features of version 2.1: its deepest taps side by side.
 
         Parameters
         ----------
@@ -159,7 +159,7 @@ class Encoder(nn.Module):
         return torch.cat(self.layers(clip, self.variant.taps[-levels:], keep), dim=-1)
 
     def grid(self, shape: torch.Size | tuple[int, ...]) -> tuple[int, int, int]:
-        """T', Hp, Wp of a clip of `shape`; ValueError for one that this version cannot cut."""
+        """Return T', Hp, Wp of a clip of `shape`; ValueError for one that cannot be cut."""
         return token_grid(shape, image=self._is_image(shape))
 
     def set_branch_precision(self, dtype: torch.dtype) -> None:
@@ -194,7 +194,7 @@ class Encoder(nn.Module):
 
     @property
     def _branch_dtype(self) -> torch.dtype:
-        return self.blocks[0].attn.qkv.bias.dtype     # whose weights may be in int8
+        return bias_of(self.blocks[0].attn.qkv).dtype     # the weights may be in int8
 
     @torch.no_grad()
     def init_random(self, seed: int) -> None:
@@ -211,7 +211,7 @@ class Encoder(nn.Module):
 
 
 def token_grid(shape: torch.Size | tuple[int, ...], image: bool = False) -> tuple[int, int, int]:
-    """T', Hp, Wp of a clip of `shape` (B, 3, T, H, W), or (B, 3, 1, H, W) for an image."""
+    """Return T', Hp, Wp of a clip of `shape` (B, 3, T, H, W), T 1 for an image."""
     if len(shape) != 5 or shape[1] != 3:
         raise ValueError(f'a clip has the shape (B, 3, T, H, W), not {tuple(shape)}')
     t, h, w = shape[2:]
@@ -223,5 +223,5 @@ def token_grid(shape: torch.Size | tuple[int, ...], image: bool = False) -> tupl
 
 
 def pooled(features: Tensor, per_tubelet: bool = False) -> Tensor:
-    """Mean feature of clips, or of each tubelet: (B, T', Hp, Wp, D) -> (B, D) or (B, T', D)."""
+    """Average features over clips or tubelets: (B, T', Hp, Wp, D) -> (B, D) or (B, T', D)."""
     return features.mean(dim=(2, 3) if per_tubelet else (1, 2, 3))

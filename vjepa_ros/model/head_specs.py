@@ -21,14 +21,95 @@ B clips, T' tubelets, Hp x Wp patches, K bins.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from vjepa_ros.model.bins import LogBins
+
+@dataclass(frozen=True)
+class LogBins:
+    """K bins evenly spaced in the logarithm, and one for what lies beyond.
+
+    Attributes
+    ----------
+    first, last : float
+        Outer edges, above 0, in the unit of the quantity.
+    count : int
+        K.
+
+    """
+
+    first: float
+    last: float
+    count: int
+
+    @property
+    def step(self) -> float:
+        """Width of a bin in the natural logarithm."""
+        return math.log(self.last / self.first) / self.count
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """The K + 1 borders, smallest first."""
+        return tuple(self.first * math.exp(self.step * k) for k in range(self.count + 1))
+
+    def index(self, values: Tensor) -> Tensor:
+        """Bin of each value, the target of a classification.
+
+        Parameters
+        ----------
+        values : Tensor
+            At least 0; inf for none. Below the first edge they belong to the first bin, from
+            the last edge on to the last.
+
+        Returns
+        -------
+        Tensor
+            int64 of the same shape, 0..K.
+
+        """
+        return self._place(values).long()
+
+    def cumulative(self, probability: Tensor, values: Tensor) -> Tensor:
+        """Probability of being below values, linear in their logarithm inside a bin.
+
+        Parameters
+        ----------
+        probability : Tensor
+            (B, K+1) of the bins.
+        values : Tensor
+            (B,) or (B, M), above 0. Up to the first edge the result is 0; from the last edge
+            on it stays that of the last edge.
+
+        Returns
+        -------
+        Tensor
+            0..1, in the shape of `values`; differentiable in `probability`.
+
+        """
+        place = self._place(values)
+        lower = place.floor().clamp(max=self.count - 1)
+        # Rounding lets a sum of probabilities pass 1 by a little, and what is no probability is
+        # refused further on.
+        until = F.pad(probability[:, :-1].cumsum(-1).clamp(max=1.0), (1, 0))  # B K+1, at the edges
+        columns = lower.long().view(len(probability), -1)
+        below, above = until.gather(1, columns), until.gather(1, columns + 1)
+        return below.lerp(above, (place - lower).view_as(below)).view_as(values)
+
+    def expected_log(self, logits: Tensor) -> Tensor:
+        """Mean of the logarithm, given that it is not beyond: (B, K+1) -> (B,)."""
+        probability = logits.float()[:, :-1].softmax(-1)
+        middle = torch.arange(self.count, device=logits.device) + 0.5
+        return probability @ (math.log(self.first) + self.step * middle)
+
+    def _place(self, values: Tensor) -> Tensor:
+        """Values counted in bins since the first edge, 0..K."""
+        return ((values.float().log() - math.log(self.first)) / self.step).clamp(0, self.count)
+
 
 CONTACT = LogBins(0.25, 120.0, 20)  # time until something enters the robot's volume [intervals]
 CLEARANCE = LogBins(0.25, 16.0, 12)  # free way ahead of the robot [m]
@@ -301,3 +382,58 @@ def clearance_bin(metres: Tensor) -> Tensor:
 def clearance_cdf(logits: Tensor, metres: Tensor) -> Tensor:
     """Probability of less clearance than distances [m], see `LogBins.cumulative`."""
     return CLEARANCE.cumulative(logits.float().softmax(-1), metres)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A few numbers, fitted after training on clips that training did not see.
+
+    Attributes
+    ----------
+    numbers : mapping of str to tuple of float
+        By head, in the order of `HeadSpec.kind.numbers`: scale of the stated error (not of the
+        value) of a `Laplace`; factor a and offset b of the logit of a `Binary`; of a `Binned` the
+        temperature that its logits are divided by, and the bias that is then added to the last
+        one. A head that is not named is left as it is.
+
+    Raises
+    ------
+    ValueError
+        For a number that is not finite, or a temperature or factor not above 0.
+
+    """
+
+    numbers: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def __post_init__(self):
+        for spec in specs_of(self.numbers):
+            numbers = self.numbers[spec.name]
+            if len(numbers) != len(spec.kind.numbers):
+                raise ValueError(f'calibration {spec.name} has {len(numbers)} numbers, but must '
+                                 f'have {", ".join(spec.kind.numbers)}')
+            for name, value, factor in zip(spec.kind.numbers, numbers, spec.kind.factors,
+                                           strict=True):
+                if not (0 < value < math.inf if factor else math.isfinite(value)):
+                    raise ValueError(f'calibration {spec.name} {name} is {value}, but must be '
+                                     f'{"above 0" if factor else "finite"}')
+
+    def __getitem__(self, head: str) -> tuple[float, ...]:
+        return self.numbers.get(head, HEADS[head].kind.neutral)
+
+    def apply(self, raw: HeadOutputs) -> HeadOutputs:
+        """Calibrated outputs; still logits and logarithms, in the shapes of `raw`."""
+        return HeadOutputs(**{
+            name: value for spec in specs_of(vars(raw))
+            for name, value in spec.kind.calibrated(spec.name, raw, *self[spec.name]).items()})
+
+    def to_json(self) -> dict[str, dict[str, float]]:
+        """As stored in a file; `from_json` reads it back."""
+        return {spec.name: dict(zip(spec.kind.numbers, self[spec.name], strict=True))
+                for spec in HEADS.values()
+                if not spec.optional or spec.name in self.numbers}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Mapping[str, float]]) -> Calibration:
+        """Read what `to_json` wrote (KeyError, TypeError or ValueError for anything else)."""
+        return cls({spec.name: tuple(float(data[spec.name][name]) for name in spec.kind.numbers)
+                    for spec in HEADS.values() if not spec.optional or spec.name in data})

@@ -2,11 +2,10 @@
 # Copyright 2026 vjepa_ros maintainers
 """Heads that read motion and danger from the features of an encoder.
 
-Dense heads look at each patch of the newest two tubelets; the clip heads pool all tokens with
-one learned query, as the attentive probes of V-JEPA 2 do (arXiv 2506.09985), and what the dense
-heads know of the patches with another. Nothing here knows
-how much time lies between two frames: every time is counted in frame intervals, so that a clip
-means the same at any rate, and seconds enter only where results are converted.
+Dense heads read each patch of the newest two tubelets. Clip heads pool all tokens with one
+learned query, as the attentive probes of V-JEPA 2 do (arXiv 2506.09985), and the hidden layer of
+the dense heads with another. All times count in frame intervals, so that a clip means the same at
+any rate; results are converted to seconds later.
 
 B clips, T' tubelets, Hp x Wp patches, D width, H attention heads.
 """
@@ -25,6 +24,7 @@ from vjepa_ros.model.variants import Variant
 
 POOL_HEADS = 16  # for every width, as in the published probes
 
+
 class CrossAttention(nn.Module):
     """Attention of a query that is the same for all clips, without output projection."""
 
@@ -33,7 +33,8 @@ class CrossAttention(nn.Module):
         self.q = nn.Linear(dim, dim)
         self.kv = nn.Linear(dim, 2 * dim)
 
-    def forward(self, query: Tensor, x: Tensor) -> Tensor:  # 1 1 D, B N D -> B 1 D
+    def forward(self, query: Tensor, x: Tensor) -> Tensor:
+        """Attend from a query (1, 1, D) to tokens (B, N, D): (B, 1, D)."""
         # With one query for all clips the products can be reordered: keys and values are never
         # formed for N tokens. The bias of the keys is the same for all tokens: softmax drops it.
         q = self.q(query).view(POOL_HEADS, -1)  # H d
@@ -56,24 +57,26 @@ class CrossBlock(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim))
 
     def forward(self, query: Tensor, x: Tensor) -> Tensor:
+        """Pool tokens (B, N, D) with a query (1, 1, D): (B, 1, D)."""
         y = query + self.xattn(query, self.norm1(x))
         return y + self.mlp(self.norm2(y))
 
 
 class Pooler(nn.Module):
-    """All tokens of a clip to one vector."""
+    """Pool all tokens of a clip to one vector."""
 
     def __init__(self, dim: int):
         super().__init__()
         self.query_tokens = nn.Parameter(torch.zeros(1, 1, dim))
         self.cross_attention_block = CrossBlock(dim)
 
-    def forward(self, x: Tensor) -> Tensor:  # B N D -> B D
+    def forward(self, x: Tensor) -> Tensor:
+        """Pool tokens (B, N, D) to (B, D)."""
         return self.cross_attention_block(self.query_tokens, x)[:, 0]
 
 
 class Heads(nn.Module):
-    """Features of an encoder to `HeadOutputs`, always computed in float32.
+    """Compute `HeadOutputs` from the features of an encoder, always in float32.
 
     Parameters
     ----------
@@ -116,7 +119,7 @@ class Heads(nn.Module):
 
     @classmethod
     def for_variant(cls, variant: Variant, seed: int = 0) -> Heads:
-        """Untrained heads for an encoder, which depend on the seed alone."""
+        """Make untrained heads for an encoder that depend on the seed alone."""
         with torch.device('meta'):  # shapes only: the start values of PyTorch are not wanted
             heads = cls(variant.dim)
         heads.to_empty(device='cpu').init_random(seed)
@@ -127,7 +130,7 @@ class Heads(nn.Module):
         return self.read(features)[0]
 
     def read(self, features: Tensor) -> tuple[HeadOutputs, Tensor]:
-        """As `forward`, and what the dense heads know of each patch, (B, Hp, Wp, hidden)."""
+        """Return the outputs and the last hidden layer of the dense heads, (B, Hp, Wp, hidden)."""
         if features.ndim != 5 or features.shape[1] < 2 or features.shape[-1] != self.dim:
             raise ValueError(f'features are {tuple(features.shape)}, but must be '
                              f"(B, T', Hp, Wp, {self.dim}) with at least 2 tubelets")
@@ -165,34 +168,34 @@ class Heads(nn.Module):
                 nn.init.zeros_(module.bias)
         for pooler in (self.pooler, self.patch_pooler):
             nn.init.trunc_normal_(pooler.query_tokens, std=0.02, generator=generator)
-        nn.init.zeros_(self.dense[-1].weight)
-        self.dense[-1].bias.copy_(torch.tensor(
-            [first for spec in self.specs if not spec.own_layer for first in spec.kind.start]))
+        _start(self.dense[-1], [first for spec in self.specs if not spec.own_layer
+                                for first in spec.kind.start])
         for spec in self.specs:
             if spec.own_layer:
-                self._start(spec)
+                _start(self.get_submodule(spec.own_layer), spec.kind.start)
 
     def _width(self, spec: HeadSpec) -> int:
         return self.dim + self.hidden if spec.pooled else self.hidden
 
-    @torch.no_grad()
-    def _start(self, spec: HeadSpec) -> None:
-        layer = self.get_submodule(spec.own_layer)
-        nn.init.zeros_(layer.weight)
-        layer.bias.copy_(torch.tensor(spec.kind.start))
-
     def complete(self) -> None:
-        """Add the registered heads that are missing, untrained, as to heads of an older file."""
+        """Add the registered heads that an older file lacks, untrained."""
         for spec in HEADS.values():
             if spec not in self.specs:
-                self.add_module(spec.own_layer, nn.utils.skip_init(
-                    nn.Linear, self._width(spec), spec.kind.channels))
-                self._start(spec)
+                layer = nn.utils.skip_init(nn.Linear, self._width(spec), spec.kind.channels)
+                _start(layer, spec.kind.start)
+                self.add_module(spec.own_layer, layer)
         self.specs = tuple(HEADS.values())
 
 
+@torch.no_grad()
+def _start(layer: nn.Module, bias: Sequence[float]) -> None:
+    assert isinstance(layer, nn.Linear)
+    nn.init.zeros_(layer.weight)
+    layer.bias.copy_(torch.tensor(bias))
+
+
 def full_precision(device: torch.device) -> AbstractContextManager:
-    """Float32 also where training has switched to half precision."""
+    """Compute in float32 although training has switched to half precision."""
     if device.type in ('cpu', 'cuda'):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()

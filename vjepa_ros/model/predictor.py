@@ -12,72 +12,29 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import EPS, Block, fill_random, set_branches
+from vjepa_ros.model.blocks import EPS, Block, ModuleList, fill_random, set_branches
 from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import VARIANTS, Variant
 
 TEACHER_DIM = VARIANTS['gigantic'].dim  # the smaller encoders of 2.1 were distilled from G
 
 
-class Predictor(nn.Module):
-    """Predict masked tokens from the encoded context.
+class _MaskedPredictor(nn.Module):
+    """The part that the predictors of all versions share: mask tokens and blocks."""
 
-    Parameters
-    ----------
-    dim : int
-        Width of the encoder.
-    width : int
-        Width of the predictor.
-    depth : int
-        Blocks.
-    heads : int
-        Attention heads; width / heads is at least 6, so that all three axes have a place.
-    masks : int
-        Kinds of masks, each with a learned token of its own.
-
-    """
-
-    def __init__(self, dim: int, width: int = 384, depth: int = 12, heads: int = 12,
-                 masks: int = 1):
+    def __init__(self, dim: int, width: int, depth: int, heads: int, masks: int):
         super().__init__()
         if width % heads or width // heads < 6:
             raise ValueError(f'a predictor {width} wide cannot have {heads} heads: the width '
                              'must be a multiple of them, with at least 6 channels each')
         variant = Variant('predictor', width, depth, heads, 4 * width)
-        self.predictor_embed = nn.Linear(dim, width)
+        self.predictor_embed: nn.Module = nn.Linear(dim, width)
         self.mask_tokens = nn.ParameterList(
             nn.Parameter(torch.zeros(1, 1, width)) for _ in range(masks))
-        self.predictor_blocks = nn.ModuleList(Block(variant) for _ in range(depth))
+        self.predictor_blocks = ModuleList(Block(variant) for _ in range(depth))
         self.predictor_norm = nn.LayerNorm(width, eps=EPS)
         self.predictor_proj = nn.Linear(width, dim)
         self._positions = Positions(variant.head_dim)
-
-    def forward(self, context: Tensor, keep: Tensor, targets: Tensor,
-                grid: tuple[int, int, int], mask: int = 0) -> Tensor:
-        """Predict tokens.
-
-        Parameters
-        ----------
-        context : Tensor
-            (B, n, D) output of ``Encoder.forward(clip, keep)``.
-        keep, targets : Tensor
-            (B, n) and (B, m) int64, numbers of the seen and of the wanted tokens in the grid,
-            row major with time slowest.
-        grid : tuple of int
-            Tubelets, patch rows and columns of the whole clip. The published code numbers
-            tokens on the square grid it was built for whatever the clip: to repeat that for a
-            clip of another shape, give that square grid.
-        mask : int
-            Kind of mask, which chooses the mask token; counted round and round.
-
-        Returns
-        -------
-        Tensor
-            (B, m, D), in the order of `targets`.
-
-        """
-        x = self._mix(context, keep, targets, grid, mask)
-        return self.predictor_proj(self.predictor_norm(x[:, keep.shape[1]:]))
 
     def _mix(self, context: Tensor, keep: Tensor, targets: Tensor, grid: tuple[int, int, int],
              mask: int, kind: Tensor | None = None) -> Tensor:
@@ -88,13 +45,13 @@ class Predictor(nn.Module):
             x = x + kind
         cos, sin = self._positions.tables(grid, x.device, self._dtype,
                                           torch.cat((keep, targets), dim=1))
-        # Attention does not care about the order: the positions travel with the tokens.
+        # Attention ignores the order of tokens: their positions travel with them.
         for block in self.predictor_blocks:
             x = block(x, cos, sin)
         return x
 
     def set_branch_precision(self, dtype: torch.dtype) -> None:
-        """As `Encoder.set_branch_precision`; embedding and projection stay float32 too."""
+        """Run attention and MLP in `dtype`; everything else stays float32."""
         set_branches(self.predictor_blocks, dtype)
         self._positions.kept.clear()
 
@@ -114,8 +71,57 @@ class Predictor(nn.Module):
         return self.predictor_blocks[0].attn.qkv.weight.dtype
 
 
-class DensePredictor(Predictor):
+class Predictor(_MaskedPredictor):
+    """Predict masked tokens from the encoded context.
+
+    Parameters
+    ----------
+    dim : int
+        Width of the encoder.
+    width, depth, heads : int
+        Of the predictor; width / heads is at least 6, two channels for each axis.
+    masks : int
+        Kinds of masks, each with its own learned token.
+
+    """
+
+    def __init__(self, dim: int, width: int = 384, depth: int = 12, heads: int = 12,
+                 masks: int = 1):
+        super().__init__(dim, width, depth, heads, masks)
+
+    def forward(self, context: Tensor, keep: Tensor, targets: Tensor,
+                grid: tuple[int, int, int], mask: int = 0) -> Tensor:
+        """Predict tokens.
+
+        Parameters
+        ----------
+        context : Tensor
+            (B, n, D) output of ``Encoder.forward(clip, keep)``.
+        keep, targets : Tensor
+            (B, n) and (B, m) int64, numbers of the seen and of the wanted tokens in the grid,
+            row major with time slowest.
+        grid : tuple of int
+            Tubelets, patch rows and columns of the whole clip. The published code numbers
+            tokens on the square grid it was built for whatever the clip: to repeat that for a
+            clip of another shape, pass that square grid.
+        mask : int
+            Kind of mask, modulo their number.
+
+        Returns
+        -------
+        Tensor
+            (B, m, D), in the order of `targets`.
+
+        """
+        x = self._mix(context, keep, targets, grid, mask)
+        return self.predictor_proj(self.predictor_norm(x[:, keep.shape[1]:]))
+
+
+class DensePredictor(_MaskedPredictor):
     """The predictor of version 2.1: predicts the tokens that were seen as well.
+
+    Spatial positions are those of the patches, as in the published way to load a predictor. The
+    published training stretched them, which makes no difference at 256 pixels.
 
     Parameters
     ----------
@@ -126,16 +132,11 @@ class DensePredictor(Predictor):
     out : int, optional
         Width of the prediction; that of the context, `levels` times `dim`, when omitted. The
         predictors of the distilled encoders B and L predict features of G.
-    stretched : bool
-        Whether spatial positions are stretched as in the encoder. They were in the published
-        training, where it makes no difference at 256 pixels; the published way to load a
-        predictor, at 384 pixels, does not stretch.
 
     """
 
     def __init__(self, dim: int, width: int = 384, depth: int = 12, heads: int = 12,
-                 masks: int = 8, levels: int = 1, out: int | None = None,
-                 stretched: bool = False):
+                 masks: int = 8, levels: int = 1, out: int | None = None):
         super().__init__(dim, width, depth, heads, masks)
         out = out or levels * dim
         if levels > 1:
@@ -145,11 +146,11 @@ class DensePredictor(Predictor):
         self.predictor_proj_context = nn.Linear(width, out)
         self.img_mod_embed = nn.Parameter(torch.zeros(1, 1, width))
         self.video_mod_embed = nn.Parameter(torch.zeros(1, 1, width))
-        self._positions = Positions(width // heads, '2.1', 'stretched' if stretched else 'patches')
+        self._positions = Positions(width // heads, '2.1', 'patches')
 
     @classmethod
     def for_variant(cls, variant: Variant) -> DensePredictor:
-        """With the geometry that was published for an encoder, or would have been."""
+        """Make a predictor with the geometry that was published for an encoder."""
         if variant.depth > 24:
             return cls(variant.dim, depth=24, levels=4)
         return cls(variant.dim, out=TEACHER_DIM)

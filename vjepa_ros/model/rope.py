@@ -33,14 +33,14 @@ ENCODER_SPACING = {'2.0': 'patches', '2.1': 'stretched'}
 
 
 def axis_width(head_dim: int) -> int:
-    """Channels of one head that encode one axis (always even)."""
+    """Return how many channels of a head encode one axis (always even)."""
     return 2 * ((head_dim // 3) // 2)
 
 
 @lru_cache(maxsize=8)
 def rope_tables(tubelets: int, rows: int, cols: int, head_dim: int, version: str = '2.0',
                 spacing: str = '') -> tuple[Tensor, Tensor]:
-    """Cosine and signed sine tables for one token grid.
+    """Compute cosine and signed sine tables for one token grid.
 
     A head x of `head_dim` channels is encoded by ``x * cos + swap(x) * sin`` with `swap`
     exchanging the two channels of each neighbouring pair, see `rotate`.
@@ -126,7 +126,7 @@ class Positions:
 
     def tables(self, grid: tuple[int, int, int], device: torch.device, dtype: torch.dtype,
                keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of a grid, (N, head_dim), or of the tokens `keep`.
+        """Return cosines and sines of a grid, (N, head_dim), or of the tokens `keep`.
 
         For `keep` (B, n) int64 they are (B, 1, n, head_dim), the one being all heads.
         """
@@ -136,6 +136,6 @@ class Positions:
                 self.kept.pop(next(iter(self.kept)))
             tables = rope_tables(*grid, self.head_dim, self.version, self.spacing)
             with torch.inference_mode(False):
-                self.kept[key] = tuple(t.to(device, dtype) for t in tables)
+                self.kept[key] = tables[0].to(device, dtype), tables[1].to(device, dtype)
         cos, sin = self.kept[key]
         return (cos, sin) if keep is None else (cos[keep][:, None], sin[keep][:, None])

@@ -43,6 +43,7 @@ class Variant:
 
     @property
     def head_dim(self) -> int:
+        """Channels of one attention head."""
         return self.dim // self.heads
 
     @property

@@ -41,7 +41,7 @@ from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Quality, Result, Threat
 from vjepa_ros.runtime.cuda.frame_upload import Clip
 from vjepa_ros.runtime.cuda.graph_replay import Queue
-from vjepa_ros.runtime.errors import SessionError
+from vjepa_ros.runtime.device import SessionError
 from vjepa_ros.runtime.noise_floor import NoiseFloor
 from vjepa_ros.runtime.outputs import Output
 

@@ -30,8 +30,7 @@ import numpy as np
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.view import PatchCells
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.runtime.feature_change import Change
-from vjepa_ros.runtime.noise_floor import NoiseFloor, patch_strength, tubelet_change
+from vjepa_ros.runtime.noise_floor import Change, NoiseFloor, patch_strength, tubelet_change
 
 CACHED = 64    # views and regions of interest; one or a few of each camera
 R_QUIET = 2.0  # noise floors that count as no motion

@@ -26,7 +26,7 @@ from vjepa_ros.planning.energy_test import USUAL_GAP, Gap, GapConfig, gap_of, no
 from vjepa_ros.planning.plan import Plan
 from vjepa_ros.planning.search import PUBLISHED_SEARCH, Found, SearchConfig, search, unroll
 from vjepa_ros.planning.world_model import WorldModel
-from vjepa_ros.runtime.errors import SessionError
+from vjepa_ros.runtime.device import SessionError
 
 STATE = 7
 

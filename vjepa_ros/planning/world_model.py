@@ -19,14 +19,19 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.model.ac_predictor import ActionPredictor, normalised
-from vjepa_ros.model.checkpoint.hub import located
+from vjepa_ros.model.checkpoint.download import located
 from vjepa_ros.model.checkpoint.load import WeightsReport, load_encoder
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
 from vjepa_ros.planning.cost import Shapes
 from vjepa_ros.planning.weights import WorldConfig, load_predictor
-from vjepa_ros.runtime.device import DeviceChoice, all_operators_on, choose_device, device_name
-from vjepa_ros.runtime.errors import SessionError
+from vjepa_ros.runtime.device import (
+    DeviceChoice,
+    SessionError,
+    all_operators_on,
+    choose_device,
+    device_name,
+)
 from vjepa_ros.runtime.forward.fused_rollout import World, prepare_world
 from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
 from vjepa_ros.runtime.session import EncoderSession

@@ -8,8 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.errors import SessionError
+from vjepa_ros.runtime.device import DeviceChoice, SessionError
 from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
 
 log = logging.getLogger(__name__)

@@ -12,17 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from vjepa_ros.model.checkpoint.bundle import load_model
-from vjepa_ros.model.checkpoint.hub import located
-from vjepa_ros.model.checkpoint.load import WeightsReport
+from vjepa_ros.model.checkpoint.download import located
+from vjepa_ros.model.checkpoint.load import WeightsReport, load_model
 from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
 from vjepa_ros.runtime.cuda.frame_upload import Clip, Keys
 from vjepa_ros.runtime.cuda.prewarm import waking
 from vjepa_ros.runtime.device import DeviceChoice, all_operators_on, choose_device, device_name
 from vjepa_ros.runtime.forward.compilation import MODES
 from vjepa_ros.runtime.noise_floor import NoiseFloor, measure_noise_floor
-from vjepa_ros.runtime.outputs import Output
-from vjepa_ros.runtime.pending import Pending
+from vjepa_ros.runtime.outputs import Output, Pending
 from vjepa_ros.runtime.session import UNCALIBRATED, EncoderSession
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.runtime.cuda.frame_upload import Clip, DeviceClip, Keys
-from vjepa_ros.runtime.forward.base import Forward
-from vjepa_ros.runtime.pending import Arrived, Flight, Landed
+from vjepa_ros.runtime.forward.base import Work, closed
+from vjepa_ros.runtime.outputs import Arrived, Flight, Landed
 
 STAGES = ('upload', 'encode', 'heads', 'download')
 
@@ -24,10 +24,10 @@ class HostRunner:
 
     Parameters
     ----------
-    forward : Forward
+    forward : callable
         Pixels to features.
     read : callable, optional
-        Features to what the heads say, packed.
+        Features to packed heads.
     device : torch.device
         Where they run.
 
@@ -37,8 +37,7 @@ class HostRunner:
     reason = ''
     nbytes = 0
 
-    def __init__(self, forward: Forward, read: Callable[[Tensor], Tensor] | None,
-                 device: torch.device):
+    def __init__(self, forward: Work, read: Work | None, device: torch.device):
         self._forward = forward
         self._read = read
         self._device = device
@@ -48,15 +47,15 @@ class HostRunner:
               heads: bool, valid: Sequence[np.ndarray] | None = None) -> Flight:
         """Run a pass.
 
-        `keys` are of no use here: there is nothing to upload, or little; nor is `valid`: where
-        the features come for nothing, their change is made from them (`tubelet_change`).
+        `keys` and `valid` are unused: uploads are cheap or absent, and the change is computed
+        from the features on the host (`tubelet_change`).
         """
         times = [time.perf_counter()]
         pixels = self._upload(clips)
         times.append(self._clock())
         found = self._forward(pixels)
         times.append(self._clock())
-        packed = self._read(found) if heads else None
+        packed = self._read(found) if heads and self._read is not None else None
         times.append(self._clock())
         arrays = found.float().cpu().numpy() if features else None
         said = None if packed is None else packed.cpu().numpy()
@@ -66,34 +65,34 @@ class HostRunner:
         return Arrived(Landed(len(clips), arrays, said, None, spent))
 
     @torch.inference_mode()
-    def apply(self, clips: Sequence[Clip], function: Callable[[Tensor], Tensor]
-              ) -> np.ndarray:
-        """What a function of the pixels (B, T, S, S, 3) uint8 gives, as float32."""
+    def apply(self, clips: Sequence[Clip], function: Work) -> np.ndarray:
+        """Apply a function to the pixels (B, T, S, S, 3) uint8; its result as float32."""
         return function(self._upload(clips)).float().cpu().numpy()
 
     def trim(self) -> None:
-        """Give back what can be made again: nothing."""
+        """Free what can be made again: nothing."""
 
     def close(self) -> None:
-        """Let go of the networks."""
-        self._forward = self._read = None
+        """Drop the networks."""
+        self._forward, self._read = closed, None
 
     def _upload(self, clips: Sequence[Clip]) -> Tensor:
-        there = next((clip for clip in clips if isinstance(clip, DeviceClip)), None)
-        if there is None:
-            frames = np.stack([frame for clip in clips for frame in clip])
+        host = [clip for clip in clips if not isinstance(clip, DeviceClip)]
+        if len(host) == len(clips):
+            frames = np.stack([frame for clip in host for frame in clip])
             return torch.from_numpy(
                 frames.reshape(len(clips), -1, *frames.shape[1:])).to(self._device)
-        pixels = torch.empty((len(clips), *there.shape), dtype=torch.uint8, device=self._device)
+        shape = next(clip.shape for clip in clips if isinstance(clip, DeviceClip))
+        pixels = torch.empty((len(clips), *shape), dtype=torch.uint8, device=self._device)
         for clip, out in zip(clips, pixels, strict=True):
             if isinstance(clip, DeviceClip):
                 clip.copy_to(out)
             else:
-                out.copy_(torch.from_numpy(np.stack(clip)))
+                out.copy_(torch.from_numpy(np.stack([*clip])))
         return pixels
 
     def _clock(self) -> float:
-        """Time once the device has finished its queue."""
+        """Return the time once the device has finished its queue."""
         if self._device.type == 'mps':
             torch.mps.synchronize()
         return time.perf_counter()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Measure how much the features of a model change while nothing moves.
+"""Change of features between tubelets, and the part of it that noise causes.
 
-Sensor noise reaches the features more strongly where a patch carries little signal: before
-its first norm the encoder maps a patch linearly, so noise of a fixed size turns a weak token by
-a larger angle than a strong one. The floor is therefore a function of patch strength s,
+Noise affects the features more where a patch carries little signal: before its first norm the
+encoder maps a patch linearly, so noise of a fixed size turns a weak token by a larger angle than a
+strong one. The floor is therefore a function of patch strength s,
 
     n_t(s) = offset_t + gain_t / s,
 
@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
+import torch
+from torch import Tensor
 
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH
 
@@ -49,13 +51,13 @@ class NoiseFloor:
     spread: float
 
     def expected(self, strength: np.ndarray) -> np.ndarray:
-        """Change that noise alone causes: (Hp, Wp) strength -> (T'-1, Hp, Wp)."""
+        """Return the change that noise alone causes: (Hp, Wp) strength -> (T'-1, Hp, Wp)."""
         weakness = 1.0 / np.maximum(strength, MIN_STRENGTH)
         return self.offset[:, None, None] + self.gain[:, None, None] * weakness
 
 
 def patch_strength(clip: np.ndarray) -> np.ndarray:
-    """Root mean square of the normalised pixels of each patch, over all frames of the clip.
+    """Compute the rms of the normalised pixels of each patch, over all frames of the clip.
 
     Parameters
     ----------
@@ -77,10 +79,10 @@ def patch_strength(clip: np.ndarray) -> np.ndarray:
 
 
 def tubelet_change(features: np.ndarray, valid: np.ndarray | None = None) -> np.ndarray:
-    """How far the feature of a patch moves from one tubelet to the next.
+    """Compute how far the feature of a patch moves from one tubelet to the next.
 
-    The mean step of all patches is taken off first: light that changes for the whole view, and
-    the absolute time positions, move all features alike.
+    The mean step of all patches is subtracted first: a change of light, and the absolute time
+    positions, move all features alike.
 
     Parameters
     ----------
@@ -134,14 +136,14 @@ def _fit(strength: np.ndarray, change: np.ndarray) -> np.ndarray:
     both = np.linalg.lstsq(terms, np.ones_like(change), rcond=None)[0]
     if (both >= 0).all():
         return np.maximum(both, 1e-6)
-    # One of them is not needed: keep the better single term.
+    # Keep the better single term.
     alone = terms.sum(axis=0) / np.square(terms).sum(axis=0)
     error = np.square(terms * alone - 1.0).sum(axis=0)
     return np.maximum(np.where(error == error.min(), alone, 0.0), 1e-6)
 
 
 def random_scene(rng: np.random.Generator, size: int) -> np.ndarray:
-    """A procedural picture from flat to strongly textured, from dark to bright.
+    """Make a procedural picture from flat to strongly textured, from dark to bright.
 
     Returns
     -------
@@ -178,10 +180,10 @@ def still_clip(picture: np.ndarray, num_frames: int, rng: np.random.Generator,
 
     """
     frames = np.empty((num_frames, *picture.shape), np.uint8)
-    for frame in frames:
+    for number in range(num_frames):
         noise = sigma * rng.standard_normal(picture.shape, np.float32)
         noise += np.float32(rng.uniform(-flicker, flicker))
-        frame[...] = np.clip(np.rint(picture + noise), 0, 255)
+        frames[number] = np.clip(np.rint(picture + noise), 0, 255)
     return frames
 
 
@@ -192,3 +194,73 @@ def _smooth(rng: np.random.Generator, size: int, cells: int, low: float, high: f
     pixel = -(-size // cells)  # rounded up, so that the outer knots can be cut off
     field = cv2.resize(knots, (pixel * (cells + 2),) * 2, interpolation=cv2.INTER_CUBIC)
     return field.reshape(*field.shape[:2], channels)[pixel:pixel + size, pixel:pixel + size]
+
+
+@dataclass(frozen=True)
+class Change:
+    """Change of one clip.
+
+    Attributes
+    ----------
+    steps : ndarray
+        (T'-1, Hp, Wp) float32, see `tubelet_change`.
+    strength : ndarray
+        (Hp, Wp) float32, see `patch_strength`.
+
+    """
+
+    steps: np.ndarray
+    strength: np.ndarray
+
+    @classmethod
+    def unpack(cls, packed: np.ndarray) -> Change:
+        """Unpack the result of `ChangeReader` for one clip."""
+        return cls(packed[:-1], packed[-1])
+
+
+class ChangeReader:
+    """Compute `tubelet_change` and `patch_strength` on the device of the features.
+
+    One number for each patch and tubelet is downloaded instead of all features.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where both are.
+
+    """
+
+    def __init__(self, device: torch.device):
+        mean, gain = [255.0 * m for m in IMAGENET_MEAN], [1.0 / (255.0 * s) for s in IMAGENET_STD]
+        self._mean = torch.tensor(mean, dtype=torch.float32, device=device)
+        self._gain = torch.tensor(gain, dtype=torch.float32, device=device)
+
+    def __call__(self, features: Tensor, pixels: Tensor, valid: Tensor) -> Tensor:
+        """Compute change and strength of the patches of clips.
+
+        Parameters
+        ----------
+        features : Tensor
+            (B, T', Hp, Wp, D), T' at least 2.
+        pixels : Tensor
+            (B, 2 T', 16 Hp, 16 Wp, 3) uint8.
+        valid : Tensor
+            (B, Hp, Wp) float32, 1 where a patch shows the image; only those enter the mean step.
+
+        Returns
+        -------
+        Tensor
+            (B, T', Hp, Wp) float32: the T'-1 steps, then the strength.
+
+        """
+        features = features.float()
+        steps = features[:, 1:] - features[:, :-1]
+        share = valid / valid.sum((1, 2), keepdim=True).clamp_min(1.0)
+        common = (steps * share[:, None, :, :, None]).sum((2, 3), keepdim=True)
+        change = (steps - common).square_().mean(-1).sqrt_()
+        seen = pixels[:, :, STEP // 2::STEP, STEP // 2::STEP].float()
+        power = ((seen - self._mean) * self._gain).square_().mean((1, 4))
+        rows, cols = valid.shape[1:]
+        each = PATCH // STEP
+        strength = power.view(-1, rows, each, cols, each).mean((2, 4)).sqrt_()
+        return torch.cat([change, strength[:, None]], 1)

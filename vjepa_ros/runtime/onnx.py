@@ -24,9 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.head_specs import array_names, to_arrays
+from vjepa_ros.model.head_specs import Calibration, array_names, to_arrays
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
 
@@ -79,22 +78,25 @@ class Graph(nn.Module):
 
     """
 
+    pixel_mean: Tensor
+    pixel_gain: Tensor
+
     def __init__(self, encoder: Encoder, heads: Heads | None = None,
                  calibration: Calibration | None = None):
         super().__init__()
         self.encoder, self.heads = encoder, heads
         self.calibration = calibration or Calibration()
-        # No buffer may be called as an output is: both are names of one graph.
+        # Buffers and outputs share the names of one graph.
         self.register_buffer('pixel_mean', 255.0 * torch.tensor(IMAGENET_MEAN))
         self.register_buffer('pixel_gain', 1 / (255.0 * torch.tensor(IMAGENET_STD)))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the outputs."""
+        """Names of the outputs."""
         return (FEATURES, *array_names(() if self.heads is None else self.heads.specs))
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
-        """(B, T, S, S, 3) uint8 RGB -> features, and the arrays of the heads."""
+        """Compute features and head arrays of (B, T, S, S, 3) uint8 RGB."""
         clip = ((pixels.float() - self.pixel_mean) * self.pixel_gain).permute(0, 4, 1, 2, 3)
         features = self.encoder(clip)
         if self.heads is None:
@@ -125,7 +127,7 @@ def export(graph: Graph, path: Path, frames: int, size: int, clips: int = 1) -> 
     pixels = torch.from_numpy(np.random.default_rng(0).integers(
         0, 256, (clips, frames, size, size, 3), dtype=np.uint8))
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A large graph knows the file of its weights by name: it is made under the last one.
+    # A large graph names the file of its weights, so it is made under its final name.
     with tempfile.TemporaryDirectory(dir=path.parent) as folder, torch.no_grad():
         draft = Path(folder) / path.name
         # Before the export: it also makes the position tables, which cannot be traced.
@@ -148,7 +150,7 @@ def export(graph: Graph, path: Path, frames: int, size: int, clips: int = 1) -> 
 
 
 def packages() -> dict[str, ModuleType]:
-    """The packages that exporting needs, by name; ExportError with the remedy without them."""
+    """Import the packages that exporting needs; ExportError with the remedy without them."""
     if 'external_data' not in signature(torch.onnx.export).parameters:
         raise ExportError(f'PyTorch {torch.__version__} is too old for the export; install 2.6 or '
                           'newer')
@@ -166,7 +168,7 @@ def packages() -> dict[str, ModuleType]:
 
 
 def deviation(got: np.ndarray, wanted: np.ndarray) -> float:
-    """Largest difference over the largest value; infinite where something is not finite."""
+    """Return the largest difference over the largest value; inf if one is not finite."""
     gap = np.abs(got - wanted).max() / max(np.abs(wanted).max(), 1e-30)
     return float(gap) if np.isfinite(gap) else float('inf')
 

@@ -1,25 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""What a model gives for one clip, as NumPy arrays."""
+"""Results of a pass for each clip, as NumPy arrays, and a handle to wait for them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.model.bins import LogBins
-from vjepa_ros.model.calibration import Calibration
-from vjepa_ros.model.head_specs import CLEARANCE, CONTACT, HeadOutputs, HeadSpec, to_arrays
+from vjepa_ros.model.head_specs import (
+    CLEARANCE,
+    CONTACT,
+    Calibration,
+    HeadOutputs,
+    HeadSpec,
+    LogBins,
+    to_arrays,
+)
 from vjepa_ros.model.heads import Heads
-from vjepa_ros.runtime.feature_change import Change
+from vjepa_ros.runtime.noise_floor import Change
 
-# Waits for features; gives the time that they took when all else had come [ms].
+# Waits for features; returns the time that they took after all else had arrived [ms].
 Arrival = Callable[[], float]
 
 
@@ -48,7 +56,7 @@ class HeadArrays(SimpleNamespace):
         def __getattr__(self, name: str) -> np.ndarray: ...
 
     def contact_within(self, intervals: float | Sequence[float] | np.ndarray) -> np.ndarray:
-        """Probability that anything enters the robot's volume within times.
+        """Compute the probability that anything enters the robot's volume within times.
 
         Parameters
         ----------
@@ -64,7 +72,7 @@ class HeadArrays(SimpleNamespace):
         return _below(CONTACT, self.contact, intervals)
 
     def clearance_within(self, metres: float | Sequence[float] | np.ndarray) -> np.ndarray:
-        """Probability that a surface in the corridor ahead is nearer than distances [m]."""
+        """Compute the probability of a surface in the corridor nearer than distances [m]."""
         return _below(CLEARANCE, self.clearance, metres)
 
 
@@ -77,7 +85,7 @@ def _below(bins: LogBins, probability: np.ndarray,
 
 
 class Output:
-    """What was asked for about one clip.
+    """The results for one clip.
 
     Parameters
     ----------
@@ -86,7 +94,7 @@ class Output:
     heads : HeadArrays, optional
         When the model has heads.
     change : Change, optional
-        When asked for and made where the features are; elsewhere they say it.
+        When asked for, on CUDA; elsewhere it follows from the features.
     arrival : callable, optional
         Waits for the features; None: they are there.
 
@@ -106,17 +114,17 @@ class Output:
 
     @property
     def features(self) -> np.ndarray | None:
-        """(T', Hp, Wp, D) float32, whole: what is still on its way is waited for."""
+        """(T', Hp, Wp, D) float32; waits for them."""
         self.arrive()
         return self._features
 
     def arrive(self) -> float:
-        """Wait for the features; time that they took when all else had come [ms]."""
+        """Wait for the features; return their time after all else had arrived [ms]."""
         return 0.0 if self._arrival is None else self._arrival()
 
 
 def pack(outputs: HeadOutputs) -> Tensor:
-    """Calibrated outputs as numbers to use, in one tensor, so that one download brings all.
+    """Pack calibrated outputs into one tensor, so that one download brings all.
 
     Parameters
     ----------
@@ -133,16 +141,141 @@ def pack(outputs: HeadOutputs) -> Tensor:
 
 
 def reading(heads: Heads, calibration: Calibration) -> Callable[[Tensor], Tensor]:
-    """Features of clips to what the heads say about them, calibrated and packed."""
+    """Make the function from features of clips to their calibrated and packed heads."""
     return lambda features: pack(calibration.apply(heads(features)))
 
 
 def unpack(packed: np.ndarray, rows: int, cols: int,
            specs: Sequence[HeadSpec]) -> list[HeadArrays]:
-    """The arrays of each clip, from `pack` of these heads."""
+    """Unpack the arrays of each clip, from `pack` of these heads."""
     shapes = {name: shape for spec in specs
               for name, shape in spec.array_shapes(rows, cols).items()}
     ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
     return [HeadArrays(**{name: part.reshape(shape) for (name, shape), part
                           in zip(shapes.items(), np.split(clip, ends[:-1]), strict=True)})
             for clip in packed]
+
+
+@dataclass(frozen=True)
+class Landed:
+    """The results of one pass.
+
+    Attributes
+    ----------
+    clips : int
+        How many it had.
+    features : ndarray, optional
+        (B, T', Hp, Wp, D) float32; not to be read before `arrival` was called.
+    packed : ndarray, optional
+        (B, ...) float32 of the heads, see `pack`.
+    change : ndarray, optional
+        (B, T', Hp, Wp) float32, see `ChangeReader`.
+    timings : dict of str to float
+        Milliseconds by stage, without what `arrival` tells.
+    arrival : callable, optional
+        Waits for the features; None: they are there.
+
+    """
+
+    clips: int
+    features: np.ndarray | None
+    packed: np.ndarray | None
+    change: np.ndarray | None
+    timings: dict[str, float]
+    arrival: Arrival | None = None
+
+
+class Flight(Protocol):
+    """A pass under way."""
+
+    def done(self) -> bool:
+        """Return whether everything is there, features too."""
+        ...
+
+    def land(self) -> Landed:
+        """Wait for the results; `Landed.arrival` waits for features."""
+        ...
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A finished pass."""
+
+    landed: Landed
+
+    def done(self) -> bool:
+        """Return True."""
+        return True
+
+    def land(self) -> Landed:
+        """Return the results."""
+        return self.landed
+
+
+class Pending:
+    """The results of clips that were submitted. Any thread may ask for them, also twice.
+
+    Parameters
+    ----------
+    flights : sequence of Flight
+        The passes that the clips took, in order.
+    build : callable
+        A `Landed` to one `Output` for each of its clips.
+    report : callable
+        Gets the timings when the results are there.
+
+    """
+
+    def __init__(self, flights: Sequence[Flight], build: Callable[[Landed], list[Output]],
+                 report: Callable[[dict[str, float]], None]):
+        self._flights = flights
+        self._build = build
+        self._report = report
+        self._lock = threading.Lock()
+        self._outputs: list[Output] | None = None
+        self._arrivals: list[Arrival] = []      # that `result` has not waited for
+        self.timings: dict[str, float] = {}
+
+    def done(self) -> bool:
+        """Return whether `result` would not wait."""
+        return all(flight.done() for flight in tuple(self._flights))
+
+    def early(self) -> list[Output]:
+        """Wait for everything but the features, for which `Output.features` waits.
+
+        Their time is not among `timings`, see `Output.arrive`.
+        """
+        with self._lock:
+            return self._land()
+
+    def result(self) -> list[Output]:
+        """Wait for the results: one for each clip, see `EncoderSession.run`."""
+        with self._lock:
+            outputs = self._land()
+            if self._arrivals:
+                late = [{'download': arrival()} for arrival in self._arrivals]
+                self._tell([self.timings, *late])
+                self._arrivals = []
+            self._flights = ()
+            return outputs
+
+    def _land(self) -> list[Output]:
+        if self._outputs is None:
+            landed = [flight.land() for flight in self._flights]
+            self._outputs = [output for one in landed for output in self._build(one)]
+            self._arrivals = [one.arrival for one in landed if one.arrival is not None]
+            if landed:
+                self._tell(one.timings for one in landed)
+        return self._outputs
+
+    def _tell(self, parts: Iterable[Mapping[str, float]]) -> None:
+        self.timings = _total(parts)
+        self._report(self.timings)
+
+
+def _total(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for part in parts:
+        for stage, ms in part.items():
+            total[stage] = total.get(stage, 0.0) + ms
+    return total

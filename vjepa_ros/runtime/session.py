@@ -5,37 +5,39 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from vjepa_ros.model.calibration import Calibration
-from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.encoder import Encoder, pooled
+from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import PATCH
 from vjepa_ros.runtime.batching import SMALLER, Parts
 from vjepa_ros.runtime.cuda.frame_upload import Clip, Keys, check_clips
-from vjepa_ros.runtime.cuda.graphs import MOST_GRAPHS
+from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS
 from vjepa_ros.runtime.cuda.runner import CudaRunner
-from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.errors import SessionError
-from vjepa_ros.runtime.feature_change import Change
-from vjepa_ros.runtime.forward.base import PLAIN, Normalise, prepare
+from vjepa_ros.runtime.device import DeviceChoice, SessionError
+from vjepa_ros.runtime.forward.base import PLAIN, Normalise, closed
 from vjepa_ros.runtime.forward.compilation import (
     Toolchain,
     allow_shapes,
     choose_compile,
     compile_blocks,
 )
+from vjepa_ros.runtime.forward.select import prepare
 from vjepa_ros.runtime.host_runner import HostRunner
-from vjepa_ros.runtime.layer_features import check_wanted, deep_features
 from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
-from vjepa_ros.runtime.outputs import Output, reading, unpack
-from vjepa_ros.runtime.pending import Landed, Pending
+from vjepa_ros.runtime.noise_floor import Change
+from vjepa_ros.runtime.outputs import Landed, Output, Pending, reading, unpack
 
 __all__ = ['EncoderSession', 'SessionError']
 
 UNCALIBRATED = Calibration()
+PER = ('grid', 'tubelet', 'clip')  # what a feature vector may stand for
 
 
 class EncoderSession:
@@ -93,17 +95,17 @@ class EncoderSession:
             raise SessionError(f'the weights do not fit into the memory of {choice.device}; '
                                f'{SMALLER}') from error
         self._specs = () if heads is None else heads.specs
-        forward = prepare(self._encoder, choice, Normalise(choice.device), self.clip_shape,
+        forward = prepare(encoder, choice, Normalise(choice.device), self.clip_shape,
                           fuse=compile != 'on')
-        self._normalise = forward.normalise
+        self._normalise: Callable[[Tensor], Tensor] = forward.normalise
         self._kind, self._note, self._own_bytes = forward.kind, forward.note, forward.nbytes
-        read = None if heads is None else reading(self._heads, calibration)
+        read = None if heads is None else reading(heads, calibration)
         self._runner = (CudaRunner(forward, read, choice.device, self.clip_shape)
                         if choice.device.type == 'cuda'
                         else HostRunner(forward, read, choice.device))
         self._parts = Parts(choice, self.clip_shape, self._runner.trim)
         try:
-            self._not_compiled = self._compile(compile)
+            self._not_compiled = self._compile(compile, encoder)
         except BaseException:
             self.close()
             raise
@@ -131,17 +133,19 @@ class EncoderSession:
         grey = np.random.default_rng(0).integers(0, 256, self.clip_shape, dtype=np.uint8)
         everything = np.ones((self.clip_shape[1] // PATCH, self.clip_shape[2] // PATCH), bool)
         least = max(clips - MOST_GRAPHS, 0)
+        arrays: list[np.ndarray] = []
         for count in range(clips, least, -1) if self._runner.captured else (1,):
             out = self.run([grey] * count, valid=[everything] * count if change else None)[0]
-        arrays = [out.features] if out.heads is None else [out.features, *vars(out.heads).values()]
+            arrays = [_present(out.features), *vars(out.heads or SimpleNamespace()).values()]
         if not all(np.isfinite(array).all() for array in arrays):
-            raise SessionError(f'the model gives values that are not finite on '
+            raise SessionError(f'the model computes values that are not finite on '
                                f'{self.choice.device} in {self.choice.precision}; '
                                'set `precision: fp32`')
 
     def encode(self, clips: Sequence[Clip]) -> list[np.ndarray]:
         """Features of clips alone, see `run`; the heads do not run."""
-        return [output.features for output in self._submit(clips, None, True, False).result()]
+        return [_present(output.features)
+                for output in self._submit(clips, None, True, False).result()]
 
     def run(self, clips: Sequence[Clip], features: bool = True,
             keys: Sequence[Keys] | None = None,
@@ -227,10 +231,8 @@ class EncoderSession:
         """
         check_wanted(layers, levels, per)
         with self._lock:
-            self._check(clips, None)
-            if not self._not_compiled:
-                allow_shapes()
-            look = deep_features(self._encoder, self._normalise, layers, levels, per)
+            encoder = self._ready(clips, None)
+            look = deep_features(encoder, self._normalise, layers, levels, per)
             parts = self._parts.run(len(clips),
                                     lambda part: self._runner.apply(clips[part], look))
         return [array for part in parts for array in part]
@@ -250,11 +252,12 @@ class EncoderSession:
         with self._lock:
             if self._encoder is None:
                 return
-            self._encoder = self._heads = self._normalise = None
+            self._encoder = self._heads = None
+            self._normalise = closed
             self._runner.close()
         release_memory(self.choice.device)
 
-    def _compile(self, wanted: str) -> str:
+    def _compile(self, wanted: str, encoder: Encoder) -> str:
         """Compile the encoder, if so decided; '' or why not."""
         choice = choose_compile(wanted, self.choice.device.type, self._kind != PLAIN,
                                 Toolchain.here())
@@ -263,24 +266,25 @@ class EncoderSession:
         def trial() -> None:
             self._parts.run(1, lambda part: self._runner.start(grey[part], None, False, False))
 
-        return compile_blocks(self._encoder.blocks, choice, wanted == 'on', trial)
+        return compile_blocks(encoder.blocks, choice, wanted == 'on', trial)
 
     def _submit(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
                 heads: bool, valid: Sequence[np.ndarray] | None = None) -> Pending:
         with self._lock:
-            self._check(clips, keys)
-            if not self._not_compiled:
-                allow_shapes()
+            self._ready(clips, keys)
             flights = self._parts.run(len(clips), lambda part: self._runner.start(
                 clips[part], None if keys is None else keys[part], features, heads,
                 None if valid is None else valid[part]))
         return Pending(flights, self._outputs, self._report)
 
-    def _check(self, clips: Sequence[Clip], keys: Sequence[Keys] | None) -> None:
-        """Refuse what cannot be encoded."""
+    def _ready(self, clips: Sequence[Clip], keys: Sequence[Keys] | None) -> Encoder:
+        """Return the encoder; refuse clips that it cannot encode."""
         check_clips(clips, keys, self.clip_shape)
         if self._encoder is None:
             raise SessionError('the encoder session is closed')
+        if not self._not_compiled:
+            allow_shapes()
+        return self._encoder
 
     def _outputs(self, landed: Landed) -> list[Output]:
         side = self.clip_shape[1] // PATCH
@@ -294,3 +298,36 @@ class EncoderSession:
 
     def _report(self, timings: dict[str, float]) -> None:
         self.timings = timings
+
+
+def _present(features: np.ndarray | None) -> np.ndarray:
+    assert features is not None     # they were asked for
+    return features
+
+
+
+def check_wanted(layers: Sequence[int] | None, levels: int, per: str) -> None:
+    """Raise ValueError for what no encoder has, see `EncoderSession.features`."""
+    if layers is not None and (levels or not len(layers)):
+        raise ValueError(f'features of the layers {tuple(layers)} and of {levels} levels are '
+                         'asked for; choose some layers or levels')
+    if per not in PER:
+        raise ValueError(f"features per '{per}' are asked for; choose {', '.join(PER)}")
+
+
+def deep_features(encoder: Encoder, normalise: Callable[[Tensor], Tensor],
+                  layers: Sequence[int] | None, levels: int, per: str
+                  ) -> Callable[[Tensor], Tensor]:
+    """Make the function from uint8 pixels (B, T, S, S, 3) to `EncoderSession.features`."""
+
+    def look(pixels: Tensor) -> Tensor:
+        clip = normalise(pixels)
+        if layers is not None:
+            found = encoder.layers(clip, layers)
+        else:
+            found = (encoder.dense(clip, levels) if levels else encoder(clip),)
+        if per != 'grid':
+            found = tuple(pooled(one, per == 'tubelet') for one in found)
+        return found[0] if layers is None else torch.stack(found, dim=1)
+
+    return look

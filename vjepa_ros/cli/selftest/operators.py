@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from vjepa_ros.cli.selftest.cases import Model
-from vjepa_ros.model.checkpoint.bundle import load_model
+from vjepa_ros.model.checkpoint.load import load_model
 from vjepa_ros.runtime.memory import is_out_of_memory
 
 FALLBACK = 'PYTORCH_ENABLE_MPS_FALLBACK'

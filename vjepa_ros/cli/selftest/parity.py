@@ -17,7 +17,7 @@ import torch
 from vjepa_ros.cli.selftest.cases import ExecutionPath, Model, limits
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
-from vjepa_ros.model.checkpoint.bundle import load_model
+from vjepa_ros.model.checkpoint.load import load_model
 from vjepa_ros.model.head_specs import Laplace, specs_of
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
 from vjepa_ros.perception.types import Assessment

@@ -23,10 +23,9 @@ from vjepa_ros.lab.world.clips import ClipWorld
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.seeds import CALIBRATION_SEED, HELD_OUT_SEED
 from vjepa_ros.lab.world.targets import clip_targets
-from vjepa_ros.model.calibration import Calibration
-from vjepa_ros.model.checkpoint.bundle import save_bundle
-from vjepa_ros.model.checkpoint.load import WeightsReport
+from vjepa_ros.model.checkpoint.load import WeightsReport, save_bundle
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
+from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.lora import adapter_state
 
 log = logging.getLogger(__name__)

@@ -17,8 +17,7 @@ from vjepa_ros.lab.training.config import OBJECTIVES, TrainConfig
 from vjepa_ros.lab.training.losses import head_losses, masked_mean, prediction
 from vjepa_ros.lab.world.seeds import derive
 from vjepa_ros.lab.world.targets import Targets, constant
-from vjepa_ros.model.checkpoint.bundle import load_model
-from vjepa_ros.model.checkpoint.load import WeightsReport
+from vjepa_ros.model.checkpoint.load import WeightsReport, load_model
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import CONTACT_BINS, HeadOutputs, contact_bin
 from vjepa_ros.model.heads import Heads, full_precision

@@ -46,7 +46,7 @@ from vjepa_ros.lab.world.clips import BANK_SEED, ClipWorld
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.seeds import VALIDATION_SEED, derive
 from vjepa_ros.lab.world.textures.bank import TextureBank
-from vjepa_ros.model.calibration import Calibration
+from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.runtime.device import device_name
 
 UNFINISHED = 'unfinished.safetensors'     # weights of a run that was stopped, not calibrated

@@ -20,9 +20,9 @@ from vjepa_ros.lab.evaluation.metrics import expected_calibration_error, roc_auc
 from vjepa_ros.lab.training.losses import hazard, loss_of
 from vjepa_ros.lab.training.network import Batch, Network
 from vjepa_ros.lab.world.targets import HORIZONS_S, Targets, joined
-from vjepa_ros.model.calibration import Calibration
 from vjepa_ros.model.head_specs import (
     Binary,
+    Calibration,
     HeadOutputs,
     HeadSpec,
     Laplace,

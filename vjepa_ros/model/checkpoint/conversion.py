@@ -14,25 +14,24 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vjepa_ros.model.checkpoint.clip_profiles import CONVERTED, Profile, profile_of
-from vjepa_ros.model.checkpoint.files import WeightsError
-from vjepa_ros.model.checkpoint.hashes import files_sha256
-from vjepa_ros.model.checkpoint.inspection import Contents, examine, is_flat, open_parts
+from vjepa_ros.model.checkpoint.files import WeightsError, files_sha256
+from vjepa_ros.model.checkpoint.inspection import Contents, examine, open_parts
 from vjepa_ros.model.checkpoint.layouts import (
     ACTIONS,
     AUTO,
-    COLLISION,
     DENSE,
     ENCODER,
     PREDICTOR,
     PREDICTORS,
-    PROBE,
     SECTIONS,
     Part,
     choose_encoder,
     to_hugging_face,
 )
+from vjepa_ros.model.checkpoint.metadata import CONVERTED, Profile, profile_of
 from vjepa_ros.model.checkpoint.networks import build, check_numbers, fits, variant_of, version_of
+from vjepa_ros.model.checkpoint.readers import FLAT
+from vjepa_ros.model.predictor import Predictor
 from vjepa_ros.model.variants import PATCH, TUBELET
 
 KEEP = 'keep'
@@ -40,12 +39,14 @@ DTYPES = {'float32': (torch.float32, 'F32'), 'float16': (torch.float16, 'F16'),
           'bfloat16': (torch.bfloat16, 'BF16'), 'float64': (torch.float64, 'F64')}
 SAFETENSORS, PYTORCH, FOLDER = 'safetensors', 'meta', 'huggingface'
 LAYOUTS = (SAFETENSORS, PYTORCH, FOLDER)
-KINDS = (ENCODER, *PREDICTORS, PROBE, COLLISION)
+KINDS = (ENCODER, *PREDICTORS)
 
 
 def convert(source: str | Path, target: str | Path, layout: str = SAFETENSORS,
             dtype: str = KEEP, weights_part: str = AUTO, encoder_only: bool = False) -> Contents:
-    """Write the networks of a checkpoint anew, without the state of training.
+    """Write encoder and predictor of a checkpoint anew, without the state of training.
+
+    Probes and collision heads are left out.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ def convert(source: str | Path, target: str | Path, layout: str = SAFETENSORS,
     weights_part : str
         Which encoder, see `load_encoder`; the others are left out.
     encoder_only : bool
-        Leave out predictors, probes and collision heads too.
+        Leave out predictors, too.
 
     Returns
     -------
@@ -90,7 +91,7 @@ def convert(source: str | Path, target: str | Path, layout: str = SAFETENSORS,
     chosen = None
     if any(part.kind == ENCODER for part in parts):
         chosen = choose_encoder(parts, weights_part, name)
-    kept = _kept(parts, chosen, encoder_only, name, strict=is_flat(opened))
+    kept = _kept(parts, chosen, encoder_only, name, strict=FLAT in opened.groups)
     profile = profile_of(opened, parts, chosen)
     temporary = target.with_name(target.name + '.part')
     try:
@@ -114,7 +115,7 @@ def convert(source: str | Path, target: str | Path, layout: str = SAFETENSORS,
 
 def _kept(parts: list[Part], chosen: Part | None, encoder_only: bool, name: str, strict: bool
           ) -> list[Part]:
-    """The parts to write, each of which is complete and the only one of its kind."""
+    """Return the parts to write, each complete and the only one of its kind."""
     kept: dict[str, Part] = {}
     for part in parts:
         if part.kind not in KINDS:
@@ -131,12 +132,14 @@ def _kept(parts: list[Part], chosen: Part | None, encoder_only: bool, name: str,
                                'inspect` lists what is missing')
         kept.setdefault(SECTIONS[part.kind], part)
     if not kept:
-        raise WeightsError(f'{name} holds no network to convert; give a V-JEPA checkpoint')
+        there = ', '.join(filter(None, (part.kind for part in parts)))
+        raise WeightsError(f'{name} has no encoder or predictor to convert, but '
+                           f'{there or "nothing known"}; give another checkpoint')
     return list(kept.values())
 
 
 def _cast(part: Part, key: str, dtype: str) -> Tensor:
-    """One parameter in memory, in the type that is asked for."""
+    """Read one parameter in the wanted type."""
     stored = part.stored[key]
     value = stored.read(stored.dtype if dtype == KEEP else DTYPES[dtype][0])
     if not all(bound.isfinite() for bound in value.aminmax()):
@@ -179,16 +182,10 @@ def _write_pytorch(path: Path, parts: Iterable[Part], dtype: str) -> None:
     groups: dict[str, object] = {}
     for part in parts:
         state = _state(part, dtype)
-        if part.kind == PROBE:
-            groups['classifiers'] = [{f'module.{key}': value for key, value in state.items()}]
-        elif part.kind == COLLISION:
-            groups.setdefault('state_dict', {}).update(
-                {f'model.{key}': value for key, value in state.items()})
-        else:
-            wrapped = {f'module.backbone.{key}': value for key, value in state.items()}
-            # Programs differ in which of the two they read; the numbers are stored once.
-            names = ('encoder', 'target_encoder') if part.kind == ENCODER else ('predictor',)
-            groups |= dict.fromkeys(names, wrapped)
+        wrapped = {f'module.backbone.{key}': value for key, value in state.items()}
+        # Programs differ in which of the two they read; the numbers are stored once.
+        names = ('encoder', 'target_encoder') if part.kind == ENCODER else ('predictor',)
+        groups |= dict.fromkeys(names, wrapped)
     torch.save(groups, path)
 
 
@@ -199,15 +196,11 @@ def _write_folder(path: Path, parts: Iterable[Part], dtype: str, profile: Profil
 
     kinds = {part.kind: part for part in parts}
     if ENCODER not in kinds or version_of(kinds[ENCODER]) != '2.0' or (
-            kinds.keys() & {DENSE, ACTIONS, COLLISION}) or (
-            PROBE in kinds and 'linear.weight' not in kinds[PROBE].stored):
+            kinds.keys() & {DENSE, ACTIONS}):
         raise WeightsError(f'{name} has networks that the layout of Hugging Face does not have, '
-                           'which knows the encoder, predictor and probe with one classification '
-                           'of version 2.0; use '
+                           'which knows the encoder and predictor of version 2.0; use '
                            '`--layout safetensors`, or `--encoder-only` for the encoder alone')
-    whole = 'vjepa2.' if PROBE in kinds else ''
-    prefixes = {ENCODER: f'{whole}encoder.', PREDICTOR: f'{whole}predictor.', PROBE: ''}
-    tensors = {prefixes[kind] + key: value.contiguous().clone() for kind, part in kinds.items()
+    tensors = {f'{kind}.{key}': value.contiguous().clone() for kind, part in kinds.items()
                for key, value in to_hugging_face(kind, _state(part, dtype)).items()}
     path.mkdir()
     save_file(tensors, path / 'model.safetensors', metadata={'format': 'pt'})
@@ -224,24 +217,18 @@ def _config(kinds: dict[str, Part], profile: Profile) -> dict[str, object]:
     while int(variant.dim * ratio) < variant.mlp:  # as its reader rounds
         ratio = math.nextafter(ratio, math.inf)
     config: dict[str, object] = {
-        'model_type': 'vjepa2', 'architectures': [
-            'VJEPA2ForVideoClassification' if PROBE in kinds else 'VJEPA2Model'],
+        'model_type': 'vjepa2', 'architectures': ['VJEPA2Model'],
         'hidden_size': variant.dim, 'num_hidden_layers': variant.depth,
         'num_attention_heads': variant.heads, 'mlp_ratio': ratio, 'patch_size': PATCH,
         'tubelet_size': TUBELET, 'crop_size': profile.image_size or 256,
         'frames_per_clip': profile.num_frames or 64}
     if PREDICTOR in kinds:
         network = build(kinds[PREDICTOR])
+        assert isinstance(network, Predictor)
         config |= {'pred_hidden_size': network.predictor_norm.weight.shape[0],
                    'pred_num_hidden_layers': len(network.predictor_blocks),
                    'pred_num_attention_heads': network.predictor_blocks[0].attn.heads,
                    'pred_num_mask_tokens': len(network.mask_tokens)}
-    if PROBE in kinds:
-        probe = build(kinds[PROBE])
-        classes = probe.get_submodule('linear').weight.shape[0]
-        config |= {'num_pooler_layers': len(getattr(probe.pooler, 'blocks', ())),
-                   'id2label': {str(n): f'LABEL_{n}' for n in range(classes)},
-                   'label2id': {f'LABEL_{n}': n for n in range(classes)}}
     return config
 
 

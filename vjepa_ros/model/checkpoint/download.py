@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Fetch published files. An interrupted download goes on where it stopped."""
+"""Find weights by path or by their name on the Hugging Face hub, and fetch published files.
+
+A path needs no network. An interrupted download resumes where it stopped.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import http.client
+import logging
 import os
+import re
 import shutil
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from vjepa_ros.model.checkpoint.files import WeightsError
+from vjepa_ros.model.checkpoint.readers import shards_of
 
 BASE_URL = 'https://dl.fbaipublicfiles.com/vjepa2/'
 PUBLISHED = {  # name: (file, what it is)
@@ -27,16 +33,10 @@ PUBLISHED = {  # name: (file, what it is)
     '2.1-vitl': ('vjepa2_1_vitl_dist_vitG_384.pt', '2.1 large, 384 pixels'),
     '2.1-vitg': ('vjepa2_1_vitg_384.pt', '2.1 giant, 384 pixels'),
     '2.1-vitG': ('vjepa2_1_vitG_384.pt', '2.1 gigantic, 384 pixels'),
-    'ssv2-vitl': ('evals/ssv2-vitl-16x2x3.pt', 'probe of 174 actions for vitl'),
-    'ssv2-vitg-384': ('evals/ssv2-vitg-384-64x2x3.pt', 'probe of 174 actions for vitg-384'),
-    'diving48-vitl': ('evals/diving48-vitl-256.pt', 'probe of 48 dives for vitl'),
-    'diving48-vitg-384': ('evals/diving48-vitg-384-32x4x3.pt', 'probe of 48 dives for vitg-384'),
-    'ek100-vitl': ('evals/ek100-vitl-256.pt', 'probe of coming kitchen actions for vitl'),
-    'ek100-vitg-384': ('evals/ek100-vitg-384.pt', 'probe of coming kitchen actions for vitg-384'),
 }
 PIECE = 1 << 20
 TIMEOUT_S = 30.0
-KEPT = 'what has arrived is kept: run the same command again to go on'
+KEPT = 'what has arrived is kept: run the same command again to resume'
 
 Progress = Callable[[int, int], None]
 
@@ -92,14 +92,14 @@ def download(url: str, folder: str | Path, progress: Progress) -> Path:
 
 
 def size_of(url: str) -> int:
-    """Bytes of a file on a server; WeightsError when it cannot be asked."""
+    """Return the bytes of a file on a server; WeightsError if it cannot be asked."""
     with _told(url, 'check the network and try again'):
         return _state(url)[0]
 
 
 @contextmanager
 def _told(url: str, remedy: str) -> Iterator[None]:
-    """Turn what goes wrong with a server into WeightsError."""
+    """Convert errors of a server to WeightsError."""
     try:
         yield
     except urllib.error.HTTPError as error:
@@ -110,7 +110,7 @@ def _told(url: str, remedy: str) -> Iterator[None]:
 
 
 def _state(url: str) -> tuple[int, str]:
-    """Size of a file on a server, and a short name for its present state."""
+    """Return the size of a file on a server, and a short hash of its present state."""
     with urllib.request.urlopen(urllib.request.Request(url, method='HEAD'), timeout=TIMEOUT_S
                                 ) as answer:
         size = int(answer.headers.get('Content-Length') or 0)
@@ -135,3 +135,85 @@ def _fetch(url: str, part: Path, there: int, total: int, progress: Progress) -> 
                 progress(there, total)
     if there < total:
         raise OSError(f'the connection ended after {there} of {total} bytes')
+
+
+log = logging.getLogger(__name__)
+
+HUB_NAME = re.compile(r'[A-Za-z0-9][\w.-]*/[\w.-]+')
+FILES = ('config.json', 'model*.safetensors', 'model.safetensors.index.json')
+OF_FILES = ('.safetensors', '.pt', '.pth')
+
+
+def located(weights: str | Path, parameter: str, fetched: Collection[str] | None = None) -> Path:
+    """Return the path of weights.
+
+    A name such as 'facebook/vjepa2-vitl-fpc64-256' that is no path here is looked up in the
+    cache of `huggingface_hub`, and fetched if it is not there, unless HF_HUB_OFFLINE is set.
+
+    Parameters
+    ----------
+    weights : str or Path
+        Path or name.
+    parameter : str
+        Name of the parameter that asks for it, for the error.
+    fetched : collection of str, optional
+        Names that may be fetched; all when omitted.
+
+    Raises
+    ------
+    WeightsError
+        If a name of the hub is unavailable. A path that does not exist is returned as it is.
+
+    """
+    name = str(weights)
+    try:
+        path = Path(weights).expanduser()
+        there = path.exists()
+    except (OSError, RuntimeError) as error:  # a name that is too long, or of no user
+        raise WeightsError(f"{parameter} '{name[:100]}' is no path: {error}; set `{parameter}` to "
+                           'one') from error
+    if there or not HUB_NAME.fullmatch(name) or name.endswith(OF_FILES):
+        return path
+    told = f"{parameter} '{name}' is no file or folder here"
+    try:
+        # An optional package.
+        from huggingface_hub import snapshot_download  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise WeightsError(f'{told}; to get it from the Hugging Face hub, install '
+                           'huggingface_hub (`pip install huggingface_hub`), or set '
+                           f'`{parameter}` to a path') from error
+    try:
+        return _complete(Path(snapshot_download(name, allow_patterns=list(FILES),
+                                                local_files_only=True)))
+    except (OSError, ValueError):  # not in the cache, or not all of it
+        if _offline():
+            raise WeightsError(f'{told} and not complete in the cache of the Hugging Face hub, '
+                               'and HF_HUB_OFFLINE forbids to fetch it; unset that once, or set '
+                               f'`{parameter}` to a path') from None
+    if fetched is not None and name not in fetched:
+        raise WeightsError(f'{told} and not complete in the cache of the Hugging Face hub, and '
+                           'names that were not set when the node started are not fetched; start '
+                           'it with `allow_download: true`, or fetch it before with `vjepa-ros '
+                           f'download {name}`, or set `{parameter}` to a path')
+    log.info("fetching '%s' from the Hugging Face hub", name)
+    try:
+        return _complete(Path(snapshot_download(name, allow_patterns=list(FILES))))
+    except Exception as error:  # whatever the HTTP library of the hub raises
+        reason = ' '.join(str(error).split())[:200]
+        raise WeightsError(f'{told} and cannot be fetched from the Hugging Face hub: '
+                           f'{type(error).__name__}: {reason}; '
+                           f'check the name and the network, or set `{parameter}` to a path'
+                           ) from error
+
+
+def _complete(folder: Path) -> Path:
+    """The folder, when all files of a model are in it; FileNotFoundError otherwise."""
+    wanted = ['config.json', *shards_of(folder, f"folder '{folder}'")]
+    absent = sorted(name for name in wanted if not (folder / name).is_file())
+    if absent:
+        raise FileNotFoundError(f"'{folder}' lacks {', '.join(absent)}")
+    return folder
+
+
+def _offline() -> bool:
+    return os.environ.get('HF_HUB_OFFLINE', '').upper() in ('1', 'ON', 'YES', 'TRUE')

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Weights: where the package has its own, their hash, and whether tensors fit a network."""
+"""Files with weights: those of the package, errors, hashes, and whether tensors fit a network."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
+import os
 import pickle
 import struct
+import time
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -17,18 +21,20 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from vjepa_ros.model.checkpoint.hashes import file_sha256 as file_sha256
+log = logging.getLogger(__name__)
 
 # One file of the package per model size that it brings: <size>.safetensors.
 WEIGHTS_FOLDER = Path(__file__).resolve().parents[2] / 'weights'
 
 ANEW = 'get the file anew'
-# What zipfile, torch.load, json, safetensors and the networks raise for the bytes, the names and
-# the shapes of a file that nobody made on purpose.
+# Raised by zipfile, torch.load, json, safetensors and the networks for the bytes, names and shapes
+# of a damaged or hostile file.
 FOREIGN = (ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, MemoryError,
            OSError, RuntimeError, TypeError, ValueError, pickle.PickleError, struct.error,
            zipfile.BadZipFile, zlib.error)
 LISTED = 12  # names in an error: the parameters of one block
+CACHED_FROM = 64 * 2**20  # bytes; smaller files are hashed in less than a tenth of a second
+SETTLED_S = 2.0  # a younger file may change again without a new time stamp
 
 
 class WeightsError(ValueError):
@@ -37,14 +43,14 @@ class WeightsError(ValueError):
 
 @contextmanager
 def foreign(name: str, parameter: str) -> Iterator[None]:
-    """Turn whatever the content of a file raises into WeightsError.
+    """Convert any error that the content of a file raises to WeightsError.
 
     Parameters
     ----------
     name : str
-        What the error calls the file.
+        Name of the file in errors.
     parameter : str
-        Which asked for it.
+        The parameter that names it.
 
     """
     try:
@@ -61,13 +67,13 @@ def foreign(name: str, parameter: str) -> Iterator[None]:
 
 
 def bundled_file(variant: str, version: str = '2.0') -> Path | None:
-    """Weights that the package brings for a model size; None when it brings none."""
+    """Return the file that the package brings for a model size, or None."""
     path = WEIGHTS_FOLDER / f'{variant}.safetensors'
     return path if version == '2.0' and path.is_file() else None
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names begin with `prefix`, without it."""
+    """Return the tensors whose names begin with `prefix`, without it."""
     return {key.removeprefix(prefix): value for key, value in tensors.items()
             if key.startswith(prefix)}
 
@@ -76,12 +82,14 @@ class Shaped(Protocol):
     """A parameter, wherever it is."""
 
     @property
-    def shape(self) -> torch.Size: ...
+    def shape(self) -> torch.Size:
+        """Its shape."""
+        ...
 
 
 def compare(want: Mapping[str, Shaped], found: Mapping[str, Shaped]
             ) -> tuple[list[str], list[str], list[str]]:
-    """Names of parameters that are missing, unexpected, and of a wrong shape with both shapes."""
+    """Return names that are missing, unexpected, and of a wrong shape with both shapes."""
     return (sorted(want.keys() - found.keys()), sorted(found.keys() - want.keys()),
             sorted(f'{key} {tuple(found[key].shape)} instead of {tuple(want[key].shape)}'
                    for key in want.keys() & found.keys() if found[key].shape != want[key].shape))
@@ -89,7 +97,7 @@ def compare(want: Mapping[str, Shaped], found: Mapping[str, Shaped]
 
 def differences(want: Mapping[str, Shaped], found: Mapping[str, Shaped], limit: int = LISTED
                 ) -> str:
-    """What keeps `found` from filling `want`, in words with so many names; '' when it fits."""
+    """Say why `found` does not fill `want`, with so many names; '' if it does."""
     problems = compare(want, found)
     if not any(problems):
         return ''
@@ -103,10 +111,70 @@ def _names(items: list[str], limit: int) -> str:
 
 
 def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
-    """Hash of the names, types, shapes and numbers of tensors, whatever their order."""
+    """Hash names, types, shapes and numbers of tensors, whatever their order."""
     digest = hashlib.sha256()
     for key, value in sorted(tensors.items()):
         digest.update(f'{key} {value.dtype} {tuple(value.shape)}\n'.encode())
         # Through bytes, because NumPy knows no bfloat16.
-        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def files_sha256(files: Sequence[Path]) -> str:
+    """Hash one file, or the names and hashes of several."""
+    if len(files) == 1:
+        return file_sha256(files[0])
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f'{file_sha256(path)}  {path.name}\n'.encode())
+    return digest.hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Hash a file; that of a large one is cached by path, size and time of change."""
+    path = path.resolve()
+    before = path.stat()
+    if before.st_size < CACHED_FROM:
+        return _hash(path)
+    state = f'{before.st_size} {before.st_mtime_ns} {before.st_ino}'
+    known = _cached()
+    entry = known.get(str(path))
+    if isinstance(entry, list) and len(entry) == 2 and entry[0] == state:
+        return str(entry[1])
+    found = _hash(path)
+    if time.time() - before.st_mtime > SETTLED_S and path.stat().st_mtime_ns == before.st_mtime_ns:
+        _store(known | {str(path): [state, found]})
+    return found
+
+
+def cache_file() -> Path:
+    """Return the path of the cache of hashes."""
+    folder = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
+    return Path(folder) / 'vjepa_ros' / 'sha256.json'
+
+
+def _hash(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open('rb') as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _cached() -> dict[str, object]:
+    try:
+        found = json.loads(cache_file().read_text(encoding='utf-8'))
+    except (OSError, ValueError):  # not there yet, or damaged: hash anew
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _store(known: dict[str, object]) -> None:
+    path = cache_file()
+    part = path.with_name(f'{path.name}.{os.getpid()}')
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(known), encoding='utf-8')
+        os.replace(part, path)
+    except OSError as error:
+        log.debug('the hash of a weights file is not cached: %s', error)

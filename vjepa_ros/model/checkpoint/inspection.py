@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Say what is in a checkpoint without loading it, and load its other networks than the encoder."""
+"""Report the content of a checkpoint without loading it, and load its predictor."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from pathlib import Path
 
 from torch import nn
 
-from vjepa_ros.model.checkpoint.clip_profiles import Profile, profile_of
-from vjepa_ros.model.checkpoint.files import WeightsError, compare
-from vjepa_ros.model.checkpoint.hashes import files_sha256
-from vjepa_ros.model.checkpoint.hub import located
+from vjepa_ros.model.checkpoint.download import located
+from vjepa_ros.model.checkpoint.files import WeightsError, compare, files_sha256
 from vjepa_ros.model.checkpoint.layouts import (
     ADAPTERS,
     AUTO,
+    COLLISION,
     ENCODER,
     HEADS,
-    SECTIONS,
+    PREDICTORS,
+    PROBE,
     Part,
     choose_encoder,
     parts_of,
 )
 from vjepa_ros.model.checkpoint.load import WeightsReport, report_of
+from vjepa_ros.model.checkpoint.metadata import Profile, profile_of
 from vjepa_ros.model.checkpoint.networks import build, check_numbers, fill, variant_of, version_of
-from vjepa_ros.model.checkpoint.readers import FLAT, Opened, open_weights
+from vjepa_ros.model.checkpoint.readers import Opened, open_weights
 
 PARAMETER = 'checkpoint'  # what errors call the file
-OF_BUNDLES = (HEADS, ADAPTERS)
+REPORTED_ONLY = (HEADS, ADAPTERS, PROBE, COLLISION)    # other code, or none here, builds them
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class PartReport:
 
 @dataclass(frozen=True)
 class Contents:
-    """What is in a checkpoint.
+    """The content of a checkpoint.
 
     Attributes
     ----------
@@ -104,25 +105,25 @@ class Contents:
 
 
 def open_parts(path: str | Path) -> tuple[Opened, list[Part]]:
-    """Open a checkpoint and find its networks; WeightsError as from what is called here."""
+    """Open a checkpoint and find its networks; raises WeightsError."""
     opened = open_weights(located(path, PARAMETER), PARAMETER)
     return opened, parts_of(opened, PARAMETER)
 
 
 def examine(path: str | Path) -> Contents:
-    """Say what is in a checkpoint.
+    """Report the content of a checkpoint.
 
     Raises
     ------
     WeightsError
-        When it cannot be opened. Incomplete networks are reported instead.
+        If it cannot be opened. Incomplete networks are reported instead.
 
     """
     opened, parts = open_parts(path)
     encoder = None
     if any(part.kind == ENCODER for part in parts):
         encoder = choose_encoder(parts, AUTO, f"{PARAMETER} '{path}'")
-    # Tensors in a group of their own may be anything, such as statistics of training.
+    # Unknown groups of tensors may be anything, such as statistics of training.
     strange = [part.name for part in parts if not part.kind and part.name]
     return Contents(str(opened.path), sum(file.stat().st_size for file in opened.files),
                     files_sha256(opened.files),
@@ -137,7 +138,7 @@ def _report(part: Part) -> PartReport:
     known = (part.name or part.kind, part.kind or 'unknown', part.layout, part.dtype,
              variant.name if variant else '', version_of(part) if part.kind == ENCODER else '',
              len(part.stored), sum(math.prod(one.shape) for one in part.stored.values()))
-    if part.kind in OF_BUNDLES:
+    if part.kind in REPORTED_ONLY:
         return PartReport(*known, ignored=part.ignored)
     try:
         check_numbers(part, 'it')
@@ -148,9 +149,8 @@ def _report(part: Part) -> PartReport:
     return PartReport(*known, missing, unexpected, mismatched, part.ignored)
 
 
-def load_network(path: str | Path, kind: str, heads: int | None = None, which: str = ''
-                 ) -> tuple[nn.Module, WeightsReport]:
-    """Load a predictor, probe or collision head of a checkpoint, on the CPU in float32.
+def load_network(path: str | Path, kind: str = 'predictor') -> tuple[nn.Module, WeightsReport]:
+    """Load the predictor of a checkpoint, on the CPU in float32.
 
     Encoders come from `load_encoder`. Both return and log a report.
 
@@ -159,39 +159,25 @@ def load_network(path: str | Path, kind: str, heads: int | None = None, which: s
     path : str or Path
         File or folder.
     kind : str
-        'predictor' for any kind of predictor, 'probe' or 'collision head'.
-    heads : int, optional
-        Attention heads, where they are not those of the published networks: shapes do not tell
-        them.
-    which : str
-        Name in the file where it has several of a kind, such as 'classifiers.1'; the first when
-        empty.
+        'predictor', whatever its kind; nothing else can be loaded here.
 
     Raises
     ------
     WeightsError
-        When there is no such network, or it is not complete.
+        If there is no such network, or it is incomplete.
 
     """
     opened, parts = open_parts(path)
     name = f"{PARAMETER} file '{opened.path}'"
-    section = SECTIONS.get(kind, kind)
-    found = [part for part in parts if SECTIONS.get(part.kind) == section
-             and which in ('', part.name)]
-    if not found or section == ENCODER:
+    part = next((one for one in parts if one.kind in PREDICTORS), None)
+    if part is None or kind != 'predictor':
         there = ', '.join(f"'{part.name or part.kind}'" for part in parts if part.kind)
-        raise WeightsError(f"{name} holds no {kind}{f' called {which!r}' if which else ''} to "
-                           f'load here, but {there or "nothing known"}; give another file')
-    part = found[0]
+        raise WeightsError(f'{name} has no {kind} to load here, but {there or "nothing known"}; '
+                           'give another file')
     try:
-        network = build(part, heads)
+        network = build(part)
     except ValueError as error:
         raise WeightsError(f'{name}: {error}; get the file anew') from error
     fill(network, part, f'{name} has a {part.kind} that is not complete', name)
     encoder = next((one for one in parts if one.kind == ENCODER), None)
     return network, report_of(opened, parts, part, profile_of(opened, parts, encoder))
-
-
-def is_flat(opened: Opened) -> bool:
-    """Whether a file has no groups."""
-    return FLAT in opened.groups

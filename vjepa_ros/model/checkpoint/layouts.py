@@ -58,19 +58,10 @@ RENAMED = {  # Hugging Face to Meta
                 (r'^embeddings\.predictor_embeddings\.', 'predictor_embed.'),
                 (r'^embeddings\.mask_tokens$', 'mask_tokens'),
                 (r'^layernorm\.', 'predictor_norm.'), (r'^proj\.', 'predictor_proj.')),
-    PROBE: ((r'\.self_attention_layers\.', '.blocks.'),
-            (r'\.cross_attention_layer\.', '.cross_attention_block.'),
-            (r'\.layer_norm(\d)\.', r'.norm\1.'), (r'\.self_attn\.', '.attn.'),
-            (r'\.cross_attn\.', '.xattn.'), (r'\.out_proj\.', '.proj.'),
-            (r'\.xattn\.q_proj\.', '.xattn.q.'), (r'^classifier\.', 'linear.')),
 }
-# Layers that Hugging Face splits: how theirs are called, ours, and the order of the parts.
-SPLIT = (
-    (re.compile(r'(.*\.xattn)\.(k_proj|v_proj)\.(\w+)'), 'kv', ('k_proj', 'v_proj')),
-    (re.compile(r'(.*\.attn)\.(query|key|value)\.(\w+)'), 'qkv', ('query', 'key', 'value')),
-    (re.compile(r'(.*\.attn)\.(q_proj|k_proj|v_proj)\.(\w+)'), 'qkv',
-     ('q_proj', 'k_proj', 'v_proj')),
-)
+# The layer that Hugging Face splits in three.
+SPLIT = re.compile(r'(.*\.attn)\.(query|key|value)\.(\w+)')
+PIECES = ('query', 'key', 'value')
 
 
 @dataclass(frozen=True)
@@ -81,6 +72,7 @@ class Stored:
 
     @property
     def shape(self) -> torch.Size:
+        """Shape of the whole."""
         first = self.pieces[0].shape
         if len(self.pieces) == 1:
             return first
@@ -88,10 +80,11 @@ class Stored:
 
     @property
     def dtype(self) -> torch.dtype:
+        """Type of its numbers."""
         return self.pieces[0].dtype
 
     def read(self, dtype: torch.dtype) -> Tensor:
-        """A copy in `dtype`; the memory of the file is given back."""
+        """Return a copy in `dtype`; the memory of the file is released."""
         whole = torch.empty(self.shape, dtype=dtype)
         targets = [whole]
         if len(self.pieces) > 1:
@@ -138,12 +131,12 @@ class Part:
 
 
 def parts_of(opened: Opened, parameter: str) -> list[Part]:
-    """The networks in a checkpoint, in the order of the file.
+    """Find the networks in a checkpoint, in the order of the file.
 
     Raises
     ------
     WeightsError
-        When two parameters have the same name, or the names of groups contradict their content.
+        If two parameters have the same name, or the names of groups contradict their content.
 
     """
     with foreign(f"{parameter} file '{opened.path}'", parameter):
@@ -172,12 +165,12 @@ def _parts_of(opened: Opened, parameter: str) -> list[Part]:
 
 
 def choose_encoder(parts: Iterable[Part], which: str, name: str) -> Part:
-    """The encoder called `which`, or the first of `ENCODERS` that there is with 'auto'.
+    """Choose the encoder called `which`, or with 'auto' the first of `ENCODERS`.
 
     Raises
     ------
     WeightsError
-        When there is none, or it is not clear which; `name` is what the error calls the file.
+        If there is none, or it is unclear which; `name` is the name of the file in errors.
 
     """
     found = {part.name: part for part in parts if part.kind == ENCODER}
@@ -210,7 +203,7 @@ def _bare(key: str) -> str:
 
 
 def _section(key: str) -> tuple[str, str]:
-    """Group and name of a parameter in a file without groups."""
+    """Return group and name of a parameter in a file without groups."""
     key = _bare(key)
     first, _, rest = key.partition('.')
     if first in ENCODERS or first in SECTIONS.values():
@@ -230,9 +223,10 @@ def _part(name: str, tensors: Mapping[str, Tensor]) -> Part:
         (kind for kind, sign in SIGNS if any(re.match(sign, key) for key in tensors)), '')
     if name.startswith(PROBES):
         kind = kind and PROBE
-    if kind not in RENAMED or not any(THEIRS.match(key) for key in tensors):
-        return Part(name, kind, META, {key: Stored((value,)) for key, value in tensors.items()},
-                    ignored)
+    layout = HUGGING_FACE if any(THEIRS.match(key) for key in tensors) else META
+    if layout == META or kind not in RENAMED:
+        return Part(name, kind, layout if kind else META,
+                    {key: Stored((value,)) for key, value in tensors.items()}, ignored)
     stored, incomplete = _from_hugging_face(kind, tensors)
     return Part(name, kind, HUGGING_FACE, stored, ignored, incomplete)
 
@@ -240,39 +234,35 @@ def _part(name: str, tensors: Mapping[str, Tensor]) -> Part:
 def _from_hugging_face(kind: str, tensors: Mapping[str, Tensor]
                        ) -> tuple[dict[str, Stored], tuple[str, ...]]:
     stored: dict[str, Stored] = {}
-    split: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, Tensor]]]] = {}
+    split: dict[str, dict[str, tuple[str, Tensor]]] = {}
     for theirs, value in tensors.items():
         key = theirs
         for old, new in RENAMED[kind]:
             key = re.sub(old, new, key)
-        for pattern, whole, order in SPLIT:
-            match = pattern.fullmatch(key)
-            if match:
-                _, pieces = split.setdefault(f'{match[1]}.{whole}.{match[3]}', (order, {}))
-                pieces[match[2]] = (theirs, value)
-                break
+        match = SPLIT.fullmatch(key)
+        if match:
+            split.setdefault(f'{match[1]}.qkv.{match[3]}', {})[match[2]] = (theirs, value)
+        elif key == 'mask_tokens' and value.ndim > 0 and len(value) <= value.numel():
+            stored |= {f'mask_tokens.{i}': Stored((one,)) for i, one in enumerate(value)}
         else:
-            if key == 'mask_tokens' and value.ndim > 0 and len(value) <= value.numel():
-                stored |= {f'mask_tokens.{i}': Stored((one,)) for i, one in enumerate(value)}
-            else:
-                stored[key] = Stored((value,))
+            stored[key] = Stored((value,))
     incomplete = []
-    for key, (order, pieces) in split.items():
+    for key, pieces in split.items():
         have = next(iter(pieces))
-        absent = [piece for piece in order if piece not in pieces]
+        absent = [piece for piece in PIECES if piece not in pieces]
         incomplete += [pieces[have][0].replace(f'.{have}.', f'.{piece}.') for piece in absent]
         if absent:
             continue
-        found = [pieces[piece] for piece in order]
+        found = [pieces[piece] for piece in PIECES]
         if len({(one.dtype, one.shape[1:]) for _, one in found}) == 1 and found[0][1].ndim:
             stored[key] = Stored(tuple(one for _, one in found))
-        else:   # they do not belong together: let them be named as they are
+        else:   # they do not belong together: keep their names
             stored |= {theirs: Stored((one,)) for theirs, one in found}
     return stored, tuple(incomplete)
 
 
 def to_hugging_face(kind: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The parameters of an encoder, predictor or probe as the transformers library calls them.
+    """Rename the parameters of an encoder or predictor as the transformers library does.
 
     Query, key and value are views of ours, not copies.
     """
@@ -285,23 +275,16 @@ def to_hugging_face(kind: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]
                       'layernorm.'), (r'^blocks\.', 'layer.'), (r'\.attn\.', '.attention.')),
             PREDICTOR: ((r'^predictor_embed\.', 'embeddings.predictor_embeddings.'),
                         (r'^predictor_norm\.', 'layernorm.'), (r'^predictor_proj\.', 'proj.'),
-                        (r'^predictor_blocks\.', 'layer.'), (r'\.attn\.', '.attention.')),
-            PROBE: ((r'\.attn\.proj\.', '.attn.out_proj.'), (r'\.xattn\.q\.', '.xattn.q_proj.'),
-                    (r'\.blocks\.', '.self_attention_layers.'), (r'^linear\.', 'classifier.'),
-                    (r'\.cross_attention_block\.', '.cross_attention_layer.'),
-                    (r'\.norm(\d)\.', r'.layer_norm\1.'), (r'\.attn\.', '.self_attn.'),
-                    (r'\.xattn\.', '.cross_attn.'))}[kind]
-    parts = {'qkv': SPLIT[2 if kind == PROBE else 1][2], 'kv': SPLIT[0][2]}
+                        (r'^predictor_blocks\.', 'layer.'), (r'\.attn\.', '.attention.'))}[kind]
     for ours, value in state.items():
         if ours in masks:
             continue
         key = ours
         for old, new in back:
             key = re.sub(old, new, key)
-        whole = key.split('.')[-2] if '.' in key else ''
-        if whole in parts:
-            for part, piece in zip(parts[whole], value.chunk(len(parts[whole])), strict=True):
-                named[key.replace(f'.{whole}.', f'.{part}.')] = piece
+        if '.qkv.' in key:
+            for part, piece in zip(PIECES, value.chunk(3), strict=True):
+                named[key.replace('.qkv.', f'.{part}.')] = piece
         else:
             named[key] = value
     return named

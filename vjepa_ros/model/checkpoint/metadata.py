@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""What a weights file of this package says about itself."""
+"""Descriptions of weights files, and the clips that weights were trained on."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from vjepa_ros.model.calibration import Calibration
-from vjepa_ros.model.head_specs import HEADS, Binned
+from vjepa_ros.model.checkpoint.files import ANEW, WeightsError
+from vjepa_ros.model.checkpoint.layouts import ACTIONS, COLLISION, HUGGING_FACE, Part
+from vjepa_ros.model.checkpoint.readers import Opened
+from vjepa_ros.model.head_specs import HEADS, Binned, Calibration
 
 FORMAT = 1
 KEY = 'vjepa_ros'  # of the safetensors metadata
+RATE = 4.0  # of pre-training and of the action-conditioned model [Hz]
+CONVERTED = 'vjepa_ros_checkpoint'  # of the safetensors metadata of converted files
+COLLISION_RATE = 8.0  # of the published collision head [Hz]
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ class BundleMeta:
     licence: str = 'Apache-2.0'
 
     def to_json(self) -> str:
-        """As stored in the metadata of a file."""
+        """Convert to the text in the metadata of a file."""
         calibration = self.calibration.to_json()
         data = {'format': FORMAT, **vars(self), **_edges(calibration), 'calibration': calibration}
         return json.dumps(data, allow_nan=False)
@@ -128,3 +134,101 @@ class HeadsReport:
     sha256: str
     meta: BundleMeta
     adapted: bool = False
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The clips that weights were trained on.
+
+    Published files do not say; it follows from their layout, and from their published names where
+    the same network exists for several sizes.
+
+    Attributes
+    ----------
+    resize_mode : str
+        'meta', 'hf' or 'squash'; '' unknown.
+    image_size : int, optional
+        Pixels per side; None unknown.
+    num_frames : int, optional
+        Frames of a clip; None unknown.
+    clip_fps : float, optional
+        Rate [Hz]; None unknown.
+
+    """
+
+    resize_mode: str = ''
+    image_size: int | None = None
+    num_frames: int | None = None
+    clip_fps: float | None = None
+
+    def to_json(self) -> dict[str, str | float | None]:
+        """Convert to what a converted file stores."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return ', '.join((
+            f'resize mode {self.resize_mode or "unknown"}',
+            f'{self.image_size} pixels' if self.image_size else 'size unknown',
+            f'{self.num_frames} frames' if self.num_frames else 'frames unknown',
+            f'{self.clip_fps:g} Hz' if self.clip_fps else 'rate unknown'))
+
+
+def profile_of(opened: Opened, parts: list[Part], encoder: Part | None) -> Profile:
+    """Return the profile of a checkpoint, as far as it can be known.
+
+    Parameters
+    ----------
+    opened : Opened
+        The checkpoint.
+    parts : list of Part
+        All in it.
+    encoder : Part, optional
+        The one that counts.
+
+    """
+    if KEY in opened.metadata:  # rates are a range there
+        try:
+            meta = BundleMeta.from_json(opened.metadata[KEY])
+        except ValueError as error:
+            raise WeightsError(f"file '{opened.path}' cannot be used: {error}; {ANEW}") from error
+        return Profile(meta.resize_mode, meta.image_size, meta.num_frames)
+    if CONVERTED in opened.metadata:
+        return _kept(opened.metadata[CONVERTED])
+    kinds = {part.kind for part in parts}
+    if COLLISION in kinds:
+        return Profile('squash', 256, 16, COLLISION_RATE)
+    if encoder is not None and encoder.layout == HUGGING_FACE:
+        size, frames = (_count(opened.config.get(key)) for key in ('crop_size',
+                                                                   'frames_per_clip'))
+        # Classifiers were trained at a step of frames in videos of other rates.
+        tuned = 'Classification' in str(opened.config.get('architectures'))
+        return Profile('hf', size, frames, None if tuned else RATE)
+    if ACTIONS in kinds:
+        return Profile('meta', 256, 8, RATE)
+    if encoder is None:
+        return Profile()
+    size = _published_size(opened.path.name, 'norms_block.0.weight' in encoder.stored)
+    return Profile('meta', size, None, RATE)
+
+
+def _kept(text: str) -> Profile:
+    """The profile in the metadata of a converted file; unknown when it cannot be read."""
+    try:
+        found = json.loads(text)['profile']
+        return Profile(str(found['resize_mode']), _count(found['image_size']),
+                       _count(found['num_frames']),
+                       float(found['clip_fps']) if found['clip_fps'] else None)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return Profile()
+
+
+def _published_size(name: str, is_new: bool) -> int | None:
+    """Pixels of training by the name of a published file; None for any other name."""
+    if is_new:
+        return 384 if re.match(r'vjepa2_1_vit\w+_384\.', name) else None
+    match = re.match(r'vit[lhg](-384)?\.pth?$', name)
+    return (384 if match[1] else 256) if match else None
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None

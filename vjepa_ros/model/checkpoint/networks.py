@@ -13,15 +13,11 @@ from vjepa_ros.model.ac_predictor import ActionPredictor
 from vjepa_ros.model.checkpoint.files import WeightsError, differences
 from vjepa_ros.model.checkpoint.layouts import (
     ACTIONS,
-    COLLISION,
     DENSE,
     ENCODER,
     PREDICTOR,
-    PROBE,
     Part,
 )
-from vjepa_ros.model.classifier import SINGLE, Classifier
-from vjepa_ros.model.collision_head import CollisionHead
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.predictor import DensePredictor, Predictor
 from vjepa_ros.model.variants import VARIANTS, Variant
@@ -33,20 +29,20 @@ MOST_BLOCKS = 200
 
 
 def version_of(part: Part) -> str:
-    """Generation of an encoder."""
+    """Return the generation of an encoder."""
     new = ('norms_block.', 'patch_embed_img.', 'video_mod_embed', 'img_mod_embed')
     return '2.1' if any(key.startswith(new) for key in part.stored) else '2.0'
 
 
 def variant_of(part: Part) -> Variant | None:
-    """Size of an encoder by its shapes; None when it is none of `VARIANTS`."""
+    """Return the size of an encoder by its shapes; None for none of `VARIANTS`."""
     found = (_size(part, 'patch_embed.proj.weight', 0), _depth(part, 'blocks'),
              _size(part, 'blocks.0.mlp.fc1.weight', 0))
     return next((v for v in VARIANTS.values() if (v.dim, v.depth, v.mlp) == found), None)
 
 
 def advice(part: Part) -> str:
-    """Which network the parameters of an encoder belong to, in words."""
+    """Say which network the parameters of an encoder belong to."""
     version, variant = version_of(part), variant_of(part)
     if variant is None:
         return (f'The file looks like version {version} and fits none of the sizes '
@@ -59,82 +55,52 @@ def advice(part: Part) -> str:
 
 
 def fits(part: Part) -> bool:
-    """Whether a part has exactly the parameters of some network."""
+    """Return whether a part has exactly the parameters of some network."""
     try:
         return not differences(build(part).state_dict(), part.stored)
     except ValueError:
         return False
 
 
-def build(part: Part, heads: int | None = None) -> nn.Module:
-    """The network of a part by its shapes, without memory for its parameters.
+def build(part: Part) -> nn.Module:
+    """Build the network of a part by its shapes, without memory for its parameters.
 
-    Parameters
-    ----------
-    part : Part
-        Of a known kind.
-    heads : int, optional
-        Attention heads where shapes do not tell them: of predictors, probes and collision
-        heads. Those of the published networks when omitted.
+    Predictors get the attention heads of the published ones, which shapes do not tell.
 
     Raises
     ------
     ValueError
-        When there is no such network; the text says why.
+        If there is no such network; the text says why.
 
     """
     try:
         with torch.device('meta'):
-            network = _build(part, heads)
+            network = _build(part)
     except (ArithmeticError, LookupError, RuntimeError, TypeError) as error:
         raise ValueError(f'its shapes make no {part.kind}: {str(error).splitlines()[0]}'
                          ) from error
     return network.requires_grad_(False).eval()
 
 
-def _build(part: Part, heads: int | None) -> nn.Module:
+def _build(part: Part) -> nn.Module:
     if part.kind == ENCODER:
         variant = variant_of(part)
         if variant is None:
             raise ValueError(advice(part))
         return Encoder(variant, version_of(part))
     if part.kind in (PREDICTOR, DENSE, ACTIONS):
-        return _predictor(part, heads)
-    if part.kind == PROBE:
-        classes = {re.split(r'_classifier|\.', key)[0]: one.shape[0]
-                   for key, one in part.stored.items()
-                   if re.fullmatch(r'(linear|\w+_classifier)\.weight', key)}
-        if 'linear' in classes:
-            classes = {SINGLE: classes['linear']}
-        queries = _size(part, 'pooler.query_tokens', 1)
-        if not classes or queries != len(classes):
-            raise ValueError(f'a probe has one query for each of its classifications, not '
-                             f'{queries} for {len(classes)}')
-        given = {} if heads is None else {'heads': heads}
-        # Published probes are verb, noun, action in this order; names alone do not keep it.
-        order = {name: n for n, name in enumerate(('verb', 'noun', 'action'))}
-        return Classifier(_size(part, 'pooler.query_tokens', 2),
-                          dict(sorted(classes.items(), key=lambda one: order.get(one[0], 9))),
-                          _depth(part, 'pooler.blocks'), **given)
-    if part.kind == COLLISION:
-        rows = {int(match[1]): one.shape for key, one in part.stored.items()
-                if (match := re.fullmatch(r'classifier\.classifier\.(\d+)\.weight', key))
-                and len(one.shape) == 2}
-        widths = [rows[n] for n in sorted(rows)]
-        if not widths:
-            raise ValueError('a collision head has linear layers')
-        given = {} if heads is None else {'heads': heads}
-        return CollisionHead(widths[0][1], tuple(shape[0] for shape in widths[:-1]), **given)
-    raise ValueError(f"parameters of the kind '{part.kind or 'unknown'}' make no network")
+        return _predictor(part)
+    raise ValueError(f"parameters of the kind '{part.kind or 'unknown'}' are no network of "
+                     'vjepa_ros')
 
 
-def _predictor(part: Part, heads: int | None) -> nn.Module:
+def _predictor(part: Part) -> nn.Module:
     width = _size(part, 'predictor_norm.weight', 0)
     depth = _depth(part, 'predictor_blocks')
     if not width or not depth:
         raise ValueError("a predictor has the parameters 'predictor_norm.weight' and "
                          "'predictor_blocks'")
-    heads = heads or max(1, width // HEAD_DIMS.get(part.kind, HEAD_DIM))
+    heads = max(1, width // HEAD_DIMS.get(part.kind, HEAD_DIM))   # shapes do not tell
     masks = sum(key.startswith('mask_tokens.') for key in part.stored)
     if part.kind == ACTIONS:
         return ActionPredictor(_size(part, 'predictor_embed.weight', 1), width, depth, heads,
@@ -174,7 +140,7 @@ def fill(network: nn.Module, part: Part, misfit: str, name: str) -> None:
     want = network.state_dict()
     problem = differences(want, part.stored)
     if problem:
-        if part.kind == ENCODER and fits(part):  # only another one is wanted: no need of lists
+        if part.kind == ENCODER and fits(part):  # of another size: no long lists
             problem = differences(want, part.stored, limit=2)
         absent = f'; absent from the file: {", ".join(part.incomplete[:5])}' * bool(
             part.incomplete)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import pickletools
 import re
 from collections.abc import Callable
+from typing import Any
 
 MIB = 1 << 20
 # A giant checkpoint with two encoders and its optimiser has 0.3 MB, 95 000 instructions and
@@ -164,7 +165,7 @@ class _Walk:
         self.stack.append(self.memo[place])
 
 
-Step = Callable[[_Walk, object], None]
+Step = Callable[[_Walk, Any], None]
 STEPS: dict[str, Step] = {
     'PROTO': lambda walk, value: None, 'GLOBAL': _Walk.function, 'MARK': _Walk.mark,
     'TUPLE': _Walk.tuple, 'REDUCE': _Walk.call, 'BUILD': _Walk.build, 'BINPERSID': _Walk.storage,

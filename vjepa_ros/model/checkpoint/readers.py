@@ -32,13 +32,13 @@ from vjepa_ros.model.checkpoint.pickles import (
     check_pickle,
 )
 
-FLAT = ''  # name of a group of tensors that stands at the top of a file
-CONTAINERS = ('state_dict', 'model_state_dict', 'model')  # say nothing about what they hold
+FLAT = ''  # group of the tensors at the top level of a file
+CONTAINERS = ('state_dict', 'model_state_dict', 'model')  # names without meaning
 PROBES = 'classifiers'  # a list, in the files of released probes
 OTHER = 'set it to a V-JEPA checkpoint: .safetensors, .pt or a Hugging Face folder'
 MOST_HEADER = MIB  # of safetensors, parsed at one go; a giant encoder has a tenth of that
 LONGEST_NAME = 300  # of a tensor; published ones have fewer than 100 characters
-SHARED = 4  # a group may name the bytes of its files so often: as encoder and target encoder
+SHARED = 4  # times that groups may share the bytes of a file, as encoder and target encoder do
 MADV_DONTNEED = 4  # of Linux
 
 
@@ -134,7 +134,7 @@ def _set(parameter: str) -> str:
 
 
 def read_safetensors(path: Path, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Mapped tensors and text metadata of one file; `name` is what errors call it."""
+    """Map the tensors of one file and read its metadata; `name` is its name in errors."""
     from safetensors import SafetensorError, safe_open
 
     with path.open('rb') as file:
@@ -152,10 +152,11 @@ def read_safetensors(path: Path, name: str) -> tuple[dict[str, Tensor], dict[str
 
 
 class _Bounded(io.FileIO):
-    """A file that ZipFile reads its list of entries from at once, unless that is too long."""
+    """A file for ZipFile, which reads its list of entries at once, that refuses a long list."""
 
-    def read(self, size: int = -1) -> bytes:
-        if size > MOST_BYTES:
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read up to `size` bytes."""
+        if size is not None and size > MOST_BYTES:
             raise CostlyPickle(f'a list of entries of {size / MIB:.1f} MiB, at most '
                                f'{MOST_BYTES // MIB} are read')
         return super().read(size)
@@ -176,7 +177,9 @@ def _open_zip(path: Path, name: str, parameter: str) -> Opened:
                                        entry.filename) for entry in inside):
             raise CostlyPickle('entries that are compressed or long')
         reader = torch._C.PyTorchFileReader(str(path))  # as torch.load does
-        order = reader.get_record('byteorder') if reader.has_record('byteorder') else b'little'
+        # The stub lacks this method.
+        has = reader.has_record('byteorder')  # pyright: ignore[reportAttributeAccessIssue]
+        order = reader.get_record('byteorder') if has else b'little'
         if order.decode() != sys.byteorder:
             raise WeightsError(f"{name} was written with the byte order {order[:9]!r}, and this "
                                f"machine has '{sys.byteorder}'; {anew}")
@@ -232,7 +235,7 @@ def _open_folder(path: Path, parameter: str) -> Opened:
 
 
 def shards_of(folder: Path, name: str) -> list[str]:
-    """Names of the safetensors files of a model, by its index where it has one."""
+    """List the safetensors files of a model, by its index where it has one."""
     index = folder / 'model.safetensors.index.json'
     if (folder / 'model.safetensors').is_file() or not index.is_file():
         return ['model.safetensors']
@@ -281,10 +284,10 @@ def _json_or_nothing(path: Path) -> dict[str, Any]:
 
 
 def unmap(tensor: Tensor) -> None:
-    """Give the memory of a tensor of an `Opened` back; it is read again when it is needed.
+    """Release the memory of a tensor of an `Opened`; it is read again when needed.
 
     The pages came from the file and were never written to, so nothing is lost. Never call this
-    with any other tensor. Does nothing where that is not known to work.
+    with any other tensor. Linux only; no effect elsewhere.
     """
     if sys.platform != 'linux' or not tensor.is_contiguous():
         return
@@ -293,8 +296,7 @@ def unmap(tensor: Tensor) -> None:
     start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
     end = end // mmap.PAGESIZE * mmap.PAGESIZE
     if end > start:
-        _libc().madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start),
-                                  MADV_DONTNEED)
+        _libc().madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), MADV_DONTNEED)
 
 
 @cache

@@ -1,25 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Frames on the device: each is uploaded once, however many clips show it."""
+"""Upload each frame once, however many clips show it, and gather clips on the device."""
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 import torch
 from torch import Tensor
 
-MOST_BYTES = 256 << 20  # of frames that are kept because they may be asked for again
+MOST_BYTES = 256 << 20  # of frames that are kept for later passes
+TURNS = 2               # uploads of numbers under way at most, as of passes
 
 # Of a clip: the identity of each frame, None for one that will not come again.
 Keys = Sequence[Hashable]
 
 
 def words(frames: Tensor) -> Tensor:
-    """Contiguous frames (M, S, S, 3) uint8, S a multiple of 16, as rows of eight bytes each."""
+    """View contiguous frames (M, S, S, 3) uint8, S a multiple of 16, as rows of int64."""
     count, *sides = frames.shape
     return frames.view(count, math.prod(sides)).view(torch.int64)
 
@@ -27,8 +29,8 @@ def words(frames: Tensor) -> Tensor:
 class SlotMap:
     """Which slot holds which frame; the least recently used is replaced first.
 
-    The number of slots starts at what one pass needs. It doubles, up to `most`, when a frame is
-    asked for that had to leave before: more slots would have saved an upload.
+    There are as many slots as one pass needs. They double, up to `most`, when an evicted frame is
+    asked for again: more slots would have saved an upload.
 
     Parameters
     ----------
@@ -48,7 +50,7 @@ class SlotMap:
         return len(self._slots)
 
     def wants(self, keys: Sequence[Hashable]) -> int:
-        """How many slots there should be before `find` is asked for `keys`."""
+        """Return how many slots there should be before `find` is called with `keys`."""
         distinct = set(keys)
         again = any(key in self._gone and key not in self._slots for key in distinct)
         grown = min(2 * self.capacity, self.most) if again else 0
@@ -56,13 +58,13 @@ class SlotMap:
 
     def grow(self, capacity: int) -> None:
         """Add slots."""
-        # The lowest come first, so that new frames lie side by side.
+        # Lowest first, so that new frames are neighbours.
         self._free = [*range(capacity - 1, self.capacity - 1, -1), *self._free]
         self.capacity = capacity
-        self._gone.clear()  # what left a smaller place says nothing of this one
+        self._gone.clear()
 
     def find(self, keys: Sequence[Hashable]) -> tuple[list[int], dict[int, int]]:
-        """Slots of frames, and those of them that must be filled.
+        """Assign slots to frames, and say which must be filled.
 
         Parameters
         ----------
@@ -94,7 +96,7 @@ class SlotMap:
             self._slots.move_to_end(key, last=False)
 
     def forget(self, keys: Sequence[Hashable]) -> None:
-        """Take back frames that could not be filled."""
+        """Remove frames that could not be filled."""
         for key in keys:
             if key in self._slots:
                 self._free.append(self._slots.pop(key))
@@ -109,14 +111,14 @@ class SlotMap:
 
 
 class _Once:
-    """The key of a frame that nobody will ask for again."""
+    """The key of a frame that never comes again."""
 
 
 class FrameStore:
     """Frames of a session on its device; `Collector` copies them from there.
 
-    All methods work on the current stream; the caller sees to it that no frame is replaced
-    before it is gathered.
+    All methods work on the current stream; the caller ensures that no frame is replaced before it
+    is gathered.
 
     Parameters
     ----------
@@ -150,13 +152,13 @@ class FrameStore:
         """Bytes on the device."""
         return self._data.nbytes
 
-    def send(self, clips: Sequence[Clip], keys: Sequence[Keys] | None) -> list[int]:
+    def send(self, clips: Sequence[HostClip], keys: Sequence[Keys] | None) -> list[int]:
         """Upload the frames of clips that are not here yet.
 
         Parameters
         ----------
         clips : sequence of ndarray
-            (T, S, S, 3) uint8 each. They are not needed any more when this returns.
+            (T, S, S, 3) uint8 each; may be changed when this returns.
         keys : sequence of sequence of hashable, optional
             Identity of each frame of each clip, see `Keys`.
 
@@ -183,7 +185,7 @@ class FrameStore:
         return slots
 
     def reset(self) -> None:
-        """Give all memory back and keep no frames any more beyond those of one pass."""
+        """Free all memory, and keep only the frames of one pass from now on."""
         self._map = SlotMap(0)
         self._hold(self._data.new_empty((0, *self._frame)))
 
@@ -203,7 +205,7 @@ class FrameStore:
         if not new:
             return
         order = sorted(new)
-        # From the cache of PyTorch, which gives pinned memory out again after the last copy.
+        # From PyTorch's cache, which reuses pinned memory only after its last copy.
         staged = torch.empty((len(order), *self._frame), dtype=torch.uint8, pin_memory=self._pin)
         view = staged.numpy()
         for place, slot in enumerate(order):
@@ -215,7 +217,7 @@ class FrameStore:
 
 
 def _runs(slots: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Ranges of places at which ascending numbers follow each other without a hole."""
+    """Split ascending numbers into ranges of places without a hole."""
     first = 0
     for place in range(1, len(slots) + 1):
         if place == len(slots) or slots[place] != slots[place - 1] + 1:
@@ -224,20 +226,18 @@ def _runs(slots: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 class DeviceClip:
-    """A clip whose frames are on the device already, in a store of its owner.
-
-    It stands where a clip of the host may stand; nothing is uploaded for it.
+    """A clip of frames on the device, in a store of its owner; nothing is uploaded for it.
 
     Parameters
     ----------
     frames : Tensor
         (M, S, S, 3) uint8, contiguous, on the device of the session.
     rows : sequence of int
-        Which of them make the clip, oldest first.
+        Numbers of the frames of the clip, oldest first.
     ready : torch.cuda.Event, optional
         After it the frames are there; None: they are.
     used : callable, optional
-        Is told the event after which the frames may be replaced.
+        Called with the event after which the frames may be replaced.
 
     Attributes
     ----------
@@ -263,8 +263,9 @@ class DeviceClip:
         torch.index_select(self.words, 0, rows, out=words(out))
 
 
-# (T, S, S, 3) uint8 of a clip, oldest frame first: an array, its frames where each lies, or there.
-Clip = np.ndarray | Sequence[np.ndarray] | DeviceClip
+# (T, S, S, 3) uint8 of a clip, oldest frame first: an array, or its frames; or on the device.
+HostClip = np.ndarray | Sequence[np.ndarray]
+Clip = HostClip | DeviceClip
 
 
 def check_clips(clips: Sequence[Clip], keys: Sequence[Keys] | None,
@@ -279,3 +280,87 @@ def check_clips(clips: Sequence[Clip], keys: Sequence[Keys] | None,
     if keys is not None and [len(each) for each in keys] != [shape[0]] * len(clips):
         raise ValueError(f'there are keys for {[len(each) for each in keys]} frames, expected '
                          f'{shape[0]} for each of {len(clips)} clips')
+
+
+class Rows:
+    """Numbers of frames on the device, at a fixed address.
+
+    Parameters
+    ----------
+    count : int
+        How many there are each time.
+    device : torch.device
+        Where they are wanted.
+
+    """
+
+    def __init__(self, count: int, device: torch.device):
+        cuda = device.type == 'cuda'
+        self._there = torch.empty(count, dtype=torch.int64, device=device)
+        # Each with the event of the copy that reads it: before that it must not change.
+        self._staged: deque[tuple[Tensor, torch.cuda.Event | None]] = deque(
+            (torch.empty(count, dtype=torch.int64, pin_memory=cuda),
+             torch.cuda.Event() if cuda else None) for _ in range(TURNS))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return self._there.nbytes
+
+    def send(self, numbers: Sequence[int]) -> Tensor:
+        """Upload numbers on the current stream; the result is always the same tensor."""
+        self._staged.rotate()
+        staged, sent = self._staged[0]
+        if sent is not None:
+            sent.synchronize()
+        staged.numpy()[:] = numbers
+        self._there.copy_(staged, non_blocking=True)
+        if sent is not None:
+            sent.record()
+        return self._there
+
+
+class Collector:
+    """Copies the frames of clips into the input of a pass, on the current stream.
+
+    Parameters
+    ----------
+    pixels : Tensor
+        (B, T, S, S, 3) uint8, contiguous.
+
+    """
+
+    def __init__(self, pixels: Tensor):
+        clips, self._frames = pixels.shape[:2]
+        self._rows = Rows(clips * self._frames, pixels.device)
+        self._all = words(pixels.view(-1, *pixels.shape[2:]))
+        self._each = self._all.split(self._frames)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device, without the pixels."""
+        return self._rows.nbytes
+
+    def collect(self, clips: Sequence[Clip], slots: Sequence[int], store: FrameStore) -> None:
+        """Fill the pixels.
+
+        Parameters
+        ----------
+        clips : sequence of clips
+            As many as `pixels` has room for.
+        slots : sequence of int
+            Slots in `store` of the frames of all host clips, clip by clip.
+        store : FrameStore
+            Of the frames of host clips.
+
+        """
+        if not any(isinstance(clip, DeviceClip) for clip in clips):
+            torch.index_select(store.words, 0, self._rows.send(slots), out=self._all)
+            return
+        left = iter(slots)
+        numbers = [number for clip in clips for number in (
+            clip.rows if isinstance(clip, DeviceClip) else islice(left, self._frames))]
+        rows = self._rows.send(numbers).split(self._frames)
+        for clip, mine, out in zip(clips, rows, self._each, strict=True):
+            source = clip if isinstance(clip, DeviceClip) else store
+            torch.index_select(source.words, 0, mine, out=out)

@@ -1,29 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Repeat a piece of work of static shape on a device: as a CUDA graph where that is possible."""
+"""Repeat work of static shape on a device, as CUDA graphs where they can be captured.
+
+A graph replays hundreds of kernels with one launch. It reads and writes at fixed addresses: a pass
+has one static input for each number of clips, and static outputs in a pool of memory that belongs
+to the graphs of one session alone.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.runtime.memory import CAPTURING, abandon_pool, clear_workspaces, is_out_of_memory
+from vjepa_ros.model.variants import PATCH
+from vjepa_ros.runtime.cuda.frame_upload import Collector
+from vjepa_ros.runtime.device import SessionError
+from vjepa_ros.runtime.forward.base import Work, closed
+from vjepa_ros.runtime.memory import CAPTURING, is_out_of_memory
+from vjepa_ros.runtime.noise_floor import ChangeReader
+from vjepa_ros.runtime.torch_private import abandon_pool, clear_workspaces
+
+if TYPE_CHECKING:
+    from torch.cuda import _POOL_HANDLE as Pool
 
 log = logging.getLogger(__name__)
 
 WARM_RUNS = 2   # kernels are chosen and loaded in the first
+MOST_GRAPHS = 8  # numbers of clips that stay captured
+WARM_PASSES = 3  # kernels are chosen, compiled and loaded in the first
 
 
 class Queue:
-    """The order in which work is done on a device.
+    """An order of work on a device.
 
-    On CUDA it is a stream of its own that goes first where others compete; elsewhere everything
-    is done when a call returns.
+    On CUDA a stream of high priority; elsewhere all work is done when a call returns.
 
     Parameters
     ----------
@@ -41,10 +58,10 @@ class Queue:
                 self.stream = torch.cuda.Stream(device, priority=-1)
 
     def beside(self) -> Queue:
-        """A second queue of the device, the same at every call.
+        """Return a second queue of the device, the same at every call.
 
-        PyTorch has 32 streams and then gives the first ones again: who takes a new one each time
-        meets at last that of a capture.
+        PyTorch has 32 streams and then hands out the first ones again: a new one each time would
+        in the end be that of a capture.
         """
         if self._beside is None:
             self._beside = Queue(self.device)
@@ -63,7 +80,7 @@ class Queue:
             yield
 
     def mark(self) -> torch.cuda.Event | None:
-        """An event that comes when what is queued now is done; None: it is."""
+        """Return an event that comes when all work queued so far is done; None: it is."""
         if self.stream is None:
             return None
         event = torch.cuda.Event(enable_timing=True)
@@ -71,7 +88,7 @@ class Queue:
         return event
 
     def wait_for(self, event: torch.cuda.Event | None) -> None:
-        """Let what is queued from now on wait for an event of another queue."""
+        """Let all further work wait for an event of another queue."""
         if self.stream is not None and event is not None:
             self.stream.wait_event(event)
 
@@ -82,26 +99,26 @@ class Queue:
 
 
 class Replay:
-    """A function of numbers from the host that gives numbers to the host.
+    """A function on the device from numbers of the host to numbers of the host.
 
-    Numbers come and go within the graph: to start it is a single call of the device.
+    Both copies are part of the graph: starting it is a single call.
 
     Parameters
     ----------
     queue : Queue
         Where it runs. Made and called by one thread at once.
     work : callable
-        From the numbers (n,) on the device to a float32 tensor there, or to None where what it
-        does is all. It must not wait for the device, and its shapes must not depend on values.
+        From the numbers (n,) on the device to a float32 tensor there, or to None if it has no
+        result. It must not wait for the device, and its shapes must not depend on values.
     count : int
         n.
     what : str
         Its name, for the log.
     capture : bool
-        Whether to try; not after work that it depends on could not be captured.
+        Whether to try.
     first : array of n numbers, optional
-        Those of the runs before the first `start`, of the type that all will have. Without, zeros
-        in float32.
+        Input of the runs before the first `start`, in the type of all inputs; zeros in float32
+        when omitted.
 
     Attributes
     ----------
@@ -114,7 +131,8 @@ class Replay:
 
     def __init__(self, queue: Queue, work: Callable[[Tensor], Tensor | None], count: int,
                  what: str, capture: bool = True, first: np.ndarray | None = None):
-        self._queue, self._work = queue, work   # None once there is a graph
+        self._queue = queue
+        self._work: Callable[[Tensor], Tensor | None] | None = work     # until there is a graph
         self.captured, self.reason = False, ''
         self._graph: torch.cuda.CUDAGraph | None = None
         self._done: torch.cuda.Event | None = None
@@ -128,8 +146,8 @@ class Replay:
             if pin and self._landed is not None:
                 self._landed = torch.empty(self._landed.shape, dtype=torch.float32,
                                            pin_memory=True)
-            if pin and capture:
-                self._capture(what)
+            if queue.stream is not None and capture:
+                self._capture(what, queue.stream)
 
     def start(self, numbers: np.ndarray | Sequence[float]) -> None:
         """Queue a run. The one before must be finished."""
@@ -138,7 +156,7 @@ class Replay:
             self._done = self._queue.mark()
 
     def start_here(self, numbers: np.ndarray | Sequence[float]) -> None:
-        """The same within `Queue.here`, for who marks the end himself and wants no result."""
+        """Queue a run within `Queue.here`, without an end for `finish`."""
         self._numbers[:] = numbers
         if self._graph is not None:
             self._graph.replay()
@@ -149,24 +167,25 @@ class Replay:
         """Wait for the result of the last `start`; it holds until the next."""
         if self._done is not None:
             self._done.synchronize()
+        assert self._landed is not None, 'the work has no result'
         return self._landed.numpy()
 
     def _run(self) -> None:
         self._given.copy_(self._staged, non_blocking=True)
+        assert self._work is not None
         found = self._work(self._given)
         if self._queue.stream is None:
             self._landed = found
-        elif found is not None:
+        elif found is not None and self._landed is not None:
             self._landed.copy_(found, non_blocking=True)
 
-    def _capture(self, what: str) -> None:
-        stream = self._queue.stream
+    def _capture(self, what: str, stream: torch.cuda.Stream) -> None:
         for _ in range(WARM_RUNS):
             self._run()
         stream.synchronize()
         graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
         with CAPTURING:
-            # As in `GraphStage`: the graph gets a workspace of its own, which nobody frees.
+            # As in `Stage.capture`: the graph gets a workspace of its own, which nobody frees.
             clear_workspaces()
             try:
                 with torch.cuda.graph(graph, pool=pool, stream=stream,
@@ -183,4 +202,206 @@ class Replay:
             finally:
                 clear_workspaces()
         self._graph, self.captured = graph, True
-        self._work = None   # often a method of who holds this: memory must not wait for `gc`
+        self._work = None   # often a method of the owner: memory must not wait for `gc`
+
+
+class Stage:
+    """The work of a pass for one number of clips.
+
+    Attributes
+    ----------
+    pixels : Tensor
+        (B, T, S, S, 3) uint8, to be filled before `encode`.
+    collector : Collector
+        Fills them with frames.
+    valid : Tensor
+        (B, Hp, Wp) float32, to be filled before `change`: 1 where a patch shows the image.
+    nbytes : int
+        Bytes that it keeps on the device.
+    encode : callable
+        Computes the features of the pixels.
+    read : callable
+        Computes the packed heads from the features that `encode` gave.
+    change : callable
+        Computes the change of these features, see `ChangeReader`.
+
+    """
+
+    def __init__(self, forward: Work, read: Work | None, pixels: Tensor):
+        self.pixels = pixels
+        self.collector = Collector(pixels)
+        grid = [len(pixels), *(side // PATCH for side in pixels.shape[2:4])]
+        self.valid = valid = torch.ones(grid, dtype=torch.float32, device=pixels.device)
+        self.nbytes = pixels.nbytes + self.collector.nbytes + valid.nbytes
+        changes = ChangeReader(pixels.device)
+        self.encode: Callable[[], Tensor] = lambda: forward(pixels)
+        self.read: Work = read or _no_heads
+        self.change: Work = lambda features: changes(features, pixels, valid)
+
+    def capture(self, heads: bool, change: bool, pool: Pool) -> None:
+        """Replace the work by CUDA graphs, whose results the next pass overwrites.
+
+        Called on the current stream, which must not be the default one, when the kernels are
+        warm. On an error the stage runs kernel by kernel as before.
+        """
+        stream = torch.cuda.current_stream(self.pixels.device)
+        plain_read, plain_change = self.read, self.change
+        # Without an older workspace the graphs get one in their own pool, which nobody frees
+        # while they live; and none of theirs is left for work outside of them.
+        clear_workspaces()
+        try:
+            encode, features = _captured(self.encode, pool, stream)
+            read = _captured(lambda: plain_read(features), pool, stream)[0] if heads else None
+            changed = (_captured(lambda: plain_change(features), pool, stream)[0]
+                       if change else None)
+        finally:
+            clear_workspaces()
+        self.encode = encode
+        if read is not None:
+            self.read = lambda features: read()
+        if changed is not None:
+            self.change = lambda features: changed()
+
+
+def _captured(work: Callable[[], Tensor], pool: Pool, stream: torch.cuda.Stream
+              ) -> tuple[Callable[[], Tensor], Tensor]:
+    """Capture work as a CUDA graph: a function that replays it, and its static result."""
+    graph = torch.cuda.CUDAGraph()
+    # Another session may serve in another thread meanwhile.
+    with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode='thread_local'):
+        out = work()
+
+    def replay() -> Tensor:
+        graph.replay()
+        return out
+
+    return replay, out
+
+
+def _no_heads(features: Tensor) -> Tensor:
+    raise SessionError('the model has no heads')
+
+
+class Stages:
+    """Stages by number of clips; the least recently used of too many is dropped.
+
+    Parameters
+    ----------
+    forward : callable
+        Pixels to features.
+    read : callable, optional
+        Features to packed heads.
+    clip_shape : tuple of int
+        (T, S, S, 3).
+    stream : torch.cuda.Stream
+        The one on which all stages are made and run.
+
+    Attributes
+    ----------
+    captured : bool
+        Whether passes are captured; False from the first failure on.
+    reason : str
+        Why they are not; ''.
+
+    """
+
+    def __init__(self, forward: Work, read: Work | None, clip_shape: tuple[int, ...],
+                 stream: torch.cuda.Stream):
+        self._forward = forward
+        self._read = read
+        self._clip_shape = clip_shape
+        self._stream = stream
+        self._kept: OrderedDict[int, Stage] = OrderedDict()
+        self._pool: Pool | None = None
+        self._pool_bytes = 0
+        self._change = False    # until a pass asks for it: most never do
+        self.captured = True
+        self.reason = ''
+
+    def get(self, clips: int, change: bool = False) -> Stage:
+        """Return the stage for so many clips, warm; `change` if it will be asked for it."""
+        if change and not self._change:
+            self._stream.synchronize()
+            self.reset()
+            self._change = True
+        stage = self._kept.get(clips)
+        if stage is None:
+            while len(self._kept) >= MOST_GRAPHS:
+                self._stream.synchronize()
+                self._kept.popitem(last=False)
+            with torch.cuda.stream(self._stream):
+                stage = self._make(clips)
+            self._kept[clips] = stage
+        self._kept.move_to_end(clips)
+        return stage
+
+    def reset(self) -> None:
+        """Drop all stages. Nothing may be running."""
+        self._kept.clear()
+        self._pool = None  # of which the device gets the memory back with the last graph
+        self._pool_bytes = 0
+
+    def close(self) -> None:
+        """Drop all stages and the networks. Nothing may be running."""
+        self.reset()
+        self._forward, self._read = closed, None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of inputs, outputs and intermediate results that stay on the device."""
+        # A copy: diagnostics ask while another thread adds one.
+        return self._pool_bytes + sum(stage.nbytes for stage in list(self._kept.values()))
+
+    def _make(self, clips: int) -> Stage:
+        pixels = torch.zeros((clips, *self._clip_shape), dtype=torch.uint8,
+                             device=self._stream.device)
+        stage = Stage(self._forward, self._read, pixels)
+        self._warm(stage)
+        problem = self._capture(stage) if self.captured else ''
+        if not problem:
+            return stage
+        self.captured, self.reason = False, f'CUDA graph capture failed: {problem}'
+        log.warning('%s on %s; passes run kernel by kernel instead, which is slower',
+                    self.reason, self._stream.device)
+        # The graphs of before are whole, but their pool is the one in which the capture failed.
+        self._stream.synchronize()
+        self.reset()
+        return stage
+
+    def _warm(self, stage: Stage) -> None:
+        for _ in range(WARM_PASSES):
+            features = stage.encode()
+            if self._read is not None:
+                stage.read(features)
+            if self._change:
+                stage.change(features)
+        self._stream.synchronize()
+
+    def _capture(self, stage: Stage) -> str:
+        """Capture a stage; '' or why it cannot be."""
+        with CAPTURING:
+            if self._pool is None:
+                self._pool = torch.cuda.graph_pool_handle()
+            try:
+                stage.capture(self._read is not None, self._change, self._pool)
+            except RuntimeError as error:
+                abandon_pool(self._pool, self._stream.device)
+                # With fewer clips a pass there may be room for a graph; with one there is not.
+                if is_out_of_memory(error) and len(stage.pixels) > 1:
+                    raise
+                first = _first(error)
+                return f'{type(first).__name__}: {first}'
+            self._pool_bytes = _pool_bytes(self._pool)
+            return ''
+
+
+def _first(error: BaseException) -> BaseException:
+    """Return the first error; ending the capture that it broke is another one."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
+def _pool_bytes(pool: tuple[int, int]) -> int:
+    return sum(segment['total_size'] for segment in torch.cuda.memory_snapshot()
+               if tuple(segment.get('segment_pool_id', ())) == tuple(pool))

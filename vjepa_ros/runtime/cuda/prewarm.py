@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Let a GPU and its libraries start while the weights are read."""
+"""Start a GPU and its libraries while the weights are read."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NOTHING = 'extern "C" __global__ void nothing() {}'
 
 @contextmanager
 def waking(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
-    """Within the block, a thread uses for the first time what takes seconds to start on CUDA.
+    """Within the block, a thread starts what takes seconds to start on CUDA.
 
-    That are its context, the libraries of products and attention, and the compiler of kernels.
+    These are its context, the libraries for products and attention, and the kernel compiler.
 
     Parameters
     ----------
@@ -51,11 +51,12 @@ def _wake(device: torch.device, dtype: torch.dtype) -> None:
         with torch.cuda.device(device):
             rows = torch.zeros(64, 64, device=device, dtype=dtype)
             torch.addmm(rows[0], rows, rows)
-            F.scaled_dot_product_attention(*rows.expand(3, 1, 1, 64, 64))
+            tokens = rows[None, None]
+            F.scaled_dot_product_attention(tokens, tokens, tokens)
             compiler()(NOTHING, 'nothing')
             torch.cuda.synchronize(device)
-    # Whatever is wrong, of whatever kind, will be met again, and told, where the model itself
-    # needs it; libraries of drivers raise what they like.
+    # Libraries of drivers raise anything. The model meets the same error where it needs them, and
+    # reports it.
     except Exception as error:
         log.debug('%s did not start before its time: %s: %s', device, type(error).__name__,
                   error)

@@ -2,10 +2,9 @@
 # Copyright 2026 vjepa_ros maintainers
 """Run passes on a CUDA or ROCm device without waiting for it.
 
-Frames travel on a stream of their own: while one pass computes, those of the next are uploaded.
-The results of a pass follow it on its own stream into pinned memory. The features, which are
-large, come last: who needs only what was made of them does not wait for them. Events on the
-device tell how long each stage took.
+Frames are uploaded on a stream of their own, while the previous pass computes. The results of a
+pass follow it on its stream into pinned memory. The features, which are large, come last: readers
+of the rest do not wait for them. Events on the device time each stage.
 """
 
 from __future__ import annotations
@@ -13,18 +12,17 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.runtime.cuda.frame_upload import Clip, DeviceClip, FrameStore, Keys
-from vjepa_ros.runtime.cuda.gather import Collector
-from vjepa_ros.runtime.cuda.graphs import Read, Stage, Stages
-from vjepa_ros.runtime.forward.base import Forward
-from vjepa_ros.runtime.pending import Flight, Landed
+from vjepa_ros.runtime.cuda.frame_upload import Clip, Collector, DeviceClip, FrameStore, Keys
+from vjepa_ros.runtime.cuda.graph_replay import Stage, Stages
+from vjepa_ros.runtime.forward.base import Work
+from vjepa_ros.runtime.outputs import Flight, Landed
 
 Span = tuple[str, torch.cuda.Event, torch.cuda.Event]  # stage, begin, end
 
@@ -41,11 +39,11 @@ class CudaFlight:
     features, packed, change : Tensor, optional
         Pinned memory that is being written.
     spans : list of (str, Event, Event)
-        Stages with begin and end; with the last event all but the features is there.
+        Stages with begin and end; after the last event all but the features is there.
     end : Event
-        With it they are, too.
+        After it the features are there as well.
     host_ms : float
-        Time that the host took to hand the frames over; it counts as upload.
+        Time of the host to queue the upload, which counts as upload.
 
     """
 
@@ -53,12 +51,12 @@ class CudaFlight:
                  change: Tensor | None, spans: list[Span], end: torch.cuda.Event,
                  host_ms: float):
         self._clips = clips
-        # Arrays keep the memory from being given out again.
-        self._arrays = [None if tensor is None else tensor.numpy()
-                        for tensor in (features, packed, change)]
+        # Arrays keep the memory from being handed out again.
+        self._features, self._packed, self._change = (
+            None if tensor is None else tensor.numpy() for tensor in (features, packed, change))
         self._spans = spans
         self._host_ms = host_ms
-        self._told = spans[-1][2]
+        self._early = spans[-1][2]
         self._end = end
 
     def done(self) -> bool:
@@ -66,21 +64,21 @@ class CudaFlight:
         return self._end.query()
 
     def wait(self) -> None:
-        """Until everything is there."""
+        """Wait until everything is there."""
         self._end.synchronize()
 
     def land(self) -> Landed:
-        """The results, in the pinned memory itself: it is theirs from now on."""
-        self._told.synchronize()
+        """Return the results, in the pinned memory itself, which they own from now on."""
+        self._early.synchronize()
         timings = {'upload': self._host_ms}
         for name, begin, end in self._spans:
             timings[name] = timings.get(name, 0.0) + begin.elapsed_time(end)
-        return Landed(self._clips, *self._arrays, timings,
-                      None if self._end is self._told else self._arrive)
+        return Landed(self._clips, self._features, self._packed, self._change, timings,
+                      None if self._end is self._early else self._arrive)
 
     def _arrive(self) -> float:
         self.wait()
-        return self._told.elapsed_time(self._end)
+        return self._early.elapsed_time(self._end)
 
 
 class CudaRunner:
@@ -88,10 +86,10 @@ class CudaRunner:
 
     Parameters
     ----------
-    forward : Forward
+    forward : callable
         Pixels to features.
     read : callable, optional
-        Features to what the heads say, packed.
+        Features to packed heads.
     device : torch.device
         Where they run.
     clip_shape : tuple of int
@@ -99,7 +97,7 @@ class CudaRunner:
 
     """
 
-    def __init__(self, forward: Forward, read: Read | None, device: torch.device,
+    def __init__(self, forward: Work, read: Work | None, device: torch.device,
                  clip_shape: tuple[int, ...]):
         self._device = device
         with self._here():
@@ -109,12 +107,12 @@ class CudaRunner:
             # Weights may still be on their way.
             self._compute.wait_stream(torch.cuda.current_stream(device))
             self._gathered = _mark(self._compute)
-        # After it there are the frames of which no pass knows yet that they are there.
+        # After it the frames are there; None: a pass waits for it already.
         self._uploaded: torch.cuda.Event | None = None
         self._stages = Stages(forward, read, clip_shape, self._compute)
         self._clip_shape = clip_shape
         self._flying: deque[CudaFlight] = deque()
-        # What `valid` of each stage holds; it hardly ever changes.
+        # Content of `valid` of each stage, which hardly ever changes.
         self._shown: WeakKeyDictionary[Stage, list[np.ndarray]] = WeakKeyDictionary()
 
     @property
@@ -139,14 +137,14 @@ class CudaRunner:
         Parameters
         ----------
         clips : sequence of ndarray
-            (T, S, S, 3) uint8 each; free again when this returns. Those of the device are
-            not uploaded.
+            (T, S, S, 3) uint8 each; may be changed when this returns. `DeviceClip`s are not
+            uploaded.
         keys : sequence of sequence of hashable, optional
             Identity of each frame, see `FrameStore`.
         features, heads : bool
             What to bring; the heads run only when wanted.
         valid : sequence of ndarray, optional
-            For each clip (Hp, Wp) bool, patches that show the image: brings the change, too.
+            For each clip (Hp, Wp) bool, patches that show the image: brings the change as well.
 
         """
         with self._here():
@@ -167,7 +165,7 @@ class CudaRunner:
                 changed = self._changed(stage, found, valid)
                 if valid is not None:
                     marks.append(_mark(self._compute))
-                told = [_download(packed), _download(changed)]
+                packed, changed = _download(packed), _download(changed)
                 end = _mark(self._compute)
                 marks.append(end)
                 brought = _download(found if features else None)
@@ -175,8 +173,8 @@ class CudaRunner:
                     end = _mark(self._compute)
             names = ['encode', *['heads'] * heads, *['change'] * (valid is not None), 'download']
             spans += zip(names, marks, marks[1:], strict=False)
-            flight = CudaFlight(len(clips), brought, *told, spans, end, host_ms)
-            # Now, while the device is at work, there is time to let go of what is over.
+            flight = CudaFlight(len(clips), brought, packed, changed, spans, end, host_ms)
+            # The device is busy now: time to drop the passes that are over.
             while self._flying and self._flying[0].done():
                 self._flying.popleft()
             self._flying.append(flight)
@@ -193,9 +191,8 @@ class CudaRunner:
             self._shown[stage] = [*shown]
         return stage.change(features)
 
-    def apply(self, clips: Sequence[Clip], function: Callable[[Tensor], Tensor]
-              ) -> np.ndarray:
-        """What a function of the pixels (B, T, S, S, 3) uint8 gives, as float32."""
+    def apply(self, clips: Sequence[Clip], function: Work) -> np.ndarray:
+        """Apply a function to the pixels (B, T, S, S, 3) uint8; its result as float32."""
         with self._here():
             slots, _ = self._send(clips, None)
             with torch.cuda.stream(self._compute):
@@ -205,14 +202,14 @@ class CudaRunner:
                 return function(pixels).float().cpu().numpy()
 
     def trim(self) -> None:
-        """Give back what can be made again: graphs, buffers and frames."""
+        """Free graphs, buffers and frames, which can be made again."""
         with self._here():
             self._settle()
             self._stages.reset()
             self._frames.reset()
 
     def close(self) -> None:
-        """Wait for what runs, then let go of networks, graphs and buffers."""
+        """Wait for what runs, then drop networks, graphs and buffers."""
         try:
             with self._here():
                 self._settle()
@@ -227,24 +224,25 @@ class CudaRunner:
 
     @contextlib.contextmanager
     def _here(self) -> Iterator[None]:
-        # Not inference mode: what PyTorch makes while it captures would be of no use outside.
+        # Not inference mode: tensors made while capturing would be of no use outside.
         with torch.cuda.device(self._device), torch.inference_mode(False), torch.no_grad():
             yield
 
     def _send(self, clips: Sequence[Clip], keys: Sequence[Keys] | None
               ) -> tuple[list[int], list[Span]]:
-        """Upload; the slots of the frames, and how long that took if there was any to do."""
-        here = [number for number, clip in enumerate(clips) if not isinstance(clip, DeviceClip)]
+        """Upload; the slots of the frames, and the span of the copy if there was one."""
+        here = [clip for clip in clips if not isinstance(clip, DeviceClip)]
         if not here:
             return [], []
-        keys = None if keys is None else [keys[number] for number in here]
-        clips = [clips[number] for number in here]
+        if keys is not None:
+            keys = [key for key, clip in zip(keys, clips, strict=True)
+                    if not isinstance(clip, DeviceClip)]
         before = self._frames.uploads
         with torch.cuda.stream(self._uploads):
             # Frames of the pass before may be replaced as soon as it has gathered them.
             self._uploads.wait_event(self._gathered)
             begin = _mark(self._uploads)
-            slots = self._frames.send(clips, keys)
+            slots = self._frames.send(here, keys)
             if self._frames.uploads == before:
                 return slots, []
             self._uploaded = _mark(self._uploads)
@@ -275,7 +273,7 @@ def _mark(stream: torch.cuda.Stream) -> torch.cuda.Event:
 
 
 def _download(values: Tensor | None) -> Tensor | None:
-    """A copy in pinned memory, which is there when the stream has come so far."""
+    """Queue a copy into pinned memory."""
     if values is None:
         return None
     out = torch.empty(values.shape, dtype=torch.float32, pin_memory=True)

@@ -8,13 +8,14 @@ import importlib.util
 import logging
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from vjepa_ros.runtime.errors import SessionError
+from vjepa_ros.runtime.device import SessionError
+from vjepa_ros.runtime.torch_private import uncompile
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ MOST_SHAPES = 64
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What of the tools that torch.compile needs is there.
+    """Which tools of torch.compile are installed.
 
     Attributes
     ----------
@@ -41,13 +42,13 @@ class Toolchain:
 
     @classmethod
     def here(cls) -> Toolchain:
-        """The tools of this machine."""
+        """Look for the tools on this machine."""
         named = [os.environ[name] for name in ('CXX', 'CC') if os.environ.get(name)]
         return cls(importlib.util.find_spec('triton') is not None,
                    any(map(shutil.which, [*named, 'c++', 'g++', 'clang++', 'gcc', 'cc'])))
 
     def missing(self, device: str) -> list[str]:
-        """What torch.compile lacks on a type of device, in words."""
+        """Name the tools that torch.compile lacks on a type of device."""
         lacks = [] if self.triton or device != 'cuda' else ['Triton']
         return lacks if self.compiler else [*lacks, 'a C compiler']
 
@@ -100,12 +101,12 @@ def choose_compile(wanted: str, device: str, fused: bool, tools: Toolchain) -> C
                                'machine does not have; install it, or set `compile: auto`')
         return CompileChoice(True, 'compile is on')
     if device != 'cuda':
-        return CompileChoice(False, f'torch.compile does not pay on {device}')
+        return CompileChoice(False, f'torch.compile costs more time than it saves on {device}')
     if fused:
-        return CompileChoice(False, 'kernels of this package run instead of compiled ones')
+        return CompileChoice(False, 'kernels of this package run instead of torch.compile')
     if lacks:
-        return CompileChoice(False, f'torch.compile needs {lacks}, which is not here')
-    return CompileChoice(True, 'all that torch.compile needs is here')
+        return CompileChoice(False, f'torch.compile needs {lacks}, which is not installed')
+    return CompileChoice(True, 'all tools of torch.compile are installed')
 
 
 def allow_shapes() -> None:
@@ -117,13 +118,13 @@ def allow_shapes() -> None:
     torch._dynamo.config.cache_size_limit = max(limit, MOST_SHAPES)
 
 
-def compile_blocks(blocks: Sequence[nn.Module], choice: CompileChoice, must: bool,
+def compile_blocks(blocks: Iterable[nn.Module], choice: CompileChoice, must: bool,
                    trial: Callable[[], object]) -> str:
     """Compile the blocks of an encoder if that was decided; the reason is logged.
 
     Parameters
     ----------
-    blocks : sequence of nn.Module
+    blocks : iterable of nn.Module
         Of one class.
     choice : CompileChoice
         From `choose_compile`.
@@ -144,13 +145,13 @@ def compile_blocks(blocks: Sequence[nn.Module], choice: CompileChoice, must: boo
         When `must` is set and compilation fails.
 
     """
-    log.info('torch.compile is %s: %s', 'used' if choice.compile else 'not used', choice.reason)
+    log.info('encoder %s: %s', 'compiled' if choice.compile else 'not compiled', choice.reason)
     if not choice.compile:
         return choice.reason
     allow_shapes()
     for block in blocks:
-        # Block by block: all blocks share one compilation of a tenth of the time. A part that
-        # cannot be compiled is an error, not a slower path that nobody hears of.
+        # Block by block: all blocks share one compilation, which takes a tenth of the time. What
+        # cannot be compiled raises instead of running slowly in silence.
         block.compile(dynamic=False, fullgraph=True)
     try:
         trial()
@@ -163,6 +164,6 @@ def compile_blocks(blocks: Sequence[nn.Module], choice: CompileChoice, must: boo
     else:
         return ''
     for block in blocks:
-        block._compiled_call_impl = None  # PyTorch has no call for it
+        uncompile(block)
     log.warning('%s; the model runs without it, which is slower', problem)
     return problem

@@ -2,10 +2,11 @@
 # Copyright 2026 vjepa_ros maintainers
 """Make an encoder fast on the CPU: the same numbers from fewer and better kernels.
 
-What PyTorch 2.13 does by itself leaves most of the time of a small encoder on the table: its
-fused attention multiplies in float32 whatever it is given, float32 products go to a library that
-does not use AVX-512 on AMD, and rotations, pixels and GELU pass over memory again and again. B
-clips, T frames, N tokens, H heads, D width, C channels of a head.
+Plain PyTorch 2.13 wastes most of the time of a small encoder: its fused attention multiplies in
+float32 whatever the type of its inputs, float32 products go to a library that does not use AVX-512
+on AMD, and rotations, pixels and GELU pass over memory again and again.
+
+B clips, T frames, N tokens, H heads, D width, C channels of a head.
 """
 
 from __future__ import annotations
@@ -18,15 +19,40 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import Block
+from vjepa_ros.model.blocks import Block, bias_of
 from vjepa_ros.model.encoder import Encoder, PatchEmbed
 from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH
-from vjepa_ros.runtime.hardware import AMX, AVX512_BF16, cpu_features
+from vjepa_ros.runtime.device import AMX, AVX512_BF16, cpu_features
+from vjepa_ros.runtime.forward.base import FUSED
 
 log = logging.getLogger(__name__)
 
 SCORES = 4 << 20  # scores at a time: 8 MB of bf16, which malloc reuses and does not map anew
+
+
+class PixelForward:
+    """The encoder made fast for the CPU, with the normalisation in its weights; a `Forward`."""
+
+    kind: str = FUSED
+    note: str = ''
+
+    def __init__(self, encoder: Encoder):
+        speed_up(encoder)
+        self._encoder = encoder
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights besides those of the encoder."""
+        return 0
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        return self._encoder(self.normalise(pixels))
+
+    @staticmethod
+    def normalise(pixels: Tensor) -> Tensor:
+        """Reorder (B, T, H, W, 3) to (B, 3, T, H, W); the weights normalise."""
+        return pixels.permute(0, 4, 1, 2, 3)
 
 
 def speed_up(encoder: Encoder) -> None:
@@ -52,7 +78,7 @@ def speed_up(encoder: Encoder) -> None:
         encoder.blocks[number] = FastBlock(block)
 
 
-class PixelEmbed(nn.Module):
+class PixelEmbed(PatchEmbed):
     """`PatchEmbed` on uint8 pixels: the normalisation is part of its weights.
 
     Parameters
@@ -62,22 +88,25 @@ class PixelEmbed(nn.Module):
 
     """
 
+    std: Tensor
+    mean: Tensor
+
     def __init__(self, plain: PatchEmbed):
-        super().__init__()
+        nn.Module.__init__(self)        # not its base, whose weights are in another order
         self.frames = plain.frames
         weight = plain.proj.weight.detach().double()  # D 3 frames 16 16
         colour = (3, 1, 1, 1)
         std = 255 * weight.new_tensor(IMAGENET_STD).view(colour)
         mean = 255 * weight.new_tensor(IMAGENET_MEAN).view(colour)
         weight = weight / std
-        self.bias = _fixed(plain.proj.bias - (weight * mean).sum((1, 2, 3, 4)))
+        self.bias = _fixed(bias_of(plain.proj) - (weight * mean).sum((1, 2, 3, 4)))
         # In the order in which pixels lie in a clip, colours innermost: copied 48 bytes at a time.
         self.weight = _fixed(weight.permute(0, 2, 3, 4, 1).flatten(1))
         self.register_buffer('std', std.float(), persistent=False)
         self.register_buffer('mean', mean.float(), persistent=False)
 
     def forward(self, clip: Tensor, keep: Tensor | None = None) -> Tensor:
-        """(B, 3, T, height, width) -> (B, N, D) float32: uint8 pixels, or normalised ones."""
+        """Embed uint8 or normalised pixels (B, 3, T, height, width): (B, N, D) float32."""
         if clip.dtype != torch.uint8:
             clip = clip.float() * self.std + self.mean
         x = clip.unflatten(4, (-1, PATCH)).unflatten(3, (-1, PATCH))
@@ -94,6 +123,7 @@ class HalfPositions(Positions):
 
     def tables(self, grid: tuple[int, int, int], device: torch.device, dtype: torch.dtype,
                keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines of a grid, see `Positions.tables`."""
         key = (grid, device, dtype)
         if key not in self.kept:
             cos, sin = super().tables(grid, device, dtype)
@@ -101,7 +131,7 @@ class HalfPositions(Positions):
         return super().tables(grid, device, dtype, keep)
 
 
-class FastBlock(nn.Module):
+class FastBlock(Block):
     """`Block` without what it wastes on a CPU.
 
     Parameters
@@ -112,7 +142,7 @@ class FastBlock(nn.Module):
     """
 
     def __init__(self, block: Block):
-        super().__init__()
+        nn.Module.__init__(self)        # not its base: the parts exist already
         self.norm1, self.attn = block.norm1, block.attn
         self.norm2, self.mlp = block.norm2, block.mlp
         qkv = self.attn.qkv
@@ -125,7 +155,7 @@ class FastBlock(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None
                 ) -> Tensor:
-        """As `Block.forward`, with tables of `HalfPositions`."""
+        """Apply the block, see `Block.forward`, with tables of `HalfPositions`."""
         attn, mlp, dtype = self.attn, self.mlp, cos.dtype
         b, n, d = x.shape
         qkv = apply(attn.qkv, self.norm1(x).to(dtype))
@@ -138,7 +168,7 @@ class FastBlock(nn.Module):
 
 
 def rotate_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """As `vjepa_ros.model.rope.rotate`, with even channels before odd ones, also in the tables."""
+    """Rotate as `vjepa_ros.model.rope.rotate`, even channels before odd ones, in tables too."""
     half = x.shape[-1] // 2
     out = x * cos
     out[..., :half].addcmul_(x[..., half:], sin[..., :half])
@@ -147,10 +177,10 @@ def rotate_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Tensor:
-    """Softmax attention, (B, H, N, C) each, with scores divided by sqrt(C).
+    """Compute softmax attention, (B, H, N, C) each, with scores divided by sqrt(C).
 
-    `allowed` as in `Block`. In bf16 the scores are rounded to bf16 before the softmax, which the
-    fused attention of PyTorch does not do; without AMX that takes three times as long.
+    `allowed` is that of `Block.forward`. In bf16 the scores are rounded before the softmax. The
+    fused attention of PyTorch does not round, but takes three times as long without AMX.
     """
     if q.dtype != torch.bfloat16 or allowed is not None or not products_are_faster():
         return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
@@ -180,14 +210,14 @@ def products_are_faster() -> bool:
 
 
 def apply(layer: nn.Module, x: Tensor, gelu: bool = False) -> Tensor:
-    """A linear layer, which may be one of `forward.int8`, and a GELU if wanted."""
+    """Apply a linear layer, perhaps one of `forward.int8`, and a GELU if wanted."""
     if isinstance(layer, nn.Linear):
         return linear(x, layer.weight, layer.bias, gelu)
     return layer(x, gelu)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor, gelu: bool = False) -> Tensor:
-    """A linear layer, followed by an exact GELU if wanted, in one kernel where there is one."""
+    """Apply a linear layer and an exact GELU if wanted, as one kernel where there is one."""
     if not has_fused_linear(x.dtype):
         x = F.linear(x, weight, bias)
         return F.gelu(x) if gelu else x

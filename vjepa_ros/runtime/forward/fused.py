@@ -16,19 +16,21 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import EPS, Block
+from vjepa_ros.model.blocks import EPS, Block, bias_of
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.rope import rope_tables
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH, TUBELET
+from vjepa_ros.runtime.forward.base import FUSED, Normalise
 from vjepa_ros.runtime.forward.kernel_source import GREY, UNIT
 from vjepa_ros.runtime.forward.kernels import TOKEN_PIXELS, build
 from vjepa_ros.runtime.forward.reference_ops import Steps
+from vjepa_ros.runtime.torch_private import addmm_gelu
 
 
 class Layer(NamedTuple):
-    """Weights of one block, matrices transposed."""
+    """Weights and biases of one block, shared with it; matrices are transposed."""
 
     norm1: tuple[Tensor, Tensor]
     qkv: tuple[Tensor, Tensor]
@@ -37,34 +39,56 @@ class Layer(NamedTuple):
     fc1: tuple[Tensor, Tensor]
     fc2: tuple[Tensor, Tensor]
 
+    @classmethod
+    def of(cls, block: Block) -> Layer:
+        """Take the weights of a block."""
+        def pair(module: nn.Linear | nn.LayerNorm) -> tuple[Tensor, Tensor]:
+            return module.weight.detach().t(), module.bias.detach()
+
+        return cls(pair(block.norm1), pair(block.attn.qkv), pair(block.attn.proj),
+                   pair(block.norm2), pair(block.mlp.fc1), pair(block.mlp.fc2))
+
+    def hidden(self, y: Tensor, steps: Steps) -> Tensor:
+        """Compute the hidden layer of the MLP, with its GELU, of (M, D) in half precision."""
+        matrix, bias = self.fc1
+        if y.dtype == torch.bfloat16:
+            return addmm_gelu(bias, y, matrix)
+        hidden = torch.addmm(bias, y, matrix)
+        steps.gelu(hidden)
+        return hidden
+
 
 class FusedEncoder:
-    """An encoder for uint8 clips of one shape, on a CUDA device with the kernels.
+    """An encoder for uint8 clips of one shape on a CUDA device; a `Forward`.
 
     Parameters
     ----------
     encoder : Encoder
         On the device, its branches in float16 or bfloat16. Its weights are shared, not copied,
-        but for the patch embedding.
+        except for the patch embedding.
     clip_shape : (int, int, int, int)
         T, H, W, 3.
     steps : Steps, optional
-        What lies between the products; the kernels when omitted.
+        The steps between the products; the kernels when omitted.
 
     Raises
     ------
     KernelsMissing
-        When the kernels cannot be made here.
+        If the kernels cannot be made here.
+
     """
+
+    kind: str = FUSED
+    note: str = ''
 
     def __init__(self, encoder: Encoder, clip_shape: tuple[int, ...],
                  steps: Steps | None = None):
-        frames, height, width, _ = clip_shape
         variant = encoder.variant
         weight = encoder.patch_embed.proj.weight
-        self.grid = (frames // TUBELET, height // PATCH, width // PATCH)
+        self.grid = token_grid_of(clip_shape)
         self.dim, self.heads = variant.dim, variant.heads
         self.dtype, device = encoder.blocks[0].attn.qkv.weight.dtype, weight.device
+        self.normalise = Normalise(device)
         if steps is None:
             with torch.cuda.device(device):
                 steps = build(variant.dim, variant.head_dim, self.grid, self.dtype, EPS)
@@ -72,35 +96,39 @@ class FusedEncoder:
         tables = rope_tables(*self.grid, variant.head_dim, encoder.version)
         self._cos, self._sin = (t.to(device) for t in tables)
         self._embed = self._embedding(encoder)
-        self._layers = [_layer(block) for block in encoder.blocks]
+        self._layers = [Layer.of(block) for block in encoder.blocks]
         last = encoder.norm if encoder.version == '2.0' else encoder.norms_block[-1]
         self._norm = (last.weight.detach(), last.bias.detach())
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights besides those of the encoder."""
+        return 0
+
     def _embedding(self, encoder: Encoder) -> tuple[Tensor, Tensor]:
-        """Patch embedding of what the kernel makes of pixels, in the order of the kernel."""
+        """Convert the patch embedding to the input that `Steps.patches` writes."""
         proj = encoder.patch_embed.proj
         device = proj.weight.device
         mean = torch.tensor(IMAGENET_MEAN, device=device, dtype=torch.float64).view(3, 1, 1, 1)
         std = torch.tensor(IMAGENET_STD, device=device, dtype=torch.float64).view(3, 1, 1, 1)
         exact = proj.weight.detach().double() / std
         shift = (exact * (GREY / 255 - mean)).flatten(1).sum(1)
-        bias = proj.bias.detach().double() + shift
+        bias = bias_of(proj).detach().double() + shift
         if encoder.version != '2.0':
             bias = bias + encoder.video_mod_embed.detach().flatten().double()
         ordered = (exact / (255 * UNIT)).permute(2, 3, 4, 1, 0).reshape(TOKEN_PIXELS, -1)
         return ordered.to(self.dtype).contiguous(), bias.float()
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        """Features (B, T', Hp, Wp, D) float32 of clips (B, T, H, W, 3) uint8, contiguous."""
+        """Compute features (B, T', Hp, Wp, D) float32 of clips (B, T, H, W, 3) uint8."""
         steps, clips = self.steps, pixels.shape[0]
         n = self.grid[0] * self.grid[1] * self.grid[2]
         m, d = clips * n, self.dim
-        half = {'device': pixels.device, 'dtype': self.dtype}
-        tokens = torch.empty(m, TOKEN_PIXELS, **half)
+        tokens = torch.empty(m, TOKEN_PIXELS, device=pixels.device, dtype=self.dtype)
         steps.patches(pixels, tokens)
         matrix, bias = self._embed
         x = (tokens @ matrix).float().add_(bias)
-        y = torch.empty(m, d, **half)
+        y = torch.empty(m, d, device=pixels.device, dtype=self.dtype)
         branch = None
         for number, layer in enumerate(self._layers):
             qkv = self._queries(number, x, branch, y)
@@ -120,29 +148,16 @@ class FusedEncoder:
         return torch.addmm(layer.qkv[1], y, layer.qkv[0])
 
     def _mlp(self, number: int, x: Tensor, branch: Tensor, y: Tensor) -> Tensor:
-        """What the MLP of a layer adds (M, D); `x` (M, D) += `branch`, `y` is written."""
+        """Output of the MLP of a layer (M, D); `x` (M, D) += `branch`, `y` is written."""
         layer = self._layers[number]
         self.steps.norm(x, branch, *layer.norm2, y)
         return torch.addmm(layer.fc2[1], self._hidden(y, layer), layer.fc2[0])
 
     def _hidden(self, y: Tensor, layer: Layer) -> Tensor:
-        """First half of the MLP with its GELU."""
-        bias, matrix = layer.fc1[1], layer.fc1[0]
-        if self.dtype == torch.bfloat16:
-            # As a part of the product, in the form with tanh: 5e-4 off at most, where one step
-            # of bf16 is 4e-3 to 8e-3.
-            return torch._addmm_activation(bias, y, matrix, use_gelu=True)
-        hidden = torch.addmm(bias, y, matrix)
-        self.steps.gelu(hidden)
-        return hidden
+        return layer.hidden(y, self.steps)
 
 
-def _layer(block: Block) -> Layer:
-    def linear(module: torch.nn.Linear) -> tuple[Tensor, Tensor]:
-        return module.weight.detach().T, module.bias.detach()
-
-    def norm(module: torch.nn.LayerNorm) -> tuple[Tensor, Tensor]:
-        return module.weight.detach(), module.bias.detach()
-
-    return Layer(norm(block.norm1), linear(block.attn.qkv), linear(block.attn.proj),
-                  norm(block.norm2), linear(block.mlp.fc1), linear(block.mlp.fc2))
+def token_grid_of(clip_shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return tubelets, patch rows and columns of clips (T, H, W, 3)."""
+    frames, height, width, _ = clip_shape
+    return frames // TUBELET, height // PATCH, width // PATCH

@@ -4,9 +4,8 @@
 
 The same arithmetic as `vjepa_ros.model.ac_predictor.Rollout`, in half precision between float32
 norms and a float32 residual stream; embedding and projection run in half precision, too. What
-all plans have in common is computed once: in the first step the embedding of the frame, and the
-queries, keys and values of its patches in the first block. From there on every patch has seen
-the action of its plan.
+all plans share is computed once: in the first step the embedding of the frame, and the queries,
+keys and values of its patches in the first block. After that every patch depends on its plan.
 
 B plans, n tokens of one step (action, state, N patches), M = B n, P width, D width of features.
 """
@@ -14,66 +13,38 @@ B plans, n tokens of one step (action, state, N patches), M = B n, P width, D wi
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from vjepa_ros.model.ac_predictor import ActionPredictor, normalised
-from vjepa_ros.model.blocks import EPS, Block
+from vjepa_ros.model.blocks import EPS
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward.base import CLOSE, FUSED, PLAIN
-from vjepa_ros.runtime.forward.kernels import Kernels, KernelsMissing, build
+from vjepa_ros.runtime.forward.fused import Layer
+from vjepa_ros.runtime.forward.kernels import KernelsMissing, build
 
 log = logging.getLogger(__name__)
 
-TOLD = 2  # tokens in front of the patches of a step: action and state
+TOLD = 2  # tokens before the patches of a step: action and state
 
 
 class Steps(Protocol):
     """A rollout under way: `vjepa_ros.model.ac_predictor.Rollout` or `FusedRollout`."""
 
-    def step(self, actions: Tensor, states: Tensor) -> Tensor: ...
+    def step(self, actions: Tensor, states: Tensor) -> Tensor:
+        """Predict the next frame of every plan, see `Rollout.step`."""
+        ...
 
 
 class World(Protocol):
     """What makes rollouts: `ActionPredictor` or `FusedPredictor`."""
 
-    def rollout(self, features: Tensor, steps: int) -> Steps: ...
-
-
-class _Layer(NamedTuple):
-    """Weights of one block, matrices transposed."""
-
-    norm1: tuple[Tensor, Tensor]
-    qkv: tuple[Tensor, Tensor]
-    proj: tuple[Tensor, Tensor]
-    norm2: tuple[Tensor, Tensor]
-    fc1: tuple[Tensor, Tensor]
-    fc2: tuple[Tensor, Tensor]
-
-    @classmethod
-    def of(cls, block: Block) -> _Layer:
-        """Of a block of the plain model, without copies."""
-        def given(module: nn.Linear | nn.LayerNorm) -> tuple[Tensor, Tensor]:
-            # Of a norm, the transpose of whose weight is itself, and of a matrix.
-            return module.weight.detach().t(), module.bias.detach()
-
-        return cls(given(block.norm1), given(block.attn.qkv), given(block.attn.proj),
-                   given(block.norm2), given(block.mlp.fc1), given(block.mlp.fc2))
-
-    def mlp(self, y: Tensor, kernels: Kernels) -> Tensor:
-        """Of tokens (M, P) in half precision."""
-        (matrix, bias), (back, back_bias) = self.fc1, self.fc2
-        if y.dtype == torch.bfloat16:
-            # As a part of the product, in the form with tanh: 5e-4 off at most, where one step
-            # of bf16 is 4e-3 to 8e-3.
-            hidden = torch._addmm_activation(bias, y, matrix, use_gelu=True)
-        else:
-            hidden = torch.addmm(bias, y, matrix)
-            kernels.gelu(hidden)
-        return torch.addmm(back_bias, hidden, back)
+    def rollout(self, features: Tensor, steps: int) -> Steps:
+        """Start a rollout from one frame, see `ActionPredictor.rollout`."""
+        ...
 
 
 class FusedPredictor:
@@ -92,7 +63,8 @@ class FusedPredictor:
     Raises
     ------
     KernelsMissing
-        When the kernels cannot be made here.
+        If the kernels cannot be made here.
+
     """
 
     def __init__(self, predictor: ActionPredictor, grid: tuple[int, int], steps: int):
@@ -108,7 +80,7 @@ class FusedPredictor:
         cos, sin = predictor.full_tables((steps, *grid), self.device)
         self.tables = [(cos[own].contiguous(), sin[own].contiguous()) for own in
                        (slice(at, at + self.tokens) for at in range(0, len(cos), self.tokens))]
-        self.layers = [_Layer.of(block) for block in predictor.predictor_blocks]
+        self.layers = [Layer.of(block) for block in predictor.predictor_blocks]
         self.norm = (predictor.predictor_norm.weight.detach(),
                      predictor.predictor_norm.bias.detach())
         self.embed, self.project = ((layer.weight.detach().to(self.dtype).T,
@@ -118,7 +90,7 @@ class FusedPredictor:
         self.tell = (predictor.action_encoder, predictor.state_encoder)
 
     def rollout(self, features: Tensor, steps: int) -> FusedRollout:
-        """As `ActionPredictor.rollout`."""
+        """Start a rollout from one frame, see `ActionPredictor.rollout`."""
         if steps > self.steps:
             raise ValueError(f'this model was made for rollouts of {self.steps} steps, not '
                              f'{steps}')
@@ -126,7 +98,7 @@ class FusedPredictor:
 
 
 class FusedRollout:
-    """What follows one frame under several plans, see `ActionPredictor.rollout`."""
+    """A rollout under several plans, see `vjepa_ros.model.ac_predictor.Rollout`."""
 
     def __init__(self, model: FusedPredictor, features: Tensor, steps: int):
         self._model = model
@@ -136,7 +108,7 @@ class FusedRollout:
         self._past: list[Tensor | None] = [None] * len(model.layers)
 
     def step(self, actions: Tensor, states: Tensor) -> Tensor:
-        """As `Rollout.step`: (B, 7) and (B, 7) float32 to (B, N, D) float32, normalised."""
+        """Predict from (B, 7) and (B, 7) float32: (B, N, D) float32, see `Rollout.step`."""
         if self._done >= self._steps:
             raise ValueError(f'this rollout was made for {self._steps} steps; make another one')
         with torch.cuda.device(self._model.device):  # kernels go to the current one
@@ -161,7 +133,7 @@ class FusedRollout:
                 qkv = torch.addmm(layer.qkv[1], y, layer.qkv[0])
             branch = torch.addmm(layer.proj[1], self._attend(index, qkv, b), layer.proj[0])
             model.kernels.norm(flat, branch, *layer.norm2, y)
-            branch = layer.mlp(y, model.kernels)
+            branch = torch.addmm(layer.fc2[1], layer.hidden(y, model.kernels), layer.fc2[0])
         model.kernels.norm(flat, branch, *model.norm, y)
         self._done += 1
         out = torch.addmm(model.project[1], y, model.project[0])
@@ -170,11 +142,8 @@ class FusedRollout:
             self._features = predicted.to(model.dtype)
         return predicted
 
-    def _shared(self, y: Tensor, layer: _Layer, b: int) -> Tensor:
-        """Queries, keys and values of the first block of the first step, (M, 3 P).
-
-        The patches are the same in all plans there.
-        """
+    def _shared(self, y: Tensor, layer: Layer, b: int) -> Tensor:
+        """Queries, keys and values of the first block and step, (M, 3 P): plans share patches."""
         rows = y.view(b, self._model.tokens, -1)
         qkv = torch.empty(b, self._model.tokens, 3 * self._model.width, device=y.device,
                           dtype=y.dtype)
@@ -190,9 +159,10 @@ class FusedRollout:
         model.kernels.rotate(qkv, *model.tables[self._done])
         own = qkv.view(b, model.tokens, 3 * model.width)
         seen = own[:, :, model.width:]  # keys and values side by side
-        if self._past[index] is not None:
-            seen = torch.cat((self._past[index], seen), dim=1)
-        # No step comes after the last one: what it would need is not kept.
+        past = self._past[index]
+        if past is not None:
+            seen = torch.cat((past, seen), dim=1)
+        # Nothing follows the last step, so its keys and values are not cached.
         self._past[index] = seen if self._done + 1 < self._steps else None
         q = own[:, :, :model.width].unflatten(2, (model.heads, -1)).transpose(1, 2)
         k, v = seen.unflatten(2, (2, model.heads, -1)).permute(2, 0, 3, 1, 4)
@@ -203,10 +173,10 @@ class FusedRollout:
 @torch.inference_mode()
 def prepare_world(predictor: ActionPredictor, choice: DeviceChoice, grid: tuple[int, int],
                   steps: int) -> tuple[World, str]:
-    """The fastest way there is to run a world model, and its kind, `PLAIN` or `FUSED`.
+    """Return the fastest way to run a world model, and its kind, `PLAIN` or `FUSED`.
 
-    Kernels serve only on CUDA in half precision, and only after their predictions of random
-    frames came close to those of the plain path; otherwise the log says why not.
+    Kernels serve on CUDA in half precision only, and only if their predictions of a random frame
+    are close to those of the plain path; otherwise the log says why not.
 
     Parameters
     ----------
@@ -226,7 +196,7 @@ def prepare_world(predictor: ActionPredictor, choice: DeviceChoice, grid: tuple[
         wanted = _trial(predictor, predictor, grid, steps, choice.device)
         fused = FusedPredictor(predictor, grid, steps)
         got = _trial(fused, predictor, grid, steps, choice.device)
-    # As in `vjepa_ros.runtime.forward.base`: what PyTorch raises for a kernel that it cannot make.
+    # PyTorch raises either for a faulty kernel source.
     except (RuntimeError, SyntaxError) as error:
         level = logging.INFO if isinstance(error, KernelsMissing) else logging.WARNING
         log.log(level, 'no kernels for the world model on %s: %s', choice.device, error)

@@ -2,7 +2,7 @@
 # Copyright 2026 vjepa_ros maintainers
 """Rotary positions on Apple GPUs by a kernel of our own, compiled by `torch.mps.compile_shader`.
 
-PyTorch needs five passes over queries and keys for the rotation; this is one, where they lie.
+PyTorch needs five passes over queries and keys for the rotation; this is one, in place.
 B clips, N tokens, H heads, D width, C channels of a head.
 """
 
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from vjepa_ros.model.blocks import Block
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.rope import rotate
+from vjepa_ros.runtime.forward.base import FUSED, Normalise, PlainForward
 from vjepa_ros.runtime.forward.kernels import KernelsMissing
 
 TYPES = {torch.float32: 'float', torch.float16: 'half', torch.bfloat16: 'bfloat'}
@@ -38,7 +39,7 @@ kernel void rotate(device T* qkv, device const T* cosine, device const T* sine,
 """
 
 
-class MetalBlock(nn.Module):
+class MetalBlock(Block):
     """`Block` with that kernel.
 
     Parameters
@@ -49,30 +50,33 @@ class MetalBlock(nn.Module):
     """
 
     def __init__(self, block: Block):
-        super().__init__()
+        nn.Module.__init__(self)        # not its base: the parts exist already
         self.norm1, self.attn = block.norm1, block.attn
         self.norm2, self.mlp = block.norm2, block.mlp
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """As `Block.forward`, with tables (N, C) for all tokens of a clip."""
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None
+                ) -> Tensor:
+        """Apply the block, see `Block.forward`, with tables (N, C) for all tokens of a clip."""
         b, n, d = x.shape
         heads = self.attn.heads
         qkv = self.attn.qkv(self.norm1(x).to(cos.dtype))  # B N 3D
         kernel = _kernel(d, d // heads, n, qkv.dtype)
         kernel(qkv, cos, sin, threads=b * n * d)
         q, k, v = qkv.view(b, n, 3, heads, -1).permute(2, 0, 3, 1, 4)
-        out = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, n, d)
-        x = x + self.attn.proj(out)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+        x = x + self.attn.proj(out.transpose(1, 2).reshape(b, n, d))
         return x + self.mlp(self.norm2(x).to(cos.dtype))
 
 
-def use_metal(encoder: Encoder, clip_shape: tuple[int, ...], most: float) -> Callable[[], None]:
-    """Exchange the blocks of an encoder; call what is returned to undo it.
+class MetalForward(PlainForward):
+    """The encoder with `MetalBlock` for its blocks, which it exchanges.
 
     Parameters
     ----------
     encoder : Encoder
         On the device, in its precision.
+    normalise : Normalise
+        On that device.
     clip_shape : tuple of int
         (T, S, S, 3) of its clips.
     most : float
@@ -81,35 +85,40 @@ def use_metal(encoder: Encoder, clip_shape: tuple[int, ...], most: float) -> Cal
     Raises
     ------
     KernelsMissing
-        When this PyTorch cannot compile kernels for Apple GPUs, or the kernel computes something
-        else. What is wrong with its source is an error of PyTorch.
+        If this PyTorch cannot compile kernels for Apple GPUs, or the kernel is wrong. An error
+        in its source is an error of PyTorch.
 
     """
-    if not hasattr(torch.mps, 'compile_shader'):
-        raise KernelsMissing(f'PyTorch {torch.__version__} does not compile kernels for MPS')
-    variant, weight = encoder.variant, encoder.blocks[0].attn.qkv.weight
-    grid = encoder.grid((1, 3, *clip_shape[:3]))
-    tables = encoder._positions.tables(grid, weight.device, weight.dtype)
-    error = rotation_error(variant.dim, variant.head_dim, *tables)
-    if not error <= most:  # also when it is not a number
-        raise KernelsMissing(f'the rotation differs by {error:.2g} from that of PyTorch, allowed '
-                             f'is {most:g}')
-    before = list(encoder.blocks)
-    for number, block in enumerate(before):
-        encoder.blocks[number] = MetalBlock(block)
 
-    def undo() -> None:
-        for number, block in enumerate(before):
-            encoder.blocks[number] = block
+    kind = FUSED
 
-    return undo
+    def __init__(self, encoder: Encoder, normalise: Normalise, clip_shape: tuple[int, ...],
+                 most: float):
+        super().__init__(encoder, normalise)
+        if not hasattr(torch.mps, 'compile_shader'):
+            raise KernelsMissing(f'PyTorch {torch.__version__} does not compile kernels for MPS')
+        variant, weight = encoder.variant, encoder.blocks[0].attn.qkv.weight
+        grid = encoder.grid((1, 3, *clip_shape[:3]))
+        tables = encoder._positions.tables(grid, weight.device, weight.dtype)
+        error = rotation_error(variant.dim, variant.head_dim, *tables)
+        if not error <= most:  # also when it is not a number
+            raise KernelsMissing(f'the rotation differs by {error:.2g} from that of PyTorch, '
+                                 f'allowed is {most:g}')
+        self._before = list(encoder.blocks)
+        for number, block in enumerate(self._before):
+            encoder.blocks[number] = MetalBlock(block)
+
+    def undo(self) -> None:
+        """Give the encoder its own blocks back."""
+        for number, block in enumerate(self._before):
+            self._encoder.blocks[number] = block
 
 
 def rotation_error(dim: int, head_dim: int, cos: Tensor, sin: Tensor) -> float:
-    """Relative error of the kernel on random queries and keys, against `rotate`.
+    """Compute the relative error of the kernel on random queries and keys, against `rotate`.
 
-    Features alone would not show it: with weights that were never trained attention looks
-    everywhere alike, wherever a token is said to be.
+    Features alone would not show it: with untrained weights attention is nearly uniform whatever
+    the positions.
 
     Parameters
     ----------

@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.runtime.errors import SessionError
+from vjepa_ros.runtime.device import SessionError
 from vjepa_ros.runtime.memory import is_out_of_memory
 from vjepa_ros.runtime.noise_floor import random_scene
 
@@ -19,12 +20,12 @@ from vjepa_ros.runtime.noise_floor import random_scene
 MOST = 0.018
 STEP = 3            # by which the picture of a trial moves from frame to frame [px]
 
-Look = Callable[[frozenset], Tensor]
 Part = tuple[int, str]          # layer, and which of its matrices
+Key = TypeVar('Key', bound=Hashable)
 
 
 def trials(clip_shape: tuple[int, ...], seed: int = 0) -> Tensor:
-    """Clips (2, T, S, S, 3) uint8: a picture that moves, and random pixels."""
+    """Make clips (2, T, S, S, 3) uint8: a picture that moves, and random pixels."""
     frames, side = clip_shape[:2]
     rng = np.random.default_rng(seed)
     wide = random_scene(rng, side + STEP * frames)
@@ -33,24 +34,24 @@ def trials(clip_shape: tuple[int, ...], seed: int = 0) -> Tensor:
     return torch.from_numpy(np.stack([np.rint(np.stack(moving)).astype(np.uint8), noise]))
 
 
-def choose(parts: Mapping[Hashable, int], look: Look, most: float = MOST,
-           probe: Look | None = None) -> tuple[frozenset, float]:
-    """As much in the narrow format as keeps the features exact.
+def choose(parts: Mapping[Key, int], features: Callable[[frozenset[Key]], Tensor],
+           most: float = MOST, probe: Callable[[frozenset[Key]], Tensor] | None = None
+           ) -> tuple[frozenset[Key], float]:
+    """Choose as many parts for the narrow format as keep the features exact.
 
-    All parts if they may be. Otherwise each is tried alone, they are ordered by error for what
-    they are worth, and of this order the longest beginning is taken with which the features are
-    exact enough.
+    All parts if possible. Otherwise each is tried alone, they are sorted by squared error per
+    weight, and the longest prefix is taken with which the features are exact enough.
 
     Parameters
     ----------
     parts : mapping of hashable to int
-        What may be narrow, and how much it is worth.
-    look : callable
+        What may be narrow, and how many weights it has.
+    features : callable
         Features (B, ...) of some clips with a set of parts in the narrow format.
     most : float
-        Largest error, of each clip.
+        Largest error of a clip, see `max_error`.
     probe : callable, optional
-        As `look`, of clips that take less time, to order the parts.
+        Like `features`, of smaller clips, to sort the parts.
 
     Returns
     -------
@@ -58,11 +59,11 @@ def choose(parts: Mapping[Hashable, int], look: Look, most: float = MOST,
         The parts, and the error with them.
 
     """
-    exact = look(frozenset())
-    error = max_error(look(frozenset(parts)), exact)
+    exact = features(frozenset())
+    error = max_error(features(frozenset(parts)), exact)
     if error <= most:
         return frozenset(parts), error
-    probe = probe or look
+    probe = probe or features
     known = probe(frozenset())
     cost = {part: max_error(probe(frozenset([part])), known) ** 2 / worth
             for part, worth in parts.items()}
@@ -71,14 +72,14 @@ def choose(parts: Mapping[Hashable, int], look: Look, most: float = MOST,
     low, high = 0, len(order)
     while low < high:
         middle = (low + high + 1) // 2
-        errors[middle] = max_error(look(frozenset(order[:middle])), exact)
+        errors[middle] = max_error(features(frozenset(order[:middle])), exact)
         low, high = (middle, high) if errors[middle] <= most else (low, middle - 1)
     return frozenset(order[:low]), errors[low]
 
 
-def told(narrow: str, wide: str, parts: Mapping[Part, int], chosen: frozenset[Part],
-         error: float) -> str:
-    """Which parts are in the format `narrow`, the rest in `wide`, for logs and diagnostics."""
+def describe(narrow: str, wide: str, parts: Mapping[Part, int], chosen: frozenset[Part],
+             error: float) -> str:
+    """Say which parts are in the format `narrow`, the rest in `wide`, for logs and diagnostics."""
     kinds = dict.fromkeys(name for _, name in parts)
     depth = len(parts) // len(kinds)
     counts = ', '.join(f'{kind} of {sum(name == kind for _, name in chosen)}' for kind in kinds)
@@ -88,22 +89,22 @@ def told(narrow: str, wide: str, parts: Mapping[Part, int], chosen: frozenset[Pa
 
 
 def failed(precision: str, device: torch.device, error: RuntimeError, remedy: str) -> SessionError:
-    """What to raise when a format could not be tried."""
+    """Make the error for a format that could not be tried."""
     why = ('there is no memory to try it' if is_out_of_memory(error)
            else f'{type(error).__name__}: {error}')
     return SessionError(f"precision '{precision}' does not run on {device}: {why}; {remedy}")
 
 
 def useless(precision: str, narrow: str, remedy: str) -> SessionError:
-    """What to raise when nothing may be in the format `narrow`."""
+    """Make the error for weights of which nothing may be in the format `narrow`."""
     return SessionError(
         f"precision '{precision}' is of no use for these weights: no matrix can be in {narrow} "
         f'without an error of the features that is too large; {remedy}')
 
 
 def max_error(got: Tensor, exact: Tensor) -> float:
-    """Largest error of a clip, rms over rms; infinity where a number is not finite."""
-    off, size = ((values.flatten(1).double().square().sum(1).sqrt()) for values in
-                 (got - exact, exact))
+    """Return the largest error of a clip, rms over rms; infinity if a number is not finite."""
+    off, size = (values.flatten(1).double().square().sum(1).sqrt()
+                 for values in (got - exact, exact))
     error = float((off / size).max())
     return error if error == error else float('inf')

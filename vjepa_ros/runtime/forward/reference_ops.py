@@ -2,8 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """The steps between the matrix products of a transformer, in operations of PyTorch.
 
-What `vjepa_ros.runtime.forward.kernels.Kernels` does, for every device and one operation after the
-other: the reference that the kernels are checked with, and what runs where they cannot.
+The same as `vjepa_ros.runtime.forward.kernels.Kernels`, operation by operation and for every
+device: the reference for the kernels, and what runs instead of them.
 """
 
 from __future__ import annotations
@@ -22,15 +22,32 @@ LARGEST = 448.0         # of float8_e4m3fn
 
 
 class Steps(Protocol):
-    """See `vjepa_ros.runtime.forward.kernels.Kernels`."""
+    """Steps of a forward pass, see `vjepa_ros.runtime.forward.kernels.Kernels`."""
 
-    def patches(self, pixels: Tensor, tokens: Tensor) -> None: ...
+    def patches(self, pixels: Tensor, tokens: Tensor) -> None:
+        """Write tokens (M, 1536) of uint8 pixels (B, T, H, W, 3)."""
+        ...
+
     def norm(self, x: Tensor, branch: Tensor | None, weight: Tensor, bias: Tensor,
-             out: Tensor) -> None: ...
-    def rotate(self, qkv: Tensor, cosine: Tensor, sine: Tensor) -> None: ...
-    def gelu(self, values: Tensor) -> None: ...
-    def norm8(self, x: Tensor, branch: Tensor | None, shift: Tensor, out: Tensor) -> None: ...
-    def gelu8(self, values: Tensor, gains: Tensor, shifts: Tensor, out: Tensor) -> None: ...
+             out: Tensor) -> None:
+        """Add `branch` to `x` and write its layer norm."""
+        ...
+
+    def rotate(self, qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
+        """Encode positions into queries and keys, in place."""
+        ...
+
+    def gelu(self, values: Tensor) -> None:
+        """Apply GELU in place."""
+        ...
+
+    def norm8(self, x: Tensor, branch: Tensor | None, shift: Tensor, out: Tensor) -> None:
+        """Add `branch` to `x` and write its scaled and shifted norm as float8."""
+        ...
+
+    def gelu8(self, values: Tensor, gains: Tensor, shifts: Tensor, out: Tensor) -> None:
+        """Write the scaled and shifted GELU as float8."""
+        ...
 
 
 class PlainSteps:
@@ -53,7 +70,7 @@ class PlainSteps:
         self._head_dim, self._grid, self._eps, self._gain = head_dim, grid, eps, gain
 
     def patches(self, pixels: Tensor, tokens: Tensor) -> None:
-        """As `Kernels.patches`."""
+        """Compute `Kernels.patches`."""
         _, rows, cols = self._grid
         side = pixels.shape[2] // rows
         cut = pixels.view(-1, 2, rows, side, cols, side, 3).permute(0, 2, 4, 1, 3, 5, 6)
@@ -61,33 +78,33 @@ class PlainSteps:
 
     def norm(self, x: Tensor, branch: Tensor | None, weight: Tensor, bias: Tensor,
              out: Tensor) -> None:
-        """As `Kernels.norm`."""
+        """Compute `Kernels.norm`."""
         if branch is not None:
             x.add_(branch)
         out.copy_(F.layer_norm(x, x.shape[1:], weight, bias, self._eps))
 
     def rotate(self, qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
-        """As `Kernels.rotate`."""
+        """Compute `Kernels.rotate`."""
         tokens, width = cosine.shape[0], qkv.shape[1] // 3
         both = qkv[:, :2 * width].unflatten(0, (-1, tokens)).unflatten(2, (-1, self._head_dim))
         turned = rotate(both.transpose(1, 2).float(), cosine, sine)
         both.copy_(turned.transpose(1, 2))
 
     def gelu(self, values: Tensor) -> None:
-        """As `Kernels.gelu`."""
+        """Compute `Kernels.gelu`."""
         values.copy_(F.gelu(values.float()))
 
     def norm8(self, x: Tensor, branch: Tensor | None, shift: Tensor, out: Tensor) -> None:
-        """As `Kernels.norm8`."""
+        """Compute `Kernels.norm8`."""
         if branch is not None:
             x.add_(branch)
         out.copy_(eight(self._gain * F.layer_norm(x, x.shape[1:], eps=self._eps) + shift))
 
     def gelu8(self, values: Tensor, gains: Tensor, shifts: Tensor, out: Tensor) -> None:
-        """As `Kernels.gelu8`."""
+        """Compute `Kernels.gelu8`."""
         out.copy_(eight(F.gelu(values.float()) * gains + shifts))
 
 
 def eight(values: Tensor) -> Tensor:
-    """Float8 (e4m3), the largest number for all that is larger."""
+    """Convert to float8 (e4m3), clamped to its range."""
     return values.clamp(-LARGEST, LARGEST).to(FLOAT8)

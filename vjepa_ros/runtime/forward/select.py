@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Choose the fastest forward pass of an encoder that computes the same as the plain one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.runtime.device import DeviceChoice, SessionError
+from vjepa_ros.runtime.forward.base import CLOSE, Forward, Normalise, PlainForward, on_device
+from vjepa_ros.runtime.forward.cpu import PixelForward
+from vjepa_ros.runtime.forward.float8 import prepare_float8
+from vjepa_ros.runtime.forward.fused import FusedEncoder
+from vjepa_ros.runtime.forward.int8 import prepare_int8
+from vjepa_ros.runtime.forward.kernels import KernelsMissing
+from vjepa_ros.runtime.forward.metal import MetalForward
+
+log = logging.getLogger(__name__)
+
+INSTEAD = {'fp8': 'bf16', 'int8': 'fp32'}       # where narrow matrices are impossible
+
+
+def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
+            clip_shape: tuple[int, ...], fuse: bool = True) -> Forward:
+    """Make the best forward pass there is for an encoder.
+
+    On CUDA and MPS kernels serve only if their features of a random clip are close to those of
+    the plain path; otherwise the log says why not.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        On its device, in its precision, in evaluation mode.
+    choice : DeviceChoice
+        Device and precision.
+    normalise : Normalise
+        On that device.
+    clip_shape : tuple of int
+        (T, S, S, 3).
+    fuse : bool
+        Whether kernels of this package may be used where they exist.
+
+    Raises
+    ------
+    SessionError
+        If fp8 or int8 was chosen and does not run here; all else has a plain path.
+
+    """
+    if choice.precision in INSTEAD:
+        if not fuse:
+            raise SessionError(f"precision '{choice.precision}' does not run with torch.compile; "
+                               'set `compile` to off or auto, or `precision` to '
+                               f'{INSTEAD[choice.precision]}')
+        if choice.precision == 'int8':
+            return prepare_int8(encoder, choice, clip_shape)
+        return prepare_float8(encoder, choice, normalise, clip_shape)
+    if fuse and choice.device.type == 'cpu':
+        return PixelForward(encoder)
+    plain = PlainForward(encoder, normalise)
+    half = choice.dtype != torch.float32
+    if fuse and (choice.device.type == 'mps' or (choice.device.type == 'cuda' and half)):
+        return _checked(encoder, plain, choice, clip_shape)
+    return plain
+
+
+def _checked(encoder: Encoder, plain: PlainForward, choice: DeviceChoice,
+             clip_shape: tuple[int, ...]) -> Forward:
+    """Return the forward pass with kernels if it computes the same as `plain`, else `plain`."""
+    device, bound = choice.device, CLOSE[choice.dtype]
+    undo: Callable[[], None] = lambda: None  # noqa: E731
+    try:
+        wanted = _trial(plain, clip_shape, device)
+        if device.type == 'mps':
+            fused: Forward = MetalForward(encoder, plain.normalise, clip_shape, bound)
+            undo = fused.undo
+        else:
+            fused = FusedEncoder(encoder, clip_shape)
+        got = _trial(fused, clip_shape, device)
+    # PyTorch raises either for a faulty kernel source. Too little memory for the trial ends here
+    # as well; the session reports that when it warms.
+    except (RuntimeError, SyntaxError) as error:
+        # Missing kernels are normal on some machines; failing ones are not.
+        level = logging.INFO if isinstance(error, KernelsMissing) else logging.WARNING
+        log.log(level, 'no kernels of this package on %s: %s', device, error)
+        undo()
+        return plain
+    difference = float((got - wanted).norm() / wanted.norm())
+    if difference <= bound:
+        return fused
+    log.warning('the kernels of this package are not used on %s: their features differ by %.2g '
+                'from those of PyTorch in %s, allowed is %g', device, difference,
+                choice.precision, bound)
+    undo()
+    return plain
+
+
+def _trial(forward: Forward, clip_shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """Compute the features of a random clip, brought to the CPU."""
+    pixels = torch.randint(0, 256, (1, *clip_shape), dtype=torch.uint8,
+                           generator=torch.Generator().manual_seed(0)).to(device)
+    with torch.inference_mode(), on_device(device):
+        return forward(pixels).cpu()
