@@ -14,7 +14,7 @@ import torch
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant
-from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS, GraphStage
+from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS, Stage
 from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.forward.compilation import Toolchain
@@ -297,7 +297,7 @@ def test_a_capture_that_fails_is_said_and_passes_go_on(monkeypatch, caplog):
     def broken(self, *args, **more):
         raise RuntimeError('operation not permitted when stream is capturing')
 
-    monkeypatch.setattr(GraphStage, '__init__', broken)
+    monkeypatch.setattr(Stage, 'capture', broken)
     outputs = made.run(clips)
     assert 'graph' not in made.execution
     assert 'not permitted' in made.execution_reason
