@@ -3,7 +3,7 @@
 """Run a launch file of this package where launch and launch_ros are not installed.
 
 They have no wheels. Only what the launch files use is here, and it does as launch_ros does: it
-starts the same commands. Started as ``python stand_in_launch.py FILE NAME:=VALUE...``.
+makes the same commands. ``python stand_in_launch.py FILE NAME:=VALUE...`` starts them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -54,10 +55,9 @@ class Configuration(Entity):
         return context.launch_configurations[self.given[0]]
 
 
-def install() -> None:
-    """Make the names that launch files import."""
-    logging.basicConfig(level=logging.INFO, format='[%(levelname)s] [%(name)s]: %(message)s')
-    modules = {
+def modules() -> dict[str, ModuleType]:
+    """The modules that launch files import, by name."""
+    contents = {
         'launch': {'LaunchContext': SimpleNamespace, 'LaunchDescription': Entity,
                    'logging': SimpleNamespace(get_logger=logging.getLogger)},
         'launch.actions': {'DeclareLaunchArgument': Declare, 'OpaqueFunction': Opaque,
@@ -67,9 +67,10 @@ def install() -> None:
                                  'PathJoinSubstitution': Entity, 'ThisLaunchFileDir': Entity},
         'launch_ros': {}, 'launch_ros.actions': {'Node': Node},
         'launch_ros.parameter_descriptions': {'ParameterFile': Entity, 'ParameterValue': Entity}}
-    for name, content in modules.items():
-        sys.modules[name] = ModuleType(name)
-        vars(sys.modules[name]).update(content)
+    made = {name: ModuleType(name) for name in contents}
+    for name, content in contents.items():
+        vars(made[name]).update(content)
+    return made
 
 
 def nodes_of(file: Path, given: dict[str, str]) -> list[Node]:
@@ -121,17 +122,28 @@ def command(node: Node, folder: Path) -> list[str]:
     return words
 
 
+def commands(file: Path, given: dict[str, str], folder: Path
+             ) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Words and environment of each command that a launch file starts."""
+    for node in nodes_of(file, given):
+        yield command(node, folder), {**os.environ, **node.named.get('additional_env', {})}
+
+
 def main(file: str, *arguments: str) -> int:
     """Start all nodes, pass on an interrupt, and wait for their end."""
-    install()
-    given = dict(argument.split(':=', 1) for argument in arguments)
+    sys.modules.update(modules())
+    logging.basicConfig(level=logging.INFO, format='[%(levelname)s] [%(name)s]: %(message)s')
     with tempfile.TemporaryDirectory() as folder:
-        running = [subprocess.Popen(command(node, Path(folder)),
-                                    env={**os.environ, **node.named.get('additional_env', {})})
-                   for node in nodes_of(Path(file), given)]
+        running = [subprocess.Popen(words, env=env)
+                   for words, env in commands(Path(file), given_by(arguments), Path(folder))]
         signal.signal(signal.SIGINT, lambda *_: [one.send_signal(signal.SIGINT)
                                                  for one in running])
         return max(abs(one.wait()) for one in running)
+
+
+def given_by(arguments: Sequence[str]) -> dict[str, str]:
+    """Launch arguments by name."""
+    return dict(argument.split(':=', 1) for argument in arguments)
 
 
 if __name__ == '__main__':
