@@ -79,20 +79,20 @@ class PlaneStore:
         return slot
 
     def give_back(self, slots: Sequence[int]) -> None:
-        """These slots may be written again; until then they show what they did."""
+        """Free slots; until they are written again they keep their content."""
         self._free.extend(slots)
 
     def serial(self, slot: int) -> int:
-        """A number that no other frame here or in any other storage of the process has."""
+        """Return a number that no other frame of the process has."""
         return self._serials[slot]
 
     def view(self, plane: str, slot: int) -> np.ndarray:
-        """What a slot holds, which the next `put` may overwrite once it was given back."""
+        """Return the content of a slot; once it was given back, `put` may overwrite it."""
         return self._planes[plane][slot]
 
     def gather(self, plane: str, slots: Sequence[int],
                out: np.ndarray | None = None) -> np.ndarray:
-        """A copy of several slots: (number of slots, *plane shape)."""
+        """Copy several slots: (number of slots, *plane shape)."""
         return np.take(self._planes[plane], slots, axis=0, out=out, mode='clip')
 
 
@@ -101,8 +101,15 @@ __all__ = ['FrameRing', 'Push', 'Sample']
 log = logging.getLogger(__name__)
 
 NS = 1_000_000_000
-TOLD_RESETS = 5        # of each reason that are all logged; then the 8th, 16th, 32nd and so on
+LOGGED_RESETS = 5      # of each reason that are all logged; then the 8th, 16th, 32nd and so on
 LONELY_FRAMES = 3      # in a row without a neighbour within max_frame_gap: the camera is too slow
+# Every frame of a camera up to this rate is kept; frames of a faster one are thinned, the most
+# redundant first, never the newest.
+MAX_CAMERA_HZ = 60.0
+# A frame at most this much older than the newest is put in its place; an older one means that
+# time went backwards (a bag that loops, a clock that was set) and resets.
+REORDER_S = 0.2
+MAX_BYTES = 512 << 20  # of the storage
 
 
 class FrameRing:
@@ -116,16 +123,8 @@ class FrameRing:
         Rate at which a clip is sampled [Hz].
     max_frame_gap
         Longest time between neighbouring frames [s]; a longer one resets the ring.
-    max_camera_rate
-        Camera rate up to which every frame of the clip's span is kept [Hz]. Frames of a faster
-        camera are thinned, the most redundant first, never the newest.
-    reorder_window
-        A frame at most this much older than the newest [s] is put in its place; an older one
-        means that time went backwards (a bag that loops, a clock that was set) and resets.
     history
         Time that `recent` must be able to reach back [s].
-    max_bytes
-        Upper limit of the storage [bytes].
     name
         Camera name for log lines.
 
@@ -136,24 +135,21 @@ class FrameRing:
     """
 
     def __init__(self, num_frames: int, clip_fps: float, max_frame_gap: float = 1.0, *,
-                 max_camera_rate: float = 60.0, reorder_window: float = 0.2,
-                 history: float = 0.6, max_bytes: int = 512 << 20, name: str = 'camera') -> None:
+                 history: float = 0.6, name: str = 'camera') -> None:
         if num_frames < 2:
             raise ValueError(f'num_frames is {num_frames}, must be at least 2')
-        for key, value in (('clip_fps', clip_fps), ('max_frame_gap', max_frame_gap),
-                           ('max_camera_rate', max_camera_rate)):
+        for key, value in (('clip_fps', clip_fps), ('max_frame_gap', max_frame_gap)):
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f'{key} is {value}, must be a positive number')
         self.num_frames = num_frames
         self.clip_fps = clip_fps
         self.max_frame_gap = max_frame_gap
-        self.reorder_window = reorder_window
         self.name = name
         window = max((num_frames - 1) / clip_fps, history) + 1.0 / clip_fps
         self._window_ns = round(window * NS)
         # Both ends of the window, and the frame just before it that `_take_slot` keeps.
-        wanted = max(num_frames + 1, math.ceil(window * max_camera_rate) + 3)
-        self.store = PlaneStore(wanted, num_frames + 1, max_bytes)
+        wanted = max(num_frames + 1, math.ceil(window * MAX_CAMERA_HZ) + 3)
+        self.store = PlaneStore(wanted, num_frames + 1, MAX_BYTES)
         self._stamps: list[int] = []     # ascending
         self._slots: list[int] = []      # parallel to _stamps
         self.frame_id = ''
@@ -279,9 +275,7 @@ class FrameRing:
                       self.size, span_s, rate, distinct)
 
     def keys(self, sample: Sample) -> tuple[int, ...]:
-        """The identity of what `gather` copies: numbers that no other frame here or in any other
-        ring of the process has.
-        """
+        """Return numbers of the frames that `gather` copies, unique in the process."""
         return tuple(self.store.serial(slot) for slot in sample.slots)
 
     def gather(self, sample: Sample, plane: str = 'rgb',
@@ -290,19 +284,19 @@ class FrameRing:
         return self.store.gather(plane, sample.slots, out)
 
     def frames(self, sample: Sample, plane: str = 'rgb') -> list[np.ndarray]:
-        """The frames of a sample where they lie, oldest first: views valid until the next push."""
+        """Return views of the frames of a sample, oldest first, valid until the next push."""
         return [self.store.view(plane, slot) for slot in sample.slots]
 
     def all(self, plane: str) -> np.ndarray:
-        """A copy of a plane of all frames held, oldest first: (frames, *plane shape)."""
+        """Copy a plane of all frames, oldest first: (frames, *plane shape)."""
         return self.store.gather(plane, self._slots)
 
     def newest(self, plane: str = 'rgb') -> np.ndarray:
-        """The newest frame of a plane (a view that the next push may overwrite)."""
+        """Return a view of the newest frame of a plane, valid until the next push."""
         return self.store.view(plane, self._slots[-1])
 
     def recent(self, plane: str, span_s: float) -> list[tuple[int, np.ndarray]]:
-        """(stamp [ns], view) of the frames of the last `span_s` seconds, oldest first.
+        """Return (stamp [ns], view) of the frames of the last `span_s` seconds, oldest first.
 
         At least the newest two frames are given when there are two. The views stay valid until
         the next push.
@@ -318,7 +312,7 @@ class FrameRing:
         """Forget all frames and count the reason (storage is kept)."""
         self.resets[reason] += 1
         count = self.resets[reason]
-        if self._stamps and (count <= TOLD_RESETS or count.bit_count() == 1):
+        if self._stamps and (count <= LOGGED_RESETS or count.bit_count() == 1):
             log.info('%s: ring of %d frames reset: %s (%d so far)', self.name, len(self._stamps),
                      reason, count)
         self.store.give_back(self._slots)
@@ -360,7 +354,7 @@ class FrameRing:
         ahead_s = (stamp_ns - self._stamps[-1]) / NS
         if ahead_s > self.max_frame_gap:
             return 'gap'
-        if -ahead_s > self.reorder_window:
+        if -ahead_s > REORDER_S:
             return 'time_backwards'
         return ''
 

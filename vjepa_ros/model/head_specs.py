@@ -58,7 +58,7 @@ class LogBins:
         return tuple(self.first * math.exp(self.step * k) for k in range(self.count + 1))
 
     def index(self, values: Tensor) -> Tensor:
-        """Bin of each value, the target of a classification.
+        """Return the bin of each value, the target of a classification.
 
         Parameters
         ----------
@@ -75,7 +75,7 @@ class LogBins:
         return self._place(values).long()
 
     def cumulative(self, probability: Tensor, values: Tensor) -> Tensor:
-        """Probability of being below values, linear in their logarithm inside a bin.
+        """Compute the probability of being below values, linear in their log inside a bin.
 
         Parameters
         ----------
@@ -93,21 +93,20 @@ class LogBins:
         """
         place = self._place(values)
         lower = place.floor().clamp(max=self.count - 1)
-        # Rounding lets a sum of probabilities pass 1 by a little, and what is no probability is
-        # refused further on.
+        # Rounding may push the sum of probabilities slightly above 1, which is refused later.
         until = F.pad(probability[:, :-1].cumsum(-1).clamp(max=1.0), (1, 0))  # B K+1, at the edges
         columns = lower.long().view(len(probability), -1)
         below, above = until.gather(1, columns), until.gather(1, columns + 1)
         return below.lerp(above, (place - lower).view_as(below)).view_as(values)
 
     def expected_log(self, logits: Tensor) -> Tensor:
-        """Mean of the logarithm, given that it is not beyond: (B, K+1) -> (B,)."""
+        """Compute the mean logarithm, given that it is not beyond: (B, K+1) -> (B,)."""
         probability = logits.float()[:, :-1].softmax(-1)
         middle = torch.arange(self.count, device=logits.device) + 0.5
         return probability @ (math.log(self.first) + self.step * middle)
 
     def _place(self, values: Tensor) -> Tensor:
-        """Values counted in bins since the first edge, 0..K."""
+        """Return values in bins since the first edge, 0..K."""
         return ((values.float().log() - math.log(self.first)) / self.step).clamp(0, self.count)
 
 
@@ -124,7 +123,7 @@ TRUNK = 'dense'  # layer that the dense heads of format 1 share
 
 
 class HeadOutputs:
-    """What the heads give for B clips: one tensor per output, by name, in the order of `HEADS`.
+    """Outputs of the heads for B clips: one tensor each, by name, in the order of `HEADS`.
 
     Attributes
     ----------
@@ -193,7 +192,7 @@ class Laplace:
         return {name: self.unit * value, self.log_scale: log_scale}
 
     def calibrated(self, name: str, raw: HeadOutputs, scale: float) -> dict[str, Tensor]:
-        """Outputs with a factor on the stated scale; the value stays."""
+        """Multiply the stated scale; the value stays."""
         return {name: getattr(raw, name),
                 self.log_scale: getattr(raw, self.log_scale) + math.log(scale)}
 
@@ -323,7 +322,7 @@ class HeadSpec:
         return '' if self.layer == TRUNK else self.name
 
     def array_shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
-        """Shapes of its arrays for one clip of so many patches, by name."""
+        """Return the shapes of its arrays for one clip of so many patches, by name."""
         place = () if self.pooled else (rows, columns)
         if isinstance(self.kind, Binned):
             return {self.name: (*place, self.kind.channels)}
@@ -343,50 +342,50 @@ HEADS: dict[str, HeadSpec] = {spec.name: spec for spec in (
 
 
 def specs_of(names: Iterable[str]) -> tuple[HeadSpec, ...]:
-    """The heads with these names that are registered, in the order of `HEADS`."""
+    """Return the registered heads with these names, in the order of `HEADS`."""
     wanted = set(names)
     return tuple(spec for spec in HEADS.values() if spec.name in wanted)
 
 
 def array_names(specs: Iterable[HeadSpec]) -> tuple[str, ...]:
-    """Names of the arrays of heads, in their order."""
+    """Return the names of the arrays of heads, in their order."""
     return tuple(name for spec in specs for name in spec.array_shapes(1, 1))
 
 
 def to_arrays(outputs: HeadOutputs) -> dict[str, Tensor]:
-    """Calibrated outputs (logits, logarithms) as numbers to use, by name."""
+    """Convert calibrated outputs (logits, logarithms) to values, by name."""
     return {name: value for spec in specs_of(vars(outputs))
             for name, value in spec.kind.arrays(spec.name, outputs).items()}
 
 
 def contact_bin(intervals: Tensor) -> Tensor:
-    """Bin of a time to contact over frame interval (inf: never), see `LogBins.index`."""
+    """Return the bin of a time to contact over frame interval (inf: never)."""
     return CONTACT.index(intervals)
 
 
 def contact_cdf(logits: Tensor, intervals: Tensor) -> Tensor:
-    """Probability of contact within times over frame interval, see `LogBins.cumulative`."""
+    """Return the probability of contact within times over frame interval."""
     return CONTACT.cumulative(logits.float().softmax(-1), intervals)
 
 
 def expected_log_contact(logits: Tensor) -> Tensor:
-    """Mean of ln(time to contact / frame interval), given that there is contact: (B,)."""
+    """Return the mean of ln(time to contact / frame interval), given contact: (B,)."""
     return CONTACT.expected_log(logits)
 
 
 def clearance_bin(metres: Tensor) -> Tensor:
-    """Bin of a clearance [m] (inf: free), see `LogBins.index`."""
+    """Return the bin of a clearance [m] (inf: free)."""
     return CLEARANCE.index(metres)
 
 
 def clearance_cdf(logits: Tensor, metres: Tensor) -> Tensor:
-    """Probability of less clearance than distances [m], see `LogBins.cumulative`."""
+    """Return the probability of less clearance than distances [m]."""
     return CLEARANCE.cumulative(logits.float().softmax(-1), metres)
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A few numbers, fitted after training on clips that training did not see.
+    """Numbers that make probabilities and errors mean what they state, fitted on held-out clips.
 
     Attributes
     ----------
@@ -421,13 +420,13 @@ class Calibration:
         return self.numbers.get(head, HEADS[head].kind.neutral)
 
     def apply(self, raw: HeadOutputs) -> HeadOutputs:
-        """Calibrated outputs; still logits and logarithms, in the shapes of `raw`."""
+        """Calibrate outputs, which stay logits and logarithms in their shapes."""
         return HeadOutputs(**{
             name: value for spec in specs_of(vars(raw))
             for name, value in spec.kind.calibrated(spec.name, raw, *self[spec.name]).items()})
 
     def to_json(self) -> dict[str, dict[str, float]]:
-        """As stored in a file; `from_json` reads it back."""
+        """Convert to what a file stores; `from_json` reads it."""
         return {spec.name: dict(zip(spec.kind.numbers, self[spec.name], strict=True))
                 for spec in HEADS.values()
                 if not spec.optional or spec.name in self.numbers}

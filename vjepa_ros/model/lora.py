@@ -38,15 +38,16 @@ class AdaptedLinear(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """Of the frozen layer."""
+        """Weight of the frozen layer."""
         return self.base.weight
 
     @property
     def bias(self) -> Tensor | None:
-        """Of the frozen layer."""
+        """Bias of the frozen layer."""
         return self.base.bias
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map (..., K) to (..., L)."""
         low = F.linear(x, self.down.to(x.dtype))
         return self.base(x) + F.linear(low, self.up.to(x.dtype))
 
@@ -93,13 +94,13 @@ def add_adapters(encoder: Encoder, rank: int, seed: int = 0,
 
 
 def adapter_state(encoder: Encoder) -> dict[str, Tensor]:
-    """The trained matrices alone, named after their layer: `blocks.0.attn.qkv.down`, `.up`."""
+    """Return the trained matrices, named by layer: `blocks.0.attn.qkv.down`, `.up`."""
     return {f'{name}.{side}': getattr(layer, side).detach()
             for name, layer in _adapters(encoder) for side in ('down', 'up')}
 
 
 def merge_adapters(encoder: Encoder) -> None:
-    """Add the adapters to the layers they belong to and take them off."""
+    """Add the adapters to the weights of their layers and remove them."""
     state = adapter_state(encoder)
     for name, layer in list(_adapters(encoder)):
         owner, _, last = name.rpartition('.')
@@ -109,12 +110,12 @@ def merge_adapters(encoder: Encoder) -> None:
 
 @torch.no_grad()
 def merge_state(encoder: Encoder, state: Mapping[str, Tensor]) -> None:
-    """Add what `adapter_state` gave to the weights of an encoder without adapters.
+    """Add the result of `adapter_state` to the weights of an encoder without adapters.
 
     Raises
     ------
     ValueError
-        When the matrices do not fit the encoder; it is then unchanged.
+        If the matrices do not fit the encoder, which is then unchanged.
 
     """
     layers = {key.rpartition('.')[0] for key in state}

@@ -90,7 +90,7 @@ class Device:
 
 
 def find_devices() -> dict[str, Device]:
-    """The devices of this machine by name; those that cannot be used say why."""
+    """Return the devices of this machine by name; those that cannot be used say why."""
     found = [Device('cpu', CPU, features=cpu_features())]
     if torch.cuda.is_available():
         found += [_gpu(index) for index in range(torch.cuda.device_count())]
@@ -264,7 +264,7 @@ class Formats:
 
 
 def formats(device: Device) -> Formats:
-    """The policy for number formats, see the description of this module."""
+    """Apply the policy for number formats in the docstring of this module."""
     if device.kind == CPU:
         fast = [text for name, text in ((AMX, 'AMX'), (AVX512_BF16, 'AVX512-BF16'))
                 if name in device.features]
@@ -356,7 +356,7 @@ def _problem(device: Device, need_bytes: int) -> str:
 
 
 def _resolve(wanted: str, usable: Present, problems: Mapping[str, str]) -> tuple[str, str]:
-    """The device to use, and what is wrong with the one that was wanted."""
+    """Return the device to use, and what is wrong with the wanted one."""
     if wanted == 'auto':
         gpus = (name for name in usable if name.startswith('cuda'))
         name = min(gpus, key=lambda one: int(one.partition(':')[2] or 0),
@@ -373,7 +373,7 @@ def _resolve(wanted: str, usable: Present, problems: Mapping[str, str]) -> tuple
 
 
 def _pick_dtype(device: Device, precision: str, lenient: bool) -> tuple[torch.dtype, str]:
-    """The type to compute in, and why; `lenient` where another device was asked for."""
+    """Return the type to compute in, and why; `lenient` if another device was asked for."""
     known = formats(device)
     if precision == 'auto':
         return known.best, known.why
@@ -389,7 +389,7 @@ def _pick_dtype(device: Device, precision: str, lenient: bool) -> tuple[torch.dt
 
 
 def _needs(device: Device, dtype: torch.dtype) -> str:
-    """What a device lacks for a narrow type, as the end of a clause."""
+    """Say what a device lacks for a narrow type, as the end of a clause."""
     if dtype == EIGHT:
         return ', but on NVIDIA GPUs of compute capability 8.9 and later'
     if dtype != INT8:

@@ -199,7 +199,7 @@ class Engine:
     def run(self, clips: Sequence[Clip], features: bool = True,
             keys: Sequence[Keys] | None = None,
             valid: Sequence[np.ndarray] | None = None) -> list[Output]:
-        """What the model says about clips, see `EncoderSession.run`."""
+        """Run the model on clips, see `EncoderSession.run`."""
         self._here()
         return self._session.run(clips, features, keys, valid)
 
@@ -216,11 +216,7 @@ class Engine:
         return self._session.features(clips, layers, levels, per)
 
     def _here(self) -> None:
-        """Let this thread work with as many as were asked for.
-
-        Each thread that has computed before keeps its own number, whatever the one that loaded
-        the model has set.
-        """
+        """Set the number of threads, which PyTorch keeps for each thread that has computed."""
         if self.config.cpu_threads and torch.get_num_threads() != self.config.cpu_threads:
             torch.set_num_threads(self.config.cpu_threads)
 

@@ -4,10 +4,10 @@
 
 Every step of `View.apply` and of the grey image is a sum of pixels with fixed weights followed by
 rounding, one axis after the other, with whole numbers in float64 so that the sums are exact.
-Where OpenCV itself sums up in float32, a value that lies on the border between two bytes may
-fall to the other side; the tests count how rarely.
+Where OpenCV itself sums in float32, a value on the border between two bytes may fall to the other
+side; the tests count how rarely.
 
-This is the plain way; on NVIDIA GPUs `vjepa_ros.clip.gpu.kernels` does the same faster.
+On NVIDIA GPUs `vjepa_ros.clip.gpu.kernels` does the same faster.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DeviceView:
     Raises
     ------
     ValueError
-        For a view that `problem` has something against.
+        For a view that `problem` refuses.
     """
 
     def __init__(self, view: View, device: torch.device) -> None:
@@ -110,7 +110,7 @@ class DeviceGrey:
 
 def _shrinking(size: tuple[int, int], wanted: tuple[int, int],
                device: torch.device) -> tuple[Step, ...]:
-    """The steps of the host's area average."""
+    """Make the steps of the host's area average."""
     count, left = halvings(size, wanted)
     return (_halved,) * count + ((_area(left, wanted, device),) if left != wanted else ())
 
@@ -146,7 +146,7 @@ def _weighted(matrix: np.ndarray, axis: int, device: torch.device) -> Step:
 
 def _separable(rows: np.ndarray, cols: np.ndarray, device: torch.device, rounded: Step,
                between: Step | None = None) -> Step:
-    """A resize by a matrix for each axis; with `between`, the columns go first."""
+    """Make a resize by a matrix for each axis; with `between`, the columns go first."""
     down, across = _weighted(rows, 0, device), _weighted(cols, 1, device)
     if between is None:
         return lambda image: rounded(across(down(image)))

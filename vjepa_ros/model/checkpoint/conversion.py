@@ -178,7 +178,7 @@ def _state(part: Part, dtype: str) -> dict[str, Tensor]:
 
 
 def _write_pytorch(path: Path, parts: Iterable[Part], dtype: str) -> None:
-    """Groups and prefixes as in the published files."""
+    """Write groups and prefixes as in the published files."""
     groups: dict[str, object] = {}
     for part in parts:
         state = _state(part, dtype)

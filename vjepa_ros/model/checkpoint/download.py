@@ -207,7 +207,7 @@ def located(weights: str | Path, parameter: str, fetched: Collection[str] | None
 
 
 def _complete(folder: Path) -> Path:
-    """The folder, when all files of a model are in it; FileNotFoundError otherwise."""
+    """Return a folder with all files of a model; FileNotFoundError for any other."""
     wanted = ['config.json', *shards_of(folder, f"folder '{folder}'")]
     absent = sorted(name for name in wanted if not (folder / name).is_file())
     if absent:

@@ -231,7 +231,7 @@ def refuse_strays(parts: list[Part], name: str) -> None:
 
 
 def _of_bundle(opened: Opened) -> tuple[Part, str]:
-    """The encoder in a file that `save_bundle` wrote, and the hash of its tensors."""
+    """Return the encoder in a file that `save_bundle` wrote, and the hash of its tensors."""
     path = opened.path
     try:
         meta = BundleMeta.from_json(opened.metadata[KEY])

@@ -212,7 +212,7 @@ def profile_of(opened: Opened, parts: list[Part], encoder: Part | None) -> Profi
 
 
 def _kept(text: str) -> Profile:
-    """The profile in the metadata of a converted file; unknown when it cannot be read."""
+    """Return the profile in the metadata of a converted file; empty if unreadable."""
     try:
         found = json.loads(text)['profile']
         return Profile(str(found['resize_mode']), _count(found['image_size']),

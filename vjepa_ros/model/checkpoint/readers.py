@@ -198,7 +198,7 @@ def _open_zip(path: Path, name: str, parameter: str) -> Opened:
 
 
 def _groups(found: object) -> tuple[dict[str, dict[str, Tensor]], tuple[str, ...]]:
-    """Groups of tensors in what torch.load returned, and the names of everything else."""
+    """Return the groups of tensors in a loaded file, and the names of everything else."""
     groups: dict[str, dict[str, Tensor]] = {}
     others = []
     for name, value in (found.items() if isinstance(found, Mapping) else ()):
@@ -276,7 +276,7 @@ def _json(path: Path, name: str) -> dict[str, Any]:
 
 
 def _json_or_nothing(path: Path) -> dict[str, Any]:
-    """A config.json that may belong to something else than the file beside it."""
+    """Read a config.json that may not belong to the file beside it."""
     try:
         return _json(path, str(path))
     except WeightsError:

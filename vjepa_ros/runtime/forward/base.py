@@ -45,13 +45,23 @@ class Forward(Protocol):
     """
 
     @property
-    def kind(self) -> str: ...
-    @property
-    def note(self) -> str: ...
-    @property
-    def nbytes(self) -> int: ...
+    def kind(self) -> str:
+        """How it runs."""
+        ...
 
-    def __call__(self, pixels: Tensor) -> Tensor: ...
+    @property
+    def note(self) -> str:
+        """What else users should know."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its own weights."""
+        ...
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """Compute the features."""
+        ...
 
     def normalise(self, pixels: Tensor, /) -> Tensor:
         """Convert uint8 clips (B, T, S, S, 3) to the present input of the encoder."""
@@ -67,6 +77,7 @@ class Normalise:
                              * 255.0)
 
     def __call__(self, pixels: Tensor) -> Tensor:
+        """Normalise with the ImageNet mean and standard deviation."""
         return ((pixels - self._mean) * self._scale).permute(0, 4, 1, 2, 3)
 
 
@@ -82,6 +93,7 @@ class PlainForward:
         self.normalise = normalise
 
     def __call__(self, pixels: Tensor) -> Tensor:
+        """Compute the features."""
         return self._encoder(self.normalise(pixels))
 
 

@@ -47,6 +47,7 @@ class PixelForward:
         return 0
 
     def __call__(self, pixels: Tensor) -> Tensor:
+        """Compute the features."""
         return self._encoder(self.normalise(pixels))
 
     @staticmethod
@@ -249,7 +250,7 @@ def has_fused_linear(dtype: torch.dtype) -> bool:
 
 
 def _halves(x: Tensor, dim: int = -1) -> Tensor:
-    """A copy with the even entries of a dimension before the odd ones."""
+    """Copy with the even entries of a dimension before the odd ones."""
     size = x.shape[dim]
     order = torch.cat((torch.arange(0, size, 2), torch.arange(1, size, 2)))
     return x.index_select(dim, order.to(x.device))

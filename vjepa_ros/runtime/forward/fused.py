@@ -142,13 +142,13 @@ class FusedEncoder:
         return out.view(clips, *self.grid, d)
 
     def _queries(self, number: int, x: Tensor, branch: Tensor | None, y: Tensor) -> Tensor:
-        """Queries, keys and values (M, 3 D) of a layer; `x` (M, D) += `branch`, `y` is written."""
+        """Compute queries, keys and values (M, 3 D); `x` (M, D) += `branch`, writes `y`."""
         layer = self._layers[number]
         self.steps.norm(x, branch, *layer.norm1, y)
         return torch.addmm(layer.qkv[1], y, layer.qkv[0])
 
     def _mlp(self, number: int, x: Tensor, branch: Tensor, y: Tensor) -> Tensor:
-        """Output of the MLP of a layer (M, D); `x` (M, D) += `branch`, `y` is written."""
+        """Compute the output of the MLP (M, D); `x` (M, D) += `branch`, writes `y`."""
         layer = self._layers[number]
         self.steps.norm(x, branch, *layer.norm2, y)
         return torch.addmm(layer.fc2[1], self._hidden(y, layer), layer.fc2[0])

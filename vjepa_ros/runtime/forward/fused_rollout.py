@@ -143,7 +143,7 @@ class FusedRollout:
         return predicted
 
     def _shared(self, y: Tensor, layer: Layer, b: int) -> Tensor:
-        """Queries, keys and values of the first block and step, (M, 3 P): plans share patches."""
+        """Compute queries, keys and values (M, 3 P) where all plans share their patches."""
         rows = y.view(b, self._model.tokens, -1)
         qkv = torch.empty(b, self._model.tokens, 3 * self._model.width, device=y.device,
                           dtype=y.dtype)
