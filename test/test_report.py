@@ -14,13 +14,13 @@ import cv2
 import numpy as np
 import pytest
 
-from vjepa_ros.lab.report import report
+from vjepa_ros.lab.report import video
 from vjepa_ros.lab.report.report import (
     pick_frames,
     ttc_error,
     write_report,
-    write_video,
 )
+from vjepa_ros.lab.report.video import write_video
 
 pytest.importorskip('matplotlib')
 
@@ -189,7 +189,7 @@ def test_a_video_can_be_read_back(tmp_path, width, height):
 
 def test_without_the_codec_a_gif_is_written_and_said_so(tmp_path, monkeypatch, caplog):
     image_module = pytest.importorskip('PIL.Image')
-    monkeypatch.setattr(report, '_encode', lambda *args: None)
+    monkeypatch.setattr(video, '_encode', lambda *args: None)
     frames = (image(640, 480, 40 * (i % 6)) for i in range(30))
     path = write_video(tmp_path / 'overlay', frames, 16.0)
     assert path.name == 'overlay.gif' and 'overlay.gif' in caplog.text

@@ -21,7 +21,7 @@ import vjepa_ros
 from vjepa_ros.cli import main as cli
 from vjepa_ros.cli import watch
 from vjepa_ros.cli.frame_feed import Feed
-from vjepa_ros.lab.report.report import evenly
+from vjepa_ros.lab.report.video import evenly
 from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
 from vjepa_ros.sources import SourceError, SourceFrame
 

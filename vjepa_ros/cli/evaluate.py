@@ -28,9 +28,8 @@ from rich.progress import (
 
 from vjepa_ros import __version__
 from vjepa_ros.cli.console import print_error
-from vjepa_ros.lab.evaluation import baselines
+from vjepa_ros.lab.evaluation import baselines, tables
 from vjepa_ros.lab.evaluation import document as evaluate_document
-from vjepa_ros.lab.evaluation import page as evaluate_page
 from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.figures import assemble
 from vjepa_ros.lab.evaluation.pictures import Picture, pictures_of, world_failures
@@ -163,8 +162,8 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
                 progress.advance(drawn)
     if engine is not None:
         engine.close()
-    evaluate_page.show(report, console)
-    for reason in evaluate_page.reasons(report):
+    tables.show(report, console)
+    for reason in tables.reasons(report):
         console.print(reason, style='dim', markup=False, highlight=False, soft_wrap=True)
     write(args, report, played, pictures, world, console)
     return 0
@@ -309,12 +308,13 @@ def write(args: argparse.Namespace, report: dict[str, Any], played: Sequence[Pla
         args.json.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(json_safe(report), indent=1, ensure_ascii=False, allow_nan=False)
         args.json.write_text(text + '\n', encoding='utf-8')
+    parts = evaluate_document.sections(report, played, pictures, world) \
+        if args.html or args.document else []
     if args.html:
         args.html.parent.mkdir(parents=True, exist_ok=True)
-        args.html.write_text(evaluate_page.render(report, played, pictures, world),
-                             encoding='utf-8')
+        args.html.write_text(evaluate_document.page(report, parts), encoding='utf-8')
     if args.document:
-        evaluate_document.write(args.document, report, played, pictures, world)
+        evaluate_document.write(args.document, report, parts)
     for path in (args.json, args.html, args.document):
         if path:
             console.print(f'wrote {path}', highlight=False, soft_wrap=True)

@@ -35,7 +35,7 @@ INDENT = '    '
 EFFECTS = {LIVE: 'Changes act at once.', CONFIGURE: 'Takes effect at the next configure.',
            BACKGROUND: 'A change is made ready in the background, then swapped in.',
            STARTUP: 'Read when the node starts.'}
-# Each file with its parameters, and what stands above them.
+# Each file with its parameters, and the text above them.
 FILES: dict[str, tuple[Schema, str]] = {
     'default.yaml': (PERCEPTION, """\
 All parameters of the perception node with their defaults. Copy this file, or keep only the lines
@@ -67,14 +67,14 @@ unit. Launch files resolve substitutions in values, such as $(env HOME).
 
 
 def yaml_text(schema: Schema, above: str) -> str:
-    """A YAML file of all parameters of a node with their defaults.
+    """Return a YAML file of all parameters of a node with their defaults.
 
     Parameters
     ----------
     schema
-        Of the node.
+        Schema of the node.
     above
-        What stands above them, one comment for each line.
+        Text above them, as comments.
     """
     lines = [f'# {line}' for line in (above + FOOT).splitlines()] + ['/**:', '  ros__parameters:']
     for title, rows in schema.sections.items():
@@ -84,7 +84,7 @@ def yaml_text(schema: Schema, above: str) -> str:
             lines += _lines(row, effect)
             if row.name in schema.lists:
                 lines.append(f'{INDENT}# For each name in {row.name}:')
-                # Where there is none by default, they stand there as comments.
+                # Without any name by default, they are comments.
                 for name in row.default or ('# NAME',):
                     for one in schema.lists[row.name](name):
                         lines += _lines(one, effect)
@@ -92,7 +92,7 @@ def yaml_text(schema: Schema, above: str) -> str:
 
 
 def _lines(row: Param, usual: str) -> list[str]:
-    """A parameter with its default and, beside it, what there is to know."""
+    """Return a parameter with its default, and its description beside it."""
     default = list(row.default) if isinstance(row.default, tuple) else row.default
     start = f'{INDENT}{row.name}: '
     shown = yaml.safe_dump(default, default_flow_style=True, width=10_000).splitlines()[0]
@@ -113,7 +113,7 @@ def _lines(row: Param, usual: str) -> list[str]:
 
 
 def write_configs(folder: Path) -> None:
-    """Write all of them into a folder."""
+    """Write all files into a folder."""
     for name, content in FILES.items():
         (folder / name).write_text(yaml_text(*content), encoding='utf-8')
 
@@ -130,7 +130,7 @@ BLOCKS: dict[str, dict[str, tuple[Param, ...]]] = {
 
 
 def markdown(rows: Iterable[Param]) -> str:
-    """Rows as a table."""
+    """Return rows as a Markdown table."""
     lines = ['| Parameter | Type | Default | Allowed | Unit | Effect | Meaning |',
              '|---|---|---|---|---|---|---|']
     for row in rows:

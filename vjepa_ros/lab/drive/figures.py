@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Figures of driven episodes: collisions, progress, stops."""
+"""Compute the figures of driven episodes: collisions, progress and stops."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ WITHOUT = 'without_guard'
 
 
 def figures(outcomes: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
-    """The figures of all modes.
+    """Compute the figures of all modes.
 
     Parameters
     ----------
     outcomes
-        By mode, the same episodes in each; 'without_guard' must be among them.
+        By mode, with the same episodes in each, and 'without_guard' among them.
 
     Returns
     -------
     dict
         By mode ``collisions_per_episode`` (an episode ends with its first) and ``progress``
-        (mean part of the route); ``progress_kept``: progress with guard over that without, on
-        the episodes that end without collision when nothing guards the robot, None where there
-        are none; ``details``.
+        (mean share of the route); ``progress_kept``: progress with guard over progress without,
+        on the episodes without collision when nothing guards the robot, None without any;
+        ``details``.
     """
     free = [n for n, o in enumerate(outcomes[WITHOUT]) if not o.collided]
     result: dict[str, Any] = {
@@ -53,7 +53,7 @@ def _mean(values: Any) -> float:
 
 
 def _ratio(before: float, after: float) -> float | None:
-    """None where nothing is left: the ratio is then not known, only that it is large."""
+    """Return before over after, None when nothing is left."""
     return round(before / after, 2) if after > 0 else None
 
 

@@ -11,27 +11,28 @@ from typing import Any
 import cv2
 import numpy as np
 
-from vjepa_ros.lab.drive.loop import Moment, Outcome
+from vjepa_ros.lab.drive.loop import Outcome
 from vjepa_ros.lab.report.plots import GRID, INK
-from vjepa_ros.lab.report.report import write_video
+from vjepa_ros.lab.report.video import write_video
 
 COLOURS = {'without_guard': '#94a3b8', 'with_guard': '#0b6bcb', 'with_planner': '#15803d'}
 WORDS = {'without_guard': 'without guard', 'with_guard': 'with guard',
          'with_planner': 'guard and planner'}
-_FARTHEST_S = 10.0   # times to contact beyond are not drawn
+_FARTHEST_S = 10.0   # longer times to contact are not drawn
+_BAND_PX = 22        # above the images, with the name of the mode
 _DPI = 110
 
 
 def draw(outcomes: Mapping[str, Sequence[Outcome]], result: Mapping[str, Any],
          example: int | None) -> Any:
-    """A matplotlib figure.
+    """Draw a matplotlib figure of all episodes and, if recorded, of one.
 
     Parameters
     ----------
     outcomes, result
-        Of `drive_figures.figures`.
+        Outcomes by mode, and `figures` of them.
     example
-        Number of an episode whose moments were kept; None draws none.
+        Number of a recorded episode; None draws none.
     """
     from matplotlib.figure import Figure
     rows = 3 if example is not None else 0
@@ -60,7 +61,7 @@ def _bars(axes: Any, outcomes: Mapping[str, Sequence[Outcome]], result: Mapping[
                  color=COLOURS[mode], label=f'{WORDS[mode]}: {result[mode][key]:.3g}')
     axes.set_xticks(range(len(names)), names, fontsize=8)
     axes.set_title('collisions per episode' if what == 'collisions' else
-                   'part of the route driven', fontsize=10, color=INK)
+                   'share of the route driven', fontsize=10, color=INK)
     axes.grid(axis='y', color=GRID)
     axes.set_axisbelow(True)
     axes.set_ylim(0, 1.3)        # room for the legend
@@ -69,37 +70,26 @@ def _bars(axes: Any, outcomes: Mapping[str, Sequence[Outcome]], result: Mapping[
 
 def _course(axes: Sequence[Any], outcomes: Mapping[str, Sequence[Outcome]],
             example: int) -> None:
-    """Distance, speed and time to contact over the time of one episode."""
+    """Draw distance, speed and time to contact of one episode; shading: the guard acts."""
     for mode, rows in outcomes.items():
         outcome = next(o for o in rows if o.number == example)
         moments = [m for m in outcome.moments if m.time >= 0]
         if not moments:
             continue
-        course(axes, moments, COLOURS[mode], WORDS[mode] + (
+        time, style = np.array([m.time for m in moments]), {'color': COLOURS[mode]}
+        axes[0].plot(time, [m.distance for m in moments], **style, label=WORDS[mode] + (
             f', hit {outcome.touched}' if outcome.collided else ''))
+        axes[1].plot(time, [m.speed for m in moments], **style)
+        acts = np.array([m.state not in ('free', 'idle') for m in moments])
+        if acts.any():
+            axes[1].fill_between(time, 0, 1, where=acts, alpha=0.12, lw=0,
+                                 transform=axes[1].get_xaxis_transform(), **style)
+        contact = np.array([m.time_to_contact for m in moments])
+        axes[2].plot(time, np.where(contact < _FARTHEST_S, contact, np.nan), '.', ms=3, **style)
     first = next(o for o in outcomes['without_guard'] if o.number == example)
     axes[0].set_title(f'episode {example}: {first.scenario}, {first.place}', fontsize=10,
                       color=INK)
-    label(axes)
-
-
-def course(axes: Sequence[Any], moments: Sequence[Moment], colour: str, name: str) -> None:
-    """One run on three axes; the times at which the guard acted are shaded on the second."""
-    time = np.array([m.time for m in moments])
-    axes[0].plot(time, [m.distance for m in moments], color=colour, label=name)
-    axes[1].plot(time, [m.speed for m in moments], color=colour, label=name)
-    acts = np.array([m.state not in ('free', 'idle') for m in moments])
-    if acts.any():
-        axes[1].fill_between(time, 0, 1, where=acts, color=colour, alpha=0.12, lw=0,
-                             transform=axes[1].get_xaxis_transform())
-    contact = np.array([m.time_to_contact for m in moments])
-    contact = np.where(contact < _FARTHEST_S, contact, np.nan)
-    axes[2].plot(time, contact, '.', ms=3, color=colour, label=name)
-
-
-def label(axes: Sequence[Any]) -> None:
-    """Names and units of the three axes of `course`."""
-    for one, text in zip(axes, ('free way ahead [m]', 'speed [m/s], shaded: guard acts',
+    for one, text in zip(axes, ('free path ahead [m]', 'speed [m/s], shaded: guard acts',
                                 'time to contact [s]'), strict=True):
         one.set_ylabel(text, fontsize=8, color=INK)
         one.grid(color=GRID)
@@ -108,46 +98,46 @@ def label(axes: Sequence[Any]) -> None:
     axes[-1].set_xlabel('time since the start [s]', fontsize=8)
 
 
-_BAND_PX = 22    # above the pictures, with the name of the mode
-
-
 def write(path: Path, film: Path, modes: Sequence[str], number: int, rate: float) -> Path:
     """Write the video of an episode.
 
     Parameters
     ----------
     path
-        Of the video, without or with its extension.
+        Path of the video; its extension may change.
     film
-        Folder with a folder of pictures for each mode and episode, as `drive.jobs` writes it.
+        Folder with a folder of images for each mode and episode, from `drive_all`.
     modes, number
-        Which.
+        Modes, and number of the episode.
     rate
-        Pictures per second [Hz].
+        Images per second [Hz].
 
     Returns
     -------
     Path
-        Of the file, see `vjepa_ros.lab.report.report.write_video`.
+        The file, see `vjepa_ros.lab.report.video.write_video`.
 
     Raises
     ------
     ValueError
-        When there are no pictures.
+        When there are no images.
     """
     files = {mode: sorted((film / mode / f'{number:04d}').glob('*.png')) for mode in modes}
     if not all(files.values()):
-        raise ValueError(f'no pictures of episode {number} for '
+        raise ValueError(f'no images of episode {number} for '
                          f'{[mode for mode in modes if not files[mode]]}')
     return write_video(path.with_suffix(''), _frames(files), rate)
 
 
 def _frames(files: dict[str, list[Path]]) -> Iterator[np.ndarray]:
-    """BGR pictures side by side; a run that has ended shows its last one."""
+    """Yield BGR images side by side; a run that has ended shows its last one."""
     for step in range(max(map(len, files.values()))):
         shown = []
         for mode, paths in files.items():
-            picture = cv2.imread(str(paths[min(step, len(paths) - 1)]))
+            path = paths[min(step, len(paths) - 1)]
+            picture = cv2.imread(str(path))
+            if picture is None:
+                raise ValueError(f'{path} is not a picture')
             band = np.full((_BAND_PX, picture.shape[1], 3), 255, np.uint8)
             ended = ' (ended)' if step >= len(paths) else ''
             cv2.putText(band, WORDS[mode] + ended, (4, 16), cv2.FONT_HERSHEY_SIMPLEX, 0.5,

@@ -29,10 +29,10 @@ from vjepa_ros.ros.common.processes import (
 )
 
 START_LIMIT_S = 120.0     # loading PyTorch from a cold disk takes its time
-EPISODE_LIMIT_S = 300.0   # of an episode of at most 20 s on a computer that is slow and busy
-SETTLE_S = 4.0            # the robot stands: a clip fills, and the guard releases
+EPISODE_LIMIT_S = 300.0   # for an episode of at most 20 s on a slow, busy computer
+SETTLE_S = 4.0            # the robot waits for the first clip and the release of the guard
 _TICK_S = 0.1
-_REAL_TIME = 0.95         # of real time: what is above counts as that
+_REAL_TIME = 0.95         # share of real time that counts as real time
 _WANTS_M_S, _FREE_S = 0.2, 2.0     # see `drive.loop`
 NODE, GUARD, ROBOT = 'vjepa_node', 'collision_guard', 'simulated_robot'
 PLANNER, PLANNED = 'twist_planner', 'cmd_vel_planned'
@@ -40,7 +40,7 @@ PLANNER, PLANNED = 'twist_planner', 'cmd_vel_planned'
 
 @dataclass
 class _Lines:
-    """What a robot told."""
+    """Output of a robot."""
 
     moments: list[Moment] = field(default_factory=list)
     outcome: dict[str, Any] | None = None
@@ -56,19 +56,19 @@ class _Lines:
 
 @dataclass(frozen=True)
 class RosRun:
-    """What is driven over DDS.
+    """Settings of a drive over DDS.
 
     Attributes
     ----------
     seed
         Of the episodes.
     rate, width
-        Pictures per second [Hz] and their width [px].
+        Images per second [Hz] and their width [px].
     real_time
-        Whether time is that of the computer, however slow that is. Otherwise it is simulated, and
-        goes slower where drawing and assessing take longer (`vjepa_ros.lab.world.episodes.clock`).
+        Whether to use the clock of the computer. Otherwise time is simulated, and passes more
+        slowly where rendering and assessing take longer.
     odometry
-        Whether guard and planner are told the speed of the robot, where nav_msgs is installed.
+        Whether guard and planner receive the speed of the robot, where nav_msgs is installed.
     node, guard, planner
         Parameters of the nodes.
     """
@@ -83,25 +83,22 @@ class RosRun:
     planner: dict[str, object] = field(default_factory=dict)
 
     def drive(self, numbers: Sequence[int], modes: Sequence[str], logs: Path,
-              done: Callable[[int], None],
-              moment: Callable[[], None] = lambda: None) -> dict[str, list[Outcome]]:
+              done: Callable[[int], object]) -> dict[str, list[Outcome]]:
         """Drive episodes one after the other.
 
         Parameters
         ----------
         numbers, modes
-            Which; modes of `MODES`.
+            Numbers of the episodes, and modes of `MODES`.
         logs
-            Takes the logs of the processes when something fails.
+            Folder for the logs of the processes after a failure.
         done
-            Told how many episodes have ended.
-        moment
-            Called about ten times a second.
+            Called with the number of episodes that have ended.
 
         Raises
         ------
         ProcessFailed
-            When a process ends that should run, or an episode does not come to its end.
+            When a process or an episode does not end as it should.
         """
         work = Path(tempfile.mkdtemp(prefix='vjepa_ros_drive_'))
         found: dict[str, list[Outcome]] = {mode: [] for mode in modes}
@@ -114,7 +111,7 @@ class RosRun:
                         **self.node}))
                 for mode in modes:
                     for number in numbers:
-                        found[mode].append(self._episode(children, mode, number, moment))
+                        found[mode].append(self._episode(children, mode, number))
                         done(1)
             return found
         except BaseException:
@@ -130,27 +127,26 @@ class RosRun:
 
     @property
     def told_speed(self) -> bool:
-        """Whether guard and planner are told the speed of the robot."""
+        """Whether guard and planner receive the speed of the robot."""
         return self.odometry and importlib.util.find_spec('nav_msgs') is not None
 
     @property
     def _time(self) -> dict[str, object]:
-        """Parameter of all nodes but the robot."""
+        """Parameters of all nodes but the robot."""
         return {'use_sim_time': not self.real_time}
 
     def _camera_height(self, number: int) -> float:
-        """Of the robot in an episode [m]."""
+        """Return the height of the camera in an episode [m]."""
         bank = TextureBank.procedural(BANK_SEED)
         return draw(self.seed, number, Materials(bank.groups, bank.walks),
                     self.episode).camera_height
 
-    def _episode(self, children: Children, mode: str, number: int,
-                 tick: Callable[[], None]) -> Outcome:
+    def _episode(self, children: Children, mode: str, number: int) -> Outcome:
         guarded, planned = mode != MODES[0], mode == 'with_planner'
         lines = _Lines()
         mine: list[Child] = []
         if guarded:
-            # A new one for each episode: what it remembers of the way is not true any more.
+            # A new one for each episode, because its memory of the path is outdated.
             words = ros_arguments(GUARD, {**self._time, 'autostart': True,
                                           'odometry': self.told_speed, **self.guard})
             if planned:
@@ -175,9 +171,7 @@ class RosRun:
             children.check(may_end=('robot',))
             limit = EPISODE_LIMIT_S if lines.moments else START_LIMIT_S
             if time.monotonic() - begin > limit:
-                raise robot.failure('did not come to the end of its episode within '
-                                    f'{limit:.0f} s')
-            tick()
+                raise robot.failure(f'did not end its episode within {limit:.0f} s')
             time.sleep(_TICK_S)
         robot.wait(5.0)
         children.check(may_end=('robot',))
@@ -193,7 +187,7 @@ class RosRun:
 
 
 def outcome_of(record: dict[str, Any], moments: Sequence[Moment]) -> Outcome:
-    """The outcome of what a robot told; stops are counted as in one process."""
+    """Return the outcome from the output of a robot; stops are counted as in `Loop`."""
     stops = needless = 0
     before = False
     for m in moments:
@@ -208,22 +202,22 @@ def outcome_of(record: dict[str, Any], moments: Sequence[Moment]) -> Outcome:
 
 
 def slowness(outcomes: Mapping[str, Sequence[Outcome]]) -> str:
-    """What to say of a computer that was too slow for real time; ''."""
+    """Return a remark on a computer that was too slow for real time, or ''."""
     factors = [o.real_time_factor for rows in outcomes.values() for o in rows
                if o.real_time_factor is not None]
     if factors and min(factors) < _REAL_TIME:
-        return (f'simulated time went at {min(factors):.2f} of real time: this computer takes so '
-                'long to draw and to assess a picture. What was driven is not changed by that')
+        return (f'simulated time passed at {min(factors):.2f} of real time, because this computer '
+                'takes long to render and assess an image; the result does not depend on it')
     late = sum(_late_stops(outcome.moments) for mode, rows in outcomes.items()
                if mode != MODES[0] for outcome in rows)
     if not late:
         return ''
     return (f'{late} times the guard stopped because an assessment was too old: this computer is '
-            'too slow now to draw and to assess in real time, and the figures show that more than '
+            'too slow to render and assess in real time, and the figures show that rather than '
             'the guard. Without --real-time the simulated time waits')
 
 
 def _late_stops(moments: Sequence[Moment]) -> int:
-    """How often the guard stopped because an assessment was too old."""
+    """Count the stops of the guard because an assessment was too old."""
     held = [m.state == 'fault' and 'timeout' in m.reason for m in moments if m.time > 0]
     return sum(now and not before for before, now in zip([False, *held], held, strict=False))

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Count false alarms, and how long before a contact an alarm comes."""
+"""Count false alarms, and the time from alarm to contact, by labels or by size of an object.
+
+An object of constant size S at distance Z covers an area proportional to (S / Z)^2 of the image.
+The square root of its area is a nearness without unit, and the rate of its logarithm is the
+looming rate. It needs no labels and does not depend on in-plane rotation.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +14,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-WARNING, UNKNOWN = 2, 255   # levels as published; UNKNOWN is no alarm, it is counted by itself
-LONGEST_STEP = 3.0          # a gap between frames counts as at most so many usual ones
+WARNING, UNKNOWN = 2, 255   # levels as published; UNKNOWN is not an alarm
+LONGEST_STEP = 3.0          # longest gap between frames that counts, in usual gaps
 
 
 def runs(mask: np.ndarray) -> list[tuple[int, int]]:
-    """First and one-past-last index of every unbroken stretch of True."""
+    """Return first and one-past-last index of every stretch of True."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], np.asarray(mask, np.int8), [0]))))
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def durations(stamps_s: np.ndarray) -> np.ndarray:
-    """Time that each frame stands for [s]: until the next one; the last as long as usual."""
+    """Return the time from each frame to the next [s]; the last gets the usual time."""
     stamps_s = np.asarray(stamps_s, float)
     if stamps_s.size < 2:
         return np.zeros(stamps_s.size)
@@ -30,14 +35,14 @@ def durations(stamps_s: np.ndarray) -> np.ndarray:
 
 
 def is_alarm(level: np.ndarray) -> np.ndarray:
-    """Whether a level is WARNING or above; UNKNOWN is not."""
+    """Return whether a level is WARNING or above; UNKNOWN is not."""
     level = np.asarray(level)
     return (level >= WARNING) & (level != UNKNOWN)
 
 
 def false_alarms(stamps_s: np.ndarray, level: np.ndarray, collision: np.ndarray,
                  scored: np.ndarray) -> tuple[int, float]:
-    """Alarms where nothing was imminent, and the time they had the chance to come in.
+    """Count alarms where nothing was imminent, and the time without danger.
 
     Parameters
     ----------
@@ -46,14 +51,14 @@ def false_alarms(stamps_s: np.ndarray, level: np.ndarray, collision: np.ndarray,
     collision
         1 imminent, 0 not, NaN unknown.
     scored
-        Whether the frame was assessed at all.
+        Whether the frame was assessed.
 
     Returns
     -------
     tuple of int and float
-        Number of false alarms and minutes of scored frames labelled 0. An alarm is an unbroken
-        stretch of frames at WARNING or above; it is false when it has a frame labelled 0 and
-        none labelled 1, so one that comes early or lingers is not counted, a new one is.
+        Number of false alarms, and minutes of scored frames labelled 0. An alarm is a stretch of
+        frames at WARNING or above. It is false when it has a frame labelled 0 and none labelled
+        1, so that early and lingering alarms do not count.
     """
     collision, scored = np.asarray(collision, float), np.asarray(scored, bool)
     count = sum(bool((collision[a:b] == 0).any() and not (collision[a:b] == 1).any())
@@ -71,10 +76,10 @@ class Contact:
     start_s, end_s
         Stamps of its first and last frame labelled as collision [s].
     contact_s
-        When contact would be: by the true time to contact of its last frame where that is known,
-        else the last labelled frame itself [s].
+        Time of contact: from the true time to contact of its last frame if known, else the stamp
+        of that frame [s].
     warned_s
-        Stamp of the first alarm within it, NaN when there was none [s].
+        Stamp of the first alarm within it, NaN without one [s].
     """
 
     start_s: float
@@ -84,16 +89,16 @@ class Contact:
 
     @property
     def lead_s(self) -> float:
-        """Time from the first alarm to the contact, 0 when it was missed [s]."""
+        """Time from the first alarm to contact, 0 when it was missed [s]."""
         return 0.0 if math.isnan(self.warned_s) else self.contact_s - self.warned_s
 
 
 def contacts(stamps_s: np.ndarray, collision: np.ndarray, time_to_contact: np.ndarray,
              alarm: np.ndarray) -> list[Contact]:
-    """Every unbroken stretch of frames labelled as collision, with its first alarm.
+    """Return every stretch of frames labelled as collision, with its first alarm.
 
-    An alarm that began before the stretch counts from its first frame, and one that also ended
-    before it does not count: an alarm somewhere in the recording is no merit.
+    An alarm that began before the stretch counts from its first frame; one that ended before it
+    does not count.
     """
     out = []
     for a, b in runs(np.asarray(collision) == 1):
@@ -107,18 +112,18 @@ def contacts(stamps_s: np.ndarray, collision: np.ndarray, time_to_contact: np.nd
 
 
 SMOOTH_S = 0.3     # time over which the area is averaged
-LEAST_CHANGE = 0.05   # relative change of nearness that makes an approach or a retreat
-LINGER_S = 0.5     # an alarm may outlast the nearest moment by so much
+LEAST_CHANGE = 0.05   # relative change of nearness for an approach or a retreat
+LINGER_S = 0.5     # time that an alarm may outlast the nearest moment
 
 
 @dataclass(frozen=True)
 class Approach:
-    """One approach of the thing, from its turning point to the nearest moment.
+    """One approach of the object, from its turning point to the nearest moment.
 
     Attributes
     ----------
     start_s, nearest_s
-        From when it came nearer, and when it was nearest [s].
+        When it began to come nearer, and when it was nearest [s].
     fastest_per_s
         Largest looming rate within [1/s].
     warned_s
@@ -132,14 +137,14 @@ class Approach:
 
 
 def nearness(stamps_s: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Nearness (square root of the area, smoothed) and looming rate [1/s] at each frame.
+    """Return nearness (smoothed square root of the area) and looming rate [1/s].
 
     Parameters
     ----------
     stamps_s
         Rising times [s], at least two.
     share
-        Part of the picture that the thing covers, above 0.
+        Share of the image that the object covers, above 0.
     """
     stamps_s = np.asarray(stamps_s, float)
     step = float(np.median(np.diff(stamps_s)))
@@ -149,7 +154,7 @@ def nearness(stamps_s: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.nd
 
 def approaches(stamps_s: np.ndarray, share: np.ndarray,
                alarm: np.ndarray) -> tuple[list[Approach], list[tuple[float, float]]]:
-    """Every approach with its first alarm, and the alarms while the thing did not come nearer.
+    """Return every approach with its first alarm, and the alarms without approach.
 
     Returns
     -------
@@ -173,7 +178,7 @@ def approaches(stamps_s: np.ndarray, share: np.ndarray,
 
 
 def _rises(curve: np.ndarray) -> list[tuple[int, int]]:
-    """(lowest, highest) index of every rise by at least `LEAST_CHANGE`, small dips ignored."""
+    """Return (lowest, highest) index of every rise by `LEAST_CHANGE`, ignoring small dips."""
     out: list[tuple[int, int]] = []
     low = high = 0
     rising = False

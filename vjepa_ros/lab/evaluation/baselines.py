@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Compute the variance score of the upstream scripts, as their users get it."""
+"""Compute the variance score of the upstream scripts, as users get it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SEED = 0
 
 
 def has_both_labels(truth: Truth) -> bool:
-    """Whether a ranking can be judged at all: frames with and without collision."""
+    """Return whether there are frames with and without collision."""
     return bool((truth.collision == 1).any() and (truth.collision == 0).any())
 
 
 def frames_to_score(truth: Truth, limit: int) -> np.ndarray:
-    """Indices of at most `limit` labelled frames that have enough frames before them."""
+    """Return at most `limit` indices of labelled frames with enough frames before them."""
     usable = np.flatnonzero(~np.isnan(truth.collision))
     usable = usable[usable >= NUM_FRAMES - 1]
     if usable.size <= limit:
@@ -38,7 +38,7 @@ def frames_to_score(truth: Truth, limit: int) -> np.ndarray:
 
 
 def token_variance(features: np.ndarray) -> float:
-    """Mean over channels of the unbiased variance over all tokens: the usual formula."""
+    """Return the mean over channels of the unbiased variance over all tokens."""
     return float(features.reshape(-1, features.shape[-1]).var(axis=0, ddof=1).mean())
 
 
@@ -48,7 +48,7 @@ class VarianceScore:
     Parameters
     ----------
     size
-        Encoder size; upstream has large.
+        Encoder size; upstream uses large.
     device
         As for `choose_device`.
     """
@@ -60,14 +60,14 @@ class VarianceScore:
         self._sessions: dict[int, EncoderSession] = {}
 
     def of(self, frames: np.ndarray) -> float:
-        """Score of the input of the encoder, (T, S, S, 3) uint8."""
+        """Score the input of the encoder, (T, S, S, 3) uint8."""
         if len(frames) not in self._sessions:
             self._sessions[len(frames)] = EncoderSession(self._encoder, self._choice, len(frames),
                                                          IMAGE_SIZE)
         return token_variance(self._sessions[len(frames)].encode([frames])[0])
 
     def of_recording(self, item: Item, setup: Setup, picks: Sequence[int]) -> dict[int, float]:
-        """Scores of some frames of a recording, each with the 15 before it, by index."""
+        """Score some frames of a recording, each with the 15 before it; by index."""
         wanted, values = set(map(int, picks)), {}
         recent: deque[np.ndarray] = deque(maxlen=NUM_FRAMES)
         view = None
@@ -82,7 +82,7 @@ class VarianceScore:
         return values
 
     def of_film(self, film: Film) -> float:
-        """Score of a rendered clip: of the frames it has, repeated ones included."""
+        """Score a rendered clip with its frames, repeated ones included."""
         view = View(MODE, film.size, IMAGE_SIZE)
         pictures = [view.apply(picture) for _, picture in film.sent()]
         return self.of(np.repeat(np.stack(pictures), film.hold, axis=0))
@@ -95,18 +95,18 @@ class VarianceScore:
 
 @lru_cache(maxsize=1)
 def variance_score(size: str, device: str) -> VarianceScore:
-    """The one of this process: to load it takes longer than to score a frame."""
+    """Return the score of this process, whose encoder takes long to load."""
     return VarianceScore(size, device)
 
 
 def recording_variance(setup: Setup, item: Item, picks: Sequence[int], size: str,
                        device: str) -> dict[int, float]:
-    """Scores of some frames of a recording by index; a task of `Workers`."""
+    """Score some frames of a recording, by index, as a task of `WorkerPool`."""
     return variance_score(size, device).of_recording(item, setup, picks)
 
 
 def film_variance(setup: Setup, films: dict[int, Film], size: str,
                   device: str) -> dict[int, float]:
-    """Scores of rendered clips by number; a task of `Workers`."""
+    """Score rendered clips, by number, as a task of `WorkerPool`."""
     score = variance_score(size, device)
     return {number: score.of_film(film) for number, film in films.items()}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Figures of one method on single clips whose truth is known exactly, such as rendered ones."""
+"""Compute the figures of a method on single clips with exact truth, such as rendered ones."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 from vjepa_ros.lab.evaluation import metrics
 
 HORIZONS_S = (0.5, 1.0, 1.5, 2.0, 3.0)
-FALSE_ALARM_RATE = 0.05   # of clips without contact, at which the time to collision is measured
-STILL_PER_S = 0.002       # a surface that closes more slowly than this counts as not closing
+FALSE_ALARM_RATE = 0.05   # of clips without contact, for the time to collision
+STILL_PER_S = 0.002       # a surface with less looming [1/s] counts as not closing
 
 
 @dataclass(frozen=True)
 class ClipTruth:
-    """What is true at the newest frame of each of N clips. NaN patches are not judged.
+    """Truth at the newest frame of each of N clips; NaN patches are not judged.
 
     Attributes
     ----------
@@ -41,14 +41,14 @@ class ClipTruth:
 
 @dataclass(frozen=True)
 class ClipOutcome:
-    """What a method said of each of N clips; NaN is unknown, None is not offered.
+    """Output of a method for each of N clips; NaN is unknown, None is missing.
 
     Attributes
     ----------
     hazard
         (N, 5) probability of contact within each of `HORIZONS_S`.
     is_probability
-        Whether the hazard is one; else any score that is higher where it is more dangerous.
+        Whether the hazard is a probability; else any score that grows with the danger.
     time_to_contact
         (N,) [s], inf for none.
     looming, moving
@@ -63,7 +63,7 @@ class ClipOutcome:
 
 
 def joined(parts: list[Any]) -> Any:
-    """Several truths or outcomes as one; what is no array is that of the first."""
+    """Join truths or outcomes; fields that are not arrays come from the first."""
     first = parts[0]
     return replace(first, **{
         f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(first)
@@ -71,13 +71,13 @@ def joined(parts: list[Any]) -> Any:
 
 
 def chosen(whole: Any, picks: np.ndarray) -> Any:
-    """A truth or an outcome of some of its clips, by their numbers or a mask."""
+    """Return the truth or outcome of some of its clips, by their numbers or a mask."""
     return replace(whole, **{f.name: getattr(whole, f.name)[picks] for f in fields(whole)
                              if isinstance(getattr(whole, f.name), np.ndarray)})
 
 
 def clip_figures(truth: ClipTruth, outcome: ClipOutcome) -> dict[str, Any]:
-    """All figures; None where the method offers nothing or the truth has one class only.
+    """Compute all figures; None where the method lacks output or the truth has one class.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def clip_figures(truth: ClipTruth, outcome: ClipOutcome) -> dict[str, Any]:
         Ranking and calibration by horizon (key: seconds as text, such as ``'1'``), the
         calibration error of all horizons together, R2 and error of looming per patch in 1/s and
         in relative change per frame interval (there a patch whose looming is unknown counts as
-        0; ``looming_known`` tells how many are known), the area under the curve of moving
+        0; ``looming_known`` is the share of known ones), the area under the curve of moving
         patches, the error of the time to contact, and the mean time to collision at a fixed rate
         of false alarms.
     """
@@ -112,7 +112,7 @@ def clip_figures(truth: ClipTruth, outcome: ClipOutcome) -> dict[str, Any]:
 
 
 def horizon_key(seconds: float) -> str:
-    """Name of a horizon in the figures."""
+    """Return the name of a horizon in the figures."""
     return f'{seconds:g}'
 
 
@@ -147,7 +147,7 @@ def _moving(truth: np.ndarray, score: np.ndarray) -> float | None:
 
 
 def _contact_time(truth: np.ndarray, estimate: np.ndarray | None) -> dict[str, float | None]:
-    """Error where contact comes within the longest horizon."""
+    """Return the error where contact comes within the longest horizon."""
     near = truth <= HORIZONS_S[-1]
     if estimate is None or not near.any():
         return {'ttc_median_relative_error': None, 'ttc_coverage': None}
@@ -158,7 +158,7 @@ def _contact_time(truth: np.ndarray, estimate: np.ndarray | None) -> dict[str, f
 
 def _time_to_collision(contact_time: np.ndarray, hazard: np.ndarray,
                        happened: np.ndarray) -> dict[str, float | None]:
-    """Mean time left when the longest hazard alarms; a clip without alarm counts as 0 s."""
+    """Return the mean time left when the longest hazard alarms; no alarm counts as 0 s."""
     threshold = metrics.threshold_at(hazard, happened, FALSE_ALARM_RATE)
     if not happened.any() or math.isnan(threshold):
         return {'mean_time_to_collision_s': None, 'detected': None}

@@ -1,48 +1,180 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Write the figures of an evaluation into a document, with plots and pictures beside it."""
+"""Write an evaluation as one HTML page, or into a block of a Markdown document."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 
-from vjepa_ros.lab.evaluation.page import (
-    LEGEND,
-    calibration,
-    curves,
-    grids,
-    markdown,
-    reasons,
-    summary,
-    world_calibration,
-)
-from vjepa_ros.lab.evaluation.pictures import Picture, failed
-from vjepa_ros.lab.evaluation.plots import reliability_plot, roc, timeline
-from vjepa_ros.lab.evaluation.recording_replay import Played
+from vjepa_ros.lab.evaluation.clips import HORIZONS_S
+from vjepa_ros.lab.evaluation.figures import BASELINES
+from vjepa_ros.lab.evaluation.metrics import reliability
+from vjepa_ros.lab.evaluation.pictures import Picture
+from vjepa_ros.lab.evaluation.plots import labelled, reliability_plot, roc, timeline
+from vjepa_ros.lab.evaluation.recording_replay import METHODS, Played
+from vjepa_ros.lab.evaluation.tables import LEGEND, Grid, grids, reasons
 from vjepa_ros.lab.evaluation.world import WorldRun
 from vjepa_ros.lab.report.measurement import fill
+from vjepa_ros.lab.report.page import data_uri, html_page, html_table, jpeg_bytes
 
+TITLE = 'vjepa_ros: how accurate it is'
 BLOCK = 'accuracy'
-SHEET_WIDTH, TILE_COLUMNS, QUALITY = 800, 2, 75
-WHITE = (255, 255, 255)
+SHEET_WIDTH, QUALITY = 800, 75
 
 
-def write(document: Path, report: Mapping[str, Any], played: Sequence[Played],
-          pictures: Mapping[str, Sequence[Picture]], world: WorldRun | None) -> None:
+@dataclass(frozen=True)
+class Section:
+    """Plots of the evaluation with text and pictures.
+
+    Attributes
+    ----------
+    name, title, text
+        Name of its files, title, and text.
+    plots
+        By name of the file: what it shows, and a function that draws it as 'svg' or 'png'.
+    pictures
+        Pictures, of which a document shows the failures in so many columns.
+    """
+
+    name: str
+    title: str
+    text: str
+    plots: Mapping[str, tuple[str, Callable[[str], bytes]]]
+    pictures: Sequence[Picture] = ()
+    columns: int = 2
+
+
+def sections(report: Mapping[str, Any], played: Sequence[Played],
+             pictures: Mapping[str, Sequence[Picture]], world: WorldRun | None) -> list[Section]:
+    """Return the sections after the tables: curves, rendered clips, and each recording.
+
+    Parameters
+    ----------
+    report
+        From `vjepa_ros.lab.evaluation.figures.assemble`.
+    played
+        The recordings.
+    pictures
+        By name of the sequence; ``world`` for the rendered clips.
+    world
+        The rendered clips, None without any.
+    """
+    found = []
+    members = report['groups'].get('collision', {}).get('sequences', [])
+    curves = {name: pair for name in BASELINES
+              if (pair := labelled(played, members, name)) is not None}
+    if curves:
+        bins = {name: reliability(*pair) for name, pair in curves.items() if name in METHODS}
+        found.append(Section('', 'ROC curves and reliability', f'{" + ".join(members)}, every '
+                             'labelled frame; beside the names of the ROC curves the area under '
+                             'the curve.', {
+                                 'roc': ('ROC curves', partial(roc, curves)),
+                                 'reliability': ('reliability',
+                                                 partial(reliability_plot, bins))}))
+    if world is not None:
+        happened = world.truth.contact_time[:, None] <= np.array(HORIZONS_S)
+        bins = {name: reliability(outcome.hazard, happened)
+                for name, outcome in world.outcomes.items() if outcome.is_probability}
+        found.append(Section(
+            'world', 'Rendered clips', 'Reliability of the hazard over all horizons; below, the '
+            'clips that were judged worst.',
+            {'world_reliability': ('reliability', partial(reliability_plot, bins))},
+            pictures.get('world', ()), 4))
+    for each in played:
+        name = each.item.name
+        found.append(Section(name, name, summary(each, report['sequences'][name]),
+                             {name: (f'{name} over time', partial(
+                                 timeline, each, report['configuration']['method']))},
+                             pictures.get(name, ())))
+    return found
+
+
+def summary(played: Played, figures: Mapping[str, Any]) -> str:
+    """Describe a sequence in one paragraph: what is known of it, and its alarms."""
+    words = [f'{figures["frames"]} frames, {figures["frames_scored"]} of them assessed.']
+    if not figures['frames_scored']:
+        words.append('It is shorter than one clip of the model.')
+    if figures.get('heads_problem'):
+        words.append('The learned heads were not valid in '
+                     f'{figures["methods_used"].get("geometric", 0)} of them: '
+                     f'{figures["heads_problem"]}.')
+    alarms = figures['alarms']
+    words.append('No alarm.' if not alarms else 'Alarms (warning or above): ' + ', '.join(
+        f'{a["from_s"]:.1f} to {a["to_s"]:.1f} s ({a["level"]})' for a in alarms) + '.')
+    for approach in figures.get('approaches', ()):
+        warned = approach['warned_s']
+        words.append(
+            f'Nearest at {approach["nearest_s"]:.1f} s after coming nearer since '
+            f'{approach["from_s"]:.1f} s at up to {approach["fastest_looming_per_s"]:.2f} /s: '
+            + ('no warning before it.' if warned is None else f'warned at {warned:.1f} s.'))
+    wrong = figures.get('alarms_without_approach', ())
+    if wrong:
+        words.append('Alarms while it did not come nearer: ' + ', '.join(
+            f'{a["from_s"]:.1f} to {a["to_s"]:.1f} s' for a in wrong) + '.')
+    return ' '.join(words)
+
+
+# -- HTML -----------------------------------------------------------------------------------------
+
+def page(report: Mapping[str, Any], parts: Sequence[Section]) -> str:
+    """Return the whole HTML page, which needs no other file."""
+    known = report['configuration']
+    facts = ''.join(f'<div><b>{name}</b>{escape(str(known[key]))}</div>' for key, name in (
+        ('date', 'Date'), ('machine', 'Machine'), ('method', 'Method'), ('version', 'Version')))
+    notes = ''.join(f'<li>{escape(note)}</li>' for note in (
+        *known['notes'], *reasons(report), 'This software is not a certified safety device.'))
+    body = [f'<header><h1>{TITLE}</h1><div class="facts">{facts}</div>'
+            f'<code class="cmd">{escape(known["command"])}</code></header>',
+            f'<section class="notes"><h2>Read this first</h2><ul>{notes}</ul></section>',
+            *(f'<section><h2>{escape(grid.title)}</h2>{html_table(grid.heads, grid.rows)}'
+              f'<p class="soft">{escape(grid.note)}</p></section>' for grid in grids(report)),
+            f'<section><p class="soft">{escape(LEGEND)}</p></section>',
+            *map(_html_section, parts),
+            '<section><h2>Configuration</h2>' + html_table(
+                ('what', 'value'), [(k, f'{v}') for k, v in known.items()
+                                    if k not in ('notes', 'command')], numbers=False)
+            + '</section>']
+    return html_page(TITLE, body)
+
+
+def _html_section(section: Section) -> str:
+    plots = ''.join(f'<img alt="{escape(alt)}" src="{data_uri(draw("svg"), "svg+xml")}">'
+                    for alt, draw in section.plots.values())
+    wide = ' class="pair"' if len(section.plots) > 1 else ''
+    figures = ''.join(
+        f'<figure><img loading="lazy" alt="{escape(p.caption)}" src="{data_uri(p.jpeg, "jpeg")}">'
+        f'<figcaption>{_html_failure(p.failure)}{escape(p.caption)}</figcaption></figure>'
+        for p in section.pictures)
+    return (f'<section class="plot"><h2>{escape(section.title)}</h2>'
+            f'<p class="soft">{escape(section.text)}</p><div{wide}>{plots}</div>'
+            f'<div class="frames">{figures}</div></section>')
+
+
+def _html_failure(failure: str) -> str:
+    style = 'background:#b91c1c;color:#fff'
+    return f'<span class="chip" style="{style}">{escape(failure)}</span>' if failure else ''
+
+
+# -- Markdown -------------------------------------------------------------------------------------
+
+def write(document: Path, report: Mapping[str, Any], parts: Sequence[Section]) -> None:
     """Replace the block between the marks of a document, and the folder of its pictures.
 
     Parameters
     ----------
     document
         Markdown file with ``<!-- accuracy:begin -->`` and ``<!-- accuracy:end -->``. Pictures go
-        into the folder beside it that has its name without the extension.
-    report, played, pictures, world
-        As for `vjepa_ros.lab.evaluation.page.render`.
+        to the folder beside it that has its name without the extension.
+    report, parts
+        Figures, and `sections`.
 
     Raises
     ------
@@ -52,83 +184,63 @@ def write(document: Path, report: Mapping[str, Any], played: Sequence[Played],
         When the document cannot be read or written.
     """
     text = document.read_text(encoding='utf-8')
-    fill(text, BLOCK, '')       # complains before anything is written
+    fill(text, BLOCK, '')       # raises before anything is written
     folder = document.with_suffix('')
     folder.mkdir(exist_ok=True)
     for old in [*folder.glob('*.png'), *folder.glob('*.jpg')]:
         old.unlink()
-    block = '\n'.join(_parts(report, played, pictures, world, folder))
-    document.write_text(fill(text, BLOCK, block), encoding='utf-8')
-
-
-def _parts(report: Mapping[str, Any], played: Sequence[Played],
-           pictures: Mapping[str, Sequence[Picture]], world: WorldRun | None,
-           folder: Path) -> list[str]:
     known = report['configuration']
-    parts = [f'| | |\n|---|---|\n| Command | `{known["command"]}`, {known["minutes"]} minutes |\n'
+    block = [f'| | |\n|---|---|\n| Command | `{known["command"]}`, {known["minutes"]} minutes |\n'
              f'| Date, machine | {known["date"]}, {known["machine"]} |\n'
              f'| Model | {known["model"]} |\n| Method | {known["method"]}, one configuration for '
-             'all recordings (the defaults) |\n']
-    notes = [*known['notes'], *reasons(report)]
-    parts.append(''.join(f'- {note}\n' for note in notes))
-    parts += [f'### {grid.title}\n\n{markdown(grid)}' for grid in grids(report)]
-    parts.append(f'{LEGEND}\n')
-    pairs = curves(report, played)
-    if pairs:
-        (folder / 'roc.png').write_bytes(roc(pairs, 'png'))
-        found = calibration(report, played)
-        (folder / 'reliability.png').write_bytes(reliability_plot(found, 'png'))
-        parts.append(f'![ROC curves]({folder.name}/roc.png) '
-                     f'![reliability]({folder.name}/reliability.png)\n')
-    if world is not None:
-        parts.append(_world(world, pictures.get('world', ()), folder))
-    for each in played:
-        parts.append(_sequence(each, report, pictures.get(each.item.name, ()), folder))
-    return [part for part in parts if part]
+             'all recordings (the defaults) |\n',
+             ''.join(f'- {note}\n' for note in (*known['notes'], *reasons(report))),
+             *(f'### {grid.title}\n\n{_markdown_table(grid)}' for grid in grids(report)),
+             f'{LEGEND}\n', *(_markdown_section(part, folder) for part in parts)]
+    document.write_text(fill(text, BLOCK, '\n'.join(block)), encoding='utf-8')
 
 
-def _sequence(played: Played, report: Mapping[str, Any], pictures: Sequence[Picture],
-              folder: Path) -> str:
-    name = played.item.name
-    (folder / f'{name}.png').write_bytes(
-        timeline(played, report['configuration']['method'], 'png'))
-    text = (f'### `{name}`\n\n{summary(played, report["sequences"][name])}\n\n'
-            f'![{name} over time]({folder.name}/{name}.png)\n')
-    return text + _failures(name, failed(pictures), TILE_COLUMNS, folder)
+def _markdown_table(grid: Grid) -> str:
+    lines = ['| ' + ' | '.join(grid.heads) + ' |',
+             '|---|' + '---:|' * (len(grid.heads) - 1)]
+    lines += ['| ' + ' | '.join(row) + ' |' for row in grid.rows]
+    return '\n'.join(lines) + '\n' + (f'\n{grid.note}\n' if grid.note else '')
 
 
-def _world(world: WorldRun, pictures: Sequence[Picture], folder: Path) -> str:
-    plot = reliability_plot(world_calibration(world), 'png')
-    (folder / 'world_reliability.png').write_bytes(plot)
-    return ('### Rendered clips\n\nReliability of the hazard over all horizons; below, the clips '
-            f'that were judged worst.\n\n![reliability]({folder.name}/world_reliability.png)\n'
-            + _failures('world', pictures, 2 * TILE_COLUMNS, folder))
-
-
-def _failures(name: str, wrong: Sequence[Picture], columns: int, folder: Path) -> str:
+def _markdown_section(section: Section, folder: Path) -> str:
+    for name, (_, draw) in section.plots.items():
+        (folder / f'{name}.png').write_bytes(draw('png'))
+    shown = ' '.join(f'![{alt}]({folder.name}/{name}.png)'
+                     for name, (alt, _) in section.plots.items()) + '\n'
+    if not section.name:
+        return shown
+    title = section.title if section.name == 'world' else f'`{section.title}`'
+    text = f'### {title}\n\n{section.text}\n\n{shown}'
+    wrong = [p for p in section.pictures if p.failure]
     if not wrong:
-        return ''
-    (folder / f'{name}_failures.jpg').write_bytes(sheet(wrong, columns))
+        return text
+    file = folder / f'{section.name}_failures.jpg'
+    file.write_bytes(sheet(wrong, section.columns))
     listing = ''.join(f'{i}. {p.failure}: {p.caption}\n' for i, p in enumerate(wrong, 1))
-    return (f'\nFailures, row by row:\n\n{listing}\n'
-            f'![failures in {name}]({folder.name}/{name}_failures.jpg)\n')
+    return (f'{text}\nFailures, row by row:\n\n{listing}\n'
+            f'![failures in {section.name}]({folder.name}/{file.name})\n')
 
 
 def sheet(pictures: Sequence[Picture], columns: int) -> bytes:
-    """Some pictures of one sequence as one JPEG, row by row, each whole in its tile."""
+    """Return pictures as one JPEG, row by row, each whole in its tile."""
     width = SHEET_WIDTH // columns
-    images = [cv2.imdecode(np.frombuffer(p.jpeg, np.uint8), cv2.IMREAD_COLOR) for p in pictures]
-    images = [cv2.resize(i, (width, max(1, round(i.shape[0] * width / i.shape[1]))),
-                         interpolation=cv2.INTER_AREA) for i in images]
+    tiles = []
+    for picture in pictures:
+        image = cv2.imdecode(np.frombuffer(picture.jpeg, np.uint8), cv2.IMREAD_COLOR)
+        if image is None:
+            raise ValueError(f'the picture of {picture.caption} is not a JPEG')
+        height = max(1, round(image.shape[0] * width / image.shape[1]))
+        tiles.append(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA))
     rows = []
-    for first in range(0, len(images), columns):
-        row = images[first:first + columns]
-        height = max(i.shape[0] for i in row)
-        tiles = [cv2.copyMakeBorder(i, 0, height - i.shape[0], 0, 0, cv2.BORDER_CONSTANT,
-                                    value=WHITE) for i in row]
-        tiles += [np.full((height, width, 3), 255, np.uint8)] * (columns - len(row))
-        rows.append(np.hstack(tiles))
-    done, data = cv2.imencode('.jpg', np.vstack(rows), [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
-    if not done:
-        raise ValueError(f'cannot encode a sheet of {len(pictures)} pictures as jpeg')
-    return data.tobytes()
+    for first in range(0, len(tiles), columns):
+        row = tiles[first:first + columns]
+        canvas = np.full((max(t.shape[0] for t in row), width * columns, 3), 255, np.uint8)
+        for place, tile in enumerate(row):
+            canvas[:tile.shape[0], place * width:(place + 1) * width] = tile
+        rows.append(canvas)
+    return jpeg_bytes(np.vstack(rows), QUALITY)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Put the figures of an evaluation together: per sequence, pooled, per baseline and per group."""
+"""Assemble the figures of an evaluation: per sequence, pooled, per baseline and per group."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ Pairs = list[tuple[Truth, Outcome]]
 
 def assemble(played: Sequence[Played], reported: str, missing: Mapping[str, str],
              world: dict[str, Any] | None, configuration: dict[str, Any]) -> dict[str, Any]:
-    """All figures, ready for JSON.
+    """Assemble all figures, ready for JSON.
 
     Parameters
     ----------
     played
         The recordings.
     reported
-        Method whose figures stand in ``sequences`` and ``pooled``.
+        Method of the figures in ``sequences`` and ``pooled``.
     missing
         Why a method or baseline was not run, by name.
     world
         Figures of the rendered clips by method, or None.
     configuration
-        What was run with what.
+        Settings of the run.
 
     Returns
     -------
     dict
         ``sequences``, ``pooled``, ``groups``, ``baselines``, ``world``, ``configuration``.
-        Unknown is None. The baselines have the same figures as ``pooled`` and, below
-        ``sequences`` and ``groups``, those of each.
+        Unknown is None. The baselines have the same figures as ``pooled`` and those below
+        ``sequences`` and ``groups``.
     """
     groups = find_groups(played)
     whole = {name: _of_method(played, groups, name) for name in BASELINES}
@@ -66,8 +66,8 @@ def assemble(played: Sequence[Played], reported: str, missing: Mapping[str, str]
 
 
 def find_groups(played: Sequence[Played]) -> dict[str, list[str]]:
-    """Names of the sequences that belong together, by what their truth allows to judge."""
-    def chosen(test: Callable[[Truth], bool]) -> list[str]:
+    """Group the names of sequences by what their truth allows to judge."""
+    def chosen(test: Callable[[Truth], np.bool_ | bool]) -> list[str]:
         return [p.item.name for p in played if test(p.truth)]
 
     groups = {
@@ -82,12 +82,12 @@ def find_groups(played: Sequence[Played]) -> dict[str, list[str]]:
 
 
 def events(played: Played, method: str) -> dict[str, Any]:
-    """When a method alarmed in a recording, and how that fits to a thing that comes and goes."""
+    """Return the alarms of a method, and the approaches of a dark object with their alarms."""
     outcome, stamps = played.outcomes[method], played.stamps()
-    alarm = alarms.is_alarm(outcome.level) & outcome.scored
+    alarm = outcome.alarm
     out: dict[str, Any] = {'alarms': [
         {'from_s': float(stamps[a]), 'to_s': float(stamps[b - 1]),
-         'level': Level(int(outcome.level[a:b].max())).name.lower()}
+         'level': Level(int(outcome.levels[a:b].max())).name.lower()}
         for a, b in alarms.runs(alarm)]}
     if 'dark' in played.signals and stamps.size > 1:
         found, wrong = approaches(stamps, played.signals['dark'], alarm)
@@ -107,15 +107,14 @@ def events(played: Played, method: str) -> dict[str, Any]:
 
 
 def _seen(start_s: float, nearest_s: float, first_s: float | None) -> float:
-    """Seconds of an approach for which there were assessments."""
+    """Return the seconds of an approach with assessments."""
     return 0.0 if first_s is None else max(0.0, nearest_s - max(start_s, first_s))
 
 
 def common_frames(played: Sequence[Played], members: Sequence[str]) -> dict[str, float | None]:
-    """Area under the ROC curve of each method over the frames that all of them scored.
+    """Return the area under the ROC curve of each method over the frames that all scored.
 
-    Methods need different numbers of frames before they can say anything, so their own areas
-    are not over the same frames.
+    Their own areas cover different frames, because methods need different numbers of frames first.
     """
     chosen = [p for p in played if p.item.name in members]
     methods = [m for m in BASELINES if all(m in p.outcomes for p in chosen)]
@@ -127,7 +126,7 @@ def common_frames(played: Sequence[Played], members: Sequence[str]) -> dict[str,
 
 def _of_method(played: Sequence[Played], groups: Mapping[str, Sequence[str]],
                name: str) -> dict[str, Any]:
-    """Figures of one method over everything, by sequence and by group."""
+    """Return the figures of a method: overall, by sequence and by group."""
     blank = blank_figures()
     pairs = {p.item.name: (p.truth, p.outcomes[name]) for p in played if name in p.outcomes}
     threshold = alarm_threshold(list(pairs.values()))
@@ -142,7 +141,7 @@ def _of_method(played: Sequence[Played], groups: Mapping[str, Sequence[str]],
 
 
 def blank_figures() -> dict[str, None]:
-    """The names of all figures, of nothing."""
+    """Return all figures as None."""
     return dict.fromkeys(figures([], float('nan')))
 
 

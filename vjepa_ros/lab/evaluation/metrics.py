@@ -2,9 +2,9 @@
 # Copyright 2026 vjepa_ros maintainers
 """Measure how well scores, probabilities and estimates agree with the truth.
 
-All functions take equally long arrays of any shape (read flat). A score of NaN says that nothing
-is known: where scores are ranked it ranks lowest, so that knowing nothing is never rewarded. What
-cannot be computed, such as the area under a curve of one class, is NaN.
+All functions take arrays of equal length and any shape (read flat). A score of NaN is unknown and
+ranks lowest, so that it is never an advantage. A figure that cannot be computed, such as the area
+under a curve of one class, is NaN.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_RELATIVE_ERROR = 10.0   # an estimate of infinity against a finite truth co
 
 
 def ranked(scores: ArrayLike, positive: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Scores with NaN as the lowest (-inf), and labels as bool, both flat.
+    """Return scores with NaN as -inf, and labels as bool, both flat.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def ranked(scores: ArrayLike, positive: ArrayLike) -> tuple[np.ndarray, np.ndarr
 
 
 def roc_auc(scores: ArrayLike, positive: ArrayLike) -> float:
-    """Area under the ROC curve: chance that a positive outranks a negative, a tie counts half."""
+    """Compute the area under the ROC curve: P(positive > negative), a tie counts half."""
     score, label = ranked(scores, positive)
     n_positive = int(label.sum())
     n_negative = label.size - n_positive
@@ -49,7 +49,7 @@ def roc_auc(scores: ArrayLike, positive: ArrayLike) -> float:
 
 def operating_points(scores: ArrayLike, positive: ArrayLike
                      ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Alarms on either class when everything from a threshold on is an alarm.
+    """Count alarms on both classes for every threshold.
 
     Returns
     -------
@@ -66,14 +66,14 @@ def operating_points(scores: ArrayLike, positive: ArrayLike
 
 
 def roc_curve(scores: ArrayLike, positive: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """False-alarm rate and detection rate over all thresholds, from (0, 0) to (1, 1)."""
+    """Return false-alarm and detection rate over all thresholds, from (0, 0) to (1, 1)."""
     _, falls, hits = operating_points(scores, positive)
     with np.errstate(invalid='ignore'):
         return falls / falls[-1], hits / hits[-1]
 
 
 def average_precision(scores: ArrayLike, positive: ArrayLike) -> float:
-    """Precision averaged over the steps of recall (no interpolation)."""
+    """Average the precision over the steps of recall, without interpolation."""
     _, falls, hits = operating_points(scores, positive)
     if not hits[-1]:
         return math.nan
@@ -82,7 +82,7 @@ def average_precision(scores: ArrayLike, positive: ArrayLike) -> float:
 
 
 def threshold_at(scores: ArrayLike, positive: ArrayLike, false_alarm_rate: float) -> float:
-    """Lowest threshold at which at most this part of the negatives alarms; inf when none is.
+    """Return the lowest threshold with at most this share of false alarms; inf if none.
 
     An alarm is a score at or above the threshold. A score of NaN never alarms.
     """
@@ -96,7 +96,7 @@ def threshold_at(scores: ArrayLike, positive: ArrayLike, false_alarm_rate: float
 
 @dataclass(frozen=True)
 class Reliability:
-    """Predicted against observed frequency per bin of probability.
+    """Predicted and observed frequency per bin of probability.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class Reliability:
 
     @property
     def error(self) -> float:
-        """Expected calibration error: mean distance between both, weighted by count."""
+        """Expected calibration error: mean distance of both, weighted by count."""
         filled = self.count > 0
         if not filled.any():
             return math.nan
@@ -140,12 +140,12 @@ def reliability(probability: ArrayLike, positive: ArrayLike, bins: int = 15) -> 
 
 def expected_calibration_error(probability: ArrayLike, positive: ArrayLike,
                                bins: int = 15) -> float:
-    """Mean distance between probability and observed frequency over bins of equal width."""
+    """Compute the mean distance of probability and observed frequency over equal bins."""
     return reliability(probability, positive, bins).error
 
 
 def r2(estimate: ArrayLike, truth: ArrayLike) -> float:
-    """Part of the variance of the truth that the estimate explains; pairs with NaN are left out.
+    """Compute the share of the variance that the estimate explains; NaN is left out.
 
     1 is perfect, 0 is as good as the mean of the truth, below 0 is worse than that.
     """
@@ -157,15 +157,15 @@ def r2(estimate: ArrayLike, truth: ArrayLike) -> float:
 
 
 def mean_absolute_error(estimate: ArrayLike, truth: ArrayLike) -> float:
-    """Mean of ``|estimate - truth|``; pairs with NaN are left out."""
+    """Compute the mean of ``|estimate - truth|`` without NaN."""
     estimate, truth = _pairs(estimate, truth)
     return float(np.abs(estimate - truth).mean()) if truth.size else math.nan
 
 
 def median_relative_error(estimate: ArrayLike, truth: ArrayLike) -> float:
-    """Median of ``|estimate - truth| / truth`` over finite positive truths and known estimates.
+    """Compute the median of ``|estimate - truth| / truth`` over finite, positive truths.
 
-    Single errors are cut at 10 (1000 %), which is also what an infinite estimate counts as.
+    Unknown estimates are left out. Errors are clipped at 10 (1000 %), also infinite ones.
     """
     estimate = np.asarray(estimate, float).ravel()
     truth = np.asarray(truth, float).ravel()

@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Choose the moments of an evaluation worth a picture, failures first, and draw their overlays."""
+"""Choose the frames of an evaluation to show, failures first, and draw their overlays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import cv2
 import numpy as np
 
 from vjepa_ros.lab.evaluation import alarms
 from vjepa_ros.lab.evaluation.clips import HORIZONS_S
 from vjepa_ros.lab.evaluation.recording_replay import Played, Setup, frames_of
 from vjepa_ros.lab.evaluation.world import WorldRun
+from vjepa_ros.lab.report.page import jpeg_bytes
 from vjepa_ros.visualization.overlay import OverlayStatus, draw_overlay
 
-PER_KIND = 2          # pictures of one kind of failure in one recording
+PER_KIND = 2          # pictures of one kind of failure in a recording
 WORLD_PER_KIND = 4    # rendered clips of one kind of failure
-USUAL = 3             # pictures of a recording that show how it usually looks
-BADLY_WRONG = 0.5     # relative error of a time to contact that is worth a picture
+USUAL = 3             # pictures of a recording without failure
+BADLY_WRONG = 0.5     # relative error of a time to contact that is a failure
 WIDTH, QUALITY = 560, 80
 
 
@@ -35,9 +35,9 @@ class Picture:
     index
         Of the frame in it.
     failure
-        What is wrong here, '' where it is only an example.
+        What is wrong, '' for an example.
     caption
-        Time, estimate and truth in words.
+        Time, estimate and truth.
     jpeg
         The overlay.
     """
@@ -51,7 +51,7 @@ class Picture:
 
 def pictures_of(played: Played, setup: Setup, reported: str,
                 events: Mapping[str, Any]) -> list[Picture]:
-    """Pictures of one recording in order of time."""
+    """Draw the pictures of a recording in order of time."""
     picks = choose(played, reported, events)
     out = []
     for index, frame in enumerate(frames_of(played.item, setup)):
@@ -63,16 +63,13 @@ def pictures_of(played: Played, setup: Setup, reported: str,
         overlay = draw_overlay(frame.rgb, result.assessment, result.moves, result.looming,
                                result.view, status=status, width=WIDTH,
                                min_confidence=setup.settings.min_confidence)
-        done, data = cv2.imencode('.jpg', overlay, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
-        if not done:
-            raise ValueError(f'cannot encode a {overlay.shape} {overlay.dtype} image as jpeg')
         out.append(Picture(played.item.name, index, picks[index],
-                           caption(played, reported, index), data.tobytes()))
+                           caption(played, reported, index), jpeg_bytes(overlay, QUALITY)))
     return out
 
 
 def choose(played: Played, reported: str, events: Mapping[str, Any]) -> dict[int, str]:
-    """What is wrong ('' for nothing) by index of the frames to show."""
+    """Choose the frames to show; return what is wrong, or '', by their index."""
     outcome, truth = played.outcomes[reported], played.truth
     picks: dict[int, str] = {}
     scored = np.flatnonzero(outcome.scored)
@@ -92,17 +89,18 @@ def choose(played: Played, reported: str, events: Mapping[str, Any]) -> dict[int
 
 def failures(played: Played, reported: str,
              events: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Frames that went wrong, as masks by what is wrong."""
+    """Return masks of wrong frames by what is wrong."""
     outcome, truth, time = played.outcomes[reported], played.truth, played.stamps()
-    alarm = alarms.is_alarm(outcome.level) & outcome.scored
-    unknown = (outcome.level == alarms.UNKNOWN) & outcome.scored
+    alarm = outcome.alarm
+    unknown = (outcome.levels == alarms.UNKNOWN) & outcome.scored
     retreat = np.zeros(time.size, bool)
     for wrong in events.get('alarms_without_approach', ()):
         retreat |= (time >= wrong['from_s']) & (time <= wrong['to_s'])
-    ttc = truth.time_to_contact
+    ttc, estimate = truth.time_to_contact, outcome.time_to_contact
+    estimate = np.full(ttc.size, np.nan) if estimate is None else estimate
     closing = outcome.scored & np.isfinite(ttc) & (ttc > 0)
     with np.errstate(invalid='ignore'):
-        error = np.abs(np.where(closing, outcome.time_to_contact, np.nan) - ttc) / ttc
+        error = np.abs(np.where(closing, estimate, np.nan) - ttc) / ttc
     return {
         'false alarm': alarm & (truth.collision == 0),
         'missed': outcome.scored & (truth.collision == 1) & ~alarm & ~unknown,
@@ -113,13 +111,13 @@ def failures(played: Played, reported: str,
 
 
 def _spread(mask: np.ndarray, score: np.ndarray) -> list[int]:
-    """One frame of each of the longest stretches of a mask, that with the highest score."""
+    """Return the frame with the highest score of each of the longest stretches of a mask."""
     stretches = sorted(alarms.runs(mask), key=lambda r: r[0] - r[1])[:PER_KIND]
     return [a + int(np.argmax(np.nan_to_num(score[a:b], nan=-1.0))) for a, b in stretches]
 
 
 def caption(played: Played, reported: str, index: int) -> str:
-    """Time, probability and truth of a frame in words."""
+    """Describe time, probability and truth of a frame."""
     outcome, truth = played.outcomes[reported], played.truth
     score, ttc = outcome.score[index], truth.time_to_contact[index]
     words = [f'{played.item.name} at {played.stamps()[index]:.1f} s', 'probability unknown'
@@ -132,7 +130,7 @@ def caption(played: Played, reported: str, index: int) -> str:
 
 
 def world_failures(run: WorldRun, reported: str) -> list[Picture]:
-    """The clips that a method judged worst: sure of a contact that never came, and blind."""
+    """Return the clips that a method judged worst: false alarms and missed contacts."""
     at = HORIZONS_S.index(1.0)
     hazard = np.nan_to_num(run.outcomes[reported].hazard[:, at], nan=0.0)
     truth = run.truth.contact_time
@@ -146,8 +144,3 @@ def world_failures(run: WorldRun, reported: str) -> list[Picture]:
                                f'clip {index}, {coming}, probability within 1 s '
                                f'{hazard[index]:.2f}', run.newest[index]))
     return out
-
-
-def failed(pictures: Sequence[Picture]) -> list[Picture]:
-    """Only those that show a failure."""
-    return [p for p in pictures if p.failure]

@@ -28,7 +28,7 @@ PNG_DPI = 80.0
 
 
 def timeline(played: Played, reported: str, kind: str = 'svg') -> bytes:
-    """Probability of collision of every method over time, labels shaded, levels below.
+    """Draw the collision probability of every method over time, with labels and levels.
 
     `kind` is ``svg`` or ``png``, here and below.
     """
@@ -52,7 +52,7 @@ def timeline(played: Played, reported: str, kind: str = 'svg') -> bytes:
     if 'dark' in played.signals:
         near, _ = nearness(time, played.signals['dark'])
         handles += axes.plot(time, near / near.max(), color=DARK, linewidth=1.3, dashes=(4, 1.6),
-                             label='size of the dark thing (largest = 1)')
+                             label='size of the dark object (largest = 1)')
     axes.set_ylim(-0.03, 1.03)
     axes.set_ylabel('probability of collision')
     _plain(axes)
@@ -66,7 +66,7 @@ def _levels(axes: Axes, played: Played, reported: str, ends: np.ndarray) -> None
     outcome, time = played.outcomes[reported], played.stamps()
     for i in np.flatnonzero(outcome.scored):
         axes.broken_barh([(time[i], ends[i] - time[i])], (0, 1), linewidth=0,
-                         color=LEVELS.get(int(outcome.level[i]), LEVELS[255])[1])
+                         color=LEVELS.get(int(outcome.levels[i]), LEVELS[255])[1])
     axes.set_ylim(0, 1)
     axes.set_yticks([])
     axes.tick_params(top=False)
@@ -78,7 +78,7 @@ def _levels(axes: Axes, played: Played, reported: str, ends: np.ndarray) -> None
 
 
 def roc(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], kind: str = 'svg') -> bytes:
-    """ROC curves of methods by name: (scores, labels)."""
+    """Draw the ROC curves of methods by name: (scores, labels)."""
     figure = _figure(5.4, 4.6)
     axes = figure.subplots()
     axes.plot([0, 1], [0, 1], color=GRID, linewidth=1.5)
@@ -86,15 +86,15 @@ def roc(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], kind: str = 'svg') 
         x, y = roc_curve(score, label)
         axes.plot(x, y, color=COLORS.get(name, INK), linewidth=1.8,
                   label=f'{name.replace("_", " ")} {roc_auc(score, label):.2f}')
-    axes.set_xlabel('part of the frames without danger that alarm')
-    axes.set_ylabel('part of the frames with danger that alarm')
+    axes.set_xlabel('share of frames without danger that alarm')
+    axes.set_ylabel('share of frames with danger that alarm')
     _square(axes)
     axes.legend(loc='lower right', frameon=False, fontsize=SIZE * 0.9, labelcolor=INK)
     return _saved(figure, kind)
 
 
 def reliability_plot(found: Mapping[str, Reliability], kind: str = 'svg') -> bytes:
-    """Observed against predicted frequency by method; the area of a dot tells its count."""
+    """Draw observed over predicted frequency by method; the area of a dot shows its count."""
     figure = _figure(5.4, 4.6)
     axes = figure.subplots()
     axes.plot([0, 1], [0, 1], color=GRID, linewidth=1.5)
@@ -117,7 +117,7 @@ def reliability_plot(found: Mapping[str, Reliability], kind: str = 'svg') -> byt
 
 def labelled(played: Sequence[Played], members: Sequence[str],
              method: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """Scores and labels of a method over some sequences, None without both classes."""
+    """Return scores and labels of a method over sequences, None without both classes."""
     chosen = [p for p in played if p.item.name in members and method in p.outcomes]
     masks = [p.outcomes[method].scored & ~np.isnan(p.truth.collision) for p in chosen]
     if not masks:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Play recordings through the perception without ROS and keep what every method said."""
+"""Play recordings through the perception without ROS, with every method at once."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from vjepa_ros.sources import PlayOptions, Source, SourceError, SourceFrame, ope
 from vjepa_ros.sources.folder import StillSource
 
 MARKS = {
-    '': 'the truth is what the recording itself brings (labels.csv), or nothing',
-    'negative': 'no collision is imminent in any frame, and nothing else is known',
+    '': 'the truth is in the labels of the recording (labels.csv), if any',
+    'negative': 'no collision is imminent in any frame; nothing else is known',
     'still': 'neither camera nor scene moves: no collision, nothing comes nearer',
-    'dark': 'one dark thing before a bright ground, whose size in the picture tells how near it '
-            'is; the camera stands still',
+    'dark': 'a still camera sees one dark object before a bright background; its size in the '
+            'image tells its distance',
 }
 
 
@@ -44,7 +44,7 @@ class Item:
     mark
         A key of `MARKS`.
     name
-        Of the sequence in tables and files; unique.
+        Unique name of the sequence in tables and files.
     """
 
     path: str
@@ -52,7 +52,7 @@ class Item:
     name: str
 
     def truth(self, frame: SourceFrame) -> tuple[float, float]:
-        """(collision 0/1/NaN, time to contact [s] or NaN) of one of its frames."""
+        """Return collision (0, 1 or NaN) and time to contact [s] (or NaN) of a frame."""
         known = frame.truth or {}
         collision, ttc = known.get('collision'), known.get('time_to_contact_s')
         collision = math.nan if collision is None else float(collision)
@@ -60,8 +60,8 @@ class Item:
         if self.mark in ('negative', 'still'):
             if collision == 1:
                 raise SourceError(
-                    f"'{self.path}' is given as '::{self.mark}', but its labels say that a "
-                    f'collision is imminent at {frame.stamp_ns * 1e-9:.3f} s; leave the mark out')
+                    f"'{self.path}' is marked '::{self.mark}', but its labels say that a "
+                    f'collision is imminent at {frame.stamp_ns * 1e-9:.3f} s; remove the mark')
             collision = 0.0
         if self.mark == 'still':
             ttc = math.inf
@@ -74,19 +74,19 @@ class Item:
 
 
 def read_items(words: Sequence[str]) -> list[Item]:
-    """Paths with optional marks, such as ``motorway.mp4::negative``.
+    """Read paths with optional marks, such as ``motorway.mp4::negative``.
 
     Raises
     ------
     SourceError
-        For a mark that is not known.
+        For an unknown mark.
     """
     items: list[Item] = []
     for word in words:
         path, _, mark = word.partition('::')
         if mark not in MARKS:
             known = '; '.join(f'::{m} ({text})' for m, text in MARKS.items() if m)
-            raise SourceError(f"'{word}' has the unknown mark '::{mark}'; there are {known}")
+            raise SourceError(f"'{word}' has the unknown mark '::{mark}'; known are {known}")
         stem = Path(path.rstrip('/')).stem or path
         taken = {item.name for item in items}
         name, number = stem, 2
@@ -99,23 +99,23 @@ def read_items(words: Sequence[str]) -> list[Item]:
 METHODS = ('geometric', 'learned', 'fused')
 CAMERA = 'camera'
 NS = 1e9
-DARK_LEVEL = 70    # grey level below which a pixel belongs to the dark thing of a '::dark' item
+DARK_LEVEL = 70    # grey level below which a pixel is part of the object of a '::dark' item
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What all recordings are played with: one configuration for all.
+    """One configuration for all recordings.
 
     Attributes
     ----------
     methods
-        Those of `METHODS` to run; the last one is the one that is reported as the product's.
+        Methods of `METHODS` to run; the last one is reported as the result of the package.
     settings
         Live settings.
     track
-        Shape of the frame memory.
+        Settings of the frame memory.
     engine
-        The loaded model; None when every method works without.
+        The loaded model; None when no method needs it.
     topic
         Image topic of bags, None for the first.
     tick
@@ -142,22 +142,22 @@ def _make_setup(setup: Setup, config: EngineConfig | None) -> Setup:
 
 @dataclass
 class Played:
-    """One recording as it was played: N frames, in order.
+    """One recording of N frames with the output of every method.
 
     Attributes
     ----------
     item
-        What was played.
+        The recording.
     truth
-        What is true at each frame.
+        Truth at each frame.
     outcomes
         By method or baseline.
     results
-        Of the reported method, by index of the frame, without pixels.
+        Results of the reported method without images, by index of the frame.
     focal_px
-        Focal length of the source, as known or assumed [px].
+        Known or assumed focal length of the source [px].
     signals
-        Further values per frame, such as ``dark`` (part of the picture).
+        Further values per frame, such as ``dark`` (share of the image).
     """
 
     item: Item
@@ -168,19 +168,19 @@ class Played:
     signals: dict[str, np.ndarray] = field(default_factory=dict)
 
     def stamps(self) -> np.ndarray:
-        """Time since the first frame [s]."""
+        """Return the time since the first frame [s]."""
         return self.truth.stamps_s - self.truth.stamps_s[0]
 
 
 class Reader:
-    """Follows one recording with every method at once: one ring, one field, one encoding.
+    """Assesses a recording with every method, which share ring, looming field and encoding.
 
     Parameters
     ----------
     setup
         What to run.
     source
-        Only its intrinsics are read.
+        Gives the intrinsics.
     """
 
     def __init__(self, setup: Setup, source: Source) -> None:
@@ -194,28 +194,28 @@ class Reader:
         self._settings = {m: replace(setup.settings, looming_method=m) for m in setup.methods}
 
     def take(self, frame: SourceFrame) -> dict[str, Result]:
-        """The results of every method at a frame; empty while the clip fills."""
+        """Return the results of every method at a frame; empty while the clip fills."""
         if self.track.push(frame.rgb, frame.stamp_ns, frame.frame_id) is Push.RESET:
             for assessor in self._assessors.values():
                 assessor.reset()
         sample = self.track.sample()
         if sample is None:
             return {}
-        # Heads run because the methods want them; features themselves are not looked at.
+        # The methods need the heads, but not the features.
         output, wants = None, Wants(features=False, image=False)
         if self._perception is not None:
             output = self._perception.encode({CAMERA: sample}, {CAMERA: wants},
                                              self.setup.settings)[0].get(CAMERA)
         out = {}
         for method, assessor in self._assessors.items():
-            # Smoothing and level are the state of a method; the rest is shared.
+            # Each method has its own smoothing and level; the rest is shared.
             self.track.assessor = assessor
             out[method] = self.track.result(sample, output, self._settings[method], wants)
         return out
 
 
 def frames_of(item: Item, setup: Setup) -> Iterator[SourceFrame]:
-    """The frames of a recording; the source is closed afterwards."""
+    """Yield the frames of a recording, and close the source."""
     with open_item(item, setup) as source:
         yield from source
 
@@ -226,7 +226,7 @@ def open_item(item: Item, setup: Setup) -> Source:
     Raises
     ------
     SourceError
-        Naming what cannot be evaluated and what can.
+        When it cannot be evaluated.
     """
     source = open_source(item.path, PlayOptions(topic=setup.topic))
     if source.live or isinstance(source, StillSource):
@@ -285,7 +285,7 @@ def play(setup: Setup, item: Item) -> Played:
 
 
 def outcome(results: Sequence[Result | None]) -> Outcome:
-    """Columns of the assessments of one method; None where there was none."""
+    """Return the assessments of one method as columns; None means no assessment."""
     def column(name: str, missing: float = math.nan) -> np.ndarray:
         return np.array([missing if r is None else float(getattr(r.assessment, name))
                          for r in results])
@@ -296,7 +296,7 @@ def outcome(results: Sequence[Result | None]) -> Outcome:
 
 
 class PictureScores:
-    """Scores that need no perception at all: how bright a picture is, how much it changed."""
+    """Scores that need no perception: brightness of an image, and its change."""
 
     def __init__(self) -> None:
         self._last: np.ndarray | None = None
@@ -307,17 +307,17 @@ class PictureScores:
         """Take one frame, RGB uint8 (H, W, 3)."""
         grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
         self._brightness.append(float(grey.mean()))
-        same = self._last is not None and self._last.shape == grey.shape
-        self._difference.append(float(cv2.absdiff(grey, self._last).mean()) if same else math.nan)
-        self._last = grey
+        last, self._last = self._last, grey
+        self._difference.append(math.nan if last is None or last.shape != grey.shape
+                                else float(cv2.absdiff(grey, last).mean()))
 
     def outcomes(self) -> dict[str, Outcome]:
-        """Both scores at every frame (the difference from the second one on)."""
+        """Return both scores of every frame (the difference from the second on)."""
         bright, change = np.array(self._brightness), np.array(self._difference)
         return {'brightness': Outcome(np.ones(bright.size, bool), bright),
                 'frame_difference': Outcome(~np.isnan(change), change)}
 
 
 def dark_share(rgb: np.ndarray) -> float:
-    """Part of the picture that is dark, 0..1."""
+    """Return the share of dark pixels, 0..1."""
     return float((cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY) < DARK_LEVEL).mean())

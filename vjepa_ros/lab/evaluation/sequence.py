@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Figures of one method on sequences of frames with truth, one by one and pooled."""
+"""Compute the figures of a method on sequences of frames with truth."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 from vjepa_ros.lab.evaluation import alarms, metrics
 
 FALSE_ALARM_RATE = 0.05   # of frames labelled 0, at which the time to collision is measured
-NEAR_S = 10.0             # times to contact below this are judged a second time by themselves
+NEAR_S = 10.0             # shorter times to contact are also judged separately
 Figures = dict[str, float | int | None]
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What is true at each of N frames; NaN is unknown.
+    """Truth at each of N frames; NaN is unknown.
 
     Attributes
     ----------
@@ -38,20 +38,20 @@ class Truth:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a method said at each of N frames; NaN is unknown.
+    """Output of a method at each of N frames; NaN is unknown.
 
     Attributes
     ----------
     scored
-        Whether the method was asked at this frame; what it said elsewhere is ignored.
+        Whether the method assessed this frame; other values are ignored.
     score
         Higher is more dangerous.
     is_probability
-        Whether the score is one and may be judged as one.
+        Whether the score is a probability.
     time_to_contact, looming_rate
-        Seconds and 1/s, None for a method without.
+        In s and 1/s, None for a method without them.
     level
-        0..3 and 255 (unknown), None for a method without.
+        0..3 and 255 (unknown), None for a method without levels.
     """
 
     scored: np.ndarray
@@ -61,24 +61,36 @@ class Outcome:
     looming_rate: np.ndarray | None = None
     level: np.ndarray | None = None
 
+    @property
+    def alarm(self) -> np.ndarray:
+        """Whether each assessed frame has an alarm (ValueError without levels)."""
+        return alarms.is_alarm(self.levels) & self.scored
+
+    @property
+    def levels(self) -> np.ndarray:
+        """Levels (ValueError without any)."""
+        if self.level is None:
+            raise ValueError('this method has no levels')
+        return self.level
+
 
 def alarm_threshold(pairs: Sequence[tuple[Truth, Outcome]],
                     rate: float = FALSE_ALARM_RATE) -> float:
-    """Score from which on to alarm so that this part of all frames labelled 0 does."""
+    """Return the lowest score at which at most this share of frames labelled 0 alarms."""
     score, label = _labelled(pairs)
     return metrics.threshold_at(score, label, rate)
 
 
 def figures(pairs: Sequence[tuple[Truth, Outcome]], threshold: float) -> Figures:
-    """Figures over one or more sequences taken together; None where there is no truth for it.
+    """Compute the figures over sequences taken together; None where truth is missing.
 
     Parameters
     ----------
     pairs
         Truth and outcome of each sequence.
     threshold
-        Score from which on there is an alarm, for the time to collision (`alarm_threshold` over
-        all sequences: one for all of them).
+        Lowest score that alarms, for the time to collision: `alarm_threshold` over all
+        sequences.
     """
     score, label = _labelled(pairs)
     frames = sum(t.stamps_s.size for t, _ in pairs)
@@ -105,7 +117,7 @@ def figures(pairs: Sequence[tuple[Truth, Outcome]], threshold: float) -> Figures
 
 
 def _labelled(pairs: Sequence[tuple[Truth, Outcome]]) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and labels of the frames that have both."""
+    """Return scores and labels of the frames that have both."""
     masks = [o.scored & ~np.isnan(t.collision) for t, o in pairs]
     score = [o.score[m] for (_, o), m in zip(pairs, masks, strict=True)]
     label = [t.collision[m] == 1 for (t, _), m in zip(pairs, masks, strict=True)]
@@ -118,10 +130,10 @@ def _unscored_lowest(outcome: Outcome) -> Outcome:
 
 
 def _contact_times(pairs: Sequence[tuple[Truth, Outcome]]) -> Figures:
-    """Error of the time to contact where the truth is finite: while something closes."""
-    asked = [(t, o) for t, o in pairs if o.time_to_contact is not None]
-    truth = _join([t.time_to_contact[o.scored] for t, o in asked])
-    estimate = _join([o.time_to_contact[o.scored] for _, o in asked])
+    """Return the error of the time to contact where the truth is finite."""
+    asked = [(t.time_to_contact[o.scored], v[o.scored]) for t, o in pairs
+             if (v := o.time_to_contact) is not None]
+    truth, estimate = (_join([pair[i] for pair in asked]) for i in range(2))
     closing = np.isfinite(truth) & (truth > 0)
     near = closing & (truth <= NEAR_S)
     known = closing & ~np.isnan(estimate)
@@ -135,10 +147,10 @@ def _contact_times(pairs: Sequence[tuple[Truth, Outcome]]) -> Figures:
 
 
 def _looming(pairs: Sequence[tuple[Truth, Outcome]]) -> Figures:
-    """Error of the looming rate, and what is left of it where nothing closes."""
-    asked = [(t, o) for t, o in pairs if o.looming_rate is not None]
-    truth = _join([t.time_to_contact[o.scored] for t, o in asked])
-    rate = _join([o.looming_rate[o.scored] for _, o in asked])
+    """Return the error of the looming rate, and its size where nothing closes."""
+    asked = [(t.time_to_contact[o.scored], v[o.scored]) for t, o in pairs
+             if (v := o.looming_rate) is not None]
+    truth, rate = (_join([pair[i] for pair in asked]) for i in range(2))
     with np.errstate(divide='ignore'):
         closing_rate = np.where(truth > 0, 1.0 / truth, np.nan)     # 0 for an infinite time
     still = np.isposinf(truth) & ~np.isnan(rate)
@@ -152,10 +164,10 @@ def _looming(pairs: Sequence[tuple[Truth, Outcome]]) -> Figures:
 
 def _false_alarms(pairs: Sequence[tuple[Truth, Outcome]]) -> Figures:
     levelled = [(t, o) for t, o in pairs if o.level is not None]
-    counted = [alarms.false_alarms(t.stamps_s, o.level, t.collision, o.scored)
+    counted = [alarms.false_alarms(t.stamps_s, o.levels, t.collision, o.scored)
                for t, o in levelled]
     count, minutes = sum(c for c, _ in counted), sum(m for _, m in counted)
-    level = _join([o.level[o.scored] for _, o in levelled])
+    level = _join([o.levels[o.scored] for _, o in levelled])
     judged = minutes > 0
     return {
         'false_alarms_per_minute': count / minutes if judged else None,
@@ -166,12 +178,12 @@ def _false_alarms(pairs: Sequence[tuple[Truth, Outcome]]) -> Figures:
 
 
 def _time_to_collision(pairs: Sequence[tuple[Truth, Outcome]], threshold: float) -> Figures:
-    """Mean time from the first alarm to contact; a missed danger counts as 0 s."""
+    """Return the mean time from first alarm to contact; a missed danger counts as 0 s."""
     found = []
     for truth, outcome in pairs:
         known = outcome.scored & ~np.isnan(outcome.score)
         alarm = known & (np.where(known, outcome.score, -np.inf) >= threshold)
-        # A danger during which the method was never asked says nothing about it.
+        # A danger without assessed frames says nothing about the method.
         label = np.where(outcome.scored, truth.collision, np.nan)
         found += alarms.contacts(truth.stamps_s, label, truth.time_to_contact, alarm)
     if not found or math.isnan(threshold):

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Evaluate every method on rendered clips that nothing was trained on."""
+"""Evaluate every method on rendered clips that were not used for training.
+
+The method ``heads`` is the calibrated output of the heads, without validity checks, as training
+judges it. Its time to contact is the mean of the logarithm given contact; the perception reports
+a median, and none where contact is unlikely.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +29,7 @@ from vjepa_ros.lab.evaluation.clips import (
     joined,
 )
 from vjepa_ros.lab.evaluation.recording_replay import CAMERA, PictureScores, Setup
+from vjepa_ros.lab.report.page import jpeg_bytes
 from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
 from vjepa_ros.lab.world.seeds import HELD_OUT_SEED, SPLIT_BATCH
 from vjepa_ros.lab.world.targets import clip_targets
@@ -36,6 +42,9 @@ from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.outputs import HeadArrays, Output
 
 START_NS = 1_000_000_000
+HEADS = 'heads'                   # the heads alone, without validity checks
+MIDDLE = HORIZONS_S.index(2.0)    # horizon of the result for maps and times
+ENCODED = {'cpu': 10, 'cuda': 100}   # clips in one forward pass; 1 elsewhere
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,7 @@ class Film:
     interval_s
         Time between those frames [s].
     hold
-        How often each frame stands in the clip.
+        How often each frame is repeated in the clip.
     intrinsics
         fx, fy, cx, cy [px] of those frames.
     """
@@ -60,7 +69,7 @@ class Film:
     intrinsics: tuple[float, float, float, float]
 
     def sent(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Stamp [ns] and picture with square pixels of the frames that the camera took."""
+        """Yield stamp [ns] and image with square pixels of each frame of the camera."""
         distinct = self.frames[self.hold - 1::self.hold]
         for number, frame in enumerate(distinct):
             stamp = START_NS + round(number * self.hold * self.interval_s * 1e9)
@@ -74,14 +83,14 @@ class Film:
         return round(side * max(1.0, fy / fx)), round(side * max(1.0, fx / fy))
 
     def optics(self) -> tuple[float, float, float, float]:
-        """fx, fy, cx, cy [px] of the pictures that `sent` gives."""
+        """Return fx, fy, cx, cy [px] of the images from `sent`."""
         fx, fy, cx, cy = self.intrinsics
         side = self.frames.shape[1]
         x, y = self.size[0] / side, self.size[1] / side
         return fx * x, fy * y, (cx + 0.5) * x - 0.5, (cy + 0.5) * y - 0.5
 
     def track(self, base: TrackConfig) -> TrackConfig:
-        """A frame memory whose clips have exactly these frames."""
+        """Return settings of a frame memory whose clips have exactly these frames."""
         count = len(self.frames)
         span = (count // self.hold - 1) * self.hold * self.interval_s
         # With repeated frames the clip ends one interval early, so its rate is a bit higher.
@@ -91,7 +100,7 @@ class Film:
 
 
 def truth_of(clips: WorldClips) -> ClipTruth:
-    """What is true of a batch, on the patch grid."""
+    """Return the truth of a batch on the patch grid."""
     target = clip_targets(clips).to('cpu')
     interval = target.interval_s.double().numpy()
     looming = target.expansion.double().numpy() / interval[:, None, None]
@@ -102,16 +111,17 @@ def truth_of(clips: WorldClips) -> ClipTruth:
 
 
 def films(clips: WorldClips) -> Iterator[Film]:
-    """The clips of a batch, one by one, on the CPU."""
+    """Yield the clips of a batch on the CPU."""
     frames = clips.frames.cpu().numpy()
     optics = clips.scenes.intrinsics.double().cpu().numpy()
     for index, (interval, hold) in enumerate(zip(clips.interval_s.tolist(), clips.hold.tolist(),
                                                  strict=True)):
-        yield Film(frames[index], interval, int(hold), tuple(optics[index].tolist()))
+        fx, fy, cx, cy = optics[index].tolist()
+        yield Film(frames[index], interval, int(hold), (fx, fy, cx, cy))
 
 
 def shown(film: Film, track: Track) -> Sample:
-    """Fill the frame memory of a track with a clip; its one sample."""
+    """Fill the frame memory of a track with a clip, and return its sample."""
     track.intrinsics = film.optics()
     for stamp, picture in film.sent():
         track.push(picture, stamp)
@@ -123,24 +133,14 @@ def shown(film: Film, track: Track) -> Sample:
 
 
 def jpeg(film: Film) -> bytes:
-    """The newest frame of a clip with square pixels."""
+    """Encode the newest frame of a clip with square pixels as JPEG."""
     picture = cv2.resize(film.frames[-1], film.size, interpolation=cv2.INTER_LINEAR)
-    done, data = cv2.imencode('.jpg', cv2.cvtColor(picture, cv2.COLOR_RGB2BGR),
-                              [cv2.IMWRITE_JPEG_QUALITY, 80])
-    if not done:
-        raise ValueError(f'cannot encode a {picture.shape} {picture.dtype} image as jpeg')
-    return data.tobytes()
-
-
-HEADS = 'heads'                   # the method that leaves nothing out
-PICTURE_SCORES = ('brightness', 'frame_difference')
-MIDDLE = HORIZONS_S.index(2.0)    # horizon of the result that maps and times are taken from
-ENCODED = {'cpu': 10, 'cuda': 100}   # clips in one forward pass; 1 elsewhere
+    return jpeg_bytes(cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), 80)
 
 
 @dataclass(frozen=True)
 class WorldPart:
-    """What every method said of the clips of one seed.
+    """Output of every method for the clips of one seed.
 
     Attributes
     ----------
@@ -149,9 +149,9 @@ class WorldPart:
     newest
         The newest frame of each clip as JPEG.
     held
-        Clips in which the heads held for the reported method.
+        Number of clips with valid heads for the reported method.
     films
-        Clips that a slow baseline shall judge, by their number in the whole.
+        Clips for a slow baseline, by their number in the whole run.
     """
 
     truth: ClipTruth
@@ -163,7 +163,7 @@ class WorldPart:
 
 @dataclass(frozen=True)
 class WorldRun:
-    """What every method said of the rendered clips.
+    """Output of every method for the rendered clips.
 
     Attributes
     ----------
@@ -184,7 +184,7 @@ class WorldRun:
 
 
 def tasks(count: int, device: str, slow: int) -> list[tuple[Any, ...]]:
-    """Calls of `evaluate_part` for so many clips, `slow` of them kept for a slow baseline."""
+    """Return tasks for some clips, `slow` of them kept for a slow baseline."""
     kept = set(np.linspace(0, count - 1, min(slow, count)).round().astype(int).tolist())
     return [(evaluate_part, batch, min(SPLIT_BATCH, count - batch * SPLIT_BATCH), device,
              sorted(kept & set(range(batch * SPLIT_BATCH, (batch + 1) * SPLIT_BATCH))))
@@ -193,21 +193,21 @@ def tasks(count: int, device: str, slow: int) -> list[tuple[Any, ...]]:
 
 def evaluate_part(setup: Setup, batch: int, count: int, device: str,
                   keep: Sequence[int]) -> WorldPart:
-    """Let every method judge the held-out clips of one seed.
+    """Assess the held-out clips of one seed with every method.
 
     Parameters
     ----------
     setup
-        Methods, settings and engine. Smoothing is off: a clip is a single moment, and so is
-        `approach_speed`: what is true is a contact at the present velocities.
+        Methods, settings and engine. Smoothing is off, because a clip is one moment, and
+        `approach_speed` is 0, because the truth is contact at the present velocities.
     batch
-        Number of the seed; all are among those that training keeps away from.
+        Number of the seed; training uses none of these.
     count
-        Clips of it.
+        Number of clips.
     device
-        Where to render.
+        Device of the renderer.
     keep
-        Numbers of the clips in the whole to bring back.
+        Numbers of the clips in the whole run to return.
     """
     world = world_of(setup.track.image_size, setup.track.num_frames, device)
     clips = world.clips(HELD_OUT_SEED + batch, count)
@@ -221,7 +221,7 @@ def evaluate_part(setup: Setup, batch: int, count: int, device: str,
     for film, output in zip(rendered, outputs, strict=True):
         results = judged(film, setup, output)
         said = {method: outcome_of(of, method) for method, of in results.items()}
-        if output is not None:
+        if output is not None and output.heads is not None:
             said[HEADS] = heads_outcome(output.heads, film.interval_s)
         for method, outcome in (said | picture_outcomes(film)).items():
             outcomes.setdefault(method, []).append(outcome)
@@ -234,12 +234,12 @@ def evaluate_part(setup: Setup, batch: int, count: int, device: str,
 
 @lru_cache(maxsize=1)
 def world_of(size: int, num_frames: int, device: str) -> ClipWorld:
-    """The world of this process: its textures take seconds to paint."""
+    """Return the world of this process, whose textures take seconds to paint."""
     return ClipWorld(size=size, num_frames=num_frames, device=device)
 
 
 def gathered(parts: Sequence[WorldPart]) -> WorldRun:
-    """All parts with their figures."""
+    """Join all parts and compute the figures."""
     truth = joined([p.truth for p in parts])
     said = {m: joined([p.outcomes[m] for p in parts]) for m in parts[0].outcomes}
     count = truth.contact_time.size
@@ -252,7 +252,7 @@ def gathered(parts: Sequence[WorldPart]) -> WorldRun:
 
 
 def with_scores(run: WorldRun, name: str, scores: dict[int, float]) -> WorldRun:
-    """The run with a baseline that judged some clips, by number; it stands first."""
+    """Return the run with another baseline in front, from its scores by number of the clip."""
     picks = np.array(sorted(scores))
     found = clip_figures(chosen(run.truth, picks), scored([scores[i] for i in picks]))
     return replace(run, figures=run.figures | {
@@ -260,7 +260,7 @@ def with_scores(run: WorldRun, name: str, scores: dict[int, float]) -> WorldRun:
 
 
 def encoded(rendered: Sequence[Film], setup: Setup) -> list[Output | None]:
-    """What the heads say of the very pixels that were rendered, not resized twice."""
+    """Run the heads on the rendered pixels, without resizing."""
     if setup.engine is None:
         return [None] * len(rendered)
     step = ENCODED.get(setup.engine.choice.device.type, 1)
@@ -269,7 +269,7 @@ def encoded(rendered: Sequence[Film], setup: Setup) -> list[Output | None]:
 
 
 def judged(film: Film, setup: Setup, output: Output | None) -> dict[str, list[Result]]:
-    """Results of every method at every horizon."""
+    """Return the results of every method at every horizon."""
     config, wants = film.track(setup.track), Wants(features=False, image=False)
     perception = None if setup.engine is None else Perception(setup.engine, config, [CAMERA])
     track = Track(CAMERA, config) if perception is None else perception.tracks[CAMERA]
@@ -278,7 +278,6 @@ def judged(film: Film, setup: Setup, output: Output | None) -> dict[str, list[Re
     for method in setup.methods:
         out[method] = []
         for horizon in HORIZONS_S:
-            # The truth is contact at the present velocities, not if the robot went ahead.
             settings = replace(setup.settings, looming_method=method, smoothing_method='none',
                                collision_horizon=horizon, approach_speed=0.0)
             track.assessor = Assessor()
@@ -288,12 +287,12 @@ def judged(film: Film, setup: Setup, output: Output | None) -> dict[str, list[Re
 
 
 def outcome_of(results: list[Result], method: str) -> ClipOutcome:
-    """What one method said of one clip, one result per horizon."""
+    """Return the output of a method for one clip, from one result per horizon."""
     middle = results[MIDDLE]
     grid = np.asarray(middle.looming_map, float)
     moving = None
     if method != 'geometric':
-        # Unknown where the heads do not hold for a clip.
+        # Unknown where the heads are not valid.
         moving = np.full(grid.shape, np.nan) if middle.moving_map is None \
             else np.asarray(middle.moving_map, float)
     return ClipOutcome(
@@ -303,7 +302,7 @@ def outcome_of(results: list[Result], method: str) -> ClipOutcome:
 
 
 def heads_outcome(heads: HeadArrays, interval_s: float) -> ClipOutcome:
-    """What the heads said of one clip, all of it."""
+    """Return the output of the heads for one clip."""
     with np.errstate(divide='ignore'):
         logits = torch.from_numpy(np.log(heads.contact))[None]
     return ClipOutcome(
@@ -313,7 +312,7 @@ def heads_outcome(heads: HeadArrays, interval_s: float) -> ClipOutcome:
 
 
 def picture_outcomes(film: Film) -> dict[str, ClipOutcome]:
-    """Scores of the newest picture that need no perception."""
+    """Return the scores of the newest image that need no perception."""
     scores = PictureScores()
     for _, picture in film.sent():
         scores.take(picture)
@@ -321,6 +320,6 @@ def picture_outcomes(film: Film) -> dict[str, ClipOutcome]:
 
 
 def scored(scores: Sequence[float] | np.ndarray) -> ClipOutcome:
-    """A score of clips that speaks of no horizon and is no probability."""
+    """Return a score of clips without horizon that is not a probability."""
     hazard = np.repeat(np.asarray(scores, float)[:, None], len(HORIZONS_S), axis=1)
     return ClipOutcome(hazard, is_probability=False)

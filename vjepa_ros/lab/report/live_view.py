@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Show live what the perception says, in a terminal or as plain lines of a log."""
+"""Show assessments live, in a terminal or as plain lines of a log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_POINTS = 36000
 
 @dataclass(frozen=True)
 class Point:
-    """One assessment on the time axis of its source; truth is NaN where nobody knows it."""
+    """One assessment on the time axis of its source; an unknown truth is NaN."""
 
     time_s: float
     assessment: Assessment
@@ -37,30 +37,30 @@ class Point:
 
 @dataclass
 class Status:
-    """What the view shows; changed by the tool while it runs.
+    """State for the view, which the tool updates.
 
     Attributes
     ----------
     title, source
-        Of the panel, and what is played.
+        Title of the panel, and name of the source.
     span_s
         Expected length of the source [s], None when it has no end.
     phase
-        What is being waited for; '' while results come.
+        What the tool waits for; '' while results arrive.
     parts
         State by name of each process: 'starting', 'ready', 'ended'.
     model, trained
-        What runs where, in words; whether its weights are trained (None: not known yet).
+        Model and device in words; whether the weights are trained (None: unknown).
     points
         Results so far, oldest first.
     frames_in
-        Frames that the perception took.
+        Number of frames that arrived.
     rate_in_hz
-        Of the frames; NaN unknown.
+        Rate of the frames; NaN is unknown.
     sides
         Least time to contact of the regions at the left, centre and right [s].
     note
-        The last thing that went wrong.
+        The last problem.
     """
 
     title: str
@@ -78,7 +78,7 @@ class Status:
     note: str = ''
 
     def add(self, point: Point) -> None:
-        """Take one result."""
+        """Add one result."""
         self.points.append(point)
         self.results += 1
         self.phase = ''
@@ -89,7 +89,7 @@ class Status:
         return self.points[-1].time_s if self.points else 0.0
 
     def recent(self, seconds: float) -> list[Point]:
-        """Results of the last seconds, oldest first."""
+        """Return the results of the last seconds, oldest first."""
         out = []
         for point in reversed(self.points.copy()):
             if self.time_s - point.time_s > seconds:
@@ -109,14 +109,14 @@ NOTABLE = (Quality.LOW_TEXTURE | Quality.STALE | Quality.SLOW_CAMERA | Quality.D
 
 
 class View:
-    """The live display of a `Status` as long as the block lasts.
+    """Live display of a `Status`, as a context manager.
 
     Parameters
     ----------
     status
-        Shown as it is at each refresh.
+        State to show.
     console
-        Where to; a console that is no terminal gets a line every two seconds.
+        A terminal gets a live panel, anything else a line every two seconds.
     """
 
     def __init__(self, status: Status, console: Console) -> None:
@@ -136,7 +136,7 @@ class View:
             self._live.stop()
 
     def tick(self) -> None:
-        """Write a plain line when it is time for one; nothing to do in a terminal."""
+        """Print a plain line when one is due, but not in a terminal."""
         if self._live is not None:
             return
         now, phase = time.monotonic(), self.status.phase
@@ -152,13 +152,13 @@ class View:
 
 
 def log_to(console: Console) -> None:
-    """Write the warnings of this package through the console: above a live panel, not across."""
+    """Print the warnings of this package through the console, above a live panel."""
     handler = RichHandler(logging.WARNING, console, show_path=False, show_time=False)
     logging.getLogger('vjepa_ros').handlers = [handler]
 
 
 def plain_line(status: Status) -> str:
-    """One line of a log with the newest result."""
+    """Return the newest result as one line of a log."""
     point = status.points[-1]
     a = point.assessment
     parts = [f'[{point.time_s:5.1f} s] {a.level.name:<8} {_contact(a)}{_true(point)}',
@@ -168,7 +168,7 @@ def plain_line(status: Status) -> str:
 
 
 def render(status: Status, height: int = 24) -> RenderableType:
-    """The whole panel."""
+    """Return the whole panel."""
     rows: list[RenderableType] = [_header(status), _progress(status), Text()]
     if status.phase and not status.points:
         rows.append(Spinner('dots', Text(status.phase, 'bold')))
@@ -249,7 +249,7 @@ def _scores(a: Assessment, sides: dict[str, float]) -> RenderableType:
 
 
 def _history(status: Status, rows: int) -> RenderableType:
-    """The newest result of each of the last seconds, the newest second first."""
+    """Return the newest result of each of the last seconds, newest first."""
     newest = {int(point.time_s): point for point in status.recent(float(rows))}
     table = Table('time', 'level', 'contact', box=None, padding=(0, 2, 0, 0),
                   header_style='grey70')
@@ -262,7 +262,7 @@ def _history(status: Status, rows: int) -> RenderableType:
 
 
 def _speed(status: Status) -> list[str]:
-    """Rates and latency in words."""
+    """Return rates and latency in words."""
     recent = status.recent(3.0)
     parts = []
     if not math.isnan(status.rate_in_hz):

@@ -22,7 +22,7 @@ import vjepa_ros
 
 
 def fill(text: str, name: str, content: str) -> str:
-    """The text with `content` between ``<!-- name:begin -->`` and ``<!-- name:end -->``.
+    """Put `content` between ``<!-- name:begin -->`` and ``<!-- name:end -->`` of a text.
 
     Raises
     ------
@@ -43,7 +43,7 @@ except ImportError:  # a bare machine with an accelerator may lack it
 
 
 def hardware() -> dict[str, Any]:
-    """What this machine is, without its name."""
+    """Describe this machine, without its name."""
     about = {'cpu': _cpu_name(), 'architecture': platform.machine(),
              'cores': os.cpu_count(), 'logical_cores': os.cpu_count(),
              'system': platform.system()}
@@ -54,7 +54,7 @@ def hardware() -> dict[str, Any]:
 
 
 def accelerator(device: torch.device) -> dict[str, Any]:
-    """What a device is, where it is not the CPU."""
+    """Describe a device other than the CPU."""
     if device.type == 'mps':
         return {'gpu': 'Apple MPS'}
     if device.type != 'cuda':
@@ -62,19 +62,19 @@ def accelerator(device: torch.device) -> dict[str, Any]:
     about = {'gpu': torch.cuda.get_device_name(device),
              'gpu_memory_gb': round(torch.cuda.get_device_properties(device).total_memory / 2**30,
                                     1)}
-    # PyTorch calls AMD's devices cuda, too.
+    # PyTorch calls devices of AMD cuda, too.
     return {**about, 'rocm' if torch.version.hip else 'cuda': torch.version.hip
             or torch.version.cuda}
 
 
 def process_age() -> float:
-    """Seconds since this process began; NaN where that is not known."""
+    """Return the seconds since this process began; NaN where that is unknown."""
     if psutil is not None:
         return time.time() - psutil.Process().create_time()
     stat, uptime = Path('/proc/self/stat'), Path('/proc/uptime')
     if not (stat.is_file() and uptime.is_file()):
         return math.nan
-    # The 22nd field: when the process began, in ticks since the machine did.
+    # The 22nd field is the start of the process in ticks since boot.
     ticks = float(stat.read_text().rpartition(')')[2].split()[19])
     return float(uptime.read_text().split()[0]) - ticks / os.sysconf('SC_CLK_TCK')
 
@@ -89,29 +89,29 @@ def _cpu_name() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what the speed depends on."""
+    """Return the versions of the libraries that matter."""
     return {'vjepa_ros': vjepa_ros.__version__, 'python': platform.python_version(),
             'torch': metadata.version('torch'), 'numpy': np.__version__,
             'opencv': cv2.__version__}
 
 
-# Where a file lies belongs to one machine, and its name says nothing about a measurement.
+# Paths belong to one machine.
 PATHS = ('--json', '--out', '--plot', '--weights')
 
 
 def write_json(path: Path, result: Mapping[str, Any]) -> None:
-    """Write figures, making the folder (`OSError` where that is not possible)."""
+    """Write figures as JSON and make the folder (`OSError` when impossible)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + '\n', encoding='utf-8')
 
 
 def command(tool: str, words: Sequence[str]) -> str:
-    """The command line of a tool for the record, without paths."""
+    """Return the command line of a tool for the record, without paths."""
     return ' '.join(['vjepa-ros', tool, *without(words, PATHS)])
 
 
 def without(words: Sequence[str], options: Sequence[str]) -> list[str]:
-    """A command line without some options and their values."""
+    """Return a command line without some options and their values."""
     kept, skip = [], False
     for word in words:
         if skip or word in options:

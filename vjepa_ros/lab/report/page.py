@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Lay out a run report as one HTML page that needs nothing but a browser."""
+"""Lay out a run report as one self-contained HTML page."""
 
 from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
@@ -21,13 +21,13 @@ PLOTS = {
             'the estimate means unknown; triangles at the upper edge mean that nothing on course '
             f'comes nearer (infinite) or more than {TTC_RANGE[1]:.0f} s.'),
     'looming': ('Looming rate', 'Closing speed over distance; the time to contact is its inverse. '
-                'Rare outliers are cut off at the edge of the plot.'),
-    'scores': ('Scores', 'Motion: how much of the view moves by itself (without learned heads: '
-               'changes). Obstacle: how much of it comes nearer. Collision: how probable a '
-               'contact is within the horizon, with learned heads also if the robot went ahead, '
-               'so that it can be high where nothing comes nearer.'),
+                'Rare outliers are clipped at the edge of the plot.'),
+    'scores': ('Scores', 'Motion: share of the view that moves by itself (without learned heads: '
+               'that changes). Obstacle: share that comes nearer. Collision: probability of a '
+               'contact within the horizon. With learned heads it includes contacts if the robot '
+               'drove ahead, and can be high where nothing comes nearer.'),
     'latency': ('Latency', 'Where the time goes, stage by stage. The black line is the age of the '
-                'image when its assessment arrived; what lies between is transport and waiting.'),
+                'image when its assessment arrived; the gap is transport and waiting.'),
 }
 STYLE = """
 *{box-sizing:border-box}
@@ -83,16 +83,50 @@ footer{color:#5c6b7c;font-size:.85rem;text-align:center;padding:8px 0 20px}
 """
 
 
+def html_page(title: str, body: Sequence[str]) -> str:
+    """Return a whole page of sections; the title must be escaped."""
+    return ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width,initial-scale=1">'
+            f'<title>{title}</title><style>{STYLE}</style></head>\n<body><main>\n'
+            + '\n'.join(body)
+            + '\n<footer>This page is self-contained: no network is needed to read it.</footer>'
+            '\n</main></body></html>\n')
+
+
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = True) -> str:
+    """Return a table of plain text; with `numbers`, all columns but the first are numbers."""
+    def row(tag: str, cells: Sequence[str]) -> str:
+        return '<tr>' + ''.join(
+            f'<{tag}{" class=num" if numbers and i else ""}>{escape(cell)}</{tag}>'
+            for i, cell in enumerate(cells)) + '</tr>'
+
+    return ('<div class="wide"><table>' + row('th', heads)
+            + ''.join(row('td', cells) for cells in rows) + '</table></div>')
+
+
+def data_uri(data: bytes, kind: str) -> str:
+    """Return an image of some kind, such as 'jpeg', as the address of an `img`."""
+    return f'data:image/{kind};base64,' + base64.b64encode(data).decode()
+
+
+def jpeg_bytes(bgr: np.ndarray, quality: int = 85) -> bytes:
+    """Encode a BGR uint8 image as JPEG (ValueError for what cannot be encoded)."""
+    done, data = cv2.imencode('.jpg', bgr, [cv2.IMWRITE_JPEG_QUALITY, quality])
+    if not done:
+        raise ValueError(f'cannot encode a {bgr.shape} {bgr.dtype} image as jpeg')
+    return data.tobytes()
+
+
 def render_page(records: Sequence[dict[str, Any]], frames: Sequence[tuple[int, np.ndarray]],
                 meta: dict[str, Any], summary: dict[str, Any]) -> str:
-    """The whole page.
+    """Return the whole page of a run.
 
     Parameters
     ----------
     records, meta
-        As for `vjepa_ros.lab.report.report.write_report`.
+        As in `vjepa_ros.lab.report.report.write_report`.
     frames
-        The overlay frames to show, with the indices of their records.
+        Overlay images to show, with the indices of their records.
     summary
         The numbers of the run.
     """
@@ -103,13 +137,11 @@ def render_page(records: Sequence[dict[str, Any]], frames: Sequence[tuple[int, n
         body.append(_plots(series))
     if frames:
         body.append(_frames(series, frames, meta))
-    body.append(f'<div class="pair">{_stage_table(series)}{_settings(meta)}</div>')
-    return ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-            '<meta name="viewport" content="width=device-width,initial-scale=1">'
-            f'<title>{title}</title><style>{STYLE}</style></head>\n<body><main>\n'
-            + '\n'.join(body)
-            + '\n<footer>This page is self-contained: no network is needed to read it. '
-            'The numbers are also in <code>summary.json</code>.</footer>\n</main></body></html>\n')
+    settings = html_table(('parameter', 'value'), [
+        (str(key), str(value)) for key, value in (meta.get('configuration') or {}).items()], False)
+    body.append(f'<div class="pair">{_stage_table(series)}<section><h2>Configuration</h2>'
+                f'{settings}</section></div>')
+    return html_page(title, body)
 
 
 def _header(title: str, meta: dict[str, Any]) -> str:
@@ -145,11 +177,11 @@ def _notes(records: Sequence[dict[str, Any]], meta: dict[str, Any],
            summary: dict[str, Any]) -> str:
     notes = []
     if not meta['trained']:
-        notes.append('The encoder ran with random weights. Its motion score and features show '
-                     'that the pipeline works and react to change; they are not learned. Time to '
-                     'contact, looming and level are geometric and need no weights.')
+        notes.append('The encoder ran with random weights. Motion score and features react to '
+                     'change, but are not learned. Time to contact, looming and level are '
+                     'geometric and need no weights.')
     if not records:
-        notes.append('No assessment was made in this run.')
+        notes.append('This run has no assessment.')
     elif summary['ttc_coverage'] is None:
         notes.append('This source has no true time to contact between 0.3 and 6 s, so the '
                      'estimates are shown but not judged.')
@@ -167,8 +199,8 @@ def _plots(series: Series) -> str:
         caption += f' {levels}' if name in ('ttc', 'scores') else ''
         sections.append(
             f'<section class="plot"><h2>{heading}</h2><p class="soft">{caption}</p>'
-            f'<div class="wide"><img alt="{heading} over time" src="{_svg_uri(svg)}"></div>'
-            '</section>')
+            f'<div class="wide"><img alt="{heading} over time" '
+            f'src="{data_uri(svg.encode(), "svg+xml")}"></div></section>')
     return '\n'.join(sections)
 
 
@@ -181,7 +213,8 @@ def _frames(series: Series, frames: Sequence[tuple[int, np.ndarray]],
         if (truth := record.get('true_ttc')) is not None and not math.isnan(truth):
             words.append(f'true {_ttc(truth)}')
         figures.append(
-            f'<figure><img loading="lazy" alt="overlay at {words[0]}" src="{_jpeg_uri(image)}">'
+            f'<figure><img loading="lazy" alt="overlay at {words[0]}" '
+            f'src="{data_uri(jpeg_bytes(_thumbnail(image)), "jpeg")}">'
             f'<figcaption>{_chip(int(record["level"]))}{" &middot; ".join(words)}</figcaption>'
             '</figure>')
     video = meta.get('video')
@@ -199,19 +232,10 @@ def _stage_table(series: Series) -> str:
     total = series.column('latency_ms')
     if (known := total[np.isfinite(total)]).size:
         rows.append(('total latency', known))
-    cells = ''.join(
-        f'<tr><td>{escape(name)}</td><td class="num">{np.median(values):.1f}</td>'
-        f'<td class="num">{np.percentile(values, 95):.1f}</td></tr>' for name, values in rows)
-    return ('<section><h2>Stages</h2><div class="wide"><table><tr><th>stage</th>'
-            f'<th class="num">median ms</th><th class="num">95 % ms</th></tr>{cells}</table></div>'
-            '</section>')
-
-
-def _settings(meta: dict[str, Any]) -> str:
-    rows = ''.join(f'<tr><td>{escape(str(key))}</td><td><code>{escape(str(value))}</code></td>'
-                   '</tr>' for key, value in (meta.get('configuration') or {}).items())
-    return ('<section><h2>Configuration</h2><div class="wide"><table>'
-            f'<tr><th>parameter</th><th>value</th></tr>{rows}</table></div></section>')
+    return '<section><h2>Stages</h2>' + html_table(
+        ('stage', 'median ms', '95 % ms'),
+        [(name, f'{np.median(values):.1f}', f'{np.percentile(values, 95):.1f}')
+         for name, values in rows]) + '</section>'
 
 
 def _chip(level: int) -> str:
@@ -220,19 +244,12 @@ def _chip(level: int) -> str:
     return f'<span class="chip" style="background:{color};color:{ink}">{name}</span>'
 
 
-def _svg_uri(svg: str) -> str:
-    return 'data:image/svg+xml;base64,' + base64.b64encode(svg.encode()).decode()
-
-
-def _jpeg_uri(image: np.ndarray) -> str:
+def _thumbnail(image: np.ndarray) -> np.ndarray:
     height, width = image.shape[:2]
-    if width > THUMBNAIL_WIDTH:
-        size = THUMBNAIL_WIDTH, max(1, round(height * THUMBNAIL_WIDTH / width))
-        image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-    done, data = cv2.imencode('.jpg', image, [cv2.IMWRITE_JPEG_QUALITY, 85])
-    if not done:
-        raise ValueError(f'cannot encode a {image.shape} {image.dtype} image as jpeg')
-    return 'data:image/jpeg;base64,' + base64.b64encode(data.tobytes()).decode()
+    if width <= THUMBNAIL_WIDTH:
+        return image
+    size = THUMBNAIL_WIDTH, max(1, round(height * THUMBNAIL_WIDTH / width))
+    return cv2.resize(image, size, interpolation=cv2.INTER_AREA)
 
 
 def _ttc(value: float | None) -> str:

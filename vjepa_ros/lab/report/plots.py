@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TTC_RANGE = (0.2, 20.0)    # seconds shown; what is larger, also inf, is drawn at the upper end
+TTC_RANGE = (0.2, 20.0)    # seconds; larger values and inf are drawn at the upper edge
 ESTIMATE, TRUTH = '#0b6bcb', '#111820'
 LEVELS = {0: ('CLEAR', '#4caf50'), 1: ('CAUTION', '#ffd600'), 2: ('WARNING', '#ff8c00'),
           3: ('DANGER', '#e53030'), 255: ('UNKNOWN', '#846ab4')}
 STAGES = ('transport', 'wait', 'decode', 'preprocess', 'gather', 'upload', 'encode', 'download',
           'motion', 'heads', 'looming', 'assess', 'overlay', 'publish')
-WITHIN = {'submit', 'await'}    # in these the stages of the model lie: they must not count twice
+WITHIN = {'submit', 'await'}    # contain stages of the model, which must not count twice
 STAGE_COLORS = ('#9db2c8', '#c9d3de', '#3f7cac', '#5aa9e6', '#7fc8f8', '#2a9d8f', '#0b6bcb',
                 '#8ab17d', '#e9c46a', '#d9a86c', '#f4a261', '#e76f51', '#b56576', '#6d597a')
 WIDTH, HEIGHT, TEXT = 11.0, 2.7, 10.0    # of one panel [inch], and of its text [pt]
@@ -67,12 +67,12 @@ class Series:
         self.level = np.array([int(r['level']) for r in records], int)
 
     def column(self, name: str) -> np.ndarray:
-        """One value per record."""
+        """Return one value per record."""
         values = (r.get(name) for r in self.records)
         return np.array([np.nan if v is None else float(v) for v in values], float)
 
     def stages(self) -> dict[str, np.ndarray]:
-        """Milliseconds per stage, in the order in which a frame passes them; missing is 0."""
+        """Return milliseconds per stage, in the order of a frame; missing is 0."""
         names = {name for r in self.records for name in r.get('timings') or {}} - WITHIN
         order = [n for n in STAGES if n in names] + sorted(names - set(STAGES))
         return {n: np.nan_to_num([float((r.get('timings') or {}).get(n, 0.0))
@@ -80,10 +80,7 @@ class Series:
 
 
 def all_plots(series: Series) -> dict[str, str]:
-    """SVG of every plot of at least one record: ttc, looming, scores, latency.
-
-    A plot without any data is left out.
-    """
+    """Draw ttc, looming, scores and latency of the records; without data a plot is missing."""
     plots = {'ttc': _ttc(series)}
     if np.isfinite(series.column('looming_rate')).any():
         plots['looming'] = _looming(series)
@@ -130,7 +127,7 @@ def _legend(axes: Axes, columns: int = 3, handles: list[Artist] | None = None) -
 
 
 def _runs(series: Series) -> list[tuple[int, float, float]]:
-    """Stretches of equal level as (level, start, length); a gap in the records ends one."""
+    """Return stretches of equal level as (level, start, length); a gap ends a stretch."""
     if not len(series.time):
         return []
     step = np.diff(series.time)
@@ -164,7 +161,7 @@ def _ttc(series: Series) -> str:
     handles = []
     true, estimate = series.column('true_ttc'), series.column('time_to_contact')
     if not np.isnan(true).all():
-        # A truth of infinity has no place on the axis: the line pauses there.
+        # An infinite truth interrupts the line.
         shown = np.where(np.isfinite(true) & (true <= high), true, np.nan)
         handles += axes.plot(series.time, shown, color=TRUTH, linewidth=2.2, alpha=0.85,
                              label='true', dashes=(4, 1.6))
@@ -191,7 +188,7 @@ def _looming(series: Series) -> str:
     figure, axes = _figure(series)
     true, estimate = series.column('true_looming'), series.column('looming_rate')
     finite = np.concatenate([v[np.isfinite(v)] for v in (true, estimate)])
-    # A single outlier must not flatten everything else.
+    # A single outlier must not flatten the rest.
     top = max(0.5, float(np.percentile(finite, 98)) * 1.25)
     bottom = min(-0.05, max(-top, float(np.percentile(finite, 2)) * 1.25))
     if np.isfinite(true).any():
@@ -225,7 +222,7 @@ def _latency(series: Series) -> str:
     figure, axes = _figure(series)
     stages = series.stages()
     if stages:
-        colors = dict(zip(STAGES, STAGE_COLORS, strict=True))
+        colors: dict[str, str] = dict(zip(STAGES, STAGE_COLORS, strict=True))
         axes.stackplot(series.time, *stages.values(), labels=list(stages), linewidth=0,
                        colors=[colors.get(name, '#8d99ae') for name in stages], step='mid')
     total = series.column('latency_ms')

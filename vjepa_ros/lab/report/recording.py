@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Collect the lines of the recorder process into records for the report and a live status."""
+"""Collect the output of the recorder process for the report and the live view."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_co
 
 
 class Recording:
-    """Everything the recorder has told so far.
+    """Output of the recorder so far.
 
-    `take` may be called by another thread than the rest.
+    `take` may run in another thread than the rest.
 
     Parameters
     ----------
     status
-        Kept up to date for the live view.
+        Updated for the live view.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Recording:
         self._first_ns = self._last_ns = 0
 
     def take(self, line: str) -> None:
-        """Take one line of JSON; what is none (a stray word of a library) is left out."""
+        """Take one line of JSON; other lines, such as output of libraries, are ignored."""
         if not line.startswith('{'):
             return
         message = json.loads(line)
@@ -59,7 +59,7 @@ class Recording:
 
     @property
     def configure_failed(self) -> bool:
-        """Whether the node has tried to load its model and could not."""
+        """Whether the node failed to load its model."""
         state = self.model.get('state', '')
         return state == 'unconfigured' and self.model['message'] != state
 
@@ -69,7 +69,7 @@ class Recording:
         return (self._last_ns - self._first_ns) / 1e9
 
     def covers(self, stamp_ns: int) -> bool:
-        """Whether a time lies between the first and the newest frame of the camera."""
+        """Return whether a time lies between the first and the newest frame of the camera."""
         return self._first_ns <= stamp_ns <= self._last_ns
 
     @property
@@ -78,7 +78,7 @@ class Recording:
         return len(self._results)
 
     def records(self) -> list[dict[str, Any]]:
-        """All assessments in order of their stamps, each with the truth of its own stamp."""
+        """Return all assessments by stamp, each with the truth of its stamp."""
         unknown = {'true_ttc': math.nan, 'true_looming': math.nan}
         return sorted(({**r, **self._truth.get(r['stamp_ns'], unknown)} for r in self._results),
                       key=lambda record: record['stamp_ns'])
@@ -94,8 +94,7 @@ class Recording:
         self._truth[message.pop('stamp_ns')] = message
 
     def _on_result(self, message: dict[str, Any]) -> None:
-        # The assessment itself carries no stage times; those of the diagnostics are at most a
-        # second old.
+        # Assessments have no stage times; those of the diagnostics are at most a second old.
         timings = {k[len(STAGE):]: float(v) for k, v in self.camera.items()
                    if k.startswith(STAGE) and v != 'unknown'}
         self._results.append({**message, 'timings': timings})
