@@ -4,8 +4,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import cv2
 import numpy as np
+
+from vjepa_ros.sources import PlayOptions, SourceFrame, open_source
+
+
+def synthetic(size: tuple[int, int] = (320, 240), rate: float = 10.0, start_s: float = 0.0,
+              count: int | None = None) -> Sequence[SourceFrame]:
+    """Frames of the synthetic scene; from 4.2 s on the camera drives at an obstacle."""
+    with open_source('synthetic', PlayOptions(rate=rate, size=size, start_s=start_s,
+                                              max_frames=count)) as source:
+        return list(source)
 
 
 def texture(size: tuple[int, int], seed: int = 0) -> np.ndarray:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from golden.cases import fill, noise, some_tokens
+from scenes import synthetic
 
 from vjepa_ros.cli import main as cli
 from vjepa_ros.clip.resize import normalise
-from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime.engine import Engine, EngineConfig
@@ -147,8 +147,7 @@ def test_the_fused_linear_layer_is_used_only_if_its_numbers_are_right(monkeypatc
 
 def test_bf16_hardly_changes_what_the_bundled_heads_say():
     """Largest difference to float32 over an approach, in the units of each output."""
-    scene = ApproachScene()
-    clips = [np.stack([scene.render(start + n / 4)[::2, ::2][24:216, 64:256] for n in range(8)])
+    clips = [np.stack([f.rgb[24:216, 64:256] for f in synthetic(rate=4, start_s=start, count=8)])
              for start in (2.0, 4.5)]
     said = {}
     for precision in ('fp32', 'bf16'):

@@ -8,10 +8,10 @@ import math
 
 import numpy as np
 import pytest
+from scenes import synthetic
 
 from vjepa_ros import Level, ObstacleDetector, Quality
 from vjepa_ros.cli import main as cli
-from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
 from vjepa_ros.model.checkpoint.files import WEIGHTS_FOLDER
 from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
 from vjepa_ros.model.variants import VARIANTS
@@ -53,10 +53,9 @@ def test_the_defaults_are_the_clips_that_the_heads_were_trained_on(detector):
 
 
 def test_an_approach_is_seen_by_heads_that_hold(detector):
-    scene = ApproachScene(SIZE)
-    last_s = next(t for t in np.arange(3.0, 12.0, 0.1) if scene.truth(t).collision
-                  and scene.truth(t).time_to_contact_s < 2.0)
-    seen = show(detector, [scene.render(last_s - n / RATE_HZ) for n in range(7, -1, -1)], 10.0)
+    frames = synthetic(SIZE, RATE_HZ, 6.85, 8)
+    assert 1.8 < frames[-1].truth['time_to_contact_s'] < 2.0
+    seen = show(detector, [frame.rgb for frame in frames], 10.0)
     unwanted = Quality.UNTRAINED | Quality.HEADS_OUT_OF_RANGE | Quality.LOOMING_UNKNOWN
     assert not seen.flags & unwanted, seen.flags.names
     assert seen.level in (Level.WARNING, Level.DANGER)
@@ -66,7 +65,7 @@ def test_an_approach_is_seen_by_heads_that_hold(detector):
 
 
 def test_a_still_scene_is_clear_and_nothing_in_it_moves(detector):
-    picture = ApproachScene(SIZE).render(0.0)
+    picture = synthetic(SIZE, count=1)[0].rgb
     seen = show(detector, [picture] * 8, 100.0)
     assert seen.level is Level.CLEAR
     assert seen.time_to_contact == math.inf

@@ -12,10 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from scenes import texture
+from scenes import synthetic, texture
 
 from vjepa_ros.detector import ObstacleDetector
-from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.frame_store import Prepared
@@ -47,8 +46,7 @@ def engines():
 @pytest.fixture(scope='module')
 def drive():
     """Pictures of a drive at an obstacle, 320x240, ten a second."""
-    scene = ApproachScene()
-    return [np.ascontiguousarray(scene.render(4.5 + n / 10)[::2, ::2]) for n in range(14)]
+    return [frame.rgb for frame in synthetic(start_s=4.5, count=14)]
 
 
 def results(engine, shape, frames, geometry, cameras=('cam',), rate=10):

@@ -16,13 +16,13 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from scenes import synthetic
 
 import vjepa_ros
 from vjepa_ros.cli import main as cli
 from vjepa_ros.cli import watch
 from vjepa_ros.cli.frame_feed import Feed
 from vjepa_ros.lab.report.video import evenly
-from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
 from vjepa_ros.sources import SourceError, SourceFrame
 
 SMALL = ['--weights', 'random', '--allow-random-weights', '--num-frames', '4',
@@ -62,17 +62,14 @@ def drive(tmp_path_factory):
     """A recording folder of the synthetic drive at an obstacle, small and slow."""
     folder = tmp_path_factory.mktemp('drive')
     (folder / 'frames').mkdir()
-    scene = ApproachScene((320, 240))
     with (folder / 'labels.csv').open('w', newline='') as file:
         table = csv.writer(file)
         table.writerow(['frame', 'stamp_s', 'collision', 'time_to_contact_s'])
-        for number in range(24):
-            t = 6.0 + number / 10
+        for number, frame in enumerate(synthetic(start_s=6.0, count=24)):
             name = f'{number:05d}.png'
-            cv2.imwrite(str(folder / 'frames' / name), scene.render(t)[..., ::-1])
-            truth = scene.truth(t)
-            table.writerow([name, f'{number / 10:.3f}', int(truth.collision),
-                            f'{truth.time_to_contact_s:.4f}'])
+            cv2.imwrite(str(folder / 'frames' / name), frame.rgb[..., ::-1])
+            table.writerow([name, f'{number / 10:.3f}', int(frame.truth['collision']),
+                            f"{frame.truth['time_to_contact_s']:.4f}"])
     return folder
 
 

@@ -70,9 +70,9 @@ class PlayOptions:
     ----------
     rate : float, optional
         Frames per second. None keeps the rate of the source. For pictures without stamps it is the
-        rate at which they were taken (10 Hz by default), for a synthetic scene the rate of
-        rendering (15 Hz by default). All others are thinned to the frames nearest in time; no
-        frames are invented, so a rate above that of the source changes nothing.
+        rate at which they were taken (10 Hz by default). All others are thinned to the frames
+        nearest in time (a synthetic scene from 30 Hz, to 15 Hz by default); no frames are
+        invented, so a rate above that of the source changes nothing.
     loop : bool
         Start again at the end (no effect on cameras and single pictures, which never end).
     loop_mode : str
@@ -82,7 +82,7 @@ class PlayOptions:
     size : (int, int), optional
         Width and height to resize to [px]; requested from a camera.
     seed : int
-        Appearance of a synthetic scene.
+        Sensor noise of a synthetic scene.
     max_frames : int, optional
         End after so many frames in all.
     start_s : float

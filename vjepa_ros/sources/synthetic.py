@@ -1,64 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Play a synthetic scene with its truth."""
+"""Play a rendered scene with its truth: a clip of the package, and the noise of a sensor."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-from functools import partial
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
 
 from vjepa_ros.sources.base import (
     FIRST_STAMP_NS,
-    Play,
     PlayOptions,
-    Source,
     SourceError,
     SourceFrame,
+    scale_intrinsics,
 )
+from vjepa_ros.sources.video import VideoSource
 
+CLIPS = Path(__file__).with_name('clips')   # written by `python -m vjepa_ros.lab.world.demo_clip`
 SCENES = ('approach',)
 DEFAULT_RATE_HZ = 15.0
+NOISE = 2.0               # standard deviation of the sensor noise [grey levels]
+_NOISE_OFFSETS = 1 << 20  # patterns that one table of noise yields
 
 
-class SyntheticSource(Source):
-    """One cycle of a scene; with ``loop`` the drive goes on without a break.
+class SyntheticSource(VideoSource):
+    """One cycle of a scene; its end fits its beginning, so with ``loop`` the drive goes on.
 
-    Pictures are rendered for the wanted rate and size, so nothing is thinned or resized.
+    The clip has 30 frames per second and is thinned to the wanted rate, 15 Hz by default. The
+    truth of a frame has the fields of `SourceFrame.truth`; ``box`` is in pixels of the wanted
+    size. The seed decides the noise.
     """
 
-    def __init__(self, scene: str, options: PlayOptions):
+    def __init__(self, scene: str, options: PlayOptions) -> None:
         if scene not in SCENES:
             raise SourceError(f"synthetic scene '{scene}' is unknown: {', '.join(SCENES)}")
-        # Only who plays this needs the world, which brings PyTorch.
-        try:
-            from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
-        except ModuleNotFoundError as error:
-            if error.name != 'torch':
-                raise
-            raise SourceError(f"synthetic scene '{scene}' needs 'torch', which this Python does "
-                              'not have: install PyTorch, or play a recording or a camera, which '
-                              'do not need it') from error
-        rate = options.rate or DEFAULT_RATE_HZ
-        try:
-            self._scene = ApproachScene(options.size or (640, 480), options.seed)
-        except ValueError as error:
-            raise SourceError(f'synthetic scene: {error}') from error
-        self._scene.prepare()   # now: a source that is open plays at once
-        self._cycle = round(self._scene.period_s * rate)
-        super().__init__(f"synthetic scene '{scene}'", options, self._scene.size, rate,
-                         self._cycle, self._scene.intrinsics)
+        super().__init__(CLIPS / f'{scene}.webm', dataclasses.replace(
+            options, rate=options.rate or DEFAULT_RATE_HZ))
+        with np.load(CLIPS / f'{scene}.npz') as known:
+            self._truth = {name: known[name] for name in known.files}
+        self.name = f"synthetic scene '{scene}'"
+        fx, fy, cx, cy = self._truth.pop('intrinsics').tolist()
+        self.intrinsics = scale_intrinsics((fx, fy, cx, cy), self._own_size, self.size)
+        self.frame_count = self._count(len(self._truth['phase']))
+        count = 3 * self.size[0] * self.size[1] + _NOISE_OFFSETS
+        self._noise = np.random.default_rng(options.seed).normal(0, NOISE, count).round().astype(
+            np.int16)
 
-    def _repeated(self) -> Iterator[SourceFrame]:
-        # Going on needs no second pass: the drive itself has no end.
-        return self._once(0) if self.options.loop_mode == 'continue' else super()._repeated()
+    def _frame(self, capture: cv2.VideoCapture, stamp_ns: int) -> SourceFrame:
+        frame = self._resized(super()._frame(capture, stamp_ns))
+        number = round((stamp_ns - FIRST_STAMP_NS) * self._own_rate / 1e9)
+        offset = int(np.random.default_rng((self.options.seed, number)).integers(_NOISE_OFFSETS))
+        noise = self._noise[offset:offset + frame.rgb.size].reshape(frame.rgb.shape)
+        rgb = np.asarray(cv2.add(frame.rgb, noise, dtype=cv2.CV_8U))
+        return dataclasses.replace(frame, rgb=rgb, truth=self._truth_of(number))
 
-    def _play(self) -> Play:
-        endless = self.options.loop and self.options.loop_mode == 'continue'
-        for number in itertools.count() if endless else range(self._cycle):
-            t = number / self.rate_hz
-            yield FIRST_STAMP_NS + round(t * 1e9), partial(self._frame, t)
-
-    def _frame(self, t: float) -> SourceFrame:
-        return SourceFrame(FIRST_STAMP_NS + round(t * 1e9), self._scene.render(t),
-                           truth=self._scene.truth(t).as_dict())
+    def _truth_of(self, number: int) -> dict[str, Any]:
+        truth = {name: values[number].item() for name, values in self._truth.items()
+                 if name != 'box'}
+        scale = np.divide(self.size, self._own_size)
+        box = (self._truth['box'][number].reshape(2, 2) + 0.5) * scale - 0.5
+        return {**truth, 'box': None if np.isnan(box).any() else tuple(box.ravel().tolist())}

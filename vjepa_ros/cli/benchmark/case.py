@@ -17,18 +17,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.encoder import VERSIONS
 from vjepa_ros.model.variants import PATCH, TUBELET, VARIANTS, find_variant
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.sources import PlayOptions, open_source
 
 TORCH, ONNX = 'torch', 'onnx'
 NO_ONNX = ("engine is 'onnx', but the engine runs torch alone: onnxruntime was slower on a CPU "
@@ -247,10 +246,11 @@ class EndToEnd:
 
 
 def source_frames(size: tuple[int, int]) -> list[np.ndarray]:
-    """Render a drive at an obstacle: RGB (height, width, 3) uint8."""
-    scene = ApproachScene()
-    times = [APPROACH_S + n / RATE_HZ for n in range(round(SCENE_S * RATE_HZ))]
-    return [cv2.resize(scene.render(t), size, interpolation=cv2.INTER_LINEAR) for t in times]
+    """Return pictures of a drive at an obstacle: RGB (height, width, 3) uint8."""
+    with open_source('synthetic', PlayOptions(
+            rate=RATE_HZ, size=size, start_s=APPROACH_S,
+            max_frames=round(SCENE_S * RATE_HZ))) as source:
+        return [frame.rgb for frame in source]
 
 
 def memory(engine: Engine) -> dict[str, int]:

@@ -10,19 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 
 from vjepa_ros.cli.selftest.cases import ExecutionPath, Model, limits
 from vjepa_ros.detector import ObstacleDetector
-from vjepa_ros.lab.world.demo_scene.approach import ApproachScene
 from vjepa_ros.model.checkpoint.load import load_model
 from vjepa_ros.model.head_specs import Laplace, specs_of
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
 from vjepa_ros.perception.types import Assessment
 from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.outputs import Output, pack, unpack
+from vjepa_ros.sources import PlayOptions, open_source
 
 SPEED_S, SPEED_RUNS = 1.5, 30
 CLIP_S, STEP_S = 5.0, 0.25          # of the clip of the synthetic drive
@@ -76,10 +75,10 @@ class Reference:
 
 def clips_of(model: Model) -> list[np.ndarray]:
     """Return a clip of a drive at an obstacle, and one of random pixels."""
-    scene = ApproachScene((320, 240))
     side = (model.image_size, model.image_size)
-    drive = [cv2.resize(scene.render(CLIP_S + n * STEP_S), side, interpolation=cv2.INTER_AREA)
-             for n in range(model.num_frames)]
+    with open_source('synthetic', PlayOptions(rate=1 / STEP_S, size=side, start_s=CLIP_S,
+                                              max_frames=model.num_frames)) as source:
+        drive = [frame.rgb for frame in source]
     noise = np.random.default_rng(5).integers(0, 256, (model.num_frames, *side, 3), np.uint8)
     return [np.stack(drive), noise]
 
@@ -209,10 +208,12 @@ def as_json(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
 
 def assessments(device: str, precision: str) -> list[Assessment]:
     """Assess a drive at an obstacle frame by frame."""
-    scene, seen = ApproachScene(), []
-    with ObstacleDetector(device=device, precision=precision, require_device=True) as detector:
-        for number in range(FRAMES):
-            detector.add_frame(scene.render(DRIVE_S + number / RATE_HZ), 1 + number / RATE_HZ)
+    seen = []
+    with ObstacleDetector(device=device, precision=precision, require_device=True) as detector, \
+            open_source('synthetic', PlayOptions(rate=RATE_HZ, start_s=DRIVE_S,
+                                                 max_frames=FRAMES)) as source:
+        for frame in source:
+            detector.add_frame(frame.rgb, frame.stamp_ns / 1e9)
             found = detector.assess()
             if found is not None:
                 seen.append(found)

@@ -42,7 +42,7 @@ SOURCE_ROWS: tuple[Param, ...] = (
     _row('jpeg_quality', 90, 'Of the compressed topic; stored jpeg and png pictures are passed on '
          'as they are', low=1, high=100),
     _row('truth', False, 'Publish what is known to be true on NAME/truth'),
-    _row('seed', 0, 'Look of a synthetic scene', low=0, high=MOST_SEED),
+    _row('seed', 0, 'Sensor noise of a synthetic scene', low=0, high=MOST_SEED),
     _row('start_delay', 0.0, 'Pause before the first frame', low=0.0, high=3600.0, unit='s'),
     _row('wait_for_subscribers', False, 'Begin when somebody subscribes to an image'),
     _row('wait_timeout', 60.0, 'Begin anyway after this time; 0 waits for ever', low=0.0,
