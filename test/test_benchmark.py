@@ -21,7 +21,7 @@ from vjepa_ros.cli.benchmark.case import Case, case_of
 from vjepa_ros.cli.benchmark.clock import BLOCK, LEAST_RUNS, measure
 from vjepa_ros.cli.benchmark.main import make_parser
 from vjepa_ros.model.variants import find_variant
-from vjepa_ros.planning.cost import Shapes
+from vjepa_ros.planning.world_model import Shapes
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Planning without ROS: search, time, refusals, memory, weights, cost."""
+"""Planning without ROS: action spaces, search, time, refusals, memory, weights, cost."""
 
 from __future__ import annotations
 
@@ -18,14 +18,11 @@ from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import Variant, find_variant
 from vjepa_ros.planning import world_model
-from vjepa_ros.planning.action_space import ArmSpace
-from vjepa_ros.planning.cost import Shapes
-from vjepa_ros.planning.deadline import PlanStopped, Watch
+from vjepa_ros.planning.action_space import ArmSpace, TwistSpace, to_euler, to_matrix
 from vjepa_ros.planning.energy_test import GapConfig, gap_of, noisy
 from vjepa_ros.planning.goal_planner import Planner
-from vjepa_ros.planning.search import SearchConfig, search
-from vjepa_ros.planning.weights import WorldConfig
-from vjepa_ros.planning.world_model import WorldModel
+from vjepa_ros.planning.search import Deadline, PlanStopped, SearchConfig, search, unroll
+from vjepa_ros.planning.world_model import Shapes, WorldConfig, WorldModel
 from vjepa_ros.runtime.device import DeviceChoice, SessionError
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -71,6 +68,97 @@ class Clock:
         return self.now
 
 
+# -- action spaces --------------------------------------------------------------------------------
+
+def states(yaw=0.0, count=1):
+    out = torch.zeros(count, 7, dtype=torch.float64)
+    out[:, 5] = yaw
+    return out
+
+
+def test_the_published_space_has_position_and_gripper():
+    space = ArmSpace()
+    assert space.names == ('dx', 'dy', 'dz', 'dgripper')
+    assert space.spread.tolist() == pytest.approx([0.05, 0.05, 0.05, 1.0])
+    clipped = space.clip(torch.tensor([1.0, -1.0, 0.01, 2.0]))
+    assert clipped.tolist() == pytest.approx([0.05, -0.05, 0.01, 0.75])
+    told = space.to_model(clipped[None], states())
+    assert told[0].tolist() == pytest.approx([0.05, -0.05, 0.01, 0, 0, 0, 0.75])
+    assert space.advance(states(), told * 2)[0, 6] == 1.0             # of the gripper
+    space = ArmSpace(max_turn=0.2, gripper=False)
+    assert space.names == ('dx', 'dy', 'dz', 'droll', 'dpitch', 'dyaw')
+    assert space.to_model(torch.arange(6.0)[None], states())[0].tolist() == [0, 1, 2, 3, 4, 5, 0]
+
+
+@pytest.mark.parametrize(('grip', 'taken'), [(0.24, 0.0), (-0.24, 0.0), (0.26, 0.26),
+                                             (-0.7, -0.7)])
+def test_the_gripper_moves_clearly_or_not_at_all(grip, taken):
+    assert ArmSpace().finish(torch.tensor([0.01, 0.0, 0.0, grip]))[3].item() == pytest.approx(
+        taken)
+
+
+@pytest.mark.parametrize(('make', 'named'), [
+    (lambda: ArmSpace(max_step=0.0), 'max_step'), (lambda: ArmSpace(max_turn=-0.1), 'max_turn'),
+    (lambda: TwistSpace(max_vx=-1.0), 'max_vx'), (lambda: TwistSpace(step_s=0.0), 'step_s'),
+    (lambda: TwistSpace(max_vx=0.0, max_omega=0.0), 'nothing to choose')])
+def test_illegal_limits_are_named(make, named):
+    with pytest.raises(ValueError, match=named):
+        make()
+
+
+def arc(vx, vy, omega, yaw, seconds, pieces=5000):
+    """Where a base comes that drives for a while, in many small pieces."""
+    x = y = 0.0
+    step = seconds / pieces
+    for piece in range(pieces):
+        angle = yaw + omega * step * (piece + 0.5)
+        x += (vx * math.cos(angle) - vy * math.sin(angle)) * step
+        y += (vx * math.sin(angle) + vy * math.cos(angle)) * step
+    return x, y, yaw + omega * seconds
+
+
+@pytest.mark.parametrize('twist', [(0.5, 0.0, 0.0), (0.5, 0.0, 1.2), (0.3, -0.2, -2.0),
+                                   (0.0, 0.0, 1.0), (0.4, 0.1, 1e-9)])
+@pytest.mark.parametrize('yaw', [0.0, 2.5])
+def test_a_twist_becomes_the_pose_at_the_end_of_its_arc(twist, yaw):
+    space = TwistSpace(max_vx=1.0, max_vy=1.0, max_omega=3.0, step_s=0.5)
+    told = space.to_model(torch.tensor([twist]), states(yaw))
+    after = space.advance(states(yaw), told)[0]
+    x, y, end = arc(*twist, yaw, 0.5)
+    assert after[:2].tolist() == pytest.approx([x, y], abs=1e-5)
+    assert math.remainder(after[5].item() - end, 2 * math.pi) == pytest.approx(0.0, abs=1e-5)
+    assert after[[2, 3, 4, 6]].abs().max() < 1e-6
+    wild = torch.tensor([[9.0, 9.0, 9.0], [-9.0, -9.0, -9.0]])
+    space = TwistSpace(max_vx=0.5, reverse=0.1)
+    assert torch.allclose(space.clip(wild), torch.tensor([[0.5, 0.0, 1.0], [-0.1, 0.0, -1.0]]))
+
+
+def test_each_step_begins_where_the_last_one_ended():
+    space = TwistSpace(max_omega=4.0, step_s=0.5)
+    plans = torch.tensor([[[0.4, 0.0, math.pi], [0.4, 0.0, 0.0]]])
+    told, before = unroll(space, plans, torch.zeros(7))
+    assert before[0, 1, 5].item() == pytest.approx(math.pi / 2, abs=1e-5)
+    assert told[0, 1, :2].tolist() == pytest.approx([0.0, 0.2], abs=1e-6)
+    assert before[0, 1, :2].tolist() == pytest.approx(told[0, 0, :2].tolist(), abs=1e-6)
+
+
+def test_angles_and_matrices_belong_together():
+    angles = 1.5 * torch.rand(50, 3, generator=torch.Generator().manual_seed(0),
+                              dtype=torch.float64) - 0.7
+    matrices = to_matrix(angles)
+    eye = torch.eye(3, dtype=torch.float64).expand(50, 3, 3)
+    torch.testing.assert_close(matrices @ matrices.mT, eye)
+    torch.testing.assert_close(to_euler(matrices), angles)
+
+
+def test_a_quarter_turn_about_the_second_axis_still_has_angles():
+    locked = torch.tensor([[0.3, math.pi / 2, 0.8], [0.3, -math.pi / 2, 0.8]],
+                          dtype=torch.float64)
+    angles = to_euler(to_matrix(locked))
+    assert (angles[:, 2] == 0).all()
+    torch.testing.assert_close(to_matrix(angles), to_matrix(locked), atol=1e-7, rtol=0)
+
+
 # -- search ---------------------------------------------------------------------------------------
 
 def test_the_search_finds_a_minimum_within_the_limits():
@@ -89,15 +177,9 @@ def test_the_search_finds_a_minimum_within_the_limits():
     assert best[-1] < best[0]
 
 
-def test_noise_of_another_shape_is_refused():
-    with pytest.raises(ValueError, match=r'noise is \(3, 2, 16, 3\), but must be \(3, 2, 16, 4'):
-        search(ArmSpace(), torch.zeros(7), None, SMALL, SMALL.noise(3, 0))
-
-
 @pytest.mark.parametrize(('change', 'named'), [
-    ({'elites': 1}, 'elites'), ({'elites': 401}, 'elites'), ({'iterations': 0}, 'iterations'),
-    ({'steps': 0}, 'steps'), ({'momentum_mean': 1.0}, 'momentum_mean'),
-    ({'momentum_std': -0.1}, 'momentum_std')])
+    ({'elites': 401}, 'elites'), ({'iterations': 0}, 'iterations'),
+    ({'momentum_mean': 1.0}, 'momentum_mean')])
 def test_illegal_numbers_of_a_search_are_named(change, named):
     with pytest.raises(ValueError, match=named):
         SearchConfig(**change)
@@ -118,6 +200,8 @@ def test_equal_seeds_give_equal_plans_and_others_do_not(planner):
     assert not np.array_equal(first.actions, other.actions)
     assert not first.refusal
     assert first.iterations == 3
+    assert (np.diff(first.energies[np.argsort(first.ranks)]) >= 0).all()
+    assert sorted(first.ranks) == list(range(16))
 
 
 def test_picture_state_and_goal_matter(planner):
@@ -126,20 +210,16 @@ def test_picture_state_and_goal_matter(planner):
     assert not np.allclose(planner.plan(picture(), np.ones(7)).energies, plan.energies)
     planner.set_goal(picture(7))
     assert not np.allclose(planner.plan(picture(), np.zeros(7)).energies, plan.energies)
-
-
-def test_the_energy_now_is_zero_at_the_goal(planner):
-    assert planner.plan(picture(1), np.zeros(7)).energy_now == pytest.approx(0.0, abs=1e-6)
     assert planner.plan(picture(), np.zeros(7)).energy_now > 0.1
+    assert planner.plan(picture(7), np.zeros(7)).energy_now == pytest.approx(0.0, abs=1e-6)
+    planner.set_goal(None)
+    nothing = planner.plan(picture(), np.zeros(7))
+    assert 'no goal' in nothing.refusal
+    assert nothing.actions is None
+    assert nothing.flops == 0
 
 
-def test_ranks_sort_the_energies(planner):
-    plan = planner.plan(picture(), np.zeros(7))
-    assert (np.diff(plan.energies[np.argsort(plan.ranks)]) >= 0).all()
-    assert sorted(plan.ranks) == list(range(16))
-
-
-@pytest.mark.parametrize('batch', [1, 5, 16])
+@pytest.mark.parametrize('batch', [1, 5])
 def test_energies_do_not_depend_on_the_plans_in_one_pass(planner, batch):
     whole = planner.plan(picture(), np.zeros(7))
     parts = small_world(batch)
@@ -148,19 +228,6 @@ def test_energies_do_not_depend_on_the_plans_in_one_pass(planner, batch):
     plan = other.plan(picture(), np.zeros(7))
     np.testing.assert_allclose(plan.history, whole.history, atol=1e-6)
     parts.close()
-
-
-def test_without_a_goal_there_is_no_plan(world):
-    plan = Planner(world, ArmSpace(), SMALL).plan(picture(), np.zeros(7))
-    assert 'there is no goal' in plan.refusal
-    assert plan.actions is None
-    assert plan.flops == 0
-
-
-def test_a_goal_can_be_taken_away(planner):
-    planner.set_goal(None)
-    assert not planner.has_goal
-    assert 'no goal' in planner.plan(picture(), np.zeros(7)).refusal
 
 
 @pytest.mark.parametrize('state', [np.zeros(6), np.full(7, np.nan)])
@@ -196,52 +263,44 @@ def test_warming_runs_the_passes_of_a_plan_on_a_gpu_only(planner, monkeypatch):
 
 def test_work_that_would_not_end_in_time_does_not_begin():
     clock = Clock(0.0)
-    watch = Watch(10.0, clock=clock)
-    watch.piece('step')
+    watch = Deadline(10.0, clock=clock)
+    watch.start('step')
     clock.now = 4.0
-    watch.piece('step')      # the first took 4 s, 6 are left
+    watch.start('step')      # the first took 4 s, 6 are left
     clock.now = 5.0
     watch.end('step')
     assert watch.longest_s('step') == 4.0
     clock.now = 6.5
     with pytest.raises(PlanStopped, match='budget'):
-        watch.piece('step')
-    watch.piece('other')
+        watch.start('step')
+    watch.start('other')
     watch.reserve(4.0)
     with pytest.raises(PlanStopped, match='budget'):
-        watch.piece('other')
+        watch.start('other')
 
 
-def stopped_after(world, share, **more):
-    """A plan whose budget is a share of the time that it takes without one."""
-    planner = Planner(world, ArmSpace(), SearchConfig(samples=16, elites=4, iterations=20),
-                      NO_GAP, clock=Clock(1.0), **more)
+LONG = SearchConfig(samples=16, elites=4, iterations=20)
+
+
+def test_a_budget_bounds_the_time_and_gives_the_completed_iterations(world):
+    planner = Planner(world, ArmSpace(), LONG, NO_GAP, clock=Clock(1.0))
     planner.set_goal(picture(1))
-    whole = planner.plan(picture(), np.zeros(7)).seconds['total']
-    return planner.plan(picture(), np.zeros(7), budget_s=share * whole), whole
-
-
-def test_a_budget_bounds_the_time_and_gives_the_iterations_that_ended(world):
-    plan, whole = stopped_after(world, 0.5)
+    whole = planner.plan(picture(), np.zeros(7))
+    took = whole.seconds['total']
+    plan = planner.plan(picture(), np.zeros(7), budget_s=0.5 * took)
     assert plan.stopped == 'budget'
     assert 5 < plan.iterations < 12
-    assert plan.seconds['total'] <= 0.5 * whole + 10.0  # looks at the clock take time here
+    assert plan.seconds['total'] <= 0.5 * took + 10.0  # looks at the clock take time here
     assert not plan.refusal
-    full = Planner(world, ArmSpace(), SearchConfig(samples=16, elites=4, iterations=20), NO_GAP)
-    full.set_goal(picture(1))
-    whole_plan = full.plan(picture(), np.zeros(7))
-    assert np.array_equal(plan.history, whole_plan.history[:plan.iterations])
-
-
-def test_a_budget_without_a_whole_iteration_is_refused(world):
-    plan, _ = stopped_after(world, 0.03)
+    assert np.array_equal(plan.history, whole.history[:plan.iterations])
+    plan = planner.plan(picture(), np.zeros(7), budget_s=0.03 * took)
     assert plan.iterations == 0
     assert plan.actions is None
-    assert 'time budget ended before the first iteration' in plan.refusal
+    assert 'time budget' in plan.refusal
 
 
 def test_a_budget_leaves_time_for_the_test_against_noise(world):
-    planner = Planner(world, ArmSpace(), SearchConfig(samples=16, elites=4, iterations=20),
+    planner = Planner(world, ArmSpace(), LONG,
                       GapConfig(repetitions=3, least=0.0), clock=Clock(1.0))
     planner.set_goal(picture(1))
     whole = planner.plan(picture(), np.zeros(7)).seconds['total']
@@ -265,7 +324,7 @@ def test_a_cancelled_plan_ends_at_its_next_step(world, monkeypatch):
     planner = Planner(world, ArmSpace(), SMALL, GapConfig())
     planner.set_goal(picture(1))
     plan = planner.plan(picture(), np.zeros(7), cancel=cancel)
-    assert (plan.stopped, plan.refusal) == ('cancelled', 'it was cancelled')
+    assert plan.stopped == 'cancelled' and plan.refusal
     assert plan.iterations == 1
     assert len(calls) == 2
     assert planner.plan(picture(), np.zeros(7), cancel=cancel).iterations == 0
@@ -273,21 +332,19 @@ def test_a_cancelled_plan_ends_at_its_next_step(world, monkeypatch):
 
 # -- the test against noise -----------------------------------------------------------------------
 
-def test_the_gap_is_that_of_the_median_and_its_spread_that_of_one():
+def test_gaps_of_pure_noise_are_seldom_clear_and_real_ones_always():
     gap = gap_of(np.array([[1.0, 2.0, 3.0, 10.0], [1.5, 2.0, 2.0, 2.0]]), least=1.0)
     assert gap.mean == pytest.approx((2.0 + 0.5) / 2)
     assert gap.sigma == pytest.approx(np.std([2.0, 0.5], ddof=1))
-    assert gap.clear is (gap.mean / gap.sigma > 1.0)
     assert not gap_of(np.ones((4, 3)), 0.0).clear
-
-
-def test_gaps_of_pure_noise_are_seldom_clear_and_real_ones_always():
     random = np.random.default_rng(0)
     noise_only = [gap_of(1.0 + 0.01 * random.normal(size=(6, 9)), 3.0).clear for _ in range(500)]
     assert np.mean(noise_only) < 0.02
     better = np.array([-0.1] + [0.0] * 8)
     assert all(gap_of(1.0 + better + 0.01 * random.normal(size=(6, 9)), 3.0).clear
                for _ in range(100))
+    grey = np.full((64, 64, 3), 128, np.uint8)
+    assert noisy(grey, 2.0, random).astype(float).std() == pytest.approx(2.0, abs=0.1)
 
 
 def test_a_model_that_does_not_listen_to_actions_is_refused(world, monkeypatch):
@@ -298,17 +355,10 @@ def test_a_model_that_does_not_listen_to_actions_is_refused(world, monkeypatch):
     planner = Planner(deaf, ArmSpace(), SMALL, GapConfig())
     planner.set_goal(picture(1))
     plan = planner.plan(picture(), np.zeros(7))
-    assert 'do not tell plans apart' in plan.refusal
+    assert 'gap' in plan.refusal
     assert plan.gap.mean == pytest.approx(0.0, abs=1e-6)
-    assert plan.actions is not None   # for those who want to look
+    assert plan.actions is not None
     deaf.close()
-
-
-def test_noise_has_the_spread_that_was_asked_for_and_stays_in_range():
-    grey = np.full((64, 64, 3), 128, np.uint8)
-    seen = noisy(grey, 2.0, np.random.default_rng(0)).astype(float)
-    assert seen.std() == pytest.approx(2.0, abs=0.1)
-    assert noisy(np.zeros((8, 8, 3), np.uint8), 9.0, np.random.default_rng(0)).max() < 60
 
 
 def test_the_result_says_the_gap_the_cost_and_the_times(world):
@@ -321,40 +371,30 @@ def test_the_result_says_the_gap_the_cost_and_the_times(world):
     assert plan.flops == (rollouts * world.shapes.rollout_flops(2)
                           + pictures * world.shapes.encode_flops())
     assert 'UNTRAINED' in str(plan)
-    assert 'standard deviations' in str(plan)
 
 
 # -- memory and weights ---------------------------------------------------------------------------
 
-def test_passes_are_halved_when_memory_runs_out(monkeypatch, caplog):
+@pytest.mark.parametrize('room', [5, 0])
+def test_passes_are_halved_when_memory_runs_out_down_to_one_plan(monkeypatch, caplog, room):
     made = small_world()
     real = WorldModel._pass
 
-    def narrow(self, context, goal, told, *more):
-        if len(told) > 5:
+    def narrow(self, context, goal, actions, *more):
+        if len(actions) > room:
             raise torch.cuda.OutOfMemoryError('CUDA out of memory')
-        return real(self, context, goal, told, *more)
+        return real(self, context, goal, actions, *more)
 
     monkeypatch.setattr(WorldModel, '_pass', narrow)
     planner = Planner(made, ArmSpace(), SMALL, NO_GAP)
     planner.set_goal(picture(1))
-    plan = planner.plan(picture(), np.zeros(7))
-    assert plan.iterations == 3
-    assert made.batch == 4
-    assert 'no memory for 16 plans in one pass' in caplog.text
-    made.close()
-
-
-def test_no_memory_for_a_single_plan_is_an_error_with_the_remedy(monkeypatch):
-    made = small_world()
-
-    def none(*args):
-        raise torch.cuda.OutOfMemoryError('CUDA out of memory')
-
-    monkeypatch.setattr(WorldModel, '_pass', none)
-    with pytest.raises(SessionError, match=r'no memory for a single plan.*image_size'):
-        made.energies(*made.encode([np.zeros((SIDE, SIDE, 3), np.uint8)] * 2),
-                      noise(3, 2, 7), noise(3, 2, 7))
+    if room:
+        assert planner.plan(picture(), np.zeros(7)).iterations == 3
+        assert made.batch == 4
+        assert 'no memory for 16 plans' in caplog.text
+    else:
+        with pytest.raises(SessionError, match='image_size'):
+            planner.plan(picture(), np.zeros(7))
     made.close()
 
 
@@ -400,13 +440,16 @@ def test_a_published_file_brings_both_networks(tmp_path):
     made.close()
 
 
-def test_a_predictor_without_actions_or_of_another_size_is_refused(tmp_path):
-    with pytest.raises(WeightsError, match='knows nothing of actions'):
+def test_a_predictor_without_actions_is_refused(tmp_path):
+    with pytest.raises(WeightsError, match='without actions'):
         WorldModel.load(WorldConfig(**LOADED, weights=str(meta_20(tmp_path / 'vit.pt'))))
-    small = {**LOADED, 'model_size': 'small'}
+
+
+@pytest.mark.slow
+def test_a_predictor_of_another_size_is_refused(tmp_path):
     encoder = meta_20(tmp_path / 's.pt', *[encoder_state(variant=find_variant('small'))] * 2)
-    with pytest.raises(WeightsError, match=r'192 wide.*are 384'):
-        WorldModel.load(WorldConfig(**small, weights=str(encoder),
+    with pytest.raises(WeightsError, match=r'192.*have 384'):
+        WorldModel.load(WorldConfig(**{**LOADED, 'model_size': 'small'}, weights=str(encoder),
                                     predictor=str(meta_ac(tmp_path / 'ac.pt'))))
 
 
@@ -443,6 +486,7 @@ def test_the_cost_is_that_of_the_published_model():
     assert 4000 * (shapes.step_flops(1) + whole) / 1e15 == pytest.approx(2.02, abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_plan_needs_about_the_memory_that_is_counted():
     made = small_world()
     context, goal = made.encode([np.zeros((SIDE, SIDE, 3), np.uint8)] * 2)
@@ -456,5 +500,4 @@ def test_a_plan_needs_about_the_memory_that_is_counted():
             peak = max(peak, held)
     counted = plans * made.shapes.bytes_per_plan(4, 2)
     assert 0.3 * counted < peak <= counted
-    assert math.isfinite(counted)
     made.close()

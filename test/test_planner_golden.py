@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from golden import planner_case as case
-from golden.cases import FOLDER, SOURCE, fill
+from golden.cases import FOLDER, fill
 
 from vjepa_ros.model.ac_predictor import ActionPredictor
 from vjepa_ros.model.encoder import Encoder
@@ -21,8 +21,7 @@ from vjepa_ros.planning.action_space import ArmSpace, next_pose, to_matrix
 from vjepa_ros.planning.energy_test import GapConfig
 from vjepa_ros.planning.goal_planner import Planner
 from vjepa_ros.planning.search import SearchConfig
-from vjepa_ros.planning.weights import WorldConfig
-from vjepa_ros.planning.world_model import WorldModel
+from vjepa_ros.planning.world_model import WorldConfig, WorldModel
 from vjepa_ros.runtime.device import DeviceChoice
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -46,16 +45,12 @@ def planned(batch=0, dtype=torch.float32, **more):
     return plan
 
 
-def test_the_golden_values_say_which_source_they_were_computed_with():
-    assert GOLDEN['source'] == f'{SOURCE} at {case.COMMIT}'
-
-
 @pytest.mark.parametrize('batch', [0, 7])
 def test_energies_and_action_equal_those_of_the_published_planner(batch):
     plan = planned(batch)
     assert plan.history.shape == (case.ITERATIONS, case.SAMPLES)
     np.testing.assert_allclose(plan.history, GOLDEN['energies'], rtol=0, atol=TOLERANCE)
-    np.testing.assert_allclose(plan.told, GOLDEN['action'], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(plan.pose_changes, GOLDEN['action'], rtol=0, atol=1e-5)
     # A wrong energy would be seen: those of the plans of an iteration differ by far more.
     assert np.ptp(GOLDEN['energies'], axis=1).min() > 50 * TOLERANCE
 
@@ -67,12 +62,6 @@ def test_half_precision_ranks_plans_nearly_alike():
     # 0.976 to 0.99, as CPUs multiply half precision in different ways.
     assert np.corrcoef(*ranks)[0, 1] > 0.95
     assert (got - exact).std() < 0.2 * exact.std()
-
-
-def test_other_noise_gives_other_actions():
-    config = SearchConfig(samples=case.SAMPLES, elites=case.ELITES, iterations=case.ITERATIONS)
-    assert not torch.equal(config.noise(4, seed=1), config.noise(4, seed=2))
-    assert torch.equal(config.noise(4, seed=1), config.noise(4, seed=1))
 
 
 def test_poses_follow_actions_as_in_the_published_planner():

@@ -27,7 +27,7 @@ from std_msgs.msg import Header  # noqa: E402
 
 from vjepa_ros.planning.action_space import to_matrix  # noqa: E402
 from vjepa_ros.planning.energy_test import Gap  # noqa: E402
-from vjepa_ros.planning.plan import Plan  # noqa: E402
+from vjepa_ros.planning.goal_planner import Plan  # noqa: E402
 from vjepa_ros.ros.action_planner.inputs import PlannerInputs  # noqa: E402
 from vjepa_ros.ros.action_planner.outputs import (  # noqa: E402
     PlannerOutputs,
@@ -95,7 +95,7 @@ def plan(**more):
     rng = np.random.default_rng(0)
     return Plan(**{
         'refusal': '', 'trained': True, 'names': ('vx', 'vy', 'omega'),
-        'actions': rng.random((2, 3), np.float32), 'told': np.zeros((2, 7), np.float32),
+        'actions': rng.random((2, 3), np.float32), 'pose_changes': np.zeros((2, 7), np.float32),
         'samples': rng.random((5, 2, 3), np.float32), 'energies': rng.random(5, np.float32),
         'history': rng.random((1, 5), np.float32), 'iterations': 1, 'wanted': 1, 'stopped': '',
         'gap': Gap(0.2, 0.01, 0.4, 3.0), 'flops': 7, 'energy_now': 0.9, **more})

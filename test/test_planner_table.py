@@ -9,7 +9,7 @@ import pytest
 from vjepa_ros.planning.action_space import ArmSpace, TwistSpace
 from vjepa_ros.planning.energy_test import USUAL_GAP
 from vjepa_ros.planning.search import PUBLISHED_SEARCH
-from vjepa_ros.planning.weights import WorldConfig
+from vjepa_ros.planning.world_model import WorldConfig
 from vjepa_ros.ros.action_planner.parameters import SCHEMA, make_config
 
 DEFAULTS = {row.name: row.default for row in SCHEMA.rows}

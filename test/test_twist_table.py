@@ -50,9 +50,9 @@ def test_each_parameter_reaches_its_own_setting():
 
 @pytest.mark.parametrize(('values', 'word'), [
     ({'sources': ()}, 'at least one'), ({'sources': ('camera', 'camera')}, 'once'),
-    ({'sources': ('rate',)}, 'rate'), ({'turns': (1.0,)}, 'turns is [1.0], must hold 0.0'),
-    ({'speeds': ()}, 'speeds is [], must hold 0.0'),
-    ({'speeds': (1.0, 0.5)}, 'to stop must always be a candidate); add it'),
+    ({'sources': ('rate',)}, 'rate'), ({'turns': (1.0,)}, 'turns'),
+    ({'speeds': ()}, 'speeds'),
+    ({'speeds': (1.0, 0.5)}, 'speeds'),
     ({'stop_on': ('missing',)}, 'timeout'),
     ({'robot.length': math.inf}, 'length')])
 def test_what_does_not_fit_together_is_refused(values, word):

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Action spaces of the planner: what is searched, and what the world model is told of it.
+"""Action spaces of the planner, and their conversion to the terms of the world model.
 
-The published world model (V-JEPA 2-AC, arXiv 2506.09985) knows states and actions of seven
-numbers: position x, y, z [m] in a fixed frame; rotation as Euler angles [rad] about the fixed
-axes x, y, z in this order, R = Rz Ry Rx; closedness of the gripper, 0 (open) to 1. An action is
-the change of a state: of the position, the rotation R' = dR R, and of the gripper.
+The published world model (V-JEPA 2-AC, arXiv 2506.09985) has states and actions of seven numbers:
+position x, y, z [m] in a fixed frame; rotation as Euler angles [rad] about the fixed axes x, y, z
+in this order, R = Rz Ry Rx; closedness of the gripper, 0 (open) to 1. An action is the change of a
+state: of the position, of the rotation, R' = dR R, and of the gripper.
 
-A space turns its own numbers into these. B plans, T steps, S samples, A numbers of an action.
+A space converts its own numbers to these. B plans, T steps, S samples, A numbers of an action.
 """
 
 from __future__ import annotations
@@ -20,66 +20,71 @@ from torch import Tensor
 
 from vjepa_ros.model.ac_predictor import ACTION_DIM
 
-GRIPPER_LIMIT = 0.75     # of the change of the gripper that is sampled; as published
-GRIPPER_LEAST = 0.25     # a smaller one is none; as published
-LOCKED = 1e-7            # of the cosine of the second angle, below which the others are one
+GRIPPER_LIMIT = 0.75     # largest sampled change of the gripper, as published
+GRIPPER_LEAST = 0.25     # smallest change of the gripper, as published
+GIMBAL_LOCK = 1e-7       # cosine of the second angle below which the others are ambiguous
 
 
 class ActionSpace(Protocol):
-    """What `vjepa_ros.planning.search` needs to know of actions.
+    """What `vjepa_ros.planning.search` requires of a space of actions."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        Of the A numbers of an action.
-    spread : Tensor
-        (A,) float32: standard deviation of the first samples.
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the A numbers of an action."""
+        ...
 
-    """
-
-    names: tuple[str, ...]
-    spread: Tensor
+    @property
+    def spread(self) -> Tensor:
+        """Standard deviation of the first samples (A,) float32."""
+        ...
 
     def clip(self, samples: Tensor) -> Tensor:
-        """Samples (..., A) within the limits."""
+        """Return samples (..., A) within the limits."""
+        ...
 
     def finish(self, mean: Tensor) -> Tensor:
-        """The action (..., A) to take for the mean (..., A) of a search."""
+        """Return the action (..., A) to take for the mean (..., A) of a search."""
+        ...
 
     def to_model(self, actions: Tensor, states: Tensor) -> Tensor:
-        """What the model is told, (B, 7), of actions (B, A) taken in states (B, 7) float64."""
+        """Return changes of the pose (B, 7) for actions (B, A) in states (B, 7) float64."""
+        ...
 
-    def advance(self, states: Tensor, told: Tensor) -> Tensor:
-        """States (B, 7) float64 after what the model was told (B, 7)."""
+    def advance(self, states: Tensor, changes: Tensor) -> Tensor:
+        """Return the states (B, 7) float64 after changes of the pose (B, 7)."""
+        ...
 
 
 class Poses:
-    """States are poses with a gripper, actions their change: the base of the spaces here."""
+    """Base of the spaces here: states are poses with a gripper, actions their changes."""
 
-    def advance(self, states: Tensor, told: Tensor) -> Tensor:
+    def advance(self, states: Tensor, changes: Tensor) -> Tensor:
         """See `ActionSpace.advance`."""
-        return next_pose(states, told)
+        return next_pose(states, changes)
 
 
 class ArmSpace(Poses):
     """Steps of an arm: change of position [m], and of the gripper.
 
-    With the defaults it is the published search: steps of at most 5 cm on each axis, rotation
-    left alone.
+    The defaults are the published search: steps of at most 5 cm on each axis, no rotation.
 
     Parameters
     ----------
     max_step : float
         Largest change of each coordinate in a step [m].
     max_turn : float
-        Largest change of each angle in a step [rad]; 0 searches no rotation, and has no numbers
-        for it.
+        Largest change of each angle in a step [rad]; 0 leaves out rotation.
     gripper : bool
-        Whether the gripper is searched; False leaves it as it is, and has no number for it.
+        Whether the gripper is searched.
 
+    Raises
+    ------
+    ValueError
+        With name and value of a limit that is out of range.
     """
 
-    def __init__(self, max_step: float = 0.05, max_turn: float = 0.0, gripper: bool = True):
+    def __init__(self, max_step: float = 0.05, max_turn: float = 0.0,
+                 gripper: bool = True) -> None:
         if not (max_step > 0 and math.isfinite(max_step)):
             raise ValueError(f'max_step is {max_step}, but must be more than 0 m')
         if not (0 <= max_turn <= math.pi):
@@ -96,7 +101,7 @@ class ArmSpace(Poses):
         return samples.clamp(-self._limits, self._limits)
 
     def finish(self, mean: Tensor) -> Tensor:
-        """The mean, with a gripper that moves clearly or not at all."""
+        """Return the mean, with small changes of the gripper set to zero."""
         if not self._gripper:
             return mean
         grip = mean[..., -1:]
@@ -105,36 +110,39 @@ class ArmSpace(Poses):
 
     def to_model(self, actions: Tensor, states: Tensor) -> Tensor:
         """See `ActionSpace.to_model`."""
-        told = actions.new_zeros(*actions.shape[:-1], ACTION_DIM)
-        told[..., :3 + self._turns] = actions[..., :3 + self._turns]
+        changes = actions.new_zeros(*actions.shape[:-1], ACTION_DIM)
+        changes[..., :3 + self._turns] = actions[..., :3 + self._turns]
         if self._gripper:
-            told[..., -1] = actions[..., -1]
-        return told
+            changes[..., -1] = actions[..., -1]
+        return changes
 
 
 class TwistSpace(Poses):
-    """Velocities of a base that moves on the ground: vx, vy [m/s] and omega [rad/s].
+    """Velocities of a ground robot: vx ahead, vy left [m/s] and omega [rad/s].
 
-    Each is held for a step; the base then has gone along an arc, and the model is told of the
-    change of its pose. The x axis of the base points ahead, y to its left.
+    Each is held for a step, so the robot moves along an arc; the model gets the change of pose.
 
     Parameters
     ----------
     max_vx, max_vy : float
-        Largest speed ahead and aside [m/s]; 0 for a base that cannot.
+        Largest speed ahead and sideways [m/s].
     max_omega : float
-        Largest turning rate [rad/s].
+        Largest turn rate [rad/s].
     step_s : float
-        How long each action is held [s]. The published model was trained at 4 Hz.
+        Duration of each action [s]. The published model was trained at 4 Hz.
     reverse : float
-        Largest speed backwards [m/s].
+        Largest speed backward [m/s].
 
+    Raises
+    ------
+    ValueError
+        With name and value of a limit that is out of range.
     """
 
     names = ('vx', 'vy', 'omega')
 
     def __init__(self, max_vx: float = 0.5, max_vy: float = 0.0, max_omega: float = 1.0,
-                 step_s: float = 0.25, reverse: float = 0.0):
+                 step_s: float = 0.25, reverse: float = 0.0) -> None:
         for name, value in (('max_vx', max_vx), ('max_vy', max_vy), ('max_omega', max_omega),
                             ('reverse', reverse)):
             if not (value >= 0 and math.isfinite(value)):
@@ -154,7 +162,7 @@ class TwistSpace(Poses):
         return samples.clamp(self._low, self._high)
 
     def finish(self, mean: Tensor) -> Tensor:
-        """The mean as it is."""
+        """Return the mean unchanged."""
         return mean
 
     def to_model(self, actions: Tensor, states: Tensor) -> Tensor:
@@ -165,36 +173,35 @@ class TwistSpace(Poses):
         along = torch.sinc(turn / math.pi) * self.step_s
         across = torch.sinc(turn / (2 * math.pi)) * torch.sin(turn / 2) * self.step_s
         ahead, left = vx * along - vy * across, vx * across + vy * along
-        told = torch.zeros(*actions.shape[:-1], ACTION_DIM, dtype=torch.float64)
-        told[..., 0] = ahead * yaw.cos() - left * yaw.sin()
-        told[..., 1] = ahead * yaw.sin() + left * yaw.cos()
-        told[..., 5] = turn
-        return told.to(actions.dtype)
+        changes = torch.zeros(*actions.shape[:-1], ACTION_DIM, dtype=torch.float64)
+        changes[..., 0] = ahead * yaw.cos() - left * yaw.sin()
+        changes[..., 1] = ahead * yaw.sin() + left * yaw.cos()
+        changes[..., 5] = turn
+        return changes.to(actions.dtype)
 
 
-def next_pose(states: Tensor, told: Tensor) -> Tensor:
-    """The state after an action of the published world model.
+def next_pose(states: Tensor, changes: Tensor) -> Tensor:
+    """Return the state after an action of the published world model, computed in float64.
 
     Parameters
     ----------
-    states, told : Tensor
-        (..., 7), see the description of this module. Computed in float64.
+    states, changes : Tensor
+        (..., 7), see the description of this module.
 
     Returns
     -------
     Tensor
         (..., 7) float64; the gripper within 0 to 1, the second angle within ±pi/2, the others
         within ±pi.
-
     """
-    states, told = states.double(), told.double()
-    rotation = to_matrix(told[..., 3:6]) @ to_matrix(states[..., 3:6])
-    grip = (states[..., 6:] + told[..., 6:]).clamp(0.0, 1.0)
-    return torch.cat((states[..., :3] + told[..., :3], to_euler(rotation), grip), dim=-1)
+    states, changes = states.double(), changes.double()
+    rotation = to_matrix(changes[..., 3:6]) @ to_matrix(states[..., 3:6])
+    grip = (states[..., 6:] + changes[..., 6:]).clamp(0.0, 1.0)
+    return torch.cat((states[..., :3] + changes[..., :3], to_euler(rotation), grip), dim=-1)
 
 
 def to_matrix(angles: Tensor) -> Tensor:
-    """Rotation matrices (..., 3, 3) of Euler angles (..., 3) about the fixed axes x, y, z."""
+    """Return rotation matrices (..., 3, 3) of Euler angles (..., 3) [rad] about fixed x, y, z."""
     (sa, sb, sc), (ca, cb, cc) = angles.sin().unbind(-1), angles.cos().unbind(-1)
     rows = (cb * cc, sa * sb * cc - ca * sc, ca * sb * cc + sa * sc,
             cb * sc, sa * sb * sc + ca * cc, ca * sb * sc - sa * cc,
@@ -203,13 +210,13 @@ def to_matrix(angles: Tensor) -> Tensor:
 
 
 def to_euler(matrix: Tensor) -> Tensor:
-    """Euler angles (..., 3) about the fixed axes x, y, z of rotation matrices (..., 3, 3).
+    """Return Euler angles (..., 3) [rad] about fixed x, y, z of rotation matrices (..., 3, 3).
 
-    Where the second angle is ±pi/2 only the sum or difference of the others counts; the third
-    is 0 there, as with SciPy.
+    At a second angle of ±pi/2 only the sum or difference of the others is defined; the third is 0
+    there, as in SciPy.
     """
     across = torch.hypot(matrix[..., 0, 0], matrix[..., 1, 0])
-    locked = across < LOCKED
+    locked = across < GIMBAL_LOCK
     first = torch.where(locked, torch.atan2(-matrix[..., 1, 2], matrix[..., 1, 1]),
                         torch.atan2(matrix[..., 2, 1], matrix[..., 2, 2]))
     third = torch.where(locked, torch.zeros_like(across),

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Tell whether the best plan is better than others by more than the noise of the camera.
+"""Test whether the best plan is better than others by more than the noise of the camera.
 
-A search always returns a minimum, also of an energy that says nothing. So the plan it has found
-and some plans of its first, random iteration are judged again, several times, each time with
-other noise on the pictures. All plans of a repetition share its noise. The gap of a repetition is
-the median energy of the random plans less that of the plan found. The search has not seen this
-noise: where actions do not matter, gaps scatter around 0.
+A search always returns a minimum, even of a meaningless energy. So the plan found and some plans
+of the first, random iteration are judged again, several times, each time with other noise on the
+pictures. All plans of a repetition share its noise. The gap of a repetition is the median energy
+of the random plans minus that of the plan found. The search has not seen this noise: where actions
+do not matter, gaps scatter around 0.
 """
 
 from __future__ import annotations
@@ -19,20 +19,23 @@ import numpy as np
 
 @dataclass(frozen=True)
 class GapConfig:
-    """How the gap is measured.
+    """Settings of the test.
 
     Attributes
     ----------
     repetitions : int
-        How often the plans are judged again; 0 leaves the test out.
+        Number of repetitions; 0 skips the test.
     plans : int
-        Random plans to compare with.
+        Number of random plans to compare with.
     pixel_noise : float
-        Standard deviation of the noise on the pixels of the pictures the model sees [grey
-        levels, 0 to 255].
+        Standard deviation of the noise on the pixels [grey levels, 0 to 255].
     least : float
-        The mean gap must be more than this many standard deviations of one gap.
+        Standard deviations of one gap that the mean gap must exceed.
 
+    Raises
+    ------
+    ValueError
+        With name and value of a setting that is out of range.
     """
 
     repetitions: int = 6
@@ -40,7 +43,7 @@ class GapConfig:
     pixel_noise: float = 2.0
     least: float = 3.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.repetitions < 0 or self.repetitions == 1:
             raise ValueError(f'repetitions is {self.repetitions}, but must be 0 (no test) or at '
                              'least 2: one gap has no spread')
@@ -56,17 +59,16 @@ USUAL_GAP = GapConfig()
 
 @dataclass(frozen=True)
 class Gap:
-    """What was measured.
+    """The measured gap.
 
     Attributes
     ----------
     mean, sigma : float
-        Of the gaps [energy]; sigma is the standard deviation of one gap.
+        Mean of the gaps, and standard deviation of one gap [energy].
     energy : float
         Mean energy of the plan found.
     least : float
         Standard deviations that the mean must exceed.
-
     """
 
     mean: float
@@ -76,7 +78,7 @@ class Gap:
 
     @property
     def ratio(self) -> float:
-        """Mean gap in standard deviations; 0 when there is no gap at all."""
+        """Mean gap in standard deviations; 0 without any gap."""
         if self.sigma > 0:
             return self.mean / self.sigma
         return math.copysign(math.inf, self.mean) if self.mean else 0.0
@@ -92,9 +94,9 @@ class Gap:
 
 
 def gap_of(energies: np.ndarray, least: float) -> Gap:
-    """The gap of energies (repetitions, 1 + plans), those of the plan found first.
+    """Return the gap of energies (repetitions, 1 + plans), the plan found first.
 
-    Rounding limits what energies can tell: a spread below that of float32 counts as that.
+    A spread below the rounding error of float32 counts as that error.
     """
     energies = np.asarray(energies, np.float64)
     gaps = np.median(energies[:, 1:], axis=1) - energies[:, 0]
@@ -104,6 +106,6 @@ def gap_of(energies: np.ndarray, least: float) -> Gap:
 
 
 def noisy(picture: np.ndarray, sigma: float, random: np.random.Generator) -> np.ndarray:
-    """A picture (S, S, 3) uint8 with normal noise of `sigma` grey levels."""
+    """Return a picture (S, S, 3) uint8 with normal noise of `sigma` grey levels."""
     changed = picture + random.normal(0.0, sigma, picture.shape)
     return np.clip(np.rint(changed), 0, 255).astype(np.uint8)

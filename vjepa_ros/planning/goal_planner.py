@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Plan actions towards a picture of the goal with an action-conditioned world model.
+"""Plan actions towards a goal picture with an action-conditioned world model.
 
-The planner of V-JEPA 2-AC (arXiv 2506.09985): encode the newest picture and the goal, imagine
-what many plans lead to, and search for the plan whose end looks most like the goal. It says when
-the energies do not tell plans apart.
+The planner of V-JEPA 2-AC (arXiv 2506.09985): encode the newest picture and the goal, predict the
+outcome of many plans, and search for the plan whose outcome is most like the goal. It refuses a
+plan when the energies do not separate plans.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -21,14 +22,95 @@ from torch import Tensor
 
 from vjepa_ros.clip.resize import View
 from vjepa_ros.planning.action_space import ActionSpace
-from vjepa_ros.planning.deadline import BUDGET, CANCELLED, PlanStopped, Watch
 from vjepa_ros.planning.energy_test import USUAL_GAP, Gap, GapConfig, gap_of, noisy
-from vjepa_ros.planning.plan import Plan
-from vjepa_ros.planning.search import PUBLISHED_SEARCH, Found, SearchConfig, search, unroll
+from vjepa_ros.planning.search import (
+    BUDGET,
+    CANCELLED,
+    PUBLISHED_SEARCH,
+    Deadline,
+    Found,
+    PlanStopped,
+    SearchConfig,
+    search,
+    unroll,
+)
 from vjepa_ros.planning.world_model import WorldModel
 from vjepa_ros.runtime.device import SessionError
 
-STATE = 7
+STATE = 7                 # numbers of a state, see `action_space`
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan, or why it was refused. T steps, S samples, A numbers of an action.
+
+    Attributes
+    ----------
+    refusal : str
+        Why `actions` should not be taken; '' when they may.
+    trained : bool
+        False when a network has random weights, so that the plan is meaningless.
+    names : tuple of str
+        Names of the A numbers of an action.
+    actions : ndarray
+        The best plan (T, A), of which the first row is to be taken now; None without one. Also set
+        when the gap is noise.
+    pose_changes : ndarray
+        The same in the terms of the model (T, 7): changes of the pose.
+    samples, energies : ndarray
+        Plans of the last completed iteration (S, T, A), and their energies (S,).
+    history : ndarray
+        Energies of all completed iterations (iterations, S).
+    iterations, wanted : int
+        Number of completed and of requested iterations.
+    stopped : str
+        Why they differ: 'cancelled', 'budget' or ''.
+    gap : Gap, optional
+        How much better the plan is than random ones; None when not measured.
+    flops : int
+        Floating-point operations of the completed work, see `world_model.Shapes`.
+    energy_now : float
+        Energy of the newest picture itself, which falls towards the goal; NaN when not encoded.
+    seconds : dict of str to float
+        Durations of encode, search, gap and total [s].
+    """
+
+    refusal: str
+    trained: bool
+    names: tuple[str, ...]
+    actions: np.ndarray | None
+    pose_changes: np.ndarray | None
+    samples: np.ndarray
+    energies: np.ndarray
+    history: np.ndarray
+    iterations: int
+    wanted: int
+    stopped: str
+    gap: Gap | None
+    flops: int
+    energy_now: float = math.nan
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def ranks(self) -> np.ndarray:
+        """Ranks (S,) int64, 0 for the sample of least energy."""
+        ranks = np.empty(len(self.energies), np.int64)
+        ranks[np.argsort(self.energies, kind='stable')] = np.arange(len(self.energies))
+        return ranks
+
+    def __str__(self) -> str:
+        text = '' if self.trained else 'UNTRAINED (random weights): '
+        text += f'refused: {self.refusal}' if self.refusal else 'plan found'
+        if self.actions is not None:
+            first = ', '.join(f'{name} {value:.4g}' for name, value in
+                              zip(self.names, self.actions[0], strict=True))
+            text += f'; first action {first}; least energy '
+            text += f'{self.energies.min():.5g}, now {self.energy_now:.5g}'
+        if self.gap is not None:
+            text += f'; {self.gap}'
+        stop = f' (stopped: {self.stopped})' if self.stopped else ''
+        return (f'{text}; {self.iterations} of {self.wanted} iterations{stop}, '
+                f'{self.flops / 1e12:.3g} TFLOP in {self.seconds.get("total", math.nan):.3g} s')
 
 
 class Planner:
@@ -39,27 +121,26 @@ class Planner:
     world : WorldModel
         Owned by the caller.
     space : ActionSpace
-        What is searched.
+        The space of actions.
     config : SearchConfig
-        How.
+        Settings of the search.
     gap : GapConfig
-        How it is found out whether the result is more than noise.
+        Settings of the test against noise.
     resize_mode : str
-        How a picture becomes the input of the encoder, see `vjepa_ros.clip.view`. 'crop', the
-        centre, is how V-JEPA 2-AC was trained.
+        How a picture is fitted to the encoder, see `vjepa_ros.clip.view`. V-JEPA 2-AC was trained
+        with 'crop', the centre.
     clock : callable
         Steady time [s].
 
     Raises
     ------
     ValueError
-        When the world model was made for fewer steps than a plan has.
-
+        When a plan has more steps than the world model was made for.
     """
 
     def __init__(self, world: WorldModel, space: ActionSpace,
                  config: SearchConfig = PUBLISHED_SEARCH, gap: GapConfig = USUAL_GAP,
-                 resize_mode: str = 'crop', clock: Callable[[], float] = time.monotonic):
+                 resize_mode: str = 'crop', clock: Callable[[], float] = time.monotonic) -> None:
         if config.steps > world.config.steps:
             raise ValueError(f'steps is {config.steps}, but the world model was made for '
                              f'{world.config.steps}')
@@ -70,10 +151,15 @@ class Planner:
         self._goal_features: Tensor | None = None
 
     def warm(self) -> None:
-        """On CUDA run passes as large as those of a plan, so that the first one is not slow.
+        """On CUDA, run passes of the size of a plan, so that the first plan is not slow.
 
-        Libraries choose and build kernels for each shape there, and memory may turn out to be
-        too small for so many plans at once. Elsewhere there is nothing to gain.
+        Libraries select and build kernels for each shape, and the memory may not suffice for so
+        many plans at once.
+
+        Raises
+        ------
+        SessionError
+            When energies are not finite.
         """
         if self.world.choice.device.type != 'cuda':
             return
@@ -92,14 +178,23 @@ class Planner:
         return self._goal is not None
 
     def set_goal(self, rgb: np.ndarray | None) -> None:
-        """Take a picture (H, W, 3) uint8 RGB as the goal; None takes it away."""
+        """Set the goal, a picture (H, W, 3) uint8 RGB; None removes it."""
         self._goal = None if rgb is None else self._view(rgb)
         self._goal_features = None
 
-    def encode_goal(self) -> None:
-        """Encode the goal now, so that the next plan need not."""
-        if self._goal is not None and self._goal_features is None:
+    def encode_goal(self) -> Tensor:
+        """Encode the goal once, before the next plan needs it.
+
+        Raises
+        ------
+        ValueError
+            Without a goal.
+        """
+        if self._goal is None:
+            raise ValueError('there is no goal')
+        if self._goal_features is None:
             (self._goal_features,) = self.world.encode([self._goal])
+        return self._goal_features
 
     def plan(self, rgb: np.ndarray, state: np.ndarray, *, budget_s: float = math.inf,
              cancel: threading.Event | None = None, seed: int = 0,
@@ -109,110 +204,129 @@ class Planner:
         Parameters
         ----------
         rgb : ndarray
-            (H, W, 3) uint8 RGB, the newest picture.
+            The newest picture (H, W, 3) uint8 RGB.
         state : ndarray
-            (7,) pose and gripper, see `action_space`.
+            Pose and gripper (7,), see `action_space`.
         budget_s : float
-            Time for everything [s]. No work begins that would not end in time, judged by the
-            longest of its kind so far. What is returned then is the result of the iterations
-            that came to their end; when none did, or no time was left to measure the gap, the
-            plan is refused.
+            Time for everything [s]. No work starts that would not end in time, judged by the
+            longest of its kind so far. The result is then that of the completed iterations;
+            without one, or without time to measure the gap, the plan is refused.
         cancel : threading.Event, optional
             Set it to end the plan at its next step; it is refused then.
         seed : int
-            Of the noise: equal pictures, states and seeds give equal plans where the device
-            computes the same twice.
+            Seed of the noise: equal pictures, states and seeds give equal plans where the device
+            is deterministic.
         noise : Tensor, optional
-            (iterations, T, S, A) to take instead, see `SearchConfig.noise`.
+            Noise (iterations, T, S, A) instead, see `SearchConfig.noise`.
+
+        Returns
+        -------
+        Plan
+            With `refusal` set when it should not be acted on.
 
         Raises
         ------
         ValueError
             For a picture or state of another shape, or a state that is not finite.
-
         """
-        watch = Watch(budget_s, cancel, self._clock)
+        deadline = Deadline(budget_s, cancel, self._clock)
         start = np.asarray(state, np.float64)
         if start.shape != (STATE,) or not np.isfinite(start).all():
             raise ValueError(f'the state is {start.tolist()}, but must be {STATE} finite numbers')
-        if self._goal is None:
-            return self._nothing('there is no goal; give a picture of it first')
-        picture, seconds = self._view(rgb), {}
+        goal_view = self._goal
+        if goal_view is None:
+            return self._refused('there is no goal; give a picture of it first')
+        view, seconds = self._view(rgb), {}
         given = torch.from_numpy(start)
         encoded = 1 if self._goal_features is not None else 2
         try:
-            watch.piece('encode')
-            (context,) = self.world.encode([picture])
+            deadline.start('encode')
+            (context,) = self.world.encode([view])
             if self._goal_features is None:
-                watch.piece('encode')
-                self.encode_goal()
-            watch.end('encode')
+                deadline.start('encode')
+            goal = self.encode_goal()
+            deadline.end('encode')
         except PlanStopped as stop:
-            return self._nothing(_incomplete(stop.reason), stop.reason)
-        now = float((context - self._goal_features).abs().mean())
-        seconds['encode'] = watch.spent_s
+            return self._refused(_incomplete(stop.reason), stop.reason)
+        now = float((context - goal).abs().mean())
+        seconds['encode'] = deadline.spent_s
         if noise is None:
             noise = self.config.noise(len(self.space.names), seed)
-        found = search(self.space, given, partial(
-            self.world.energies, context, self._goal_features,
-            begin=lambda: watch.piece('step')), self.config, noise,
-            lambda: self._next(watch))
-        watch.end('iteration')
-        seconds['search'] = watch.spent_s - sum(seconds.values())
+        energies = partial(self.world.energies, context, goal,
+                           begin=lambda: deadline.start('step'))
+        found = search(self.space, given, energies, self.config, noise,
+                       lambda: self._start_iteration(deadline))
+        deadline.end('iteration')
+        seconds['search'] = deadline.spent_s - sum(seconds.values())
         gap, refusal, judged = None, '', 0
         if found.actions is None or found.stopped == CANCELLED:
             refusal = _incomplete(found.stopped)
         elif self.gap.repetitions:
+            plans = torch.cat((found.actions[None], found.first[:self.gap.plans]))
             try:
-                gap, judged = self._judge(picture, given, found, seed, watch)
+                gap = self._measure_gap((view, goal_view), plans, given, seed, deadline)
+                judged = self.gap.repetitions * len(plans)
                 if not gap.clear:
-                    refusal = f'the energies do not tell plans apart: {gap}'
+                    refusal = f'the energies do not separate plans: {gap}'
             except PlanStopped as stop:
-                refusal = ('no time was left to find out whether the plan is more than noise; '
-                           'raise the time budget' if stop.reason == BUDGET
-                           else _incomplete(stop.reason))
-            seconds['gap'] = watch.spent_s - sum(seconds.values())
-        seconds['total'] = watch.spent_s
+                refusal = ('no time was left for the test against noise; raise the time budget'
+                           if stop.reason == BUDGET else _incomplete(stop.reason))
+            seconds['gap'] = deadline.spent_s - sum(seconds.values())
+        seconds['total'] = deadline.spent_s
         pictures = encoded + (2 * self.gap.repetitions if judged else 0)
         rollouts = found.iterations * self.config.samples + judged
         flops = (pictures * self.world.shapes.encode_flops()
                  + rollouts * self.world.shapes.rollout_flops(self.config.steps))
         return self._result(refusal, found, given, gap, flops, now, seconds)
 
-    def _next(self, watch: Watch) -> None:
-        """Begin an iteration, if it and the measurement of the gap fit into the time."""
-        watch.end('iteration')
-        last, judge = watch.longest_s('iteration'), self.gap
-        if last:  # the first iteration begins in any case
-            plans = judge.repetitions * (1 + judge.plans)
-            watch.reserve(2 * judge.repetitions * watch.longest_s('encode')
-                          + last * plans / self.config.samples)
-        watch.piece('iteration')
+    def _start_iteration(self, deadline: Deadline) -> None:
+        """Start an iteration if it and the measurement of the gap fit into the time."""
+        deadline.end('iteration')
+        last, test = deadline.longest_s('iteration'), self.gap
+        if last:  # the first iteration starts in any case
+            plans = test.repetitions * (1 + test.plans)
+            deadline.reserve(2 * test.repetitions * deadline.longest_s('encode')
+                             + last * plans / self.config.samples)
+        deadline.start('iteration')
 
-    def _judge(self, picture: np.ndarray, state: Tensor, found: Found, seed: int,
-               watch: Watch) -> tuple[Gap, int]:
-        """The gap, and how many plans were judged for it."""
-        watch.reserve(0.0)
+    def _measure_gap(self, pictures: tuple[np.ndarray, np.ndarray], plans: Tensor, state: Tensor,
+                     seed: int, deadline: Deadline) -> Gap:
+        """Measure the gap between a plan and random ones.
+
+        Parameters
+        ----------
+        pictures
+            The newest one and the goal, as the encoder sees them.
+        plans
+            (1 + plans, T, A), the plan found first.
+        state
+            State (7,) before the first action.
+        seed
+            Seed of the noise on the pictures.
+        deadline
+            Of the plan.
+        """
+        deadline.reserve(0.0)
         random = np.random.default_rng(seed)
-        plans = torch.cat((found.actions[None], found.first[:self.gap.plans]))
-        told, before = unroll(self.space, plans, state)
+        changes, before = unroll(self.space, plans, state)
         rows = []
         for _ in range(self.gap.repetitions):
-            watch.piece('repetition')
-            views = [noisy(view, self.gap.pixel_noise, random) for view in (picture, self._goal)]
-            rows.append(self.world.energies(*self.world.encode(views), told, before).numpy())
-        watch.end('repetition')
-        return gap_of(np.stack(rows), self.gap.least), len(rows) * len(plans)
+            deadline.start('repetition')
+            context, goal = self.world.encode(
+                [noisy(view, self.gap.pixel_noise, random) for view in pictures])
+            rows.append(self.world.energies(context, goal, changes, before).numpy())
+        deadline.end('repetition')
+        return gap_of(np.stack(rows), self.gap.least)
 
     def _view(self, rgb: np.ndarray) -> np.ndarray:
-        """What the encoder sees of a picture."""
+        """Return the input of the encoder (S, S, 3) of a picture."""
         if rgb.ndim != 3 or rgb.shape[2] != 3:
             raise ValueError(f'a picture is {rgb.shape}, but must be (H, W, 3)')
         size = (rgb.shape[1], rgb.shape[0])
         side = self.world.config.image_size
         return View(mode=self.resize_mode, source_size=size, image_size=side).apply(rgb)
 
-    def _nothing(self, refusal: str, stopped: str = '') -> Plan:
+    def _refused(self, refusal: str, stopped: str = '') -> Plan:
         empty = np.empty((0, self.config.steps, len(self.space.names)), np.float32)
         return Plan(refusal, self.world.trained, self.space.names, None, None, empty,
                     np.empty(0, np.float32), np.empty((0, self.config.samples), np.float32), 0,
@@ -220,13 +334,13 @@ class Planner:
 
     def _result(self, refusal: str, found: Found, state: Tensor, gap: Gap | None, flops: int,
                 now: float, seconds: dict[str, float]) -> Plan:
-        actions = told = None
+        actions = changes = None
         if found.actions is not None:
             actions = found.actions.numpy()
-            told = unroll(self.space, found.actions[None], state)[0][0].numpy()
+            changes = unroll(self.space, found.actions[None], state)[0][0].numpy()
         history = found.energies.numpy()
         last = history[-1] if len(history) else np.empty(0, np.float32)
-        return Plan(refusal, self.world.trained, self.space.names, actions, told,
+        return Plan(refusal, self.world.trained, self.space.names, actions, changes,
                     found.samples.numpy(), last, history, found.iterations,
                     self.config.iterations, found.stopped, gap, flops, now, seconds)
 

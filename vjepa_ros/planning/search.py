@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Search for the actions of least energy by the cross-entropy method.
+"""Search for the actions of least energy by the cross-entropy method, within a time budget.
 
-Samples are drawn around a mean, the best of them decide the next mean and spread, and so on, as
-V-JEPA 2-AC was published to plan (arXiv 2506.09985, section 3.2). The search itself runs on the
-CPU in float32, so that the same noise gives the same samples whatever computes energies.
+Samples are drawn around a mean, the best of them give the next mean and spread, and so on: the
+published planner of V-JEPA 2-AC (arXiv 2506.09985, section 3.2). The search runs on the CPU in
+float32, so that equal noise gives equal samples on every device.
 
 T steps, S samples, A numbers of an action.
 """
 
 from __future__ import annotations
 
+import math
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,29 +21,105 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.planning.action_space import ActionSpace
-from vjepa_ros.planning.deadline import PlanStopped
 
-# Actions told to the model (S, T, 7) and states before them (S, T, 7) to energies (S,), float32.
+# From actions in the terms of the model (S, T, 7) and states before them (S, T, 7) to energies
+# (S,), float32.
 Energies = Callable[[Tensor, Tensor], Tensor]
+CANCELLED, BUDGET = 'cancelled', 'budget'
+
+
+class PlanStopped(Exception):
+    """A plan ends early.
+
+    Attributes
+    ----------
+    reason : str
+        `CANCELLED` or `BUDGET`.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Deadline:
+    """The time budget of one plan, checked before every piece of work.
+
+    Pieces of a kind take about the same time: one starts only when the longest of its kind so far
+    would still fit.
+
+    Parameters
+    ----------
+    budget_s : float
+        Time from now [s]; inf for none.
+    cancelled : threading.Event, optional
+        Set from another thread to end the plan.
+    clock : callable
+        Steady time [s].
+    """
+
+    def __init__(self, budget_s: float = math.inf, cancelled: threading.Event | None = None,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._end = self._started + budget_s
+        self._cancelled = cancelled
+        self._reserved_s = 0.0
+        self._open: dict[str, float] = {}
+        self._longest: dict[str, float] = {}
+
+    def start(self, kind: str) -> None:
+        """Start a piece of work, and end the last one of its kind.
+
+        Raises
+        ------
+        PlanStopped
+            When the plan was cancelled, or the piece would not end in time.
+        """
+        self.end(kind)
+        if self._cancelled is not None and self._cancelled.is_set():
+            raise PlanStopped(CANCELLED)
+        now = self._clock()
+        if now + self._longest.get(kind, 0.0) + self._reserved_s > self._end:
+            raise PlanStopped(BUDGET)
+        self._open[kind] = now
+
+    def end(self, kind: str) -> None:
+        """End the current piece of a kind, if any."""
+        if kind in self._open:
+            took = self._clock() - self._open.pop(kind)
+            self._longest[kind] = max(took, self._longest.get(kind, 0.0))
+
+    def longest_s(self, kind: str) -> float:
+        """Return the duration of the longest piece of a kind [s]; 0 before the first."""
+        return self._longest.get(kind, 0.0)
+
+    def reserve(self, seconds: float) -> None:
+        """Reserve time for later work [s]; 0 releases it."""
+        self._reserved_s = seconds
+
+    @property
+    def spent_s(self) -> float:
+        """Time since the start [s]."""
+        return self._clock() - self._started
 
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """The numbers of a search; the defaults are those of the published planner.
+    """Settings of a search; the defaults are those of the published planner.
 
     Attributes
     ----------
     samples : int
-        Plans that are tried in an iteration.
+        Plans of an iteration.
     elites : int
-        The best of them, which decide the next mean and spread.
+        Number of the best plans, which give the next mean and spread.
     iterations : int
-        How often.
+        Number of iterations.
     steps : int
         Actions of a plan.
     momentum_mean, momentum_std : float
-        Part of the old mean and spread in the new ones, 0 to below 1.
-
+        Fraction of the old mean and spread in the new ones, 0 to below 1.
     """
 
     samples: int = 400
@@ -50,7 +129,7 @@ class SearchConfig:
     momentum_mean: float = 0.15
     momentum_std: float = 0.15
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ('iterations', 'steps'):
             if getattr(self, name) < 1:
                 raise ValueError(f'{name} is {getattr(self, name)}, but must be at least 1')
@@ -62,7 +141,7 @@ class SearchConfig:
                 raise ValueError(f'{name} is {getattr(self, name)}, but must be from 0 to below 1')
 
     def noise(self, actions: int, seed: int) -> Tensor:
-        """Standard normal noise of a search, (iterations, T, S, actions), the same everywhere."""
+        """Return standard normal noise (iterations, T, S, actions), equal on every device."""
         shape = (self.iterations, self.steps, self.samples, actions)
         return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
@@ -72,28 +151,23 @@ PUBLISHED_SEARCH = SearchConfig()
 
 @dataclass(frozen=True)
 class Found:
-    """What a search has found.
+    """Result of a search.
 
     Attributes
     ----------
     actions : Tensor
-        (T, A): the actions to take; None when not even one iteration came to its end.
-    mean, spread : Tensor
-        (T, A) of the samples that would come next.
+        The actions to take (T, A); None without a completed iteration.
     samples : Tensor
-        (S, T, A) of the last iteration that came to its end.
+        Samples of the last completed iteration (S, T, A).
     energies : Tensor
-        (iterations done, S).
+        Energies of all completed iterations (iterations, S).
     first : Tensor
-        (S, T, A) samples of the first iteration.
+        Samples of the first iteration (S, T, A).
     stopped : str
-        Why there are fewer iterations than wanted: 'cancelled', 'budget', or ''.
-
+        Why the search ended early: 'cancelled', 'budget', or ''.
     """
 
     actions: Tensor | None
-    mean: Tensor
-    spread: Tensor
     samples: Tensor
     energies: Tensor
     first: Tensor
@@ -101,7 +175,7 @@ class Found:
 
     @property
     def iterations(self) -> int:
-        """How many came to their end."""
+        """Number of completed iterations."""
         return len(self.energies)
 
 
@@ -112,13 +186,13 @@ def search(space: ActionSpace, state: Tensor, energies: Energies, config: Search
     Parameters
     ----------
     space : ActionSpace
-        What is searched.
+        The space of actions.
     state : Tensor
-        (7,) before the first action.
+        State (7,) before the first action.
     energies : callable
-        Energies of plans, see `Energies`. May raise `PlanStopped`.
+        Computes energies of plans, see `Energies`; may raise `PlanStopped`.
     config : SearchConfig
-        Its numbers.
+        Settings.
     noise : Tensor
         (iterations, T, S, A), see `SearchConfig.noise`.
     begin : callable
@@ -127,8 +201,14 @@ def search(space: ActionSpace, state: Tensor, energies: Energies, config: Search
     Returns
     -------
     Found
-        Of the iterations that came to their end; what a stopped one had computed is dropped.
+        Result of the completed iterations.
 
+    Raises
+    ------
+    ValueError
+        For noise of another shape.
+    FloatingPointError
+        When energies are not finite.
     """
     wanted = (config.iterations, config.steps, config.samples, len(space.names))
     if noise.shape != wanted:
@@ -158,32 +238,30 @@ def search(space: ActionSpace, state: Tensor, energies: Energies, config: Search
         mean = best.mean(dim=1) * (1.0 - keep) + mean * keep
         spread = best.std(dim=1) * (1.0 - hold) + spread * hold
     energy = torch.stack(seen) if seen else torch.empty(0, config.samples)
-    return Found(space.finish(mean) if seen else None, mean, spread, samples, energy, first,
-                 stopped)
+    return Found(space.finish(mean) if seen else None, samples, energy, first, stopped)
 
 
 def unroll(space: ActionSpace, plans: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """What the model is told of plans, and the states before each step.
+    """Return plans in the terms of the model, and the states before each step.
 
     Parameters
     ----------
     space : ActionSpace
-        Of the plans.
+        Space of the plans.
     plans : Tensor
         (S, T, A).
     state : Tensor
-        (7,) before the first step.
+        State (7,) before the first step.
 
     Returns
     -------
     tuple of Tensor
-        Both (S, T, 7) float32.
-
+        Changes of the pose, and states before them, both (S, T, 7) float32.
     """
     states = state.double().expand(len(plans), -1)
-    told, before = [], []
+    changes, before = [], []
     for step in range(plans.shape[1]):
-        told.append(space.to_model(plans[:, step], states))
+        changes.append(space.to_model(plans[:, step], states))
         before.append(states)
-        states = space.advance(states, told[-1])
-    return torch.stack(told, dim=1).float(), torch.stack(before, dim=1).float()
+        states = space.advance(states, changes[-1])
+    return torch.stack(changes, dim=1).float(), torch.stack(before, dim=1).float()

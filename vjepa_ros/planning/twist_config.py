@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The robot for which twists are chosen, its cameras, and what was chosen (see `TwistPlanner`)."""
+"""Inputs and results of `TwistPlanner`: twists, the robot, its cameras, and plans."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ class Twist(NamedTuple):
 
     @property
     def speed(self) -> float:
-        """Of the point it turns about [m/s]."""
+        """Speed of the point that the robot turns about [m/s]."""
         return math.hypot(self.vx, self.vy)
 
 
 @dataclass(frozen=True)
 class Mount:
-    """Where a camera is on the robot, and where it looks: level, along ``yaw``.
+    """Pose of a camera on the robot; its optical axis is level.
 
     Attributes
     ----------
     yaw
-        Of the optical axis, 0 ahead, left positive [rad].
+        Direction of the optical axis, 0 ahead, left positive [rad].
     x, y
-        Ahead and left of the point that the robot turns about [m].
+        Position ahead and left of the point that the robot turns about [m].
     height
-        Above the ground [m].
+        Height above the ground [m].
     """
 
     yaw: float = 0.0
@@ -49,7 +49,7 @@ class Mount:
             raise ValueError(f'height is {self.height}, must be more than 0')
 
     def speed(self, twist: Twist) -> tuple[float, float]:
-        """Speed of the camera along its optical axis and to the right of it [m/s]."""
+        """Return the speed of the camera along its optical axis and to the right of it [m/s]."""
         vx, vy = twist.vx - twist.omega * self.y, twist.vy + twist.omega * self.x
         c, s = math.cos(self.yaw), math.sin(self.yaw)
         return c * vx + s * vy, s * vx - c * vy
@@ -62,32 +62,36 @@ class TwistConfig:
     Attributes
     ----------
     half_width, height, length, clearance
-        Of the robot, which turns about its middle; it passes over what is lower than
-        ``clearance`` [m].
+        Size of the robot, which turns about its middle, and its ground clearance [m].
     margin
-        Room to keep on all sides [m].
+        Distance to keep on all sides [m].
     speeds
-        Candidate speeds as parts of the commanded one, 0 among them.
+        Candidate speeds as fractions of the commanded one; must contain 0.
     turns
-        Candidate turn rates, added to the commanded one, 0 among them [rad/s].
+        Candidate turn rates, added to the commanded one [rad/s]; must contain 0.
     max_turn
-        Greatest turn rate that is proposed [rad/s].
+        Largest candidate turn rate [rad/s].
     horizon_s
-        How far twists are rolled forward [s].
+        Time over which twists are rolled forward [s].
     reaction_s
         Time to contact at which the risk of a twist is one half [s].
     accepted
-        Greatest risk of a twist that is taken, 0..1.
+        Largest risk of an accepted twist, 0..1.
     memory_s
         How long points are kept [s].
     window_s
-        Time before a picture that looming is measured over [s].
+        Time before a picture over which looming is measured [s].
     least_speed
-        Slower than this the robot's own motion tells no distance [m/s].
+        Lowest speed of a camera at which looming gives distances [m/s].
     reach
-        Points farther off are left out [m].
+        Distance beyond which points are ignored [m].
     evidence
-        Sum of the confidences of points that count as an obstacle.
+        Sum of the weights of points that count as an obstacle.
+
+    Raises
+    ------
+    ValueError
+        With name and value of a setting that is out of range.
     """
 
     half_width: float = 0.3
@@ -114,16 +118,16 @@ class TwistConfig:
             if getattr(self, name) <= 0:
                 raise ValueError(f'{name} is {getattr(self, name)}, must be more than 0')
         if not all(0 <= part <= 1 for part in self.speeds):
-            raise ValueError(f'speeds is {list(self.speeds)}, must hold parts of 0..1 of the '
+            raise ValueError(f'speeds is {list(self.speeds)}, must be fractions 0..1 of the '
                              'commanded speed')
         for name, why in (('speeds', 'to stop must always be a candidate'),
                           ('turns', 'the commanded turn must always be a candidate')):
             if 0.0 not in getattr(self, name):
-                raise ValueError(f'{name} is {list(getattr(self, name))}, must hold 0.0 ({why}); '
-                                 'add it')
+                raise ValueError(f'{name} is {list(getattr(self, name))}, must contain 0.0 '
+                                 f'({why}); add it')
 
 
-# What is known of one candidate; see `TwistPlan.candidates`.
+# One candidate; see `TwistPlan.candidates`.
 CANDIDATE = np.dtype([('vx', '<f4'), ('vy', '<f4'), ('omega', '<f4'), ('cost', '<f4'),
                       ('risk', '<f4'), ('time_to_contact', '<f4'), ('rank', '<u2'),
                       ('accepted', 'u1'), ('reserved', 'u1')])
@@ -131,26 +135,25 @@ CANDIDATE = np.dtype([('vx', '<f4'), ('vy', '<f4'), ('omega', '<f4'), ('cost', '
 
 @dataclass(frozen=True)
 class TwistPlan:
-    """What was chosen, and from what.
+    """The chosen twist, and the candidates.
 
     Attributes
     ----------
     twist
-        Chosen.
+        The chosen twist.
     risk
-        Of it, 0..1; NaN where it was not judged.
+        Its risk, 0..1; NaN where it was not judged.
     candidates
-        (C,) `CANDIDATE`, that of the command first: its distance from the command is ``cost``;
-        the risk 0..1; the time to contact with what was seen [s], inf for none; rank 0 is the
-        chosen one. Accepted ones (of little risk) rank before others, by cost; others by risk,
-        then speed. Empty where nothing was judged.
+        (C,) `CANDIDATE`, the command first: distance from the command (``cost``), risk 0..1, time
+        to contact with points [s] (inf: none), and rank (0 is chosen). Accepted ones rank first,
+        by cost; the others by risk, then speed. Empty where nothing was judged.
     points
         Number of points they were judged by.
     covered
-        Whether a camera looks where the command leads; otherwise it is passed on.
+        Whether a camera looks where the command leads; otherwise it passes unchanged.
     unmeasured
-        Why "no points" does not mean "nothing there": nobody has measured distances where the
-        command leads within ``memory_s``, or the newest picture is flagged; '' otherwise.
+        Why "no points" does not mean "nothing there": no distances were measured there within
+        ``memory_s``, or the newest picture is flagged; '' otherwise.
     """
 
     twist: Twist
@@ -162,7 +165,7 @@ class TwistPlan:
 
     @property
     def measured(self) -> bool:
-        """Whether something is known of the way that the command leads."""
+        """Whether the path of the command was measured."""
         return not self.unmeasured
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The world model of the planner on its device: pictures to features, plans to energies.
+"""The world model of the planner: pictures to features, plans to energies.
 
-Encoder and predictor are those of V-JEPA 2-AC (arXiv 2506.09985). The energy of a plan is the
-mean absolute difference between the features that the last step predicts and those of a picture
-of the goal. S plans, T steps, N patches, D width of the encoder.
+Encoder and predictor are those of V-JEPA 2-AC (arXiv 2506.09985). The energy of a plan is the mean
+absolute difference between the features predicted for its last step and those of a goal picture.
+S plans, T steps, N patches, D width of the encoder.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -20,11 +20,11 @@ from torch import Tensor
 
 from vjepa_ros.model.ac_predictor import ActionPredictor, normalised
 from vjepa_ros.model.checkpoint.download import located
-from vjepa_ros.model.checkpoint.load import WeightsReport, load_encoder
+from vjepa_ros.model.checkpoint.files import WeightsError
+from vjepa_ros.model.checkpoint.inspection import load_network
+from vjepa_ros.model.checkpoint.load import RANDOM, WeightsReport, load_encoder
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
-from vjepa_ros.planning.cost import Shapes
-from vjepa_ros.planning.weights import WorldConfig, load_predictor
+from vjepa_ros.model.variants import PATCH, TUBELET, Variant, find_variant
 from vjepa_ros.runtime.device import (
     DeviceChoice,
     SessionError,
@@ -38,13 +38,134 @@ from vjepa_ros.runtime.session import EncoderSession
 
 log = logging.getLogger(__name__)
 
-SHARE = 0.6            # of the free memory of a GPU that plans may take
-HOST_BYTES = 2 << 30   # that they may take elsewhere
-MOST_PLANS = 400       # in one pass: larger ones are no faster
+PUBLISHED = (1024, 24, 16)  # width, depth and heads of the published predictor
+ACTION_TOKENS = 2      # tokens of a step besides the patches: action and state
+GPU_SHARE = 0.6        # fraction of the free memory of a GPU for plans
+HOST_BYTES = 2 << 30   # memory for plans elsewhere
+MAX_PLANS = 400        # in one pass: larger ones are no faster
+
+
+@dataclass(frozen=True)
+class WorldConfig:
+    """How the world model is loaded.
+
+    Attributes
+    ----------
+    model_size : str
+        Row of `VARIANTS` of the encoder, always of version 2.0.
+    weights : str
+        Checkpoint of the encoder, such as the published 'vjepa2-ac-vitg.pt'. '' takes the bundled
+        one of this size, 'random' random weights.
+    weights_part : str
+        Encoder of a file with several, see `load_encoder`.
+    predictor : str
+        Checkpoint of the predictor; '' takes that of `weights`, 'random' random weights.
+    random_predictor : (int, int, int)
+        Width, depth and heads of a predictor with random weights.
+    allow_random_weights : bool
+        Whether it may run untrained.
+    image_size : int
+        Side of the input [px], a multiple of 16; 256 as published.
+    steps : int
+        Maximum number of steps of a plan.
+    device, require_device, precision : str, bool, str
+        See `choose_device`.
+    seed : int
+        Seed of random weights.
+    cpu_threads : int
+        CPU threads of PyTorch for the whole process; 0 keeps the default.
+    batch : int
+        Maximum number of plans in one pass; 0: by memory, up to `MAX_PLANS`.
+    fetched : tuple of str, optional
+        Names on the Hugging Face hub that may be downloaded, see `located`; all when omitted.
+    """
+
+    model_size: str = 'giant'
+    weights: str = ''
+    weights_part: str = 'auto'
+    predictor: str = ''
+    random_predictor: tuple[int, int, int] = PUBLISHED
+    allow_random_weights: bool = False
+    image_size: int = 256
+    steps: int = 2
+    device: str = 'auto'
+    require_device: bool = False
+    precision: str = 'auto'
+    seed: int = 0
+    cpu_threads: int = 0
+    batch: int = 0
+    fetched: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.image_size < PATCH or self.image_size % PATCH:
+            raise ValueError(f'image_size is {self.image_size}, but must be a multiple of {PATCH} '
+                             'and at least that')
+        if self.steps < 1:
+            raise ValueError(f'steps is {self.steps}, but must be at least 1')
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Sizes of the networks, and the arithmetic and memory of a plan that follow from them.
+
+    Floating-point operations are those of matrix products and attention, two for each
+    multiplication with its addition; norms, activations and rotations, below 1 %, are left out.
+
+    Attributes
+    ----------
+    encoder : Variant
+        Size of the encoder.
+    width, depth : int
+        Size of the predictor, whose MLP is four times as wide.
+    patches : int
+        Patches of one picture.
+    """
+
+    encoder: Variant
+    width: int
+    depth: int
+    patches: int
+
+    @classmethod
+    def of(cls, encoder: Variant, predictor: ActionPredictor, patches: int) -> Shapes:
+        """Return the sizes of two networks and the patches of a picture."""
+        return cls(encoder, predictor.predictor_norm.normalized_shape[0],
+                   len(predictor.predictor_blocks), patches)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one step of a plan."""
+        return self.patches + ACTION_TOKENS
+
+    def encode_flops(self) -> int:
+        """Return the operations to encode one picture."""
+        n, d = self.patches, self.encoder.dim
+        block = n * (8 * d * d + 4 * d * self.encoder.mlp) + 4 * n * n * d
+        return self.encoder.depth * block + 2 * n * d * 3 * TUBELET * PATCH * PATCH
+
+    def step_flops(self, step: int) -> int:
+        """Return the operations of a step (from 1) of one plan, with those before cached."""
+        n, p, d = self.tokens, self.width, self.encoder.dim
+        block = 24 * n * p * p + 4 * n * (step * n) * p
+        return self.depth * block + 2 * (2 * self.patches * d * p)
+
+    def rollout_flops(self, steps: int) -> int:
+        """Return the operations of all steps of one plan."""
+        return sum(self.step_flops(step) for step in range(1, steps + 1))
+
+    def bytes_per_plan(self, itemsize: int, steps: int) -> int:
+        """Return the peak memory of one plan of a pass [bytes], by the bytes of a number."""
+        n, p, d = self.tokens, self.width, self.encoder.dim
+        # Keys and values before the last step, stored beside the queries where they were computed
+        # first; while they are concatenated, those of one block twice.
+        kept = self.depth * (steps - 1) * n * 3 * p + 2 * steps * n * 2 * p if steps > 1 else 0
+        block = n * p * (1 + 3 + 1 + 1 + 4 + 1)   # norm, queries keys values, attention, MLP
+        passing = 4 * n * p * 2 + 4 * n * d * 3   # residual stream and features in float32
+        return itemsize * (kept + block + n * d) + passing
 
 
 class WorldModel:
-    """A world model ready to serve. Make one with `WorldModel.load` or from its networks.
+    """A world model ready to use. Make one with `WorldModel.load` or from its networks.
 
     Parameters
     ----------
@@ -53,19 +174,18 @@ class WorldModel:
     choice : DeviceChoice
         Device and precision.
     config : WorldConfig
-        Of it the size of pictures, the steps and the batch count here.
+        Image size, steps, batch and threads.
     reports : (WeightsReport, WeightsReport or None)
-        Where the weights of both come from; None for a random predictor.
+        Sources of the weights of both; None for a random predictor.
 
     Attributes
     ----------
     trained : bool
         False when either network has random weights.
     kind : str
-        'plain', or 'fused' where kernels of this package run.
+        'plain', or 'fused' with the kernels of this package.
     batch : int
-        Plans in one pass. Halved when memory runs out.
-
+        Plans in one pass; halved when memory runs out.
     """
 
     def __init__(self, encoder: Encoder, predictor: ActionPredictor, choice: DeviceChoice,
@@ -83,23 +203,21 @@ class WorldModel:
                 self._session.warm()
                 world, self.kind = prepare_world(predictor, choice, self._grid, config.steps)
             self._world: World | None = world
-            self.batch = self._room() if config.batch == 0 else config.batch
+            self.batch = self._plans_that_fit() if config.batch == 0 else config.batch
         except BaseException:
             self.close()
             raise
 
     @classmethod
     def load(cls, config: WorldConfig) -> WorldModel:
-        """Load and warm a world model; on failure nothing stays allocated.
+        """Load and warm up a world model; a failure leaves nothing allocated.
 
         Raises
         ------
         WeightsError
-            When there are no trained weights and random ones are not allowed, or a file does not
-            fit.
+            Without trained weights when random ones are not allowed, or when a file does not fit.
         DeviceError, SessionError, ValueError
             With the parameter, its value and the remedy.
-
         """
         width, depth = config.random_predictor[:2]
         need = 2 * (find_variant(config.model_size).weights + 12 * depth * width ** 2)
@@ -114,37 +232,37 @@ class WorldModel:
         encoder, report = load_encoder(config.model_size, '2.0', files.weights,
                                        config.allow_random_weights, config.seed,
                                        config.weights_part)
-        predictor, told = load_predictor(files, encoder.variant.dim)
-        world = cls(encoder, predictor, choice, config, (report, told))
+        predictor, predictor_report = load_predictor(files, encoder.variant.dim)
+        world = cls(encoder, predictor, choice, config, (report, predictor_report))
         log.info("world model '%s' is ready on %s in %s (%s): pictures of %d pixels, %d plans in "
                  'one pass', config.model_size, device_name(choice.device), choice.precision,
                  world.kind, config.image_size, world.batch)
         return world
 
     def encode(self, pictures: Sequence[np.ndarray]) -> list[Tensor]:
-        """Normalised features (Hp, Wp, D) float32 on the device of pictures (S, S, 3) uint8."""
-        self._here()
+        """Encode pictures (S, S, 3) uint8 to normalised features (Hp, Wp, D) on the device."""
+        self._set_threads()
         found = []
         for picture in pictures:
-            still = np.stack([picture] * TUBELET)  # a tubelet in which nothing moves
+            still = np.stack([picture] * TUBELET)  # a tubelet without motion
             features = torch.from_numpy(self._session.encode([still])[0][0])
             found.append(normalised(features.to(self.choice.device)))
         return found
 
     @torch.inference_mode()
-    def energies(self, context: Tensor, goal: Tensor, told: Tensor, states: Tensor,
+    def energies(self, context: Tensor, goal: Tensor, actions: Tensor, states: Tensor,
                  begin: Callable[[], None] = lambda: None) -> Tensor:
-        """Energies of plans.
+        """Compute the energies of plans.
 
         Parameters
         ----------
         context, goal : Tensor
-            (Hp, Wp, D) of the newest picture and of the goal, from `encode`.
-        told, states : Tensor
-            (S, T, 7) float32 on the CPU: actions, and the states before them.
+            Features (Hp, Wp, D) of the newest picture and of the goal, from `encode`.
+        actions, states : Tensor
+            (S, T, 7) float32 on the CPU: actions in the terms of the model, and the states before
+            them.
         begin : callable
-            Called before each step of each pass, with the device idle; what it raises goes
-            through.
+            Called before each step of each pass, with the device idle; may raise.
 
         Returns
         -------
@@ -154,64 +272,68 @@ class WorldModel:
         Raises
         ------
         SessionError
-            When the model is closed, or there is no memory for a single plan.
-
+            When the model is closed, or without memory for a single plan.
         """
-        self._here()
+        self._set_threads()
         found: list[Tensor] = []
         done = 0
-        while done < len(told):
-            left = len(told) - done
+        while done < len(actions):
+            left = len(actions) - done
             passes = math.ceil(left / self.batch)  # of about the same size
             part = slice(done, done + math.ceil(left / passes))
             problem = ''
             try:
-                found.append(self._pass(context, goal, told[part], states[part], begin))
+                found.append(self._pass(context, goal, actions[part], states[part], begin))
                 done = part.stop
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
                 problem = str(error).partition('\n')[0]
-            if problem:  # not above: the traceback keeps what the failed pass has allocated
-                self._make_room(part.stop - part.start, problem)
+            if problem:  # here, because the traceback keeps the allocations of the failed pass
+                self._halve_batch(part.stop - part.start, problem)
         return torch.cat(found)
 
-    def _pass(self, context: Tensor, goal: Tensor, told: Tensor, states: Tensor,
+    def _pass(self, context: Tensor, goal: Tensor, actions: Tensor, states: Tensor,
               begin: Callable[[], None]) -> Tensor:
         if self._world is None:
             raise SessionError('the world model is closed')
-        device = self.choice.device
-        rollout = self._world.rollout(context, told.shape[1])
-        told, states = told.to(device), states.to(device)
-        for step in range(told.shape[1]):
-            self._settle()
+        device, steps = self.choice.device, actions.shape[1]
+        rollout = self._world.rollout(context, steps)
+        actions, states = actions.to(device), states.to(device)
+
+        def predicted(step: int) -> Tensor:
+            self._synchronize()
             begin()
-            features = rollout.step(told[:, step], states[:, step])
-        # One plan after the other in memory, not all at once: the difference is as large as they.
+            return rollout.step(actions[:, step], states[:, step])
+
+        for step in range(steps - 1):
+            predicted(step)
+        features = predicted(steps - 1)
+        # In place: the difference would be as large as the features.
         return features.sub_(goal.flatten(0, 1)).abs_().mean(dim=(1, 2)).cpu()
 
-    def _here(self) -> None:
-        """Let this thread work with as many as were asked for: each keeps a number of its own."""
+    def _set_threads(self) -> None:
+        """Set the number of CPU threads, which PyTorch keeps for each calling thread."""
         if self.config.cpu_threads and torch.get_num_threads() != self.config.cpu_threads:
             torch.set_num_threads(self.config.cpu_threads)
 
-    def _settle(self) -> None:
-        """Wait until the device is idle, so that times are those of the work."""
+    def _synchronize(self) -> None:
+        """Wait until the device is idle, so that measured times are those of the work."""
         if self.choice.device.type == 'cuda':
             torch.cuda.synchronize(self.choice.device)
         elif self.choice.device.type == 'mps':
             torch.mps.synchronize()
 
-    def _room(self) -> int:
-        """Plans for which there is memory in one pass."""
+    def _plans_that_fit(self) -> int:
+        """Return the number of plans in one pass that fit into memory."""
         free = HOST_BYTES
         if self.choice.device.type == 'cuda':
             release_memory(self.choice.device)
-            free = int(SHARE * torch.cuda.mem_get_info(self.choice.device)[0])
+            free = int(GPU_SHARE * torch.cuda.mem_get_info(self.choice.device)[0])
         each = self.shapes.bytes_per_plan(self.choice.dtype.itemsize, self.config.steps)
-        return max(1, min(MOST_PLANS, free // each))
+        return max(1, min(MAX_PLANS, free // each))
 
-    def _make_room(self, failed: int, problem: str) -> None:
+    def _halve_batch(self, failed: int, problem: str) -> None:
         release_memory(self.choice.device)
         if failed <= 1:
             raise SessionError(f'{self.choice.device} has no memory for a single plan '
@@ -222,7 +344,7 @@ class WorldModel:
                     self.choice.device, failed, problem, self.batch)
 
     def memory_bytes(self) -> int:
-        """Bytes held by the weights, and on CUDA by the encoder's buffers (0 when closed)."""
+        """Return the bytes of weights and, on CUDA, of the encoder's buffers; 0 when closed."""
         model = self._predictor
         held = 0 if model is None else sum(p.numel() * p.element_size()
                                            for p in model.parameters())
@@ -233,3 +355,47 @@ class WorldModel:
         self._world = self._predictor = None
         self._session.close()
         release_memory(self.choice.device)
+
+
+def load_predictor(config: WorldConfig, dim: int) -> tuple[ActionPredictor, WeightsReport | None]:
+    """Load the predictor on the CPU in float32.
+
+    Parameters
+    ----------
+    config : WorldConfig
+        How to load it.
+    dim : int
+        Width of the encoder.
+
+    Returns
+    -------
+    tuple of ActionPredictor and WeightsReport, optional
+        The report is None for random weights.
+
+    Raises
+    ------
+    WeightsError
+        Without a file when random weights are not allowed, or when a file does not fit.
+    """
+    path = config.predictor or config.weights
+    if path and path != RANDOM:
+        network, report = load_network(path, 'predictor')
+        if not isinstance(network, ActionPredictor):
+            raise WeightsError(f"'{path}' has a predictor without actions; set `predictor` to a "
+                               'file of V-JEPA 2-AC')
+        if network.predictor_embed.in_features != dim:
+            raise WeightsError(f"the predictor in '{path}' expects features of width "
+                               f'{network.predictor_embed.in_features}, but those of '
+                               f"`model_size` '{config.model_size}' have {dim}; set another one")
+        return network, report
+    if not config.allow_random_weights:
+        raise WeightsError('there are no trained weights of a predictor with actions, and the '
+                           'package has none; set `weights` to a checkpoint such as '
+                           "'vjepa2-ac-vitg.pt', or `allow_random_weights: true` to run untrained")
+    width, depth, heads = config.random_predictor
+    with torch.device('meta'):
+        predictor = ActionPredictor(dim, width, depth, heads)
+    predictor.requires_grad_(False).eval().to_empty(device='cpu').init_random(config.seed)
+    log.warning('the world model runs with random weights (seed %d): its plans mean nothing',
+                config.seed)
+    return predictor, None

@@ -24,7 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from vjepa_ros.cli.benchmark.case import Case
 from vjepa_ros.cli.benchmark.clock import device_ms
 from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
-from vjepa_ros.planning.cost import TOLD, Shapes
+from vjepa_ros.planning.world_model import ACTION_TOKENS, Shapes
 
 INPUTS = 4          # sets of random data, used in turn
 TRIALS = 10         # runs to choose the kind of attention
@@ -165,7 +165,7 @@ class PlanFloor:
                         for _ in range(shapes.depth)]
         self._tokens = torch.randn(batch * shapes.tokens, p, **made)
         self._features = torch.randn(batch * shapes.patches, d, **made)
-        self._shared = torch.randn(TOLD * batch + shapes.patches, p, **made)
+        self._shared = torch.randn(ACTION_TOKENS * batch + shapes.patches, p, **made)
         self._qkv = torch.randn(batch, shapes.tokens, 3 * p, **made)
         self._seen = torch.randn(batch, steps * shapes.tokens, 2 * p, **made)
 

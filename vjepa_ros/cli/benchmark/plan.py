@@ -28,11 +28,9 @@ from vjepa_ros.cli.console import steps
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.planning.action_space import ArmSpace
 from vjepa_ros.planning.energy_test import USUAL_GAP, GapConfig
-from vjepa_ros.planning.goal_planner import Planner
-from vjepa_ros.planning.plan import Plan
+from vjepa_ros.planning.goal_planner import Plan, Planner
 from vjepa_ros.planning.search import SearchConfig
-from vjepa_ros.planning.weights import PUBLISHED, WorldConfig
-from vjepa_ros.planning.world_model import WorldModel
+from vjepa_ros.planning.world_model import PUBLISHED, WorldConfig, WorldModel
 from vjepa_ros.runtime.device import DeviceError, device_name
 from vjepa_ros.runtime.session import SessionError
 

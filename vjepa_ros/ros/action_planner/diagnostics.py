@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from diagnostic_msgs.msg import DiagnosticStatus
 
-from vjepa_ros.planning.cost import Shapes
 from vjepa_ros.planning.search import SearchConfig
+from vjepa_ros.planning.world_model import Shapes
 from vjepa_ros.ros.action_planner.inputs import NS, PlannerInputs
 from vjepa_ros.ros.action_planner.worker import PlannerWorker
 from vjepa_ros.ros.common.diagnostics import OK, WARN, status

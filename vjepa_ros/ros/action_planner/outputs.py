@@ -12,7 +12,7 @@ from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 
 from vjepa_ros.planning.action_space import next_pose
-from vjepa_ros.planning.plan import Plan
+from vjepa_ros.planning.goal_planner import Plan
 from vjepa_ros.ros.action_planner.parameters import ARM
 from vjepa_ros.ros.action_planner.robot_state import pose_of
 from vjepa_ros.ros.common.endpoints import advertise, deliver_last_zero
@@ -73,7 +73,7 @@ class PlannerOutputs:
         if not plan.trained:
             return
         if self._arm:
-            after = next_pose(*map(torch.from_numpy, (state, plan.told[0]))).numpy()
+            after = next_pose(*map(torch.from_numpy, (state, plan.pose_changes[0]))).numpy()
             self._pubs['target_pose'].publish(PoseStamped(header=header, pose=pose_of(after)))
         else:
             # Ahead and left of the base, not along the axes of the frame that the state is in.

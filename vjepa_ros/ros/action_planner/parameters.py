@@ -14,7 +14,7 @@ from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.planning.action_space import ActionSpace, ArmSpace, TwistSpace
 from vjepa_ros.planning.energy_test import GapConfig
 from vjepa_ros.planning.search import SearchConfig
-from vjepa_ros.planning.weights import PUBLISHED, WorldConfig
+from vjepa_ros.planning.world_model import PUBLISHED, WorldConfig
 from vjepa_ros.ros.common.parameter import (
     ALLOW_DOWNLOAD,
     AUTOSTART,

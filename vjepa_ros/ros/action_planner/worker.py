@@ -15,9 +15,8 @@ from typing import Any
 import cv2
 import numpy as np
 
-from vjepa_ros.planning.deadline import CANCELLED
-from vjepa_ros.planning.goal_planner import Planner
-from vjepa_ros.planning.plan import Plan
+from vjepa_ros.planning.goal_planner import Plan, Planner
+from vjepa_ros.planning.search import CANCELLED
 from vjepa_ros.ros.action_planner.parameters import PlannerConfig
 from vjepa_ros.ros.common.logs import tell_error
 from vjepa_ros.ros.common.message_conversion import ImageError, decode

@@ -18,6 +18,7 @@ from vjepa_ros.planning.twist_config import Twist
 from vjepa_ros.ros import read
 from vjepa_ros.ros.command.inputs import CommandInputs, odometry_message
 from vjepa_ros.ros.command.wiring import CLOUD, full_name, twist_type
+from vjepa_ros.ros.twist_planner.decision import TwistDecider
 from vjepa_ros.ros.twist_planner.parameters import (
     ODOMETRY,
     OWN,
@@ -25,7 +26,6 @@ from vjepa_ros.ros.twist_planner.parameters import (
     TwistNodeConfig,
     TwistSource,
 )
-from vjepa_ros.ros.twist_planner.pilot import TwistPilot
 
 PICTURES = 5      # messages of a camera that may wait to be taken
 
@@ -39,19 +39,19 @@ class TwistInputs(CommandInputs):
         The node that owns them.
     config
         Names, topics, and where the speed comes from.
-    pilot
+    decider
         What takes what comes.
     now_s
-        The clock of the pilot [s].
+        The clock of the decider [s].
     decide
         Called after news of a camera.
     """
 
-    def __init__(self, node: LifecycleNode, config: TwistNodeConfig, pilot: TwistPilot,
+    def __init__(self, node: LifecycleNode, config: TwistNodeConfig, decider: TwistDecider,
                  now_s: Callable[[], float], decide: Callable[[], None]) -> None:
         super().__init__(node)
         self._config = config
-        self._pilot = pilot
+        self._decider = decider
         self._now_s, self._decide = now_s, decide
         self._sent = ''
 
@@ -73,28 +73,28 @@ class TwistInputs(CommandInputs):
     def watch(self) -> None:
         """See whether anybody tells what is sent to the base."""
         if self._sent:
-            self._pilot.wired = self._node.count_publishers(self._sent) > 0
+            self._decider.wired = self._node.count_publishers(self._sent) > 0
 
     def _on_assessment(self, source: TwistSource, msg: PointCloud2) -> None:
         now = self._now_s()
         try:
             seen = read.assessment(msg, source.name)
         except (ValueError, IndexError) as error:     # not one of this version, or empty
-            self._pilot.malformed(source.name, self.refuse(f'{source.topic}/assessment', error))
+            self._decider.malformed(source.name, self.refuse(f'{source.topic}/assessment', error))
             self._decide()
         else:
-            if self._pilot.assessed(source.name, seen, now, self.age_s(msg)):
+            if self._decider.assessed(source.name, seen, now, self.age_s(msg)):
                 self._decide()
 
     def _on_field(self, source: TwistSource, msg: PointCloud2) -> None:
         try:
             cells = read.looming_field(msg)
         except ValueError as error:                   # not one of this version
-            self._pilot.malformed(source.name,
+            self._decider.malformed(source.name,
                                   self.refuse(f'{source.topic}/looming_field', error))
             self._decide()
         else:
-            if self._pilot.measured(source.name, cells, read.stamp_ns(msg), self._now_s(),
+            if self._decider.measured(source.name, cells, read.stamp_ns(msg), self._now_s(),
                                     self.age_s(msg)):
                 self._decide()
 
@@ -106,7 +106,7 @@ class TwistInputs(CommandInputs):
 
     def _moves(self, topic: str, twist: TwistMessage) -> None:
         try:
-            self._pilot.moves(Twist(twist.linear.x, twist.linear.y, twist.angular.z),
+            self._decider.moves(Twist(twist.linear.x, twist.linear.y, twist.angular.z),
                               self._now_s())
         except ValueError as error:                   # not a number: as if it had not come
             self.refuse(topic, error)

@@ -17,9 +17,9 @@ from vjepa_ros.ros.command.node import CommandNode
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.message_conversion import cloud
 from vjepa_ros.ros.twist_planner import inputs as twist_inputs
+from vjepa_ros.ros.twist_planner.decision import Choice, TwistDecider
 from vjepa_ros.ros.twist_planner.inputs import TwistInputs
 from vjepa_ros.ros.twist_planner.parameters import ODOMETRY, OWN, SCHEMA, TwistNodeConfig
-from vjepa_ros.ros.twist_planner.pilot import Choice, TwistPilot
 from vjepa_ros.ros.twist_planner.state_publisher import TwistTeller
 
 WIRING_S = 0.2           # how often the speed's publisher is looked for
@@ -35,7 +35,7 @@ class TwistPlannerNode(CommandNode):
 
     def __init__(self, node_name: str = 'twist_planner', **kwargs: object) -> None:
         super().__init__(node_name, **kwargs)
-        self.pilot: TwistPilot | None = None
+        self.decider: TwistDecider | None = None
         self._candidates = None
         self._looked_s = -math.inf
         self.teller = TwistTeller(self)
@@ -43,11 +43,11 @@ class TwistPlannerNode(CommandNode):
         self.begin()
 
     def prepare(self, config: TwistNodeConfig) -> str:
-        """Make the pilot, and the output of candidates."""
+        """Make the decider, and the output of candidates."""
         self.configured.callback(self._drop)
         if config.speed_from == ODOMETRY:
             twist_inputs.odometry()             # fails now, with the remedy, rather than later
-        self.pilot = TwistPilot(config, self.now_s())
+        self.decider = TwistDecider(config, self.now_s())
         self._candidates = self.create_output(PointCloud2, '~/candidates')
         listened = ', '.join(f'{s.name} ({s.topic}, {math.degrees(s.mount.yaw):.0f} deg)'
                              for s in config.sources)
@@ -55,16 +55,16 @@ class TwistPlannerNode(CommandNode):
                 'behind it')
 
     def _drop(self) -> None:
-        self.pilot = self._candidates = None
+        self.decider = self._candidates = None
 
     def listen(self) -> TwistInputs:
         """What subscribes to cameras and the speed."""
-        self.pilot.no_command()                 # its zero was sent
-        return TwistInputs(self, self.config, self.pilot, self.now_s, self.act_unless_flooded)
+        self.decider.no_command()                 # its zero was sent
+        return TwistInputs(self, self.config, self.decider, self.now_s, self.act_unless_flooded)
 
     def forget(self, now_s: float) -> None:
         """All that came before counts no more, the command as well."""
-        self.pilot.reset(now_s)
+        self.decider.reset(now_s)
 
     def topics(self, config: TwistNodeConfig) -> dict[str, str]:
         """Topics and their types."""
@@ -78,22 +78,22 @@ class TwistPlannerNode(CommandNode):
         """Take what may change while the node runs."""
         config = replace(self.config, twist=config.twist, watch=config.watch,
                          speed_timeout=config.speed_timeout, on_fault=config.on_fault)
-        self.pilot.configure(config)
+        self.decider.configure(config)
         return config
 
     def commanded(self, motion: Motion, now_s: float) -> None:
         """Take a command, also one that is no number."""
-        self.pilot.command(Twist(motion.vx, motion.vy, motion.omega), now_s)
+        self.decider.command(Twist(motion.vx, motion.vy, motion.omega), now_s)
 
     def act(self, news: bool) -> None:
         """Choose, publish, also what has not changed, and tell."""
         began = time.perf_counter()
-        self.pilot.held = self.callback_failure
-        choice = self.decided = self.pilot.decide(self.now_s())
+        self.decider.hold_reason = self.callback_failure
+        choice = self.decided = self.decider.decide(self.now_s())
         self.teller.took_ms = 1e3 * (time.perf_counter() - began)
         self.send(None if choice.twist is None else Motion(*choice.twist), news=True)
         if choice.twist is not None and self.config.speed_from == OWN:
-            self.pilot.moves(choice.twist, self.now_s())
+            self.decider.moves(choice.twist, self.now_s())
         self._show(choice)
         self.teller.refused = self._inputs.refused
         self.teller.tell(choice, self.now_s())

@@ -12,7 +12,7 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from vjepa_ros.planning.twist_config import Twist
 from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, number, status
 from vjepa_ros.ros.common.state_publisher import Teller
-from vjepa_ros.ros.twist_planner.pilot import Choice, TwistPilot
+from vjepa_ros.ros.twist_planner.decision import Choice, TwistDecider
 
 if TYPE_CHECKING:
     from vjepa_ros.ros.twist_planner.node import TwistPlannerNode
@@ -49,13 +49,13 @@ class TwistTeller(Teller):
     def statuses(self, name: str, label: str, decided: Choice | None, problems: list[str],
                  now_s: float) -> list[DiagnosticStatus]:
         """One of the planner, one of each camera while it chooses."""
-        pilot = self._node.pilot
-        sources = () if pilot is None or decided is None else pilot.sources
-        return [self._planner(f'{name}: planner', label, decided, pilot, problems),
-                *(_source(f'{name}: source {source}', pilot, source, now_s)
+        decider = self._node.decider
+        sources = () if decider is None or decided is None else decider.sources
+        return [self._planner(f'{name}: planner', label, decided, decider, problems),
+                *(_source(f'{name}: source {source}', decider, source, now_s)
                   for source in sources)]
 
-    def _planner(self, name: str, label: str, choice: Choice | None, pilot: TwistPilot | None,
+    def _planner(self, name: str, label: str, choice: Choice | None, decider: TwistDecider | None,
                  problems: list[str]) -> DiagnosticStatus:
         level, message = OK, label
         values: dict[str, object] = {'state': label}
@@ -71,8 +71,8 @@ class TwistTeller(Teller):
                     float(plan.candidates['risk'][0]) if plan is not None else math.nan),
                 'points': 0 if plan is None else plan.points,
                 'choice_ms': number(self.took_ms)}
-        if pilot is not None:
-            values |= {**_twist('speed', pilot.motion), 'speed_from': pilot.config.speed_from}
+        if decider is not None:
+            values |= {**_twist('speed', decider.motion), 'speed_from': decider.config.speed_from}
         if problems:
             level, message = ERROR, '; '.join([*problems, message])
         return status(name, level, message, {**values, 'refused': self.refused,
@@ -80,10 +80,10 @@ class TwistTeller(Teller):
                                              'callbacks_failed': self.failed})
 
 
-def _source(name: str, pilot: TwistPilot, source: str, now_s: float) -> DiagnosticStatus:
+def _source(name: str, decider: TwistDecider, source: str, now_s: float) -> DiagnosticStatus:
     """What is known of one camera."""
-    report, fault = pilot.sources[source].watch.report, pilot.fault(source, now_s)
-    values: dict[str, object] = {'yaw': number(pilot.sources[source].watch.yaw)}
+    report, fault = decider.sources[source].watch.report, decider.fault(source, now_s)
+    values: dict[str, object] = {'yaw': number(decider.sources[source].watch.yaw)}
     if report is not None:
         values |= {'level': report.level.name.lower(),
                    'age_ms': number(1e3 * (now_s - report.stamp_s)),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Decide what the twist planner sends: the choice, and what is sent where nothing can be judged.
+"""Decide what the twist planner sends: the chosen twist, or what applies at a fault.
 
-No ROS here: everything is handed in with its time on one clock [s].
+This needs no ROS: all inputs are passed in with their time on one clock [s].
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vjepa_ros.ros.twist_planner.parameters import (
 )
 
 NS = 1_000_000_000
-_WAITING = 8             # messages of a camera that wait for the other of the same picture
+MAX_WAITING = 8          # messages of a camera that wait for the other of the same picture
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class Choice:
     Attributes
     ----------
     twist
-        None: nothing is sent.
+        The twist to send; None: nothing.
     asked
         The command; None without one.
     state
-        'idle' (no command), 'free', 'unmeasured' (passed on, and nothing is known of the way),
-        'uncovered' (passed on, no camera looks there), 'turned', 'slowed', 'stopped' or 'fault'.
+        'idle' (no command), 'free', 'unmeasured' (passed on, the path is unknown), 'uncovered'
+        (passed on, no camera looks there), 'turned', 'slowed', 'stopped' or 'fault'.
     reason
-        In words, '' when free or idle.
+        The reason as text, '' when free or idle.
     plan
-        What it was chosen from; None where nothing was judged.
+        The candidates; None where nothing was judged.
     """
 
     twist: Twist | None
@@ -56,16 +56,16 @@ class Choice:
 
 
 class _Source:
-    """What came from one camera."""
+    """Messages and faults of one camera."""
 
     def __init__(self, name: str, yaw: float) -> None:
         self.watch = SourceGuard(name, yaw)
         self.seen: dict[int, Assessment] = {}
         self.cells: dict[int, LoomingCells] = {}
-        self.judged_s = -math.inf     # stamp of the newest picture of which both came
+        self.judged_s = -math.inf     # stamp of the newest picture with both messages
 
     def pair(self, stamp_ns: int) -> tuple[LoomingCells, Assessment] | None:
-        """Both messages of a picture, once they are there; older ones are forgotten."""
+        """Return both messages of a picture once they are there, and drop older ones."""
         if stamp_ns in self.seen and stamp_ns in self.cells:
             pair = self.cells[stamp_ns], self.seen[stamp_ns]
             for waiting in (self.seen, self.cells):
@@ -73,60 +73,67 @@ class _Source:
                     del waiting[old]
             return pair
         for waiting in (self.seen, self.cells):
-            while len(waiting) > _WAITING:
+            while len(waiting) > MAX_WAITING:
                 del waiting[next(iter(waiting))]
         return None
 
 
-class TwistPilot:
-    """Keeps what came, and decides.
+class TwistDecider:
+    """Takes commands, pictures and motion, and decides what to send.
 
     Parameters
     ----------
     config
-        Of the node; its live part may be replaced by `configure`.
+        Configuration of the node; `configure` replaces its live part.
     now_s
         Time [s].
+
+    Attributes
+    ----------
+    hold_reason
+        Why the robot must stand whatever the cameras report; '' for no reason.
+    wired
+        Whether something publishes what is sent to the base.
     """
 
     def __init__(self, config: TwistNodeConfig, now_s: float) -> None:
         self.config = config
         self.planner = TwistPlanner(config.twist, config.mounts)
-        self.held = ''                # why the robot must stand whatever was seen; '' for nothing
+        self.hold_reason = ''
         self._ended = True            # the zero after the last command was sent
         self.reset(now_s)
 
     def reset(self, now_s: float) -> None:
-        """Forget all that came before (on activation, or when the clock jumped)."""
+        """Drop everything received (on activation, or when the clock jumped)."""
         self.planner.reset()
         self.history = SpeedHistory()
         self.sources = {source.name: _Source(source.name, source.mount.yaw)
                         for source in self.config.sources}
         self.motion = Twist()
-        self._motion_s = -math.inf    # when it was told
-        self.wired = self.config.speed_from != SENT     # whether anybody tells what is sent
+        self._motion_s = -math.inf    # time of it
+        self.wired = self.config.speed_from != SENT
         self._now_s = now_s
         self._command: Twist | None = None
-        self._commanded_s = -math.inf     # a zero follows what was sent before
+        self._commanded_s = -math.inf     # so a zero follows what was sent before
 
     def configure(self, config: TwistNodeConfig) -> None:
-        """Take parameters that change while the node runs."""
+        """Apply parameters that may change while the node runs."""
         self.config = config
         self.planner.config = config.twist
 
-    # -- what comes ------------------------------------------------------------------------
+    # -- inputs ----------------------------------------------------------------------------
 
     def advance(self, now_s: float) -> None:
-        """Take the motion until now into account."""
+        """Account for the motion of the robot until now."""
         if now_s > self._now_s:
             if self.config.speed_from == SENT and (
                     now_s - self._motion_s > self.config.speed_timeout):
-                self._set_motion(Twist(), now_s)      # who hears nothing stops
+                self._set_motion(Twist(), now_s)      # a silent guard means that the robot stands
             self.planner.move(self.motion, now_s - self._now_s)
             self._now_s = now_s
 
     def moves(self, motion: Twist, now_s: float) -> None:
-        """The motion of the robot from now on.
+        """Take the motion of the robot from now on.
 
         Raises
         ------
@@ -144,19 +151,19 @@ class TwistPilot:
         self.history.add(now_s, Motion(*motion))
 
     def command(self, command: Twist, now_s: float) -> None:
-        """A command has come, also one that is not finite."""
+        """Take a command, even one that is not finite."""
         self._command, self._commanded_s, self._ended = command, now_s, False
 
     def no_command(self) -> None:
-        """Forget the command without a last zero (the caller has sent that itself)."""
+        """Drop the command without a last zero (the caller has sent it)."""
         self._command, self._ended = None, True
 
     def malformed(self, name: str, reason: str) -> None:
-        """A message of a camera could not be read."""
+        """Note that a message of a camera could not be read."""
         self.sources[name].watch.malformed(reason)
 
     def assessed(self, name: str, seen: Assessment, now_s: float, age_s: float) -> bool:
-        """An assessment has come, `age_s` after its picture; whether there is news to judge."""
+        """Take an assessment of an age [s]; return whether a picture is complete."""
         source = self.sources[name]
         self.advance(now_s)
         source.watch.observe(SourceReport.of(seen, now_s, age_s, name), self.history,
@@ -166,7 +173,7 @@ class TwistPilot:
 
     def measured(self, name: str, cells: LoomingCells, stamp_ns: int, now_s: float,
                  age_s: float) -> bool:
-        """A looming field has come; whether there is news to judge."""
+        """Take a looming field of an age [s]; return whether a picture is complete."""
         self.advance(now_s)
         self.sources[name].cells[stamp_ns] = cells
         return self._see(name, stamp_ns, now_s, age_s)
@@ -178,15 +185,15 @@ class TwistPilot:
                 -self.config.watch.clock_tolerance <= age_s <= self.config.watch.source_timeout):
             return False
         source.judged_s = now_s - age_s
-        # What cannot be trusted leaves no traces.
+        # A picture of a camera at fault leaves no points.
         if self.fault(name, now_s) is None and not self.speed_problem(now_s):
             self.planner.see(name, *pair, max(0.0, age_s))
         return True
 
-    # -- what is decided -------------------------------------------------------------------
+    # -- decision --------------------------------------------------------------------------
 
     def fault(self, name: str, now_s: float) -> tuple[str, str] | None:
-        """(name, reason) of what is wrong with a source; None when nothing is."""
+        """Return the fault of a source as (name, reason); None without one."""
         source, watch = self.sources[name], self.config.watch
         found = source.watch.fault(now_s, self.history, watch)
         if found is None and now_s - source.judged_s > watch.source_timeout:
@@ -195,7 +202,7 @@ class TwistPilot:
         return found
 
     def speed_problem(self, now_s: float) -> str:
-        """Why the speed of the robot is not known; '' when it is."""
+        """Return why the speed of the robot is unknown; '' when it is known."""
         if not self.wired:
             return ('nobody publishes on cmd_vel_sent; remap it to what the guard sends, or set '
                     'speed_from')
@@ -206,16 +213,16 @@ class TwistPilot:
         return ''
 
     def decide(self, now_s: float) -> Choice:
-        """What is to be sent now."""
+        """Return what to send now."""
         self.advance(now_s)
         asked = self._command
         if asked is None or now_s - self._commanded_s > self.config.watch.command_timeout:
             ended, self._ended, self._command = self._ended, True, None
             return Choice(None if ended else Twist(), None, 'idle')
         if not all(map(math.isfinite, asked)):
-            return Choice(Twist(), asked, 'fault', 'command: it holds what is no number')
-        if self.held:
-            return Choice(Twist(), asked, 'fault', self.held)
+            return Choice(Twist(), asked, 'fault', 'command: it is not a number')
+        if self.hold_reason:
+            return Choice(Twist(), asked, 'fault', self.hold_reason)
         covering = self.planner.covering(asked)
         if not covering:
             return Choice(asked, asked, 'uncovered' if asked.speed else 'free',
@@ -228,16 +235,16 @@ class TwistPilot:
         if problems:
             sent = {PASS: asked, SILENT: None}.get(self.config.on_fault, Twist(0, 0, asked.omega))
             return Choice(sent, asked, 'fault', '; '.join(problems))
-        return _words(asked, self.planner.choose(asked))
+        return _choice(asked, self.planner.choose(asked))
 
 
-def _words(asked: Twist, plan: TwistPlan) -> Choice:
-    """The choice of a plan with its reason."""
+def _choice(asked: Twist, plan: TwistPlan) -> Choice:
+    """Return the twist of a plan with its state and reason."""
     twist = plan.twist
     if twist == asked:
         if plan.measured:
             return Choice(asked, asked, 'free', '', plan)
-        return Choice(asked, asked, 'unmeasured', f'the way is not measured: {plan.unmeasured}',
+        return Choice(asked, asked, 'unmeasured', f'the path is not measured: {plan.unmeasured}',
                       plan)
     own = plan.candidates[0]
     turned = twist.omega - asked.omega
