@@ -15,12 +15,14 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import Twist, TwistStamped
 from node_fixtures import now_ns, values_of
+from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from ros_harness import NodeThread, Session
+from ros_harness import NodeThread, Session, ros_session
 from sensor_msgs.msg import PointCloud2
 from std_srvs.srv import SetBool
 
 from vjepa_ros.perception.types import Assessment, Level, Quality
+from vjepa_ros.ros.command.node import CommandNode
 from vjepa_ros.ros.common import message_conversion
 from vjepa_ros.ros.common.cloud_layout import pack_assessment
 from vjepa_ros.ros.perception_node.outputs import make_header
@@ -174,6 +176,21 @@ class Rig:
 
     def override(self, on: bool) -> SetBool.Response:
         return self.ros.call(SetBool, f'{self.name}/override', SetBool.Request(data=on))
+
+
+@contextmanager
+def active(kind: type[CommandNode], **params: Any) -> Iterator[Any]:
+    """An active node that nobody serves."""
+    with ros_session() as ros:
+        node = kind(context=ros.context, parameter_overrides=[
+            Parameter(name, value=value) for name, value in params.items()])
+        try:
+            node.trigger_configure()
+            node.trigger_activate()
+            assert node.state == 'active', node.last_failure
+            yield node
+        finally:
+            node.destroy_node()
 
 
 @contextmanager

@@ -6,11 +6,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -18,7 +15,7 @@ pytestmark = pytest.mark.ros
 pytest.importorskip('rclpy')
 
 from geometry_msgs.msg import Twist  # noqa: E402
-from guard_rig import CLEAR, cloud  # noqa: E402
+from guard_rig import CLEAR, active, cloud  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
 from rclpy.qos import ReliabilityPolicy  # noqa: E402
 from ros_harness import ros_session  # noqa: E402
@@ -27,27 +24,12 @@ from vjepa_ros.guard.types import Motion  # noqa: E402
 from vjepa_ros.ros.collision_guard import inputs as guard_inputs  # noqa: E402
 from vjepa_ros.ros.collision_guard.node import CollisionGuard  # noqa: E402
 from vjepa_ros.ros.command.inputs import CommandInputs  # noqa: E402
-from vjepa_ros.ros.command.node import CommandNode  # noqa: E402
 from vjepa_ros.ros.common import spin  # noqa: E402
 from vjepa_ros.ros.common.spin import _serve_once  # noqa: E402
 from vjepa_ros.ros.twist_planner import inputs as twist_inputs  # noqa: E402
 from vjepa_ros.ros.twist_planner.node import TwistPlannerNode  # noqa: E402
 
 BOTH = pytest.mark.parametrize('kind', [CollisionGuard, TwistPlannerNode])
-
-
-@contextmanager
-def active(kind: type[CommandNode], **params: Any) -> Iterator[CommandNode]:
-    with ros_session() as ros:
-        node = kind(context=ros.context, parameter_overrides=[
-            Parameter(name, value=value) for name, value in params.items()])
-        try:
-            node.trigger_configure()
-            node.trigger_activate()
-            assert node.state == 'active'
-            yield node
-        finally:
-            node.destroy_node()
 
 
 def turn(omega: float, vx: float = 0.0) -> Twist:

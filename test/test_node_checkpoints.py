@@ -1,26 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test how a running node changes checkpoints: good ones are taken and named, others refused."""
+"""Test how a running node changes checkpoints, and when a node may fetch weights by name."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import pickle
 import re
+import sys
+from types import SimpleNamespace
 
 import checkpoints
 import numpy as np
 import pytest
 import torch
-from checkpoints import encoder_state, hugging_face_names, prefixed
+from checkpoints import encoder_state, hugging_face_names, meta_ac, prefixed
 from safetensors.torch import save_file
 
 pytest.importorskip('rclpy')
 
 from node_fixtures import Camera, node_running, now_ns
 from ros_harness import ros_session
+from test_planner_node import SMALL as SMALL_PLANNER
+from test_planner_node import Planner
 
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.ros import read
@@ -30,15 +33,7 @@ pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 LOAD_S = 60.0   # a generous limit: a change takes about a second on an idle machine
 
 
-class Harm:
-    """A pickle that makes a file when it is loaded without care."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.system, (f'touch {self.path}',)
-
+# -- files ----------------------------------------------------------------------------------------
 
 @pytest.fixture(scope='module')
 def good(tmp_path_factory):
@@ -79,10 +74,6 @@ def serve(node, path, part='auto', **values):
         and part in ('auto', v['weights_part']), LOAD_S)
 
 
-def sha256(path):
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def features(node):
     """Those of a picture that is taken from now on."""
     asked = now_ns()
@@ -110,88 +101,116 @@ CHANGES = {
 def test_a_checkpoint_is_taken_while_the_node_runs_and_named(node, good, name):
     values, said = CHANGES[name]
     path = good[name]
+    content = (path / 'model.safetensors' if path.is_dir() else path).read_bytes()
     said = {'model': 'tiny', 'trained': 'True', 'weights_dtype': 'float32', **said,
-            'weights_sha256': sha256(path / 'model.safetensors' if path.is_dir() else path)}
-    before, since = features(node), node.written
+            'weights_sha256': hashlib.sha256(content).hexdigest()}
+    before = features(node)
     found = serve(node, path, **values)
     assert {key: found[key] for key in said} == said
-    assert str(path) in node.wait_for_log('loaded .* tensors', since)
     after = features(node)
     assert after.shape[-1] == (384 if name == 'small' else 192)
     assert after.shape != before.shape or np.abs(after - before).max() > 0.1
     assert not node.assess().untrained
 
 
-def broken_files(folder):
-    """Path of a file that is wrong in each way, and what must be said of it."""
-    state = encoder_state(seed=9)
+class Harm:
+    """A pickle that makes a file when it is loaded without care."""
 
-    def saved(name, content):
-        torch.save(content, folder / name)
-        return folder / name
+    def __init__(self, path):
+        self.path = path
 
-    def without(prefix):
-        return {key: value for key, value in state.items() if not key.startswith(prefix)}
-
-    whole = saved('whole.pt', {'target_encoder': state}).read_bytes()
-    (folder / 'truncated.pt').write_bytes(whole[:len(whole) // 2])
-    (folder / 'text.pt').write_text('not a checkpoint')
-    (folder / 'pickle.pt').write_bytes(pickle.dumps(Harm(folder / 'harmed')))
-    save_file(prefixed(encoder_state(variant=find_variant('small')), 'encoder.'),
-              folder / 'small.safetensors')
-    broken = state['blocks.3.mlp.fc1.weight'].clone()
-    broken[5, 7] = float('nan')
-    weight = 'blocks.0.attn.proj.weight'
-    return {
-        'truncated': (folder / 'truncated.pt', 'truncated or damaged.*get the file anew'),
-        'other variant': (folder / 'small.safetensors', "does not fit model size 'tiny'.*"
-                          "wrong shape.*fits model size 'small' version 2.0"),
-        'other version': (saved('21.pt', {'ema_encoder': encoder_state('2.1')}),
-                          r"does not fit model size 'tiny' version 2\.0.*version 2\.1"),
-        'missing block': (saved('block.pt', {'encoder': without('blocks.5.')}),
-                          r'12 missing \(blocks\.5\.'),
-        'swapped prefix': (saved('swapped.pt', {'encoder': checkpoints.predictor_state(),
-                                                'predictor': state}), 'swapped prefixes'),
-        'NaN inside': (saved('nan.pt', {'encoder': {**state, 'blocks.3.mlp.fc1.weight': broken}}),
-                       r'hold NaN or infinity \(blocks\.3\.mlp\.fc1\.weight\)'),
-        'wrong type': (saved('int8.pt', {'encoder': {**state, weight: state[weight].char()}}),
-                       r'wrong type \(blocks\.0\.attn\.proj\.weight int8\)'),
-        'no checkpoint': (folder / 'text.pt', 'is not a checkpoint'),
-        'bare pickle': (folder / 'pickle.pt', 'bare pickle, which could run any code'),
-        'code inside': (saved('code.pt', {'encoder': state, 'extra': Harm(folder / 'harmed')}),
-                        'would run code.*refused'),
-        'missing file': (folder / 'none.pt', 'does not exist'),
-    }
+    def __reduce__(self):
+        return os.system, (f'touch {self.path}',)
 
 
-def test_each_way_a_checkpoint_can_be_wrong_is_told_and_the_old_model_keeps_serving(
-        node, good, tmp_path):
+def test_a_checkpoint_that_is_wrong_is_named_and_the_old_model_keeps_serving(node, good, tmp_path):
     old = serve(node, good['meta'])
-    before, said, reports = features(node), {}, []
+    before, state = features(node), encoder_state(seed=9)
+    torch.save({'encoder': state, 'extra': Harm(tmp_path / 'harmed')}, tmp_path / 'code.pt')
+    torch.save({'target_encoder': state}, tmp_path / 'whole.pt')
+    (tmp_path / 'cut.pt').write_bytes((tmp_path / 'whole.pt').read_bytes()[:100_000])
     with node.listen('assessment') as got:
-        for kind, (path, problem) in broken_files(tmp_path).items():
+        for name, problem in (('cut.pt', 'truncated or damaged'), ('code.pt', 'would run code'),
+                              ('none.pt', 'does not exist')):
             since = node.written
-            node.set(weights=str(path))
+            node.set(weights=str(tmp_path / name))
             log = node.wait_for_log(r'the old one keeps serving: [^\n]*\n', since, LOAD_S)
-            said[kind] = re.search(r'keeps serving: WeightsError: ([^\n]*)\n', log)[1]
-            assert re.search(problem, said[kind]), (kind, said[kind])
-            assert str(path) in said[kind], kind
-            asked = now_ns()
-            assert node.ros.spin_until(
-                lambda t=asked: got and read.stamp_ns(got[-1]) > t, 60.0), kind
-            np.testing.assert_allclose(features(node), before, atol=1e-3, err_msg=kind)
-            reports.append(node.reports['model'])
+            assert re.search(f'{name}.*{problem}', log), log
+            np.testing.assert_allclose(features(node), before, atol=1e-3, err_msg=name)
         # What failed last is in the diagnostics until something else is asked for.
-        node.wait_for('model', lambda v: str(path) in v['model_change'], LOAD_S)
-        reports.append(node.reports['model'])
-    assert reports[-1].level == b'\x01' and said[kind] in reports[-1].message
-    for report in reports:
-        values = {one.key: one.value for one in report.values}
-        assert {key: values[key] for key in ('weights', 'weights_sha256', 'trained', 'state')} == {
-            'weights': str(good['meta']), 'weights_sha256': sha256(good['meta']),
-            'trained': 'True', 'state': 'active'}
-        assert values['errors'] == '0'
-    assert len({text.split("'", 2)[2] for text in said.values()}) == len(said)  # all differ
+        values = node.wait_for('model', lambda v: 'none.pt' in v['model_change'], LOAD_S)
+        report = node.reports['model']
+    assert report.level == b'\x01' and 'none.pt' in report.message
+    for key in ('weights', 'weights_sha256', 'trained', 'state', 'errors'):
+        assert values[key] == old[key]
     assert not any(read.assessment(msg).untrained for msg in got)
     assert not (tmp_path / 'harmed').exists()
-    assert serve(node, good['meta'])['weights_sha256'] == old['weights_sha256']
+
+
+# -- names of a hub -------------------------------------------------------------------------------
+
+FIRST, OTHER = 'somebody/first', 'somebody/other'
+
+
+@pytest.fixture
+def calls(tmp_path, monkeypatch):
+    """Calls of a library of the hub; all its models are the same."""
+    made, kept = [], {}
+    (tmp_path / 'config.json').write_text(json.dumps({'model_type': 'vjepa2'}))
+    save_file(prefixed(hugging_face_names(encoder_state()), 'encoder.'),
+              tmp_path / 'model.safetensors')
+
+    def snapshot_download(name, allow_patterns, local_files_only=False):
+        made.append(f'{name} {"cache" if local_files_only else "fetch"}')
+        if local_files_only and name not in kept:
+            raise FileNotFoundError(name)
+        return kept.setdefault(name, str(tmp_path))
+
+    monkeypatch.setitem(sys.modules, 'huggingface_hub',
+                        SimpleNamespace(snapshot_download=snapshot_download))
+    monkeypatch.delenv('HF_HUB_OFFLINE', raising=False)
+    return made
+
+
+def test_a_name_that_is_set_while_the_node_runs_is_not_fetched(calls):
+    with ros_session() as session, node_running(
+            session, weights=FIRST, allow_random_weights=False) as node:
+        node.do('configure', 'activate')
+        assert calls == [f'{FIRST} cache', f'{FIRST} fetch']
+        node.set(weights=OTHER)
+        log = node.wait_for_log('the old one keeps serving: WeightsError: .*allow_download', 0,
+                                LOAD_S)
+        assert f"weights '{OTHER}'" in log and f'`vjepa-ros download {OTHER}`' in log
+        assert calls[2:] == [f'{OTHER} cache']
+        refused = node.try_set('allow_download', True)
+        assert not refused.successful and 'restart' in refused.reason
+        # Nor does a new configure fetch it; what was named at the start is served again.
+        node.do('deactivate', 'cleanup')
+        assert not node.change('configure')
+        assert 'allow_download' in node.report().message
+        assert calls[3:] == [f'{OTHER} cache']
+        node.set(weights=FIRST)
+        node.do('configure')
+        assert calls[4:] == [f'{FIRST} cache']
+
+
+def test_with_allow_download_it_is(calls, tmp_path):
+    with ros_session() as session, node_running(
+            session, allow_download=True) as node:
+        node.do('configure')
+        node.set(weights=OTHER, allow_random_weights=False)
+        node.wait_for('model', lambda v: v['model_change'] == 'none'
+                      and v['weights'] == str(tmp_path), LOAD_S)
+        assert calls == [f'{OTHER} cache', f'{OTHER} fetch']
+
+
+@pytest.mark.parametrize('name', ['weights', 'predictor'])
+def test_so_it_is_with_the_planner(calls, tmp_path, name):
+    path = str(meta_ac(tmp_path / 'ac.pt'))
+    with ros_session() as session, session.compose(
+            'vjepa_ros.ros.action_planner', {**SMALL_PLANNER, 'weights': path}) as process:
+        planner = Planner(session, process)
+        planner.set(**{name: OTHER})
+        assert not planner.change('configure')
+        planner.wait_for_log(f"{name} '{OTHER}'.*allow_download")
+        assert calls == [f'{OTHER} cache']
