@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -50,8 +49,8 @@ def pose(state):
     return PoseStamped(header=Header(frame_id='base'), pose=pose_of(np.asarray(state)))
 
 
-@pytest.mark.parametrize('angles', [(0.0, 0.0, 0.0), (0.3, -0.8, 2.9), (math.pi, 0.0, 0.0),
-                                    (0.0, 0.0, math.pi), (2.0, 1.2, -3.0), (0.1, 1.5, 0.2)])
+@pytest.mark.parametrize('angles', [(0.3, -0.8, 2.9), (math.pi, 0.0, 0.0), (0.0, 0.0, math.pi),
+                                    (0.1, 1.5, 0.2)])
 def test_a_pose_becomes_a_state_and_back(angles):
     state = state_of(DEFAULTS, pose([1.0, -2.0, 0.5, *angles, 0.0]), None)
     assert state[:3].tolist() == [1.0, -2.0, 0.5]
@@ -170,37 +169,15 @@ def test_an_image_without_a_stamp_is_as_old_as_its_arrival():
     assert 'is of unknown age' in inputs.problem(1.0)
 
 
-def test_an_error_of_opencv_costs_one_plan_and_not_the_planner():
-    told = Counter()
-    log = SimpleNamespace(error=lambda text: told.update(errors=1), info=lambda text: None)
-
-    def no_room(rgb):
-        raise cv2.error('Insufficient memory')
-
-    worker = PlannerWorker(SimpleNamespace(set_goal=no_room, world=SimpleNamespace(
-        close=lambda: told.update(closed=1))), log)
-    worker.start()
-    worker.resume()
-    picture = Image(width=1, height=1, encoding='rgb8', step=3, data=b'abc')
-    try:
-        for _ in range(2):
-            job = Job(picture, picture, np.zeros(7), DEFAULTS, lambda plan: None)
-            worker.submit(job)
-            assert job.done.wait(30)
-            assert 'Insufficient memory' in job.answer[1]
-    finally:
-        worker.stop()
-        assert worker.join(30)
-    assert told == {'errors': 2, 'closed': 1}
+SILENT = SimpleNamespace(error=lambda text: None, info=lambda text: None)
 
 
 @contextmanager
-def working(found, log=None):
+def working(found, log=SILENT, set_goal=lambda rgb: None):
     """A worker whose planner finds this plan at once."""
-    silent = SimpleNamespace(error=lambda text: None, info=lambda text: None)
     worker = PlannerWorker(SimpleNamespace(
-        set_goal=lambda rgb: None, plan=lambda *what, **how: found,
-        world=SimpleNamespace(close=lambda: None)), log or silent)
+        set_goal=set_goal, plan=lambda *what, **how: found,
+        world=SimpleNamespace(close=lambda: None)), log)
     worker.start()
     worker.resume()
     try:
@@ -217,19 +194,15 @@ def job_of(publish):
 
 def test_what_is_published_is_not_cancelled_any_more():
     """The answer is that of the plan that all can see, however soon afterwards a cancel comes."""
-    begun, cancelled, published = threading.Event(), [], []
+    cancelled, published = [], []
 
     def tell(text):
         # The line of the log stands between publication and the answer to the caller.
         cancelled.append(worker.cancel('it was cancelled'))
 
-    def publish(found):
-        begun.set()
-        published.append(found)
-
     log = SimpleNamespace(error=lambda text: None, info=tell)
     with working(plan(), log) as worker:
-        job = job_of(publish)
+        job = job_of(published.append)
         worker.submit(job)
         assert job.done.wait(30)
     assert len(published) == 1 and cancelled == [False]
@@ -272,25 +245,27 @@ def test_what_is_cancelled_in_time_is_not_published():
     assert not published
 
 
-@pytest.mark.parametrize('error', [RuntimeError('the publisher is gone'),
-                                   AssertionError('a field has another type')])
-def test_an_error_of_publication_costs_one_plan_and_not_the_planner(error):
-    def publish(found):
+@pytest.mark.parametrize(('part', 'error'), [
+    ('publish', RuntimeError('the publisher is gone')),
+    ('publish', AssertionError('a field has another type')),
+    ('goal', cv2.error('Insufficient memory'))])
+def test_an_error_costs_one_plan_and_not_the_planner(part, error):
+    def fail(given):
         if worker.errors == 0:
             raise error
 
     told = []
     log = SimpleNamespace(error=told.append, info=lambda text: None)
-    with working(plan(), log) as worker:
+    publish, goal = (fail, lambda rgb: None) if part == 'publish' else (lambda plan: None, fail)
+    with working(plan(), log, goal) as worker:
         first, second = job_of(publish), job_of(publish)
         worker.submit(first)
         assert first.done.wait(30)
-        assert first.answer[0] is False
-        assert f'publishing failed: {type(error).__name__}: {error}' in first.answer[1]
+        assert first.answer[0] is False and str(error) in first.answer[1]
         worker.submit(second)
         assert second.done.wait(30) and second.answer[0]
         assert worker.alive
-    assert len(told) == 1 and 'publishing failed' in told[0]
+    assert len(told) == 1
 
 
 def test_a_cloud_of_something_else_is_refused():

