@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The twist_planner as a process, over real DDS, with fields, commands and speeds made by hand."""
+"""The twist_planner over real DDS, with fields, commands and speeds made by hand."""
 
 from __future__ import annotations
 
@@ -171,15 +171,12 @@ def test_it_turns_to_the_free_side_of_an_obstacle(rig):
         assert values['asked.omega'] == '0.000'
 
 
-def test_before_a_wall_it_slows_or_stops(rig):
+def test_a_wall_and_the_collision_probability_slow_it(rig):
     rig.boxes, rig.level = WALL, Level.DANGER
     with rig.driving():
         rig.until(lambda: rig.twist.linear.x < 0.6)
-
-
-def test_the_collision_probability_slows_it_where_no_point_is(rig):
-    rig.probability = 0.9
-    with rig.driving():
+        rig.again()
+        rig.probability = 0.9                   # where no point is
         rig.until(lambda: rig.twist.linear.x < 1.0 or rig.twist.angular.z)
         rig.until_state('by the collision probability')
 
@@ -235,10 +232,12 @@ def test_a_command_that_holds_no_number_becomes_zero(rig):
     with rig.driving(math.nan, 0.3):
         rig.until(lambda: rig.twist == Twist())
         rig.until_state('fault: command', 0.3)
-    assert rig.process.alive()
 
 
-def test_clouds_that_are_something_else_are_refused_by_name(rig):
+def test_messages_that_are_something_else_are_refused_by_name(rig):
+    def refused() -> int:
+        return int(values_of(rig.until_state('', 0.0))['refused'])
+
     looming = rig.cameras['camera'][1]
     with rig.driving():
         rig.until(lambda: rig.twist.linear.x > 0)
@@ -248,11 +247,9 @@ def test_clouds_that_are_something_else_are_refused_by_name(rig):
         rig.wait_for_log('vjepa_node/camera/looming_field: message refused')
         rig.again()
         rig.until(lambda: rig.twist.linear.x > 0)
-
-
-def test_a_speed_that_is_no_number_is_refused(rig):
-    with Every(0.05, lambda: rig.send(rig.base, math.nan)):
-        rig.wait_for_log('cmd_vel_sent: message refused: the speed is')
+        before = refused()
+        with Every(0.05, lambda: rig.send(rig.base, math.nan)):
+            assert rig.ros.spin_until(lambda: refused() > before)
 
 
 def test_after_a_silent_controller_there_is_a_zero_and_then_silence(rig):
@@ -262,8 +259,6 @@ def test_after_a_silent_controller_there_is_a_zero_and_then_silence(rig):
         rig.ros.spin_for(0.2)
     assert rig.ros.spin_until(lambda: rig.twist == Twist(), 10.0)
     rig.until_state('idle')
-    rig.ros.spin_for(0.1)
-    assert rig.twist == Twist()
     rig.out.clear()
     rig.ros.spin_for(0.4)
     assert not rig.out
@@ -299,23 +294,18 @@ def test_lifecycle(rig):
         rig.until(lambda: rig.twist.linear.x == 1.0)
 
 
-def test_two_cameras_stamped_commands_and_the_end(rig):
-    del rig
+def test_two_cameras_and_stamped_commands():
     with ros_session() as ros, planning(ros, True, cameras=('front', 'rear'),
                                         rear__yaw=math.pi, rear__x=-0.3) as rig:
         rig.boxes = LEFT
         with rig.driving():
             rig.until(lambda: rig.twist.angular.z < 0)
-            assert [s.name for s in rig.states[-1].status] == [
-                'twist_planner: planner', 'twist_planner: source front',
-                'twist_planner: source rear']
+            assert len(rig.states[-1].status) == 3
         rig.again()
         rig.speed, rig.boxes, rig.level = -1.0, WALL, Level.DANGER
         with rig.driving(-1.0):
-            rig.ros.spin_for(0.1)
-            rig.until(lambda: rig.twist.linear.x in (-1.0, 0.0) or rig.twist.linear.x > -1)
-            status = rig.until_state('')
-            assert 'uncovered' not in status.message
+            rig.until(lambda: rig.twist.linear.x > -1)
+            assert 'uncovered' not in rig.until_state('').message
 
 
 def test_without_somebody_who_tells_the_speed_it_stops():
