@@ -103,15 +103,12 @@ def test_a_scene_arrives_as_images_infos_and_truth_with_one_header(ros):
     images = listen(ros, Image, 'camera/image_raw')
     infos = listen(ros, CameraInfo, 'camera/camera_info')
     truths = listen(ros, PointCloud2, 'camera/truth')
-    params = playing('synthetic', rate=10, width=160, height=120, start=6.0, max_frames=8,
-                     truth=True, frame_id='optical', start_delay=1.0)
+    params = playing('synthetic', rate=10, width=160, height=120, start=6.0, max_frames=5,
+                     truth=True, frame_id='optical', start_delay=0.4)
     with ros.compose(MODULE, params) as process:
         played = wait_for_all(ros, process, images, infos, truths)
         assert process.wait() == 0
-        assert 'playing synthetic' in process.output
         assert '160x120 at 10 Hz' in process.output
-        assert '/camera/image_raw /camera/camera_info /camera/truth' in process.output
-        assert 'Traceback' not in process.output
     assert [stamp_ns(m) for m in images] == [stamp_ns(m) for m in infos] \
         == [stamp_ns(m) for m in truths]
     # A busy machine leaves some out; the others keep their distance.
@@ -127,17 +124,13 @@ def test_a_scene_arrives_as_images_infos_and_truth_with_one_header(ros):
     assert np.array_equal(pixels(image), frame.rgb)
     assert (info.width, info.height) == (160, 120)
     assert info.k[0] == pytest.approx(125.0) and info.k[2] == pytest.approx(79.5)
-    assert [(f.name, f.offset, f.datatype) for f in cloud.fields] == [
-        (name, 4 * i, 7) for i, name in enumerate(
-            ('ttc', 'looming_rate', 'distance', 'speed', 'yaw_rate', 'collision',
-             'clearance'))]
+    assert [f.name for f in cloud.fields] == ['ttc', 'looming_rate', 'distance', 'speed',
+                                              'yaw_rate', 'collision', 'clearance']
     record, = np.frombuffer(cloud.data, TRUTH)
-    assert record['ttc'] == pytest.approx(frame.truth['time_to_contact_s'])
-    assert record['distance'] == pytest.approx(frame.truth['distance_m'])
-    assert record['looming_rate'] == pytest.approx(1 / record['ttc'])
-    assert record['speed'] == pytest.approx(1.2)
-    assert record['collision'] == 0.0
-    assert record['clearance'] == record['distance']
+    ttc, distance = (frame.truth[key] for key in ('time_to_contact_s', 'distance_m'))
+    assert (record['ttc'], record['looming_rate']) == pytest.approx((ttc, 1 / ttc))
+    assert (record['distance'], record['clearance']) == pytest.approx((distance, distance))
+    assert (record['speed'], record['collision']) == pytest.approx((1.2, 0.0))
 
 
 @pytest.mark.parametrize(('encoding', 'channels'), [('bgr8', 3), ('mono8', 1)])
@@ -157,11 +150,11 @@ def test_the_encoding_can_be_chosen(ros, tmp_path, encoding, channels):
 
 def test_stored_pictures_are_passed_on_byte_by_byte(ros, ten):
     got = listen(ros, CompressedImage, 'camera/image_raw/compressed')
-    with ros.compose(MODULE, playing(ten, transport='compressed', rate=10)) as process:
+    with ros.compose(MODULE, playing(ten, transport='compressed', rate=20)) as process:
         wait_for_all(ros, process, got)
         assert process.wait() == 0
         assert 'image_raw /' not in process.output  # no raw topic
-    number = round((stamp_ns(got[-1]) - stamp_ns(got[0])) / (S / 10))
+    number = round((stamp_ns(got[-1]) - stamp_ns(got[0])) / (S / 20))
     assert got[-1].format == 'png'
     assert bytes(got[-1].data) == (Path(ten) / f'{number}.png').read_bytes()
 
@@ -250,23 +243,16 @@ def test_recorded_stamps_can_be_kept_and_jump_back_in_a_loop(ros, ten):
 
 def test_present_stamps_have_the_exact_spacing_of_the_source_and_go_on_in_a_loop(ros, ten):
     images = listen(ros, Image, 'camera/image_raw')
-    with ros.compose(MODULE, playing(ten, rate=40, loop=True)) as process:
-        assert ros.spin_until(lambda: len(images) > 24), process.output
-        now = ros.node.get_clock().now().nanoseconds
-    steps = np.diff([stamp_ns(m) for m in images]) / 25_000_000
-    assert np.allclose(steps, np.round(steps), atol=1e-6)
-    assert (steps > 0).all()
-    assert 0 <= now - stamp_ns(images[-1]) < 5 * S
-
-
-def test_a_recording_plays_in_real_time_without_drift(ros, ten):
     ages = []
     ros.node.create_subscription(Image, 'camera/image_raw', lambda m: ages.append(
         ros.node.get_clock().now().nanoseconds - stamp_ns(m)), 10)
-    with ros.compose(MODULE, playing(ten, rate=30, loop=True)) as process:
-        assert ros.spin_until(lambda: len(ages) > 30), process.output
-    # An age that grows would be drift: stamps are laid out at the first frame.
-    # The least, because a busy machine delivers late now and then.
+    with ros.compose(MODULE, playing(ten, rate=40, loop=True)) as process:
+        assert ros.spin_until(lambda: len(images) > 30), process.output
+    steps = np.diff([stamp_ns(m) for m in images]) / 25_000_000
+    assert np.allclose(steps, np.round(steps), atol=1e-6)
+    assert (steps > 0).all()
+    assert 0 <= min(ages) < 5 * S
+    # An age that grows would be drift. The least, because a busy machine delivers late at times.
     assert min(ages[-10:]) - min(ages[:10]) < 0.1 * S
 
 
@@ -349,17 +335,19 @@ def test_a_signal_ends_it_cleanly_with_code_0(ros, ten, number, params, said):
         assert said in process.output
 
 
-def test_it_waits_for_a_subscriber_only_as_long_as_told(ros, ten):
-    params = {'source': ten, 'wait_for_subscribers': True, 'wait_timeout': 0.3, 'rate': 50}
+def test_it_waits_for_a_subscriber_only_as_long_as_told_and_can_stay_after_the_end(ros, ten):
+    params = {'source': ten, 'wait_for_subscribers': True, 'wait_timeout': 0.3, 'rate': 100,
+              'exit_at_end': False}
     with ros.compose(MODULE, params) as process:
-        assert process.wait() == 0
+        process.wait_for_output('end of source')
         assert 'no image subscriber within 0.3 s' in process.output
-        assert 'set loop:=true to repeat' in process.output
+        ros.spin_for(0.3)
+        assert process.alive()
 
 
 def test_every_frame_of_a_recording_reaches_who_was_waited_for(ros, ten):
     images = listen(ros, Image, 'camera/image_raw')
-    with ros.compose(MODULE, playing(ten, rate=10)) as process:
+    with ros.compose(MODULE, playing(ten, rate=20)) as process:
         wait_for_all(ros, process, images)
         assert process.wait() == 0
     played, skipped = map(int, END.search(process.output).groups())
@@ -367,13 +355,6 @@ def test_every_frame_of_a_recording_reaches_who_was_waited_for(ros, ten):
     numbers = [round(pixels(m).mean() / 10) for m in images]
     assert numbers[0] == 0
     assert numbers == sorted(set(numbers))
-
-
-def test_it_can_stay_after_the_end(ros, ten):
-    with ros.compose(MODULE, {'source': ten, 'rate': 100, 'exit_at_end': False}) as process:
-        process.wait_for_output('end of source')
-        ros.spin_for(0.3)
-        assert process.alive()
 
 
 @pytest.mark.parametrize(('params', 'message'), [

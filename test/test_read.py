@@ -75,23 +75,19 @@ def test_the_looming_field_arrives_as_it_was_sent(count):
         np.testing.assert_array_equal(getattr(got, name), getattr(cells, name))
 
 
-@pytest.mark.parametrize('field', ['motion_score', 'obstacle_score', 'collision_probability',
-                                   'time_to_contact', 'looming_rate', 'bearing', 'elevation',
-                                   'clip_rate_hz', 'clearance'])
 @pytest.mark.parametrize('value', [math.nan, math.inf, 0.0])
-def test_unknown_and_infinite_values_survive(field, value):
-    got = getattr(read.assessment(sent(replace(SEEN, **{field: value}))), field)
-    assert got == value or (math.isnan(got) and math.isnan(value))
+def test_unknown_and_infinite_values_survive(value):
+    fields = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact',
+              'looming_rate', 'bearing', 'elevation', 'clip_rate_hz', 'clearance')
+    got = read.assessment(sent(replace(SEEN, **dict.fromkeys(fields, value))))
+    np.testing.assert_array_equal([getattr(got, field) for field in fields], value)
 
 
-@pytest.mark.parametrize('level', list(Level))
-def test_every_level_survives(level):
-    assert read.assessment(sent(replace(SEEN, level=level))).level is level
-
-
-@pytest.mark.parametrize('flag', list(Quality))
-def test_every_flag_survives(flag):
-    assert read.assessment(sent(replace(SEEN, flags=flag))).flags == flag
+def test_every_level_and_flag_survives():
+    for level in Level:
+        assert read.assessment(sent(replace(SEEN, level=level))).level is level
+    for flag in Quality:
+        assert read.assessment(sent(replace(SEEN, flags=flag))).flags == flag
 
 
 def test_an_assessment_is_one_point_with_named_fields():
@@ -109,10 +105,7 @@ def test_an_assessment_is_one_point_with_named_fields():
 
 
 def test_stamps_are_exact():
-    msg = sent(SEEN)
-    assert (msg.header.stamp.sec, msg.header.stamp.nanosec) == divmod(STAMP, 10**9)
-    assert read.stamp_ns(msg) == STAMP
-    assert msg.header.frame_id == 'front_optical'
+    assert read.stamp_ns(sent(SEEN)) == STAMP
 
 
 def test_regions_arrive_as_they_were_sent():
@@ -133,23 +126,14 @@ def test_more_regions_than_the_field_holds_do_not_overflow():
     assert pack_assessment(many, 0.0)['regions'][0] == 255
 
 
-def test_features_arrive_as_they_were_sent():
+def test_features_and_maps_arrive_as_they_were_sent():
     features = np.random.default_rng(0).normal(size=(4, 6, 192)).astype(np.float32)
     msg = over_the_wire(message_conversion.feature_cloud(Header(), features))
     np.testing.assert_array_equal(read.features(msg), features)
-
-
-def test_maps_arrive_as_they_were_sent():
     values = np.array([[0.5, math.nan], [-1.0, 3.0], [0.0, 1.0]], np.float32)
-    msg = over_the_wire(message_conversion.image(Header(), values, '32FC1'))
-    np.testing.assert_array_equal(read.grid(msg), values)
-
-
-def test_a_map_with_padded_rows_can_be_read():
-    values = np.arange(6, dtype=np.float32).reshape(2, 3)
     msg = message_conversion.image(Header(), np.pad(values, ((0, 0), (0, 2))), '32FC1')
-    msg.width = 3
-    np.testing.assert_array_equal(read.grid(msg), values)
+    msg.width = 2                                    # rows may be padded
+    np.testing.assert_array_equal(read.grid(over_the_wire(msg)), values)
 
 
 def test_foreign_messages_are_refused_with_a_reason():
