@@ -24,8 +24,7 @@ from std_srvs.srv import SetBool
 from vjepa_ros.perception.types import Assessment, Level, Quality
 from vjepa_ros.ros.command.node import CommandNode
 from vjepa_ros.ros.common import message_conversion
-from vjepa_ros.ros.common.cloud_layout import pack_assessment
-from vjepa_ros.ros.perception_node.outputs import make_header
+from vjepa_ros.ros.common.message_conversion import make_header, pack_assessment
 
 GUARD = 'vjepa_ros.ros.collision_guard'
 NS = 1_000_000_000

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test the input side of cameras without topics: what a refused subscription may cost."""
+"""Test the input of one camera without topics: its queue, statistics and subscriptions."""
 
 from __future__ import annotations
 
+import math
+import threading
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 pytest.importorskip('rclpy')
@@ -14,11 +17,147 @@ from rclpy.qos import ReliabilityPolicy
 from rclpy.qos_overriding_options import InvalidQosOverridesError
 from sensor_msgs.msg import CompressedImage
 
+from vjepa_ros.perception.frame_store import Prepared
 from vjepa_ros.ros.perception_node import camera_input
-from vjepa_ros.ros.perception_node.camera_input import CameraInput
+from vjepa_ros.ros.perception_node.calibration import make_threshold
+from vjepa_ros.ros.perception_node.camera_input import CameraInput, Frame, FrameQueue, Waiting
 from vjepa_ros.ros.perception_node.node import VjepaNode
+from vjepa_ros.ros.perception_node.statistics import Rate, Recent
 
 pytestmark = pytest.mark.ros
+MS = 1_000_000
+
+
+# -- the queue ------------------------------------------------------------------------------------
+
+def item(i: int, period_ms: float = 33.0, size: int = 100, stamped: bool = True) -> Waiting:
+    stamp = round((1000 + i * period_ms) * MS)
+    return Waiting(i, stamp if stamped else 0, stamp, size)
+
+
+def fill(queue: FrameQueue, count: int, **more) -> FrameQueue:
+    for i in range(count):
+        queue.put(item(i, **more))
+    return queue
+
+
+def claimed(queue: FrameQueue, spacing_ms: float = 0.0) -> list[int]:
+    return [w.message for w in queue.claim(round(spacing_ms * MS))]
+
+
+def frame(waiting: Waiting, size: int = 100) -> Frame:
+    return Frame(np.zeros(size, np.uint8), Prepared(), None, waiting.stamp_ns, 0,
+                 str(waiting.message), {})
+
+
+@pytest.mark.parametrize('count', [5, 64, 65, 1000])
+def test_a_full_queue_is_thinned_evenly_and_keeps_the_newest(count):
+    queue = fill(FrameQueue(limit=64), count)
+    got = claimed(queue)
+    assert queue.dropped == count - len(got)
+    assert len(got) <= 64
+    assert got == sorted(got) and got[-1] == count - 1 and got[0] < count / 2
+    assert claimed(queue) == []                     # each is given out once
+
+
+def test_bytes_are_bounded_but_one_image_always_waits():
+    queue = fill(FrameQueue(max_bytes=1000), 50, size=300)
+    assert 1 <= len(queue) <= 3
+    assert claimed(fill(FrameQueue(max_bytes=10), 2, size=1000)) == [1]
+    queue.clear()
+    assert claimed(fill(queue, 3, size=300)) == [0, 1, 2]
+    waiting = fill(FrameQueue(max_bytes=1000), 3, size=300)
+    for each in waiting.claim(0):                   # what is decoded counts by its pixels
+        waiting.finish(each, frame(each, 900))
+    assert [f.frame_id for f in waiting.take()[0]] == ['2']
+    assert waiting.dropped == 2
+
+
+@pytest.mark.parametrize(('more', 'spacing_ms', 'kept'), [
+    ({'period_ms': 33.0}, 50.0, [1, 3, 5, 7]), ({'period_ms': 50.0}, 50.0, list(range(8))),
+    ({'stamped': False}, 500.0, list(range(8)))])
+def test_images_closer_than_the_spacing_are_skipped_and_counted(more, spacing_ms, kept):
+    queue = fill(FrameQueue(), 8, **more)
+    assert claimed(queue, spacing_ms) == kept
+    assert queue.take() == ([], 8 - len(kept))
+
+
+def test_a_jump_back_in_time_and_duplicates_reach_the_ring():
+    queue = FrameQueue()
+    for i in (100, 102, 102, 0, 1):
+        queue.put(item(i))
+    assert claimed(queue, 30.0) == [100, 102, 102, 0, 1]
+
+
+def test_frames_are_taken_in_order_up_to_the_first_that_is_not_decoded():
+    queue = fill(FrameQueue(), 4)
+    waiting = queue.claim(0)
+    queue.put(item(4))
+    for i in (0, 1, 3):
+        queue.finish(waiting[i], None if i == 1 else frame(waiting[i]))     # 1 is malformed
+    assert [f.frame_id for f in queue.take()[0]] == ['0']
+    assert queue.newest_ns == item(4).stamp_ns
+    queue.finish(waiting[2], frame(waiting[2]))
+    assert len(queue.take()[0]) == 2
+    queue.clear()
+    assert queue.take() == ([], 1)
+    last, = fill(queue, 1).claim(0)
+    queue.clear()
+    queue.finish(last, frame(last))                  # cleared while it was decoded
+    assert queue.take() == ([], 1)
+
+
+def test_two_threads_lose_nothing():
+    queue, got, count = FrameQueue(limit=10_000), [], 3000
+    writer = threading.Thread(target=fill, args=(queue, count))
+    writer.start()
+    while writer.is_alive() or len(queue):
+        for waiting in queue.claim(0):
+            queue.finish(waiting, Frame(np.zeros(1, np.uint8), Prepared(), None,
+                                        waiting.stamp_ns, waiting.message, '', {}))
+        got += [f.arrival_ns for f in queue.take()[0]]
+    writer.join()
+    assert got == list(range(count))
+
+
+# -- statistics -----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(('ticks', 'now', 'hz'), [
+    ([i * 0.1 for i in range(100)], 9.9, 10.0), ([i * 0.05 for i in range(40)], 1.95, 20.0),
+    ([], 6.0, 0.0), ([5.0], 6.0, 0.0), ([1.0, 1.1, 1.2], 6.0, 0.0), ([6.0, 6.0], 6.0, 0.0)])
+def test_a_rate_is_that_of_the_last_seconds(ticks, now, hz):
+    rate = Rate(window_s=2.0)
+    for t in ticks:
+        rate.tick(t)
+    assert rate.hz(now) == pytest.approx(hz)
+    assert rate.total == len(ticks)
+
+
+def test_recent_values_give_median_and_95th_percentile():
+    recent = Recent(length=101)
+    assert all(math.isnan(v) for v in recent.summary())
+    for value in (math.nan, *range(1000), math.nan):
+        recent.add(float(value))
+    assert recent.summary() == pytest.approx((949.0, 994.0))
+
+
+def test_a_threshold_is_mean_plus_k_sigma_of_what_is_known():
+    made = make_threshold('thresholds.motion', [0.1, 0.3, math.nan, 0.2, math.inf], 2.0, 0.0, 1.0)
+    assert (made.mean, made.sigma) == pytest.approx((0.2, 0.0816497), rel=1e-5)
+    assert made.value == pytest.approx(0.2 + 2 * 0.0816497, rel=1e-5)
+    assert math.isnan(make_threshold('t', [math.nan], 3.0, 0.0, 1.0).value)
+
+
+@pytest.mark.parametrize(('values', 'problem'), [
+    ([0.0] * 3, ''), ([1e-4, -1e-4, 0.0], ''), ([0.001, 0.0, 0.02], ''), ([5.0] * 3, '5.0000'),
+    ([0.2, 0.5, 0.4], '0.9'), ([0.0, 0.0, 0.0, 0.2], 'sigma 0.0866')])
+def test_a_scene_that_is_not_quiet_is_reported_with_its_figures(values, problem):
+    made = make_threshold('t', values, 5.0 if problem else 3.0, 0.05, 0.9)
+    assert problem in made.problem
+    assert made.problem or made.value == 0.05
+
+
+# -- subscriptions --------------------------------------------------------------------------------
 
 
 class Owner:
@@ -49,7 +188,7 @@ class Owner:
 
 def test_a_transport_that_is_refused_leaves_the_other_and_is_told_each_time():
     owner = Owner()
-    camera = CameraInput(owner, 'cam', 'auto', lambda: None)
+    camera = CameraInput(owner, 'cam', 'auto')
     camera.open()
     for _ in range(2):
         with pytest.raises(InvalidQosOverridesError, match='/cam/image_raw/compressed'):
@@ -99,7 +238,7 @@ class Silent:
 
 def test_transport_is_not_blamed_while_nobody_publishes_or_the_camera_is_starting(monkeypatch):
     node = Silent(monkeypatch)
-    camera = CameraInput(node, 'cam', 'auto', lambda: None)
+    camera = CameraInput(node, 'cam', 'auto')
     camera.open()
     node.watch(camera, 4.0)
     assert camera.silent
@@ -116,7 +255,7 @@ def test_transport_is_not_blamed_while_nobody_publishes_or_the_camera_is_startin
 
 def test_a_camera_that_comes_late_is_not_a_warning_before_the_timeout(monkeypatch):
     node = Silent(monkeypatch)
-    camera = CameraInput(node, 'cam', 'raw', lambda: None)
+    camera = CameraInput(node, 'cam', 'raw')
     camera.open()
     node.watch(camera, 1.5)
     node.published = True
@@ -133,7 +272,7 @@ def test_a_camera_info_tells_a_camera_that_starts_from_one_whose_images_are_lost
     node = Silent(monkeypatch)
     node.topics.append('/cam/camera_info')
     node.published = True
-    camera = CameraInput(node, 'cam', 'raw', lambda: None)
+    camera = CameraInput(node, 'cam', 'raw')
     camera.open()
     if sent:
         node.callbacks[sent](None)
@@ -144,12 +283,12 @@ def test_a_camera_info_tells_a_camera_that_starts_from_one_whose_images_are_lost
 
 def test_a_topic_that_is_remapped_to_a_compressed_one_is_read_as_such(monkeypatch):
     node = Silent(monkeypatch, **{'cam/image_raw': '/front/image/compressed'})
-    camera = CameraInput(node, 'cam', 'auto', lambda: None)
+    camera = CameraInput(node, 'cam', 'auto')
     camera.open()
     assert camera.chosen == 'compressed'
     assert camera.topics == {'raw': '/front/image', 'compressed': '/front/image/compressed'}
     with pytest.raises(ValueError, match=r"'raw', but .* /front/image/compressed; set the trans"):
-        CameraInput(node, 'cam', 'raw', lambda: None)
+        CameraInput(node, 'cam', 'raw')
 
 
 def test_trouble_with_one_camera_leaves_the_others_watched():
@@ -161,11 +300,11 @@ def test_trouble_with_one_camera_leaves_the_others_watched():
     def part(name: str) -> SimpleNamespace:
         return SimpleNamespace(name=name, watch=lambda *_: watched.append(name))
 
-    node = SimpleNamespace(
-        state='active', config=SimpleNamespace(no_frame_timeout=2.0),
+    node = SimpleNamespace(state='active', parts=SimpleNamespace(
+        config=SimpleNamespace(no_frame_timeout=2.0),
         cameras={'a': part('a'), 'bad': SimpleNamespace(name='bad', watch=fail), 'b': part('b')},
         worker=SimpleNamespace(stats=dict.fromkeys(('a', 'bad', 'b'), SimpleNamespace(mixed=0))),
-        outputs={'a': SimpleNamespace(obstacles=part('obstacles'))})
+        outputs={'a': SimpleNamespace(obstacles=part('obstacles'))}))
     with pytest.raises(InvalidQosOverridesError):
         VjepaNode._on_watch(node)
     assert sorted(watched) == ['a', 'b', 'obstacles']

@@ -216,14 +216,14 @@ def test_camera_info_that_no_camera_has_is_told_once_and_costs_nothing(again):
     with Camera(again.ros), again.listen('assessment') as got, \
             Camera(again.ros, 'camera/camera_info', CameraInfo, make=info) as infos:
         infos.wait_for_reader()
-        log = again.wait_for_log('/camera/camera_info says', since)
+        log = again.wait_for_log('/camera/camera_info is not used', since)
         assert 'focal length fx is' in log
         got.clear()
         again.next(got, 5)
         assert all(Quality.ASSUMED_INTRINSICS in read.assessment(one).flags for one in got)
         again.wait_for('camera camera', lambda v: int(v.get('input.camera_info', 0)) > 5)
         assert again.values()['errors'] == '0', again.values()['last_error']
-        assert again.process.output[since:].count('/camera/camera_info says') == 1
+        assert again.process.output[since:].count('camera_info is not used') == 1
 
 
 # -- silence --------------------------------------------------------------------------------------

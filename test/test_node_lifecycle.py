@@ -200,7 +200,7 @@ def test_what_can_not_be_closed_does_not_keep_the_rest(ros, monkeypatch):
         unconfigured = entities(node)
         assert node.trigger_configure() == SUCCESS
         assert node.trigger_activate() == SUCCESS
-        worker, close = node.worker, CameraInput.close
+        worker, close = node.parts.worker, CameraInput.close
         with monkeypatch.context() as patch:
             patch.setattr(CameraInput, 'close', lambda camera: close(camera)
                           if camera.name == 'b' else broken('camera a can not be closed')())
@@ -212,14 +212,14 @@ def test_what_can_not_be_closed_does_not_keep_the_rest(ros, monkeypatch):
         left = {kind: count - unconfigured[kind] for kind, count in entities(node).items()}
         assert left['subscriptions'] == 2        # of the camera that can not be closed
         assert [left[kind] for kind in ('publishers', 'managed', 'timers', 'threads')] == [0] * 4
-        assert node.worker is None and not node.cameras
+        assert node.parts is None
 
 
 def test_a_failed_transition_that_can_not_be_undone_tells_both_reasons(ros, monkeypatch):
     with made(ros.context, 'configure') as node:
         told = []
         with monkeypatch.context() as patch:
-            patch.setattr(node.worker, 'resume', broken('no work today'))
+            patch.setattr(node.parts.worker, 'resume', broken('no work today'))
             patch.setattr(node, 'undo_activate', broken('and no way back'))
             patch.setattr(type(node.get_logger()), 'error',
                           lambda self, text, **more: told.append(text))

@@ -31,16 +31,16 @@ from vjepa_ros.obstacles.geometry import Mount
 from vjepa_ros.obstacles.placement import Obstacles
 from vjepa_ros.perception.types import Region
 from vjepa_ros.ros import read
-from vjepa_ros.ros.perception_node.detections import detections, vision_messages
 from vjepa_ros.ros.perception_node.obstacle_inputs import Odometry
 from vjepa_ros.ros.perception_node.obstacle_output import (
     ObstacleOutput,
     Sources,
+    detections,
     point_cloud,
     scan_message,
+    vision_messages,
 )
-from vjepa_ros.ros.perception_node.obstacle_parameters import make_obstacle_config
-from vjepa_ros.ros.perception_node.parameters import SCHEMA, camera_rows
+from vjepa_ros.ros.perception_node.parameters import SCHEMA, camera_rows, make_obstacle_config
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 

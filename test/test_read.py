@@ -20,15 +20,14 @@ from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment, Level, Quality, Region
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common import message_conversion
-from vjepa_ros.ros.common.cloud_layout import (
-    ASSESSMENT,
-    CELL,
-    REGION,
+from vjepa_ros.ros.common.message_conversion import (
+    make_header,
     pack_assessment,
     pack_cells,
     pack_regions,
 )
-from vjepa_ros.ros.perception_node.outputs import make_header, reduce_features
+from vjepa_ros.ros.perception_node.outputs import reduce_features
+from vjepa_ros.ros.read import ASSESSMENT, CELL, REGION
 
 pytestmark = pytest.mark.ros
 

@@ -32,8 +32,11 @@ from vjepa_ros.ros.perception_node.obstacle_output import (  # noqa: E402
     Sources,
     _lens,
 )
-from vjepa_ros.ros.perception_node.obstacle_parameters import make_obstacle_config  # noqa: E402
-from vjepa_ros.ros.perception_node.parameters import SCHEMA, camera_rows  # noqa: E402
+from vjepa_ros.ros.perception_node.parameters import (  # noqa: E402
+    SCHEMA,
+    camera_rows,
+    make_obstacle_config,
+)
 
 AHEAD = (-0.5, 0.5, -0.5, 0.5)      # z of the optical frame is x of the base
 LEFT = (-0.7071068, 0.0, 0.0, 0.7071068)

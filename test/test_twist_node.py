@@ -28,8 +28,7 @@ from sensor_msgs.msg import PointCloud2  # noqa: E402
 from vjepa_ros.perception.looming_cells import LoomingCells  # noqa: E402
 from vjepa_ros.perception.types import Level, Quality  # noqa: E402
 from vjepa_ros.ros.common import message_conversion  # noqa: E402
-from vjepa_ros.ros.common.cloud_layout import pack_cells  # noqa: E402
-from vjepa_ros.ros.perception_node.outputs import make_header  # noqa: E402
+from vjepa_ros.ros.common.message_conversion import make_header, pack_cells  # noqa: E402
 from vjepa_ros.ros.planner_read import records  # noqa: E402
 
 PLANNER = 'vjepa_ros.ros.twist_planner'

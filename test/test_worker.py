@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import Counter
@@ -25,13 +24,13 @@ from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros.common import message_conversion
-from vjepa_ros.ros.common.logs import forward_logs, stop_forwarding
-from vjepa_ros.ros.common.rates import Rate
+from vjepa_ros.ros.common.message_conversion import make_header
 from vjepa_ros.ros.perception_node import decoder, model_swapper
 from vjepa_ros.ros.perception_node import worker as worker_module
-from vjepa_ros.ros.perception_node.frame_queue import Inbox, Waiting
+from vjepa_ros.ros.perception_node.camera_input import FrameQueue, Waiting
 from vjepa_ros.ros.perception_node.model_swapper import Swapper
-from vjepa_ros.ros.perception_node.outputs import SCALARS, Outputs, Publishing, make_header
+from vjepa_ros.ros.perception_node.outputs import SCALARS, Outputs, Publishing
+from vjepa_ros.ros.perception_node.statistics import Rate
 from vjepa_ros.ros.perception_node.worker import Worker
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
@@ -52,7 +51,7 @@ class Camera:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.inbox = Inbox()
+        self.queue = FrameQueue()
         self.counts = Counter()
         self.rate = Rate()
         self.silent_s = 0.0
@@ -74,7 +73,7 @@ class Camera:
             message = message_conversion.image(make_header(stamp, self.name), data, 'rgb8')
             if broken:
                 message.step = 1
-            self.inbox.put(Waiting(message, stamp, time.time_ns(), len(message.data)))
+            self.queue.put(Waiting(message, stamp, time.time_ns(), len(message.data)))
             worker.notify()
 
 
@@ -87,16 +86,20 @@ class Quiet:
 
 
 class Topics:
-    """Outputs with one subscriber."""
+    """Outputs with subscribers."""
 
-    def __init__(self) -> None:
+    def __init__(self, *more: str) -> None:
+        self.more = more
         self.results = []
 
     def wanted(self) -> frozenset[str]:
-        return frozenset({'assessment'})
+        return frozenset({'assessment', *self.more})
 
     def publish(self, result, wanted, how) -> None:
         self.results.append(result)
+
+    def publish_late(self, *_) -> None:
+        pass
 
     @property
     def stamps(self) -> list[int]:
@@ -107,12 +110,9 @@ class Metres(Topics):
     """Outputs of obstacles in metres, which wait for tf."""
 
     def __init__(self, waits: Callable[[], None]) -> None:
-        super().__init__()
+        super().__init__('obstacle_points')
         self._waits = waits
         self.late = []                   # deadline of each
-
-    def wanted(self) -> frozenset[str]:
-        return frozenset({'assessment', 'obstacle_points'})
 
     def publish_late(self, result, wanted, optics, overlay, until_s) -> None:
         self._waits()
@@ -240,26 +240,6 @@ def test_the_next_frames_are_decoded_while_a_pass_computes(bench, engine, decode
     assert len(decoded) == 6                                 # each was decoded once
 
 
-def test_what_was_decoded_ahead_gives_the_same_result(bench, engine, monkeypatch):
-    pictures = [texture((96, 64), seed) for seed in range(7)]
-    device, b = Device(engine, monkeypatch), bench('cam')
-    camera = b.cameras['cam']
-    for picture in pictures[:4]:
-        camera.send(b.worker, data=picture)
-    device.await_pass()
-    for picture in pictures[4:]:
-        camera.send(b.worker, data=picture)
-    device.end.set()
-    b.until(lambda: 7 in b.topics['cam'].stamps)
-    track = Perception(engine, TRACK, ['cam']).tracks['cam']
-    for number, picture in enumerate(pictures):
-        track.push(picture, 100 * NS + (number + 1) * NS // 10, 'cam')
-    served = b.tracks('cam')
-    for plane in ('rgb', 'gray'):
-        assert np.array_equal(served.ring.gather(served.sample(), plane),
-                              track.ring.gather(track.sample(), plane))
-
-
 def test_on_a_cpu_the_decoder_leaves_the_cores_to_the_model(bench, engine, decoded, monkeypatch):
     monkeypatch.setattr(engine, 'choice', replace(engine.choice, device=torch.device('cpu')))
     device, b = Device(engine, monkeypatch), bench('cam')
@@ -273,21 +253,20 @@ def test_on_a_cpu_the_decoder_leaves_the_cores_to_the_model(bench, engine, decod
 
 def test_frames_that_wait_decoded_are_bounded_and_drops_are_counted(bench, engine, decoded,
                                                                     monkeypatch):
-    monkeypatch.setattr(decoder, 'Inbox', lambda: Inbox(limit=8))
     device, b = Device(engine, monkeypatch), bench('cam')
+    queue = b.cameras['cam'].queue = FrameQueue(limit=8)
     b.cameras['cam'].send(b.worker, 4)
     device.await_pass()
     before = len(decoded)
     for _ in range(40):
         b.cameras['cam'].send(b.worker)
-        b.until(lambda: not len(b.cameras['cam'].inbox))
-    lane = b.worker._decoder._lanes['cam']
+        b.until(lambda: queue.newest_ns is None)
     b.until(lambda: len(decoded) == before + 40)
-    assert len(lane.ready) <= 9
+    assert len(queue) <= 9
     device.end.set()
     b.until(lambda: 44 in b.topics['cam'].stamps)
     stats, ring = b.worker.stats['cam'], b.tracks('cam').ring
-    b.until(lambda: stats.skipped + ring.counts['accepted'] == 44)
+    b.until(lambda: queue.dropped + stats.skipped + ring.counts['accepted'] == 44)
 
 
 def test_no_more_is_decoded_ahead_than_a_clip_can_use(bench, engine, monkeypatch):
@@ -357,21 +336,6 @@ def test_an_unforeseen_error_of_decoding_costs_one_image_of_one_camera(bench, en
     b.until(lambda: b.topics['bad'].stamps)
     assert stats['bad'].trouble == ''          # good again, but not forgotten
     assert stats['bad'].errors == 1
-
-
-def test_a_frame_that_cannot_be_stored_costs_no_other_camera(bench, engine, monkeypatch):
-    b = bench('bad', 'good')
-
-    def fail(*args, **more):
-        raise MemoryError('no room for the ring')
-
-    monkeypatch.setattr(b.tracks('bad').ring, 'push', fail)
-    b.cameras['bad'].send(b.worker, 4)
-    b.cameras['good'].send(b.worker, 4)
-    b.until(lambda: b.topics['good'].stamps)
-    b.until(lambda: b.worker.stats['bad'].errors == 4)
-    assert b.worker.stats['good'].errors == 0
-    assert "camera 'bad': storing a frame" in b.worker.last_error
 
 
 @pytest.mark.parametrize('kind', ['cpu', 'cuda'])
@@ -455,21 +419,6 @@ def test_an_image_that_is_being_decoded_at_a_reset_is_thrown_away(bench, engine,
     b.until(lambda: b.worker.stats['cam'].memory.get('resets.clock_jump') == 1)
     b.until(lambda: b.worker.stats['cam'].skipped == 1)
     assert len(b.tracks('cam').ring) == 0
-
-
-def test_nothing_of_one_activation_is_seen_in_the_next(bench, engine, decoded, monkeypatch):
-    device, b = Device(engine, monkeypatch), bench('cam')
-    b.cameras['cam'].send(b.worker, 4)
-    device.await_pass()
-    b.cameras['cam'].send(b.worker, 3)
-    b.until(lambda: len(decoded) == 7)
-    b.worker.pause()
-    device.end.set()
-    b.worker.resume()
-    b.until(lambda: b.worker.stats['cam'].memory.get('clip_fill') == '0/4')
-    assert b.topics['cam'].stamps == []
-    b.cameras['cam'].send(b.worker, 4)
-    b.until(lambda: b.topics['cam'].stamps == [11])
 
 
 def test_both_threads_end_and_a_stuck_image_does_not_hold_up_the_end(bench, engine, monkeypatch):
@@ -581,18 +530,6 @@ def test_a_model_is_not_closed_while_a_frame_is_pushed_to_it(bench, engine):
     assert b.worker.errors == 0
 
 
-def test_an_offer_is_taken_back_while_a_pass_computes(bench, engine, monkeypatch):
-    device, b = Device(engine, monkeypatch), bench('cam')
-    b.cameras['cam'].send(b.worker, 4)
-    device.await_pass()
-    closed, candidate = [], Perception(engine, TRACK, ['cam'])
-    candidate.engine = SimpleNamespace(close=lambda: closed.append(True))
-    b.worker.offer(candidate)
-    assert b.worker.withdraw() is b.worker.perception
-    assert closed == [True]              # without an end of the pass
-    device.end.set()
-
-
 @pytest.mark.parametrize('adopted', [True, False])
 def test_frames_on_a_device_are_let_go_of_though_the_model_stays(bench, engine, monkeypatch,
                                                                  adopted):
@@ -623,7 +560,9 @@ def test_frames_on_a_device_are_let_go_of_though_the_model_stays(bench, engine, 
 def test_a_camera_that_has_come_back_is_not_drawn_as_silent(bench, engine, monkeypatch, back):
     device, b = Device(engine, monkeypatch), bench('cam', 'other')
     drawn = []
-    monkeypatch.setattr(b.worker._gate, 'publish_state',
+    for topics in b.topics.values():
+        topics.more = ('overlay',)
+    monkeypatch.setattr(b.worker, '_publish_state',
                         lambda name, wanted, silent_s, *_: drawn.append((name, silent_s)))
     device.end.set()
     b.cameras['cam'].send(b.worker, 4)
@@ -644,13 +583,15 @@ def test_a_camera_that_has_come_back_is_not_drawn_as_silent(bench, engine, monke
 
 def test_a_state_that_can_not_be_drawn_costs_no_other_camera_its_own(bench, engine, monkeypatch):
     b, drawn = bench('bad', 'good'), []
+    for topics in b.topics.values():
+        topics.more = ('overlay',)
 
     def draw(name, *_):
         if name == 'bad':
             raise ArithmeticError('no picture')
         drawn.append(name)
 
-    monkeypatch.setattr(b.worker._gate, 'publish_state', draw)
+    monkeypatch.setattr(b.worker, '_publish_state', draw)
     for camera in b.cameras.values():
         camera.send(Quiet)
     b.worker.notify()
@@ -667,13 +608,13 @@ def test_a_clip_of_one_activation_is_not_assessed_in_the_next(bench, engine, mon
     b.worker.stop()
     assert b.worker.join(PATIENCE_S)
     wanted.append('assessment')
-    worker, admission = b.worker, b.worker._gate.admission
+    worker, admission = b.worker, b.worker._admission
 
     def late():
         worker.resume()                  # the executor comes in between
         return admission()
 
-    monkeypatch.setattr(worker._gate, 'admission', late)
+    monkeypatch.setattr(worker, '_admission', late)
     worker._step()
     assert b.topics['cam'].stamps == []
     assert len(b.tracks('cam').ring) == 0
@@ -715,7 +656,7 @@ def test_the_wait_for_tf_of_one_camera_holds_up_no_assessment(bench, engine, mon
         assert go_on.wait(PATIENCE_S)
 
     outputs = {name: Metres(wait) for name in ('one', 'two')}
-    b.worker._gate._outputs.update(outputs)
+    b.worker._outputs.update(outputs)
     b.cameras['first'].send(b.worker, 4)
     device.await_pass()
     for name in outputs:                 # so both clips are in the next pass
@@ -752,23 +693,6 @@ def test_the_assessment_is_published_first_and_detections_wait_for_nothing(bench
     assert sent[-2:] == ['obstacle_points', 'overlay']
 
 
-def test_an_error_of_publishing_obstacles_is_told_of_its_camera_alone(bench):
-    def fail() -> None:
-        raise ArithmeticError('no cloud')
-
-    b = bench('bad', 'good')
-    outputs = {'bad': Metres(fail), 'good': Metres(lambda: None)}
-    b.worker._gate._outputs.update(outputs)
-    for camera in b.cameras.values():
-        camera.send(Quiet, 4)
-    b.worker.notify()
-    b.until(lambda: outputs['good'].late and b.worker.stats['bad'].trouble)
-    assert outputs['bad'].stamps == [4]
-    assert b.worker.stats['bad'].trouble == (
-        'publishing obstacles and overlay: ArithmeticError: no cloud')
-    assert b.worker.stats['good'].errors == 0
-
-
 def test_a_worker_that_outlives_its_node_ends_without_an_error(bench, engine, monkeypatch):
     device, b = Device(engine, monkeypatch), bench('cam', 'new')
     b.topics['new'].wanted = lambda: frozenset({'overlay'})
@@ -784,19 +708,6 @@ def test_a_worker_that_outlives_its_node_ends_without_an_error(bench, engine, mo
     device.end.set()
     assert b.worker.join(PATIENCE_S)
     assert (b.worker.errors, b.log.errors) == (0, [])
-
-
-def test_an_error_of_releasing_the_model_is_told(bench, engine, monkeypatch):
-    b = bench('cam')
-
-    def fail():
-        raise RuntimeError('the device is lost')
-
-    monkeypatch.setattr(engine, 'close', fail)
-    b.worker.stop()
-    assert b.worker.join(PATIENCE_S)
-    assert 'releasing the model' in b.worker.last_error
-    assert 'the device is lost' in b.log.errors[0]
 
 
 def test_a_model_on_offer_that_can_not_be_closed_keeps_no_other_from_that(bench, engine,
@@ -831,35 +742,13 @@ def test_a_listener_needs_neither_pictures_nor_subscribers(bench):
 def test_simulated_time_that_stands_still_gives_no_negative_wait(bench, engine, monkeypatch):
     b, slow = bench('cam'), decoder.decode
     monkeypatch.setattr(decoder, 'decode', lambda *what: time.sleep(0.01) or slow(*what))
-    monkeypatch.setattr(b.worker._intake, '_now_ns', lambda: 0)
+    monkeypatch.setattr(b.worker, '_now_ns', lambda: 0)
     camera = b.cameras['cam']
     message = message_conversion.image(make_header(100 * NS, 'cam'), PICTURE, 'rgb8')
-    camera.inbox.put(Waiting(message, 100 * NS, 0, len(message.data)))
+    camera.queue.put(Waiting(message, 100 * NS, 0, len(message.data)))
     b.worker.notify()
-    b.until(lambda: 'wait' in b.worker.stats['cam'].stages)
-    assert b.worker.stats['cam'].stages['wait'].summary()[0] == 0.0
-
-
-def test_a_loader_in_trouble_still_takes_the_next_request(bench, monkeypatch):
-    b = bench('cam')
-    asked = [EngineConfig(seed=seed) for seed in (1, 2)]
-    b.worker.config = SimpleNamespace(**vars(CONFIG), engine=b.worker.perception.engine.config,
-                                      track=TRACK)
-    swapper = Swapper(b.worker, b.log)
-
-    def fail():
-        raise RuntimeError('the old model can not be closed')
-
-    with monkeypatch.context() as patch:
-        patch.setattr(b.worker, 'take_back', fail)
-        swapper.request(SimpleNamespace(engine=asked[0], track=TRACK))
-        b.until(lambda: 'can not be closed' in swapper.error)
-        assert swapper.join(PATIENCE_S)
-    tried = []
-    monkeypatch.setattr(Engine, 'load', lambda config: tried.append(config) or fail())
-    swapper.request(SimpleNamespace(engine=asked[1], track=TRACK))
-    b.until(lambda: tried == [asked[1]])
-    assert swapper.join(PATIENCE_S)
+    b.until(lambda: 'wait' in b.worker.stats['cam'].stages())
+    assert b.worker.stats['cam'].stages()['wait'] == 0.0
 
 
 def test_a_change_that_is_ready_survives_the_failure_of_the_next(bench, engine, monkeypatch):
@@ -915,22 +804,6 @@ def test_no_model_is_left_over_when_a_change_is_not_wanted_any_more(bench, engin
     assert swapper.join(PATIENCE_S)
     assert not b.worker.swapping
     assert not b.log.errors
-
-
-def test_a_forwarded_log_line_keeps_its_traceback_and_a_wrong_one_does_no_harm(monkeypatch):
-    monkeypatch.setattr(logging, 'raiseExceptions', False)
-    log, ours = Log(), logging.getLogger('vjepa_ros.test_worker')
-    handler = forward_logs(log)
-    try:
-        try:
-            raise ArithmeticError('so it went')
-        except ArithmeticError:
-            ours.exception('it went wrong')
-        ours.error('%d frames', 'many')
-    finally:
-        stop_forwarding(handler)
-    assert len(log.errors) == 1
-    assert 'it went wrong' in log.errors[0] and 'ArithmeticError: so it went' in log.errors[0]
 
 
 @pytest.mark.parametrize(('rate', 'served'), [(15.0, 45), (30.0, 45), (10.0, 30)])

@@ -1,29 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Read the node's messages back into dataclasses and arrays, one line each.
+"""Read the node's messages back into dataclasses and arrays, and define their byte layouts.
 
-Works on received messages as they are; imports no message package, so planners need nothing
+Works on received messages as they are and imports no message package, so planners need nothing
 but NumPy besides their own rclpy.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment, Level, Quality, Region
-from vjepa_ros.ros.common.cloud_layout import ASSESSMENT, CELL, REGION, SIDES
 
+SIDES = ('LEFT', 'CENTER', 'RIGHT')
+
+ASSESSMENT = np.dtype([
+    ('motion_score', '<f4'), ('obstacle_score', '<f4'), ('collision_probability', '<f4'),
+    ('time_to_contact', '<f4'), ('looming_rate', '<f4'), ('bearing', '<f4'),
+    ('elevation', '<f4'), ('known_fraction', '<f4'), ('clip_span', '<f4'), ('clip_rate', '<f4'),
+    ('latency_ms', '<f4'), ('level', 'u1'), ('regions', 'u1'), ('flags', '<u2'),
+    ('clearance', '<f4'),
+])
+
+REGION = np.dtype([
+    ('x', '<f4'), ('y', '<f4'), ('width', '<f4'), ('height', '<f4'), ('bearing', '<f4'),
+    ('elevation', '<f4'), ('time_to_contact', '<f4'), ('looming_rate', '<f4'),
+    ('confidence', '<f4'), ('side', 'u1'), ('on_course', 'u1'), ('reserved', '<u2'),
+])
+
+# One point for each cell of the looming field, with the fields of `LoomingCells`.
+CELL = np.dtype([(field.name, '<f4') for field in fields(LoomingCells)])
 
 def stamp_ns(msg: Any) -> int:
-    """Stamp of any message with a header [ns]."""
+    """Return the stamp of any message with a header [ns]."""
     return msg.header.stamp.sec * 1_000_000_000 + msg.header.stamp.nanosec
 
 
 def assessment(msg: Any, camera: str = '') -> Assessment:
-    """The `Assessment` in a message of ``~/NAME/assessment`` (its regions come separately).
+    """Return the `Assessment` in a message of ``~/NAME/assessment``, without its regions.
 
     Raises
     ------
@@ -31,16 +49,24 @@ def assessment(msg: Any, camera: str = '') -> Assessment:
         When the cloud is not one of this package.
     """
     row = _records(msg, ASSESSMENT)[0]
-    value = {name: float(row[name]) for name in ASSESSMENT.names
-             if name not in ('level', 'flags', 'regions', 'clip_span', 'clip_rate')}
-    return Assessment(camera=camera, stamp_ns=stamp_ns(msg), frame_id=msg.header.frame_id,
-                      level=Level(int(row['level'])), flags=Quality(int(row['flags'])),
-                      clip_span_s=float(row['clip_span']), clip_rate_hz=float(row['clip_rate']),
-                      timings={'latency': value['latency_ms']}, **value)
+
+    def value(name: str) -> float:
+        return float(row[name])
+
+    return Assessment(
+        camera=camera, stamp_ns=stamp_ns(msg), frame_id=msg.header.frame_id,
+        motion_score=value('motion_score'), obstacle_score=value('obstacle_score'),
+        collision_probability=value('collision_probability'),
+        time_to_contact=value('time_to_contact'), looming_rate=value('looming_rate'),
+        bearing=value('bearing'), elevation=value('elevation'),
+        level=Level(int(row['level'])), flags=Quality(int(row['flags'])),
+        clip_span_s=value('clip_span'), clip_rate_hz=value('clip_rate'),
+        known_fraction=value('known_fraction'), clearance=value('clearance'),
+        latency_ms=value('latency_ms'), timings={'latency': value('latency_ms')})
 
 
 def obstacles(msg: Any) -> list[Region]:
-    """The regions in a message of ``~/NAME/obstacles``, most urgent first."""
+    """Return the regions in a message of ``~/NAME/obstacles``, most urgent first."""
     return [Region(*(float(row[n]) for n in ('x', 'y', 'width', 'height', 'bearing', 'elevation',
                                              'time_to_contact', 'looming_rate')),
                    side=SIDES[int(row['side'])], confidence=float(row['confidence']),
@@ -49,7 +75,7 @@ def obstacles(msg: Any) -> list[Region]:
 
 
 def looming_field(msg: Any) -> LoomingCells:
-    """The cells in a message of ``~/NAME/looming_field``; none where nothing is known.
+    """Return the cells in a message of ``~/NAME/looming_field``; none where nothing is known.
 
     Raises
     ------
@@ -57,18 +83,23 @@ def looming_field(msg: Any) -> LoomingCells:
         When the cloud is not one of this package.
     """
     rows = _records(msg, CELL)
-    return LoomingCells(**{name: rows[name].copy() for name in CELL.names})
+    return LoomingCells(**{field.name: rows[field.name].copy() for field in fields(LoomingCells)})
 
 
 def features(msg: Any) -> np.ndarray:
-    """(H, W, C) float32 of ``~/NAME/features`` or ``~/NAME/embedding`` (a view, no copy)."""
+    """Return (H, W, C) float32 of ``~/NAME/features`` or ``~/NAME/embedding`` (a view)."""
     return np.frombuffer(msg.data, '<f4').reshape(msg.height, msg.width, -1)
 
 
 def grid(msg: Any) -> np.ndarray:
-    """(Hp, Wp) float32 of ``~/NAME/motion_map``, ``moving_map`` or ``looming_map``, as a view.
+    """Return (Hp, Wp) float32 of ``~/NAME/motion_map``, ``moving_map`` or ``looming_map``.
 
-    NaN is unknown.
+    It is a view; NaN is unknown.
+
+    Raises
+    ------
+    ValueError
+        When the image is no map.
     """
     if msg.encoding != '32FC1':
         raise ValueError(f"image has encoding '{msg.encoding}', maps have '32FC1'")

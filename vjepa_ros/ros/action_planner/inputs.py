@@ -34,7 +34,8 @@ class PlannerInputs:
     def __init__(self, node: LifecycleNode, config: PlannerConfig) -> None:
         self._node = node
         self._config = config
-        self.camera = CameraInput(node, config.camera, config.transport, self._on_image)
+        self.camera = CameraInput(node, config.camera, config.transport)
+        self.camera.notify = self._on_image
         self._subscriptions: list[Any] = []
         self.image: Any = None
         self.goal: Any = None
@@ -105,7 +106,8 @@ class PlannerInputs:
         return self._node.get_clock().now().nanoseconds
 
     def _on_image(self) -> None:
-        waiting, _ = self.camera.inbox.take(0)
+        waiting = self.camera.queue.claim(0)
+        self.camera.queue.clear()
         if waiting:
             newest = waiting[-1]
             self.image, self._image_ns = newest.message, newest.stamp_ns or newest.arrival_ns

@@ -28,7 +28,7 @@ from std_msgs.msg import Header
 
 from vjepa_ros.perception.types import Assessment, Level, Quality
 from vjepa_ros.ros.common import message_conversion
-from vjepa_ros.ros.common.cloud_layout import pack_assessment
+from vjepa_ros.ros.common.message_conversion import pack_assessment
 
 NS = 1_000_000_000
 PATIENCE_S = 30.0

@@ -1,17 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Forward the log of the ROS-free rooms to the node's logger, and so to /rosout."""
+"""Forward the log of the package's ROS-free parts to the node's logger, and so to /rosout."""
 
 from __future__ import annotations
 
 import logging
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import vjepa_ros
 
 PACKAGE = Path(vjepa_ros.__file__).parent
+
+
+class Logger(Protocol):
+    """A node's logger."""
+
+    def debug(self, message: str, **kwargs: Any) -> Any:
+        """Log at level DEBUG."""
+
+    def info(self, message: str, **kwargs: Any) -> Any:
+        """Log at level INFO."""
+
+    def warning(self, message: str, **kwargs: Any) -> Any:
+        """Log at level WARN."""
+
+    def error(self, message: str, **kwargs: Any) -> Any:
+        """Log at level ERROR."""
+
+    def is_enabled_for(self, severity: Any) -> bool:
+        """Return whether messages of a severity are logged."""
+        ...
 
 
 class RosLogHandler(logging.Handler):
@@ -23,7 +43,7 @@ class RosLogHandler(logging.Handler):
         The node's logger.
     """
 
-    def __init__(self, logger: Any) -> None:
+    def __init__(self, logger: Logger) -> None:
         super().__init__(logging.INFO)
         self._logger = logger
 
@@ -43,7 +63,7 @@ class RosLogHandler(logging.Handler):
             self._logger.info(text)
 
 
-def forward_logs(logger: Any) -> RosLogHandler:
+def forward_logs(logger: Logger) -> RosLogHandler:
     """Send the package's log to a node's logger from now on; undo with `stop_forwarding`."""
     handler = RosLogHandler(logger)
     package = logging.getLogger('vjepa_ros')
@@ -57,7 +77,7 @@ def stop_forwarding(handler: RosLogHandler) -> None:
     logging.getLogger('vjepa_ros').removeHandler(handler)
 
 
-def tell_error(logger: Any, text: str, error: BaseException) -> None:
+def tell_error(logger: Logger, text: str, error: BaseException) -> None:
     """Log an error: an expected one in its words alone, any other with its traceback.
 
     That of an expected one is logged at level DEBUG.

@@ -1,29 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Turn image messages into RGB arrays, and arrays into messages."""
+"""Turn image messages into RGB arrays, and results into messages."""
 
 from __future__ import annotations
 
 import array
 import importlib
+from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 import cv2
 import numpy as np
+from builtin_interfaces.msg import Time
 from sensor_msgs.msg import CompressedImage, Image, PointCloud2, PointField
 from std_msgs.msg import Header
 
+from vjepa_ros.perception.looming_cells import LoomingCells
+from vjepa_ros.perception.types import Assessment, Region
+from vjepa_ros.ros.read import ASSESSMENT, CELL, REGION, SIDES
 from vjepa_ros.sources import encodings
 from vjepa_ros.sources.encodings import ImageError
 
 
 def stamp_ns(header: Header) -> int:
-    """Stamp of a header [ns]."""
+    """Return the stamp of a header [ns]."""
     return header.stamp.sec * 1_000_000_000 + header.stamp.nanosec
 
 
+def make_header(stamp_ns: int, frame_id: str) -> Header:
+    """Make a header with exactly this stamp [ns]."""
+    sec, nanosec = divmod(stamp_ns, 1_000_000_000)
+    return Header(stamp=Time(sec=sec, nanosec=nanosec), frame_id=frame_id)
+
+
 def decode(msg: Image | CompressedImage, max_pixels: int = encodings.MAX_PIXELS) -> np.ndarray:
-    """RGB uint8 (H, W, 3) of an image message, raw or compressed.
+    """Decode an image message, raw or compressed, to RGB uint8 (H, W, 3).
 
     For rgb8 without padding this is a view of the message's own memory.
 
@@ -41,9 +53,10 @@ def decode(msg: Image | CompressedImage, max_pixels: int = encodings.MAX_PIXELS)
         When the message is malformed, its encoding is unknown, with what was expected, or the
         image is too large.
     """
-    kind = decode_compressed if isinstance(msg, CompressedImage) else decode_raw
     try:
-        return kind(msg, max_pixels)
+        if isinstance(msg, CompressedImage):
+            return decode_compressed(msg, max_pixels)
+        return decode_raw(msg, max_pixels)
     except ImageError as error:
         if error.kind != 'too large':
             raise
@@ -54,7 +67,7 @@ def decode(msg: Image | CompressedImage, max_pixels: int = encodings.MAX_PIXELS)
 
 
 def decode_raw(msg: Image, max_pixels: int) -> np.ndarray:
-    """RGB uint8 (H, W, 3) of a sensor_msgs/Image; see `decode`."""
+    """Decode a sensor_msgs/Image, see `decode`."""
     if msg.encoding not in encodings.SUPPORTED and msg.width and msg.height:
         encodings.check_size(msg.width, msg.height, max_pixels)
         return _by_cv_bridge(msg)
@@ -63,7 +76,7 @@ def decode_raw(msg: Image, max_pixels: int) -> np.ndarray:
 
 
 def decode_compressed(msg: CompressedImage, max_pixels: int) -> np.ndarray:
-    """RGB uint8 (H, W, 3) of a sensor_msgs/CompressedImage; see `decode`."""
+    """Decode a sensor_msgs/CompressedImage, see `decode`."""
     if 'compressedDepth' in msg.format:
         raise ImageError('unknown encoding', f"compressed format '{msg.format}' is a depth "
                          'image, not a picture')
@@ -85,14 +98,14 @@ def _by_cv_bridge(msg: Image) -> np.ndarray:
 
 
 def to_bytes(values: np.ndarray) -> array.array:
-    """Array as the payload of a uint8[] field, without the element-wise copy of the setter."""
+    """Return the payload of a uint8[] field, without the element-wise copy of the setter."""
     out = array.array('B')
     out.frombytes(memoryview(np.ascontiguousarray(values)).cast('B'))
     return out
 
 
 def image(header: Header, values: np.ndarray, encoding: str) -> Image:
-    """An Image of a contiguous array (H, W[, C])."""
+    """Make an Image of an array (H, W[, C])."""
     values = np.ascontiguousarray(values)
     return Image(header=header, height=values.shape[0], width=values.shape[1], encoding=encoding,
                  is_bigendian=0, step=values.nbytes // values.shape[0],
@@ -100,7 +113,7 @@ def image(header: Header, values: np.ndarray, encoding: str) -> Image:
 
 
 def jpeg(header: Header, bgr: np.ndarray, quality: int = 85) -> CompressedImage:
-    """A CompressedImage of a BGR array."""
+    """Make a CompressedImage of a BGR array."""
     ok, data = cv2.imencode('.jpg', bgr, [cv2.IMWRITE_JPEG_QUALITY, quality])
     if not ok:
         raise ValueError(f'overlay of {bgr.shape[1]}x{bgr.shape[0]} can not be written as jpeg')
@@ -113,24 +126,54 @@ FIELD_TYPES = {np.dtype('<f4'): PointField.FLOAT32, np.dtype('u1'): PointField.U
 
 
 def cloud(header: Header, points: np.ndarray) -> PointCloud2:
-    """A PointCloud2 of a structured array, one field per name, shape (N,) or (H, W)."""
-    fields = []
-    for name in points.dtype.names:
-        kind, offset = points.dtype.fields[name][:2]
-        base, shape = kind.subdtype or (kind, (1,))
-        fields.append(PointField(name=name, offset=offset, datatype=FIELD_TYPES[base],
-                                 count=int(np.prod(shape))))
+    """Make a PointCloud2 of a structured array (N,) or (H, W), one field per name."""
     height, width = points.shape if points.ndim == 2 else (1, points.shape[0])
     step = points.dtype.itemsize
-    return PointCloud2(header=header, height=height, width=width, fields=fields,
-                       is_bigendian=False, point_step=step, row_step=step * width,
-                       data=to_bytes(points.view(np.uint8)) if points.size else to_bytes(
-                           np.empty(0, np.uint8)), is_dense=False)
+    data = to_bytes(points.view(np.uint8) if points.size else np.empty(0, np.uint8))
+    return PointCloud2(header=header, height=height, width=width, fields=_fields(points.dtype),
+                       is_bigendian=False, point_step=step, row_step=step * width, data=data,
+                       is_dense=False)
+
+
+@lru_cache(32)
+def _fields(kind: np.dtype) -> list[PointField]:
+    """Return the fields of a structured type; all messages share them."""
+    made = []
+    for name, (part, offset, *_) in dict(kind.fields or {}).items():
+        base, shape = part.subdtype or (part, (1,))
+        made.append(PointField(name=name, offset=offset, datatype=FIELD_TYPES[base],
+                               count=int(np.prod(shape))))
+    return made
 
 
 def feature_cloud(header: Header, features: np.ndarray) -> PointCloud2:
-    """Features (H, W, C) float32 as a cloud organised like the patch grid, one field."""
+    """Make a cloud of features (H, W, C) float32, organised like the patch grid, one field."""
     height, width, channels = features.shape
     kind: Any = np.dtype([('feature', '<f4', (channels,))])
     flat = np.ascontiguousarray(features, '<f4').reshape(height, width * channels)
     return cloud(header, flat.view(kind).reshape(height, width))
+
+
+def pack_assessment(assessment: Assessment, latency_ms: float) -> np.ndarray:
+    """Pack one `ASSESSMENT` record, shape (1,)."""
+    a = assessment
+    return np.array([(
+        a.motion_score, a.obstacle_score, a.collision_probability, a.time_to_contact,
+        a.looming_rate, a.bearing, a.elevation, a.known_fraction, a.clip_span_s, a.clip_rate_hz,
+        latency_ms, int(a.level), min(255, len(a.regions)), int(a.flags),
+        a.clearance)], ASSESSMENT)
+
+
+def pack_regions(regions: tuple[Region, ...]) -> np.ndarray:
+    """Pack `REGION` records, shape (N,)."""
+    return np.array([(r.x, r.y, r.width, r.height, r.bearing, r.elevation, r.time_to_contact,
+                      r.looming_rate, r.confidence, SIDES.index(r.side), r.on_course, 0)
+                     for r in regions], REGION)
+
+
+def pack_cells(cells: LoomingCells) -> np.ndarray:
+    """Pack `CELL` records, shape (N,)."""
+    rows = np.empty(len(cells), CELL)
+    for field in fields(LoomingCells):
+        rows[field.name] = getattr(cells, field.name)
+    return rows

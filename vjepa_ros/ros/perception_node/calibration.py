@@ -33,7 +33,7 @@ THRESHOLDS = (('thresholds.motion', 'motion_score', 0.01, 0.99),
 
 @dataclass(frozen=True)
 class Threshold:
-    """A threshold made from samples.
+    """A threshold computed from samples.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Threshold:
 
 def make_threshold(parameter: str, values: Sequence[float], k: float, low: float,
                    high: float) -> Threshold:
-    """mean + k sigma of the known values, at least `low`.
+    """Make a threshold of mean + k sigma of the known values, at least `low`.
 
     A scene is not quiet where that is more than `high`, or where sigma is more than the mean and
     than `STILL_SIGMA`: the values were small most of the time and large now and then. In the
@@ -108,26 +108,26 @@ class Calibration:
 
     def cancel(self) -> None:
         """End a watch in progress; its caller gets a failure."""
-        if self._done is not None and not self._done.done():
-            self._done.set_result(False)
+        if self._done is not None:
+            _finish(self._done, False)
 
     async def serve(self, request: Trigger.Request,
                     response: Trigger.Response) -> Trigger.Response:
         """Watch for ``calibration.seconds``, then set the thresholds and report them."""
-        node, worker = self._node, self._node.worker
-        if node.state != 'active' or worker is None:
+        node, parts = self._node, self._node.parts
+        if node.state != 'active' or parts is None:
             return _answer(response, False, f'the node is {node.state}; activate it to calibrate')
         if self._done is not None:
             return _answer(response, False, 'a calibration is already under way')
         seen: list[Assessment] = []   # not results: pictures and features of minutes are large
-        self._done = Future()
-        timer = node.create_timer(node.config.calibration_seconds,
-                                  lambda: self._done.done() or self._done.set_result(True),
-                                  callback_group=self.group, clock=self._clock)
+        done, watch_s, worker = Future(), parts.config.calibration_seconds, parts.worker
+        self._done = done
+        timer = node.create_timer(watch_s, lambda: _finish(done, True), clock=self._clock,
+                                  callback_group=self.group)
         worker.listener = lambda result: seen.append(result.assessment)
         worker.notify()
         try:
-            complete = await self._done
+            complete = await done
         finally:
             worker.listener = None
             self._done = None
@@ -136,12 +136,11 @@ class Calibration:
             return _answer(response, False, 'the node was deactivated during the calibration')
         if len(seen) < MIN_RESULTS:
             return _answer(response, False, f'only {len(seen)} assessments in '
-                           f'{node.config.calibration_seconds:g} s, need {MIN_RESULTS}; check the '
-                           "cameras or raise 'calibration.seconds'")
-        return _answer(response, *self._apply(seen))
+                           f'{parts.config.calibration_seconds:g} s, need {MIN_RESULTS}; check '
+                           "the cameras or raise 'calibration.seconds'")
+        return _answer(response, *self._apply(seen, parts.config.calibration_sigma))
 
-    def _apply(self, seen: list[Assessment]) -> tuple[bool, str]:
-        k = self._node.config.calibration_sigma
+    def _apply(self, seen: list[Assessment], k: float) -> tuple[bool, str]:
         made = [make_threshold(name, [getattr(a, field) for a in seen], k, low, high)
                 for name, field, low, high in THRESHOLDS]
         wrong = [str(t) for t in made if t.problem]
@@ -156,6 +155,11 @@ class Calibration:
         text = f'{len(seen)} assessments, k = {k:g}: ' + ', '.join(map(str, made))
         self._node.get_logger().info(f'calibrated from {text}')
         return not refused, '; '.join([text, *refused])
+
+
+def _finish(done: Future, complete: bool) -> None:
+    if not done.done():
+        done.set_result(complete)
 
 
 def _answer(response: Trigger.Response, success: bool, message: str) -> Trigger.Response:

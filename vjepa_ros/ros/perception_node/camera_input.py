@@ -1,29 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Subscribe to one camera and hand its messages over, in microseconds per callback."""
+"""Subscribe to one camera and queue its messages, in microseconds per callback."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 from rclpy.lifecycle import LifecycleNode
 from rclpy.qos import ReliabilityPolicy, qos_policy_name_from_kind
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
+from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.frame_store import Prepared
 from vjepa_ros.ros.common.endpoints import subscribe
 from vjepa_ros.ros.common.intrinsics import intrinsics
 from vjepa_ros.ros.common.message_conversion import ImageError, stamp_ns
-from vjepa_ros.ros.common.rates import Rate
-from vjepa_ros.ros.perception_node.frame_queue import Inbox, Waiting
+from vjepa_ros.ros.perception_node.statistics import Rate
 
 try:
     from rclpy.event_handler import SubscriptionEventCallbacks
 except ImportError:   # Humble keeps it here
     from rclpy.qos_event import SubscriptionEventCallbacks
 
-MIXED_RESETS = 3         # since the last look, after which to ask who publishes
+Intrinsics = tuple[float, float, float, float]      # fx, fy, cx, cy [px]
+MIXED_RESETS = 3         # since the last check, after which to look for several publishers
 SEARCH_AFTER_S = 0.3     # silence after which another transport is looked for
 COMPRESSED = '/compressed'
 REPEAT_S = 60.0          # between warnings of repeated silences
@@ -32,10 +38,171 @@ LARGE_IMAGE_REMEDY = (
     'sockets_size=4MB" in the environment of the camera process, or compressed transport')
 
 
+@dataclass(frozen=True)
+class Frame:
+    """A decoded image that waits for the worker.
+
+    Attributes
+    ----------
+    rgb
+        (H, W, 3) uint8.
+    prepared, track
+        Result of `Track.prepare`, and of which track.
+    stamp_ns, arrival_ns, frame_id
+        Of the message, and when it came [ns].
+    spent_ms
+        Milliseconds by stage.
+    """
+
+    rgb: np.ndarray
+    prepared: Prepared
+    track: Track
+    stamp_ns: int
+    arrival_ns: int
+    frame_id: str
+    spent_ms: Mapping[str, float]
+
+
+@dataclass(eq=False)
+class Waiting:
+    """An image in a `FrameQueue`.
+
+    Attributes
+    ----------
+    message
+        The image message.
+    stamp_ns, arrival_ns
+        Its stamp, and when it came [ns].
+    size
+        Of message or frame [bytes].
+    claimed
+        Whether it was given out for decoding.
+    frame
+        The decoded image.
+    """
+
+    message: Any
+    stamp_ns: int
+    arrival_ns: int
+    size: int
+    claimed: bool = False
+    frame: Frame | None = None
+
+
+class FrameQueue:
+    """The bounded queue of one camera between executor, decoder and worker; the newest wins.
+
+    The executor puts messages in. They are claimed and decoded where they are, and taken out in
+    order. Nothing blocks, and the newest is never dropped.
+
+    Parameters
+    ----------
+    limit
+        Most images that wait.
+    max_bytes
+        Most bytes that wait.
+
+    Attributes
+    ----------
+    dropped
+        Images dropped because the queue was full.
+    """
+
+    def __init__(self, limit: int = 64, max_bytes: int = 96 << 20) -> None:
+        self._limit = limit
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._items: deque[Waiting] = deque()
+        self._bytes = 0
+        self._skipped = 0
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def newest_ns(self) -> int | None:
+        """Stamp of the newest image [ns] if nobody has claimed it, else None."""
+        with self._lock:
+            newest = self._items[-1] if self._items else None
+            return None if newest is None or newest.claimed else newest.stamp_ns
+
+    def put(self, item: Waiting) -> None:
+        """Add an image; when full, every second of the older ones goes (and is counted)."""
+        with self._lock:
+            self._items.append(item)
+            self._bytes += item.size
+            if len(self._items) > self._limit or self._bytes > self._max_bytes:
+                self._halve()
+
+    def claim(self, spacing_ns: int) -> list[Waiting]:
+        """Return the images to decode now, oldest first; each must be given to `finish`.
+
+        Of images closer together than `spacing_ns` only some stay in the queue: a worker that is
+        behind need not decode what no clip will use. The newest always stays.
+        """
+        with self._lock:
+            kept: deque[Waiting] = deque()
+            for item in reversed(self._items):
+                apart = kept[0].stamp_ns - item.stamp_ns if kept else 0
+                if 0 < apart < spacing_ns and item.stamp_ns and (
+                        item.frame is not None or not item.claimed):
+                    self._skipped += 1
+                    self._bytes -= item.size
+                else:
+                    kept.appendleft(item)
+            self._items = kept
+            claimed = [item for item in kept if not item.claimed]
+            for item in claimed:
+                item.claimed = True
+            return claimed
+
+    def finish(self, item: Waiting, frame: Frame | None) -> None:
+        """Replace a claimed image by its frame; None: it could not be decoded and goes."""
+        with self._lock:
+            if item not in self._items:      # dropped or cleared meanwhile
+                return
+            self._bytes -= item.size
+            if frame is None:
+                self._items.remove(item)
+                return
+            item.message, item.frame = None, frame
+            item.size = frame.rgb.nbytes + frame.prepared.nbytes
+            self._bytes += item.size
+            if self._bytes > self._max_bytes:
+                self._halve()
+
+    def take(self) -> tuple[list[Frame], int]:
+        """Return frames up to the first image not decoded yet, and how many were skipped."""
+        frames = []
+        with self._lock:
+            while self._items and self._items[0].frame is not None:
+                item = self._items.popleft()
+                self._bytes -= item.size
+                frames.append(item.frame)
+            skipped, self._skipped = self._skipped, 0
+        return frames, skipped
+
+    def clear(self) -> None:
+        """Forget everything that waits; it counts as skipped."""
+        with self._lock:
+            self._skipped += len(self._items)
+            self._items.clear()
+            self._bytes = 0
+
+    def _halve(self) -> None:
+        # Halving keeps the spacing even; dropping the oldest would cut the clip short.
+        if len(self._items) > 1:
+            kept = list(self._items)[::-1][::2][::-1]
+            self.dropped += len(self._items) - len(kept)
+            self._items = deque(kept)
+            self._bytes = sum(item.size for item in kept)
+
+
 class CameraInput:
     """The input side of one camera.
 
-    Callbacks run on the executor and only store; the worker takes from `inbox`.
+    Callbacks run on the executor and only store; the worker takes from `queue`.
 
     Parameters
     ----------
@@ -45,25 +212,29 @@ class CameraInput:
         Camera name; topics are NAME/image_raw[/compressed] and NAME/camera_info.
     transport
         'raw', 'compressed' or 'auto'.
+
+    Attributes
+    ----------
     notify
-        Wakes the worker.
+        Called after an image was queued.
     """
 
-    def __init__(self, node: LifecycleNode, name: str, transport: str,
-                 notify: Callable[[], None]) -> None:
+    def __init__(self, node: LifecycleNode, name: str, transport: str) -> None:
         self._node = node
         self.name = name
         self.transport = self._fitting(transport)
-        self._notify = notify
-        self.inbox = Inbox()
+        self.notify: Callable[[], object] = lambda: None
+        self.queue = FrameQueue()
         self.rate = Rate()
         self.counts: Counter[str] = Counter()
         self.last_fault = ''        # why the last refused image was refused
         self.info: CameraInfo | None = None
         self.info_problem = ''      # why it can not be used for the newest image
-        self._subscriptions: dict[str, object] = {}
-        self._warned: set[str] = set()   # of what, since activation
-        self._told: set[str] = set()     # of which causes, in this silence
+        # The last camera_info and image size, and intrinsics or problem.
+        self._known: tuple[object, Intrinsics | None, str] = (None, None, '')
+        self._subscriptions: dict[str, Any] = {}
+        self._warned: set[str] = set()   # kinds of problems, since activation
+        self._told: set[str] = set()     # causes, in this silence
         self._last_arrival = time.monotonic()
         self._silent = False
         self._mixed: int | None = None
@@ -72,11 +243,11 @@ class CameraInput:
 
     @property
     def _named(self) -> str:
-        """The resolved topic, as it was remapped."""
+        """The resolved topic, after remapping."""
         return self._node.resolve_topic_name(f'{self.name}/image_raw')
 
     def _fitting(self, transport: str) -> str:
-        """The transport; what is remapped to a compressed topic is read compressed."""
+        """Return the transport; a topic remapped to a compressed one is read compressed."""
         named = self._named
         if not named.endswith(COMPRESSED):
             return transport
@@ -115,10 +286,10 @@ class CameraInput:
         for subscription in self._subscriptions.values():
             self._node.destroy_subscription(subscription)
         self._subscriptions.clear()
-        self.inbox.clear()
+        self.queue.clear()
 
     def choose_transport(self) -> None:
-        """With transport auto: read what is published, raw when both are."""
+        """Read the transport that is published, raw when both are (transport auto)."""
         present = {kind: bool(self._node.get_publishers_info_by_topic(topic))
                    for kind, topic in self.topics.items()}
         now = self.chosen
@@ -130,10 +301,10 @@ class CameraInput:
                 f"camera '{self.name}': reading {self.topics[other]} ({other})")
 
     def watch(self, timeout_s: float, mixed: int = 0) -> None:
-        """Look for the camera while it is silent; warn once per silence and cause.
+        """Check for silence; warn once per silence and cause.
 
         Transport is a cause only where somebody has been publishing for the timeout, too: a camera
-        that has just come up is still starting.
+        that has just started may need time.
 
         Parameters
         ----------
@@ -187,32 +358,36 @@ class CameraInput:
                 f"camera '{self.name}': image skipped on {topic}: {error} (further images of "
                 'this kind are only counted, see /diagnostics)')
 
-    def intrinsics_for(self, size: tuple[int, int]) -> tuple[float, float, float, float] | None:
-        """(fx, fy, cx, cy) for images of a size [px], None without a usable camera_info."""
+    def intrinsics_for(self, size: tuple[int, int]) -> Intrinsics | None:
+        """Return (fx, fy, cx, cy) for images of a size [px], None without a usable camera_info."""
         info = self.info
         if info is None:
             self.info_problem = ''
             return None
-        try:
-            found = intrinsics(info, size)
-        except ValueError as error:
-            self.info_problem = str(error)
-            # Drivers without a calibration send zeros; that is flagged, and told for obstacles.
-            if info.k[0] != 0:
-                self.counts['camera_info'] += 1
-                self._warn_info()
-            return None
-        self.info_problem = ''
+        # A camera sends the same one with each image.
+        roi = info.roi
+        key = (size, info.width, info.height, info.k.tobytes(), bytes(info.d),
+               roi.x_offset, roi.y_offset, roi.width, roi.height)
+        if self._known[0] != key:
+            try:
+                self._known = key, intrinsics(info, size), ''
+            except ValueError as error:
+                self._known = key, None, str(error)
+        _, found, self.info_problem = self._known
+        # Drivers without a calibration send zeros; that is flagged, and reported for obstacles.
+        if found is None and info.k[0] != 0:
+            self.counts['camera_info'] += 1
+            self._warn_info()
         return found
 
     def _warn_info(self) -> None:
-        """Say once why camera_info is not used, whatever numbers come next."""
+        """Warn once that camera_info is not used, whatever its numbers."""
         kind = f'camera_info: {self.info_problem[:24]}'
         if kind not in self._warned:
             self._warned.add(kind)
             topic = self._node.resolve_topic_name(f'{self.name}/camera_info')
             self._node.get_logger().warning(
-                f"camera '{self.name}': what {topic} says is not used, and assumed_fov instead: "
+                f"camera '{self.name}': {topic} is not used, assumed_fov is used instead: "
                 f'{self.info_problem} (further ones are only counted, see /diagnostics)')
 
     def _subscribe(self, kind: str) -> None:
@@ -227,15 +402,15 @@ class CameraInput:
         self._came.add('image')
         self.rate.tick(self._last_arrival)
         stamp = stamp_ns(msg.header)
-        self.inbox.put(Waiting(msg, stamp, self._node.get_clock().now().nanoseconds,
+        self.queue.put(Waiting(msg, stamp, self._node.get_clock().now().nanoseconds,
                                len(msg.data)))
-        self._notify()
+        self.notify()
 
     def _on_info(self, msg: CameraInfo) -> None:
         self.info = msg
         self._came.add('info')
 
-    def _on_incompatible(self, event: object) -> None:
+    def _on_incompatible(self, event: Any) -> None:
         policy = qos_policy_name_from_kind(event.last_policy_kind)
         self.counts['incompatible_qos'] += 1
         key = f'qos {policy}'
@@ -249,14 +424,14 @@ class CameraInput:
                 'starting the node')
 
     def _look_for_publishers(self) -> None:
-        """Note since when somebody publishes, while no frame comes."""
+        """Note since when somebody publishes while no frame comes."""
         if not any(self._publishers().values()):
             self._published_since = None
         elif self._published_since is None:
             self._published_since = time.monotonic()
 
     def _publishers(self) -> dict[str, list]:
-        """Who publishes on each image topic that is read."""
+        """Return the publishers of each image topic that is read."""
         return {topic: self._node.get_publishers_info_by_topic(topic)
                 for kind, topic in self.topics.items() if self.transport in ('auto', kind)}
 
@@ -272,7 +447,7 @@ class CameraInput:
                 "remap the topics of the others and add them to 'cameras'")
 
     def _warn_silence(self, cause: str, silent_s: float) -> None:
-        """The whole explanation once, later silences in short and not every time."""
+        """Warn with the whole explanation once, then in short and not every time."""
         if cause in self._told:
             return
         self._told.add(cause)
@@ -295,7 +470,7 @@ class CameraInput:
                 f'{remedy}')
 
     def _explain_loss(self) -> str:
-        """Why nothing of a publisher arrives; camera_info is small and is not lost."""
+        """Return why nothing of a publisher arrives; camera_info is small and is not lost."""
         if 'image' in self._came:
             return 'the camera has stopped sending'
         if 'info' in self._came:

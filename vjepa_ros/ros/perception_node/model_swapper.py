@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 
 from vjepa_ros.perception.pipeline import Perception
-from vjepa_ros.ros.common.logs import tell_error
+from vjepa_ros.ros.common.logs import Logger, tell_error
 from vjepa_ros.ros.perception_node.parameters import NodeConfig
 from vjepa_ros.ros.perception_node.worker import Worker, let_go
 from vjepa_ros.runtime.engine import Engine
@@ -25,7 +25,7 @@ class Swapper:
         The node's logger.
     """
 
-    def __init__(self, worker: Worker, log: object) -> None:
+    def __init__(self, worker: Worker, log: Logger) -> None:
         self._worker = worker
         self._log = log
         self._lock = threading.Lock()
@@ -99,10 +99,10 @@ class Swapper:
             if made is not serving:
                 self._kept = made
             if self._kept is not None and not self._closed and self._wanted is None:
-                self._worker.offer(made)
+                self._worker.offer(self._kept)
                 self._kept = None
-        if earlier not in (None, made):
-            let_go(earlier, serving, made)
+        if earlier is not None and earlier is not made:
+            let_go(earlier, serving, *([] if made is None else [made]))
 
     def _give_up(self, serving: Perception) -> None:
         """Release what was made and is not wanted any more."""

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The lifecycle node: wires parameters, cameras, worker and outputs together."""
+"""The lifecycle node: connects parameters, cameras, worker and outputs."""
 
 from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
 
 import rclpy
 import rclpy.clock
 import rclpy.signals
 from diagnostic_msgs.msg import DiagnosticArray
-from rclpy.clock import ClockType, JumpThreshold, TimeJump
+from rclpy.clock import JumpThreshold, TimeJump
+from rclpy.clock_type import ClockType
 from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from std_srvs.srv import Trigger
@@ -22,7 +25,7 @@ from vjepa_ros.ros.common.diagnostics import stamped
 from vjepa_ros.ros.common.lifecycle import FAILURE, SUCCESS, ManagedNode, transition
 from vjepa_ros.ros.perception_node.calibration import Calibration
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
-from vjepa_ros.ros.perception_node.diagnostics import Situation, report
+from vjepa_ros.ros.perception_node.diagnostics import report
 from vjepa_ros.ros.perception_node.model_swapper import Swapper
 from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources
 from vjepa_ros.ros.perception_node.outputs import Outputs
@@ -34,6 +37,27 @@ WATCH_S = 0.25
 STOP_TIMEOUT_S = 1.2     # release waits this long for threads; Ctrl-C must end within 2 s
 
 
+@dataclass
+class Configured:
+    """What exists between configure and cleanup.
+
+    Attributes
+    ----------
+    config
+        Parameters now.
+    worker, swapper
+        The threads that serve a model and load the next one.
+    cameras, outputs
+        Input and output side of each camera.
+    """
+
+    config: NodeConfig
+    worker: Worker
+    swapper: Swapper
+    cameras: dict[str, CameraInput]
+    outputs: dict[str, Outputs]
+
+
 class VjepaNode(ManagedNode):
     """V-JEPA 2 obstacle and collision perception for one or many cameras.
 
@@ -42,14 +66,10 @@ class VjepaNode(ManagedNode):
     ``/diagnostics``, and serves ``~/reset`` and ``~/calibrate``.
     """
 
-    def __init__(self, node_name: str = 'vjepa_node', **kwargs: object) -> None:
+    def __init__(self, node_name: str = 'vjepa_node', **kwargs: Any) -> None:
         super().__init__(node_name, **kwargs)
         self._unfinished: list[Worker | Swapper] = []   # threads that outlived a release
-        self.config: NodeConfig | None = None
-        self.worker: Worker | None = None
-        self.swapper: Swapper | None = None
-        self.cameras: dict[str, CameraInput] = {}
-        self.outputs: dict[str, Outputs] = {}
+        self.parts: Configured | None = None
         self.params = Declared(self, SCHEMA, self._on_changed, lambda: self.state == 'active')
         steady = rclpy.clock.Clock(clock_type=ClockType.STEADY_TIME)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
@@ -74,24 +94,28 @@ class VjepaNode(ManagedNode):
         """Read the parameters, load and warm the model, create the publishers."""
         config = self.params.read()
         engine, sources = Engine.load(config.engine), None
+        cameras, outputs = {}, {}
         try:
             perception = Perception(engine, config.track, config.cameras)
             sources = Sources.make(self, config.obstacles)
             for name, transport in zip(config.cameras, config.transports, strict=True):
-                self.outputs[name] = Outputs(self, name)
-                self.cameras[name] = CameraInput(self, name, transport, self._notify)
-                self.outputs[name].obstacles = ObstacleOutput(
-                    self, self.cameras[name], config.obstacles, config.settings, sources)
-            self.worker = Worker(perception, config, self.cameras, self.outputs,
-                                 lambda: self.get_clock().now().nanoseconds, self.get_logger())
+                outputs[name] = Outputs(self, name)
+                cameras[name] = CameraInput(self, name, transport)
+                outputs[name].obstacles = ObstacleOutput(
+                    self, cameras[name], config.obstacles, config.settings, sources)
+            worker = Worker(perception, config, cameras, outputs,
+                            lambda: self.get_clock().now().nanoseconds, self.get_logger())
         except BaseException:
-            engine.close()
-            if sources is not None:      # no output may have them yet that would close them
-                sources.close()
+            with ExitStack() as made:    # all of them, whatever one of them raises
+                made.callback(engine.close)
+                if sources is not None:
+                    made.callback(sources.close)
+                for each in outputs.values():
+                    made.callback(each.close)
             raise
-        self.swapper = Swapper(self.worker, self.get_logger())
-        self.config = config
-        self.worker.start()
+        self.parts = Configured(config, worker, Swapper(worker, self.get_logger()), cameras,
+                                outputs)
+        worker.start()
         if not engine.report.trained:
             self.get_logger().warning(
                 "the model runs with RANDOM weights ('allow_random_weights' is set): time to "
@@ -108,50 +132,46 @@ class VjepaNode(ManagedNode):
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Subscribe and begin to work."""
         answer = super().on_activate(state)
-        if answer == SUCCESS:
-            self.worker.resume()
-            for camera in self.cameras.values():
+        if answer == SUCCESS and self.parts is not None:
+            self.parts.worker.resume()
+            for camera in self.parts.cameras.values():
                 camera.open()
             self.get_logger().info('active')
         return answer
 
     def halt(self) -> None:
         """Stop work and output (safe in every state)."""
-        with ExitStack() as parts:   # all of them, whatever one of them raises
-            for camera in self.cameras.values():
-                parts.callback(camera.close)
-            if self.worker is not None:
-                parts.callback(self.worker.pause)
-            parts.callback(self._calibration.cancel)
+        with ExitStack() as steps:   # all of them, whatever one of them raises
+            if self.parts is not None:
+                for camera in self.parts.cameras.values():
+                    steps.callback(camera.close)
+                steps.callback(self.parts.worker.pause)
+            steps.callback(self._calibration.cancel)
 
     def release(self) -> None:
         """Release everything that configure made (safe in every state).
 
         An inference or a load that is too long to wait for releases its model when it returns.
-        What raises an error does not keep the rest; the last error is raised at the end.
+        What raises an error does not prevent the rest; the last error is raised at the end.
         """
-        self._unfinished += [part for part in (self.worker, self.swapper) if part is not None]
-        with ExitStack() as parts:   # in reverse order
-            parts.callback(self._forget)
-            for outputs in self.outputs.values():
-                parts.callback(outputs.close)
-            parts.callback(self._join, time.monotonic() + STOP_TIMEOUT_S)
-            if self.worker is not None:
-                parts.callback(self.worker.stop)
-            if self.swapper is not None:
-                parts.callback(self.swapper.close)
-            parts.callback(self.halt)
+        parts = self.parts
+        with ExitStack() as steps:   # in reverse order
+            if parts is not None:
+                self._unfinished += [parts.worker, parts.swapper]
+                steps.callback(setattr, self, 'parts', None)
+                for outputs in parts.outputs.values():
+                    steps.callback(outputs.close)
+            steps.callback(self._join, time.monotonic() + STOP_TIMEOUT_S)
+            if parts is not None:
+                steps.callback(parts.worker.stop)
+                steps.callback(parts.swapper.close)
+            steps.callback(self.halt)
 
     def _join(self, deadline_s: float) -> None:
         self._unfinished = [part for part in self._unfinished
                             if not part.join(deadline_s - time.monotonic())]
         if self._unfinished:
             self.get_logger().warning('a model is still busy; it is released when it returns')
-
-    def _forget(self) -> None:
-        self.worker = self.swapper = self.config = None
-        self.cameras.clear()
-        self.outputs.clear()
 
     @property
     def ended(self) -> bool:
@@ -160,57 +180,56 @@ class VjepaNode(ManagedNode):
 
     # -- callbacks (all short) -------------------------------------------------------------
 
-    def _notify(self) -> None:
-        if self.worker is not None:
-            self.worker.notify()
-
     def _on_changed(self, structural: bool) -> None:
-        """Parameters have changed: live ones hold at once, a new model is made ready."""
+        """Apply changed parameters: live ones at once, a new model once it is loaded."""
+        parts = self.parts
         try:
-            if self.worker is None:
+            if parts is None:
                 self.params.declare_more()
                 return
             config = self.params.read()
         except ValueError as error:
             self.get_logger().error(f'parameters not applied: {error}')
             return
-        self.config = self.worker.config = config
-        for outputs in self.outputs.values():
-            outputs.obstacles.apply(config.obstacles, config.settings)
-        self.swapper.request(config, retry=structural)
+        parts.config = parts.worker.config = config
+        for outputs in parts.outputs.values():
+            if outputs.obstacles is not None:
+                outputs.obstacles.apply(config.obstacles, config.settings)
+        parts.swapper.request(config, retry=structural)
 
     def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        if self.worker is None:
+        if self.parts is None:
             response.success, response.message = False, 'not configured: there is nothing to reset'
             return response
-        self.worker.request_reset('service')
+        self.parts.worker.request_reset('service')
         response.success = True
-        response.message = f'clips and levels of {", ".join(self.cameras)} start anew'
+        response.message = f'clips and levels of {", ".join(self.parts.cameras)} start anew'
         return response
 
     def _on_time_jump(self, jump: TimeJump) -> None:
-        if self.worker is not None:
-            self.worker.request_reset('clock_jump')
+        if self.parts is not None:
+            self.parts.worker.request_reset('clock_jump')
 
     def _on_watch(self) -> None:
-        """Look for silent cameras, and for what obstacles in metres need."""
-        active = self.state == 'active'
-        with ExitStack() as parts:   # all of them, whatever one of them raises
-            for outputs in self.outputs.values():
-                parts.callback(outputs.obstacles.watch, active)
+        """Check for silent cameras, and for what obstacles in metres need."""
+        parts, active = self.parts, self.state == 'active'
+        if parts is None:
+            return
+        with ExitStack() as steps:   # all of them, whatever one of them raises
+            for outputs in parts.outputs.values():
+                if outputs.obstacles is not None:
+                    steps.callback(outputs.obstacles.watch, active)
             if active:
-                for camera in self.cameras.values():
-                    parts.callback(camera.watch, self.config.no_frame_timeout,
-                                   self.worker.stats[camera.name].mixed)
+                for camera in parts.cameras.values():
+                    steps.callback(camera.watch, parts.config.no_frame_timeout,
+                                   parts.worker.stats[camera.name].mixed)
 
     def _on_report(self) -> None:
         """Once a second: publish diagnostics, show silent cameras as such."""
-        if self.state == 'active':
-            for camera in self.cameras.values():
+        parts = self.parts
+        if self.state == 'active' and parts is not None:
+            for camera in parts.cameras.values():
                 if camera.silent:
-                    self.worker.report_silence(camera.name, camera.silent_s)
-        self._diagnostics.publish(stamped(self, report(Situation(
-            self.get_fully_qualified_name().lstrip('/'), self.state, self.worker, self.config,
-            self.cameras, self.swapper.error if self.swapper else '',
-            self.swapper.loading if self.swapper else '', self.failure,
-            {name: out.obstacles.report() for name, out in self.outputs.items()}))))
+                    parts.worker.report_silence(camera.name, camera.silent_s)
+        name = self.get_fully_qualified_name().lstrip('/')
+        self._diagnostics.publish(stamped(self, report(name, self.state, self.failure, parts)))

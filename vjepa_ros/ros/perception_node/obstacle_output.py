@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Publish obstacles in metres for planners such as Nav2; without geometry there is no topic.
+"""Publish obstacles in metres for planners such as Nav2, and regions as vision_msgs.
 
-A source of Nav2 that falls silent becomes stale, and then the robot stops. So whatever is not
-known for sure is answered with silence, never with an empty cloud, which means clear.
+Without geometry there is no topic in metres. A source of Nav2 that falls silent becomes stale,
+and then the robot stops. So what is not known for sure is answered with silence, never with an
+empty cloud, which means clear.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,14 +28,13 @@ from vjepa_ros.obstacles.placement import Obstacles, find_obstacles
 from vjepa_ros.obstacles.points import base_points, scan
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.types import Result
-from vjepa_ros.ros.common import message_conversion
+from vjepa_ros.perception.types import Region, Result
 from vjepa_ros.ros.common.endpoints import advertise
 from vjepa_ros.ros.common.intrinsics import calibration_problem
+from vjepa_ros.ros.common.message_conversion import cloud
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
-from vjepa_ros.ros.perception_node.detections import detections, vision_messages
 from vjepa_ros.ros.perception_node.obstacle_inputs import Odometry, Poses
-from vjepa_ros.ros.perception_node.obstacle_parameters import ObstacleConfig
+from vjepa_ros.ros.perception_node.parameters import ObstacleConfig
 
 POINT = np.dtype([('x', '<f4'), ('y', '<f4'), ('z', '<f4')])
 METRES = POINTS, SCAN = ('obstacle_points', 'scan')
@@ -46,7 +48,7 @@ UNIT = Optics(1.0, 1.0, 0.0, 0.0, assumed=False)    # to try a distortion with
 
 @dataclass(frozen=True)
 class Sources:
-    """What all cameras of a node share: speed and poses, None where not asked for."""
+    """Speed and poses, which all cameras of a node share; None where not asked for."""
 
     odometry: Odometry | None
     poses: Poses | None
@@ -59,7 +61,7 @@ class Sources:
         return cls(odometry, Poses(node, config.base_frame) if asked else None)
 
     def close(self) -> None:
-        """Unsubscribe; the first camera that is closed does it for all."""
+        """Unsubscribe, for all cameras. May be called several times."""
         for source in (self.odometry, self.poses):
             if source is not None:
                 source.close()
@@ -80,14 +82,18 @@ class ObstacleOutput:
         Of obstacles and of perception.
     sources
         Speed and poses.
+
+    Attributes
+    ----------
+    pubs
+        The publishers that exist, by topic.
     """
 
     def __init__(self, node: LifecycleNode, camera: CameraInput, config: ObstacleConfig,
                  settings: Settings, sources: Sources) -> None:
         self._node, self._camera, self._sources = node, camera, sources
-        self._pubs: dict[str, Any] = {}
-        self._mount = config.mounts[camera.name]
-        self._fixed = self._mount is not None
+        self.pubs: Mapping[str, Any] = {}
+        self._mount = config.mounts[camera.name]     # None: from tf
         self._active_since = math.nan
         self._told = ''
         self._withheld = ''
@@ -108,20 +114,16 @@ class ObstacleOutput:
         self._live = config, settings
 
     def close(self) -> None:
-        """Destroy the publishers, and what feeds all cameras: they are closed together."""
+        """Destroy the publishers, and the sources of all cameras, which close together."""
         self._sources.close()
-        pubs, self._pubs = self._pubs, {}
+        pubs, self.pubs = self.pubs, {}
         for pub in pubs.values():
             self._node.destroy_lifecycle_publisher(pub)
-
-    def wanted(self) -> frozenset[str]:
-        """Names of the outputs that exist and have subscribers now."""
-        return frozenset(n for n, p in self._pubs.items() if p.get_subscription_count() > 0)
 
     # -- on the executor -------------------------------------------------------------------
 
     def watch(self, active: bool) -> None:
-        """Look for geometry; make the topics once there is all of it, else say what is missing."""
+        """Create the topics once the geometry is complete, else say what is missing."""
         if not active:
             self._active_since = math.nan
             return
@@ -129,13 +131,13 @@ class ObstacleOutput:
             self._active_since = time.monotonic()
         missing = self._missing()
         if not missing:
-            if POINTS not in self._pubs:
+            if POINTS not in self.pubs:
                 self._open()
-        elif POINTS not in self._pubs and missing != self._told and (
+        elif POINTS not in self.pubs and missing != self._told and (
                 time.monotonic() - self._active_since > PATIENCE_S):
             self._told = missing
             config = self._live[0]
-            asked = self._fixed or config.base_frame or config.odometry
+            asked = self._mount is not None or config.base_frame or config.odometry
             text = (f"camera '{self._camera.name}': no ~/{self._camera.name}/obstacle_points: "
                     f'{missing}')
             # Two calls: rclpy refuses another severity from the same line.
@@ -145,7 +147,7 @@ class ObstacleOutput:
                 self._node.get_logger().info(text)
 
     def _missing(self) -> str:
-        """Which geometry is missing and what to do, '' when there is all of it."""
+        """Return which geometry is missing and the remedy, '' when it is complete."""
         name, config = self._camera.name, self._live[0]
         lacks = []
         info = self._camera.info
@@ -159,7 +161,7 @@ class ObstacleOutput:
                 _lens(info, UNIT)
             except ValueError as error:
                 lacks.append(str(error))
-        if not self._fixed:
+        if self._mount is None:
             why = ''
             if self._sources.poses is None:
                 why = 'the pose of the camera is unknown'
@@ -183,7 +185,7 @@ class ObstacleOutput:
         self._add(POINTS, PointCloud2, enabled=True)
         if config.scan:
             self._add(SCAN, LaserScan, enabled=True)
-        pose = 'parameters' if self._fixed else 'tf'
+        pose = 'tf' if self._mount is None else 'parameters'
         speed = 'the ground' if self._sources.odometry is None or (
             config.settings.distance == 'ground') else self._sources.odometry.topic
         self._node.get_logger().info(
@@ -194,41 +196,32 @@ class ObstacleOutput:
         pub = advertise(self._node, kind, f'~/{self._camera.name}/{name}')
         if enabled:
             pub.on_activate(None)        # made while the node is active: no transition follows
-        self._pubs = {**self._pubs, name: pub}      # replaced: the worker may be reading it
+        self.pubs = {**self.pubs, name: pub}      # replaced: the worker may be reading it
 
     # -- on the worker ---------------------------------------------------------------------
 
     def publish_detections(self, result: Result, header: Header) -> None:
         """Publish the regions in the image, which need no geometry."""
-        if DETECTIONS in self._pubs:
-            self._pubs[DETECTIONS].publish(
+        if self._vision is not None:
+            self.pubs[DETECTIONS].publish(
                 detections(self._vision, header, result.assessment.regions))
 
     def publish(self, result: Result, header: Header, optics: Optics, wanted: frozenset[str],
                 until_s: float) -> None:
-        """Publish what may be told in metres of one result to those who want it.
+        """Publish the obstacles of one result in metres, if they are known.
 
-        Where tf tells the pose of the camera, this waits for it until a steady time [s].
+        Where the pose of the camera comes from tf, this waits for it until a steady time [s].
         """
-        pubs, mount = self._pubs, self._mount
-        if wanted.isdisjoint(METRES) or POINTS not in pubs:
+        pubs, info = self.pubs, self._camera.info
+        if wanted.isdisjoint(METRES) or POINTS not in pubs or info is None:
             return
-        if self._camera.info_problem:
-            self._withhold(self._camera.info_problem)
-            return
-        if not self._fixed and header.frame_id != self._camera.info.header.frame_id:
-            self._withhold(f"images are in the frame '{header.frame_id}', but tf was asked for "
-                           f"'{self._camera.info.header.frame_id}', which camera_info names")
-            return
-        if not self._fixed:      # where the camera was when it took the image, not where it is now
-            mount, why = self._sources.poses.mount(header.frame_id, header.stamp, until_s)
-            if mount is None:
-                self._withhold(why)
-                return
         config, settings = self._live
-        how = config.settings
+        mount, problem = self._pose(header, info, until_s)
+        if mount is None:
+            self._withhold(problem)
+            return
         try:
-            lens = _lens(self._camera.info, optics)
+            lens = _lens(info, optics)
         except ValueError as error:      # it has changed since the topic was made
             self._withhold(str(error))
             return
@@ -238,14 +231,26 @@ class ObstacleOutput:
             return
         self._withheld = ''
         self.counts['published'] += 1
+        base = Header(stamp=header.stamp, frame_id=config.base_frame)
         if POINTS in wanted:
-            points = base_points(found, mount, how)
-            base = Header(stamp=header.stamp, frame_id=config.base_frame)
+            points = base_points(found, mount, config.settings)
             pubs[POINTS].publish(point_cloud(base, points) if config.in_base
                                  else point_cloud(header, mount.to_camera(points)))
         if SCAN in wanted and SCAN in pubs:
-            pubs[SCAN].publish(scan_message(
-                Header(stamp=header.stamp, frame_id=config.base_frame), found, mount, config))
+            pubs[SCAN].publish(scan_message(base, found, mount, config))
+
+    def _pose(self, header: Header, info: CameraInfo, until_s: float
+              ) -> tuple[Mount | None, str]:
+        """Return the pose of the camera when it took the image, or None and why."""
+        if self._camera.info_problem:
+            return None, self._camera.info_problem
+        poses = self._sources.poses
+        if self._mount is not None or poses is None:
+            return self._mount, 'the pose of the camera is unknown'
+        if header.frame_id != info.header.frame_id:
+            return None, (f"images are in the frame '{header.frame_id}', but tf was asked for "
+                          f"'{info.header.frame_id}', which camera_info names")
+        return poses.mount(header.frame_id, header.stamp, until_s)
 
     def _find(self, result: Result, lens: Lens, mount: Mount, config: ObstacleConfig,
               settings: Settings) -> Obstacles:
@@ -256,7 +261,7 @@ class ObstacleOutput:
                               config.settings, self._still(result, config.odometry_timeout))
 
     def _still(self, result: Result, timeout_s: float) -> bool:
-        """Whether the robot has stood for as long as the picture of a result is the same."""
+        """Return whether the robot has stood for as long as the picture is the same."""
         odometry, at_ns = self._sources.odometry, result.assessment.stamp_ns
         if odometry is None or result.unchanged_s == 0:
             return False
@@ -268,7 +273,7 @@ class ObstacleOutput:
         return fast < STANDS and not moved
 
     def _withhold(self, reason: str) -> None:
-        """Stay silent, and say why when that lasts, but not again and again."""
+        """Publish nothing; warn with the reason when that lasts, but not repeatedly."""
         self.counts['withheld'] += 1
         kind, now = reason[:24], time.monotonic()     # the numbers in it change all the time
         self._in_a_row = self._in_a_row + 1 if kind == self._withheld[:24] else 1
@@ -280,15 +285,43 @@ class ObstacleOutput:
                 f'stale: {reason}')
 
     def report(self) -> Mapping[str, object]:
-        """For diagnostics."""
+        """Return values for diagnostics."""
         state = ('withheld: ' + self._withheld if self._withheld else 'published') \
-            if POINTS in self._pubs else f'none: {self._told or "looking for geometry"}'
+            if POINTS in self.pubs else f'none: {self._told or "looking for geometry"}'
         return {'obstacle_points': state, 'obstacle_points.published': self.counts['published'],
                 'obstacle_points.withheld': self.counts['withheld']}
 
 
+def vision_messages() -> ModuleType | None:
+    """Return the module vision_msgs.msg, None where it is not installed."""
+    try:
+        return importlib.import_module('vision_msgs.msg')
+    except ImportError:
+        return None
+
+
+def detections(module: ModuleType, header: Header, regions: tuple[Region, ...]) -> Any:
+    """Make a Detection2DArray of regions, most urgent first, in pixels of the source image.
+
+    The layout is that of vision_msgs 4 (Humble and later). ``class_id`` is 'on_course' or
+    'approaching', the score the confidence of the region, the id its number. The pose is empty: a
+    region has no place in space.
+    """
+    out = module.Detection2DArray(header=header)
+    for number, region in enumerate(regions):
+        guess = module.ObjectHypothesisWithPose()
+        guess.hypothesis.class_id = 'on_course' if region.on_course else 'approaching'
+        guess.hypothesis.score = float(region.confidence)
+        one = module.Detection2D(header=header, id=str(number), results=[guess])
+        one.bbox.center.position.x = float(region.x + 0.5 * region.width)
+        one.bbox.center.position.y = float(region.y + 0.5 * region.height)
+        one.bbox.size_x, one.bbox.size_y = float(region.width), float(region.height)
+        out.detections.append(one)
+    return out
+
+
 def _lens(info: CameraInfo, optics: Optics) -> Lens:
-    """Optics with the distortion of a camera_info; ValueError for one that is unknown."""
+    """Return optics with the distortion of a camera_info; ValueError for an unknown one."""
     if not all(map(math.isfinite, info.d)):
         raise ValueError(f'the distortion of camera_info, {list(info.d)}, has what is no number '
                          '(calibrate the camera)')
@@ -296,18 +329,18 @@ def _lens(info: CameraInfo, optics: Optics) -> Lens:
 
 
 def point_cloud(header: Header, points: np.ndarray) -> PointCloud2:
-    """A cloud of points (N, 3) with the fields x, y, z, which an empty one declares, too."""
+    """Make a cloud of points (N, 3) with the fields x, y, z, also of an empty one."""
     packed = np.empty(len(points), POINT)
-    for axis, name in enumerate(POINT.names):
+    for axis, name in enumerate('xyz'):
         packed[name] = points[:, axis]
-    out = message_conversion.cloud(header, packed)
+    out = cloud(header, packed)
     out.is_dense = True
     return out
 
 
 def scan_message(header: Header, found: Obstacles, mount: Mount,
                  config: ObstacleConfig) -> LaserScan:
-    """A LaserScan: numbers for obstacles, inf for free, NaN for not known."""
+    """Make a LaserScan: ranges for obstacles, inf for free, NaN for unknown."""
     rays = scan(found, mount, config.settings)
     out = LaserScan(header=header, angle_min=rays.angle_min,
                     angle_max=rays.angle_min + rays.step * (len(rays.ranges) - 1),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Statistics of one camera's results, written by the worker and read by diagnostics."""
+"""Statistics of one camera, written by the worker and read by diagnostics."""
 
 from __future__ import annotations
 
@@ -8,18 +8,76 @@ import json
 import math
 import threading
 import time
+from collections import deque
+from collections.abc import Mapping
 
-from rclpy.logging import LoggingSeverity
+import numpy as np
+from rclpy.logging import LoggingSeverity  # pyright: ignore[reportPrivateImportUsage] its place
 
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.danger import age_problem
 from vjepa_ros.perception.types import Assessment, Level, Quality, Result
-from vjepa_ros.ros.common.rates import Rate, Recent
-from vjepa_ros.ros.perception_node.decoder import Frame
+from vjepa_ros.ros.common.logs import Logger
 
-# Reasons of resets that the images of two publishers on one topic have in turn.
+# Reasons of resets that two publishers on one topic cause in turn.
 MIXED = ('size_change', 'frame_id_change', 'time_backwards')
 OLD_S = 60.0             # a frame of this age: the clocks differ
+OBSERVE_S = 0.2          # least time between two observations of a frame memory
+
+
+class Rate:
+    """Events per second over a sliding window. Any thread may use it.
+
+    Parameters
+    ----------
+    window_s
+        Length of the window [s].
+    """
+
+    def __init__(self, window_s: float = 3.0) -> None:
+        self._window_s = window_s
+        self._times: deque[float] = deque(maxlen=1024)
+        self._lock = threading.Lock()
+        self.total = 0
+
+    def tick(self, now_s: float) -> None:
+        """Count one event at a steady time [s]."""
+        with self._lock:
+            self._times.append(now_s)
+            self.total += 1
+
+    def hz(self, now_s: float) -> float:
+        """Return the rate in the window that ends now [Hz]; 0 when nothing happened in it."""
+        with self._lock:
+            while self._times and now_s - self._times[0] > self._window_s:
+                self._times.popleft()
+            if len(self._times) < 2:
+                return 0.0
+            span = self._times[-1] - self._times[0]
+            return (len(self._times) - 1) / span if span > 0 else 0.0
+
+
+class Recent:
+    """Median and 95th percentile of the last values. Any thread may use it."""
+
+    def __init__(self, length: int = 100) -> None:
+        self._values: deque[float] = deque(maxlen=length)
+        self._lock = threading.Lock()
+
+    def add(self, value: float) -> None:
+        """Take one value; NaN is left out."""
+        if not math.isnan(value):
+            with self._lock:
+                self._values.append(value)
+
+    def summary(self) -> tuple[float, float]:
+        """Return (median, 95th percentile), NaN when empty."""
+        with self._lock:
+            values = list(self._values)
+        if not values:
+            return math.nan, math.nan
+        median, high = np.percentile(values, (50, 95))
+        return float(median), float(high)
 
 
 class CameraStats:
@@ -28,36 +86,29 @@ class CameraStats:
     def __init__(self) -> None:
         self.rate = Rate()
         self.latency = Recent()
-        self.stages: dict[str, Recent] = {}
         self.skipped = 0
         self.errors = 0
         self.last_error = ''
         self.trouble = ''               # what went wrong since the last result
         self.level = Level.UNKNOWN
         self.flags = Quality(0)
-        self.clip_rate_hz = float('nan')
-        self.method = ''                # what looming came from
+        self.clip_rate_hz = math.nan
+        self.method = ''                # source of looming
         self.moving = False             # whether the motion score is what moves by itself
         self.heads_problem = ''
         self.disagreements = 0
         self.full = False
         self.memory: dict[str, object] = {'clip_fill': 'empty'}
         self.mixed = 0                  # resets as by the images of two cameras
-        self.session_ms = float('nan')  # of the last pass, from its clip to its assessment
+        self.session_ms = math.nan      # of the last pass, from its clip to its assessment
+        self._observed: tuple[float, object] = (-math.inf, None)
+        self._stages: dict[str, deque[float]] = {}
         self._newest: dict[str, float] = {}   # stages of the result that is being made
         self._warned_of_clock: set[str] = set()
         self._lock = threading.Lock()
 
-    def take(self, frame: Frame, waited_ms: float, stored_ms: float) -> None:
-        """Note the way of a frame into the memory: how long it waited, and took to store [ms]."""
-        spent = frame.spent_ms
-        self.add_stage('transport', (frame.arrival_ns - frame.stamp_ns) / 1e6)
-        self.add_stage('wait', waited_ms)
-        self.add_stage('decode', spent['decode'])
-        self.add_stage('preprocess', spent['preprocess'] + stored_ms)
-
     def fail(self, what: str, error: Exception) -> None:
-        """Count what went wrong with this camera; a result makes it good."""
+        """Count an error of this camera; the next result clears the trouble."""
         with self._lock:   # decoding and storing may fail at the same time
             self.errors += 1
         self.trouble = self.last_error = f'{what}: {type(error).__name__}: {error}'
@@ -73,31 +124,42 @@ class CameraStats:
         self.latency.add(latency_ms)
         self.level, self.flags = assessment.level, assessment.flags
         self.clip_rate_hz = assessment.clip_rate_hz
-        for stage, ms in assessment.timings.items():
-            self.add_stage(stage, ms)
+        self.add_stages(assessment.timings)
+
+    def add_stages(self, timings: Mapping[str, float]) -> None:
+        """Take the times of stages [ms]."""
+        with self._lock:
+            for stage, ms in timings.items():
+                if not math.isnan(ms):
+                    self._stages.setdefault(stage, deque(maxlen=100)).append(ms)
+            self._newest.update(timings)
+
+    def stages(self) -> dict[str, float]:
+        """Return the median time of each stage [ms], by name."""
+        with self._lock:
+            known = {stage: list(times) for stage, times in sorted(self._stages.items())}
+        return {stage: float(np.median(times)) for stage, times in known.items()}
 
     def observe(self, track: Track) -> None:
-        """Note the state of the frame memory; the track itself belongs to the worker."""
-        ring = track.ring
+        """Note the state of the frame memory now and then; the worker owns the track."""
+        ring, now = track.ring, time.monotonic()
+        if now - self._observed[0] < OBSERVE_S and self._observed[1] == (
+                id(track), dict(ring.resets)):
+            return
+        self._observed = now, (id(track), dict(ring.resets))
+        fill, view = ring.fill, track.view
         self.memory = {
-            'clip_fill': f'{ring.fill}/{ring.num_frames}',
-            'view_seen': f'{track.view.coverage:.2f}' if track.view else 'unknown',
+            'clip_fill': f'{fill}/{ring.num_frames}',
+            'view_seen': 'unknown' if view is None else f'{view.coverage:.2f}',
             'ring_memory_mb': f'{ring.nbytes / 2**20:.1f}',
             **{f'frames.{key}': count for key, count in sorted(ring.counts.items())},
             **{f'resets.{key}': count for key, count in sorted(ring.resets.items())},
         }
-        self.full = ring.fill == ring.num_frames
+        self.full = fill == ring.num_frames
         self.mixed = sum(ring.resets[reason] for reason in MIXED)
 
-    def add_stage(self, stage: str, ms: float) -> None:
-        """Take the time of one stage [ms]."""
-        if stage not in self.stages:
-            self.stages = {**self.stages, stage: Recent()}   # replaced: read by another thread
-        self.stages[stage].add(ms)
-        self._newest[stage] = ms
-
-    def tell(self, log: object, assessment: Assessment, latency_ms: float) -> None:
-        """Warn once of each way in which a clock is wrong; at level DEBUG, log where time went.
+    def log(self, log: Logger, assessment: Assessment, latency_ms: float) -> None:
+        """Warn once of each clock problem; at level DEBUG, log the times of the stages.
 
         Parameters
         ----------
@@ -108,11 +170,13 @@ class CameraStats:
         latency_ms
             Its age when publishing began.
         """
-        kind, text = _clock_problem(latency_ms / 1e3)
-        if text and kind not in self._warned_of_clock:
-            self._warned_of_clock.add(kind)
-            log.warning(f"camera '{assessment.camera}': {text}. Every such result is flagged "
-                        'stale, with level unknown')
+        problem = age_problem(latency_ms / 1e3, OLD_S)
+        if problem:
+            kind, text = _clock_problem(latency_ms / 1e3, problem)
+            if kind not in self._warned_of_clock:
+                self._warned_of_clock.add(kind)
+                log.warning(f"camera '{assessment.camera}': {text}. Every such result is flagged "
+                            'stale, with level unknown')
         stages, self._newest = self._newest, {}
         if log.is_enabled_for(LoggingSeverity.DEBUG):
             log.debug('result ' + json.dumps(
@@ -120,11 +184,8 @@ class CameraStats:
                  'latency_ms': latency_ms, 'session_ms': self.session_ms, 'stages_ms': stages}))
 
 
-def _clock_problem(age_s: float) -> tuple[str, str]:
-    """A word for what is wrong with the clock, and the whole of it; '' when nothing is."""
-    problem = age_problem(age_s, OLD_S)
-    if not problem:
-        return '', ''
+def _clock_problem(age_s: float, problem: str) -> tuple[str, str]:
+    """Return the kind of a clock problem, and its explanation."""
     if math.isnan(age_s):
         return 'unknown', ("frames are of unknown age, because this node's clock stands at zero: "
                            "'use_sim_time' is true and nothing comes on /clock. Publish /clock "

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The one thread that infers and publishes, always on the newest clip.
+"""The one thread that stores frames, infers and publishes, always on the newest clip.
 
 The executor thread never waits for it: requests are left under a lock and taken up between two
 clips. Nothing is published after `pause` has returned.
@@ -8,22 +8,27 @@ clips. Nothing is published after `pause` has returned.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 
-from vjepa_ros.clip.ring import Sample
-from vjepa_ros.perception.pipeline import Perception
-from vjepa_ros.perception.settings import Wants
+import numpy as np
+
+from vjepa_ros.clip.ring import Push, Sample
+from vjepa_ros.perception.pipeline import Perception, known_age
 from vjepa_ros.perception.types import Result
-from vjepa_ros.ros.perception_node.camera_input import CameraInput
+from vjepa_ros.ros.common.logs import Logger
+from vjepa_ros.ros.common.message_conversion import make_header
+from vjepa_ros.ros.perception_node.camera_input import CameraInput, Frame
 from vjepa_ros.ros.perception_node.decoder import Decoder
-from vjepa_ros.ros.perception_node.frame_intake import Intake
 from vjepa_ros.ros.perception_node.obstacle_inputs import WAIT_S
-from vjepa_ros.ros.perception_node.outputs import Outputs, Pass, PublicationGate
+from vjepa_ros.ros.perception_node.outputs import LATE, OVERLAYS, Outputs, Publishing, wants_of
 from vjepa_ros.ros.perception_node.parameters import NodeConfig
+from vjepa_ros.ros.perception_node.statistics import CameraStats
+from vjepa_ros.visualization.overlay import OverlayStatus, draw_overlay
 
 BACKOFF_S = 0.2          # pause after an unexpected error, so that it can not flood the log
 LOG_EVERY_S = 2.0        # at most one error is logged in this time; all are counted
@@ -34,7 +39,7 @@ EARLY = 0.25
 
 
 class Worker:
-    """Decode, infer, publish.
+    """Store, infer, publish.
 
     Parameters
     ----------
@@ -48,29 +53,38 @@ class Worker:
         The node's clock [ns] (simulated or not).
     log
         The node's logger.
+
+    Attributes
+    ----------
+    stats
+        Statistics of each camera.
+    errors, last_error
+        How many errors there were, and the last one.
+    listener
+        Called with each published result.
     """
 
     def __init__(self, perception: Perception, config: NodeConfig,
                  cameras: Mapping[str, CameraInput], outputs: Mapping[str, Outputs],
-                 now_ns: Callable[[], int], log: object) -> None:
+                 now_ns: Callable[[], int], log: Logger) -> None:
         self.perception = perception
         self.config = config
-        # Copies: this worker may be in a long inference when the node has let go of them.
-        self._cameras = cameras = dict(cameras)
-        outputs = dict(outputs)
+        # Copies: this worker may be in a long inference when the node drops them.
+        self._cameras, self._outputs = dict(cameras), dict(outputs)
+        self._now_ns = now_ns
         self._log = log
-        self._gate = PublicationGate(cameras, outputs, now_ns, log)
-        self._decoder = Decoder(cameras, self._count_for,
+        self.stats = {name: CameraStats() for name in cameras}
+        self._decoder = Decoder(self._cameras, self._count_for,
                                 lambda: self.config.max_image_pixels, self._wake_up)
-        self.stats = self._gate.stats
-        self._intake = Intake(self._decoder, cameras, self.stats, now_ns,
-                              self._count_for)
         self.errors = 0
         self.last_error = ''
         self.listener: Callable[[Result], None] | None = None
+        self._publishing = threading.Lock()     # held while publishing
+        self._open = False
+        self._activation = 0      # its number: an old one must not publish in a new one
         self._candidate: Perception | None = None
-        # Held by the worker while it uses the candidate, and to take that away; the executor
-        # never asks for it.
+        # Held by the worker while it uses the candidate, and to take that away; never by the
+        # executor.
         self._storing = threading.Lock()
         self._wake = threading.Condition()
         self._news = False
@@ -79,6 +93,8 @@ class Worker:
         self._silence: dict[str, float] = {}
         self._due = dict.fromkeys(cameras, 0.0)
         self._thread: threading.Thread | None = None
+        for camera in self._cameras.values():
+            camera.notify = self.notify
 
     # -- called by the executor ------------------------------------------------------------
 
@@ -91,23 +107,24 @@ class Worker:
     def resume(self) -> None:
         """Begin to work (on activate)."""
         self.request_reset('activate')
-        self._gate.open()
+        with self._publishing:
+            self._open = True
+            self._activation += 1
         self.notify()
 
     def pause(self) -> None:
         """Stop work and output: nothing is published once this has returned."""
-        self._gate.shut()
-        self._decoder.clear()
+        with self._publishing:
+            self._open = False
+        self._clear()
         self.notify()
 
     def stop(self) -> None:
         """End the threads after the inference they may be in; the model is released then."""
         self.pause()
         self._decoder.stop()
-        with self._wake:
-            self._running = False
-            self._news = True
-            self._wake.notify()
+        self._running = False
+        self._wake_up()
         if self._thread is None:
             self._release()
 
@@ -120,9 +137,12 @@ class Worker:
         return ended and (self._thread is None or not self._thread.is_alive())
 
     def notify(self) -> None:
-        """There is news: a message, a request."""
-        self._decoder.notify()
-        self._wake_up()
+        """Take note of news: a message, a request."""
+        if self._decoder.active:
+            self._decoder.notify()
+        with self._wake:
+            self._news = True
+            self._wake.notify()
 
     def _wake_up(self) -> None:
         with self._wake:
@@ -131,37 +151,37 @@ class Worker:
 
     def request_reset(self, reason: str) -> None:
         """Start all cameras anew before the next clip, without what came until now."""
-        self._decoder.clear()
+        self._clear()
         with self._wake:
             self._resets.append(reason)
-            self._news = True
-            self._wake.notify()
+        self._wake_up()
+
+    def _clear(self) -> None:
+        for camera in self._cameras.values():
+            camera.queue.clear()
 
     def report_silence(self, camera: str, seconds: float) -> None:
         """Draw the overlay of a silent camera as stale."""
         with self._wake:
             self._silence[camera] = seconds
-            self._news = True
-            self._wake.notify()
+        self._wake_up()
 
     # -- called by the loader --------------------------------------------------------------
 
     def offer(self, perception: Perception) -> None:
         """Swap to this model as soon as its clips are full."""
-        with self._wake:
-            self._candidate = perception
-            self._news = True
-            self._wake.notify()
+        self._candidate = perception
+        self._wake_up()
 
     def withdraw(self) -> Perception:
-        """Take back and release an offer that is not adopted yet, and give what serves now."""
+        """Take back and release an offer that is not adopted yet, and return what serves now."""
         serving, unused = self.take_back()
         if unused is not None:
             let_go(unused, serving)
         return serving
 
     def take_back(self) -> tuple[Perception, Perception | None]:
-        """What serves now, and an offer that is not adopted yet and now is none any more.
+        """Return what serves now, and an offer that was not adopted yet and is withdrawn by this.
 
         Waits while frames are stored, but not for a pass.
         """
@@ -195,10 +215,10 @@ class Worker:
         self._release()
 
     def _count(self, what: str, error: Exception) -> None:
-        with self._wake:   # the decoder may have an error at the same time
+        with self._wake:   # a decoder may have an error at the same time
             self.errors += 1
             self.last_error = f'{what}: {type(error).__name__}: {error}'
-        self._log.error(f'{what} failed, going on: '
+        self._log.error(f'{what} failed, continuing: '
                         f'{"".join(traceback.format_exception(error))}',
                         throttle_duration_sec=LOG_EVERY_S)
 
@@ -211,18 +231,27 @@ class Worker:
             with closing(self.perception):       # whatever becomes of one that is on offer
                 self.withdraw()
         except Exception as error:
-            # At the end of the thread nobody else would tell of it.
+            # At the end of the thread nobody else would report it.
             self._count('releasing the model', error)
 
+    def _admission(self) -> tuple[bool, int]:
+        """Return whether anything may be published now, and the number of the activation."""
+        with self._publishing:
+            return self._open, self._activation
+
     def _step(self) -> float:
-        """Work off what is there; seconds to sleep when nothing new comes."""
+        """Handle what is there; returns seconds to sleep when nothing new comes."""
         # Asked before the resets are taken: an activation is never seen without its own.
-        active, generation = self._gate.admission()
-        if active:
-            self._intake.settle(self.perception)
+        active, activation = self._admission()
+        perception = self.perception
+        # Frames closer together than this are not all needed when the worker is behind.
+        spacing_ns = round(min(0.25 / perception.config.clip_fps, 0.05) * 1e9)
+        if active and not self._decoder.alone:
+            self._decoder.settle(perception.tracks, spacing_ns)
         with self._wake:
             resets, self._resets = self._resets, []
             silence, self._silence = self._silence, {}
+        fresh: set[str] = set()
         with self._storing:
             candidate = self._candidate
             for reason in resets:
@@ -234,74 +263,55 @@ class Worker:
                 candidate = None
             if not active:
                 return IDLE_S
-            fresh = {name: self._intake.store(name, self.perception, candidate)
-                     for name in self._cameras}
-        wanted = self._gate.wanted()
+            for name in self._cameras:
+                if self._store(name, candidate, spacing_ns):
+                    fresh.add(name)
+        wanted = {name: out.wanted() for name, out in self._outputs.items()}
         samples, wait_s = self._choose(wanted)
         if samples:
-            with self._intake.meanwhile(self.perception):
-                self._serve(samples, wanted, generation)
-        for name, new in fresh.items():
-            buffering = new and self.perception.tracks[name].sample() is None
-            silent = name in silence and not new     # it may have come back meanwhile
-            try:
-                if buffering or silent:
-                    self._gate.publish_state(
-                        name, wanted[name], silence[name] if silent else None,
-                        self._pass(generation))
-            except Exception as error:
-                self._count_for(name, 'drawing its state', error)
+            # On the CPU decoding would take the cores that the model computes on.
+            beside = (nullcontext() if self.perception.engine.choice.device.type == 'cpu'
+                      else self._decoder.ahead(self.perception.tracks, spacing_ns))
+            with beside:
+                self._serve(samples, wanted, activation)
+        if silence or len(samples) < len(fresh):
+            self._publish_states(wanted, fresh, silence, activation)
         return wait_s
 
-    def _serve(self, samples: Mapping[str, Sample], wanted: Mapping[str, frozenset[str]],
-               generation: int) -> None:
-        """Run the clips and publish what they show."""
-        wants = {name: self._wants(wanted[name]) for name in samples}
-        settings = self.config.settings
-        begin, results = time.perf_counter(), []
-        try:
-            outputs, timings = self.perception.encode(
-                samples, wants, settings,
-                lambda name, error: self._count_for(name, 'geometry', error))
-        except Exception as error:
-            for name in samples:     # none of them has a result, and its status must not be well
-                self.stats[name].fail('inference', error)
-            raise
-        for name, sample in samples.items():
+    def _store(self, name: str, candidate: Perception | None, spacing_ns: int) -> bool:
+        """Push what came from a camera into its memories; whether there is a new newest frame."""
+        stats, track = self.stats[name], self.perception.tracks[name]
+        frames, skipped = self._decoder.take(name, track, spacing_ns)
+        stats.skipped += skipped
+        fresh = False
+        for frame in frames:
+            start = time.perf_counter()
+            # Simulated time may stand still while a frame is decoded.
+            waited_ms = max(0.0, (self._now_ns() - frame.arrival_ns) / 1e6
+                            - sum(frame.spent_ms.values()))
             try:
-                result = self.perception.result(
-                    name, sample, outputs.get(name), settings, wants[name],
-                    self._gate.age_s(sample.newest_ns), timings)
-                self.stats[name].session_ms = (time.perf_counter() - begin) * 1e3
-                result = self._gate.publish(result, wanted[name], self._pass(generation))
-                if result is None:
-                    continue
-                results.append(result)
-                listener = self.listener
-                if listener is not None:
-                    listener(result)
+                fresh |= self._push(name, frame, self.perception) in (Push.ACCEPTED, Push.RESET)
+                if candidate is not None:
+                    self._push(name, frame, candidate)
             except Exception as error:
-                # One camera in trouble must not take its results from the others.
-                self._count_for(name, 'assessing and publishing', error)
-        # After the assessments of all cameras, which no wait for tf must hold up.
-        until_s = time.monotonic() + WAIT_S
-        for result in results:
-            name = result.assessment.camera
-            try:
-                self._gate.publish_late(result, wanted[name], self._pass(generation), until_s)
-            except Exception as error:
-                self._count_for(name, 'publishing obstacles and overlay', error)
+                # Other frames and other cameras are not affected.
+                self._count_for(name, 'storing a frame', error)
+                continue
+            stored_ms = (time.perf_counter() - start) * 1e3
+            stats.add_stages({'transport': (frame.arrival_ns - frame.stamp_ns) / 1e6,
+                              'wait': waited_ms, 'decode': frame.spent_ms['decode'],
+                              'preprocess': frame.spent_ms['preprocess'] + stored_ms})
+        stats.observe(track)
+        return fresh
 
-    def _pass(self, generation: int) -> Pass:
-        return Pass(generation, self.perception, self.config, self.swapping)
-
-    def _wants(self, wanted: frozenset[str]) -> Wants:
-        if self.listener is not None:
-            wanted |= {'assessment'}
-        return Outputs.wants(wanted)
+    def _push(self, name: str, frame: Frame, perception: Perception) -> Push:
+        track, (height, width) = perception.tracks[name], frame.rgb.shape[:2]
+        track.intrinsics = self._cameras[name].intrinsics_for((width, height))
+        return track.push(frame.rgb, frame.stamp_ns, frame.frame_id, frame.arrival_ns,
+                          frame.prepared if frame.track is track else None)
 
     def _choose(self, wanted: Mapping[str, frozenset[str]]) -> tuple[dict[str, Sample], float]:
-        """The clips to run now, and how long until the next may run."""
+        """Return the clips to run now, and how long until the next may run [s]."""
         now, period = time.monotonic(), 1.0 / self.config.max_rate
         samples, wait_s = {}, IDLE_S
         names = [n for n in self._cameras if wanted[n] or self.listener is not None]
@@ -314,8 +324,118 @@ class Worker:
             samples[name] = sample
         return samples, wait_s
 
+    def _serve(self, samples: Mapping[str, Sample], wanted: Mapping[str, frozenset[str]],
+               activation: int) -> None:
+        """Run the clips and publish their results."""
+        assess = frozenset(() if self.listener is None else ('assessment',))
+        wants = {name: wants_of(wanted[name] | assess) for name in samples}
+        settings, perception = self.config.settings, self.perception
+        begin, results = time.perf_counter(), []
+        try:
+            outputs, timings = perception.encode(
+                samples, wants, settings,
+                lambda name, error: self._count_for(name, 'geometry', error))
+        except Exception as error:
+            for name in samples:     # none of them has a result, and their status must say so
+                self.stats[name].fail('inference', error)
+            raise
+        for name, sample in samples.items():
+            try:
+                result = perception.result(
+                    name, sample, outputs.get(name), settings, wants[name],
+                    known_age(self._now_ns(), sample.newest_ns), timings)
+                self.stats[name].session_ms = (time.perf_counter() - begin) * 1e3
+                if not self._publish(result, wanted[name], activation):
+                    continue
+                results.append(result)
+                listener = self.listener
+                if listener is not None:
+                    listener(result)
+            except Exception as error:
+                # The other cameras keep their results.
+                self._count_for(name, 'assessing and publishing', error)
+        # After the assessments of all cameras, which no wait for tf must delay.
+        until_s = time.monotonic() + WAIT_S
+        for result in results:
+            name = result.assessment.camera
+            if wanted[name].isdisjoint(LATE):
+                continue
+            try:
+                self._publish_late(result, wanted[name], activation, until_s)
+            except Exception as error:
+                self._count_for(name, 'publishing obstacles and overlay', error)
+
+    def _publish(self, result: Result, wanted: frozenset[str], activation: int) -> bool:
+        """Publish what is at hand of a result and count it; False when the activation is over."""
+        a, start = result.assessment, time.perf_counter()
+        latency_ms = known_age(self._now_ns(), a.stamp_ns) * 1e3
+        how = Publishing(self.config.features_reduce, latency_ms,
+                         self.perception.tracks[a.camera].optics())
+        with self._publishing:
+            if not self._open or activation != self._activation:
+                return False
+            self._outputs[a.camera].publish(result, wanted, how)
+        a.timings['publish'] = (time.perf_counter() - start) * 1e3
+        stats = self.stats[a.camera]
+        stats.add(result, known_age(self._now_ns(), a.stamp_ns) * 1e3)
+        stats.log(self._log, a, latency_ms)
+        return True
+
+    def _publish_late(self, result: Result, wanted: frozenset[str], activation: int,
+                      until_s: float) -> None:
+        """Publish what takes time; waits for tf until a steady time [s]."""
+        name = result.assessment.camera
+        with self._publishing:
+            if self._open and activation == self._activation:
+                self._outputs[name].publish_late(
+                    result, wanted, self.perception.tracks[name].optics(),
+                    lambda: self._draw(name, result, None), until_s)
+
+    def _publish_states(self, wanted: Mapping[str, frozenset[str]], fresh: set[str],
+                        silence: Mapping[str, float], activation: int) -> None:
+        """Publish the overlays of cameras without an assessment."""
+        for name in self._cameras:
+            new = name in fresh
+            buffering = new and self.perception.tracks[name].sample() is None
+            silent = name in silence and not new     # it may have come back meanwhile
+            try:
+                if (buffering or silent) and not wanted[name].isdisjoint(OVERLAYS):
+                    self._publish_state(name, wanted[name], silence[name] if silent else None,
+                                        activation)
+            except Exception as error:
+                self._count_for(name, 'drawing its state', error)
+
+    def _publish_state(self, name: str, wanted: frozenset[str], silent_s: float | None,
+                       activation: int) -> None:
+        """Publish the overlay of a camera that is buffering, or has fallen silent."""
+        track = self.perception.tracks[name]
+        bgr = self._draw(name, None, math.inf if track.image is None else silent_s)
+        newest = track.ring.newest_ns
+        header = make_header(self._now_ns() if newest is None else newest, track.ring.frame_id)
+        with self._publishing:
+            if self._open and activation == self._activation:
+                self._outputs[name].publish_overlay(header, bgr, wanted)
+
+    def _draw(self, name: str, result: Result | None, silent_s: float | None) -> np.ndarray:
+        track, stats, now = self.perception.tracks[name], self.stats[name], time.monotonic()
+        engine, config = self.perception.engine, self.config
+        status = OverlayStatus(
+            camera=name, model=engine.config.model_size, device=str(engine.choice.device),
+            fill=track.ring.fill, num_frames=track.config.num_frames,
+            rate_in_hz=self._cameras[name].rate.hz(now), rate_out_hz=stats.rate.hz(now),
+            latency_ms=stats.latency.summary()[0], stale_s=silent_s,
+            warnings=('switching model',) if self.swapping else (),
+            untrained=not engine.report.trained,
+            focal_px=track.optics().fx if track.ring.size[0] else None)
+        image = track.image if result is None else result.image
+        return draw_overlay(
+            image, None if result is None else result.assessment,
+            None if result is None else result.moves,
+            None if result is None else result.looming, track.view, status=status,
+            width=config.overlay_width, min_confidence=config.settings.min_confidence)
+
     def _primed(self, candidate: Perception) -> bool:
-        """Whether the new model can go on for every camera that is alive."""
+        """Return whether the new model has clips of every camera that is alive."""
         patience_s = 1.0 + self.perception.config.max_frame_gap
         return all(track.sample() is None or candidate.tracks[name].sample() is not None
                    or self._cameras[name].silent_s > patience_s
@@ -331,7 +451,7 @@ class Worker:
 
 
 def let_go(unused: Perception, *others: Perception) -> None:
-    """Release what one holds: its frames on the device, and its model unless another uses it."""
+    """Release a perception: its frames on the device, and its model unless another uses it."""
     if all(unused.engine is not other.engine for other in others):
         unused.close()
         return
