@@ -183,7 +183,7 @@ def test_obstacles_take_the_pose_at_the_stamp_and_are_withheld_without_one(tf, m
     sources = Sources(None, Poses(tf.node(), 'base_link'))
     out = ObstacleOutput(node, camera, config, Settings(), sources)
     clouds: list[PointCloud2] = []
-    out._pubs = {'obstacle_points': SimpleNamespace(publish=clouds.append)}
+    out.pubs = {'obstacle_points': SimpleNamespace(publish=clouds.append)}
     mounts: list[Mount] = []
     reach = np.array([2.0])
     found = Obstacles(reach, 0 * reach, np.array([0]), np.array([[0.1, -0.1]]),

@@ -8,17 +8,42 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
+from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.patch_maps import motion_map
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Assessment, Result
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 CAMERA = 'camera'
+TRACK_OPTIONS = ('clip_fps', 'resize_mode', 'max_frame_gap', 'geometry')
+
+
+class DetectorOptions(TypedDict, total=False):
+    """Further options of `ObstacleDetector`: fields of `EngineConfig` and `TrackConfig`."""
+
+    weights: str
+    heads: str
+    allow_random_weights: bool
+    clip_fps: float
+    resize_mode: str
+    max_frame_gap: float
+    geometry: str
+    model_version: str
+    weights_part: str
+    require_device: bool
+    precision: str
+    compile: str
+    seed: int
+    cpu_threads: int
+    fetched: tuple[str, ...] | None
 
 
 class ObstacleDetector:
@@ -34,6 +59,11 @@ class ObstacleDetector:
         Frames in a clip, even, at least 4.
     device
         'auto', 'cpu', 'cuda', 'cuda:N' or 'mps'.
+    frame_rate
+        Rate of frames that come without a stamp [Hz]; 0 takes their time of arrival. Set it
+        when frames are read from a file faster than they were taken.
+    settings
+        Thresholds, smoothing and region of interest.
     weights
         Checkpoint of the encoder: file, folder or name on the Hugging Face hub; empty: the one
         of this package for the size, if it has one; 'random': none.
@@ -46,19 +76,13 @@ class ObstacleDetector:
         Rate at which clips are sampled from the frames [Hz].
     resize_mode
         'squash', 'crop', 'letterbox', 'hf' or 'meta'.
-    frame_rate
-        Rate of frames that come without a stamp [Hz]; 0 takes their time of arrival. Set it
-        when frames are read from a file faster than they were taken.
-    settings
-        Thresholds, smoothing and region of interest.
     max_frame_gap
         Longest time between frames before a clip starts anew [s].
     geometry
         Where frames are resized and looming is measured: 'host', 'device' or 'auto', see
         `TrackConfig`.
-    **engine
-        Further fields of `EngineConfig`: model_version, weights_part, require_device, precision,
-        compile, seed, cpu_threads.
+    model_version, weights_part, require_device, precision, compile, seed, cpu_threads
+        Further fields of `EngineConfig`.
 
     Raises
     ------
@@ -77,19 +101,13 @@ class ObstacleDetector:
     def __init__(self, model_size: str = EngineConfig.model_size,
                  img_size: int = EngineConfig.image_size,
                  num_frames: int = EngineConfig.num_frames, device: str = EngineConfig.device, *,
-                 weights: str = EngineConfig.weights, heads: str = EngineConfig.heads,
-                 allow_random_weights: bool = EngineConfig.allow_random_weights,
-                 clip_fps: float = TrackConfig.clip_fps,
-                 resize_mode: str = TrackConfig.resize_mode, frame_rate: float = 0.0,
-                 settings: Settings | None = None,
-                 max_frame_gap: float = TrackConfig.max_frame_gap,
-                 geometry: str = TrackConfig.geometry, **engine: Any) -> None:
+                 frame_rate: float = 0.0, settings: Settings | None = None,
+                 **options: Unpack[DetectorOptions]) -> None:
+        of_engine: dict[str, Any] = dict(options)
+        of_track = {name: of_engine.pop(name) for name in TRACK_OPTIONS if name in options}
         config = EngineConfig(model_size=model_size, image_size=img_size, num_frames=num_frames,
-                              device=device, weights=weights, heads=heads,
-                              allow_random_weights=allow_random_weights, **engine)
-        track = TrackConfig(num_frames=num_frames, image_size=img_size, clip_fps=clip_fps,
-                            resize_mode=resize_mode, max_frame_gap=max_frame_gap,
-                            geometry=geometry)
+                              device=device, **of_engine)
+        track = TrackConfig(num_frames=num_frames, image_size=img_size, **of_track)
         self.settings = settings or Settings()
         self.engine = Engine.load(config)
         self._perception = Perception(self.engine, track, [CAMERA])
@@ -98,12 +116,12 @@ class ObstacleDetector:
         self._result: Result | None = None
 
     @property
-    def track(self) -> Any:
-        """The frame memory of the camera (`vjepa_ros.perception.camera_track.Track`)."""
+    def track(self) -> Track:
+        """The frame memory of the camera."""
         return self._perception.tracks[CAMERA]
 
     def set_intrinsics(self, fx: float, fy: float, cx: float, cy: float) -> None:
-        """Pinhole intrinsics of the frames [px]; without them a field of view is assumed."""
+        """Set the pinhole intrinsics of the frames [px]; else a field of view is assumed."""
         self.track.intrinsics = (fx, fy, cx, cy)
 
     def add_frame(self, rgb: np.ndarray, stamp: float | None = None, frame_id: str = '') -> None:
@@ -147,10 +165,10 @@ class ObstacleDetector:
         return None if result is None else result.assessment
 
     def result(self) -> Result | None:
-        """As `assess`, with maps and features; computed once per newest frame."""
+        """Return the assessment with maps and features; computed once per newest frame."""
         samples = self._perception.pending()
         if samples:
-            self._result = None     # for good where this fails: an old one is not the newest
+            self._result = None     # stays None where this fails: an old one is not the newest
             self._result = self._perception.run(
                 samples, self.settings, {CAMERA: Wants()}, lambda stamp: 0.0)[0]
         elif self.track.sample() is None:
@@ -158,7 +176,7 @@ class ObstacleDetector:
         return self._result
 
     def detect_obstacles(self) -> tuple[np.ndarray | None, float]:
-        """(features, motion_score) of the newest clip; for the score see `Assessment`.
+        """Return (features, motion_score) of the newest clip; for the score see `Assessment`.
 
         Features are float32 (T', Hp, Wp, D); the score is 0..1. Until the frames cover a clip:
         (None, NaN), because nothing is known then.
@@ -170,7 +188,7 @@ class ObstacleDetector:
 
     def features(self, layers: Sequence[int] | None = None, levels: int = 0,
                  per: str = 'grid') -> np.ndarray | None:
-        """Features of the newest clip from any depth, as a grid or pooled.
+        """Compute features of the newest clip from any depth, as a grid or pooled.
 
         Runs the encoder anew. For the arguments and what comes back see
         `vjepa_ros.runtime.session.EncoderSession.features`; None until the frames cover a clip.
@@ -181,10 +199,10 @@ class ObstacleDetector:
         return self.engine.features([self.track.frames(sample)], layers, levels, per)[0]
 
     def analyze_spatial_features(self, features: np.ndarray | None) -> np.ndarray | None:
-        """Where the view changes: motion map (Hp, Wp), 0..1, of features (T', Hp, Wp, D).
+        """Compute the motion map (Hp, Wp), 0..1, of features (T', Hp, Wp, D).
 
         For the features of the newest result this is its own map; for others, whose pixels are
-        not known any more, the map is made from the features alone and misses slow motion.
+        unknown, the map is made from the features alone and misses slow motion.
         """
         if features is None:
             return None
@@ -193,7 +211,7 @@ class ObstacleDetector:
         return motion_map(features, self.engine.noise_floor)
 
     def update_settings(self, **changes: Any) -> None:
-        """Replace fields of the settings; they hold from the next result."""
+        """Replace fields of the settings, from the next result on."""
         self.settings = replace(self.settings, **changes)
 
     def close(self) -> None:

@@ -411,8 +411,10 @@ class Track:
 
     def clip(self, sample: Sample) -> np.ndarray:
         """Copy `frames` to RGB uint8 (num_frames, S, S, 3), valid until the next call."""
-        self._clip = np.stack(self._place.pixels(self.ring, sample), out=self._clip)
-        return self._clip
+        pixels = self._place.pixels(self.ring, sample)
+        if self._clip is None:
+            self._clip = np.empty((len(pixels), *pixels[0].shape), np.uint8)
+        return np.stack(pixels, out=self._clip)
 
     def optics(self) -> Optics:
         """Return the intrinsics of the source image, assumed while no camera_info is known."""
@@ -523,14 +525,15 @@ class Track:
                       unchanged_s)
 
     def _motion(self, sample: Sample, output: Output, place: Geometry) -> np.ndarray | None:
-        features = output.features if output.change is None else None
-        if self._model is None or (features is None and output.change is None):
+        if self._model is None:
             return None
         floor, valid = self._model.noise_floor, valid_mask(place.view)
         if output.change is not None:
             motion = motion_of(output.change, floor, valid)
-        else:
+        elif (features := output.features) is not None:
             motion = motion_map(features, floor, self.clip(sample), valid)
+        else:
+            return None
         # One frame repeated shows no change, whatever moves: unknown, not stillness.
         return motion if sample.distinct > 1 else np.full_like(motion, np.nan)
 

@@ -9,7 +9,7 @@ GPU each image is uploaded once, when it arrives, and only small results come ba
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -124,7 +124,7 @@ class Geometry(Protocol):
         """Return the encoder's input of a sample in place; valid until the next `push`."""
         ...
 
-    def pixels(self, ring: FrameRing, sample: Sample) -> Sequence[np.ndarray] | np.ndarray:
+    def pixels(self, ring: FrameRing, sample: Sample) -> list[np.ndarray]:
         """Return the same on the host; from a device only where heads need it."""
         ...
 
@@ -256,9 +256,9 @@ class DeviceGeometry:
         """Return the encoder's input of a sample on the device."""
         return self._frames.clip(self._rows(ring, sample))
 
-    def pixels(self, ring: FrameRing, sample: Sample) -> np.ndarray:
+    def pixels(self, ring: FrameRing, sample: Sample) -> list[np.ndarray]:
         """Return the encoder's input of a sample on the host."""
-        return self._frames.pixels(self._rows(ring, sample))
+        return list(self._frames.pixels(self._rows(ring, sample)))
 
     def begin(self, ring: FrameRing, optics: Optics) -> None:
         """Queue the first step of looming at the newest frame."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Frames of one camera on a device: uploaded once as they come, and made into what is needed."""
+"""Frames of one camera on a device, uploaded once when they arrive, and resized there."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ class Upload:
         (H, W, 3) uint8 on the device.
     arrived
         When it is there; None: it is.
-    nbytes
-        Bytes it takes on the device and in pinned memory.
     """
 
     image: torch.Tensor
@@ -37,6 +35,7 @@ class Upload:
 
     @property
     def nbytes(self) -> int:
+        """Size on the device and in pinned memory [bytes]."""
         return 2 * self.image.nbytes
 
 
@@ -45,16 +44,23 @@ class DeviceFrames:
 
     Parameters
     ----------
-    queue : where the work is done
-    view : how an image becomes the input of the model
-    grey_size : width and height of the grey image
-    capacity : frames in the store
-    mirror : also keep the inputs of the model on the host
+    queue
+        Where the work is done.
+    view
+        How an image becomes the input of the model.
+    grey_size
+        Width and height of the grey image [px].
+    capacity
+        Frames in the store.
+    mirror
+        Also keep the inputs of the model on the host.
 
     Attributes
     ----------
-    grey : (capacity, h, w) uint8 on the device
-    how : how images are resized, in words
+    grey
+        (capacity, h, w) uint8 on the device.
+    how
+        How images are resized, for diagnostics.
     """
 
     def __init__(self, queue: Queue, view: View, grey_size: tuple[int, int], capacity: int,
@@ -98,15 +104,15 @@ class DeviceFrames:
         return sum(part.nbytes for part in (self._raw, self._rgb, self.grey, *plain))
 
     def copy_of(self, rgb: np.ndarray) -> np.ndarray:
-        """A copy of an image in memory from which `put` uploads it as it is."""
+        """Copy an image into memory from which `put` uploads it directly."""
         staged = self._staged(rgb)
         self._own = staged.numpy(), staged
         return self._own[0]
 
     def upload(self, rgb: np.ndarray) -> Upload | None:
-        """Begin to upload an image (H, W, 3) uint8 before `put` wants it, in any thread.
+        """Start the upload of an image (H, W, 3) uint8 before `put`, in any thread.
 
-        None where the device has no memory for it; `put` needs none.
+        Returns None where the device has no memory for it; `put` needs none.
         """
         staged = self._staged(rgb)
         with self._arrivals.here():
@@ -121,9 +127,8 @@ class DeviceFrames:
     def put(self, rgb: np.ndarray, row: int, upload: Upload | None = None) -> None:
         """Queue an image (H, W, 3) uint8, uploaded already or not, for a row of the store."""
         if upload is None:
-            if self._own is None or self._own[0] is not rgb:
-                self.copy_of(rgb)
-            image, self._own = self._own[1], None
+            own, self._own = self._own, None
+            image = self._staged(rgb) if own is None or own[0] is not rgb else own[1]
         else:
             image = upload.image
         if self._ready is not None:
@@ -147,11 +152,11 @@ class DeviceFrames:
             self._ready = self.queue.mark()
 
     def clip(self, rows: Sequence[int]) -> DeviceClip:
-        """A clip of some rows, for the model."""
+        """Return a clip of some rows, for the model."""
         return DeviceClip(self._rgb, list(rows), self._ready, self._mark_used)
 
     def pixels(self, rows: Sequence[int]) -> np.ndarray:
-        """The same on the host, (T, S, S, 3) uint8: brought already with `mirror`."""
+        """Return the same on the host, (T, S, S, 3) uint8, which `mirror` keeps there."""
         if self._mirror is None:
             with self.queue.here():
                 return self._rgb[list(rows)].cpu().numpy()

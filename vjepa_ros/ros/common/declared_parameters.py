@@ -38,12 +38,12 @@ class Declared:
     schema
         Its parameters.
     changed
-        Called on the executor after parameters have changed; its argument says whether one of
-        them needs a new model.
+        Called on the executor after parameters have changed, with whether one of them needs a
+        new model.
     is_active
         Whether rows that need a new configure must be refused now.
     busy
-        What the node is then, in a word.
+        Name of that state.
     """
 
     def __init__(self, node: Node, schema: Schema, changed: Callable[[bool], None],
@@ -57,12 +57,11 @@ class Declared:
             self._declare(row)
         self.declare_more()
         warn_of_unread(node, schema.lists)
-        # What is named at the start may be fetched from the hub, and all of it where that is
-        # allowed.
+        # The names given at the start may be fetched from the hub, or all where that is allowed.
         self._fetched = {'fetched': None if self.get('allow_download') else tuple(
             map(self.get, schema.hub))} if schema.hub else {}
-        # Work after a change runs from a guard condition: inside the set call the change can
-        # still be refused by somebody else, and Humble has no callback for afterwards.
+        # Work after a change runs from a guard condition: inside the set call another callback can
+        # still refuse the change, and Humble has no callback for afterwards.
         self._changed = changed
         self._structural = False
         self._guard = node.create_guard_condition(self._after_set)
@@ -77,14 +76,14 @@ class Declared:
                     self._declare(row)
 
     def get(self, name: str) -> Any:
-        """Value of one parameter in the type of its row."""
+        """Return the value of one parameter in the type of its row."""
         value, problem = self._rows[name].check(self._node.get_parameter(name).value)
         if problem:
             raise ValueError(problem)
         return value
 
     def read(self) -> Any:
-        """All parameters as one object, the configuration of the node.
+        """Return all parameters as one object, the configuration of the node.
 
         Raises
         ------
@@ -189,7 +188,7 @@ def read_once(node: Node, schema: Schema) -> dict[str, Any]:
 
 
 def descriptor_of(row: Param) -> ParameterDescriptor:
-    """What ROS tools show of a row."""
+    """Return what ROS tools show of a row."""
     unit = f' [{row.unit}]' if row.unit else ''
     descriptor = ParameterDescriptor(
         description=f'{row.text}{unit}. Takes effect: {row.effect}.',

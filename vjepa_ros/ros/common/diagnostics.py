@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Make diagnostic_msgs of names and values."""
+"""Make diagnostic_msgs from names and values."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ OK, WARN, ERROR, STALE = (DiagnosticStatus.OK, DiagnosticStatus.WARN, Diagnostic
 
 
 def number(value: float) -> str:
-    """A number for people and programs; unknown is 'unknown'."""
+    """Format a number; NaN is 'unknown'."""
     return 'unknown' if math.isnan(value) else f'{value:.3f}'
 
 
 def status(name: str, level: bytes, message: str, values: Mapping[str, object],
            hardware: str = '') -> DiagnosticStatus:
-    """One status."""
+    """Make one status."""
     return DiagnosticStatus(name=name, level=level, message=message, hardware_id=hardware,
                             values=[KeyValue(key=k, value=str(v)) for k, v in values.items()])
 
 
 def stamped(node: Node, statuses: Iterable[DiagnosticStatus]) -> DiagnosticArray:
-    """Statuses as a message of now."""
+    """Make a message of statuses with the stamp of now."""
     array = DiagnosticArray(status=list(statuses))
     array.header.stamp = node.get_clock().now().to_msg()
     return array

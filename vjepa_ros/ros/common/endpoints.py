@@ -18,7 +18,7 @@ UNCONFIRMED_S = 0.2      # time for best-effort readers, which never confirm
 
 
 def advertise(node: LifecycleNode, kind: type, topic: str, depth: int = 1) -> Any:
-    """A reliable publisher that is silent while the node is inactive."""
+    """Create a reliable publisher that is silent while the node is inactive."""
     return node.create_lifecycle_publisher(
         kind, topic, _profile(depth, reliable=True),
         qos_overriding_options=QoSOverridingOptions.with_default_policies())
@@ -26,9 +26,9 @@ def advertise(node: LifecycleNode, kind: type, topic: str, depth: int = 1) -> An
 
 def subscribe(node: LifecycleNode, kind: type, topic: str, callback: Callable[..., None],
               depth: int = 1, reliable: bool = False, **more: Any) -> Any:
-    """A subscription; best effort connects to every publisher.
+    """Create a subscription; best effort connects to every publisher.
 
-    Parameters may change durability, too, for what is latched.
+    Parameters may also change durability, for latched topics.
     """
     return node.create_subscription(
         kind, topic, callback, _profile(depth, reliable),
@@ -40,7 +40,7 @@ def subscribe(node: LifecycleNode, kind: type, topic: str, callback: Callable[..
 def deliver_last_zero(node: LifecycleNode, publisher: Any) -> None:
     """Wait until all readers have the last zero; warn when one has not confirmed it in time.
 
-    A publisher that is destroyed takes with it what its readers have not taken yet.
+    When a publisher is destroyed, messages that its readers have not taken yet are lost.
     """
     readers = node.get_subscriptions_info_by_topic(publisher.topic_name)
     if any(info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT for info in readers):
@@ -52,6 +52,6 @@ def deliver_last_zero(node: LifecycleNode, publisher: Any) -> None:
 
 
 def _profile(depth: int, reliable: bool) -> QoSProfile:
-    """A new one each time: rclpy writes into it what parameters change."""
+    """Return a new profile: rclpy writes the values of parameters into it."""
     return QoSProfile(depth=depth, reliability=(
         ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT))

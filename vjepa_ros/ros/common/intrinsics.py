@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Intrinsics of images from sensor_msgs/CameraInfo, also of a part of the sensor (needs no ROS).
+"""Compute intrinsics of images from sensor_msgs/CameraInfo (imports no ROS).
 
 Its `k` belongs to the full picture of the sensor, `width` x `height`. Images show the region of
 interest (all zeros: everything), binned; drivers and nodes behind them resize, too. So the size of
@@ -20,7 +20,7 @@ MOST_DISTORTION = 14, 1e6      # coefficients of the longest model of OpenCV, an
 
 
 def calibration_problem(info: Any) -> str:
-    """What is wrong with a CameraInfo, whatever its images, and what to do; '' for nothing."""
+    """Return what is wrong with a CameraInfo by itself, and the remedy; '' for nothing."""
     if not (all(map(math.isfinite, info.k)) and min(info.k[0], info.k[4]) > 0
             and min(info.width, info.height) > 0):
         return ('camera_info is not calibrated, a focal length or its size is 0 or no number '
@@ -42,7 +42,7 @@ def calibration_problem(info: Any) -> str:
 
 
 def region(info: Any) -> tuple[int, int, int, int]:
-    """(x, y, width, height) of the sensor that images show [px of the full picture]."""
+    """Return (x, y, width, height) of the sensor that images show [px of the full picture]."""
     roi = info.roi
     if not (roi.width or roi.height):      # by its definition: the full picture
         return 0, 0, info.width, info.height
@@ -50,7 +50,7 @@ def region(info: Any) -> tuple[int, int, int, int]:
 
 
 def intrinsics(info: Any, size: tuple[int, int]) -> tuple[float, float, float, float]:
-    """(fx, fy, cx, cy) [px] for images of a size.
+    """Return (fx, fy, cx, cy) [px] for images of a size.
 
     Parameters
     ----------

@@ -2,6 +2,9 @@
 # Copyright 2026 vjepa_ros maintainers
 """What the launch files share: tables of arguments, parameter files, and how a node is started."""
 
+# The launch packages belong to a ROS installation; the type checker does not need one.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 import os
@@ -41,7 +44,7 @@ def values(context: LaunchContext, arguments: Iterable[Argument]) -> dict[str, s
 
 
 def is_on(text: str) -> bool:
-    """Whether a value of `SWITCH` stands for true."""
+    """Return whether a value of `SWITCH` means true."""
     return text.lower() == 'true'
 
 
@@ -58,7 +61,7 @@ def read_cameras(text: str) -> dict[str, str]:
 
 
 def image_topic(topic: str) -> tuple[str, bool]:
-    """The topic of the raw images, and whether the one that was given is compressed."""
+    """Return the topic of the raw images, and whether the given one is compressed."""
     raw = topic.removesuffix('/compressed')
     return raw, raw != topic
 
@@ -92,7 +95,7 @@ def parameter_file(argument: str, name: str) -> ParameterFile:
 
 
 def config_folder() -> Path:
-    """The folder with the parameter files of the package."""
+    """Return the folder with the parameter files of the package."""
     return Path(get_package_share_directory('vjepa_ros')) / 'config'
 
 

@@ -8,7 +8,9 @@ import functools
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
+from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import ChangeState
 from rclpy.clock import Clock
 from rclpy.impl.implementation_singleton import rclpy_implementation
@@ -17,7 +19,7 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from vjepa_ros.ros.common.logs import forward_logs, stop_forwarding, tell_error
 from vjepa_ros.ros.common.spin import Served
 
-Transition = Callable[[object, LifecycleState], TransitionCallbackReturn]
+Transition = TypeVar('Transition', bound=Callable[..., TransitionCallbackReturn])
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
 ERROR = TransitionCallbackReturn.ERROR
@@ -33,7 +35,7 @@ def transition(undo: str, on_failure: TransitionCallbackReturn) -> Callable[[Tra
     """
     def wrap(method: Transition) -> Transition:
         @functools.wraps(method)
-        def run(self: object, state: LifecycleState) -> TransitionCallbackReturn:
+        def run(self: ManagedNode, state: LifecycleState) -> TransitionCallbackReturn:
             name = method.__name__.removeprefix('on_')
             try:
                 answer = method(self, state)
@@ -44,24 +46,24 @@ def transition(undo: str, on_failure: TransitionCallbackReturn) -> Callable[[Tra
             if answer == TransitionCallbackReturn.SUCCESS:
                 self.last_failure = ''
             return answer
-        return run
+        return cast(Transition, run)
     return wrap
 
 
 def last_resort(method: Transition) -> Transition:
     """Wrap `on_error`: what fails there is logged, and finalizes the node."""
     @functools.wraps(method)
-    def run(self: object, state: LifecycleState) -> TransitionCallbackReturn:
+    def run(self: ManagedNode, state: LifecycleState) -> TransitionCallbackReturn:
         try:
             return method(self, state)
         except Exception as error:
             self.last_failure = f'the node could not be released: {error}; restart its process'
             self.get_logger().fatal(f'{self.last_failure}\n{traceback.format_exc()}')
             return TransitionCallbackReturn.FAILURE
-    return run
+    return cast(Transition, run)
 
 
-def _taken_back(node: object, undo: str) -> bool:
+def _taken_back(node: ManagedNode, undo: str) -> bool:
     """Undo a transition that failed; False when that failed, too."""
     try:
         getattr(node, undo)()
@@ -81,7 +83,7 @@ class ManagedNode(Served, LifecycleNode, ABC):
         Why the last transition failed; '' after one that did not.
     """
 
-    def __init__(self, node_name: str, **kwargs: object) -> None:
+    def __init__(self, node_name: str, **kwargs: Any) -> None:
         super().__init__(node_name, **kwargs)
         survive_wrong_requests(self)
         self.last_failure = ''
@@ -141,7 +143,7 @@ class ManagedNode(Served, LifecycleNode, ABC):
     def undo_activate(self) -> None:
         """Take back a half-done activation: the publishers may be enabled already."""
         self.halt()
-        super().on_deactivate(None)
+        super().on_deactivate(LifecycleState('activating', State.TRANSITION_STATE_ACTIVATING))
 
     def destroy_node(self) -> None:
         """Release everything and destroy the node."""

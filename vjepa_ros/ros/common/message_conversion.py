@@ -71,8 +71,8 @@ def decode_raw(msg: Image, max_pixels: int) -> np.ndarray:
     if msg.encoding not in encodings.SUPPORTED and msg.width and msg.height:
         encodings.check_size(msg.width, msg.height, max_pixels)
         return _by_cv_bridge(msg)
-    return encodings.decode_raw(msg.data, msg.width, msg.height, msg.encoding, msg.step,
-                                bool(msg.is_bigendian), max_pixels)
+    return encodings.decode_raw(np.frombuffer(msg.data, np.uint8), msg.width, msg.height,
+                                msg.encoding, msg.step, bool(msg.is_bigendian), max_pixels)
 
 
 def decode_compressed(msg: CompressedImage, max_pixels: int) -> np.ndarray:
@@ -80,7 +80,7 @@ def decode_compressed(msg: CompressedImage, max_pixels: int) -> np.ndarray:
     if 'compressedDepth' in msg.format:
         raise ImageError('unknown encoding', f"compressed format '{msg.format}' is a depth "
                          'image, not a picture')
-    return encodings.decode_compressed(msg.data, max_pixels)
+    return encodings.decode_compressed(np.frombuffer(msg.data, np.uint8), max_pixels)
 
 
 def _by_cv_bridge(msg: Image) -> np.ndarray:
@@ -100,7 +100,7 @@ def _by_cv_bridge(msg: Image) -> np.ndarray:
 def to_bytes(values: np.ndarray) -> array.array:
     """Return the payload of a uint8[] field, without the element-wise copy of the setter."""
     out = array.array('B')
-    out.frombytes(memoryview(np.ascontiguousarray(values)).cast('B'))
+    out.frombytes(np.ascontiguousarray(values).data.cast('B'))
     return out
 
 

@@ -51,9 +51,10 @@ def unread(given: Iterable[str], declared: Collection[str], lists: Mapping[str, 
         if OF_ROS.fullmatch(name):
             continue
         owned = OWNED.fullmatch(name)
-        places = [f"'{place}'" for place, rows in lists.items()
-                  if owned and name in {row.name for row in rows(owned[1])}]
-        if places:
+        places = [] if owned is None else [
+            f"'{place}'" for place, rows in lists.items()
+            if name in {row.name for row in rows(owned[1])}]
+        if owned is not None and places:
             found[name] = f"'{owned[1]}' is not in {' or '.join(places)}"
         elif not _elsewhere(name, owned):
             near = difflib.get_close_matches(name, declared, 1)

@@ -119,7 +119,7 @@ class Param:
         return f"parameter '{self.name}' is {shown!r}, {problem}"
 
     def as_setting(self, value: Any) -> Any:
-        """A legal value as the class takes it: angles in radians, choices in Python."""
+        """Convert a legal value to what the class takes: angles in radians, choices in Python."""
         if isinstance(self.choices, Mapping):
             return self.choices[value]
         return math.radians(value) if self.unit == 'deg' else value
@@ -127,7 +127,7 @@ class Param:
 
 def setting(config: type, name: str, text: str, effect: str = LIVE, sets: str = '',
             **more: Any) -> Param:
-    """A row with the type and the default of an argument of a class.
+    """Make a row with the type and the default of an argument of a class.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def setting(config: type, name: str, text: str, effect: str = LIVE, sets: str = 
 
 def make(config: Callable[..., Config], rows: Iterable[Param], values: Mapping[str, Any],
          **more: Any) -> Config:
-    """An object of a class from the values of those rows that are for it.
+    """Make an object of a class from the values of the rows that are for it.
 
     Parameters
     ----------
@@ -210,11 +210,11 @@ class Schema:
         return tuple(row for rows in self.sections.values() for row in rows)
 
     def rows_of(self, name: str) -> tuple[Param, ...]:
-        """The rows of one name in a list, whichever list it is in."""
+        """Return the rows of a name in any list."""
         return tuple(row for make_rows in self.lists.values() for row in make_rows(name))
 
     def problem(self, values: Mapping[str, Any]) -> str:
-        """What is wrong across several parameters, '' when nothing is."""
+        """Return what is wrong across several parameters, '' for nothing."""
         listed = [name for parameter in self.lists for name in values[parameter]]
         where = ' and '.join(f"'{parameter}'" for parameter in self.lists)
         taken = sorted({row.name.split('.')[0] for row in self.rows} & set(listed))

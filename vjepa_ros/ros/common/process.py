@@ -102,14 +102,14 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None) -> int
     os.environ.setdefault('GOMP_SPINCOUNT', '300')
     with starting(name):
         import rclpy
+        import rclpy.logging
         import rclpy.signals
 
-        if isinstance(make, str):
-            make = resolve_name(make)
+        make_node: Callable[[], Any] = resolve_name(make) if isinstance(make, str) else make
         settle()
         rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
         try:
-            node = make()
+            node = make_node()
         except ValueError as error:
             from vjepa_ros.ros.common.logs import tell_error
 

@@ -104,7 +104,7 @@ def ros_environment(domain: int, log_folder: Path, environ: Mapping[str, str]
 
 
 def middleware_hint(environ: Mapping[str, str]) -> str:
-    """What may keep processes from finding each other, to append to an error; '' mostly."""
+    """Return why processes may not find each other, for the end of an error; '' unknown."""
     middleware = environ.get('RMW_IMPLEMENTATION', '')
     if 'zenoh' not in middleware:
         return ''
@@ -154,7 +154,7 @@ class Child:
             self._reader.start()
 
     def _read(self, on_line: Callable[[str], None]) -> None:
-        for line in self._popen.stdout:
+        for line in self._popen.stdout or ():
             on_line(line.decode(errors='replace'))
 
     @property
@@ -184,12 +184,12 @@ class Child:
             self._reader.join(2.0)
 
     def tail(self) -> str:
-        """The last lines of its log."""
+        """Return the last lines of its log."""
         lines = self.log.read_text(encoding='utf-8', errors='replace').strip().splitlines()
         return '\n'.join(f'  | {line}' for line in lines[-TAIL_LINES:]) or '  | (it wrote nothing)'
 
     def failure(self, what: str) -> ProcessFailed:
-        """An error about this child, with the end of its log."""
+        """Return an error about this child, with the end of its log."""
         return ProcessFailed(f'the {self.name} process {what}; the end of its log:\n{self.tail()}')
 
 

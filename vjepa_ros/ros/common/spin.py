@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Serve a node until it has done its work or a signal comes, whatever its callbacks do."""
+"""Serve a node until it is done or a signal comes, even when its callbacks fail."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import traceback
 
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.node import Node
 
 from vjepa_ros.ros.common.process import WAKE_S, Signals
 
@@ -17,8 +18,8 @@ LOG_EVERY_S = 2.0        # at most one error is logged in this time
 FAILED_S = 2.0           # callbacks count as failing until none has failed for this long
 
 
-class Served:
-    """What `serve` wants of a node. It is the first of the node's base classes.
+class Served(Node):
+    """A node that `serve` can serve. It is the first of the node's base classes.
 
     Attributes
     ----------
@@ -54,7 +55,7 @@ class Served:
         return '' if over else self._failed_callback
 
     def on_failed_callback(self) -> None:
-        """Called after a callback has failed."""
+        """React to a failed callback; called after each."""
 
 
 def serve(node: Served, signals: Signals) -> bool:
@@ -78,12 +79,12 @@ def _serve_once(executor: SingleThreadedExecutor, node: Served) -> None:
     except ExternalShutdownException:
         return   # the context is gone, and the loop ends
     except Exception as error:
-        # One callback must not take the robot's eyes: rclpy would end the process here.
+        # One callback must not blind the robot: rclpy would end the process here.
         _log(node, node.note_failed_callback(error))
         try:
             node.on_failed_callback()
         except Exception as another:
-            _log(node, f'what follows from a failed callback failed, too: {another}')
+            _log(node, f'handling a failed callback failed, too: {another}')
 
 
 def _log(node: Served, text: str) -> None:

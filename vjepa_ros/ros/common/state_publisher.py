@@ -56,7 +56,7 @@ class Teller(ABC):
 
     @abstractmethod
     def key(self, decided: Any) -> tuple[str, ...]:
-        """What of a decision must be told at once when it changes."""
+        """Return the part of a decision whose change is published at once."""
 
     @abstractmethod
     def warns(self, decided: Any) -> bool:

@@ -15,7 +15,7 @@ from vjepa_ros.runtime.engine import Engine
 
 
 class Swapper:
-    """Turns requested configurations into ready models; only the newest request counts.
+    """Turn requested configurations into ready models; only the newest request counts.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class Swapper:
             let_go(unused, serving)
 
     def _load(self, config: NodeConfig, ready: Sequence[Perception]) -> Perception:
-        """This configuration; one that is ready, or with its engine, where it has the same."""
+        """Return this configuration: one that is ready, or with a ready engine, or loaded."""
         for each in ready:
             if _key(config) == _key_of(each):
                 return each

@@ -79,8 +79,10 @@ class VjepaNode(ManagedNode):
         self.create_service(Trigger, '~/reset', self._on_reset)
         self._calibration = Calibration(self, steady)
         # A group of its own: while the service waits, everything else must go on.
-        self.create_service(Trigger, '~/calibrate', self._calibration.serve,
-                            callback_group=self._calibration.group)
+        self.create_service(
+            Trigger, '~/calibrate',
+            self._calibration.serve,  # pyright: ignore[reportArgumentType] rclpy takes coroutines
+            callback_group=self._calibration.group)
         self._jump = self.get_clock().create_jump_callback(
             JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1),
                           on_clock_change=True), post_callback=self._on_time_jump)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""What obstacles in metres need besides the camera: the speed of the robot, and poses from tf."""
+"""Inputs of obstacles in metres besides the camera: speed of the robot, and poses from tf."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 
 from vjepa_ros.obstacles.geometry import Mount
 from vjepa_ros.ros.common.message_conversion import stamp_ns
-from vjepa_ros.ros.common.transforms import Transforms
+from vjepa_ros.ros.common.transforms import Transforms, Vector
 
 LOOKED_BACK_S = 0.35     # looming is measured over at most this time before the newest frame
 AHEAD_S = 0.05           # odometry may be that much newer than a frame and still belong to it
@@ -26,7 +26,7 @@ NS = 1e9
 
 
 class Odometry:
-    """Keeps the newest speeds of a nav_msgs/Odometry topic. Callbacks only store.
+    """Store the newest speeds of a nav_msgs/Odometry topic.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Odometry:
                 from None
         self._node = node
         self._base_frame = base_frame
-        self._seen: deque[tuple[int, tuple[float, ...], tuple[float, ...]]] = deque(maxlen=KEPT)
+        self._seen: deque[tuple[int, Vector, Vector]] = deque(maxlen=KEPT)
         self._arrival = -math.inf
         self._told: set[str] = set()
         self.topic = node.resolve_topic_name(topic)
@@ -68,11 +68,11 @@ class Odometry:
 
     @property
     def came(self) -> bool:
-        """Whether anything usable has come yet."""
+        """Whether any usable message has arrived."""
         return bool(self._seen)
 
     def closing_speed(self, mount: Mount, at_ns: int, timeout_s: float) -> float:
-        """Speed of a camera along its axis around a stamp [m/s], NaN without recent odometry."""
+        """Return the speed of a camera along its axis around a stamp [m/s], NaN if unknown."""
         if time.monotonic() - self._arrival > timeout_s:
             return math.nan
         seen = list(self._seen)
@@ -87,10 +87,10 @@ class Odometry:
         return sum(mount.closing_speed(s[1], s[2]) for s in near) / len(near)
 
     def motion(self, since_ns: int, at_ns: int, timeout_s: float) -> tuple[float, float]:
-        """Greatest speed around a stamp, NaN without recent odometry, and way since another one.
+        """Return the greatest speed around a stamp, NaN if unknown, and the way since another.
 
-        Turning counts like driving: [m/s] or [rad/s], whichever is more, and [m] or [rad]. Of
-        what was before the oldest message nothing is known, and it counts as no way.
+        Turning counts like driving: [m/s] or [rad/s], whichever is more, and [m] or [rad]. What
+        came before the oldest message is unknown and counts as no way.
 
         Parameters
         ----------
@@ -131,13 +131,13 @@ class Odometry:
             self._node.get_logger().warning(text)
 
 
-def _fast(seen: tuple[int, tuple[float, ...], tuple[float, ...]]) -> float:
-    """The greater one of speed [m/s] and turn rate [rad/s]."""
+def _fast(seen: tuple[int, Vector, Vector]) -> float:
+    """Return the greater of speed [m/s] and turn rate [rad/s]."""
     return max(math.hypot(*seen[1]), math.hypot(*seen[2]))
 
 
 class Poses:
-    """Poses of cameras on the robot from tf, as far as tf2_ros is installed.
+    """Poses of cameras on the robot from tf, where tf2_ros is installed.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class Poses:
         try:
             self._transforms = Transforms(node, base_frame)
         except ImportError:
-            self.problem = 'tf2_ros is not installed, so tf can not tell the pose'
+            self.problem = 'tf2_ros is not installed, so the pose can not come from tf'
 
     def close(self) -> None:
         """Stop listening."""
@@ -163,7 +163,7 @@ class Poses:
 
     def mount(self, frame_id: str, stamp: Any | None = None, until_s: float = -math.inf
               ) -> tuple[Mount | None, str]:
-        """Pose of an optical frame, or None and why there is none.
+        """Return the pose of an optical frame, or None and why there is none.
 
         Parameters
         ----------

@@ -75,19 +75,19 @@ TOPICS: Mapping[str, tuple[type, int, Make]] = {
     'obstacles': (PointCloud2, 10, lambda header, result, how: cloud(
         header, pack_regions(result.assessment.regions))),
     'motion_map': (Image, 1, lambda header, result, how: image(
-        header, result.motion_map, '32FC1')),
+        header, _known(result.motion_map, 'motion map'), '32FC1')),
     'moving_map': (Image, 1, lambda header, result, how: image(
         header, _moving(result), '32FC1')),
     'looming_field': (PointCloud2, 10, lambda header, result, how: cloud(
         header, pack_cells(LoomingCells.of(result, how.optics)))),
     'looming_map': (Image, 1, lambda header, result, how: image(
-        header, result.looming_map, '32FC1')),
+        header, _known(result.looming_map, 'looming map'), '32FC1')),
     'map_info': (CameraInfo, 1, lambda header, result, how: _map_info(
         header, result, how.optics)),
     'features': (PointCloud2, 1, lambda header, result, how: feature_cloud(
-        header, reduce_features(result.features, how.features_reduce))),
+        header, reduce_features(_known(result.features, 'features'), how.features_reduce))),
     'embedding': (PointCloud2, 1, lambda header, result, how: feature_cloud(
-        header, result.features.mean(axis=(0, 1, 2))[None, None])),
+        header, _known(result.features, 'features').mean(axis=(0, 1, 2))[None, None])),
 }
 DRAWN = {'overlay': Image, 'overlay/compressed': CompressedImage}
 
@@ -196,6 +196,13 @@ def reduce_features(features: np.ndarray, how: str) -> np.ndarray:
     if how == 'mean':
         return features.mean(axis=0)
     return features.reshape(-1, *features.shape[2:])
+
+
+def _known(values: np.ndarray | None, what: str) -> np.ndarray:
+    """Return what `wants_of` has asked for."""
+    if values is None:
+        raise ValueError(f'the result has no {what}')
+    return values
 
 
 def _moving(result: Result) -> np.ndarray:

@@ -299,7 +299,7 @@ class NodeConfig:
 
 
 def make_settings(value: Mapping[str, Any]) -> Settings:
-    """The live settings of perception in a set of parameter values (ValueError if illegal)."""
+    """Return the live settings of perception by parameter values (ValueError if illegal)."""
     return make(Settings, SCHEMA.rows, value)
 
 
