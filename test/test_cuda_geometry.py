@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Frames and looming on a real CUDA device: captured, by our kernels, right, and given back.
+"""Frames and looming on a real CUDA device: captured, by our kernels, right, and released.
 
-`test_device_looming` and `test_geometry` run on the device, too, where there is one.
+`test_looming` and `test_geometry` run on the device, too, where there is one.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import torch
 from looming_films import FOCAL, Wall, film
 from scenes import texture
 
-from vjepa_ros.clip.gpu.resize import DeviceGrey, DeviceView
+from vjepa_ros.clip.device_resize import DeviceGrey, DeviceView
 from vjepa_ros.clip.resize import MODES, View
 from vjepa_ros.looming.estimator import LoomingEstimator
-from vjepa_ros.looming.gpu.choice import choose_kernels
-from vjepa_ros.looming.gpu.comparison import disagreement
+from vjepa_ros.looming.gpu.comparison import choose_kernels, disagreement
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.perception.gpu_frames import DeviceFrames
 from vjepa_ros.perception.pipeline import Perception
@@ -63,38 +62,10 @@ def images_of(size, count):
     return [rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8) for _ in range(count)]
 
 
-@pytest.mark.parametrize('mode', MODES)
-@pytest.mark.parametrize(('size', 'side', 'small'), [
-    ((1280, 720), 256, (443, 249)), ((640, 480), 192, (384, 288)), ((640, 480), 256, (320, 240)),
-    ((1226, 370), 256, (606, 183)), ((2560, 1440), 256, (443, 249)), ((512, 480), 256, (256, 299)),
-    ((331, 277), 192, (331, 277))])
-def test_our_kernels_serve_and_give_the_bytes_of_the_plain_path(mode, size, side, small):
-    if not hasattr(torch.cuda, '_compile_kernel'):
-        pytest.skip('this PyTorch does not compile kernels')
-    view, small = View(mode, size, side), (small[0], min(small[1], size[1]))
-    frames = DeviceFrames(Queue(DEVICE), view, small, 3, mirror=True)
-    assert frames.captured
-    assert frames.how == 'graph of kernels'
-    shown = {}
-    for number, image in enumerate(images_of(size, 5)):
-        row = (2, 0, 1, 0, 2)[number]
-        frames.put(image, row, frames.upload(image) if number % 2 else None)
-        shown[row] = image
-    pixels = frames.pixels(range(3))
-    for row, image in shown.items():
-        for device in (DEVICE, torch.device('cpu')):
-            given = torch.from_numpy(image).to(device)
-            wanted = torch.empty((side, side, 3), dtype=torch.uint8, device=device)
-            grey = torch.empty(small[::-1], dtype=torch.uint8, device=device)
-            DeviceView(view, device).apply(given, wanted)
-            DeviceGrey(size, small, device).apply(given, grey)
-            np.testing.assert_array_equal(pixels[row], wanted.cpu())
-            np.testing.assert_array_equal(frames.grey[row].cpu(), grey.cpu())
-
-
-def test_an_upload_stays_until_the_kernels_have_read_it():
+def test_an_upload_stays_until_it_was_resized():
     frames = DeviceFrames(Queue(DEVICE), View('squash', (640, 480), 256), (384, 288), 40,
                           mirror=False)
+    assert frames.captured and frames.how == 'graph'
     images = images_of((640, 480), 40)
     for row, image in enumerate(images):
         frames.put(image, row, frames.upload(image))    # let go at once: its memory is wanted
@@ -103,18 +74,6 @@ def test_an_upload_stays_until_the_kernels_have_read_it():
         wanted = torch.empty((256, 256, 3), dtype=torch.uint8, device=DEVICE)
         view.apply(torch.from_numpy(image).to(DEVICE), wanted)
         np.testing.assert_array_equal(pixels, wanted.cpu())
-
-
-def test_without_kernels_images_are_resized_by_a_graph_all_the_same(monkeypatch):
-    monkeypatch.setattr('vjepa_ros.perception.gpu_frames.choose_resizer',
-                        lambda *_: (None, 'not wanted'))
-    view, image = View('squash', (640, 480), 256), images_of((640, 480), 1)[0]
-    frames = DeviceFrames(Queue(DEVICE), view, (384, 288), 2, mirror=False)
-    assert frames.how == 'graph without kernels: not wanted'
-    frames.put(image, 1, frames.upload(image))
-    wanted = torch.empty((256, 256, 3), dtype=torch.uint8)
-    DeviceView(view, torch.device('cpu')).apply(torch.from_numpy(image), wanted)
-    np.testing.assert_array_equal(frames.pixels([1])[0], wanted)
 
 
 FILMS = [{'velocity': (0, 0, 1), 'dt': 1 / 15}, {'turn': (0, 1.0, 0), 'dt': 0.25},
@@ -131,10 +90,8 @@ def test_looming_is_a_graph_that_gives_what_the_cpu_gives(monkeypatch, kernels):
     for options in FILMS:
         history, _, _ = film([Wall((0, 0, 2))], **options)
         found, plain, expected = (one.estimate(history, FOCAL) for one in (ours, cpu, host))
-        assert ours._first.captured and ours._second.captured, ours._first.reason
         made = kernels and hasattr(torch.cuda, '_compile_kernel')
-        assert ours.how == 'graph ' + ('of kernels' if made
-                                       else f'without kernels: {ours.reason}')
+        assert ours.how.startswith('graph of kernels' if made else 'graph without kernels: ')
         assert found.dt_s == plain.dt_s
         np.testing.assert_allclose(found.rotation, plain.rotation, atol=5e-3)
         np.testing.assert_allclose(found.rotation, expected.rotation, atol=0.02)

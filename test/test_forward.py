@@ -14,10 +14,11 @@ import torch
 
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.variants import Variant
+from vjepa_ros.runtime.cuda import compiler
+from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward import kernels, metal, select
 from vjepa_ros.runtime.forward.base import FUSED, PLAIN, Normalise, PlainForward
-from vjepa_ros.runtime.forward.kernels import KernelsMissing
 from vjepa_ros.runtime.forward.select import prepare
 
 CPU = torch.device('cpu')
@@ -121,7 +122,7 @@ def test_kernels_are_for_half_precision_and_may_be_refused(encoder, monkeypatch,
     ((96, 32, (2, 2, 2), torch.bfloat16), 'multiple of 64'),
     ((64, 12, (2, 2, 2), torch.float16), 'multiple of 8')])
 def test_kernels_say_what_they_are_not_made_for(monkeypatch, arguments, reason):
-    monkeypatch.setattr(kernels, 'compiler', lambda: pytest.fail)
+    monkeypatch.setattr(compiler, 'compiler', lambda: pytest.fail)
     with pytest.raises(KernelsMissing, match=reason):
         kernels.build(*arguments, 1e-6)
 
@@ -136,8 +137,8 @@ def test_a_kernel_that_does_not_compile_is_named(monkeypatch):
     def broken(source, name):
         raise RuntimeError('line 3')
 
-    monkeypatch.setattr(kernels, 'compiler', lambda: broken)
-    with pytest.raises(KernelsMissing, match='patches: line 3'):
+    monkeypatch.setattr(compiler, 'compiler', lambda: broken)
+    with pytest.raises(KernelsMissing, match='add_norm: line 3'):
         kernels.build(64, 64, (2, 2, 2), torch.bfloat16, 1e-6)
 
 

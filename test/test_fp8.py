@@ -13,6 +13,7 @@ import torch
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, Variant
+from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
 from vjepa_ros.runtime.forward import float8
 from vjepa_ros.runtime.forward.base import Normalise, PlainForward
@@ -24,7 +25,6 @@ from vjepa_ros.runtime.forward.float8 import (
     norm_gain,
     plain_steps,
 )
-from vjepa_ros.runtime.forward.kernels import KernelsMissing
 from vjepa_ros.runtime.forward.narrow_formats import MOST, choose, max_error, trials
 from vjepa_ros.runtime.forward.reference_ops import FLOAT8, LARGEST, PlainSteps
 from vjepa_ros.runtime.noise_floor import random_scene
@@ -72,7 +72,7 @@ def halved():
     """An encoder in bf16 and a `Float8Encoder` of it."""
     encoder = lively()
     encoder.set_branch_precision(torch.bfloat16)
-    made = Float8Encoder(encoder, SHAPE, plain_steps(encoder, SHAPE))
+    made = Float8Encoder(encoder, SHAPE, plain_steps(encoder))
     with torch.no_grad():
         made.calibrate(trials(SHAPE))
     return encoder, made
@@ -85,7 +85,7 @@ def test_no_norm_can_overflow(dim):
     out = torch.empty(1, dim, dtype=FLOAT8)
     shift = torch.full((dim,), -norm_gain(dim) * math.sqrt(dim))
     for sign in (1, -1):
-        PlainSteps(64, (1, 1, 1), 1e-6, norm_gain(dim)).norm8(sign * worst, None, sign * shift,
+        PlainSteps(64, 1e-6, norm_gain(dim)).norm8(sign * worst, None, sign * shift,
                                                               out)
         assert out.float().abs().max() <= LARGEST
         unlimited = norm_gain(dim) * torch.nn.functional.layer_norm(worst, (dim,)) + shift
@@ -117,7 +117,7 @@ def test_hidden_values_keep_their_sizes_whatever_the_weights():
     encoder = lively()
     encoder.blocks[0].mlp.fc1.weight *= torch.exp2(torch.linspace(-6, 6, SIZE.mlp))[:, None]
     encoder.set_branch_precision(torch.bfloat16)
-    layer = Float8Encoder(encoder, SHAPE, plain_steps(encoder, SHAPE))._layers[0]
+    layer = Float8Encoder(encoder, SHAPE, plain_steps(encoder))._layers[0]
     zero = torch.zeros(SIZE.dim)
     made = narrow_mlp(layer, norm_gain(SIZE.dim), zero, torch.zeros(SIZE.mlp))
     fc1 = made.fc1.values.float() * made.fc1.scale
@@ -195,10 +195,10 @@ def test_a_wrong_kernel_is_found(spoilt):
         def gelu8(self, values, gains, shifts, out):
             super().gelu8(values, gains.flip(0) if spoilt == 'gelu8' else gains, shifts, out)
 
-    right = PlainSteps(32, (2, 3, 3), 1e-6, 4.0)
+    right = PlainSteps(32, 1e-6, 4.0)
     float8.check(right, right, 64, CPU)
     with pytest.raises(KernelsMissing, match=spoilt):
-        float8.check(Wrong(32, (2, 3, 3), 1e-6, 4.0), right, 64, CPU)
+        float8.check(Wrong(32, 1e-6, 4.0), right, 64, CPU)
 
 
 def refused(**more):

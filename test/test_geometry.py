@@ -15,7 +15,7 @@ import torch
 from scenes import synthetic, texture
 
 from vjepa_ros.detector import ObstacleDetector
-from vjepa_ros.looming.gpu.estimator import DeviceLooming
+from vjepa_ros.looming.gpu.estimator import DeviceLooming, _Steps
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.frame_store import Prepared
 from vjepa_ros.perception.gpu_frames import DeviceFrames
@@ -356,7 +356,7 @@ def test_looming_that_could_not_begin_begins_with_the_next_frame(drive, monkeypa
         raise torch.OutOfMemoryError('CUDA out of memory')
 
     with monkeypatch.context() as patch:
-        patch.setattr(DeviceLooming, '_refine', full)
+        patch.setattr(_Steps, '_refine', full)
         with pytest.raises(torch.OutOfMemoryError):
             one.looming()
     assert 'not started' in one.geometry

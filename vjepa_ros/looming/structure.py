@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Find where a picture shows something.
+"""Find where a picture shows structure.
 
-A covered lens shows nothing, however light falls through what covers it: its picture is plain,
-or changes as smoothly as a quadratic function of the place. So does the picture of a plain wall
-right ahead, so what heads make of such a view counts as a warning, never as all clear.
+A covered lens shows none, however light falls through the cover: its picture is plain, or changes
+as smoothly as a quadratic function of the position. So does the picture of a plain wall right
+ahead. Heads may therefore warn of such a view, but never clear it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BLACK = 12.0             # mean grey level below which a plain patch may be a co
 
 @dataclass(frozen=True)
 class Shown:
-    """What the pictures of a clip show, which needs no model.
+    """Visible structure in the pictures of a clip; needs no model.
 
     Attributes
     ----------
@@ -69,15 +69,15 @@ def black(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
 
 
 def structure(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Standard deviation [grey levels] of every patch with its eight neighbours.
+    """Compute the standard deviation [grey levels] of every patch with its eight neighbours.
 
     Parameters
     ----------
     rgb
         (H, W, 3) uint8; H and W are multiples of `GRAIN` times the grid.
     valid
-        (Hp, Wp) part of each patch that shows image, 0..1. Only whole ones are looked at: the
-        edge of a letterbox is no structure.
+        (Hp, Wp) part of each patch that shows image, 0..1. Only whole ones count: the edge of a
+        letterbox is no structure.
 
     Returns
     -------

@@ -17,7 +17,7 @@ from typing import Protocol
 import cv2
 import numpy as np
 
-from vjepa_ros.clip.gpu.resize import DeviceView
+from vjepa_ros.clip.device_resize import DeviceView
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import FrameRing, Push, Sample
 from vjepa_ros.looming.estimator import LoomingEstimator, LoomingField, LoomingSettings

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from vjepa_ros.clip.gpu.kernels import choose_resizer
-from vjepa_ros.clip.gpu.resize import DeviceGrey, DeviceView
+from vjepa_ros.clip.device_resize import DeviceGrey, DeviceView
 from vjepa_ros.clip.resize import View
 from vjepa_ros.runtime.cuda.frame_upload import DeviceClip
 from vjepa_ros.runtime.cuda.graph_replay import Queue, Replay
@@ -70,22 +69,19 @@ class DeviceFrames:
         self._pin = device.type == 'cuda'
         width, height = view.source_size
         with queue.here():
-            put = {'dtype': torch.uint8, 'device': device}
-            self._raw = torch.zeros((height, width, 3), **put)
-            self._rgb = torch.zeros((capacity, side, side, 3), **put)
-            self.grey = torch.zeros((capacity, *grey_size[::-1]), **put)
-            self._resizer, reason = choose_resizer(view, grey_size, device)
-            if self._resizer is None:
-                self._small = torch.zeros((1, side, side, 3), **put)
-                self._dim = torch.zeros((1, *grey_size[::-1]), **put)
-                self._view, self._make_grey = (DeviceView(view, device),
-                                               DeviceGrey(view.source_size, grey_size, device))
+            def zeros(*shape: int) -> torch.Tensor:
+                return torch.zeros(shape, dtype=torch.uint8, device=device)
+
+            self._raw = zeros(height, width, 3)
+            self._rgb, self._small = zeros(capacity, side, side, 3), zeros(1, side, side, 3)
+            self.grey = zeros(capacity, *grey_size[::-1])
+            self._dim = zeros(1, *grey_size[::-1])
+            self._view = DeviceView(view, device)
+            self._make_grey = DeviceGrey(view.source_size, grey_size, device)
         self._mirror = torch.empty((capacity, side, side, 3), dtype=torch.uint8,
                                    pin_memory=self._pin) if mirror else None
-        self._made = Replay(queue, self._work, 2, 'resizing',
-                            first=np.array([0, self._raw.data_ptr()]))
-        self.how = ('graph' if self._made.captured else 'eager') + (
-            ' of kernels' if self._resizer else f' without kernels: {reason}' if reason else '')
+        self._made = Replay(queue, self._work, 1, 'resizing', first=np.zeros(1, np.int64))
+        self.how = 'graph' if self._made.captured else 'eager'
         # Images come on a queue of their own: they wait neither for graphs nor for the model.
         self._arrivals = queue.beside()
         self._own: tuple[np.ndarray, torch.Tensor] | None = None
@@ -100,8 +96,8 @@ class DeviceFrames:
     @property
     def nbytes(self) -> int:
         """Bytes of the store on the device."""
-        plain = () if self._resizer else (self._small, self._dim)
-        return sum(part.nbytes for part in (self._raw, self._rgb, self.grey, *plain))
+        return sum(part.nbytes for part in (self._raw, self._rgb, self.grey, self._small,
+                                            self._dim))
 
     def copy_of(self, rgb: np.ndarray) -> np.ndarray:
         """Copy an image into memory from which `put` uploads it directly."""
@@ -138,15 +134,11 @@ class DeviceFrames:
         if upload is not None:
             self.queue.wait_for(upload.arrived)
         with self.queue.here():
-            if upload is None or self._resizer is None:
-                self._raw.copy_(image, non_blocking=True)
-                address = self._raw.data_ptr()
-            else:
-                address = image.data_ptr()      # kernels read it where it is
+            self._raw.copy_(image, non_blocking=True)
             if upload is not None and self.queue.stream is not None:
                 # Its memory came from the other queue and must not be used again before.
                 image.record_stream(self.queue.stream)
-            self._made.start_here((row, address))
+            self._made.start_here((row,))
             if self._mirror is not None:
                 self._mirror[row].copy_(self._rgb[row], non_blocking=True)
             self._ready = self.queue.mark()
@@ -173,12 +165,8 @@ class DeviceFrames:
     def _mark_used(self, event: torch.cuda.Event) -> None:
         self._used = event
 
-    def _work(self, given: torch.Tensor) -> None:
-        """Fill a row of the store; given are its number and where the image lies."""
-        if self._resizer is not None:
-            self._resizer(given, self._rgb, self.grey)
-            return
-        row = given[:1]
+    def _work(self, row: torch.Tensor) -> None:
+        """Fill a row of the store; `row` is (1,) its number."""
         self._view.apply(self._raw, self._small[0])
         self._make_grey.apply(self._raw, self._dim[0])
         self._rgb.index_copy_(0, row, self._small)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from vjepa_ros.clip.ring import Sample
-from vjepa_ros.looming.gpu.choice import prepare_kernels
+from vjepa_ros.looming.gpu.kernels import prepare_kernels
 from vjepa_ros.perception.camera_track import LoomingJob, ModelFacts, Track
 from vjepa_ros.perception.patch_maps import valid_mask
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants

@@ -2,56 +2,40 @@
 # Copyright 2026 vjepa_ros maintainers
 """Affine fits in windows around cells in PyTorch: `vjepa_ros.looming.affine.WindowFitter`.
 
-The formulas and their reasons are those of that module; here N pairs are fitted at once, C cells
-of B blocks each. Nothing waits for the device.
+That module gives the formulas their reasons; here N pairs are fitted at once, C cells of B blocks
+each. Nothing waits for the device.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
+import numpy as np
 import torch
 from torch import Tensor
 
 from vjepa_ros.looming import affine
-from vjepa_ros.looming.affine import WindowFitter
-from vjepa_ros.looming.expansion import WANTED_S, WIDER_GAIN, WIDER_INLIERS, WIDER_SEEN
+from vjepa_ros.looming.affine import WANTED_S, WIDER_GAIN, WIDER_INLIERS, WIDER_SEEN, WindowFitter
 from vjepa_ros.looming.flow import SAMPLE_PX
-from vjepa_ros.looming.gpu.align import Samples
-from vjepa_ros.looming.gpu.kernels import LoomingKernels
+from vjepa_ros.looming.gpu.evidence import Samples
+from vjepa_ros.looming.gpu.kernels import Fits, LoomingKernels
 
 
-@dataclass(frozen=True)
-class Fits:
-    """Fits of N pairs, see `vjepa_ros.looming.affine.AffineFits`."""
+def expansion(fits: Fits) -> tuple[Tensor, Tensor]:
+    """Compute half the divergence, negated, and its standard error, (N, C) each."""
+    c = fits.covariance
+    spread = c[..., 1, 1] + c[..., 5, 5] + 2 * c[..., 1, 5]
+    return (-(fits.theta[..., 1] + fits.theta[..., 5]) / 2, spread.clamp_min(1e-12).sqrt() / 2)
 
-    theta: Tensor        # (N, C, 6)
-    covariance: Tensor   # (N, C, 6, 6) or (N, C, 2, 2)
-    inliers: Tensor      # (N, C)
-    misfit: Tensor       # (N, C)
 
-    def plain(self) -> tuple[Tensor, Tensor]:
-        """Half the divergence, and its standard error, (N, C) each."""
-        c = self.covariance
-        spread = c[..., 1, 1] + c[..., 5, 5] + 2 * c[..., 1, 5]
-        return (-(self.theta[..., 1] + self.theta[..., 5]) / 2,
-                spread.clamp_min(1e-12).sqrt() / 2)
+def widened(narrow: Fits, wide: Fits, seen: Tensor, dt_s: Tensor) -> Fits:
+    """Replace fits by those of wide windows where these are wanted and more exact.
 
-    def widened(self, wide: Fits, seen: Tensor, dt_s: Tensor,
-                kernels: LoomingKernels | None = None) -> Fits:
-        """These, and those of wide windows where they are wanted and more exact.
-
-        seen (N, C) is that of `DeviceFitter.seen`, dt_s (N,) the time between the frames.
-        """
-        if kernels is not None:
-            return Fits(*kernels.widened(tuple(vars(self).values()), tuple(vars(wide).values()),
-                                         seen, dt_s))
-        a, sd = self.plain()
-        vague = (seen > WIDER_SEEN) & (sd > dt_s[:, None] * WANTED_S[0] + WANTED_S[1] * a.abs())
-        take = vague & (wide.plain()[1] < WIDER_GAIN * sd) & (wide.inliers > WIDER_INLIERS)
-        return Fits(*(torch.where(take.view(*take.shape, *[1] * (ours.ndim - 2)), other, ours)
-                      for ours, other in ((getattr(self, f.name), getattr(wide, f.name))
-                                          for f in fields(Fits))))
+    `seen` (N, C) is that of `DeviceFitter.seen`, `dt_s` (N,) the time between the frames.
+    """
+    a, sd = expansion(narrow)
+    vague = (seen > WIDER_SEEN) & (sd > dt_s[:, None] * WANTED_S[0] + WANTED_S[1] * a.abs())
+    take = vague & (expansion(wide)[1] < WIDER_GAIN * sd) & (wide.inliers > WIDER_INLIERS)
+    return Fits(*(torch.where(take.view(*take.shape, *[1] * (ours.ndim - 2)), other, ours)
+                  for ours, other in zip(narrow, wide, strict=True)))
 
 
 class DeviceFitter:
@@ -59,25 +43,24 @@ class DeviceFitter:
 
     def __init__(self, host: WindowFitter, device: torch.device,
                  kernels: LoomingKernels | None = None) -> None:
-        self._kernels, self._constants, self._host = kernels, {}, host
-        def put(name: str) -> Tensor:
-            return torch.as_tensor(getattr(host, name), device=device)
+        self._kernels, self._host = kernels, host
+        self._constants: dict[tuple[float, float], Tensor] = {}
 
-        def constant(name: str) -> Tensor:
-            return torch.as_tensor(getattr(affine, name), device=device)
+        def put(values: np.ndarray) -> Tensor:
+            return torch.as_tensor(values, device=device)
 
-        self._grid, self._cell_px, self._blocks = host.grid, host.cell_px, host._blocks
-        self._inner, self._move, self._index = put('_inner'), put('_move'), put('_index')
-        self._mine = torch.as_tensor(host._mine.nonzero()[0], device=device)
-        self._spread2, self._prior = put('_spread2').double(), put('_prior').double()
-        self._scale = constant('_SCALE')
-        self._gram, self._gradient = constant('_GRAM'), constant('_GRADIENT')
-        self._left, self._right = constant('_LEFT'), constant('_RIGHT')
-        self._collect = constant('_COLLECT')
-        self._used = torch.tensor(affine._USED, device=device)
+        self._grid, self._cell_px, self._blocks = host.grid, host.cell_px, host.blocks
+        self._inner, self._move, self._index = put(host.inner), put(host.move), put(host.index)
+        self._mine = put(host.mine.nonzero()[0])
+        self._spread2, self._prior = put(host.spread2).double(), put(host.prior).double()
+        self._scale = put(affine.SCALE)
+        self._gram, self._gradient = put(affine.GRAM), put(affine.GRADIENT)
+        self._left, self._right = put(affine.LEFT), put(affine.RIGHT)
+        self._collect = put(affine.COLLECT)
+        self._used = torch.tensor(affine.USED, device=device)
         self._eye = torch.eye(6, dtype=torch.float64, device=device)
         self._tail = torch.tensor([1.0, 0.0], device=device)
-        neighbours = torch.tensor(affine._NEIGHBOURS, dtype=torch.float32, device=device)
+        neighbours = torch.tensor(affine.NEIGHBOURS, dtype=torch.float32, device=device)
         self._far = 0.05 * neighbours.abs().sum(1)[:, None, None]                     # 9 1 1
         # Moves the reference point of theta from a neighbour's centre: theta @ matrix.
         shifts = torch.eye(6, device=device).repeat(9, 1, 1)
@@ -91,13 +74,13 @@ class DeviceFitter:
         self._spots = torch.stack([torch.ones_like(x), x, y]).reshape(3, -1)          # 3 n*n
 
     def moments(self, s: Samples, trust: Tensor) -> Tensor:
-        """Sums per cell and block (N, C, B, 26), samples weighted by trust (N, Hs, Ws)."""
+        """Sum up samples per cell and block (N, C, B, 26), weighted by trust (N, Hs, Ws)."""
         rows, cols, k = self._blocks
         if self._kernels is not None:
             table = self._kernels.table(s.means, trust, s.inside, k)
             return (table[:, self._index] @ self._move).transpose(1, 2)
         trust = trust * s.inside
-        data = torch.stack([s.gxx, s.gxy, s.gyy, s.hx, s.hy, s.energy, torch.ones_like(s.gxx)], 1)
+        data = torch.cat([s.means[:, :6], torch.ones_like(s.means[:, :1])], 1)
         data = (data * trust[:, None]).view(-1, 7, rows, k, cols, k).permute(0, 2, 4, 1, 3, 5)
         sums = data.reshape(len(trust), rows * cols, 7, k * k) @ self._inner
         table = sums.flatten(2)[:, :, self._used]
@@ -106,15 +89,15 @@ class DeviceFitter:
 
     def fit(self, moments: Tensor, noise: Tensor, grain: float, looseness: float,
             start: Tensor | None = None, thorough: bool = True) -> Fits:
-        """Robust fits in two rounds; noise (N,), start (N, C, 6), else as `WindowFitter.fit`."""
+        """Fit as `WindowFitter.fit`, with noise (N,) and start (N, C, 6)."""
         if self._kernels is not None:
-            return Fits(*self._kernels.window_fit(moments, noise, start,
-                                                  self._constants_of(grain, looseness), thorough))
+            constants = self._constants[grain, looseness]   # `prepare` made them
+            return self._kernels.window_fit(moments, noise, start, constants, thorough)
         noise = noise[:, None, None]
         count = moments[..., 25].clamp_min(1e-6)
         evidence = moments[..., 0] + moments[..., 12]
         limit = 4 * (count * noise + looseness ** 2 * evidence)
-        weight = torch.ones_like(count)
+        weight, inverse = torch.ones_like(count), self._eye
         if start is not None:
             weight = self._agreement(moments, start / self._scale, limit)[1]
         for last in (False, True):
@@ -134,7 +117,7 @@ class DeviceFitter:
         residual = (weight * left).sum(-1) / total
         variance = torch.maximum(residual, 0.3 * noise[..., 0])[..., None, None]
         if thorough:
-            fake = (affine._FAKE * grain) * (residual * total)[..., None] * self._spread2
+            fake = (affine.FAKE * grain) * (residual * total)[..., None] * self._spread2
             doubt = (matrix + self._eye * fake[..., None, :]) * variance
             slope = (theta @ self._gradient).unflatten(-1, (26, 6))
             slope = torch.cat([slope[..., :18, :],
@@ -151,37 +134,31 @@ class DeviceFitter:
         misfit = (left / limit).clamp_max(2.0).mean(-1)
         return Fits(theta * self._scale, covariance, inliers, misfit)
 
-    def _constants_of(self, grain: float, looseness: float) -> Tensor:
-        key = grain, looseness
-        if key not in self._constants:
-            raise KeyError(f'the fitter is not prepared for grain and looseness {key}')
-        return self._constants[key]
-
     def prepare(self, grain: float, looseness: float) -> None:
-        """Bring the constants of `fit` to the device, which a graph can not."""
-        spread2, prior = self._host._spread2, self._host._prior
+        """Upload the constants of `fit` with kernels, which a graph cannot do."""
+        spread2, prior = self._host.spread2, self._host.prior
         self._constants[grain, looseness] = torch.tensor(
-            [grain, looseness, *spread2, prior[0, 0], prior[1, 1], affine._SCALE[1]],
+            [grain, looseness, *spread2, prior[0, 0], prior[1, 1], affine.SCALE[1]],
             dtype=torch.float32, device=self._scale.device)
 
     def own(self, moments: Tensor) -> Tensor:
-        """Moments (N, C, 26) of the cell in the middle of the window alone."""
+        """Sum up the moments (N, C, 26) of the cell in the middle of the window alone."""
         return moments[:, :, self._mine].sum(2)
 
     def seen(self, own: Tensor, noise: Tensor) -> Tensor:
-        """How far (N, C), 0 to 1, a cell has texture of its own to show a displacement."""
+        """Compute how far (N, C), 0 to 1, the texture of a cell shows its displacement."""
         evidence = own[..., 0] + own[..., 12]
-        return evidence / (evidence + noise[:, None] / affine._OWN_PX ** 2)
+        return evidence / (evidence + noise[:, None] / affine.OWN_PX ** 2)
 
     def fitting(self, theta: Tensor, own: Tensor, noise: Tensor, looseness: float) -> Tensor:
-        """How far (N, C), 0 to 1, a cell itself moves as found for its window."""
+        """Compute how far (N, C), 0 to 1, a cell itself moves as its window."""
         left = (self._energy_terms(theta / self._scale) * own).sum(-1)
         limit = 4 * (own[..., 25] * noise[:, None]
                      + looseness ** 2 * (own[..., 0] + own[..., 12])) + 1e-6
         return 1 / (1 + (left.clamp_min(0) / limit).square())
 
     def settle(self, fits: Fits, own: Tensor, noise: Tensor, looseness: float) -> Tensor:
-        """Per cell the fit (N, C, 6) of its own or a neighbouring window that explains it best."""
+        """Choose per cell the best fit (N, C, 6), of its own or a neighbouring window."""
         rows, cols = self._grid
         limit = 4 * (own[..., 25].clamp_min(1e-6) * noise[:, None]
                      + looseness ** 2 * (own[..., 0] + own[..., 12]))
@@ -189,7 +166,7 @@ class DeviceFitter:
         theta = torch.nn.functional.pad(both.permute(0, 3, 1, 2), (1, 1, 1, 1), mode='replicate')
         quality = torch.nn.functional.pad(both[..., 6], (1, 1, 1, 1), value=9.0)
         places = [(slice(1 + j, 1 + j + rows), slice(1 + i, 1 + i + cols))
-                  for j, i in affine._NEIGHBOURS]
+                  for j, i in affine.NEIGHBOURS]
         score = torch.stack([quality[:, y, x] for y, x in places])                    # 9 N r c
         tried = torch.stack([theta[:, :6, y, x] for y, x in places]).flatten(3)       # 9 N 6 C
         tried = tried.transpose(2, 3) @ self._shifts                                  # 9 N C 6
@@ -198,7 +175,7 @@ class DeviceFitter:
         return tried.gather(0, best[None, ..., None].expand(1, -1, -1, 6))[0]
 
     def spread(self, theta: Tensor) -> Tensor:
-        """Displacement (N, 2, Hs, Ws) in px per sample from the fit of each sample's cell."""
+        """Compute the displacement (N, 2, Hs, Ws) [px] of samples from the fits of their cells."""
         rows, cols = self._grid
         n = self._cell_px // SAMPLE_PX
         field = theta.unflatten(-1, (2, 3)) @ self._spots                             # N C 2 n*n
@@ -217,7 +194,7 @@ class DeviceFitter:
 def eliminate(matrix: Tensor, goal: Tensor) -> Tensor:
     """Solve positive definite systems (..., n, n) x = goal (..., n, m) by Gauss and Jordan.
 
-    `torch.linalg.solve` asks the device how it went, which a graph can not; n is small.
+    `torch.linalg.solve` asks the device for the outcome, which a graph cannot do; n is small.
     """
     n = matrix.shape[-1]
     eye = torch.eye(n, dtype=matrix.dtype, device=matrix.device)
@@ -228,16 +205,16 @@ def eliminate(matrix: Tensor, goal: Tensor) -> Tensor:
     return both[..., n:]
 
 
-def turned(rays: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
-    """Rays (2, M) of the newer frame before the camera turned, and their depth (1, M)."""
+def turned_back(rays: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
+    """Turn rays (2, M) of the newer frame back to the older one; also their depth (1, M)."""
     seen = turn @ torch.nn.functional.pad(rays, (0, 0, 0, 1), value=1.0)
     depth = seen[2:].clamp_min(0.05)
     return seen[:2] / depth, depth
 
 
 def turn_affine(rays: Tensor, turn: Tensor, focal: Tensor) -> Tensor:
-    """Displacement of cells by the rotation, (C, 6): see `View.turn_affine`."""
-    ends, depth = turned(rays, turn)
+    """Compute the displacement of cells by the rotation, (C, 6): `Rays.turn_displacement`."""
+    ends, depth = turned_back(rays, turn)
     slope = (turn[:2, :2, None] - ends[:, None] * turn[2, :2, None]) / depth   # 2 2 C
     slope = slope - torch.eye(2, device=rays.device)[..., None]
     return torch.cat([((ends - rays) * focal)[:, None], slope], 1).flatten(0, 1).T

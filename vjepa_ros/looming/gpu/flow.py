@@ -1,36 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Dense displacement between grey frames in PyTorch, for a GPU.
+"""Dense displacement between grey frames in PyTorch, for a GPU, and the choice of the frames.
 
-The same method as `vjepa_ros.looming.flow` lets OpenCV run: inverse search of patches from
-coarse to fine (Kroeger et al., "Fast Optical Flow using Dense Inverse Search", ECCV 2016), after
-a search for a motion of the whole image. All patches of all pairs go through each step at once.
-Shapes are static, nothing waits for the device and nothing depends on the values, so that a CUDA
-graph can hold it. N pairs, P patches; displacements are (x, y).
+The method is that of `vjepa_ros.looming.flow`: inverse search of patches from coarse to fine
+(Kroeger et al., "Fast Optical Flow using Dense Inverse Search", ECCV 2016), after a search for a
+motion of the whole image. All patches of all pairs go through each step at once. Shapes are
+static, nothing waits for the device and no step depends on values, so a CUDA graph can hold it.
+N pairs, P patches; displacements are (x, y).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vjepa_ros.looming.flow import COARSE, SCALES
+from vjepa_ros.looming.estimator import MOST_EXPANSION
+from vjepa_ros.looming.flow import COARSE, SAMPLE_PX, SCALES
+from vjepa_ros.looming.gpu.kernels import STEPS, STIFFNESS, LoomingKernels
 
 PATCH_PX = 8           # side of a patch at its level
 STRIDE = 4             # distance of neighbouring patches
 FINEST = 2             # the search ends at 1 / 2^FINEST of the resolution, one pixel a sample
 PACE_LEVEL = 3         # the same of `pace`
-STEPS = 5              # Gauss-Newton steps before and after patches look at their neighbours
-STIFFNESS = 0.25       # squared slope, per pixel of a patch, that keeps a flat patch where it is
+MOST_FRAMES = 32       # older frames among which one is chosen
+# Numbers before the rows and ages of these: newest and near row, age of near [s], whether that
+# is alone, the displacement [px] and the age [s] that are best and longest.
+HEAD = 6
 
 
 def even_slopes(length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Matrices (length, length) of Sobel's two factors: derivative and smoothing of a line."""
+    """Make matrices (length, length) of Sobel's two factors, derivative and blur of a line."""
     at = np.arange(length)
     ends = np.abs(np.stack([at - 1, at + 1]))          # mirrored, the border itself once
     ends = np.where(ends >= length, 2 * (length - 1) - ends, ends)
@@ -47,65 +50,49 @@ class Slopes:
         self._dx, self._sx = self._dx.T.contiguous(), self._sx.T.contiguous()
 
     def __call__(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Derivatives in x and in y."""
+        """Compute derivatives in x and in y."""
         return self._sy @ (image @ self._dx), self._dy @ (image @ self._sx)
 
 
 def unit(points: Tensor, size: tuple[int, int]) -> Tensor:
-    """Pixel coordinates (..., 2) in an image of size (w, h) as `grid_sample` counts them."""
+    """Convert pixel coordinates (..., 2) in an image of size (w, h) to those of `grid_sample`."""
     scale = points.new_tensor([2 / (n - 1) for n in size])
     return points * scale - 1
 
 
 def look_up(image: Tensor, at: Tensor) -> Tensor:
-    """Bilinear samples (N, C, a, b) of images (N, C, h, w), held at the border, at unit points."""
+    """Sample images (N, C, h, w) bilinearly, held at the border, at unit points (N, a, b, 2)."""
     return functional.grid_sample(image, at, mode='bilinear', padding_mode='border',
                                   align_corners=True)
 
 
 def pixel_grid(w: int, h: int) -> np.ndarray:
-    """Coordinates x, y (h, w, 2) of every pixel."""
+    """Make the coordinates x, y (h, w, 2) of every pixel."""
     return np.stack(np.meshgrid(np.arange(w), np.arange(h)), -1).astype(np.float32)
-
-
-class Searcher(Protocol):
-    """Faster kernels, see `vjepa_ros.looming.gpu.pixel_kernels.PixelKernels`."""
-
-    def search(self, newer: Tensor, older: Tensor, above: Tensor | None,
-               grid: tuple[int, int]) -> Tensor:
-        """What `Level.search` gives, with patches in a grid of columns and rows."""
-
-    def pace(self, flow: Tensor, px: int) -> Tensor | None:
-        """What `Pace` tells of a flow."""
-
-    def guess(self, newer: Tensor, grown: Tensor, shrink: Tensor, wanted: Tensor,
-              reach: tuple[int, int]) -> Tensor:
-        """What `GlobalMotion` finds."""
 
 
 class Level:
     """Inverse search at one level of the pyramid."""
 
     def __init__(self, size: tuple[int, int], device: torch.device,
-                 kernels: Searcher | None = None) -> None:
+                 kernels: LoomingKernels | None = None) -> None:
         w, h = self.size = size
         self._kernels = kernels
         firsts = [sorted({*range(0, n - PATCH_PX + 1, STRIDE), n - PATCH_PX}) for n in size]
-        cols, rows = self._patches = tuple(len(f) for f in firsts)
+        cols, rows = self._patches = len(firsts[0]), len(firsts[1])
         corners = np.stack(np.meshgrid(*firsts), -1).reshape(-1, 2)                   # P 2
         inner = pixel_grid(PATCH_PX, PATCH_PX).reshape(-1, 2)
         points = corners[:, None] + inner[None]                                      # P 64 2
-        put = {'device': device}
         self._pixels = torch.as_tensor((points[..., 1] * w + points[..., 0]).astype(np.int64),
-                                       **put)
-        self._scale = torch.tensor([2 / (w - 1), 2 / (h - 1)], **put)
-        self._base = unit(torch.as_tensor(points, dtype=torch.float32, **put), size)
-        self._eye = torch.eye(2, **put)
+                                       device=device)
+        self._scale = torch.tensor([2 / (w - 1), 2 / (h - 1)], device=device)
+        self._base = unit(torch.as_tensor(points, dtype=torch.float32, device=device), size)
+        self._eye = torch.eye(2, device=device)
         # Each patch and its four neighbours; at the border some stand for themselves.
         grid = np.pad(np.arange(rows * cols).reshape(rows, cols), 1, mode='edge')
         around = np.stack([grid[1 + j:1 + j + rows, 1 + i:1 + i + cols].ravel()
                            for j, i in ((0, 0), (0, -1), (0, 1), (-1, 0), (1, 0))], -1)
-        self._around = torch.as_tensor(around, **put)                                # P 5
+        self._around = torch.as_tensor(around, device=device)                                # P 5
         self._slopes = Slopes(size, device)
         # Where each pixel lies in the patches that cover it.
         covers: list[list[int]] = [[] for _ in range(w * h)]
@@ -115,18 +102,30 @@ class Level:
         most = max(map(len, covers))
         index = np.array([c + [c[0]] * (most - len(c)) for c in covers])
         real = np.array([[1.0] * len(c) + [0.0] * (most - len(c)) for c in covers])
-        self._covers = torch.as_tensor(index, **put)                                 # h*w M
+        self._covers = torch.as_tensor(index, device=device)                        # h*w M
         self._whose = self._covers // PATCH_PX ** 2
-        self._real = torch.as_tensor(real, dtype=torch.float32, **put)
+        self._real = torch.as_tensor(real, dtype=torch.float32, device=device)
         # The pixel of the level above in the middle of each patch.
         middle = np.minimum((corners + PATCH_PX // 2) // 2,
                             [max(w // 2 - 1, 0), max(h // 2 - 1, 0)]).astype(np.int64)
-        self._middle = torch.as_tensor(middle[:, 1] * (w // 2) + middle[:, 0], **put)
+        self._middle = torch.as_tensor(middle[:, 1] * (w // 2) + middle[:, 0], device=device)
 
     def search(self, newer: Tensor, older: Tensor, above: Tensor | None) -> Tensor:
-        """Displacement (N, 2, h, w) in px of this level from the one (N, 2, h/2, w/2) above."""
-        if self._kernels is not None:
-            return self._kernels.search(newer, older, above, self._patches)
+        """Refine a displacement (N, 2, h/2, w/2) from the level above: (N, 2, h, w) in px."""
+        pairs = newer.shape[0]
+        if self._kernels is None:
+            found, weight = self._searched(newer, older, above)
+        else:
+            found, weight = self._kernels.search(newer, older, above, self._patches)
+        # Every pixel has the mean of its patches, each weighted by how well it fits there.
+        weight = weight[:, self._covers] * self._real                                # N h*w M
+        flow = found[:, self._whose]                                                 # N h*w M 2
+        dense = (flow * weight[..., None]).sum(2) / weight.sum(2, keepdim=True)
+        return dense.transpose(1, 2).reshape(pairs, 2, self.size[1], self.size[0])
+
+    def _searched(self, newer: Tensor, older: Tensor,
+                  above: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Compute `LoomingKernels.search` without kernels."""
         pairs = newer.shape[0]
         older = older[:, None]
         flat = newer.flatten(1)
@@ -151,13 +150,9 @@ class Level:
         found = self._descend(older, found, step, offset)
         lost = ((found - first) / self._scale[:, None]).square().sum(2, keepdim=True)
         found = torch.where(lost > PATCH_PX ** 2, first, found)
-        # Every pixel has the mean of its patches, each weighted by how well it fits there.
         seen = look_up(older, self._base + found.transpose(2, 3))[:, 0] - template
         weight = 1 / (seen - seen.mean(-1, keepdim=True)).abs().clamp_min(1.0)
-        weight = weight.view(pairs, -1)[:, self._covers] * self._real                # N h*w M
-        flow = (found[..., 0] / self._scale)[:, self._whose]                         # N h*w M 2
-        dense = (flow * weight[..., None]).sum(2) / weight.sum(2, keepdim=True)
-        return dense.transpose(1, 2).reshape(pairs, 2, self.size[1], self.size[0])
+        return (found[..., 0] / self._scale), weight.view(pairs, -1)
 
     def _descend(self, older: Tensor, found: Tensor, step: Tensor, offset: Tensor) -> Tensor:
         pairs, patches = found.shape[:2]
@@ -170,7 +165,7 @@ class Level:
         return found
 
     def _ask_around(self, older: Tensor, template: Tensor, found: Tensor) -> Tensor:
-        """Per patch the displacement of its own or of a neighbour that fits best."""
+        """Choose per patch the displacement, its own or of a neighbour, that fits best."""
         pairs, patches = found.shape[:2]
         tried = found[:, self._around]                                               # N P 5 2 1
         at = self._base[:, None] + tried.transpose(3, 4)                             # N P 5 64 2
@@ -185,14 +180,18 @@ class DenseFlow:
 
     Parameters
     ----------
-    size : width and height, multiples of 16
-    device : where the frames are
-    finest : the search ends at 1 / 2^finest of the resolution
-    kernels : of the device, where it has some
+    size
+        Width and height, multiples of 16.
+    device
+        Where the frames are.
+    finest
+        The search ends at 1 / 2^finest of the resolution.
+    kernels
+        Of the device, where it has some.
     """
 
     def __init__(self, size: tuple[int, int], device: torch.device, finest: int = FINEST,
-                 kernels: Searcher | None = None) -> None:
+                 kernels: LoomingKernels | None = None) -> None:
         w, h = size
         deepest = min(int(math.log2(max(size) / (4 * PATCH_PX)) + 0.5),
                       int(math.log2(min(size) / PATCH_PX)))
@@ -201,34 +200,36 @@ class DenseFlow:
                         for k in range(max(deepest, self.finest), self.finest - 1, -1)}
 
     def __call__(self, newer: Tensor, older: Tensor) -> Tensor:
-        """Displacement newer to older (N, 2, h', w') in px of the frames, per px of the finest
-        level, of frames (N, h, w) float32.
+        """Measure the displacement newer to older of frames (N, h, w) float32.
+
+        Returns
+        -------
+        Tensor
+            (N, 2, h', w') in px of the frames, per pixel of the finest level.
         """
-        flow = None
+        flow: Tensor | None = None
         both = torch.cat([newer, older])[:, None]
         planes = {self.finest: functional.avg_pool2d(both, 1 << self.finest)}
         for k in range(self.finest + 1, max(self._levels) + 1):
             planes[k] = functional.avg_pool2d(planes[k - 1], 2)
         for k, level in self._levels.items():
-            flow = level.search(*planes[k][:, 0].chunk(2), flow)
+            ours, theirs = planes[k][:, 0].chunk(2)
+            flow = level.search(ours, theirs, flow)
+        assert flow is not None     # there is a level
         return flow * (1 << self.finest)
 
 
 class Pace:
-    """How fast images of one size move, roughly: see `FlowMeter.pace`."""
+    """Rough speed of images of one size: see `FlowMeter.pace`."""
 
     def __init__(self, size: tuple[int, int], device: torch.device,
-                 kernels: Searcher | None = None) -> None:
-        self._kernels = kernels
+                 kernels: LoomingKernels | None = None) -> None:
         self._flow = DenseFlow(size, device, PACE_LEVEL, kernels)
         self._px = 1 << self._flow.finest
 
     def __call__(self, newer: Tensor, older: Tensor) -> Tensor:
-        """Displacement [px] that 90 and 98 % stay below, and expansion that 98 % do: (N, 3)."""
+        """Measure displacements [px] that 90 and 98 % stay below, and expansion: (N, 3)."""
         flow = self._flow(newer, older)
-        told = None if self._kernels is None else self._kernels.pace(flow, self._px)
-        if told is not None:
-            return told
         speed = flow.square().sum(1).sqrt().flatten(1)
         even = functional.avg_pool2d(functional.pad(flow, (2, 2, 2, 2), mode='reflect'), 5, 1)
         growth = (even[:, 0, 2:-2, 4:] - even[:, 0, 2:-2, :-4]
@@ -238,7 +239,7 @@ class Pace:
 
 
 def _share(ascending: Tensor, share: float) -> Tensor:
-    """Value (N,) that a share of each row stays below."""
+    """Find the value (N,) that a share of each row stays below."""
     at = share * (ascending.shape[1] - 1)
     low = int(at)
     return torch.lerp(ascending[:, low], ascending[:, min(low + 1, ascending.shape[1] - 1)],
@@ -249,7 +250,7 @@ class GlobalMotion:
     """Rough scaling and shift between images of one size: see `FlowMeter.global_motion`."""
 
     def __init__(self, size: tuple[int, int], device: torch.device,
-                 kernels: Searcher | None = None) -> None:
+                 kernels: LoomingKernels | None = None) -> None:
         self._kernels = kernels
         cw, ch = size[0] // COARSE, size[1] // COARSE
         self._mx, self._my = cw // 5, ch // 5
@@ -258,17 +259,17 @@ class GlobalMotion:
                            for s in SCALES], np.float32)
         grid = pixel_grid(cw, ch)
         at = grid[None] * shrink[:, None, None, :1] + shrink[:, None, None, 1:]
-        put = {'device': device}
-        self._at = unit(torch.as_tensor(at, **put), (cw, ch)).view(1, -1, cw, 2)
-        self._shrink = torch.as_tensor(shrink, **put)
+        self._at = unit(torch.as_tensor(at, device=device), (cw, ch)).view(1, -1, cw, 2)
+        self._shrink = torch.as_tensor(shrink, device=device)
         # Slow shading is taken off by a blur of 5 px, the one of OpenCV's `GaussianBlur`.
-        self._blur = [torch.as_tensor(_gauss(n, 5.0), **put) for n in (ch, cw)]
-        self._eye = torch.tensor([1.0, 0.0, 0.0], **put)
+        self._blur = [torch.as_tensor(_gauss(n, 5.0), device=device) for n in (ch, cw)]
+        self._eye = torch.tensor([1.0, 0.0, 0.0], device=device)
         self._tall, self._places = ch, 2 * self._mx + 1
 
     def __call__(self, newer: Tensor, older: Tensor, wanted: Tensor) -> Tensor:
-        """Scale and shift (N, 3) of px newer to older; the identity where not `wanted` (N,) or
-        where nothing speaks for more.
+        """Find scale and shift (N, 3) of px newer to older.
+
+        They are the identity where not `wanted` (N,) and where nothing speaks for more.
         """
         both = functional.avg_pool2d(torch.cat([newer, older])[:, None], COARSE)
         both = both - self._blur[0] @ (both @ self._blur[1].T)
@@ -276,18 +277,9 @@ class GlobalMotion:
         pairs, mx, my = len(newer), self._mx, self._my
         moved = functional.grid_sample(b, self._at.expand(pairs, -1, -1, -1), mode='bilinear',
                                        padding_mode='zeros', align_corners=True)
-        if self._kernels is not None:
-            moved = moved.view(pairs, len(SCALES), self._tall, -1)
-            return self._kernels.guess(a[:, 0], moved, self._shrink, wanted.float(), (mx, my))
-        middle = a[:, 0, my:my + self._middle[0], mx:mx + self._middle[1]].flatten(1)
-        middle = middle - middle.mean(1, keepdim=True)                               # N t
-        moved = moved.view(pairs * len(SCALES), 1, self._tall, -1)
-        windows = functional.unfold(moved, self._middle)                             # N*4 t p
-        windows = windows.view(pairs, len(SCALES), middle.shape[1], -1)
-        like = (middle[:, None, None] @ windows)[:, :, 0]                            # N 4 p
-        spread = windows.var(2, unbiased=False) * middle.shape[1]
-        size = (spread * middle.square().sum(1)[:, None, None]).sqrt()
-        scores = like / size.clamp_min(1e-3)
+        moved = moved.view(pairs, len(SCALES), self._tall, -1)
+        scores = (self._scores(a[:, 0], moved) if self._kernels is None
+                  else self._kernels.match(a[:, 0], moved, (mx, my)))
         start = scores[:, 0, my * self._places + mx]
         best, place = scores.flatten(1).max(1)
         kind, place = place // scores.shape[2], place % scores.shape[2]
@@ -300,9 +292,21 @@ class GlobalMotion:
         sure = wanted & (best >= 0.3) & (best >= start + 0.1)
         return torch.where(sure[:, None], found, self._eye)
 
+    def _scores(self, newer: Tensor, grown: Tensor) -> Tensor:
+        """Compute `LoomingKernels.match` without kernels."""
+        pairs, mx, my = len(newer), self._mx, self._my
+        middle = newer[:, my:my + self._middle[0], mx:mx + self._middle[1]].flatten(1)
+        middle = middle - middle.mean(1, keepdim=True)                               # N t
+        windows = functional.unfold(grown.flatten(0, 1)[:, None], self._middle)      # N*4 t p
+        windows = windows.view(pairs, len(SCALES), middle.shape[1], -1)
+        like = (middle[:, None, None] @ windows)[:, :, 0]                            # N 4 p
+        spread = windows.var(2, unbiased=False) * middle.shape[1]
+        size = (spread * middle.square().sum(1)[:, None, None]).sqrt()
+        return like / size.clamp_min(1e-3)
+
 
 def _gauss(length: int, sigma: float) -> np.ndarray:
-    """Matrix (length, length) of a Gaussian blur of a line, mirrored at its ends."""
+    """Make the matrix (length, length) of a Gaussian blur of a line, mirrored at its ends."""
     reach = round(4 * sigma)
     at = np.arange(-reach, reach + 1)
     weight = np.exp(-at ** 2 / (2 * sigma ** 2))
@@ -312,3 +316,61 @@ def _gauss(length: int, sigma: float) -> np.ndarray:
     for row, places in enumerate(from_):
         np.add.at(out[row], places, weight / weight.sum())
     return out.astype(np.float32)
+
+
+def choose(given: Tensor, pace: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Choose the best frame to compare with.
+
+    Parameters
+    ----------
+    given
+        (HEAD + 2 MOST_FRAMES,) see there; inf is the age of a row without a frame.
+    pace
+        (1, 3) of `Pace`, between the newest and the near frame.
+
+    Returns
+    -------
+    tuple of Tensor
+        Its number, row and age [s], and 1 where to expect a large displacement; (1,) each.
+    """
+    rows, ages = given[HEAD:].chunk(2)
+    typical, fastest, expansion = pace[0].clamp_min(1e-3).split(1)
+    alone, goal, longest = given[3:HEAD].split(1)
+    wanted = given[2] * torch.minimum(torch.minimum(goal / typical, 2 * goal / fastest),
+                                      MOST_EXPANSION / expansion)
+    best = (ages / torch.minimum(wanted, longest)).log().abs().argmin(0, keepdim=True)
+    large = (alone > 0.5) | (fastest * ages[best] / given[2] > goal)
+    return best.float(), rows[best], ages[best], large.float()
+
+
+class Trust:
+    """Trust in displacements of frames of one size."""
+
+    def __init__(self, size: tuple[int, int], device: torch.device) -> None:
+        w, h = (n // SAMPLE_PX for n in size)
+        at = (torch.as_tensor(pixel_grid(w, h), device=device) + 0.5) * SAMPLE_PX - 0.5
+        self._at = at.permute(2, 0, 1)                                                # 2 Hs Ws
+        self._per_sample = torch.tensor([2 / (n - 1) for n in (w, h)], device=device)
+
+    def __call__(self, found: Tensor, back: Tensor, guess: Tensor) -> tuple[Tensor, Tensor]:
+        """Combine the displacement with that of the whole image, and check it by the way back.
+
+        Parameters
+        ----------
+        found, back
+            (N, 2, Hs, Ws) px newer to older and back, of the older frame moved by `guess`.
+        guess
+            (N, 3) scale and shift of the whole image.
+
+        Returns
+        -------
+        Tensor, Tensor
+            (N, 2, Hs, Ws) displacement in px; (N, Hs, Ws) trust, 0 to 1.
+        """
+        home = (self._at + found + 0.5) / SAMPLE_PX - 0.5
+        home = look_up(back, home.permute(0, 2, 3, 1) * self._per_sample - 1)
+        miss = (found + home).square().sum(1).sqrt()
+        scale, shift = guess[:, :1, None, None], guess[:, 1:, None, None]
+        flow = (self._at + found) * scale + shift - self._at
+        allowed = 1.5 + 0.05 * flow.square().sum(1).sqrt()
+        return flow, 1 / (1 + (miss / allowed).square().square())

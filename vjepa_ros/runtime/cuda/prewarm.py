@@ -12,7 +12,7 @@ from threading import Thread
 import torch
 import torch.nn.functional as F
 
-from vjepa_ros.runtime.forward.kernels import compiler
+from vjepa_ros.runtime.cuda.compiler import compiler
 
 log = logging.getLogger(__name__)
 

@@ -29,10 +29,11 @@ from torch import Tensor
 
 from vjepa_ros.model.blocks import EPS
 from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.device import DeviceChoice, SessionError
 from vjepa_ros.runtime.forward.base import CLOSE, STEPS, Normalise, PlainForward, on_device
 from vjepa_ros.runtime.forward.fused import FusedEncoder, Layer, token_grid_of
-from vjepa_ros.runtime.forward.kernels import KernelsMissing, build
+from vjepa_ros.runtime.forward.kernels import build
 from vjepa_ros.runtime.forward.narrow_formats import (
     Part,
     choose,
@@ -229,10 +230,9 @@ def _matrix(values: Tensor, bias: Tensor, input_scale: float) -> Matrix:
                   torch.tensor(input_scale, device=values.device), bias.bfloat16())
 
 
-def plain_steps(encoder: Encoder, clip_shape: tuple[int, ...]) -> PlainSteps:
+def plain_steps(encoder: Encoder) -> PlainSteps:
     """Make the steps of a `Float8Encoder` by operations of PyTorch."""
-    return PlainSteps(encoder.variant.head_dim, token_grid_of(clip_shape), EPS,
-                      norm_gain(encoder.variant.dim))
+    return PlainSteps(encoder.variant.head_dim, EPS, norm_gain(encoder.variant.dim))
 
 
 def prepare_float8(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
@@ -285,7 +285,7 @@ def prepare_float8(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
 def _checked(encoder: Encoder, clip_shape: tuple[int, ...], device: torch.device
              ) -> Float8Encoder:
     """Make the encoder with kernels that pass `check`, or without kernels."""
-    plain = plain_steps(encoder, clip_shape)
+    plain = plain_steps(encoder)
     with torch.no_grad():
         if device.type == 'cuda':
             try:

@@ -23,10 +23,11 @@ from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.rope import rope_tables
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH, TUBELET
 from vjepa_ros.runtime.forward.base import FUSED, Normalise
-from vjepa_ros.runtime.forward.kernel_source import GREY, UNIT
-from vjepa_ros.runtime.forward.kernels import TOKEN_PIXELS, build
+from vjepa_ros.runtime.forward.kernels import build
 from vjepa_ros.runtime.forward.reference_ops import Steps
 from vjepa_ros.runtime.torch_private import addmm_gelu
+
+GREY, UNIT = 128, 1 / 64   # (pixel - GREY) UNIT is exact in half precision, and centred
 
 
 class Layer(NamedTuple):
@@ -106,7 +107,7 @@ class FusedEncoder:
         return 0
 
     def _embedding(self, encoder: Encoder) -> tuple[Tensor, Tensor]:
-        """Convert the patch embedding to the input that `Steps.patches` writes."""
+        """Convert the patch embedding to the input that `_tokens` makes."""
         proj = encoder.patch_embed.proj
         device = proj.weight.device
         mean = torch.tensor(IMAGENET_MEAN, device=device, dtype=torch.float64).view(3, 1, 1, 1)
@@ -116,7 +117,7 @@ class FusedEncoder:
         bias = bias_of(proj).detach().double() + shift
         if encoder.version != '2.0':
             bias = bias + encoder.video_mod_embed.detach().flatten().double()
-        ordered = (exact / (255 * UNIT)).permute(2, 3, 4, 1, 0).reshape(TOKEN_PIXELS, -1)
+        ordered = (exact / (255 * UNIT)).permute(2, 3, 4, 1, 0).flatten(0, 3)
         return ordered.to(self.dtype).contiguous(), bias.float()
 
     def __call__(self, pixels: Tensor) -> Tensor:
@@ -124,10 +125,8 @@ class FusedEncoder:
         steps, clips = self.steps, pixels.shape[0]
         n = self.grid[0] * self.grid[1] * self.grid[2]
         m, d = clips * n, self.dim
-        tokens = torch.empty(m, TOKEN_PIXELS, device=pixels.device, dtype=self.dtype)
-        steps.patches(pixels, tokens)
         matrix, bias = self._embed
-        x = (tokens @ matrix).float().add_(bias)
+        x = (self._tokens(pixels) @ matrix).float().add_(bias)
         y = torch.empty(m, d, device=pixels.device, dtype=self.dtype)
         branch = None
         for number, layer in enumerate(self._layers):
@@ -140,6 +139,12 @@ class FusedEncoder:
         out = torch.empty(m, d, device=pixels.device)
         steps.norm(x, branch, *self._norm, out)
         return out.view(clips, *self.grid, d)
+
+    def _tokens(self, pixels: Tensor) -> Tensor:
+        """Cut clips (B, T, H, W, 3) uint8 into tokens (M, 1536) of (pixel - GREY) UNIT."""
+        _, rows, cols = self.grid
+        cut = pixels.view(-1, TUBELET, rows, PATCH, cols, PATCH, 3).permute(0, 2, 4, 1, 3, 5, 6)
+        return (cut.flatten(3).flatten(0, 2).to(self.dtype) - GREY) * UNIT
 
     def _queries(self, number: int, x: Tensor, branch: Tensor | None, y: Tensor) -> Tensor:
         """Compute queries, keys and values (M, 3 D); `x` (M, D) += `branch`, writes `y`."""

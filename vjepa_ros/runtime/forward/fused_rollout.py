@@ -21,10 +21,11 @@ from torch import Tensor
 
 from vjepa_ros.model.ac_predictor import ActionPredictor, normalised
 from vjepa_ros.model.blocks import EPS
+from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward.base import CLOSE, FUSED, PLAIN
 from vjepa_ros.runtime.forward.fused import Layer
-from vjepa_ros.runtime.forward.kernels import KernelsMissing, build
+from vjepa_ros.runtime.forward.kernels import build
 
 log = logging.getLogger(__name__)
 

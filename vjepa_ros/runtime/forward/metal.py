@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from vjepa_ros.model.blocks import Block
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.rope import rotate
+from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.forward.base import FUSED, Normalise, PlainForward
-from vjepa_ros.runtime.forward.kernels import KernelsMissing
 
 TYPES = {torch.float32: 'float', torch.float16: 'half', torch.bfloat16: 'bfloat'}
 

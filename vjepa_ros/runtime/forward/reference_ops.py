@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vjepa_ros.model.rope import rotate
-from vjepa_ros.runtime.forward.kernel_source import GREY, UNIT
 
 FLOAT8 = torch.float8_e4m3fn
 LARGEST = 448.0         # of float8_e4m3fn
@@ -23,10 +22,6 @@ LARGEST = 448.0         # of float8_e4m3fn
 
 class Steps(Protocol):
     """Steps of a forward pass, see `vjepa_ros.runtime.forward.kernels.Kernels`."""
-
-    def patches(self, pixels: Tensor, tokens: Tensor) -> None:
-        """Write tokens (M, 1536) of uint8 pixels (B, T, H, W, 3)."""
-        ...
 
     def norm(self, x: Tensor, branch: Tensor | None, weight: Tensor, bias: Tensor,
              out: Tensor) -> None:
@@ -57,8 +52,6 @@ class PlainSteps:
     ----------
     head_dim : int
         Channels of a head.
-    grid : (int, int, int)
-        Tubelets, patch rows and columns of one clip.
     eps : float
         Of the layer norms.
     gain : float
@@ -66,15 +59,8 @@ class PlainSteps:
 
     """
 
-    def __init__(self, head_dim: int, grid: tuple[int, int, int], eps: float, gain: float):
-        self._head_dim, self._grid, self._eps, self._gain = head_dim, grid, eps, gain
-
-    def patches(self, pixels: Tensor, tokens: Tensor) -> None:
-        """Compute `Kernels.patches`."""
-        _, rows, cols = self._grid
-        side = pixels.shape[2] // rows
-        cut = pixels.view(-1, 2, rows, side, cols, side, 3).permute(0, 2, 4, 1, 3, 5, 6)
-        tokens.copy_((cut.reshape(tokens.shape).float() - GREY) * UNIT)
+    def __init__(self, head_dim: int, eps: float, gain: float):
+        self._head_dim, self._eps, self._gain = head_dim, eps, gain
 
     def norm(self, x: Tensor, branch: Tensor | None, weight: Tensor, bias: Tensor,
              out: Tensor) -> None:

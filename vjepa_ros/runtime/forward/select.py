@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.device import DeviceChoice, SessionError
 from vjepa_ros.runtime.forward.base import CLOSE, Forward, Normalise, PlainForward, on_device
 from vjepa_ros.runtime.forward.cpu import PixelForward
 from vjepa_ros.runtime.forward.float8 import prepare_float8
 from vjepa_ros.runtime.forward.fused import FusedEncoder
 from vjepa_ros.runtime.forward.int8 import prepare_int8
-from vjepa_ros.runtime.forward.kernels import KernelsMissing
 from vjepa_ros.runtime.forward.metal import MetalForward
 
 log = logging.getLogger(__name__)

@@ -5,30 +5,23 @@
 Every step of `View.apply` and of the grey image is a sum of pixels with fixed weights followed by
 rounding, one axis after the other, with whole numbers in float64 so that the sums are exact.
 Where OpenCV itself sums in float32, a value on the border between two bytes may fall to the other
-side; the tests count how rarely.
-
-On NVIDIA GPUs `vjepa_ros.clip.gpu.kernels` does the same faster.
+side; the tests count how rarely. Sums of bytes times whole numbers are exact in any order, on any
+device. A kernel would gain nothing beside the encoder (docs/notebook/kernels.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import gcd
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.clip.gpu.weights import (
-    GREY_WEIGHTS,
-    area_weights,
-    halvings,
-    is_half,
-    linear_weights,
-    runs,
-    triangle_weights,
-)
 from vjepa_ros.clip.resize import LETTERBOX_RGB, View
 
+_GREY_WEIGHTS = (9798, 19235, 3735)  # OpenCV's of red, green and blue, over 2^15
+_LINEAR_BITS = 11                   # of OpenCV's weights of a linear resize
 Step = Callable[[Tensor], Tensor]   # (H, W, 3) to another size or type
 
 
@@ -97,8 +90,8 @@ class DeviceGrey:
     def __init__(self, source_size: tuple[int, int], size: tuple[int, int],
                  device: torch.device) -> None:
         self._steps = () if source_size == size else (
-            (_halved,) if is_half(source_size, size) else (_area(source_size, size, device),))
-        self._weight = torch.tensor(GREY_WEIGHTS, dtype=torch.int32, device=device)
+            (_halved,) if _is_half(source_size, size) else (_area(source_size, size, device),))
+        self._weight = torch.tensor(_GREY_WEIGHTS, dtype=torch.int32, device=device)
 
     def apply(self, rgb: Tensor, out: Tensor) -> None:
         """Write the grey image (h, w) uint8 of an image (H, W, 3) uint8 into `out`."""
@@ -111,7 +104,7 @@ class DeviceGrey:
 def _shrinking(size: tuple[int, int], wanted: tuple[int, int],
                device: torch.device) -> tuple[Step, ...]:
     """Make the steps of the host's area average."""
-    count, left = halvings(size, wanted)
+    count, left = _halvings(size, wanted)
     return (_halved,) * count + ((_area(left, wanted, device),) if left != wanted else ())
 
 
@@ -128,7 +121,7 @@ def _weighted(matrix: np.ndarray, axis: int, device: torch.device) -> Step:
     Pixel by pixel of the runs: whole matrices in float64 take robots' GPUs tens of milliseconds,
     for they are made for single precision.
     """
-    first, _, weight = runs(matrix)
+    first, _, weight = _runs(matrix)
     at = np.minimum(first[:, None] + np.arange(weight.shape[1]), matrix.shape[1] - 1)
     indices = [torch.as_tensor(v, device=device) for v in at.T]
     shape = (-1, 1, 1) if axis == 0 else (1, -1, 1)
@@ -154,7 +147,7 @@ def _separable(rows: np.ndarray, cols: np.ndarray, device: torch.device, rounded
 
 
 def _area(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
-    cols, rows = (area_weights(n, m) for n, m in zip(size, wanted, strict=True))
+    cols, rows = (_area_weights(n, m) for n, m in zip(size, wanted, strict=True))
     share = torch.as_tensor((rows.sum(1)[:, None] * cols.sum(1))[..., None], dtype=torch.float64,
                             device=device)
     # One division at the end: what is half a byte is exactly that, and rounds to the even one.
@@ -168,9 +161,9 @@ def _linear(size: tuple[int, int], wanted: tuple[int, int], device: torch.device
     That of `VResizeLinear` in its resize.cpp, which drops some bits on the way.
     """
     left, right, near, far = (torch.as_tensor(v, device=device)
-                              for v in linear_weights(size[0], wanted[0]))
+                              for v in _linear_weights(size[0], wanted[0]))
     above, below, upper, lower = (torch.as_tensor(v, device=device)
-                                  for v in linear_weights(size[1], wanted[1]))
+                                  for v in _linear_weights(size[1], wanted[1]))
     near, far = near[:, None], far[:, None]
     upper, lower = upper[:, None, None], lower[:, None, None]
 
@@ -185,7 +178,7 @@ def _linear(size: tuple[int, int], wanted: tuple[int, int], device: torch.device
 
 def _antialiased(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
     """PyTorch's antialiased bilinear resize of bytes, with its integer weights."""
-    (cols, bits), (rows, more_bits) = (triangle_weights(n, m)
+    (cols, bits), (rows, more_bits) = (_triangle_weights(n, m)
                                        for n, m in zip(size, wanted, strict=True))
 
     def rounded(values: Tensor, shift: int) -> Tensor:
@@ -197,3 +190,77 @@ def _antialiased(size: tuple[int, int], wanted: tuple[int, int], device: torch.d
     last = (lambda v: rounded(v, more_bits).to(torch.uint8)) if size[1] != wanted[1] else (
         lambda v: (v / (1 << more_bits)).to(torch.uint8))
     return _separable(rows, cols, device, last, first)
+
+
+def _halvings(size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, tuple[int, int]]:
+    """How often the host's area average halves an image first, and the size that is left.
+
+    See `vjepa_ros.clip.resize`; its last step is a halving, too, where that is all.
+    """
+    (w, h), (width, height), count = size, wanted, 0
+    while not h % 2 and not w % 2 and h >= 2 * height and w >= 2 * width:
+        w, h, count = w // 2, h // 2, count + 1
+    return count, (w, h)
+
+
+def _is_half(size: tuple[int, int], wanted: tuple[int, int]) -> bool:
+    """Whether OpenCV's area average only halves: then it rounds a half up, and not to even."""
+    return size == (2 * wanted[0], 2 * wanted[1])
+
+
+def _area_weights(length: int, wanted: int) -> np.ndarray:
+    """Weight (wanted, length) of each pixel in the mean of each new one, times the same number.
+
+    In parts of a pixel so small that all borders, old and new, lie between two of them.
+    """
+    part = gcd(length, wanted)
+    old, new = wanted // part, length // part     # parts in an old and in a new pixel
+    borders, pixels = np.arange(wanted + 1) * new, np.arange(length) * old
+    overlap = (np.minimum(borders[1:, None], pixels + old)
+               - np.maximum(borders[:-1, None], pixels)).clip(0)
+    overlap[overlap * 1000 < old] = 0   # OpenCV leaves out such slivers
+    return overlap
+
+
+def _linear_weights(length: int, wanted: int) -> tuple[np.ndarray, ...]:
+    """Both neighbours of each new pixel, and their weights over 2^11."""
+    at = ((np.arange(wanted) + 0.5) * (length / wanted) - 0.5).astype(np.float32)
+    low = np.floor(at).astype(np.int64)
+    part = at - low.astype(np.float32)
+    weights = (np.rint(v * (1 << _LINEAR_BITS)).astype(np.int32) for v in (1 - part, part))
+    return low.clip(0, length - 1), (low + 1).clip(0, length - 1), *weights
+
+
+def _triangle_weights(length: int, wanted: int) -> tuple[np.ndarray, int]:
+    """Integer weights (wanted, length) and their number of bits, as PyTorch makes them.
+
+    From `_compute_index_ranges_int16_weights` of ATen's UpSampleKernel.
+    """
+    scale = length / wanted
+    if length == wanted:
+        return np.eye(length, dtype=np.int64) * (1 << 8), 8
+    reach = max(scale, 1.0)
+    out = np.zeros((wanted, length))
+    for i in range(wanted):
+        middle = scale * (i + 0.5)
+        first = max(int(middle - reach + 0.5), 0)
+        last = min(int(middle + reach + 0.5), length)
+        at = np.arange(first, last)
+        weight = np.maximum(0, 1 - np.abs((at - middle + 0.5) / reach))
+        out[i, first:last] = weight / weight.sum()
+    bits = 0
+    while bits < 22 and int(0.5 + out.max() * (1 << bits + 1)) < 1 << 15:
+        bits += 1
+    return np.floor(out * (1 << bits) + 0.5).astype(np.int64), bits
+
+
+def _runs(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """First and number (m,) of the weights of each row (m, n), and these (m, longest run)."""
+    count = matrix.shape[1]
+    used = matrix != 0
+    first = used.argmax(1)
+    number = count - used[:, ::-1].argmax(1) - first
+    at = first[:, None] + np.arange(number.max())
+    weight = np.take_along_axis(matrix, np.minimum(at, count - 1), 1)
+    weight[at >= count] = 0
+    return first, number, weight

@@ -1,12 +1,9 @@
-# SPDX-License-Identifier: Apache-2.0
-# Copyright 2026 vjepa_ros maintainers
-"""CUDA source of the window fits of `vjepa_ros.looming.gpu.kernels`."""
-
-MOST_BLOCKS = 49   # of a window, that `FIT` has room for
-
-# Each warp, alone in its block, a cell. Moments (cells, blocks, 26); constants: grain, looseness,
-# spread2 (6), inverse squares of the largest shift and slope, scale of a slope.
-FIT = """
+// SPDX-License-Identifier: Apache-2.0
+// Copyright 2026 vjepa_ros maintainers
+// Window fits, as `fit.DeviceFitter.fit`. Defined by the caller: FAKE, MOST_BLOCKS.
+//
+// Each warp, alone in its block, fits a cell. Moments (cells, blocks, 26); constants: grain,
+// looseness, spread2 (6), inverse squares of the largest shift and slope, scale of a slope.
 __device__ __forceinline__ float total(float v) {
 #pragma unroll
   for (int step = 16; step; step /= 2) v += __shfl_xor_sync(~0u, v, step);
@@ -154,4 +151,3 @@ extern "C" __global__ void fit(const float* moments, const float* noises, const 
       sum * (k / 6 % 3 ? slope : 1.f) * (k % 6 % 3 ? slope : 1.f);
   }
 }
-"""

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from vjepa_ros.clip.gpu.resize import DeviceGrey, DeviceView, _area
-from vjepa_ros.clip.gpu.weights import area_weights
+from vjepa_ros.clip.device_resize import DeviceGrey, DeviceView, _area, _area_weights
 from vjepa_ros.clip.resize import MODES, View
 
 CPU = torch.device('cpu')
@@ -54,13 +53,13 @@ def test_the_grey_image_is_that_of_the_host(size, small):
     assert differs(out, expected) <= RARE
 
 
-@pytest.mark.parametrize(('size', 'small'), [((512, 480), (256, 256)), ((1280, 720), (384, 288)),
+@pytest.mark.parametrize(('size', 'small'), [((512, 480), (256, 256)), ((320, 180), (96, 72)),
                                              ((331, 277), (200, 111))])
 def test_what_is_half_a_byte_is_rounded_to_the_even_one(size, small):
     # A float64 of a thirtieth is none, so that of 15/30 more or less chance decided.
     image = picture(size)
     out = _area(size, small, CPU)(torch.from_numpy(image))
-    cols, rows = (area_weights(n, m) for n, m in zip(size, small, strict=True))
+    cols, rows = (_area_weights(n, m) for n, m in zip(size, small, strict=True))
     for c in range(3):
         total = rows @ image[..., c].astype(np.int64) @ cols.T
         share = np.outer(rows.sum(1), cols.sum(1))
@@ -73,12 +72,12 @@ def test_what_is_half_a_byte_is_rounded_to_the_even_one(size, small):
 
 def test_weights_of_areas_are_shares_of_pixels():
     # 5 pixels in 3: of the one in the middle each gets a share.
-    np.testing.assert_array_equal(area_weights(5, 3), [[3, 2, 0, 0, 0], [0, 1, 3, 1, 0],
+    np.testing.assert_array_equal(_area_weights(5, 3), [[3, 2, 0, 0, 0], [0, 1, 3, 1, 0],
                                                        [0, 0, 0, 2, 3]])
-    slivers = area_weights(1501, 1500)      # 1/1500 of a pixel
+    slivers = _area_weights(1501, 1500)      # 1/1500 of a pixel
     assert (slivers > 0).sum(1).min() == 1
     for length, wanted in ((1280, 443), (720, 249), (1226, 606)):
-        whole = area_weights(length, wanted)
+        whole = _area_weights(length, wanted)
         np.testing.assert_array_equal(whole.sum(1), whole.sum(1)[0])
         np.testing.assert_array_equal(whole.sum(0), whole.sum(0)[0])
 

@@ -1,9 +1,7 @@
-# SPDX-License-Identifier: Apache-2.0
-# Copyright 2026 vjepa_ros maintainers
-"""CUDA source of `vjepa_ros.looming.expansion.pair_looming`: each thread a cell."""
-
-# Numbers of a cell in the result: rate, sigma, confidence, flow.
-RATES = """
+// SPDX-License-Identifier: Apache-2.0
+// Copyright 2026 vjepa_ros maintainers
+// Looming of the cells, as `vjepa_ros.looming.expansion.pair_looming`. Each thread computes a cell:
+// rate, sigma, confidence, flow. Defined by the caller: the constants of that module.
 __device__ __forceinline__ double heavy(double x, double scale) {   // Cauchy's density
   return scale / (PI * (scale * scale + x * x));
 }
@@ -117,4 +115,3 @@ extern "C" __global__ void rates(const float* thetas, const float* covariances,
   out[3 * cells + 2 * i] = shift[0] * (-focal / dt);
   out[3 * cells + 2 * i + 1] = shift[1] * (-focal / dt);
 }
-"""

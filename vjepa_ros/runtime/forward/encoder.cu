@@ -1,26 +1,16 @@
-# SPDX-License-Identifier: Apache-2.0
-# Copyright 2026 vjepa_ros maintainers
-"""Source of the CUDA kernels that `vjepa_ros.runtime.forward.kernels` compiles and launches.
+// SPDX-License-Identifier: Apache-2.0
+// Copyright 2026 vjepa_ros maintainers
+// What lies between the matrix products of a transformer. Defined by the caller: D width, N tokens
+// of one clip, HEAD channels of a head, THREADS of a block, EACH values of a thread, EPS, GAIN, and
+// HALF_IS_BF16, ADD, FULL, EIGHT (0 or 1).
 
-Capitals are defined when they are compiled: D width, N tokens of one clip, HEAD channels of a
-head, ROWS and COLS patches, THREADS of a block, EACH values of a thread, ADD, FULL and EIGHT.
-"""
-
-from __future__ import annotations
-
-import torch
-
-GREY, UNIT = 128, 1 / 64   # (pixel - GREY) UNIT is exact in half precision, and centred
-
-# Conversions by hand: the headers of CUDA are not part of PyTorch.
-HALF = {
-    torch.bfloat16: """
+// Conversions by hand: the headers of CUDA are not part of PyTorch.
+#if HALF_IS_BF16
 __device__ __forceinline__ float2 load2(unsigned v) {
   return make_float2(__uint_as_float(v << 16), __uint_as_float(v & 0xffff0000u)); }
 __device__ __forceinline__ unsigned pack2(float low, float high) {
   unsigned v; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low)); return v; }
-""",
-    torch.float16: """
+#else
 __device__ __forceinline__ float2 load2(unsigned v) {
   float2 f;
   asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}"
@@ -29,26 +19,16 @@ __device__ __forceinline__ unsigned pack2(float low, float high) {
   unsigned v;
   asm("{.reg .b16 l, h; cvt.rn.f16.f32 l, %1; cvt.rn.f16.f32 h, %2; mov.b32 %0, {l, h};}"
       : "=r"(v) : "f"(low), "f"(high)); return v; }
-""",
-}
+#endif
+#if EIGHT     // Not for GPUs before Ada
+__device__ __forceinline__ unsigned pack4(float a, float b, float c, float d) {
+  unsigned v;
+  asm("{.reg .b16 l, h; cvt.rn.satfinite.e4m3x2.f32 l, %2, %1;"
+      " cvt.rn.satfinite.e4m3x2.f32 h, %4, %3; mov.b32 %0, {l, h};}"
+      : "=r"(v) : "f"(a), "f"(b), "f"(c), "f"(d)); return v; }
+#endif
 
-# Pixels (B, T, H, W, 3) to tokens (M, 1536), each in the order frame, row, column, colour.
-PATCHES = """
-extern "C" __global__ void patches(const unsigned char* pixels, unsigned* tokens) {
-  const int token = blockIdx.x, col = token % COLS, row = token / COLS % ROWS;
-  const int tubelet = token / (COLS * ROWS);          // of all clips: their frames follow
-  for (int i = threadIdx.x; i < 2 * 16 * 24; i += blockDim.x) {
-    const int line = i / 24, pair = i % 24;           // 16 pixels of 3 colours are 24 pairs
-    const size_t y = ((size_t)tubelet * 2 + line / 16) * (ROWS * 16) + row * 16 + line % 16;
-    const unsigned char* p = pixels + (y * (COLS * 16) + col * 16) * 3 + pair * 2;
-    const float low = ((float)p[0] - GREY) * UNIT, high = ((float)p[1] - GREY) * UNIT;
-    tokens[(size_t)token * 768 + i] = pack2(low, high);
-  }
-}
-"""
-
-# x += branch; out = norm(x). One block a row, which stays in registers.
-NORM = """
+// x += branch; out = norm(x). One block computes a row, which stays in registers.
 __device__ __forceinline__ float total(float value, float* shared) {
 #pragma unroll
   for (int step = 16; step; step /= 2) value += __shfl_xor_sync(~0u, value, step);
@@ -111,10 +91,8 @@ extern "C" __global__ void add_norm(float4* x, const uint2* branch, const float4
     }
   }
 }
-"""
 
-# Rotary positions for queries and keys where they lie, the first 2 D of each row of 3 D.
-ROTATE = """
+// Rotary positions for queries and keys where they lie, the first 2 D of each row of 3 D.
 extern "C" __global__ void rotate(uint4* qkv, const float4* cosine, const float4* sine,
                                   int count) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -133,11 +111,9 @@ extern "C" __global__ void rotate(uint4* qkv, const float4* cosine, const float4
   }
   *own = v;
 }
-"""
 
-# GELU with the error function by Abramowitz and Stegun 7.1.28 (error below 3e-7), in place: of
-# the known forms the one with a single slow instruction.
-GELU = """
+// GELU with the error function by Abramowitz and Stegun 7.1.28 (error below 3e-7), in place: of
+// the known forms the one with a single slow instruction.
 __device__ __forceinline__ float gelu1(float x) {
   const float z = fabsf(x) * 0.70710678f;
   float r, p = 1.f + z * (0.0705230784f + z * (0.0422820123f + z * (0.0092705272f
@@ -159,16 +135,7 @@ extern "C" __global__ void gelu(uint4* values, int count) {
   }
   values[i] = v;
 }
-"""
-
-PACK4 = """
-__device__ __forceinline__ unsigned pack4(float a, float b, float c, float d) {
-  unsigned v;
-  asm("{.reg .b16 l, h; cvt.rn.satfinite.e4m3x2.f32 l, %2, %1;"
-      " cvt.rn.satfinite.e4m3x2.f32 h, %4, %3; mov.b32 %0, {l, h};}"
-      : "=r"(v) : "f"(a), "f"(b), "f"(c), "f"(d)); return v; }
-"""
-GELU8 = GELU + """
+#if EIGHT
 extern "C" __global__ void gelu8(const uint4* values, const float4* gains,
                                  const float4* shifts, uint2* out, int columns, int count) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -183,4 +150,4 @@ extern "C" __global__ void gelu8(const uint4* values, const float4* gains,
     pack4(gelu1(c.x) * t.x + p.x, gelu1(c.y) * t.y + p.y,
           gelu1(d.x) * t.z + p.z, gelu1(d.y) * t.w + p.w));
 }
-"""
+#endif

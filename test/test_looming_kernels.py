@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""The CUDA kernels of looming compute what the other path does; g++ runs their source here."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections import Counter
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from looming_films import Wall, film
+from test_ego_motion import FOCAL, scene
+from warp_on_host import COMPILER, compiled
+
+from vjepa_ros.looming.affine import AffineFits
+from vjepa_ros.looming.ego_motion import Rays
+from vjepa_ros.looming.gpu import comparison, kernels
+from vjepa_ros.looming.gpu import estimator as device_looming
+from vjepa_ros.looming.gpu.comparison import choose_kernels, disagreement
+from vjepa_ros.looming.gpu.estimator import DeviceLooming
+from vjepa_ros.looming.gpu.kernels import (
+    MOTION_NUMBERS,
+    Fits,
+    LoomingKernels,
+    prepare_kernels,
+    read_pair,
+    sources,
+)
+from vjepa_ros.runtime.cuda.compiler import KernelsMissing, source_of
+from vjepa_ros.runtime.cuda.graph_replay import Queue
+
+pytestmark = pytest.mark.slow
+CPU = torch.device('cpu')
+SIZE = (128, 96)
+# A kernel, what of its arguments it writes, how that is spoilt, and what is reported.
+WRONG = [
+    ('second', 4, torch.Tensor.zero_, 'displacement'),
+    ('match', 2, torch.Tensor.zero_, 'motion of the image'),
+    ('quarter', 2, lambda out: out.mul_(1.1), 'noise'),
+    ('table', 3, lambda out: out.mul_(1.1), 'moments of windows of 3 blocks'),
+    ('fit', 4, lambda out: out.mul_(1.1), 'theta of windows of 3 blocks'),
+    ('motion', 7, lambda out: out[1].add_(0.01), 'rotation of the camera'),
+    ('motion', 7, lambda out: out[1].fill_(torch.nan), 'motion of the camera'),
+    ('rates', 8, lambda out: out.mul_(1.1), 'rate of the cells')]
+
+
+@pytest.fixture(scope='module')
+def made(tmp_path_factory):
+    if COMPILER is None:
+        pytest.skip('no g++ to compile the kernels with')
+    folder = tmp_path_factory.mktemp('kernels')
+    return LoomingKernels({key: compiled(source, name, folder)
+                           for key, (source, name) in sources().items()})
+
+
+@pytest.fixture
+def forgotten():
+    """Let nothing be remembered of a device, before and after a test."""
+    def forget():
+        for cached in (prepare_kernels, choose_kernels):
+            cached.cache_clear()
+
+    forget()
+    yield
+    forget()
+
+
+def test_kernels_are_compared_with_the_other_path_before_they_are_used(made):
+    assert disagreement(made, CPU) == ''
+    for name, place, change, problem in WRONG:
+        def wrong(grid, block, given, name=name, place=place, change=change):
+            made.made[name](grid, block, given)
+            change(given[place])
+
+        assert disagreement(LoomingKernels({**made.made, name: wrong}), CPU).startswith(problem)
+
+
+@pytest.mark.parametrize(('change', 'problem'), [
+    ({}, ''), ({'match': lambda grid, block, given: given[2].zero_()}, 'motion of the image')])
+def test_wrong_kernels_are_not_used(made, monkeypatch, forgotten, change, problem):
+    # A device of a kind that has kernels, on which everything runs on the CPU.
+    monkeypatch.setattr(kernels, '_build', lambda device: LoomingKernels({**made.made, **change}))
+    monkeypatch.setattr(comparison, 'disagreement', lambda found, device: disagreement(found, CPU))
+    found, reason = choose_kernels(torch.device('cuda:7'))
+    assert (found is None) == bool(problem)
+    assert reason.startswith(problem)
+
+
+def test_without_a_compiler_looming_runs_without_kernels(monkeypatch, forgotten):
+    def missing(device):
+        raise KernelsMissing('no compiler')
+
+    monkeypatch.setattr(kernels, '_build', missing)
+    assert choose_kernels(torch.device('cuda:6')) == (None, 'no compiler')
+    assert choose_kernels(CPU) == (None, '')
+
+
+@pytest.fixture
+def both(made, monkeypatch):
+    """The looming of a history without kernels and with them."""
+    def found(history):
+        for used in (None, made):
+            monkeypatch.setattr(device_looming, 'choose_kernels',
+                                lambda device, used=used: (used, ''))
+            estimator = DeviceLooming(Queue(CPU))
+            yield estimator.estimate(history, FOCAL / 3)
+            assert ('kernels' in estimator.how) == (used is not None)
+
+    return found
+
+
+@pytest.mark.parametrize('size', [SIZE, (320, 90)])
+def test_looming_by_kernels_is_that_without(both, size):
+    history, _, _ = film([Wall((0, 0, 2))], velocity=(0, 0.2, 1), turn=(0, 0.1, 0), dt=1 / 15)
+    history = [(stamp, cv2.resize(frame, size, interpolation=cv2.INTER_AREA))
+               for stamp, frame in history]
+    plain, ours = both(history)
+    assert ours.dt_s == plain.dt_s
+    np.testing.assert_allclose(ours.rotation, plain.rotation, atol=1e-3)
+    np.testing.assert_allclose(ours.direction, plain.direction, atol=1e-3)
+    known = np.isfinite(plain.rate)
+    assert known.mean() > 0.8 and (np.isfinite(ours.rate) == known).all()
+    assert (np.abs(ours.rate - plain.rate)[known] < 0.01 * plain.sigma[known]).mean() > 0.95
+    np.testing.assert_allclose(ours.confidence, plain.confidence, atol=1e-3)
+    np.testing.assert_allclose(ours.flow[known], plain.flow[known], atol=0.01)
+
+
+def test_black_pictures_tell_nothing(both):
+    for found in both([(10**9 + k * 10**8, np.zeros(SIZE[::-1], np.uint8)) for k in range(4)]):
+        assert np.isnan(found.rate).all() and (found.confidence < 0.3).all()
+        assert found.direction is None and (found.rotation == 0).all()
+
+
+def test_singular_cells_fail_as_on_the_host():
+    numbers = np.zeros(MOTION_NUMBERS + 10, np.float32)
+    assert read_pair(numbers, 0.1).motion.direction is None
+    numbers[2] = np.nan
+    with pytest.raises(np.linalg.LinAlgError, match='singular'):
+        read_pair(numbers, 0.1)
+
+
+def test_the_motion_of_the_camera_is_that_of_the_host_whatever_it_is(made):
+    kinds = Counter()
+    for seed in range(0, 120, 7):
+        one = scene(seed)
+        theta = np.zeros((len(one.at), 6))
+        theta[:, ::3] = (one.to - one.at) * FOCAL
+        given = theta, one.covariance, np.ones(len(one.at)), np.zeros(len(one.at))
+        fits = Fits(*(torch.from_numpy(part).float()[None] for part in given))
+        at = (torch.from_numpy(one.at.T.copy()) * FOCAL).float()
+        rays = Rays(at.double().numpy().T / FOCAL, np.zeros((1, 1, 2)), FOCAL)
+        cells = AffineFits(*(part[0].double().numpy() for part in fits))
+        first = rays.camera_motion(cells)
+        lens = torch.tensor([FOCAL, 0, 0, 0.01])
+        motion = made.motion(fits, at, lens)
+        for expected, got in ((first, motion), (rays.camera_motion(cells, first),
+                                                made.motion(fits, at, lens, motion))):
+            found = read_pair(np.concatenate([got.float(), np.zeros(5)]), 0.1).motion
+            assert found.kind == expected.kind
+            np.testing.assert_allclose(found.rotation, expected.rotation, atol=1e-5)
+            np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-3,
+                                       atol=1e-4 * np.abs(expected.covariance).max())
+            assert found.agreement == pytest.approx(expected.agreement, abs=1e-5)
+            if expected.direction is not None:
+                np.testing.assert_allclose(found.direction, expected.direction, atol=1e-4)
+        kinds[first.kind] += 1
+    assert len(kinds) >= 3, kinds
+
+
+@pytest.mark.skipif(shutil.which('nvcc') is None, reason='no nvcc here')
+def test_the_compiler_of_cuda_takes_every_kernel(tmp_path):
+    # It refuses what g++ forgives, as an ambiguous call; g++ cannot run those of the encoder.
+    given = {key: source for key, (source, _) in sources().items()}
+    known = {'D': 128, 'HEAD': 64, 'N': 8, 'THREADS': 32, 'EACH': 1, 'EPS': '1e-6f', 'GAIN': '2.f'}
+    for name, more in (('bf16', {'HALF_IS_BF16': 1, 'ADD': 1, 'FULL': 1}),
+                       ('fp16', {'HALF_IS_BF16': 0}), ('fp8', {'HALF_IS_BF16': 1, 'EIGHT': 1})):
+        given[name] = source_of('vjepa_ros.runtime.forward', 'encoder', **known, **more)
+    for name, source in given.items():
+        (tmp_path / f'{name}.cu').write_text(source, encoding='utf-8')
+        # Robots have GPUs from Ampere on; float8 is from Ada on.
+        done = subprocess.run(['nvcc', '-ptx', f'-arch=sm_{89 if name == "fp8" else 80}',
+                               f'{name}.cu'], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
