@@ -52,7 +52,7 @@ class Phases:
         return cls(tuple(values), (*ends[:-1], 1.0))
 
     def at(self, progress: float) -> float:
-        """The value at a part of the run, 0..1."""
+        """Return the value at a part of the run, 0..1."""
         return next((v for v, end in zip(self.values, self.ends, strict=True) if progress < end),
                     self.values[-1])
 
@@ -302,7 +302,7 @@ class TrainConfig:
 
 
 def differences(saved: TrainConfig, given: TrainConfig) -> list[str]:
-    """What a continued run may not change, and does: 'name: saved, given'."""
+    """List options that a continued run must not change, as 'name: saved then, given now'."""
     return [f'{f.name}: {getattr(saved, f.name)!r} then, {getattr(given, f.name)!r} now'
             for f in fields(TrainConfig)
             if f.name not in FREE and getattr(saved, f.name) != getattr(given, f.name)]

@@ -70,7 +70,7 @@ def _dress(axes: Any, title: str, below: str) -> None:
 
 
 def _smoothed(values: Sequence[float]) -> list[float]:
-    """Running mean; what is not a number is left out of it."""
+    """Return the running mean, NaN left out."""
     out, mean, weight = [], 0.0, 0.0
     for value in values:
         if math.isfinite(value):

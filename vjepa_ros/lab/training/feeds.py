@@ -26,19 +26,19 @@ BLOCK_ASPECT = (0.75, 1.5)
 
 
 def places_kept(share: float, rows: int, cols: int) -> int:
-    """Number of places that a share keeps, at least one."""
+    """Return the number of places that a share keeps, at least one."""
     return max(1, round(share * rows * cols))
 
 
 def random_places(count: int, kept: int, places: int, generator: torch.Generator) -> Tensor:
-    """Places chosen evenly at random: (count, kept) int64, ascending."""
+    """Choose places evenly at random, (count, kept) int64, ascending."""
     order = torch.rand(count, places, generator=generator).argsort(1)
     return order[:, :kept].sort(1).values
 
 
 def block_places(count: int, kept: int, rows: int, cols: int,
                  generator: torch.Generator) -> Tensor:
-    """Places that large blocks leave over: (count, kept) int64, ascending.
+    """Choose the places that large blocks leave over, (count, kept) int64, ascending.
 
     Blocks of random size and place are drawn for each clip, as in V-JEPA. So that all clips
     keep equally many places, places outside the blocks are kept first and in random order, then
@@ -65,7 +65,7 @@ def block_places(count: int, kept: int, rows: int, cols: int,
 
 
 def hidden_places(kept: Tensor, places: int) -> Tensor:
-    """The other places: (B, places - n) int64, ascending."""
+    """Return the other places, (B, places - n) int64, ascending."""
     seen = torch.zeros(len(kept), places, dtype=torch.bool).scatter_(1, kept, True)
     return seen.int().argsort(dim=1, stable=True)[:, :places - kept.shape[1]]
 
@@ -189,7 +189,7 @@ class WorldFeed:
         self._pool.shutdown(cancel_futures=True)
 
     def batch(self, order: Order) -> Batch:
-        """The batch of a step. Steps are expected one after the other; others only cost time."""
+        """Return the batch of a step; steps in another order than 0, 1, 2 only cost time."""
         parts = [(made_at(order.step, age), order.size) for age in range(self._reuse)]
         coming = [(order.step + ahead, order.size) for ahead in range(1, self._ahead + 1)]
         self._forget(order)
@@ -230,7 +230,7 @@ class WorldFeed:
 
 
 def made_at(step: int, age: int) -> int:
-    """The step whose clips a step uses for the part of its batch of an age, 0 the new one.
+    """Return the step that made the part of an age (0 is new) of the batch of a step.
 
     At the start of a run, when there are no old clips, those there are serve more often.
     """
@@ -252,7 +252,7 @@ def upload(values: Any, device: torch.device) -> Any:
 
 def split_batches(world: ClipWorld, first_seed: int, count: int,
                   batch: int = SPLIT_BATCH) -> list[Callable[[], WorldClips]]:
-    """Ways to get the clips of a fixed split, in pieces that do not depend on the machine.
+    """Return functions that render the clips of a fixed split, in pieces of a fixed size.
 
     Parameters
     ----------
@@ -322,7 +322,7 @@ class CachedFeed:
         return len(self._features)
 
     def batch(self, order: Order) -> Batch:
-        """Clips chosen at random."""
+        """Choose clips at random."""
         random = generator(self._draw.seed, 'cached', order.step, self._draw.rank)
         chosen = torch.randint(len(self), (self._batch,), generator=random)
         return Batch(torch.empty(0), self._targets.of(chosen).to(self._draw.device),

@@ -59,14 +59,14 @@ class Meter:
         self._marks = []
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         self._began = time.monotonic()
         if self._cuda:
             self._begun = torch.cuda.Event(enable_timing=True)
             self._begun.record()
 
     def made(self) -> None:
-        """Its batch is made, or ordered from the device."""
+        """Note that the batch of the step is made, or queued on the device."""
         self._data_s += time.monotonic() - self._began
         if self._cuda:
             event = torch.cuda.Event(enable_timing=True)
@@ -74,7 +74,7 @@ class Meter:
             self._marks.append((self._begun, event))
 
     def end(self, losses: dict[str, Tensor], clips: int, lr: float, order: Order) -> None:
-        """A step ends."""
+        """End a step."""
         for name, value in losses.items():
             value = value.detach()
             self._sums[name] = self._sums[name] + value if name in self._sums else value
@@ -89,14 +89,14 @@ class Meter:
                 self._queued.pop(0).synchronize()
 
     def losses(self) -> dict[str, float]:
-        """Means of the losses (waits for the device)."""
+        """Return the means of the losses (waits for the device)."""
         if not self._sums:
             return {}
         values = (torch.stack(list(self._sums.values())) / self.steps).tolist()
         return dict(zip(self._sums, values, strict=True))
 
     def times(self) -> tuple[float, float]:
-        """Seconds of the stretch, and the part of them that making batches took."""
+        """Return the seconds of the stretch, and the part of them that making batches took."""
         seconds = time.monotonic() - self.since
         data_s = self._data_s
         if self._cuda:
@@ -113,7 +113,7 @@ class TrainingError(RuntimeError):
 
 @dataclass(frozen=True)
 class Report:
-    """What is told about the progress of a run.
+    """Progress of a run.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ class Report:
 
 
 class Trainer:
-    """The state of training and how to go on with it.
+    """Trains a network and holds the state of the run.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ class Trainer:
         return losses
 
     def autocast(self) -> AbstractContextManager:
-        """The precision of training."""
+        """Apply the precision of training."""
         if self._precision == torch.float32:
             return nullcontext()
         return torch.autocast(self.team.device.type, self._precision)
@@ -295,14 +295,14 @@ class Trainer:
             report(told)
 
     def state(self, calls: list[dict[str, Any]]) -> RunState:
-        """Everything needed to go on later."""
+        """Return everything that continuing needs."""
         trained = {n: p.detach() for n, p in self.network.named_parameters() if p.requires_grad}
         return RunState(self.config.as_dict(), trained, self.average.values,
                         self._optimizer.state_dict(), self.step, self.budget.clips_done,
                         self.budget.seconds_done, self.history, calls)
 
     def restore(self, state: RunState) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         trained = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
         if trained.keys() != state.network.keys():
             raise TrainingError('the saved state belongs to another network')

@@ -53,7 +53,7 @@ def head_losses(outputs: HeadOutputs, targets: Targets) -> dict[str, Tensor]:
 
 
 def loss_of(spec: HeadSpec, outputs: HeadOutputs, targets: Targets) -> Tensor:
-    """The loss of a head that follows from its kind."""
+    """Return the loss of a head that follows from its kind."""
     said, kind = getattr(outputs, spec.name), spec.kind
     truth, known = getattr(targets, spec.target), getattr(targets, spec.known)
     if isinstance(kind, Laplace):

@@ -22,7 +22,7 @@ LIMITS = (
 
 
 def model_card(meta: BundleMeta, file_name: str, megabytes: float) -> str:
-    """The card as Markdown.
+    """Return the card as Markdown.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def _figures(metrics: Mapping[str, Any]) -> list[str]:
 
 
 def number(value: float | None) -> str:
-    """Three decimals, or a dash for what is not known."""
+    """Format with three decimals; a dash for an unknown value."""
     return '–' if value is None or value != value else f'{value:.3f}'
 
 

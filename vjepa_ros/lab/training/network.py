@@ -44,7 +44,7 @@ class Auxiliary(nn.Module):
         nn.init.zeros_(self.read.bias)
 
     def forward(self, known: Tensor, targets: Targets) -> dict[str, Tensor]:
-        """Losses by name, each a scalar.
+        """Compute the losses by name, each a scalar.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class Batch:
         return t // TUBELET, h // PATCH, w // PATCH
 
     def all_places(self) -> Batch:
-        """The same clips with nothing left out."""
+        """Return the same clips with nothing left out."""
         return replace(self, kept=None, hidden=None)
 
 
@@ -143,7 +143,7 @@ class Network(nn.Module):
         self.frozen = not any(p.requires_grad for p in encoder.parameters())
 
     def forward(self, batch: Batch, target: Tensor | None = None) -> dict[str, Tensor]:
-        """Losses by name, each a scalar.
+        """Compute the losses by name, each a scalar.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class Network(nn.Module):
         return losses
 
     def features(self, batch: Batch) -> Tensor:
-        """Features (B, T', Hp, Wp, D), or (B, T', n, 1, D) when places are left out."""
+        """Compute features (B, T', Hp, Wp, D), or (B, T', n, 1, D) when places are left out."""
         if batch.features is not None:
             return batch.features
         clip = normalised(batch.frames)
@@ -181,7 +181,7 @@ class Network(nn.Module):
             return self.encoder(clip, keep=keep).unflatten(1, (t, -1, 1))
 
     def answers(self, features: Tensor) -> HeadOutputs:
-        """What the heads say about features."""
+        """Return the outputs of the heads for features."""
         return self.heads(features)
 
 
@@ -200,13 +200,13 @@ def _jepa_loss(predictor: Predictor, batch: Batch, features: Tensor, target: Ten
 
 
 def tokens_of(places: Tensor, tubelets: int, total: int) -> Tensor:
-    """Row-major token numbers (B, tubelets * n) of places (B, n) of a grid with `total` places."""
+    """Return row-major token numbers (B, tubelets * n) of places (B, n) among `total`."""
     time = torch.arange(tubelets, device=places.device) * total
     return (time[None, :, None] + places[:, None, :]).flatten(1)
 
 
 def normalised(frames: Tensor) -> Tensor:
-    """Clips (B, T, H, W, 3) uint8 as input of the encoder, (B, 3, T, H, W) float32."""
+    """Turn clips (B, T, H, W, 3) uint8 into input of the encoder, (B, 3, T, H, W) float32."""
     scale = constant(tuple(1 / (255 * s) for s in IMAGENET_STD), frames.device)
     shift = constant(tuple(m / s for m, s in zip(IMAGENET_MEAN, IMAGENET_STD, strict=True)),
                      frames.device)
@@ -218,7 +218,7 @@ PREDICTOR_WIDTH = 384      # at most; never wider than the encoder
 
 
 def build(config: TrainConfig) -> tuple[Network, WeightsReport]:
-    """Network on the CPU, and where its weights come from.
+    """Build the network on the CPU, and report where its weights come from.
 
     The same configuration gives the same numbers. Heads that the weights file holds are the
     start of training; otherwise they are random.

@@ -61,7 +61,7 @@ class Muon(torch.optim.Optimizer):
                 raise ValueError(f'a matrix of {p.shape[0]} rows cannot be {parts} of one size')
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from `state_dict`; ``parts`` stay those of the network, whatever was saved."""
+        """Continue from `state_dict`; ``parts`` stay those of the network, whatever was saved."""
         parts = [group['parts'] for group in self.param_groups]
         super().load_state_dict(dict(state_dict))
         for group, kept in zip(self.param_groups, parts, strict=True):
@@ -96,7 +96,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Matrices (N, rows, columns) with their singular values brought near to 1.
+    """Bring the singular values of matrices (N, rows, columns) near to 1.
 
     A fixed number of Newton-Schulz iterations: the values end up between about 0.7 and 1.2.
     """
@@ -137,7 +137,7 @@ class Together:
         return {str(number): part.state_dict() for number, part in enumerate(self._parts)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict`."""
+        """Continue from `state_dict`."""
         for number, part in enumerate(self._parts):
             part.load_state_dict(state[str(number)])
 
@@ -166,7 +166,7 @@ class Average:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Let the module hold the average for a while, in place."""
+        """Put the average into the module, in place, inside a with block."""
         self._swap()
         try:
             yield
@@ -196,7 +196,7 @@ class Average:
                 parameter.data = self.values[prefix + name]
 
     def load(self, values: dict[str, Tensor]) -> None:
-        """Take over saved values, in place."""
+        """Copy saved values, in place."""
         if values.keys() != self.values.keys():
             raise ValueError('the saved average belongs to another network')
         for name, value in values.items():
@@ -207,7 +207,7 @@ FUSED = {'attn.qkv.weight': 3}   # end of a name: matrices of one size in one pa
 
 
 def make_optimizer(network: Network, config: TrainConfig) -> torch.optim.AdamW | Together:
-    """AdamW over what is trained, or Muon for the matrices of the blocks and AdamW for the rest.
+    """Make AdamW, or Muon for the matrices of the blocks and AdamW for the rest.
 
     Weights of matrices decay, the rest does not.
     """
@@ -229,12 +229,12 @@ def make_optimizer(network: Network, config: TrainConfig) -> torch.optim.AdamW |
 
 
 def matrices_in(name: str) -> int:
-    """How many matrices of one size a parameter of this name holds, one below the other."""
+    """Count the matrices of one size that a parameter of this name stacks."""
     return next((count for end, count in FUSED.items() if name.endswith(end)), 1)
 
 
 def target_encoder(network: Network, average: Average) -> Network:
-    """A network for features alone whose encoder is the average of the trained one."""
+    """Return a network for features alone whose encoder is the average of the trained one."""
     encoder = type(network.encoder)(network.encoder.variant, network.encoder.version)
     encoder.load_state_dict(network.encoder.state_dict())
     average.share(encoder.to(next(network.parameters()).device), 'encoder.')
@@ -242,7 +242,7 @@ def target_encoder(network: Network, average: Average) -> Network:
 
 
 def autocast_type(precision: str, device: torch.device) -> torch.dtype:
-    """Type of the matrix products while training.
+    """Choose the type of the matrix products in training.
 
     `auto` is bf16 where it is fast: on GPUs that have it, and on CPUs with AVX512-BF16 or AMX.
     """

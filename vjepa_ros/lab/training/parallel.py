@@ -43,7 +43,7 @@ class Team:
         return self.rank == 0
 
     def agree(self, *numbers: float) -> list[float]:
-        """The numbers of the first process, in all of them."""
+        """Return the numbers of the first process, in all of them."""
         if self.size == 1:
             return list(numbers)
         box = torch.tensor(numbers, dtype=torch.float64)

@@ -165,7 +165,7 @@ class RecordingFeed:
         return recording, *clips[int(where * len(clips))]
 
     def _possible(self, recording: Recording) -> Iterator[tuple[tuple[int, ...], float]]:
-        """Indices of the frames of every labelled clip, and its interval [s]."""
+        """Yield the frame indices of every labelled clip, and its interval [s]."""
         stamps = recording.stamps_ns / 1e9
         for last in range(len(stamps)):
             if np.isnan(recording.contact_s[last]) and np.isnan(recording.danger[last]):
@@ -192,7 +192,7 @@ class RecordingFeed:
 
     def _targets(self, chosen: Sequence[tuple[Recording, tuple[int, ...], float]],
                  side: int) -> Targets:
-        """What the labels say: nothing about single patches."""
+        """Return the targets that labels give; they say nothing about single patches."""
         last = [(r, picks[-1]) for r, picks, _ in chosen]
         contact = torch.tensor([r.contact_s[i] for r, i in last], dtype=torch.float32)
         certain = torch.tensor([r.certain_s[i] for r, i in last], dtype=torch.float32)
@@ -240,7 +240,7 @@ class MixedFeed:
         self._draw = draw
 
     def batch(self, order: Order) -> Batch:
-        """The batch of a step."""
+        """Return the batch of a step."""
         random = generator(self._draw.seed, 'recordings', order.step, self._draw.rank)
         real = self._recordings.batch(self._count, order.size, random, self._draw.device)
         flip = self._draw.flip(self._count, random)

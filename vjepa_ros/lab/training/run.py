@@ -54,16 +54,16 @@ log = logging.getLogger(__name__)
 
 
 class Listener(Protocol):
-    """Hears how a run goes."""
+    """Receives the progress of a run."""
 
     def progress(self, report: Report) -> None:
-        """Training went on."""
+        """Report progress of training."""
 
     def judged(self, clips: int, values: dict[str, float]) -> None:
-        """The validation clips were judged after so many clips."""
+        """Report the figures of the validation clips after so many clips of training."""
 
     def working(self, what: str, done: int, total: int) -> None:
-        """Something else takes time."""
+        """Report progress of other work."""
 
 
 @dataclass(frozen=True)
@@ -88,16 +88,16 @@ class RunResult:
 
 def train(config: TrainConfig, listener: Listener, *, resume: bool = False, command: str = '',
           stopped: Callable[[], bool] = lambda: False) -> RunResult:
-    """Train, or go on training.
+    """Train, or continue training.
 
     Parameters
     ----------
     config : TrainConfig
         Of the run.
     listener : Listener
-        Told about progress, on the process that leads.
+        Receives progress, on the process that leads.
     resume : bool
-        Go on with the run in the folder, if there is one.
+        Continue the run in the folder, if there is one.
     command : str
         As typed, for the card.
     stopped : callable
@@ -106,7 +106,7 @@ def train(config: TrainConfig, listener: Listener, *, resume: bool = False, comm
     Raises
     ------
     StateError, WeightsError, DeviceError, SourceError, TrainingError, ValueError
-        In words for the user.
+        With a text for the user.
     """
     began = time.monotonic()
     folder = Path(config.out)
@@ -189,13 +189,13 @@ class _Run:
             self.listener.working('encoding', done, total)
 
     def _world(self, size: int) -> ClipWorld:
-        """The world that training sees."""
+        """Return the world that training sees."""
         if self._bank is None:
             self._bank = self._paint()
         return self._make_world(size, self._bank, self.config.compile_world)
 
     def _judge(self) -> ClipWorld:
-        """The world that calibration and figures come from: its textures are never trained on."""
+        """Return the world of calibration and figures, whose textures training never sees."""
         if self._judging is None:
             # Not compiled: the few clips are drawn sooner than another shape is compiled.
             self._judging = self._make_world(self.config.image_size, None, False)
@@ -214,7 +214,7 @@ class _Run:
         return TextureBank.procedural(seed, config.textures)
 
     def _pause(self) -> None:
-        """Between two stretches of training: judge and write, when it is time."""
+        """Validate and write a checkpoint between two stretches of training, when due."""
         if not self.team.leads:
             return
         config, trainer = self.config, self.trainer
@@ -253,7 +253,7 @@ class _Run:
                 'software': f'Python {platform.python_version()}, PyTorch {torch.__version__}'}
 
     def _keep(self) -> None:
-        """Leave the weights as they are now, small enough to be carried elsewhere."""
+        """Write the present weights, small enough to be carried elsewhere."""
         with self.trainer.average.applied():
             meta = describe(self._trained(), WorldConfig(), Calibration(), {})
             save_weights(self.folder / UNFINISHED, self.config, self.network, meta)
@@ -313,7 +313,7 @@ def ablate(config: TrainConfig, listener: Listener, *, resume: bool = False, com
 
 
 def table(results: dict[str, dict[str, Any]]) -> str:
-    """The figures as Markdown, one row per objective."""
+    """Format the figures as Markdown, one row per objective."""
     names = list(next(iter(results.values())))
     lines = ['| objective | ' + ' | '.join(names) + ' |', '|' + '---|' * (len(names) + 1)]
     for objective, values in results.items():

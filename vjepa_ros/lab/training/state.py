@@ -73,7 +73,7 @@ def has_state(folder: Path) -> bool:
 
 
 def read_state(folder: Path) -> RunState:
-    """The state of the run in a folder, on the CPU.
+    """Read the state of the run in a folder, on the CPU.
 
     Raises
     ------

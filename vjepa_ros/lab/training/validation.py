@@ -47,7 +47,7 @@ class Answers:
 
 
 def answer(network: Network, batches: Iterable[Batch]) -> Answers:
-    """Answers to all clips of some batches, nothing left out.
+    """Let a network answer all clips of some batches, nothing left out.
 
     The network is set to evaluation and back. Batches are taken one after the other, so they
     may be made on the way.
@@ -79,7 +79,7 @@ def eager() -> Iterator[None]:
 
 
 def figures(answers: Answers, calibration: Calibration | None = None) -> dict[str, Any]:
-    """Figures of `vjepa_ros.lab.evaluation.clips`, with the calibration applied."""
+    """Compute the figures of `vjepa_ros.lab.evaluation.clips`, with the calibration applied."""
     said, truth = answers.outputs, answers.targets
     if calibration is not None:
         said = calibration.apply(said)
@@ -97,7 +97,7 @@ def figures(answers: Answers, calibration: Calibration | None = None) -> dict[st
 
 
 def _clearance(logits: Tensor, truth_m: Tensor) -> dict[str, Any]:
-    """How well a blocked way is told from a free one, by distance."""
+    """Measure how well a blocked path is told from a free one, by distance."""
     limits = torch.tensor(BLOCKED_M).expand(len(logits), -1)
     p, blocked = _array(clearance_cdf(logits, limits)), _array(truth_m[:, None] <= limits) > 0.5
     auc = {f'{limit:g}': roc_auc(p[:, i], blocked[:, i]) for i, limit in enumerate(BLOCKED_M)}
@@ -106,7 +106,7 @@ def _clearance(logits: Tensor, truth_m: Tensor) -> dict[str, Any]:
 
 
 def headline(values: dict[str, Any]) -> dict[str, float]:
-    """The few figures that are watched while training; unknown ones are NaN."""
+    """Select the few figures that are watched while training; unknown ones are NaN."""
     auc = values['collision_auc']
     chosen = {'auc_1s': auc['1'], 'auc_3s': auc['3'], 'looming_r2': values['looming_r2'],
               'expansion_r2': values['expansion_r2'], 'moving_auc': values['moving_auc'],
@@ -125,7 +125,7 @@ LEAST, MOST = 0.05, 20.0     # of temperatures and factors: beyond them the data
 
 
 def calibrate(answers: Answers) -> Calibration:
-    """The calibration under which the answers are most likely.
+    """Fit the calibration under which the answers are most likely.
 
     Temperature and bias of bins, factor and offset of a yes-or-no question, and the scale of the
     stated error of a quantity. What the data do not hold (no moving patch at all, say) keeps its
@@ -183,7 +183,7 @@ def _scale(said: Tensor, log_scale: Tensor, truth: Tensor, known: Tensor) -> flo
 
 
 def _fit(loss: Callable[[Tensor, Tensor], Tensor]) -> tuple[float, float]:
-    """The two numbers, from (0, 0) on, that make a loss least; (0, 0) if none is better."""
+    """Minimise a loss over two numbers from (0, 0) on; (0, 0) if none is better."""
     values = torch.zeros(2, requires_grad=True)
     optimizer = torch.optim.LBFGS([values], max_iter=STEPS, line_search_fn='strong_wolfe')
 

@@ -92,14 +92,14 @@ class ClipWorld:
                                     num_frames, self.config)
 
     def sample(self, seed: int, count: int) -> Sample:
-        """What `film` draws, on the CPU: the same for the same seed and count everywhere.
+        """Draw random scenes on the CPU: the same for the same seed and count everywhere.
 
         May run in another thread or process while a batch is filmed.
         """
         return self.sampler.sample(seed, count)
 
     def film(self, sample: Sample) -> WorldClips:
-        """Draw what was sampled, on this world's device and without waiting for it.
+        """Render a sample on this world's device, without waiting for it.
 
         A sample whose tensors are on the device already is drawn as it is.
         """
@@ -121,12 +121,12 @@ class ClipWorld:
         return values.to(self.device)
 
     def clips(self, seed: int, count: int) -> WorldClips:
-        """Clips for a seed and a count: the same ones for the same two numbers."""
+        """Return clips for a seed and a count: the same ones for the same two numbers."""
         return self.film(self.sample(seed, count))
 
 
 def soonest(values: Tensor) -> Tensor:
-    """Least of (B, H, W) values that a share of `SEEN` of the pixels reaches, (B,)."""
+    """Return the least of (B, H, W) values that a share of `SEEN` of the pixels reaches, (B,)."""
     flat = values.flatten(1)
     count = max(1, math.ceil(SEEN * flat.shape[1]))
     return flat.topk(count, dim=1, largest=False).values[:, -1]

@@ -353,7 +353,7 @@ def picture(moment: Moment, exposure: float, bank: TextureBank) -> np.ndarray:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write truth, pictures and, when ffmpeg is installed, the video."""
-    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('folder', type=Path, help='takes the files')
     folder = parser.parse_args(argv).folder
     timeline, bank = Timeline(), demo_textures.bank()
@@ -362,10 +362,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     times = np.arange(math.floor(timeline.period_s * RATE_HZ)) / RATE_HZ
     rows = [truth_of(timeline.at(t)) for t in times]
     focal = FOCAL_PER_WIDTH * SIZE[0]
-    np.savez_compressed(
-        folder / 'approach.npz',
-        intrinsics=np.array((focal, focal, (SIZE[0] - 1) / 2, (SIZE[1] - 1) / 2)),
-        **{name: np.array([row[name] for row in rows]) for name in rows[0]})
+    known = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    known['intrinsics'] = np.array((focal, focal, (SIZE[0] - 1) / 2, (SIZE[1] - 1) / 2))
+    np.savez_compressed(folder / 'approach.npz', allow_pickle=False, **known)
     for number, t in enumerate(times):
         exposure = 1 + 0.035 * math.sin(10 * math.pi * t / timeline.period_s)
         bgr = cv2.cvtColor(picture(timeline.at(t), exposure, bank), cv2.COLOR_RGB2BGR)

@@ -30,6 +30,7 @@ from vjepa_ros.lab.world.textures.noise import (
     stains,
     tiles,
     to_bytes,
+    vector,
 )
 from vjepa_ros.lab.world.textures.prints import rect, write
 
@@ -41,7 +42,7 @@ _DOORS: tuple[Rgb, ...] = ((34, 74, 62), (46, 56, 104), (112, 34, 30), (44, 66, 
 
 
 def fine(paint: Callable[[Rng, int], np.ndarray]) -> Callable[[Rng, int], np.ndarray]:
-    """A painter that paints larger and averages."""
+    """Return a painter that paints larger and averages."""
     def painter(rng: Rng, size: int) -> np.ndarray:
         large = paint(rng, _FINE * size).astype(np.float32)
         return cv2.resize(np.clip(large, 0, 255), (size, size), interpolation=cv2.INTER_AREA)
@@ -49,19 +50,19 @@ def fine(paint: Callable[[Rng, int], np.ndarray]) -> Callable[[Rng, int], np.nda
 
 
 def house_front(brick: Rgb, mortar: Rgb, door_m: float) -> Callable[[Rng, int], np.ndarray]:
-    """Painter of a house front of two storeys with its door ``door_m`` from the left."""
+    """Return a painter of a house front whose door is ``door_m`` from the left."""
     def paint(rng: Rng, size: int) -> np.ndarray:
         number, gap, bevel = tiles(rng, size, 52, 18, 0.5, 0.085)
         grain = noise(rng, size, 1.0, low=30)
         light = (1 + per_piece(rng, number, 0.1) + 0.07 * grain + 0.12 * bevel
                  - 0.3 * (per_piece(rng, number, 1.0) > 1.6))
         image = shaded(brick, light)
-        image += per_piece(rng, number, 7)[..., None] * np.float32([1, -0.2, -0.7])
+        image += per_piece(rng, number, 7)[..., None] * vector([1, -0.2, -0.7])
         image = mix(image, flat(size, mortar) * (1 + 0.08 * grain)[..., None], gap)
         image *= stains(rng, size, 0.05)[..., None]
         y, _ = grid(size)
         plinth = y > 1 - 0.33 / FRONT_M
-        image[plinth] = (np.float32((128, 123, 116)) * (1 + 0.07 * grain + 0.06 * noise(
+        image[plinth] = (vector((128, 123, 116)) * (1 + 0.07 * grain + 0.06 * noise(
             rng, size, 2.5))[..., None])[plinth]
         image[np.abs(y - (1 - 0.33 / FRONT_M)) < 0.004] *= 0.6
         for x in (0.8, 2.3, 3.55):
@@ -104,13 +105,13 @@ def _window(rng: Rng, image: np.ndarray, middle: float, low: float, width: float
         glass = _part(image, a, low + 0.07, b, high - 0.07, (38, 46, 54))
         rows, columns = glass.shape[:2]
         fall = np.linspace(1, 0, rows, dtype=np.float32)[:, None, None]
-        glass += fall ** 1.5 * np.float32((96, 116, 136))
+        glass += fall ** 1.5 * vector((96, 116, 136))
         slant = np.add.outer(np.arange(rows), np.arange(columns)) / rows
         glass[((slant - rng.uniform(0, 0.4)) % 0.9) < 0.12] += 22
         drawn = rect(glass, 0, 0, 1, 1) if rng.random() < 0.15 else (
             rect(glass, 0, 0, 0.32, 1) if pane == 0 else rect(glass, 0.68, 0, 1, 1))
         folds = 1 + 0.12 * np.sin(np.linspace(0, 30, drawn.shape[1]))[None, :, None]
-        drawn[...] = 0.45 * drawn + 0.5 * np.float32((206, 198, 184)) * folds
+        drawn[...] = 0.45 * drawn + 0.5 * vector((206, 198, 184)) * folds
         _part(image, a, high - 0.13, b, high - 0.07)[...] *= 0.55
     _part(image, x0, low + 0.62 * height, x1, low + 0.62 * height + 0.05, (220, 218, 210))
 
@@ -141,20 +142,20 @@ def _door(rng: Rng, image: np.ndarray, middle: float) -> None:
 
 @fine
 def paving(rng: Rng, size: int) -> np.ndarray:
-    """Stone slabs, worn and stained."""
+    """Paint stone slabs, worn and stained."""
     number, gap, bevel = tiles(rng, size, 4, 3, 0.5, 0.014)
     light = (1 + per_piece(rng, number, 0.075) + 0.1 * noise(rng, size, 0.9, low=12)
              + 0.06 * noise(rng, size, 2.2) + 0.35 * bevel)
     damp = ramp(noise(rng, size, 2.6), 0.9, 2.0)
     image = shaded((150, 146, 138), light * (1 - 0.55 * gap) * (1 - 0.16 * damp))
-    image += per_piece(rng, number, 4)[..., None] * np.float32([1, 0.2, -1])
+    image += per_piece(rng, number, 4)[..., None] * vector([1, 0.2, -1])
     pebbles = ramp(noise(rng, size, 0.0, low=40, high=160), 3.0, 3.4)
     return mix(image, (196, 192, 184), 0.6 * pebbles)
 
 
 @fine
 def drain(rng: Rng, size: int) -> np.ndarray:
-    """Cast iron cover of a drain."""
+    """Paint the cast iron cover of a drain."""
     y, x = grid(size)
     image = shaded((92, 88, 84), 1 + 0.08 * noise(rng, size, 1.0))
     slot = (np.abs(y * 6 % 1 - 0.5) < 0.2) & (np.abs(x % 0.5 - 0.25) < 0.19)
@@ -166,7 +167,7 @@ def drain(rng: Rng, size: int) -> np.ndarray:
 
 @fine
 def crate(rng: Rng, size: int) -> np.ndarray:
-    """Wooden crate: boards, battens, nails, a stencilled label."""
+    """Paint a wooden crate: boards, battens, nails, a stencilled label."""
     wood: Rgb = (196, 152, 98)
     y, x = grid(size)
     board = np.floor(y * 6).astype(int)
@@ -194,13 +195,13 @@ def crate(rng: Rng, size: int) -> np.ndarray:
     for bar in range(22):
         if rng.random() < 0.6:
             rect(label, 0.08 + bar * 0.038, 0.6, 0.1 + bar * 0.038, 0.86, (30, 30, 30))
-    write(image, 'UP', 0.17, 0.85, 0.09, tuple(0.45 * v for v in wood))
+    write(image, 'UP', 0.17, 0.85, 0.09, (0.45 * wood[0], 0.45 * wood[1], 0.45 * wood[2]))
     return image * stains(rng, size, 0.05)[..., None]
 
 
 @fine
 def trolley(rng: Rng, size: int) -> np.ndarray:
-    """Deck of a driverless trolley: hazard stripes, lamps, a bumper."""
+    """Paint the deck of a driverless trolley: hazard stripes, lamps, a bumper."""
     y, x = grid(size)
     image = flat(size, (66, 70, 78)) * (1.15 - 0.4 * y)[..., None]
     stripe = ramp(np.sin(2 * np.pi * (5 * x + 0.9 * y)), -0.06, 0.06)
@@ -217,18 +218,18 @@ def trolley(rng: Rng, size: int) -> np.ndarray:
 
 @fine
 def van_rear(rng: Rng, size: int) -> np.ndarray:
-    """Delivery van from behind, above its wheels: doors, windows, lamps, lettering."""
+    """Paint a delivery van from behind: doors, windows, lamps, lettering."""
     y, x = grid(size)
     curve = 1.04 - 0.1 * y - 0.22 * ramp(np.abs(x - 0.5), 0.4, 0.5) - 0.3 * ramp(-y, -0.035, 0)
     image = shaded((226, 228, 226), curve)
     for y0, y1, paint in ((0.6, 0.7, (214, 92, 38)), (0.705, 0.725, (38, 70, 118))):
         band = rect(image, 0, y0, 1, y1)
-        band[...] = band / 226 * np.float32(paint)
+        band[...] = band / 226 * vector(paint)
     for x0, x1 in ((0.1, 0.475), (0.525, 0.9)):
         rect(image, x0 - 0.013, 0.1, x1 + 0.013, 0.5, (22, 24, 26))
         glass = rect(image, x0, 0.115, x1, 0.485, (40, 48, 56))
         rows, columns = glass.shape[:2]
-        glass += np.linspace(1, 0, rows)[:, None, None] ** 1.4 * np.float32((96, 116, 134))
+        glass += np.linspace(1, 0, rows)[:, None, None] ** 1.4 * vector((96, 116, 134))
         slant = np.add.outer(np.arange(rows), np.arange(columns)) / rows
         glass[(slant % 0.8) < 0.13] += 20
         for _ in range(5):    # parcels behind the glass
@@ -262,6 +263,7 @@ def van_rear(rng: Rng, size: int) -> np.ndarray:
 
 @fine
 def tyre(rng: Rng, size: int) -> np.ndarray:
+    """Paint a tyre from behind."""
     y, x = grid(size)
     light = 1 - 0.35 * (np.abs(x * 6 % 1 - 0.5) < 0.14) + 0.06 * noise(rng, size, 0.8)
     return shaded((46, 46, 48), light * (1.1 - 0.5 * y))
@@ -358,7 +360,7 @@ def _head(canvas: _Canvas, shoulder: float) -> None:
 
 
 def walk(rng: Rng, size: int) -> list[np.ndarray]:
-    """(size, size, 4) float 0..255 pictures of the walking cycle; opacity 0 is a hole."""
+    """Paint the walking cycle, (size, size, 4) float 0..255; opacity 0 is a hole."""
     cloth = 1 + 0.07 * noise(rng, size, 1.6, stretch=2)
     pictures = []
     for step in range(WALK_STEPS):

@@ -28,5 +28,5 @@ def derive(seed: int, stream: str, *where: int) -> int:
 
 
 def generator(seed: int, stream: str, *where: int) -> torch.Generator:
-    """Generator on the CPU for a stream at a place."""
+    """Return a generator on the CPU for a stream at a place."""
     return torch.Generator().manual_seed(derive(seed, stream, *where))

@@ -98,11 +98,11 @@ class Targets:
     scene_known: Tensor
 
     def to(self, device: torch.device | str) -> Targets:
-        """The same targets on a device."""
+        """Return the same targets on a device."""
         return replace(self, **{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
     def of(self, chosen: Tensor) -> Targets:
-        """The targets of some clips, by their numbers (n,) int64 or a mask (B,) bool."""
+        """Select the targets of some clips by number (n,) int64 or by a mask (B,) bool."""
         return replace(self, **{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
 
     def at(self, places: Tensor) -> Targets:

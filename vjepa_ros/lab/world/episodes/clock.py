@@ -78,7 +78,7 @@ class WorldClock:
         self._owed_s = self._owed_s - step if math.isnan(self._waits_since_s) else 0.0
 
     def _waits_at_s(self, steady: float) -> float:
-        """The time that is not passed before something newer is assessed; infinity: no such."""
+        """Return the time that is not passed before a newer assessment; infinity for none."""
         last_s = self._assessed_s + _PICTURES * self._period_s
         if math.isnan(last_s):
             return math.inf
@@ -93,11 +93,11 @@ class WorldClock:
         return last_s + CREEP * waited_s
 
     def drawn(self) -> None:
-        """The picture that was due is drawn; the next one comes a period later."""
+        """Note that the picture that was due is drawn; the next one comes a period later."""
         on_time = self.now_s < self._due_s + self._period_s
         self._due_s = (self._due_s if on_time else self.now_s) + self._period_s
 
     def assessed(self, stamp_s: float) -> None:
-        """A picture of that time [s] has been assessed."""
+        """Note that a picture of that time [s] has been assessed."""
         self._assessed_s = stamp_s if math.isnan(self._assessed_s) else max(
             stamp_s, self._assessed_s)

@@ -11,7 +11,9 @@ driving.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +26,8 @@ from vjepa_ros.lab.world.episodes.surroundings import (
     PLACES,
     SHARES,
     Body,
+    Extent,
+    Setting,
     beside,
     build,
     in_the_way,
@@ -32,7 +36,7 @@ from vjepa_ros.lab.world.episodes.surroundings import (
     standing,
 )
 from vjepa_ros.lab.world.rendering.truth import Robot
-from vjepa_ros.lab.world.scenes.scene import Shapes
+from vjepa_ros.lab.world.scenes.scene import Shapes, join
 from vjepa_ros.lab.world.scenes.scene_rng import Dice
 from vjepa_ros.lab.world.textures.bank import Materials
 
@@ -128,7 +132,7 @@ class Episode:
 
 
 def draw(seed: int, number: int, materials: Materials, config: EpisodeConfig) -> Episode:
-    """The episode of a seed and a number."""
+    """Draw the episode of a seed and a number."""
     rng = np.random.default_rng((seed, number))
     scenario = str(rng.choice(tuple(SCENARIOS), p=tuple(SCENARIOS.values())))
     place = str(rng.choice(PLACES, p=SHARES))
@@ -144,38 +148,37 @@ def draw(seed: int, number: int, materials: Materials, config: EpisodeConfig) ->
     end = None
     if scenario == 'wall':
         end = max(1.5, float(route.at(route.length * rng.uniform(0.5, 0.95))[1]))
-    around = build(rng, place, span, float(route.points[-1][1]), end, materials, len(times),
-                   step)
-    half = robot.half_width
+    around = build(rng, place, Extent(span, float(route.points[-1][1]), end), materials,
+                   len(times), step)
+    setting = Setting(place, route, run, around.sides, times, robot.half_width)
     fov = float(np.random.default_rng((seed, number, 1)).uniform(*config.fov))
     heroes = []
     if scenario not in ('free', 'wall'):
-        heroes.append(in_the_way(rng, scenario, place, route, run, around.sides, times, half,
-                                 fov))
+        heroes.append(in_the_way(rng, scenario, setting, fov))
     wanted = len(heroes)
     while len(heroes) < KITS[0][1]:
-        heroes.append(passer_by(rng, place, route, around.sides, times, half)
+        heroes.append(passer_by(rng, setting)
                       if rng.random() < 0.6 else
                       standing(rng, 'box', (0.0, -30.0), 0.0, times))
-    side = [beside(rng, False, place, route, around.sides, times, half)
+    side = [beside(rng, False, setting)
             for _ in range(KITS[1][1])]
-    thin = [beside(rng, True, place, route, around.sides, times, half)
+    thin = [beside(rng, True, setting)
             for _ in range(KITS[2][1])]
     margin = float(rng.uniform(0.12, 0.45))
+    swept = _swept(run, times, robot, height, margin)
     seen_at = int(np.searchsorted(times, run.duration * 0.5))
     parts, owners, first = [around.boxes], [np.full(8, -1)], 0
     for (kit, count), bodies in zip(KITS, (heroes, side, thin), strict=True):
         dice = Dice(int(rng.integers(2**31)), 1)
         shapes = shapes_of(kit, bodies, [True] * count, times, seen_at, materials, dice)
-        keep = _kept(shapes, bodies, heroes[:wanted], run, times, robot, height, margin,
-                     wanted if first == 0 else 0, around, rng)
+        keep = _kept(rng, shapes, bodies, heroes[:wanted], wanted if first == 0 else 0, swept)
         mask = np.repeat(keep, len(kit.kinds))
-        parts.append(_with_alive(shapes, shapes.alive & torch.tensor(mask)))
+        parts.append(replace(shapes, alive=shapes.alive & torch.tensor(mask)))
         owners.append(first + np.repeat(np.arange(count), len(kit.kinds)))
         first += count
     return Episode(number, scenario, place, route, run, height, fov,
                    float(rng.normal(0, 0.02)), times, (*heroes, *side, *thin), wanted,
-                   joined(parts, len(times)), np.concatenate(owners), around.fields)
+                   join(parts, len(times)), np.concatenate(owners), around.fields)
 
 
 def _route(rng: np.random.Generator, place: str, scenario: str, config: EpisodeConfig) -> Route:
@@ -191,52 +194,41 @@ def _route(rng: np.random.Generator, place: str, scenario: str, config: EpisodeC
     return Route(np.array(points), cruise)
 
 
-def _kept(shapes: Shapes, bodies: list[Body], heroes: list[Body], run: Run, times: np.ndarray,
-          robot: Robot, height: float, margin: float, wanted: int, around: object,
-          rng: np.random.Generator) -> np.ndarray:
-    """(M,) bool, which bodies stay: the wanted ones, and those that are in nobody's way."""
-    count = len(bodies)
-    share = 0.75 if count > 2 else 1.0
-    keep = np.array([n < wanted or rng.random() < share for n in range(count)])
+class _Swept(NamedTuple):
+    """Where a robot is on its free run: times (numbers), corners and height band."""
+
+    at: np.ndarray
+    corners: np.ndarray
+    band: np.ndarray
+
+
+def _swept(run: Run, times: np.ndarray, robot: Robot, height: float, margin: float) -> _Swept:
     # At all times: also where it stands before the start, and after its arrival.
     at = np.arange(0, len(times), 2)
     moments = np.clip(np.round(times[at] / run.dt).astype(int), 0, len(run.yaw) - 1)
     corners = footprint(run.place[moments], run.yaw[moments], robot, margin, 0.3)
-    band = np.broadcast_to(band_of(robot, np.array(height)), (len(moments), 2))
+    return _Swept(at, corners, np.broadcast_to(band_of(robot, np.array(height)),
+                                               (len(moments), 2)))
+
+
+def _kept(rng: np.random.Generator, shapes: Shapes, bodies: Sequence[Body],
+          heroes: Sequence[Body], wanted: int, swept: _Swept) -> np.ndarray:
+    """Return which bodies stay, (M,) bool: the first wanted ones, and those in nobody's way."""
+    count, at = len(bodies), swept.at
+    share = 0.75 if count > 2 else 1.0
+    keep = np.array([n < wanted or rng.random() < share for n in range(count)])
 
     def along(values: Tensor) -> np.ndarray:
         return values[0].numpy().astype(float)
 
-    hit = touching(corners, band, shapes.kinds,
+    hit = touching(swept.corners, swept.band, shapes.kinds,
                    np.broadcast_to(along(shapes.alive) > 0, (len(at), len(shapes.kinds))),
                    along(shapes.position)[at], along(shapes.yaw)[at],
                    np.broadcast_to(along(shapes.half), (len(at), len(shapes.kinds), 3)))
-    blocked = hit.any(0).reshape(count, -1).any(-1)
-    for number, body in enumerate(bodies):
-        if number < wanted:
-            continue
-        clash = blocked[number] or body.place[0, 1] < -20
-        for hero in heroes:
-            near = np.linalg.norm(body.place - hero.place, axis=-1).min()
-            clash |= near < body.reach + hero.reach
+    blocked = np.any(np.any(hit, axis=0).reshape(count, -1), axis=-1).tolist()
+    for number, body in enumerate(bodies[wanted:], wanted):
+        clash = blocked[number] or body.place[0, 1] < -20 or any(
+            np.linalg.norm(body.place - hero.place, axis=-1).min() < body.reach + hero.reach
+            for hero in heroes)
         keep[number] &= not clash
     return keep
-
-
-def _with_alive(shapes: Shapes, alive: Tensor) -> Shapes:
-    return Shapes(**{**{f.name: getattr(shapes, f.name) for f in fields(Shapes)},
-                     'alive': alive})
-
-
-def joined(parts: list[Shapes], steps: int) -> Shapes:
-    """All shapes of one scene, those without a time axis standing still over all steps."""
-    moving = ('position', 'yaw', 'texture')
-
-    def along(name: str) -> Tensor:
-        values = [getattr(part, name) for part in parts]
-        if name in moving:
-            return torch.cat([v.expand(-1, steps, *v.shape[2:]) for v in values], 2)
-        return torch.cat(values, 1)
-
-    kinds = tuple(kind for part in parts for kind in part.kinds)
-    return Shapes(kinds, **{f.name: along(f.name) for f in fields(Shapes) if f.name != 'kinds'})

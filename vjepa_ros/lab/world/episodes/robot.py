@@ -196,8 +196,11 @@ class Route:
         return float(self._steps[best] + along[best])
 
     def command(self, place: np.ndarray, yaw: float) -> tuple[float, float]:
-        """Speed [m/s] and turn rate (positive to the left) [rad/s] of a controller that knows
-        only its way: it steers for a point ahead on it, and drives into what stands there."""
+        """Return speed [m/s] and turn rate [rad/s], positive to the left, at a pose.
+
+        The controller knows only its route: it steers for a point ahead on it, and drives into
+        whatever stands there.
+        """
         gone = self.gone(place)
         aim = self.at(min(self.length, gone + max(LOOK_AHEAD_M, LOOK_AHEAD_S * self.cruise)))
         if float(np.linalg.norm(aim - place)) < LOOK_AHEAD_M:
@@ -234,7 +237,7 @@ class Run:
 
 
 def free_run(route: Route, drive: Drive, dt: float = 0.05, longest_s: float = 60.0) -> Run:
-    """The run of a robot that meets nothing, up to its arrival."""
+    """Drive a robot that meets nothing, up to its arrival."""
     robot = Unicycles(1, drive)
     places, yaws, speeds = [robot.place[0]], [0.0], [0.0]
     for _ in range(round(longest_s / dt)):

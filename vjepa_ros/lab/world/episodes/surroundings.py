@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,7 +29,7 @@ _SPAN_M = 25.0     # of side walls before the start
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What stands around one route.
+    """Walls, ground and light around a route.
 
     Attributes
     ----------
@@ -48,10 +50,22 @@ class Surroundings:
     fields: dict[str, Tensor]
 
 
-def build(rng: np.random.Generator, name: str, span_x: tuple[float, float], goal_z: float,
-          end_z: float | None, materials: Materials, frames: int,
+class Extent(NamedTuple):
+    """How far a place has to reach [m].
+
+    ``span_x`` is the least and greatest x of the robot's body on its route, ``goal_z`` the z of
+    the goal, ``end_z`` that of the face of a wall across the way; None for whatever the place has
+    beyond the goal.
+    """
+
+    span_x: tuple[float, float]
+    goal_z: float
+    end_z: float | None
+
+
+def build(rng: np.random.Generator, name: str, extent: Extent, materials: Materials, frames: int,
           interval_s: float) -> Surroundings:
-    """A place around a route.
+    """Build a place around a route.
 
     Parameters
     ----------
@@ -59,17 +73,14 @@ def build(rng: np.random.Generator, name: str, span_x: tuple[float, float], goal
         Decides everything.
     name
         One of `PLACES`.
-    span_x
-        Least and greatest x that the robot's body reaches on its route [m].
-    goal_z
-        z of the goal [m].
-    end_z
-        z of the face of a wall across the way; None for whatever the place has beyond the goal.
+    extent
+        How far it reaches.
     materials
         What surfaces are made of.
     frames, interval_s
         Number and distance [s] of the pictures.
     """
+    span_x, goal_z, end_z = extent
     layout = LAYOUTS[name]
     dice = Dice(int(rng.integers(2**31)), 1)
     indoors = name in INDOORS
@@ -174,38 +185,60 @@ class Body:
         return math.hypot(self.size[0], self.size[2])
 
 
+@dataclass(frozen=True)
+class Setting:
+    """Where and when bodies are put around a robot's route.
+
+    Attributes
+    ----------
+    place
+        One of `PLACES`.
+    route, run
+        The robot's route, and its run when it meets nothing.
+    sides
+        x between which bodies can move [m].
+    times
+        (T,) times at which bodies are known [s].
+    half_width
+        Of the robot [m].
+    """
+
+    place: str
+    route: Route
+    run: Run
+    sides: tuple[float, float]
+    times: np.ndarray
+    half_width: float
+
+
 def size_of(rng: np.random.Generator, kind: str) -> tuple[float, float, float]:
-    """Random half width, height and half length of a type of body [m]."""
+    """Draw half width, height and half length of a type of body [m]."""
     low, high = np.array(SIZES[kind])
     wide, tall, deep = low + (high - low) * rng.random(3)
     return (float(wide), float(tall), float(deep if low[2] > 0 else wide))
 
 
-def standing(rng: np.random.Generator, kind: str, spot: np.ndarray, yaw: float,
+def standing(rng: np.random.Generator, kind: str, spot: Sequence[float] | np.ndarray, yaw: float,
              times: np.ndarray) -> Body:
-    """A body that stays where it is."""
+    """Draw a body that stays where it is."""
     return Body(kind, size_of(rng, kind), np.tile(np.asarray(spot, float), (len(times), 1)),
                 np.full(len(times), yaw))
 
 
-def in_the_way(rng: np.random.Generator, scenario: str, place: str, route: Route, run: Run,
-               sides: tuple[float, float], times: np.ndarray, half_width: float,
-               fov: float) -> Body:
-    """The body that a robot would run into, for the scenarios 'static', 'cross', 'approach' and
-    'leader'.
+def in_the_way(rng: np.random.Generator, scenario: str, setting: Setting, fov: float) -> Body:
+    """Draw the body that a robot would run into.
 
     Parameters
     ----------
-    run
-        The robot's run when it meets nothing.
-    sides
-        x between which bodies can move [m].
-    half_width
-        Of the robot [m].
+    scenario
+        'static', 'cross', 'approach' or 'leader'.
     fov
-        Of its camera, which looks ahead [rad]. Who crosses stays within it: on a course to a
-        contact the bearing does not change, and no guard can see who comes from outside.
+        Of the robot's camera, which looks ahead [rad]. Whoever crosses stays within it: on a
+        course to a contact the bearing does not change, and no guard can see what comes from
+        outside.
     """
+    place, route, run = setting.place, setting.route, setting.run
+    sides, times, half_width = setting.sides, setting.times, setting.half_width
     gone = route.length * rng.uniform(0.4, 0.85)
     spot, along = route.at(gone), route.direction(gone)
     across = np.array((along[1], -along[0]))
@@ -254,9 +287,10 @@ def in_the_way(rng: np.random.Generator, scenario: str, place: str, route: Route
     return Body(kind, size, points, np.full(len(times), yaw))
 
 
-def passer_by(rng: np.random.Generator, place: str, route: Route, sides: tuple[float, float],
-              times: np.ndarray, half_width: float) -> Body:
-    """Somebody who moves beside the way, or crosses it at any time."""
+def passer_by(rng: np.random.Generator, setting: Setting) -> Body:
+    """Draw somebody who moves beside the way, or crosses it at any time."""
+    place, route, times = setting.place, setting.route, setting.times
+    sides, half_width = setting.sides, setting.half_width
     kind = str(rng.choice(('person', 'cart', 'dog', *(('car',) if place in OUTDOORS else ()))))
     size = size_of(rng, kind)
     pace = float(rng.uniform(*_CROSS[kind]))
@@ -276,9 +310,10 @@ def passer_by(rng: np.random.Generator, place: str, route: Route, sides: tuple[f
     return Body(kind, size, points, np.full(len(times), math.atan2(way[0], way[1])))
 
 
-def beside(rng: np.random.Generator, thin: bool, place: str, route: Route,
-           sides: tuple[float, float], times: np.ndarray, half_width: float) -> Body:
-    """Furniture, piles, poles and plants beside the way."""
+def beside(rng: np.random.Generator, thin: bool, setting: Setting) -> Body:
+    """Draw furniture, a pile, a pole or a plant beside the way."""
+    place, route, times = setting.place, setting.route, setting.times
+    sides, half_width = setting.sides, setting.half_width
     names = _THIN if thin else _SIDE
     indoor = place not in OUTDOORS
     usual = [n for n in names if n not in (('car', 'hedge', 'tree', 'sign') if indoor
@@ -300,7 +335,7 @@ def beside(rng: np.random.Generator, thin: bool, place: str, route: Route,
 
 def shapes_of(kit: Kit, bodies: list[Body], present: list[bool], times: np.ndarray, seen_at: int,
               materials: Materials, dice: Dice) -> Shapes:
-    """Shapes of bodies of one kit over the times, one scene.
+    """Return the shapes of bodies of one kit over the times, one scene.
 
     ``seen_at`` is the number of the time at which the pictures on ends and flanks of vehicles
     are put on the sides that face the start of the route.

@@ -160,8 +160,11 @@ class EpisodeWorld:
                         yaw, self._half[which])
 
     def clearance(self, number: int, longest: float = 8.0) -> float:
-        """Length by which a robot could be longer in front before it touched anything [m],
-        exact to 1 mm; ``longest`` when there is nothing."""
+        """Return the free length in front of a robot [m], exact to 1 mm.
+
+        It is the length by which the robot could be longer before it touched anything;
+        ``longest`` when there is nothing.
+        """
         low, high = 0.0, longest
         which = np.array([number])
         if not self.touches(which, high).any():
@@ -217,7 +220,7 @@ class EpisodeWorld:
         return a + share[..., None] * (b - a), yaw_a + share * (yaw_b - yaw_a)
 
     def scenes(self, which: np.ndarray) -> Scenes:
-        """The present moment of some episodes as the renderer takes it, one frame each."""
+        """Return the present moment of some episodes as the renderer takes it, one frame each."""
         position, yaw = self._where(which)
         clock = np.where(self._owner >= 0, self._clock[which][:, self._owner], 0.0)
         at = np.clip(clock.astype(int), 0, self._tables['yaw'].shape[1] - 1)

@@ -80,7 +80,7 @@ def image_rays(intrinsics: Tensor, distortion: Tensor, size: tuple[int, int],
 
 def all_rays(intrinsics: Tensor, distortion: Tensor, size: tuple[int, int],
              shift: tuple[float, float] = (0.0, 0.0)) -> Rays:
-    """The same without keeping any: a pure function of tensors."""
+    """Return the same rays without keeping any: a pure function of tensors."""
     device = intrinsics.device
     columns = torch.arange(size[0], device=device, dtype=torch.float32) + shift[0]
     rows = torch.arange(size[1], device=device, dtype=torch.float32) + shift[1]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vjepa_ros.lab.world.rendering.lens import Rays, all_rays, image_rays, pixel_rays
 from vjepa_ros.lab.world.rendering.sensor import BAND_PIXELS, expose, expose_single, tables
+from vjepa_ros.lab.world.rendering.shading import Hits
 from vjepa_ros.lab.world.rendering.stage import Stage, stage
 from vjepa_ros.lab.world.rendering.trace import (
     Extents,
@@ -33,6 +34,8 @@ PATTERNS: dict[int, tuple[tuple[float, float, float], ...]] = {
     4: ((-0.125, -0.375, -0.375), (0.375, -0.125, -0.125), (-0.375, 0.125, 0.125),
         (0.125, 0.375, 0.375)),
 }
+# Send rays, follow them, develop their light.
+Steps = tuple[Callable[..., Rays], Callable[..., list[Tensor]], Callable[..., Tensor]]
 _BESIDE = ((-0.17, -0.34), (0.17, 0.34))  # where the other rays of an edge are, beside 0, 0
 # Rendered at once on a GPU: compiled, and not (then what all shapes give is stored for a while).
 _MOST_PIXELS, _MOST_PLAIN = 1 << 25, 1 << 22
@@ -40,7 +43,7 @@ _MOST_PIXELS, _MOST_PLAIN = 1 << 25, 1 << 22
 
 def render(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
            frames: slice | None = None, samples: int = 2, compile: bool = False) -> Tensor:
-    """Pictures of scenes.
+    """Render pictures of scenes.
 
     Parameters
     ----------
@@ -83,12 +86,12 @@ def render(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
                    // (size[0] * size[1] * len(numbers)))
         step = -(-len(scenes) // -(-len(scenes) // most))
         return torch.cat([
-            _batch(_part(scenes, b, step), bank, size, frames, samples, *steps)
+            _batch(_part(scenes, b, step), bank, size, frames, samples, steps)
             for b in range(0, len(scenes), step)])
 
 
 @lru_cache(maxsize=1)
-def _compiled() -> tuple[Callable[..., Rays], Callable[..., list[Tensor]], Callable[..., Tensor]]:
+def _compiled() -> Steps:
     # The rays on their own: as a part of the trace they would be worked out for each frame.
     return (torch.compile(all_rays, dynamic=False), torch.compile(trace, dynamic=False),
             torch.compile(expose, dynamic=False))
@@ -116,14 +119,14 @@ def _part(scenes: Scenes, first: int, count: int) -> Scenes:
 
 
 def _batch(scenes: Scenes, bank: TextureBank, size: tuple[int, int], frames: slice,
-           samples: int, send: Callable[..., Rays], follow: Callable[..., list[Tensor]],
-           develop: Callable[..., Tensor]) -> Tensor:
-    total: list[Tensor] | None = None
+           samples: int, steps: Steps) -> Tensor:
+    send, follow, develop = steps
+    total: list[Tensor] = []
     for dx, dy, when in PATTERNS[samples]:
         rays = send(scenes.intrinsics, scenes.distortion, size, (dx, dy))
         scene = stage(scenes, bank.atlas, frames, when * scenes.shutter)
         light = follow(rays, scene, bank.atlas, scenes.kinds)
-        total = light if total is None else [a + b for a, b in zip(total, light, strict=True)]
+        total = [a + b for a, b in zip(total, light, strict=True)] if total else light
     light = torch.stack(total, -1) / samples
     return develop(light, scenes, frames, tables(light.device))
 
@@ -163,7 +166,7 @@ def _in_bands(planes: Tensor, rays: Rays, scene: Stage, bank: TextureBank,
         d = world_directions(part, scene.poses.rotation)
         depth, shown = nearest(scene, d, kinds, bank.atlas, narrow)
         index[:, :, rows] = shown
-        light = colour(part, d, depth, shown, scene, bank.atlas, kinds, narrow)
+        light = colour(Hits(part, d, depth, shown), scene, bank.atlas, kinds, narrow)
         for plane, own in zip(planes, light, strict=True):
             plane[:, :, rows].add_(own, alpha=weight)
     return index

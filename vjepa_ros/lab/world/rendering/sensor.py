@@ -35,8 +35,7 @@ _COLOUR_QUANTA = (
 
 
 class Tables(NamedTuple):
-    """Constants on a device: noise, the cosines of jpeg's blocks, how coarsely it rounds them,
-    RGB to brightness and colour differences and back."""
+    """Constants on a device: of the noise, and of the JPEG compression."""
 
     noise: Tensor     # _NOISE
     cosines: Tensor   # (8, 8)
@@ -47,6 +46,7 @@ class Tables(NamedTuple):
 
 @lru_cache(maxsize=4)
 def tables(device: torch.device) -> Tables:
+    """Return the constants on a device."""
     noise = torch.randn(_NOISE, generator=torch.Generator().manual_seed(20_240))
     at = torch.arange(8, dtype=torch.float64)
     cosines = torch.cos(math.pi / 8 * at[:, None] * (at[None] + 0.5)) * 0.5
@@ -123,7 +123,7 @@ def expose(light: Tensor, scenes: Scenes, frames: slice, constant: Tables) -> Te
 
 
 def expose_single(planes: Tensor, scenes: Scenes, frames: slice) -> Tensor:
-    """The same for one frame on the CPU, given as (3, 1, 1, H, W); leaves out what is off."""
+    """Do the same for one frame on the CPU, given as (3, 1, 1, H, W); skip what is off."""
     height, width = planes.shape[3:]
     constant = tables(planes.device)
     sigma = float(scenes.blur_px)

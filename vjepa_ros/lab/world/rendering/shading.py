@@ -55,9 +55,18 @@ class Table(NamedTuple):
     card: Tensor
 
     def picker(self, index: Tensor) -> Callable[[Tensor], Tensor]:
-        """Function that gives each pixel the value of its own shape."""
+        """Return a function that gives each pixel the value of its own shape."""
         flat = index.flatten(2)
         return lambda field: field.gather(2, flat).view(index.shape)
+
+
+class Hits(NamedTuple):
+    """What rays hit: depth [m] and number of the shape; K is the ground, K + 1 the sky."""
+
+    rays: Rays
+    directions: Directions
+    depth: Tensor
+    number: Tensor
 
 
 class Surface(NamedTuple):
@@ -74,8 +83,11 @@ class Surface(NamedTuple):
 
 
 class _Tangent(NamedTuple):
-    """In a shape's own axes: normal up to its sign (mx, my, mz), the direction (ux, 0, uz) along
-    which u runs, place and repeats per metre of the texture."""
+    """Tangent plane of a hit in the axes of its shape.
+
+    Normal up to its sign (mx, my, mz), the direction (ux, 0, uz) along which u runs, place and
+    repeats per metre of the texture.
+    """
 
     mx: Tensor
     my: Tensor
@@ -118,13 +130,14 @@ def _bend(flat: _Tangent, table: Table, index: Tensor, p: tuple[Tensor, Tensor, 
                       for old, new in zip(flat, bent, strict=True)))
 
 
-def locate(table: Table, index: Tensor, t: Tensor, d: Directions, rays: Rays, focal: Tensor,
-           rotation: Tensor, size: int, curved: tuple[slice, slice] | None,
-           cards: bool) -> Surface:
-    """The surface at depth ``t`` (finite everywhere) of shape ``index`` (0..K+1).
+def locate(table: Table, hits: Hits, focal: Tensor, rotation: Tensor, size: int,
+           curved: tuple[slice, slice] | None, cards: bool) -> Surface:
+    """Return the surface that each ray hits.
 
     Parameters
     ----------
+    hits : Hits
+        With a finite depth everywhere.
     focal : Tensor
         (B, 1, 1, 1, 2) in pixels.
     rotation : Tensor
@@ -136,6 +149,7 @@ def locate(table: Table, index: Tensor, t: Tensor, d: Directions, rays: Rays, fo
     cards : bool
         Whether there may be cards.
     """
+    rays, d, t, index = hits
     pick = table.picker(index)
     c, s = pick(table.c), pick(table.s)
     lx, lz = c * d.dx - s * d.dz, s * d.dx + c * d.dz
@@ -145,6 +159,7 @@ def locate(table: Table, index: Tensor, t: Tensor, d: Directions, rays: Rays, fo
     ax, ay, az = ((p * pick(i)).abs() for p, i in ((px, table.ix), (py, table.iy),
                                                    (pz, table.iz)))
     flat_y = ay > torch.maximum(ax, az)
+    cap = flat_y
     if curved is not None:
         # The cap of a cylinder is where its height, not its radius, is reached.
         cut = (Ellipsis, *curved)
@@ -303,8 +318,10 @@ def lit(surface: Surface, sunlit: Tensor, open_sky: Tensor, height: Tensor,
 
 
 def sky_colour(unit_y: Tensor, texture: Tensor, light: Light) -> list[Tensor]:
-    """Light of the sky, three planes, for directions with vertical part ``unit_y`` (negative
-    up)."""
+    """Return the light of the sky, three planes, for directions with vertical part ``unit_y``.
+
+    Up is negative.
+    """
     up = (-unit_y).clamp(min=0)
     share = torch.sqrt(1.6 * up).clamp(max=1)
     cover = texture[..., 3] * light.clouds * (6 * up).clamp(max=1)

@@ -32,7 +32,7 @@ class Directions(NamedTuple):
     inverse_flat: Tensor
 
     def cut(self, window: tuple[slice, slice] | None) -> Directions:
-        """The rays within a window (rows, columns)."""
+        """Return the rays within a window (rows, columns)."""
         if window is None:
             return self
         return Directions(*(field[..., window[0], window[1]] for field in self))
@@ -59,6 +59,7 @@ class Body(NamedTuple):
 
 
 def directions(dx: Tensor, dy: Tensor, dz: Tensor) -> Directions:
+    """Return directions with what all shapes need of them."""
     flat = dx * dx + dz * dz
     return Directions(dx, dy, dz, 1 / (dy + _TINY), flat, 1 / (flat + _TINY))
 
@@ -71,6 +72,7 @@ def slab(origin: Tensor, inverse: Tensor, half: Tensor) -> tuple[Tensor, Tensor]
 
 
 def box(d: Directions, b: Body) -> tuple[Tensor, Tensor]:
+    """Return the depths at which rays enter and leave a box, by its slabs."""
     lx = b.c * d.dx - b.s * d.dz
     lz = b.s * d.dx + b.c * d.dz
     x0, x1 = slab(b.ox, 1 / (lx + _TINY), b.hx)
@@ -80,6 +82,7 @@ def box(d: Directions, b: Body) -> tuple[Tensor, Tensor]:
 
 
 def cylinder(d: Directions, b: Body) -> tuple[Tensor, Tensor]:
+    """Return the depths at which rays enter and leave an upright cylinder."""
     # The distance of the ray's line from the axis, not b^2 - ac: thin posts far away would
     # drown in rounding.
     beside = b.wx * d.dz - b.wz * d.dx
@@ -93,6 +96,7 @@ def cylinder(d: Directions, b: Body) -> tuple[Tensor, Tensor]:
 
 
 def ellipsoid(d: Directions, b: Body) -> tuple[Tensor, Tensor]:
+    """Return the depths at which rays enter and leave an ellipsoid."""
     ix, iy, iz = 1 / b.hx, 1 / b.hy, 1 / b.hz
     lx = (b.c * ix) * d.dx - (b.s * ix) * d.dz
     ly = d.dy * iy
@@ -107,7 +111,7 @@ def ellipsoid(d: Directions, b: Body) -> tuple[Tensor, Tensor]:
     return middle - reach, torch.where(room > 0, middle + reach, -torch.inf)
 
 
-def card(d: Directions, b: Body) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def card(d: Directions, b: Body) -> tuple[Tensor, Tensor, Tensor]:
     """Depth of the card's plane (inf beside the card), and where it is hit (-1..1, -1..1)."""
     lz = b.s * d.dx + b.c * d.dz
     t = -b.oz / (lz + _TINY)

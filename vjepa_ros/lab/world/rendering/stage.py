@@ -104,7 +104,7 @@ def poses(scenes: Scenes, frames: slice, share: Tensor | None = None) -> Poses:
 
 
 def bodies_of(p: Poses, half: Tensor, alive: Tensor) -> Body:
-    """The camera as seen from every shape."""
+    """Return the camera as seen from every shape."""
     away = p.camera[:, :, None] - p.position
     wx, wy, wz = away.unbind(-1)
     c, s = torch.cos(p.yaw), torch.sin(p.yaw)
@@ -130,7 +130,7 @@ def _flags(kinds: tuple[int, ...], wanted: tuple[int, ...], like: Tensor) -> Ten
 
 
 def table_of(scenes: Scenes, p: Poses, b: Body, atlas: Atlas, frames: slice) -> Table:
-    """What shading looks up, with the ground as a wide box under y = 0."""
+    """Return what shading looks up, with the ground as a wide box under y = 0."""
     kinds = scenes.kinds
     card, upright = (_flags(kinds, (kind,), b.hx)[..., :-2] > 0 for kind in (CARD, CYLINDER))
     # Of a card only its face counts: no edge may ever win.
@@ -151,23 +151,24 @@ def table_of(scenes: Scenes, p: Poses, b: Body, atlas: Atlas, frames: slice) -> 
     below_tint = scenes.ground_tint[:, None]
     tint = torch.cat((scenes.tint, below_tint, below_tint), 1)[:, None]
     x, y, z = p.camera.unbind(-1)
+    red, green, blue = tint.expand(-1, p.camera.shape[1], -1, -1).unbind(-1)
     return Table(
         _with_ground(b.c, 1.0), _with_ground(b.s, 0.0), _with_ground(b.ox, x),
         _with_ground(b.wy, y - 1), _with_ground(b.oz, z), _with_ground(ix, 1 / _WIDE_M),
         _with_ground(iy, 1.0), _with_ground(iz, 1 / _WIDE_M), _with_ground(rx, ground),
         _with_ground(ry, ground), _with_ground(rz, ground), _with_ground(around, 1.0),
-        *tint.expand(-1, p.camera.shape[1], -1, -1).unbind(-1),
-        _with_ground(column, below[0]), _with_ground(row, below[1]),
+        red, green, blue, _with_ground(column, below[0]), _with_ground(row, below[1]),
         _flags(kinds, (CYLINDER,), b.hx), _flags(kinds, (CYLINDER, ELLIPSOID), b.hx),
         _flags(kinds, (CARD,), b.hx))
 
 
 def light_of(scenes: Scenes) -> Light:
+    """Return the light of scenes in the shape that rays need."""
     def field(values: Tensor) -> Tensor:
         return values.view(-1, 1, 1, 1, *values.shape[1:])
 
     sun = scenes.sun_direction
-    return Light(*(field(sun[:, i]) for i in range(3)), field(scenes.sun),
+    return Light(field(sun[:, 0]), field(sun[:, 1]), field(sun[:, 2]), field(scenes.sun),
                  field(scenes.ambient), field(scenes.shadow), field(scenes.fog_per_m),
                  field(scenes.fog_color), field(scenes.sky_top), field(scenes.sky_horizon),
                  field((scenes.sky_texture >= 0).float()))
@@ -187,6 +188,7 @@ def _numbers(kinds: tuple[int, ...], kind: int, device: torch.device) -> tuple[T
 
 
 def groups_of(kinds: tuple[int, ...], b: Body, table: Table) -> tuple[Group, ...]:
+    """Return the shapes by kind."""
     groups = []
     parts = ((kind, numbers) for kind in sorted(set(kinds))
              for numbers in _numbers(kinds, kind, b.hx.device))
@@ -202,7 +204,7 @@ def groups_of(kinds: tuple[int, ...], b: Body, table: Table) -> tuple[Group, ...
 
 def stage(scenes: Scenes, atlas: Atlas, frames: slice, share: Tensor | None = None,
           grouped: bool = True) -> Stage:
-    """The stage of some frames; ``share`` as in ``poses``."""
+    """Set the stage of some frames; ``share`` as in ``poses``."""
     p = poses(scenes, frames, share)
     b = bodies_of(p, scenes.half, scenes.alive)
     table = table_of(scenes, p, b, atlas, frames)

@@ -19,6 +19,7 @@ from torch import Tensor
 from vjepa_ros.lab.world.rendering.lens import Rays
 from vjepa_ros.lab.world.rendering.shading import (
     CONTACT_REACH_M,
+    Hits,
     cast,
     lit,
     locate,
@@ -55,11 +56,14 @@ class Windows(NamedTuple):
     @staticmethod
     def around(shapes: tuple[Window, ...], shadows: tuple[Window, ...],
                kinds: tuple[int, ...]) -> Windows:
+        """Return the windows of shapes and of their shadows."""
         bent = [w for w, k in zip(shapes, kinds, strict=True)
                 if w is not None and k in (CYLINDER, ELLIPSOID)]
-        joined = tuple(slice(min(w[i].start for w in bent), max(w[i].stop for w in bent))
-                       for i in (0, 1)) if bent else None
-        return Windows(shapes, shadows, joined)
+        if not bent:
+            return Windows(shapes, shadows, None)
+        rows, columns = (slice(min(w[i].start for w in bent), max(w[i].stop for w in bent))
+                         for i in (0, 1))
+        return Windows(shapes, shadows, (rows, columns))
 
     @staticmethod
     def whole(kinds: tuple[int, ...]) -> Windows:
@@ -125,7 +129,7 @@ def _shadows(stage: Stage, d: Directions, t: Tensor, is_ground: Tensor, kinds: t
     gx, gz = t * d.dx, t * d.dz
     towards = stage.light[:3]
     if windows is None:
-        wide = tuple(v[..., None] for v in towards)
+        wide = (towards[0][..., None], towards[1][..., None], towards[2][..., None])
         for kind, _, body, _ in stage.groups:
             dark, blocked = cast(kind, body, gx[..., None], gz[..., None],
                                  stage.camera_y[..., None], wide)
@@ -151,29 +155,32 @@ def trace(rays: Rays, stage: Stage, atlas: Atlas, kinds: tuple[int, ...],
     """
     d = world_directions(rays, stage.poses.rotation)
     depth, index = nearest(stage, d, kinds, atlas, windows)
-    return colour(rays, d, depth, index, stage, atlas, kinds, windows)
+    return colour(Hits(rays, d, depth, index), stage, atlas, kinds, windows)
 
 
-def colour(rays: Rays, d: Directions, depth: Tensor, index: Tensor, stage: Stage, atlas: Atlas,
-           kinds: tuple[int, ...], windows: Windows | None) -> list[Tensor]:
+def colour(hits: Hits, stage: Stage, atlas: Atlas, kinds: tuple[int, ...],
+           windows: Windows | None) -> list[Tensor]:
     """Light from what the rays hit, as in `trace`."""
+    rays, d, depth, index = hits
     count = len(kinds)
     is_sky = index == count + 1
     sky_seen = windows is None or bool(is_sky.any())
     t = torch.where(is_sky, 1.0, depth) if sky_seen else depth
-    surface = locate(stage.table, index, t, d, rays, stage.focal, stage.poses.rotation,
+    surface = locate(stage.table, Hits(rays, d, t, index), stage.focal, stage.poses.rotation,
                      atlas.size, _curved(kinds) if windows is None else windows.curved,
                      CARD in kinds)
     place = (*surface.origin, surface.u, surface.v, surface.level_u, surface.level_v)
     if sky_seen:
         sky = (*stage.sky_cell, *sky_place(d.dx, d.dy, d.dz, stage.focal[..., 0], atlas.size))
         place = tuple(torch.where(is_sky, a, b) for a, b in zip(sky, place, strict=True))
-    texture = fetch(atlas, place[:2], *place[2:], fast=windows is not None)
+    column, row, *where = place
+    texture = fetch(atlas, (column, row), *where, fast=windows is not None)
     sun, open_sky = _shadows(stage, d, t, index == count, kinds, windows)
     height = -(stage.camera_y + t * d.dy)
     light = lit(surface, sun, open_sky, height, stage.light)
     length = torch.sqrt(d.flat + d.dy * d.dy)
     distance = t * length
+    above: list[Tensor] = []
     if sky_seen:
         unit_y = d.dy / length
         above = sky_colour(unit_y, texture, stage.light)
@@ -185,7 +192,7 @@ def colour(rays: Rays, d: Directions, depth: Tensor, index: Tensor, stage: Stage
     planes = []
     for c, tint in enumerate((stage.table.red, stage.table.green, stage.table.blue)):
         seen = texture[..., c] * (pick(tint) * light)
-        if sky_seen:
+        if above:
             seen = torch.where(is_sky, above[c], seen)
         planes.append(torch.lerp(fog[..., c], seen, clear))
     return planes
@@ -259,9 +266,9 @@ def _cut(spans: np.ndarray, wanted: np.ndarray,
     columns = ((limits[1] >= spans[:, 0, None]) & (limits[0] <= spans[:, 2, None])
                & wanted[:, None])
     rows = (limits[3] >= spans[:, 1, None]) & (limits[2] <= spans[:, 3, None])
-    seen = columns.any(1) & rows.any(1)
+    seen: np.ndarray = np.any(columns, axis=1) & np.any(rows, axis=1)
     ends = (rows.argmax(1), rows.shape[1] - rows[:, ::-1].argmax(1),
             columns.argmax(1), columns.shape[1] - columns[:, ::-1].argmax(1))
     return tuple((slice(r0, r1), slice(c0, c1)) if some else None
-                 for some, r0, r1, c0, c1 in zip(seen, *(e.tolist() for e in ends),
+                 for some, r0, r1, c0, c1 in zip(seen.tolist(), *(e.tolist() for e in ends),
                                                  strict=True))

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.rendering.lens import Rays, all_rays, image_rays, image_speed
+from vjepa_ros.lab.world.rendering.lens import all_rays, image_rays, image_speed
 from vjepa_ros.lab.world.rendering.render import one_thread
-from vjepa_ros.lab.world.rendering.shapes import Directions
+from vjepa_ros.lab.world.rendering.shading import Hits
 from vjepa_ros.lab.world.rendering.stage import Stage, stage
 from vjepa_ros.lab.world.rendering.trace import Extents, nearest, world_directions
 from vjepa_ros.lab.world.scenes.scene import GROUND, SKY, Scenes
@@ -81,7 +80,7 @@ class Truth:
     shape: Tensor
 
     def to(self, device: torch.device | str) -> Truth:
-        """The same truth on a device."""
+        """Return the same truth on a device."""
         return replace(self, **{f.name: getattr(self, f.name).to(device)
                                 for f in fields(self)})
 
@@ -98,8 +97,10 @@ def entry(position: Tensor, speed: Tensor, low: Tensor, high: Tensor) -> tuple[T
 
 
 def in_robot_axes(vector: Tensor, ahead: Tensor) -> tuple[Tensor, Tensor]:
-    """Parts (right, ahead) of world vectors (..., 3) for a robot that heads where ``ahead``
-    (..., 3) points without its up and down."""
+    """Return the parts (right, ahead) of world vectors (..., 3) for a robot.
+
+    Its heading is the level part of ``ahead`` (..., 3).
+    """
     level = torch.rsqrt((ahead[..., 0] ** 2 + ahead[..., 2] ** 2).clamp(min=1e-12))
     fx, fz = ahead[..., 0] * level, ahead[..., 2] * level
     return (fz * vector[..., 0] - fx * vector[..., 2], fx * vector[..., 0] + fz * vector[..., 2])
@@ -146,7 +147,7 @@ def contact(point: Tensor, velocity: Tensor, camera_height: Tensor, ahead: Tenso
 
 def truth(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
           robot: Robot | None = None, compile: bool = False) -> Truth:
-    """Truth at the newest frame.
+    """Compute the truth at the newest frame.
 
     Parameters
     ----------
@@ -177,27 +178,18 @@ def truth(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
                         for f in fields(Truth)})
 
 
-class _Seen(NamedTuple):
-    """Rays and their directions (B, 1, H, W); depth and number of what they hit (B, H, W)."""
-
-    rays: Rays
-    directions: Directions
-    depth: Tensor
-    index: Tensor
-
-
 @lru_cache(maxsize=1)
-def _compiled() -> tuple[Callable[..., _Seen], Callable[..., dict[str, Tensor]]]:
+def _compiled() -> tuple[Callable[..., Hits], Callable[..., dict[str, Tensor]]]:
     return torch.compile(_look, dynamic=False), torch.compile(_motion, dynamic=False)
 
 
 def _look(intrinsics: Tensor, distortion: Tensor, size: tuple[int, int], scene: Stage,
-          kinds: tuple[int, ...], atlas: Atlas) -> _Seen:
-    """What a batch of cameras sees, by a search among all shapes everywhere."""
+          kinds: tuple[int, ...], atlas: Atlas) -> Hits:
+    """Search among all shapes everywhere for what a batch of cameras sees."""
     rays = all_rays(intrinsics, distortion, size)
     d = world_directions(rays, scene.poses.rotation)
     depth, index = nearest(scene, d, kinds, atlas, None)
-    return _Seen(rays, d, depth[:, 0], index[:, 0])
+    return Hits(rays, d, depth[:, 0], index[:, 0])
 
 
 def _single(scenes: Scenes, bank: TextureBank, size: tuple[int, int], robot: Robot,
@@ -208,12 +200,15 @@ def _single(scenes: Scenes, bank: TextureBank, size: tuple[int, int], robot: Rob
     d = world_directions(rays, scene.poses.rotation)
     depth, index = nearest(scene, d, scenes.kinds, bank.atlas,
                            Extents(scene, scenes.kinds).windows(rays))
-    seen = _Seen(rays, d, depth[:, 0], index[:, 0])
+    seen = Hits(rays, d, depth[:, 0], index[:, 0])
     return Truth(depth=seen.depth, **_motion(scenes, robot, seen))
 
 
-def _motion(scenes: Scenes, robot: Robot, seen: _Seen) -> dict[str, Tensor]:
-    """All fields of `Truth` but the depth: a pure function of tensors, to compile as a whole."""
+def _motion(scenes: Scenes, robot: Robot, seen: Hits) -> dict[str, Tensor]:
+    """Return all fields of `Truth` but the depth, a pure function of tensors to compile as one.
+
+    Depth and number of the hits are (B, H, W).
+    """
     rays, d, depth, index = seen
     count = len(scenes.kinds)
     is_sky = index == count + 1

@@ -227,6 +227,7 @@ class Kit:
         self.round = self.least[:, 2] == 0
 
     def index(self, name: str) -> int:
+        """Return the number of a type."""
         return self.names.index(name)
 
     def weights(self, **shares: float) -> list[float]:

@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.scenes.bodies import SIDE, THIN, Bodies, Kit
+from vjepa_ros.lab.world.scenes.bodies import SIDE, THIN, Bodies
 from vjepa_ros.lab.world.scenes.encounter_solver import Meeting
 from vjepa_ros.lab.world.scenes.motion import body_path, to_world
 from vjepa_ros.lab.world.scenes.places import INDOORS, Place
@@ -122,16 +122,20 @@ def _conflicts(meeting: Meeting, place: Place, spot: Tensor, velocity: Tensor, y
     return hit | (hides & matters[:, None]) | beyond
 
 
-def _settled(kit: Kit, kind: Tensor, present: Tensor, size: Tensor, spot: Tensor, base: Tensor,
-             velocity: Tensor, yaw: Tensor, times: Tensor) -> Bodies:
-    """Bodies with steady motion."""
-    still = torch.zeros(*spot.shape[:-1])
-    at = torch.stack((spot[..., 0], -base, spot[..., 1]), -1)           # B M 3
+def _settled(kind: Tensor, present: Tensor, size: Tensor, at: Tensor, velocity: Tensor,
+             yaw: Tensor, times: Tensor) -> Bodies:
+    """Return bodies with steady motion that are at ``at`` (B, M, 3) now."""
+    still = torch.zeros(*at.shape[:-1])
     moves = torch.stack((velocity[..., 0], still, velocity[..., 1]), -1)
     gone = -times[:, None] * moves.norm(dim=-1)[..., None]
     place = body_path(at, moves, gone).transpose(1, 2)
     yaws = yaw.unsqueeze(1).expand(-1, times.shape[1], -1)
     return Bodies(kind, present, size, place, yaws, moves, still)
+
+
+def _raised(spot: Tensor, base: Tensor) -> Tensor:
+    """Return (B, M, 3) places from ground spots (B, M, 2) and heights that broadcast to (B, M)."""
+    return torch.stack((spot[..., 0], -base.expand(spot.shape[:-1]), spot[..., 1]), -1)
 
 
 def side_bodies(dice: Dice, meeting: Meeting, place: Place, path: Tensor, body: Tensor,
@@ -218,7 +222,7 @@ def side_bodies(dice: Dice, meeting: Meeting, place: Place, path: Tensor, body: 
     clash = _conflicts(meeting, place, spot, velocity, yaw, size, config)
     present &= ~clash | (wanted & emerges[:, None])     # what hides a body does so by design
     base = torch.where((plan.at('table') & (place.table > 0))[:, None], place.table[:, None], 0)
-    return _settled(SIDE, kind, present, size, spot, base.expand_as(yaw), velocity, yaw, times)
+    return _settled(kind, present, size, _raised(spot, base), velocity, yaw, times)
 
 
 def thin_bodies(dice: Dice, meeting: Meeting, place: Place, times: Tensor,
@@ -251,4 +255,4 @@ def thin_bodies(dice: Dice, meeting: Meeting, place: Place, times: Tensor,
     present = dice.chance(_THIN_PRESENT[plan.place][:, None], THINS)
     present &= ~_conflicts(meeting, place, spot, velocity, yaw, size, config)
     base = torch.where(table & (place.table > 0)[:, None], place.table[:, None], 0)
-    return _settled(THIN, kind, present, size, spot, base.expand_as(yaw), velocity, yaw, times)
+    return _settled(kind, present, size, _raised(spot, base), velocity, yaw, times)

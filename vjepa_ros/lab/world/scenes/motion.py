@@ -20,7 +20,7 @@ FAR_M = 1e4   # a reach that bends no path
 
 
 def frame_times(interval_s: Tensor, hold: Tensor, frames: int) -> Tensor:
-    """Times of the frames of a clip [s].
+    """Return the times of the frames of a clip [s].
 
     Parameters
     ----------

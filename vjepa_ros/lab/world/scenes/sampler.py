@@ -26,7 +26,7 @@ from vjepa_ros.lab.world.scenes.motion import (
     travelled,
 )
 from vjepa_ros.lab.world.scenes.places import decor, ground, lay_out
-from vjepa_ros.lab.world.scenes.scene import Scenes, Shapes
+from vjepa_ros.lab.world.scenes.scene import Scenes, Shapes, join
 from vjepa_ros.lab.world.scenes.scene_rng import Dice
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig, make_plan
 from vjepa_ros.lab.world.textures.bank import Materials
@@ -106,7 +106,7 @@ class SceneSampler:
             assemble(THIN, thin_bodies(dice, meeting, place, times, self.config), times,
                      self.materials, dice),
             place.boxes, decor(dice, meeting, place, self.materials)]
-        shapes = _joined(parts, self.frames)
+        shapes = join(parts, self.frames)
 
         moved = shake(dice, times, plan.hand, plan.steps, plan.motor)
         camera = _camera(meeting, path, moved)
@@ -120,7 +120,8 @@ class SceneSampler:
         texture, tile, tint = ground(dice, plan.place, self.materials)
         scenes = Scenes(
             interval_s=plan.interval_s, intrinsics=intrinsics, distortion=distortion, **camera,
-            **{f.name: getattr(shapes, f.name) for f in fields(Shapes)},
+            kinds=shapes.kinds, **{f.name: getattr(shapes, f.name) for f in fields(Shapes)
+                                   if f.name != 'kinds'},
             ground_texture=texture, ground_tile_m=tile, ground_tint=tint,
             **light(dice, plan, place, self.materials),
             **sensor(dice, plan, brightness(place, tint), self.frames))
@@ -131,7 +132,7 @@ class SceneSampler:
         return Sample(scenes, plan.hold, plan.place, plan.outcome, planned, there)
 
     def _hero(self, dice: Dice, meeting: Meeting, times: Tensor) -> Bodies:
-        """The body of importance, on its way."""
+        """Return the body of importance on its path."""
         plan = meeting.plan
         at = to_world(meeting.at, plan.heading)
         go = to_world(meeting.velocity, plan.heading)
@@ -165,19 +166,6 @@ def _camera(meeting: Meeting, path: Path, moved: Shake) -> dict[str, Tensor]:
     rates[:, 0] += plan.turn
     return {'camera_position': position, 'camera_rotation': rotation(yaw, pitch, roll),
             'camera_velocity': velocity, 'camera_spin': spin(pitch[:, -1], roll[:, -1], rates)}
-
-
-def _joined(parts: list[Shapes], frames: int) -> Shapes:
-    """All shapes of all parts, those without a time axis standing still."""
-    def along(values: list[Tensor], axis: int) -> Tensor:
-        if axis == 2:
-            values = [v.expand(-1, frames, *v.shape[2:]) for v in values]
-        return torch.cat(values, axis)
-    kinds = tuple(kind for part in parts for kind in part.kinds)
-    moving = ('position', 'yaw', 'texture')
-    return Shapes(kinds, **{
-        f.name: along([getattr(p, f.name) for p in parts], 2 if f.name in moving else 1)
-        for f in fields(Shapes) if f.name != 'kinds'})
 
 
 def _cleared(shapes: Shapes, camera: Tensor) -> Shapes:

@@ -9,7 +9,7 @@ newest last), K shapes. All floating tensors are float32 on one device.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -60,6 +60,20 @@ class Shapes:
     texture: Tensor
     tile_m: Tensor
     tint: Tensor
+
+
+def join(parts: Sequence[Shapes], frames: int) -> Shapes:
+    """Return all shapes of all parts; those without a time axis stand still over the frames."""
+    moving = ('position', 'yaw', 'texture')
+
+    def along(name: str) -> Tensor:
+        values = [getattr(part, name) for part in parts]
+        if name in moving:
+            return torch.cat([v.expand(-1, frames, *v.shape[2:]) for v in values], 2)
+        return torch.cat(values, 1)
+
+    kinds = tuple(kind for part in parts for kind in part.kinds)
+    return Shapes(kinds, **{f.name: along(f.name) for f in fields(Shapes) if f.name != 'kinds'})
 
 
 @dataclass(frozen=True)
@@ -151,11 +165,11 @@ class Scenes(Shapes):
     seed: Tensor
 
     def to(self, device: torch.device | str) -> Scenes:
-        """The same scenes on a device."""
+        """Return the same scenes on a device."""
         return self.map(lambda values: values.to(device))
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Scenes:
-        """The scenes with every tensor changed, such as a part of the batch."""
+        """Return the scenes with every tensor changed, such as a part of the batch."""
         return replace(self, **{f.name: change(getattr(self, f.name)) for f in fields(self)
                                 if f.name != 'kinds'})
 

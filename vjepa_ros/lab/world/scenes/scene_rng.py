@@ -24,32 +24,32 @@ class Dice:
         self.generator = torch.Generator().manual_seed(seed)
 
     def unit(self, *shape: int) -> Tensor:
-        """Uniform in 0..1."""
+        """Draw evenly from 0..1."""
         return torch.rand(self.count, *shape, generator=self.generator)
 
     def uniform(self, low: Number, high: Number, *shape: int) -> Tensor:
-        """Uniform between two bounds."""
+        """Draw evenly between two bounds."""
         return low + (high - low) * self.unit(*shape)
 
     def log(self, low: Number, high: Number, *shape: int) -> Tensor:
-        """Uniform in the logarithm between two positive bounds."""
+        """Draw evenly in the logarithm between two positive bounds."""
         low, high = (torch.as_tensor(v, dtype=torch.float32) for v in (low, high))
         return low * (high / low) ** self.unit(*shape)
 
     def normal(self, deviation: Number, *shape: int) -> Tensor:
-        """Normal of zero mean."""
+        """Draw from a normal distribution of zero mean."""
         return deviation * torch.randn(self.count, *shape, generator=self.generator)
 
     def chance(self, probability: Number, *shape: int) -> Tensor:
-        """True with a probability."""
+        """Draw true with a probability."""
         return self.unit(*shape) < probability
 
     def sign(self, *shape: int) -> Tensor:
-        """-1 or 1."""
+        """Draw -1 or 1."""
         return torch.where(self.unit(*shape) < 0.5, -1.0, 1.0)
 
     def pick(self, weights: Tensor, *shape: int) -> Tensor:
-        """An index, int64, in proportion to weights of shape (n,) or (count, ..., n)."""
+        """Draw an index, int64, in proportion to weights of shape (n,) or (count, ..., n)."""
         edges = weights.cumsum(-1)
         drawn = self.unit(*shape) * edges[..., -1]
         return (drawn.unsqueeze(-1) >= edges[..., :-1]).sum(-1)

@@ -35,6 +35,7 @@ class Atlas(NamedTuple):
 
     @property
     def cell(self) -> int:
+        """Side of a cell in texels."""
         return cell_size(self.size)
 
     def origin(self, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -44,6 +45,7 @@ class Atlas(NamedTuple):
 
 
 def cell_size(size: int) -> int:
+    """Return the side of the cell of a texture."""
     return 2 * size - 1 + 2 * (int(math.log2(size)) + 1)
 
 
@@ -135,8 +137,8 @@ def _bilinear(texels: Tensor, x: Tensor, y: Tensor, parts: tuple[int, ...]) -> T
 def _remap(texels: Tensor, x: Tensor, y: Tensor) -> np.ndarray:
     """As ``_bilinear`` for one frame on the CPU, uint8 (rows, columns, 4), many times faster."""
     sheet = texels.numpy().view(np.uint8).reshape(*texels.shape, 4)
-    return cv2.remap(sheet, *(v.reshape(-1, v.shape[-1]).numpy() for v in (x, y)),
-                     cv2.INTER_LINEAR)
+    columns, rows = (v.reshape(-1, v.shape[-1]).numpy() for v in (x, y))
+    return cv2.remap(sheet, columns, rows, cv2.INTER_LINEAR)
 
 
 def fetch(atlas: Atlas, origin: tuple[Tensor, Tensor], u: Tensor, v: Tensor, level_u: Tensor,

@@ -178,28 +178,8 @@ class TextureBank:
         """Numbers of all textures in some groups."""
         return tuple(sorted({n for name in names for n in self.groups.get(name, ())}))
 
-    @property
-    def surfaces(self) -> tuple[int, ...]:
-        return self.of(*MATERIALS, *PRINTS)
-
-    @property
-    def grounds(self) -> tuple[int, ...]:
-        return self.of('ground', 'floor')
-
-    @property
-    def cards_people(self) -> tuple[int, ...]:
-        return self.of('person', 'walker')
-
-    @property
-    def cards_vehicles(self) -> tuple[int, ...]:
-        return self.of('car_rear', 'car_front', 'car_side')
-
-    @property
-    def skies(self) -> tuple[int, ...]:
-        return self.of('clouds')
-
     def to(self, device: torch.device | str) -> TextureBank:
-        """The same bank on a device."""
+        """Return the same bank on a device."""
         atlas = self.atlas._replace(texels=self.atlas.texels.to(device))
         return TextureBank(atlas, self.groups, self.walks)
 
@@ -290,7 +270,7 @@ def _image_files(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def _crop(rng: np.random.Generator, photo: np.ndarray, size: int) -> np.ndarray:
-    """A square part, mirrored to both sides: it repeats, at the price of symmetry."""
+    """Crop a square and mirror it to both sides: it repeats, at the price of symmetry."""
     rows, columns = photo.shape[:2]
     side = int(min(rows, columns) * rng.uniform(0.3, 1.0))
     y, x = int(rng.integers(rows - side + 1)), int(rng.integers(columns - side + 1))

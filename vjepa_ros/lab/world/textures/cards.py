@@ -23,6 +23,7 @@ from vjepa_ros.lab.world.textures.noise import (
     pick,
     ramp,
     shaded,
+    vector,
     warm_grey,
 )
 from vjepa_ros.lab.world.textures.prints import colour, rect, write
@@ -49,7 +50,7 @@ class _Figure:
         return (round((x / self.wide + 0.5) * self.size), round((1 - y / self.high) * self.size))
 
     def limb(self, points: Points, thick: tuple[float, float], paint: Rgb) -> None:
-        """Rounded, tapering chain; darker towards its left edge."""
+        """Paint a rounded, tapering chain, darker towards its left edge."""
         ax, ay = self.size / self.wide, self.size / self.high
         for part, share in ((1.0, 0.72), (0.8, 0.9), (0.55, 1.04)):
             tone = tuple(share * c for c in paint)
@@ -187,7 +188,7 @@ def _cover(size: int, parts: list[Points]) -> np.ndarray:
 
 
 def _lay(image: np.ndarray, share: np.ndarray, paint: np.ndarray | Rgb) -> None:
-    image += share[..., None] * (np.float32(paint) - image)
+    image += share[..., None] * (vector(paint) - image)
 
 
 def _body_paint(rng: Rng, size: int) -> np.ndarray:
@@ -202,7 +203,7 @@ def _body_paint(rng: Rng, size: int) -> np.ndarray:
 def _glass(rng: Rng, size: int) -> np.ndarray:
     y, _ = grid(size)
     mirror = ramp(noise(rng, size, 3.2) + 2 - 4 * y, -0.5, 1.5)
-    return flat(size, (34, 40, 44)) + mirror[..., None] * np.float32([88, 98, 108])
+    return flat(size, (34, 40, 44)) + mirror[..., None] * vector([88, 98, 108])
 
 
 def _hull(top: float, shoulder: float, narrow: float, low: float) -> Points:
@@ -213,7 +214,7 @@ def _hull(top: float, shoulder: float, narrow: float, low: float) -> Points:
 
 
 def _end(rng: Rng, size: int, front: bool) -> np.ndarray:
-    """A vehicle along its axis."""
+    """Paint a vehicle along its axis."""
     tall = rng.random() < 0.3    # van or lorry
     low = 0.86
     top = 0.02
@@ -249,7 +250,7 @@ def _end(rng: Rng, size: int, front: bool) -> np.ndarray:
     _lay(image, _cover(size, lamps), lamp)
     _lay(image, 0.6 * _cover(size, [[(x + 0.02 * (0.5 - x), y * 0.35 + 0.65 * (high + 0.03))
                                      for x, y in part] for part in lamps]),
-         tuple(min(255.0, 1.25 * c + 20) for c in lamp))
+         np.minimum(255.0, 1.25 * vector(lamp) + 20))
     bumper = pick(rng, (48, 49, 52), (48, 49, 52), (150, 150, 150))
     _lay(image, 0.85 * cover * ramp(grid(size)[0], 0.745, 0.755), bumper)
     plate_y = 0.66 if not front else 0.755
@@ -265,10 +266,12 @@ def _end(rng: Rng, size: int, front: bool) -> np.ndarray:
 
 
 def car_rear(rng: Rng, size: int) -> np.ndarray:
+    """Paint the back of a car."""
     return _end(rng, size, False)
 
 
 def car_front(rng: Rng, size: int) -> np.ndarray:
+    """Paint the front of a car."""
     return _end(rng, size, True)
 
 
@@ -333,6 +336,7 @@ def _crown(rng: Rng, size: int, blobs: list[tuple[float, float, float]]) -> np.n
 
 
 def tree(rng: Rng, size: int) -> np.ndarray:
+    """Paint a tree."""
     y, x = grid(size)
     bend = 0.03 * np.sin(3 * y + rng.uniform(0, 6))
     trunk = np.abs(x - 0.5 - bend) < 0.02 + 0.028 * y
@@ -356,6 +360,7 @@ def tree(rng: Rng, size: int) -> np.ndarray:
 
 
 def bush(rng: Rng, size: int) -> np.ndarray:
+    """Paint a bush."""
     y, x = grid(size)
     field = _crown(rng, size, [
         (rng.uniform(0.25, 0.75), rng.uniform(0.4, 1.0), rng.uniform(0.18, 0.26))
@@ -384,7 +389,7 @@ def fence(rng: Rng, size: int) -> np.ndarray:
 
 
 def hills(rng: Rng, size: int) -> np.ndarray:
-    """What stands at the horizon: hills, a line of trees, or houses; repeats across."""
+    """Paint hills, a line of trees, or houses at the horizon; repeats across."""
     y, x = grid(size)
     style = int(rng.integers(3))
     if style == 2:
@@ -403,7 +408,7 @@ def hills(rng: Rng, size: int) -> np.ndarray:
         tone = leaves(rng, size) if style == 0 else shaded(
             pick(rng, (120, 130, 110), (128, 134, 146), (150, 140, 116)),
             1 + 0.12 * noise(rng, size, 2))
-        image = 0.75 * tone + 0.25 * np.float32([170, 182, 196])
+        image = 0.75 * tone + 0.25 * vector([170, 182, 196])
     return np.dstack((image, 255 * solid))
 
 
@@ -417,6 +422,7 @@ def clouds(rng: Rng, size: int) -> np.ndarray:
 
 
 def overcast(rng: Rng, size: int) -> np.ndarray:
+    """Paint an overcast sky."""
     light = 1 + 0.07 * noise(rng, size, 2.8)
     return np.dstack((shaded(warm_grey(rng, 190, 225, 0.02), light),
                       np.full((size, size), 235.0)))

@@ -7,6 +7,7 @@ Fields are (size, size) float32; colours are 0..255.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import cv2
@@ -44,18 +45,25 @@ def grid(size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.broadcast_to(at[:, None], (size, size)), np.broadcast_to(at[None], (size, size))
 
 
+def vector(values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Return colours or weights as float32."""
+    return np.asarray(values, np.float32)
+
+
 def flat(size: int, colour: Rgb) -> np.ndarray:
-    return np.broadcast_to(np.float32(colour), (size, size, 3)).copy()
+    """Return one colour everywhere."""
+    return np.broadcast_to(vector(colour), (size, size, 3)).copy()
 
 
 def shaded(colour: Rgb, light: np.ndarray) -> np.ndarray:
-    """A colour times a field."""
-    return np.float32(colour) * light[..., None]
+    """Return a colour times a field."""
+    return vector(colour) * light[..., None]
 
 
 def mix(below: np.ndarray, above: np.ndarray | Rgb, share: np.ndarray) -> np.ndarray:
+    """Lay one picture over another, with a share 0..1 of each pixel."""
     share = np.clip(share, 0, 1)[..., None]
-    return below + share * (np.float32(above) - below)
+    return below + share * (vector(above) - below)
 
 
 def ramp(field: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -106,7 +114,9 @@ def stones(rng: Rng, size: int, count: int, jitter: float = 0.8) -> tuple[np.nda
     _, label = cv2.distanceTransformWithLabels(seeds, cv2.DIST_L2, 5,
                                                labelType=cv2.DIST_LABEL_PIXEL)
     names = np.zeros(label.max() + 1, np.int32)
-    names[label[seeds == 0]] = number[seeds == 0]
+    seeded = seeds == 0
+    label = np.asarray(label).astype(np.intp)
+    names[label[seeded]] = number[seeded]
     owner = names[label]
     border = np.ones_like(seeds)
     border[1:][owner[1:] != owner[:-1]] = 0
@@ -133,11 +143,12 @@ def stains(rng: Rng, size: int, strength: float) -> np.ndarray:
 
 
 def pick(rng: Rng, *choices: Rgb) -> Rgb:
+    """Draw one of some colours."""
     return choices[int(rng.integers(len(choices)))]
 
 
 def warm_grey(rng: Rng, low: float, high: float, spread: float = 0.04) -> Rgb:
-    """A grey with a slight warm or cold cast."""
+    """Draw a grey with a slight warm or cold cast."""
     value, cast = rng.uniform(low, high), rng.normal(0, spread)
     return (value * (1 + cast), value, value * (1 - cast))
 

@@ -23,6 +23,7 @@ from vjepa_ros.lab.world.textures.noise import (
     ramp,
     shaded,
     stains,
+    vector,
     warm_grey,
 )
 from vjepa_ros.lab.world.textures.surfaces import (
@@ -44,7 +45,7 @@ _HUES = (0.0, 0.03, 0.07, 0.1, 0.14, 0.3, 0.38, 0.52, 0.58, 0.62)
 
 
 def colour(rng: Rng, low: float = 30, high: float = 235) -> Rgb:
-    """A colour as things have it: many greys, few glaring ones; brightest part low..high."""
+    """Draw a colour as things have it: many greys, few glaring; brightest part low..high."""
     hue = float(rng.choice(_HUES)) + rng.normal(0, 0.03)
     strength = rng.beta(1.0, 2.2) if rng.random() < 0.8 else rng.uniform(0.6, 0.95)
     value = rng.uniform(low, high)
@@ -74,12 +75,13 @@ def write(image: np.ndarray, text: str, x: float, y: float, height: float, paint
 
 
 def poster(rng: Rng, size: int) -> np.ndarray:
+    """Paint a poster."""
     y, x = grid(size)
     image = mix(flat(size, colour(rng)), colour(rng), y if rng.random() < 0.5 else x * y)
     if rng.random() < 0.5:  # something like a photograph
         part = rect(image, 0.08, 0.08, 0.92, rng.uniform(0.5, 0.75))
         tone = noise(rng, size, 2.2)[:part.shape[0], :part.shape[1]]
-        part[...] = mix(np.broadcast_to(np.float32(colour(rng)), part.shape), colour(rng),
+        part[...] = mix(np.broadcast_to(vector(colour(rng)), part.shape), colour(rng),
                         0.5 + 0.35 * tone)
     canvas = np.ascontiguousarray(image)
     for _ in range(int(rng.integers(1, 7))):
@@ -106,7 +108,7 @@ def carton(rng: Rng, size: int) -> np.ndarray:
     image = shaded(pick(rng, (188, 148, 104), (172, 132, 90), (204, 168, 124), (214, 206, 196)),
                    1 + ribs + 0.03 * noise(rng, size, 1) + 0.05 * noise(rng, size, 3))
     tape = rng.uniform(0.42, 0.5)
-    rect(image, tape, 0, tape + 0.12, 1)[...] *= np.float32([1.1, 1.06, 0.98])
+    rect(image, tape, 0, tape + 0.12, 1)[...] *= vector([1.1, 1.06, 0.98])
     x, top = rng.uniform(0.06, 0.55), rng.uniform(0.1, 0.6)
     rect(image, x, top, x + 0.34, top + 0.26, (236, 234, 228))
     for bar in range(16):
@@ -192,8 +194,9 @@ def shelf(rng: Rng, size: int) -> np.ndarray:
 
 
 def door(rng: Rng, size: int) -> np.ndarray:
+    """Paint a door."""
     leaf = (wood if rng.random() < 0.5 else paint_coat)(rng, size)
-    leaf *= np.float32(colour(rng, 150, 255)) / 255
+    leaf *= vector(colour(rng, 150, 255)) / 255
     for x0, x1 in ((0.14, 0.46), (0.54, 0.86)) if rng.random() < 0.6 else ((0.16, 0.84),):
         for y0, y1 in ((0.08, 0.42), (0.52, 0.92)):
             rect(leaf, x0, y0, x1, y1)[...] *= 0.8
@@ -235,7 +238,7 @@ def window(rng: Rng, size: int) -> np.ndarray:
 def facade(rng: Rng, size: int) -> np.ndarray:
     """House front, repeats: windows with sills on a wall."""
     base = (bricks, plaster, concrete, paint_coat)[int(rng.integers(4))](rng, size)
-    image = base * (np.float32(colour(rng, 190, 255)) / 240 if rng.random() < 0.5 else 1)
+    image = base * (vector(colour(rng, 190, 255)) / 240 if rng.random() < 0.5 else 1)
     rows, columns = int(rng.integers(2, 4)), int(rng.integers(2, 5))
     width, height = rng.uniform(0.35, 0.7), rng.uniform(0.45, 0.7)
     frame = warm_grey(rng, 90, 235)
@@ -252,7 +255,7 @@ def facade(rng: Rng, size: int) -> np.ndarray:
             glass += np.linspace(rng.uniform(20, 110), 0, glass.shape[0])[:, None, None]
             if rng.random() < 0.5:
                 curtain = rect(glass, 0, 0, rng.uniform(0.2, 0.5), 1)
-                curtain[...] = 0.4 * curtain + 0.6 * np.float32(warm_grey(rng, 150, 220))
+                curtain[...] = 0.4 * curtain + 0.6 * vector(warm_grey(rng, 150, 220))
             rect(image, x - 0.006, y - h, x + 0.006, y + h, frame)
     return image * stains(rng, size, 0.04)[..., None]
 

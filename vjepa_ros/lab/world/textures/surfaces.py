@@ -26,6 +26,7 @@ from vjepa_ros.lab.world.textures.noise import (
     stains,
     stones,
     tiles,
+    vector,
     warm_grey,
 )
 
@@ -43,7 +44,7 @@ def wood(rng: Rng, size: int) -> np.ndarray:
 def leaves(rng: Rng, size: int) -> np.ndarray:
     """Foliage: layers of leaves, dark between them."""
     image = flat(size, (34, 44, 24))
-    base = np.float32(pick(rng, (96, 126, 58), (78, 108, 52), (126, 138, 68), (110, 120, 80)))
+    base = vector(pick(rng, (96, 126, 58), (78, 108, 52), (126, 138, 68), (110, 120, 80)))
     for layer, count in enumerate((9, 14, 20)):
         number, edge = stones(rng, size, count, 1.0)
         shown = per_piece(rng, number, 1.0) > -0.25
@@ -70,17 +71,19 @@ def fabric(rng: Rng, size: int) -> np.ndarray:
         stripe = ramp(np.sin(2 * np.pi * count * (x if style < 0.2 else y)), -0.1, 0.1)
         if style < 0.1:
             stripe = 0.5 * (stripe + ramp(np.sin(2 * np.pi * count * y), -0.1, 0.1))
-        image = mix(image, image * np.float32(rng.uniform(0.25, 1.0, 3)), stripe)
+        image = mix(image, image * vector(rng.uniform(0.25, 1.0, 3)), stripe)
     return image
 
 
 def skin(rng: Rng, size: int) -> np.ndarray:
+    """Paint skin."""
     colour = pick(rng, (226, 180, 152), (206, 156, 124), (168, 118, 88), (120, 82, 62),
                   (236, 196, 174))
     return shaded(colour, 1 + 0.02 * noise(rng, size, 1.2) + 0.03 * noise(rng, size, 3))
 
 
 def hair(rng: Rng, size: int) -> np.ndarray:
+    """Paint hair."""
     strands = noise(rng, size, 1.4, stretch=1 / 60, low=2)
     colour = pick(rng, (70, 54, 40), (44, 36, 32), (150, 118, 74), (120, 112, 106), (96, 62, 40))
     return shaded(colour, np.clip(1 + 0.25 * strands, 0.3, 2))
@@ -106,6 +109,7 @@ def lacquer(rng: Rng, size: int) -> np.ndarray:
 
 
 def rubber(rng: Rng, size: int) -> np.ndarray:
+    """Paint rubber."""
     y, x = grid(size)
     count = int(rng.integers(8, 20))
     tread = ramp(np.sin(2 * np.pi * (count * x + 2 * np.abs(((4 * y) % 1) - 0.5))), -0.3, 0.1)
@@ -134,7 +138,7 @@ def perforated(rng: Rng, size: int) -> np.ndarray:
 def noise_photo(rng: Rng, size: int) -> np.ndarray:
     """Nothing in particular, with the statistics of photographs."""
     tone, hue = noise(rng, size, rng.uniform(1.6, 2.4)), noise(rng, size, 2.4)
-    image = 128 + 44 * tone[..., None] + 14 * hue[..., None] * np.float32(rng.normal(0, 1, 3))
+    image = 128 + 44 * tone[..., None] + 14 * hue[..., None] * vector(rng.normal(0, 1, 3))
     return np.clip(image, 8, 250)
 
 
@@ -149,6 +153,7 @@ def paint_coat(rng: Rng, size: int) -> np.ndarray:
 
 
 def plaster(rng: Rng, size: int) -> np.ndarray:
+    """Paint plaster."""
     bumps = noise(rng, size, rng.uniform(1.0, 1.8), low=5)
     light = relief(bumps, rng.uniform(0.02, 0.08)) * stains(rng, size, rng.uniform(0.01, 0.06))
     return shaded(warm_grey(rng, 190, 235), light)
@@ -163,12 +168,12 @@ def wallpaper(rng: Rng, size: int) -> np.ndarray:
     else:
         share = ramp(np.sin(2 * np.pi * count * x) * np.sin(2 * np.pi * count * y), 0.3, 0.5)
     base = flat(size, warm_grey(rng, 195, 230))
-    other = tuple(np.clip(np.float64(warm_grey(rng, 150, 215)) * rng.uniform(0.85, 1.1, 3),
-                          60, 245))
+    other = np.clip(np.asarray(warm_grey(rng, 150, 215)) * rng.uniform(0.85, 1.1, 3), 60, 245)
     return mix(base, other, share) * stains(rng, size, 0.02)[..., None]
 
 
 def bricks(rng: Rng, size: int) -> np.ndarray:
+    """Paint bricks."""
     rows = int(rng.choice([8, 10, 12, 14]))
     number, gap, bevel = tiles(rng, size, rows, rows // 2, 0.5,
                                rng.uniform(0.05, 0.09))
@@ -177,7 +182,7 @@ def bricks(rng: Rng, size: int) -> np.ndarray:
     light = (1 + per_piece(rng, number, 0.11) + 0.09 * noise(rng, size, 1.2)
              + 0.15 * bevel)
     face = shaded(colour, light)
-    face += per_piece(rng, number, 7)[..., None] * np.float32([1, -0.2, -0.6])
+    face += per_piece(rng, number, 7)[..., None] * vector([1, -0.2, -0.6])
     mortar = flat(size, warm_grey(rng, 130, 205)) * (1 + 0.08 * noise(rng, size, 1))[..., None]
     return mix(face, mortar, gap) * stains(rng, size, 0.06)[..., None]
 
@@ -194,6 +199,7 @@ def blocks(rng: Rng, size: int) -> np.ndarray:
 
 
 def concrete(rng: Rng, size: int) -> np.ndarray:
+    """Paint concrete."""
     light = stains(rng, size, rng.uniform(0.05, 0.12)) + 0.05 * noise(rng, size, 0.9)
     cracks = 1 - ramp(np.abs(noise(rng, size, 3.2)), 0.0, 0.02)
     holes = ramp(noise(rng, size, 0.4, low=16), 2.3, 2.9)
@@ -202,12 +208,13 @@ def concrete(rng: Rng, size: int) -> np.ndarray:
 
 
 def stone_wall(rng: Rng, size: int) -> np.ndarray:
+    """Paint a stone wall."""
     number, edge = stones(rng, size, int(rng.integers(5, 10)), 0.75)
     face = ramp(edge + 0.02 * noise(rng, size, 1.5, low=6), 0.03, 0.14)
     light = (1 + per_piece(rng, number, 0.15) + 0.12 * noise(rng, size, 1.5)) * (
         0.55 + 0.45 * face)
     image = shaded(warm_grey(rng, 125, 180, 0.07), light * relief(face, 0.5))
-    image += per_piece(rng, number, 8)[..., None] * np.float32([1, 0.1, -0.9])
+    image += per_piece(rng, number, 8)[..., None] * vector([1, 0.1, -0.9])
     return image
 
 
@@ -223,6 +230,7 @@ def corrugated(rng: Rng, size: int) -> np.ndarray:
 
 
 def floor_tiles(rng: Rng, size: int) -> np.ndarray:
+    """Paint floor tiles."""
     count = int(rng.choice([2, 4, 6, 8]))
     number, gap, bevel = tiles(rng, size, count, count, 0.0, rng.uniform(0.008, 0.025))
     light = (1 + per_piece(rng, number, rng.uniform(0.01, 0.05)) + 0.04 * noise(rng, size, 2)
@@ -246,6 +254,7 @@ def terrazzo(rng: Rng, size: int) -> np.ndarray:
 
 
 def planks(rng: Rng, size: int) -> np.ndarray:
+    """Paint planks."""
     rows = int(rng.choice([4, 6, 8]))
     y, _ = grid(size)
     joint = rng.uniform(0.008, 0.02)
@@ -265,6 +274,7 @@ def planks(rng: Rng, size: int) -> np.ndarray:
 
 
 def carpet(rng: Rng, size: int) -> np.ndarray:
+    """Paint carpet."""
     y, x = grid(size)
     tuft = noise(rng, size, -0.3, low=20, high=100)
     light = 1 + rng.uniform(0.05, 0.13) * tuft + 0.03 * noise(rng, size, 2.2)
@@ -277,6 +287,7 @@ def carpet(rng: Rng, size: int) -> np.ndarray:
 
 
 def asphalt(rng: Rng, size: int) -> np.ndarray:
+    """Paint asphalt."""
     grit = noise(rng, size, 0.2, low=12)
     light = 1 + 0.1 * grit + 0.1 * ramp(grit, 1.6, 2.6) + 0.06 * noise(rng, size, 2.4)
     patch = ramp(noise(rng, size, 3.5), 0.9, 1.0) * (rng.random() < 0.4)
@@ -298,6 +309,7 @@ def paving(rng: Rng, size: int) -> np.ndarray:
 
 
 def cobbles(rng: Rng, size: int) -> np.ndarray:
+    """Paint cobbles."""
     number, edge = stones(rng, size, int(rng.integers(6, 14)), 0.4)
     dome = ramp(edge, 0.0, 0.35)
     light = (0.4 + 0.6 * ramp(edge, 0.02, 0.16)) * relief(dome, 0.9) * (
@@ -306,13 +318,15 @@ def cobbles(rng: Rng, size: int) -> np.ndarray:
 
 
 def gravel(rng: Rng, size: int) -> np.ndarray:
+    """Paint gravel."""
     number, edge = stones(rng, size, int(rng.integers(22, 40)), 0.95)
     light = (0.45 + 0.55 * ramp(edge, 0.0, 0.3)) * (1 + per_piece(rng, number, 0.2))
     image = shaded(warm_grey(rng, 140, 185, 0.05), light * stains(rng, size, 0.06))
-    return image + per_piece(rng, number, 8)[..., None] * np.float32([1, 0.2, -0.9])
+    return image + per_piece(rng, number, 8)[..., None] * vector([1, 0.2, -0.9])
 
 
 def earth(rng: Rng, size: int) -> np.ndarray:
+    """Paint earth."""
     bumps = noise(rng, size, 1.9)
     light = (1 + 0.13 * bumps + 0.07 * noise(rng, size, 0.4)) * relief(bumps, 0.25)
     colour = pick(rng, (150, 120, 88), (176, 150, 112), (120, 100, 78), (196, 178, 146))
@@ -322,6 +336,7 @@ def earth(rng: Rng, size: int) -> np.ndarray:
 
 
 def grass(rng: Rng, size: int) -> np.ndarray:
+    """Paint grass."""
     blades = 0.6 * noise(rng, size, 0.7, stretch=1 / 3, low=10) + 0.6 * noise(
         rng, size, 0.8, stretch=3, low=10)
     tone = noise(rng, size, 2.6)
