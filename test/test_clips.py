@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 import torch
 
@@ -17,6 +15,10 @@ from vjepa_ros.lab.world.scenes.scene_spec import OUTCOME, WorldConfig
 from vjepa_ros.lab.world.textures.bank import TextureBank
 
 SIZE = 48
+# Of six clips of a seed: mean depths [m], and mean grey levels of the newest picture in three rows.
+DEPTHS = [28.506, 1.5722, 15.466, 6.6636, 0.90415, 0.50414]
+GREYS = [253.3, 169.6, 151.8, 120.1, 127.6, 123.9, 126.0, 98.3, 109.9, 40.7, 35.9, 37.1, 48.3, 55.6,
+         50.2, 44.8, 44.6, 43.5]
 
 
 @pytest.fixture(scope='module')
@@ -42,28 +44,6 @@ def clips(world) -> WorldClips:
 
 def share(condition: torch.Tensor) -> float:
     return condition.float().mean().item()
-
-
-@pytest.mark.parametrize(('size', 'frames'), [(32, 8), (48, 2)])
-def test_clips_have_the_size_and_length_asked_for(bank, size, frames):
-    clips = ClipWorld(size, frames, bank=bank, samples=1).clips(1, 3)
-    assert clips.frames.shape == (3, frames, size, size, 3)
-    assert clips.frames.dtype == torch.uint8
-    assert clips.truth.looming.shape == (3, size, size)
-    assert clips.contact_time.shape == clips.clearance.shape == clips.interval_s.shape == (3,)
-    assert clips.hold.dtype == torch.int64
-
-
-def test_clips_are_the_same_for_the_same_seed_and_count(world):
-    one, two = world.clips(4, 3), world.clips(4, 3)
-    assert torch.equal(one.frames, two.frames)
-    assert torch.equal(one.contact_time, two.contact_time)
-    assert not torch.equal(one.frames, world.clips(5, 3).frames)
-
-
-def test_a_sample_can_be_filmed_elsewhere(world):
-    sample = pickle.loads(pickle.dumps(world.sample(4, 3)))
-    assert torch.equal(world.film(sample).frames, world.clips(4, 3).frames)
 
 
 def test_geometry_does_not_depend_on_the_size_of_the_pictures(bank, world):
@@ -92,15 +72,6 @@ def test_contacts_count_when_enough_of_the_picture_shows_them():
     assert soonest(times).tolist() == pytest.approx([0.7])
 
 
-def test_contact_and_clearance_are_those_of_the_truth(clips):
-    found = clips.contact_time.isfinite()
-    entering = clips.truth.enters.flatten(1).float().mean(1)
-    assert (entering[found] >= 0.001).all()
-    assert (clips.truth.enter_time.flatten(1).amin(1) <= clips.contact_time).all()
-    assert (clips.truth.clearance.flatten(1).amin(1) <= clips.clearance).all()
-    assert 0.5 < share(clips.clearance.isfinite()) < 0.95
-
-
 def test_truth_follows_the_plan(known):
     sample, seen = known
     contact = soonest(seen.enter_time)
@@ -121,21 +92,6 @@ def test_contact_times_are_balanced(known):
     assert 0.10 < shares[1] < 0.25
     assert 0.20 < shares[2] < 0.38
     assert 0.32 < shares[3] < 0.46
-
-
-def test_in_about_one_in_six_clips_nothing_at_all_moves(known):
-    sample, seen = known
-    rest = sample.scenes.camera_velocity.norm(dim=-1) == 0
-    quiet = rest & (seen.looming.abs().flatten(1).amax(1) < 0.01)
-    assert 0.1 < share(quiet) < 0.22
-
-
-def test_what_moves_by_itself_is_seen_often_enough(known):
-    moving = known[1].moving.flatten(1).float().mean(1)
-    assert share(moving > 0.01) > 0.3
-    assert 0.02 < moving.mean() < 0.15
-    course = (known[1].enter_time < 3).flatten(1).float().mean(1)
-    assert 0.03 < course.mean() < 0.15
 
 
 def test_the_robot_of_the_configuration_decides_what_is_a_contact(bank, world):
@@ -179,3 +135,10 @@ def test_pictures_are_neither_dark_nor_empty(clips):
     assert 60 < grey.mean() < 160
     assert share(grey.mean((1, 2)) < 20) < 0.04
     assert share(grey.std((1, 2)) > 15) > 0.7
+
+
+def test_the_clips_of_a_seed_never_change(clips):
+    # Not a hash: another machine may round the last bit differently.
+    newest = clips.frames[:6, -1].float().mean(-1).view(6, 3, -1).mean(-1)
+    assert clips.truth.depth[:6].clamp(max=50).mean((1, 2)).tolist() == pytest.approx(DEPTHS, 1e-3)
+    assert newest.flatten().tolist() == pytest.approx(GREYS, abs=0.1)

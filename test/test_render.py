@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import partial
 
@@ -83,34 +82,6 @@ def test_the_frame_before_warped_by_the_flow_is_the_newest_frame(camera):
     assert error.mean() < 0.4 * change.mean()
 
 
-def test_a_box_grows_as_its_looming_says():
-    box = Thing(BOX, (0.0, -0.6, 3.0), (0.4, 0.4, 0.4), texture=WHITE)
-    dark = torch.zeros(1, 3)
-    size = (800, 90)
-    scenes = scene([box], Camera(velocity=(0.0, 0.0, 1.0)), interval_s=0.1, size=size,
-                   ground_tint=dark, sky_top=dark, sky_horizon=dark, sun=torch.zeros(1),
-                   ambient=torch.ones(1))
-    light = (frames(scenes, size)[:, 45, :, 0] / 255.0) ** 2
-    old, new = light.sum(-1) / light[:, 400]
-    looming = float(truth(scenes, plain_bank(), size).looming[0, 45, 400])
-    assert looming == pytest.approx(1 / 2.6, rel=1e-4)
-    # The front was 2.7 m away and is 2.6 m away; edges are exact to a third of a pixel.
-    assert math.log(new / old) == pytest.approx(math.log(2.7 / 2.6), rel=0.06)
-    assert math.log(new / old) / 0.1 == pytest.approx(looming, rel=0.08)
-
-
-def test_a_shape_covers_the_pixels_its_corners_span():
-    box = Thing(BOX, (0.3, -0.7, 3.0), (0.5, 0.3, 0.25))
-    scenes = scene([box], Camera(at=(0.0, -0.7, 0.0)))
-    shape = truth(scenes, plain_bank(), SIZE).shape[0]
-    rows, columns = torch.nonzero(shape == 0, as_tuple=True)
-    fx, _, cx, cy = (float(v) for v in scenes.intrinsics[0])
-    scale = fx / 2.75
-    for found, expected in ((columns.min(), cx - 0.2 * scale), (columns.max(), cx + 0.8 * scale),
-                            (rows.min(), cy - 0.3 * scale), (rows.max(), cy + 0.3 * scale)):
-        assert abs(float(found) - expected) < 1.0
-
-
 def test_narrow_windows_change_nothing():
     """Drawing shape by shape within rectangles gives what trying all shapes everywhere gives."""
     for camera in (Camera(pitch=-0.1), Camera(at=(0.0, -0.9, 2.0), yaw=0.6, roll=0.3),
@@ -152,15 +123,6 @@ def test_edges_are_smooth_and_far_textures_do_not_flicker():
     near = frames(stripes)[:, 100:, :, 0].astype(float)
     assert far.std(0).mean() < 2.0
     assert far.std() < 4.0 < near.std()
-
-
-def test_textures_keep_their_size_in_metres():
-    wall = Thing(BOX, (0.0, -1.0, 2.5), (4.0, 1.0, 0.5), texture=CHECKED, tile_m=0.8)
-    line = frames(scene([wall], Camera(at=(0.0, -1.0, 0.0))))[1, 57, :, 0].astype(float)
-    changes = np.flatnonzero(np.diff(line > line.mean()))
-    # Eight squares per repeat: 0.1 m each, at 2 m.
-    expected = 0.1 * float(scene().intrinsics[0, 0]) / 2.0
-    assert np.diff(changes).mean() == pytest.approx(expected, rel=0.03)
 
 
 def test_cards_show_their_pictures_upright_and_not_mirrored():
@@ -239,21 +201,6 @@ def test_pictures_do_not_depend_on_the_batch(draw):
     assert (both[0].int() - both[1].int()).abs().float().mean() > 5
 
 
-def test_some_frames_are_those_of_all_frames():
-    scenes = noisy()
-    whole = frames(scenes)
-    assert np.array_equal(frames(scenes, frames=slice(1, 3)), whole[1:3])
-    assert np.array_equal(frames(scenes, frames=slice(2, None)), whole[2:])
-
-
-def test_a_texture_may_change_from_frame_to_frame():
-    wall = Thing(BOX, (0.0, -1.0, 2.5), (4.0, 1.5, 0.5), texture=WHITE)
-    scenes = scene([wall])
-    changing = replace(scenes, texture=torch.tensor([[[WHITE], [CHECKED]]]))
-    picture = frames(changing)
-    assert picture[0][40:80].std() < 3 < picture[1][40:80].std()
-
-
 def test_shapes_without_any_size_do_no_harm():
     flat = (Thing(CARD, (0.0, -0.6, 3.0), (0.5, 0.5, 0.0), texture=CHECKED),
             Thing(CARD, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), alive=False),
@@ -264,11 +211,6 @@ def test_shapes_without_any_size_do_no_harm():
         seen = picture[0, 1, 50:70, 70:90, 0]
         assert seen.min() < 30 and seen.max() > 150         # the checks of the card
     assert set(truth(scenes, plain_bank(), SIZE).shape.unique().tolist()) == {-2, -1, 0}
-
-
-def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match='samples must be one of'):
-        render(scene(), plain_bank(), SIZE, samples=3)
 
 
 @pytest.mark.slow

@@ -108,23 +108,6 @@ def test_looming_is_the_relative_change_of_depth_without_the_turn(name):
     assert found.looming[0][shape == SKY].abs().max() == 0
 
 
-def test_the_cameras_turn_changes_flow_but_not_looming():
-    still, turning = (of(scene(camera=Camera(velocity=(0, 0, 1), spin=spin)))
-                      for spin in ((0, 0, 0), (0.3, 0.7, 0.2)))
-    assert torch.equal(still.looming, turning.looming)
-    assert torch.equal(still.enter_time, turning.enter_time)
-    assert (still.flow - turning.flow).norm(dim=-1).min() > 5
-
-
-def test_time_to_contact_is_one_over_looming():
-    found = of(scene(camera=CAMERAS['drives']))
-    closing = found.looming > 1e-6
-    assert torch.allclose(found.time_to_contact[closing] * found.looming[closing],
-                          torch.ones(()))
-    assert torch.isinf(found.time_to_contact[~closing]).all()
-    assert closing.any() and (~closing).any()
-
-
 def test_a_wall_ahead_is_met_when_its_distance_is_used_up():
     wall = Thing(BOX, (0.0, -1.0, 5.0), (3.0, 1.0, 0.5))
     found = of(scene([wall], Camera(velocity=(0.0, 0.0, 1.5))))
@@ -171,13 +154,6 @@ def test_shapes_hide_one_another_and_holes_show_what_is_behind():
     assert found.shape[0, 60, 80 - round(float(half_hole)) - 4] == 0
     assert found.shape[0, 0, 80] == SKY
     assert found.shape[0, 119, 80] == GROUND
-
-
-def test_what_is_not_alive_or_holds_the_camera_is_not_seen():
-    dead = Thing(BOX, (0.0, -0.5, 3.0), (0.5, 0.5, 0.5), alive=False)
-    around = Thing(BOX, (0.0, -0.5, 0.0), (1.0, 1.0, 1.0))
-    found = of(scene([dead, around]))
-    assert found.shape.max() == GROUND
 
 
 def test_only_what_moves_in_the_world_is_moving():
@@ -232,16 +208,6 @@ def test_ground_and_what_is_above_or_beside_the_robot_never_enter():
     assert set(wide.shape[wide.enters].tolist()) == {0, 1}
     high = of(scene(gate, Camera(velocity=(0.0, -0.4, 2.0))), Robot(height=1.3))
     assert set(high.shape[high.enters].tolist()) == {2}
-
-
-def test_scenes_of_a_batch_do_not_touch_one_another():
-    one = scene(SAMPLE, CAMERAS['turns_about_all_axes'])
-    two = scene(tuple(Thing(t.kind, t.at, t.half, texture=t.texture) for t in SAMPLE),
-                CAMERAS['wide_lens'])
-    both = of(joined(one, two))
-    for number, single in enumerate((of(one), of(two))):
-        for name, values in vars(single).items():
-            assert torch.equal(values[0], getattr(both, name)[number]), name
 
 
 @pytest.mark.slow

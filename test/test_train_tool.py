@@ -20,7 +20,6 @@ from safetensors import safe_open
 from tiny_world import TinyWorld
 
 from vjepa_ros.cli import train as tool
-from vjepa_ros.cli.main import COMMANDS
 from vjepa_ros.lab.training import run
 from vjepa_ros.lab.training.state import read_state
 from vjepa_ros.model.checkpoint.load import (
@@ -69,21 +68,6 @@ def backbone(folder: Path) -> Path:
     return path
 
 
-def test_the_command_is_listed():
-    assert COMMANDS['train'][0] == 'train'
-
-
-def test_help_explains_every_option(capsys):
-    with pytest.raises(SystemExit) as stop:
-        tool.main(['--help'])
-    assert stop.value.code == 0
-    text = capsys.readouterr().out
-    for action in tool.make_parser(tool.__doc__)._actions:
-        assert action.option_strings[-1] in text
-        assert action.help
-    assert 'vjepa-ros train --out' in text
-
-
 def test_a_run_leaves_everything_behind(tmp_path, capsys):
     assert train(tmp_path) == 0
     told = capsys.readouterr().err
@@ -114,27 +98,6 @@ def test_a_machine_without_matplotlib_can_train(tmp_path, monkeypatch):
     assert train(tmp_path, '--validations', '0') == 0
     assert (tmp_path / 'test.safetensors').is_file()
     assert not (tmp_path / 'curves.png').exists()
-
-
-def test_the_card_tells_what_a_user_must_know(tmp_path):
-    assert train(tmp_path, '--seed', '5') == 0
-    card = (tmp_path / 'test.md').read_text()
-    for words in ('# test.safetensors', 'rendered scenes', '4 frames of 32 x 32 px', 'supervised',
-                  '| seed | 5 |', f'vjepa-ros train --out {tmp_path} --model-size test',
-                  'half width 0.3 m', '## Limits', 'Apache-2.0', 'PyTorch', 'contact within',
-                  'independent motion', '32 in 4 steps'):
-        assert words in card, words
-    metrics = json.loads((tmp_path / 'metrics.json').read_text())['held_out']
-    assert f'| 3 s | {metrics["collision_auc"]["3"]:.3f} |' in card
-
-
-def test_the_same_seed_gives_the_same_weights(tmp_path):
-    for name in ('a', 'b', 'c'):
-        assert train(tmp_path / name, '--seed', str(int(name == 'c'))) == 0
-    files = [(tmp_path / name / 'test.safetensors') for name in 'abc']
-    states = [load_encoder('test', weights=f)[0].state_dict() for f in files]
-    assert all(torch.equal(states[0][k], states[1][k]) for k in states[0])
-    assert not torch.equal(states[0]['norm.weight'], states[2]['norm.weight'])
 
 
 def test_a_stopped_run_is_continued(tmp_path, monkeypatch):
@@ -253,20 +216,6 @@ class TestHeadsForABackbone:
         card = (tmp_path / 'run' / 'test-heads.md').read_text()
         assert 'Not measured.' in card
 
-    def test_training_goes_on_from_a_file_with_heads(self, tmp_path):
-        assert train(tmp_path / 'a') == 0
-        first = tmp_path / 'a' / 'test.safetensors'
-        assert train(tmp_path / 'b', '--weights', str(first), '--lr', '1e-8') == 0
-        one, two = (load_model('test', weights=f)[1].state_dict()
-                    for f in (first, tmp_path / 'b' / 'test.safetensors'))
-        assert all(torch.allclose(one[k], two[k], atol=1e-3) for k in one)
-
-    def test_a_backbone_of_another_size_is_refused(self, tmp_path, monkeypatch, capsys):
-        monkeypatch.setitem(VARIANTS, 'wide', Variant('wide', 96, 2, 3, 192))
-        assert train(tmp_path / 'run', '--heads-only', '--weights', str(backbone(tmp_path)),
-                     '--model-size', 'wide') == 2
-        # Wherever the lines of the error break.
-        assert "fits model size 'test'" in ' '.join(capsys.readouterr().err.split())
 
 
 WORKER = """

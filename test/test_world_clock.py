@@ -85,25 +85,6 @@ def test_a_perception_that_dies_does_not_stop_the_world():
     assert run.clock.now_s - begun < 3 * PERIOD_S + 1e-6
 
 
-def test_it_never_quite_stands_while_it_waits():
-    run = _Run()
-    run.go(2.0, assess_after_s=0.05)
-    run.go(2.0)
-    for _ in range(5):
-        before = run.clock.now_s
-        run.go(1.0)
-        assert 0 < run.clock.now_s - before < 0.002
-
-
-def test_it_stands_at_no_picture_that_nobody_wants_yet():
-    run = _Run()
-    for _ in range(100):
-        run.steady_s += 0.01
-        run.clock.advance()
-        run.clock.drawn()
-    assert run.clock.now_s == pytest.approx(1001.0, abs=0.02)
-
-
 def test_real_time_waits_for_nobody():
     run = _Run(drawing_s=0.25, patient=False)
     run.go(5.0, assess_after_s=2.0)
