@@ -14,11 +14,11 @@ from vjepa_ros.lab.world.scenes.sampler import Sample
 from vjepa_ros.lab.world.scenes.scene_spec import OUTCOME, WorldConfig
 from vjepa_ros.lab.world.textures.bank import TextureBank
 
-SIZE = 48
-# Of six clips of a seed: mean depths [m], and mean grey levels of the newest picture in three rows.
-DEPTHS = [28.506, 1.5722, 15.466, 6.6636, 0.90415, 0.50414]
-GREYS = [253.3, 169.6, 151.8, 120.1, 127.6, 123.9, 126.0, 98.3, 109.9, 40.7, 35.9, 37.1, 48.3, 55.6,
-         50.2, 44.8, 44.6, 43.5]
+SIZE = 32
+# Of six clips of a seed: mean depths [m], and mean greys of the newest picture in three rows.
+DEPTHS = [30.336, 2.3441, 10.315, 4.9009, 0.62391, 1.395]
+GREYS = [166.7, 144.1, 79.4, 158.2, 159.6, 145.9, 101.7, 81.7, 87.2, 74.2, 62.7, 44.9, 50.8,
+         53.2, 43.8, 109.5, 105.4, 101.0]
 
 
 @pytest.fixture(scope='module')
@@ -33,7 +33,7 @@ def world(bank) -> ClipWorld:
 
 @pytest.fixture(scope='module')
 def known(world) -> tuple[Sample, Truth]:
-    sample = world.sample(3, 320)
+    sample = world.sample(3, 200)
     return sample, truth(sample.scenes, world.bank, (SIZE, SIZE), world.config.robot)
 
 
@@ -96,7 +96,7 @@ def test_contact_times_are_balanced(known):
 
 def test_the_robot_of_the_configuration_decides_what_is_a_contact(bank, world):
     wide = ClipWorld(SIZE, 4, bank=bank, config=WorldConfig(robot=Robot(half_width=0.6)))
-    sample = wide.sample(3, 60)
+    sample = wide.sample(3, 40)
     slim = truth(sample.scenes, bank, (SIZE, SIZE), world.config.robot)
     broad = truth(sample.scenes, bank, (SIZE, SIZE), wide.config.robot)
     assert share(broad.enters) > share(slim.enters)
@@ -130,6 +130,7 @@ def test_brightness_and_the_like_give_no_contact_away(bank):
         assert 0.37 < area_under_curve(score, label) < 0.66, name
 
 
+@pytest.mark.slow
 def test_pictures_are_neither_dark_nor_empty(clips):
     grey = clips.frames[:, -1].float().mean(-1)
     assert 60 < grey.mean() < 160
@@ -137,8 +138,9 @@ def test_pictures_are_neither_dark_nor_empty(clips):
     assert share(grey.std((1, 2)) > 15) > 0.7
 
 
-def test_the_clips_of_a_seed_never_change(clips):
+def test_the_clips_of_a_seed_never_change(world):
+    clips = world.clips(9, 6)
     # Not a hash: another machine may round the last bit differently.
-    newest = clips.frames[:6, -1].float().mean(-1).view(6, 3, -1).mean(-1)
-    assert clips.truth.depth[:6].clamp(max=50).mean((1, 2)).tolist() == pytest.approx(DEPTHS, 1e-3)
+    newest = clips.frames[:, -1].float().mean(-1)[:, :30].reshape(6, 3, -1).mean(-1)
+    assert clips.truth.depth.clamp(max=50).mean((1, 2)).tolist() == pytest.approx(DEPTHS, 1e-3)
     assert newest.flatten().tolist() == pytest.approx(GREYS, abs=0.1)

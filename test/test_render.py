@@ -52,8 +52,8 @@ def frames(scenes: Scenes, size: tuple[int, int] = SIZE, **options: object) -> n
 def batch_frames(scenes: Scenes, samples: int = 2) -> torch.Tensor:
     """What a GPU would draw, drawn on the CPU."""
     with torch.inference_mode():
-        return module._batch(scenes, plain_bank(), SIZE, slice(None), samples, all_rays,
-                             trace, expose)
+        return module._batch(scenes, plain_bank(), SIZE, slice(None), samples,
+                             (all_rays, trace, expose))
 
 
 # -- shapes and motion ----------------------------------------------------------------------------
@@ -226,8 +226,8 @@ def test_a_compiled_frame_is_the_same(monkeypatch):
     size = (48, 36)
     scenes = replace(scenes, intrinsics=scenes.intrinsics * 0.3)
     with torch.inference_mode():
-        plain = module._batch(scenes, plain_bank(), size, slice(None), 1, all_rays, trace,
-                              expose)
+        plain = module._batch(scenes, plain_bank(), size, slice(None), 1,
+                              (all_rays, trace, expose))
     compiled = render(scenes, plain_bank(), size, samples=1, compile=True)
     module._compiled.cache_clear()
     gap = (plain.int() - compiled.int()).abs()
