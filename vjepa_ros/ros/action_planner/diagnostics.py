@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Describe the state of the action planner as diagnostic_msgs."""
+"""Diagnostics of the action planner."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vjepa_ros.ros.common.diagnostics import OK, WARN, status
 
 @dataclass(frozen=True)
 class Situation:
-    """What the node knows when it reports."""
+    """State of the node for a report."""
 
     node: str
     state: str
@@ -29,7 +29,7 @@ class Situation:
 
 
 def report(now: Situation) -> DiagnosticStatus:
-    """The status of the planner: WARN when it has no trained weights, failed or refused."""
+    """Return the status: WARN without trained weights, after a failure or a refusal."""
     values: dict[str, object] = {'state': now.state}
     problems = [now.last_failure] if now.last_failure else []
     hardware = ''
@@ -51,7 +51,7 @@ def report(now: Situation) -> DiagnosticStatus:
             'last_error': worker.last_error or 'none',
             'last_refusal': now.last_refusal or 'none'}
         if not world.trained:
-            problems.append('untrained: random weights, plans mean nothing')
+            problems.append('untrained: random weights, plans are meaningless')
         if world.choice.fell_back:
             problems.append(world.choice.reason)
         if now.last_refusal:
@@ -65,7 +65,7 @@ def report(now: Situation) -> DiagnosticStatus:
 
 
 def _tflop(shapes: Shapes, search: SearchConfig) -> float:
-    """What a whole plan takes, without the test against noise."""
+    """Return the arithmetic of a whole plan [TFLOP], without the test against noise."""
     rollouts = search.samples * search.iterations * shapes.rollout_flops(search.steps)
     return (shapes.encode_flops() + rollouts) / 1e12
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Subscribe to what the planner needs, and keep the newest message of each."""
+"""Subscriptions of the action planner; the newest message of each is kept."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from geometry_msgs.msg import PoseStamped
 from rclpy.lifecycle import LifecycleNode
 from sensor_msgs.msg import CompressedImage, Image, JointState
@@ -28,7 +29,7 @@ class PlannerInputs:
     node
         The node that owns the subscriptions.
     config
-        Of it the camera and where the state comes from.
+        Camera and source of the state.
     """
 
     def __init__(self, node: LifecycleNode, config: PlannerConfig) -> None:
@@ -45,13 +46,13 @@ class PlannerInputs:
         self._joints: JointState | None = None
 
     def open(self) -> None:
-        """Subscribe (on activate). A goal of before stays."""
+        """Subscribe (on activate); an earlier goal stays."""
         self.image = self._pose = self._joints = None
         self.camera.open()
         config = self._config
-        # A goal comes once, so it must arrive; states come often, and the newest counts.
+        # A goal is sent once, so it is reliable; of states only the newest counts.
         self._subscribe(Image, 'goal/image_raw', self._on_goal, reliable=True)
-        # Beside the raw one also where that is remapped, as image_transport does.
+        # The compressed topic follows a remapped raw topic, as in image_transport.
         raw = self._node.resolve_topic_name('goal/image_raw')
         self._subscribe(CompressedImage, f'{raw}/compressed', self._on_goal, reliable=True)
         if config.state_source != JOINTS:
@@ -67,7 +68,7 @@ class PlannerInputs:
         self._subscriptions.clear()
 
     def problem(self, max_age_s: float) -> str:
-        """Why there is nothing to plan from now, '' when there is."""
+        """Return why inputs are missing or too old to plan, '' when they are complete."""
         if self.goal is None:
             return ('there is no goal; publish a picture of it on '
                     f'{self._node.resolve_topic_name("goal/image_raw")}')
@@ -81,19 +82,19 @@ class PlannerInputs:
             names.append(('state', self._joints_ns, 'joint_states'))
         now = self._now_ns()
         for what, came, topic in names:
-            # Simulated time that stands at zero tells no age.
+            # Simulated time that stands at zero gives no age.
             wrong = age_problem(known_age(now, came), max_age_s)
             if wrong:
                 return f'the newest {what} on {topic} is {wrong}, and max_age is {max_age_s:g} s'
         return ''
 
-    def state(self) -> Any:
-        """(7,) of the newest messages; StateError when there is none."""
+    def state(self) -> np.ndarray:
+        """Return the state (7,) of the newest messages; StateError without one."""
         return state_of(self._config, self._pose, self._joints)
 
     @property
     def frame_id(self) -> str:
-        """Frame of the state, and so of actions."""
+        """Frame of the state and of actions."""
         source = self._joints if self._config.state_source == JOINTS else self._pose
         return '' if source is None else source.header.frame_id
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The lifecycle node of the action planner: wires parameters, inputs, worker and outputs."""
+"""The lifecycle node of the action planner: connects parameters, inputs, worker and outputs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import ExitStack
+from typing import Any
 
-import rclpy.clock
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.callback_groups import ReentrantCallbackGroup
-from rclpy.clock import ClockType
+from rclpy.clock import (
+    Clock,
+    ClockType,  # pyright: ignore[reportPrivateImportUsage] # clock_type is not in Humble
+)
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from std_msgs.msg import Header
 from std_srvs.srv import Trigger
@@ -28,9 +31,9 @@ from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.diagnostics import stamped
 from vjepa_ros.ros.common.lifecycle import FAILURE, SUCCESS, ManagedNode, transition
 
-WATCH_S = 0.25
+WATCH_S = 0.25           # period of the check for a silent camera
 NO_FRAMES_S = 2.0        # silence of the camera after which the node warns
-POLL_S = 0.002           # a waiting service looks for its answer so often
+POLL_S = 0.002           # period at which a waiting service checks for its answer
 STOP_TIMEOUT_S = 1.2     # release waits this long for the thread
 
 
@@ -43,7 +46,7 @@ class PlannerNode(ManagedNode):
     ``/diagnostics``.
     """
 
-    def __init__(self, node_name: str = 'action_planner', **kwargs: object) -> None:
+    def __init__(self, node_name: str = 'action_planner', **kwargs: Any) -> None:
         super().__init__(node_name, **kwargs)
         self.last_refusal = ''
         self._unfinished: list[PlannerWorker] = []   # threads that outlived a release
@@ -53,19 +56,20 @@ class PlannerNode(ManagedNode):
         self.outputs: PlannerOutputs | None = None
         self.params = Declared(self, SCHEMA, lambda structural: None,
                                lambda: self.worker is not None, busy='configured')
-        steady = rclpy.clock.Clock(clock_type=ClockType.STEADY_TIME)
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
         self.create_timer(WATCH_S, self._on_watch, clock=steady)
         self.create_timer(1.0, self._on_report, clock=steady)
-        # A group of its own: while a plan is waited for, everything else must go on.
-        self.create_service(Trigger, '~/plan', self._on_plan,
+        # A group of its own: everything else continues while a caller waits for its plan.
+        self.create_service(Trigger, '~/plan',
+                            self._on_plan,  # pyright: ignore[reportArgumentType] # coroutines are fine
                             callback_group=ReentrantCallbackGroup())
         self.create_service(Trigger, '~/cancel', self._on_cancel)
         self.create_service(Trigger, '~/clear_goal', self._on_clear_goal)
         if self.params.get('autostart'):
             self.start_alone(steady)
 
-    # -- lifecycle -------------------------------------------------------------------------
+    # -- lifecycle ---------------------------------------------------------------------------
 
     @transition(undo='release', on_failure=FAILURE)
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -93,7 +97,7 @@ class PlannerNode(ManagedNode):
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Subscribe and serve."""
         answer = super().on_activate(state)
-        if answer == SUCCESS:
+        if answer == SUCCESS and self.worker is not None and self.inputs is not None:
             self.worker.resume()
             self.inputs.open()
             self.get_logger().info('active')
@@ -101,7 +105,7 @@ class PlannerNode(ManagedNode):
 
     def halt(self) -> None:
         """Stop work and output (safe in every state)."""
-        with ExitStack() as parts:   # all of them, whatever one of them raises
+        with ExitStack() as parts:   # all of them, even when one raises
             if self.inputs is not None:
                 parts.callback(self.inputs.close)
             if self.outputs is not None:
@@ -112,7 +116,7 @@ class PlannerNode(ManagedNode):
     def release(self) -> None:
         """Release everything that configure made (safe in every state).
 
-        A step of a plan that is too long to wait for releases the model when it returns.
+        A plan whose current step takes too long releases the model when that returns.
         """
         self._unfinished += [] if self.worker is None else [self.worker]
         with ExitStack() as parts:   # in reverse order
@@ -128,51 +132,53 @@ class PlannerNode(ManagedNode):
         self._unfinished = [worker for worker in self._unfinished
                             if not worker.join(deadline_s - time.monotonic())]
         if self._unfinished:
-            self.get_logger().warning('a plan is still under way; its model is released when it '
-                                      'ends')
+            self.get_logger().warning('a plan is still under way; its model is released when '
+                                      'it ends')
 
     def _forget(self) -> None:
         self.worker = self.inputs = self.outputs = self.config = None
 
     @property
     def ended(self) -> bool:
-        """Whether no thread is left over from a release."""
+        """Whether all threads of released workers have ended."""
         return not self._unfinished
 
-    # -- callbacks (all short) -------------------------------------------------------------
+    # -- callbacks (all short) ---------------------------------------------------------------
 
     async def _on_plan(self, request: Trigger.Request,
                        response: Trigger.Response) -> Trigger.Response:
-        """Plan from the newest image; answers when the plan is there or refused."""
+        """Plan from the newest image; answer when the plan is ready or refused."""
         try:
-            job = self._job()
+            job = self._submit()
         except ValueError as error:
             self.last_refusal = str(error)
             self.get_logger().warning(f'plan refused: {error}')
             return _answer(response, False, f'refused: {error}')
-        self.worker.submit(job)
         await _Until(job.done)
-        self.last_refusal = '' if job.answer[0] else job.answer[1]
-        return _answer(response, *job.answer)
+        assert job.answer is not None, 'set before done'
+        success, message = job.answer
+        self.last_refusal = '' if success else message
+        return _answer(response, success, message)
 
-    def _job(self) -> Job:
-        """What is to be planned now; ValueError says why it cannot be."""
-        worker, inputs = self.worker, self.inputs
-        if self.state != 'active' or worker is None:
+    def _submit(self) -> Job:
+        """Submit a job with the newest inputs; ValueError with the reason when it is refused."""
+        worker, inputs, outputs = self.worker, self.inputs, self.outputs
+        if self.state != 'active' or worker is None or inputs is None or outputs is None:
             raise ValueError(f'the node is {self.state}; activate it first')
         if worker.busy:
             raise ValueError('a plan is under way; wait for it, or call ~/cancel')
         if not worker.alive:
-            raise ValueError('the planner has failed (see its log); clean up and configure anew')
+            raise ValueError('the planner has failed (see its log); clean up and configure again')
         config = self.params.read()
         problem = inputs.problem(config.max_age)
         if problem:
             raise ValueError(problem)
         state = inputs.state()
         header = Header(stamp=inputs.image.header.stamp, frame_id=inputs.frame_id)
-        outputs = self.outputs
-        return Job(inputs.image, inputs.goal, state, config,
-                   lambda plan: outputs.publish(plan, header, state))
+        job = Job(inputs.image, inputs.goal, state, config,
+                  lambda plan: outputs.publish(plan, header, state))
+        worker.submit(job)
+        return job
 
     def _on_cancel(self, request: Trigger.Request, response: Trigger.Response
                    ) -> Trigger.Response:
@@ -188,22 +194,22 @@ class PlannerNode(ManagedNode):
         return _answer(response, True, 'there is no goal any more')
 
     def _on_watch(self) -> None:
-        """Look for a silent camera."""
-        if self.state == 'active':
+        """Check for a silent camera."""
+        if self.state == 'active' and self.inputs is not None:
             self.inputs.camera.watch(NO_FRAMES_S)
 
     def _on_report(self) -> None:
-        """Once a second: publish diagnostics."""
+        """Publish diagnostics once a second."""
         self._diagnostics.publish(stamped(self, [report(Situation(
             self.get_fully_qualified_name().lstrip('/'), self.state, self.worker, self.inputs,
             self.failure, self.last_refusal, self.get_clock().now().nanoseconds))]))
 
 
 class _Until:
-    """Wait for an event in a callback, while the executor serves all others.
+    """Waits for an event in a callback while the executor serves all others.
 
-    The executor takes up a waiting callback again and again without a pause; a short one here
-    leaves the processor to the plan.
+    The executor resumes a waiting callback continuously; a short pause here leaves the processor
+    to the plan.
     """
 
     def __init__(self, event: threading.Event) -> None:

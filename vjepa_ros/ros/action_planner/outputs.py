@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Publish plans: candidates and best action as point clouds, and the first action in ROS terms."""
+"""Publish plans: candidates and best action as clouds, and the first action as a command."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,11 +24,11 @@ from vjepa_ros.ros.common.message_conversion import cloud
 class PlannerOutputs:
     """The publishers of a planner node.
 
-    - ``~/candidates``: the plans of the last iteration, also of a plan that is refused.
-    - ``~/best_action``: the best plan, one point for each step; only when it is not refused.
+    - ``~/candidates``: the plans of the last iteration, even of a refused plan.
+    - ``~/best_action``: the best plan, one point for each step, unless it is refused.
     - ``~/target_pose`` (arm): the pose after the first action, ``~/twist`` (twist): the first
-      action; only when it is not refused and the weights are trained, as these messages have no
-      place to say that they are not. When the node stops, a zero follows the last twist.
+      action; unless it is refused or the weights are untrained, which these messages cannot
+      express. When the node stops, a zero follows the last twist.
 
     Parameters
     ----------
@@ -40,7 +42,7 @@ class PlannerOutputs:
         self._node = node
         self._moves = False           # whether the last twist asked for motion
         self._arm = action_space == ARM
-        self._pubs = {}
+        self._pubs: dict[str, Any] = {}
         first = ('target_pose', PoseStamped) if self._arm else ('twist', TwistStamped)
         try:
             for name, kind in (('candidates', PointCloud2), ('best_action', PointCloud2), first):
@@ -56,7 +58,7 @@ class PlannerOutputs:
         self._pubs.clear()
 
     def end_motion(self) -> None:
-        """Take back the last twist with a zero, which its readers must have on return."""
+        """Publish a zero after the last twist, and wait until its subscribers have it."""
         if self._moves:
             self._moves = False
             twist = self._pubs['twist']
@@ -64,10 +66,10 @@ class PlannerOutputs:
             deliver_last_zero(self._node, twist)
 
     def publish(self, plan: Plan, header: Header, state: np.ndarray) -> None:
-        """Publish what there is of a plan that began at `state` (7,)."""
+        """Publish a plan that starts at `state` (7,)."""
         if len(plan.samples):
             self._pubs['candidates'].publish(cloud(header, pack_candidates(plan)))
-        if plan.refusal or plan.actions is None:
+        if plan.refusal or plan.actions is None or plan.pose_changes is None:
             return
         self._pubs['best_action'].publish(cloud(header, pack_best(plan)))
         if not plan.trained:
@@ -76,7 +78,7 @@ class PlannerOutputs:
             after = next_pose(*map(torch.from_numpy, (state, plan.pose_changes[0]))).numpy()
             self._pubs['target_pose'].publish(PoseStamped(header=header, pose=pose_of(after)))
         else:
-            # Ahead and left of the base, not along the axes of the frame that the state is in.
+            # Ahead and left of the base, whose frame is not that of the state.
             msg = TwistStamped(header=Header(stamp=header.stamp))
             vx, vy, omega = (float(v) for v in plan.actions[0])
             msg.twist.linear.x, msg.twist.linear.y, msg.twist.angular.z = vx, vy, omega
@@ -85,7 +87,7 @@ class PlannerOutputs:
 
 
 def pack_candidates(plan: Plan) -> np.ndarray:
-    """One record for each sample: NAME_STEP..., energy, rank (0 the best), trained, accepted."""
+    """Return a record for each sample: NAME_STEP..., energy, rank (0 best), trained, accepted."""
     steps, numbers = plan.samples.shape[1:]
     names = [f'{name}_{step}' for step in range(steps) for name in plan.names]
     out = np.zeros(len(plan.samples), np.dtype([
@@ -99,13 +101,21 @@ def pack_candidates(plan: Plan) -> np.ndarray:
 
 
 def pack_best(plan: Plan) -> np.ndarray:
-    """One record for each step: NAME..., and energies and gap, which are of the whole plan."""
-    gap = plan.gap
-    out = np.zeros(len(plan.actions), np.dtype([
+    """Return a record for each step: NAME..., and energies and gap of the whole plan.
+
+    Raises
+    ------
+    ValueError
+        For a plan without actions.
+    """
+    gap, actions = plan.gap, plan.actions
+    if actions is None:
+        raise ValueError(f'the plan has no actions: {plan.refusal}')
+    out = np.zeros(len(actions), np.dtype([
         *((name, '<f4') for name in plan.names), ('energy', '<f4'),
         ('energy_now', '<f4'), ('gap', '<f4'), ('gap_sigma', '<f4'),
         ('step', '<u2'), ('trained', 'u1'), ('reserved', 'u1')]))
-    for name, column in zip(plan.names, plan.actions.T, strict=True):
+    for name, column in zip(plan.names, actions.T, strict=True):
         out[name] = column
     out['energy'] = plan.energies.min() if gap is None else gap.energy
     out['energy_now'] = plan.energy_now

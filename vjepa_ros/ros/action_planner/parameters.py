@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The parameters of the action planner, and their values in its terms (this needs no ROS)."""
+"""Parameters of the action planner and its configuration (needs no ROS)."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
 
 @dataclass(frozen=True)
 class PlannerConfig:
-    """All parameters at one moment, in the terms of the planner."""
+    """Configuration of the node."""
 
     world: WorldConfig
     search: SearchConfig
@@ -163,9 +163,9 @@ class PlannerConfig:
 
 def make_config(value: Mapping[str, Any], fetched: tuple[str, ...] | None = None
                 ) -> PlannerConfig:
-    """Parameter values in the terms of the planner; ValueError when they do not fit together.
+    """Return the configuration for parameter values; ValueError when inconsistent.
 
-    `fetched` are the names of the hub that may be fetched, see `WorldConfig`.
+    `fetched` are the names on the hub that may be downloaded, see `WorldConfig`.
     """
     if value['state_source'] == JOINTS and len(value['state_joints']) != len(STATE_JOINTS):
         raise ValueError(f"parameter 'state_joints' is {list(value['state_joints'])}, must name "

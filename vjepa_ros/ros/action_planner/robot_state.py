@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Turn messages about a robot into the state of the world model, and states into poses.
+"""Convert messages of a robot to states of the world model, and states to poses.
 
 A state has seven numbers: x, y, z [m], Euler angles about the fixed axes x, y, z [rad], and the
 closedness of the gripper, 0 to 1.
@@ -20,17 +20,17 @@ from vjepa_ros.ros.action_planner.parameters import JOINTS, PlannerConfig
 
 
 class StateError(ValueError):
-    """A message from which no state can be made; the text says why and what to do."""
+    """A message without a valid state; the text gives cause and remedy."""
 
 
 def state_of(config: PlannerConfig, pose: PoseStamped | None, joints: JointState | None
              ) -> np.ndarray:
-    """(7,) float64 state of the newest messages.
+    """Return the state (7,) float64 of the newest messages.
 
     Raises
     ------
     StateError
-        When a message is missing, lacks a joint or has numbers that are none.
+        When a message is missing, lacks a joint or has numbers that are not finite.
     """
     if config.state_source == JOINTS:
         if joints is None:
@@ -80,11 +80,11 @@ def _angles(q: Quaternion) -> list[float]:
 
 
 def pose_of(state: np.ndarray) -> Pose:
-    """Position and orientation of a state (7,)."""
+    """Return position and orientation of a state (7,)."""
     pose = Pose()
     pose.position.x, pose.position.y, pose.position.z = (float(v) for v in state[:3])
     m = to_matrix(torch.as_tensor(state[3:6], dtype=torch.float64)).numpy()
-    # The largest component first: dividing by it is always safe.
+    # By the largest component, which is safe to divide by.
     squares = np.array([1 + m[0, 0] - m[1, 1] - m[2, 2], 1 - m[0, 0] + m[1, 1] - m[2, 2],
                         1 - m[0, 0] - m[1, 1] + m[2, 2], 1 + m[0, 0] + m[1, 1] + m[2, 2]])
     rows = np.array([

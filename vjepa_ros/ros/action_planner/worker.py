@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The one thread that plans. The executor leaves a job here and looks for its answer later.
+"""The planning thread. The executor submits a job and polls for its answer.
 
 Nothing is published after `PlannerWorker.pause` has returned.
 """
@@ -24,24 +24,24 @@ from vjepa_ros.ros.common.message_conversion import ImageError, decode
 
 @dataclass
 class Job:
-    """One plan that was asked for.
+    """One requested plan.
 
     Attributes
     ----------
     image, goal
-        Newest message of the camera, and of the goal.
+        Newest message of the camera and of the goal.
     state
-        (7,) float64.
+        State (7,) float64.
     config
-        Parameters when it was asked for.
+        Configuration at the request.
     publish
-        Publishes the plan; called on the thread of the worker while it is active.
+        Publishes the plan; called on the thread of an active worker.
     cancel
-        Set to end it.
+        Set to end the plan.
     done
-        Set when the answer may be given to who asked.
+        Set when the answer is ready.
     answer
-        Whether there is a plan to act on, and the words of the service; None before.
+        Whether there is a plan to act on, and the message of the service; None before `done`.
     """
 
     image: Any
@@ -54,7 +54,7 @@ class Job:
     answer: tuple[bool, str] | None = None
 
     def settle(self, success: bool, message: str) -> bool:
-        """Let this be the answer, unless there is one already; whether it is."""
+        """Set the answer unless there is one; return whether it was set."""
         first = self.answer is None
         if first:
             self.answer = (success, message)
@@ -67,17 +67,16 @@ class PlannerWorker:
     Parameters
     ----------
     planner
-        Owned by the worker from now on, with its world model, which the thread releases at its
-        end.
+        Owned by the worker, with its world model, which the thread releases at its end.
     log
-        The node's logger.
+        Logger of the node.
 
     Attributes
     ----------
     last
         The last plan; None before the first.
     plans, errors, last_error
-        Counts of plans and of those that failed, and why the last one did.
+        Number of plans and of failures, and the last error.
     """
 
     def __init__(self, planner: Planner, log: Any) -> None:
@@ -86,7 +85,7 @@ class PlannerWorker:
         self.plans = self.errors = 0
         self.last_error = ''
         self._log = log
-        self._goal: Any = None        # message that the planner's goal was made of
+        self._goal: Any = None        # message of the current goal
         self._wake = threading.Condition()
         self._running = True
         self._job: Job | None = None
@@ -94,26 +93,26 @@ class PlannerWorker:
         self._active = False
         self._thread = threading.Thread(target=self._loop, name='planner', daemon=True)
 
-    # -- called by the executor ------------------------------------------------------------
+    # -- called by the executor --------------------------------------------------------------
 
     def start(self) -> None:
         """Start the thread (paused)."""
         self._thread.start()
 
     def resume(self) -> None:
-        """Begin to take jobs (on activate)."""
+        """Start publishing (on activate)."""
         with self._gate:
             self._active = True
 
     def pause(self) -> None:
-        """End the plan under way; nothing is published once this has returned."""
+        """End the plan in progress; nothing is published after this has returned."""
         with self._gate:
             self._active = False
         self.cancel('the node was deactivated')
 
     def cancel(self, why: str) -> bool:
-        """End the plan under way, whose caller is told why; whether there was one."""
-        with self._gate:      # what is published is not cancelled any more, nor the other way
+        """End the plan in progress with a reason; return whether there was one."""
+        with self._gate:      # a published plan is not cancelled, nor a cancelled one published
             job = self._job
             if job is None or not job.settle(False, f'refused: {why}'):
                 return False
@@ -123,22 +122,22 @@ class PlannerWorker:
 
     @property
     def busy(self) -> bool:
-        """Whether a plan is under way, also one that was cancelled and has not ended yet."""
+        """Whether a plan is in progress, even one that was cancelled and has not ended."""
         return self._job is not None
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs; it ends before its time only by a fault of the code."""
+        """Whether the thread runs; only a bug ends it early."""
         return self._thread.is_alive()
 
     def submit(self, job: Job) -> None:
-        """Plan it. Not while `busy`."""
+        """Start a job. Not while `busy`."""
         with self._wake:
             self._job = job
             self._wake.notify()
 
     def stop(self) -> None:
-        """End the thread after the step it may be in; it releases the model itself."""
+        """End the thread after its current step; it releases the model itself."""
         self.pause()
         with self._wake:
             self._running = False
@@ -147,37 +146,38 @@ class PlannerWorker:
             self.planner.world.close()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the thread to end; False when it is still planning."""
+        """Wait for the thread to end; return False when it is still planning."""
         if self._thread.is_alive():
             self._thread.join(max(0.0, timeout_s))
         return not self._thread.is_alive()
 
-    # -- the thread ------------------------------------------------------------------------
+    # -- the thread --------------------------------------------------------------------------
 
     def _loop(self) -> None:
         while True:
             with self._wake:
                 while self._running and self._job is None:
                     self._wake.wait()
-                if not self._running:
+                job = self._job
+                if not self._running or job is None:
                     break
-            job, answer = self._job, (False, 'refused: the planner has failed; see its log')
+            answer = (False, 'refused: the planner has failed; see its log')
             try:
                 answer = self._serve(job)
             finally:
                 with self._gate:
                     job.settle(*answer)
-                    # First free for the next job: who gets the answer may ask for it at once.
+                    # First free for the next job: the caller may submit it at once.
                     self._job = None
                 job.done.set()
         self.planner.world.close()
 
     def _serve(self, job: Job) -> tuple[bool, str]:
-        """Plan and publish; the answer."""
+        """Plan and publish; return the answer."""
         try:
             plan = self._plan(job)
-        # Whatever a device, a picture or memory does to one plan must not end the service of the
-        # next; anything else is a fault of the code and ends the thread loudly.
+        # Failures of a device, a picture or memory cost one plan; anything else is a bug and ends
+        # the thread.
         except (RuntimeError, ValueError, MemoryError, FloatingPointError, cv2.error) as error:
             return self._failed('planning', error)
         answer = (not plan.refusal, str(plan))
@@ -185,18 +185,17 @@ class PlannerWorker:
             if self._active and job.answer is None and plan.stopped != CANCELLED:
                 try:
                     job.publish(plan)
-                # Whatever messages or the middleware make of one plan must not end the service of
-                # the next: its caller and the log are told.
+                # Errors of messages or the middleware cost one plan, too.
                 except Exception as error:
                     return self._failed('publishing', error)
-                job.settle(*answer)      # from here on there is nothing to cancel
+                job.settle(*answer)      # from here on it cannot be cancelled
         self.last = plan
         self.plans += 1
         self._log.info(str(plan))
         return answer
 
     def _failed(self, what: str, error: Exception) -> tuple[bool, str]:
-        """Count and log an error; the answer."""
+        """Count and log an error; return the answer."""
         self.errors += 1
         self.last_error = f'{type(error).__name__}: {error}'
         tell_error(self._log, f'{what} failed: {error}', error)
@@ -214,7 +213,7 @@ class PlannerWorker:
 
 
 def _picture(what: str, msg: Any, config: PlannerConfig) -> np.ndarray:
-    """RGB pixels of the goal or the image; ImageError says which of them cannot be read."""
+    """Return the RGB pixels of the goal or the image; ImageError names which is unreadable."""
     try:
         return decode(msg, config.max_image_pixels)
     except ImageError as error:

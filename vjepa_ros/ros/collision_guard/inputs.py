@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Subscribe to what the guard listens to beside commands: assessments, ranges and odometry."""
+"""Subscriptions of the guard besides commands: assessments, range sensors and odometry."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -21,7 +20,7 @@ from vjepa_ros.ros.collision_guard.parameters import GuardConfig, Ranger, Source
 from vjepa_ros.ros.collision_guard.range_sensors import range_distance, scan_distance
 from vjepa_ros.ros.command.inputs import CommandInputs, odometry_message
 
-TURNED = 0.05            # rad by which a camera must have been turned on the robot to count
+MIN_TURN = 0.05          # rotation of a camera on the robot that counts [rad]
 
 
 class GuardInputs(CommandInputs):
@@ -34,14 +33,14 @@ class GuardInputs(CommandInputs):
     config
         Names, topics and directions.
     guard
-        What takes what comes.
+        Takes the inputs.
     now_s
-        The clock of the guard [s].
+        Clock of the guard [s].
     decide
-        Called after news of a camera or a range sensor, with the time at which the message had
-        arrived [ns since the epoch; 0 unknown].
+        Called after each message of a camera or range sensor, with its time of arrival [ns since
+        the epoch; 0 unknown].
     frames
-        Tells directions from tf; None when no source asks for that.
+        Directions from tf; None when no source uses tf.
     """
 
     def __init__(self, node: LifecycleNode, config: GuardConfig, guard: VelocityGuard,
@@ -52,11 +51,11 @@ class GuardInputs(CommandInputs):
         self._guard = guard
         self._now_s = now_s
         self._decide = decide
-        self._yaw: dict[str, float] = {}      # as told by tf
+        self._yaw: dict[str, float] = {}      # by tf
         self._frames = frames
 
     def open(self) -> None:
-        """Subscribe; of what is refused half-way `close` takes back the rest."""
+        """Subscribe; after a failure `close` removes what was created."""
         for source in self._config.sources:
             self.listen(PointCloud2, source.topic, partial(self._on_assessment, source),
                         reliable=True)
@@ -71,7 +70,7 @@ class GuardInputs(CommandInputs):
         try:
             seen = read.assessment(msg, source.name)
             if source.from_tf:
-                self._face(source, msg.header, now)
+                self._set_direction(source, msg.header, now)
         except (ValueError, IndexError) as error:
             reason = self.refuse(f"source '{source.name}' ({source.topic})", error)
             self._guard.observe_malformed(source.name, reason)
@@ -81,18 +80,19 @@ class GuardInputs(CommandInputs):
                 return
         self._decide(info.get('received_timestamp', 0))
 
-    def _face(self, source: Source, header: Any, now_s: float) -> None:
-        """Let a source look where tf says (ValueError when that is not known)."""
+    def _set_direction(self, source: Source, header: Any, now_s: float) -> None:
+        """Set the direction of a source from tf; ValueError when it is unknown."""
+        assert self._frames is not None, 'the node creates it for sources with from_tf'
         yaw = self._frames.yaw(source.name, header, now_s, self._guard.settings.source_timeout)
         known = self._yaw.get(source.name)
-        if known is None or abs(math.remainder(yaw - known, 2 * math.pi)) > TURNED:
+        if known is None or abs(math.remainder(yaw - known, 2 * math.pi)) > MIN_TURN:
             self._yaw[source.name] = yaw
             self._guard.turn_source(source.name, yaw)
 
     def _on_range(self, ranger: Ranger, msg: Range | LaserScan) -> None:
         now = self._now_s()
         try:
-            if ranger.kind == 'range':
+            if isinstance(msg, Range):
                 distance, reach = range_distance(msg), msg.max_range
             else:
                 reach = msg.range_max
@@ -100,7 +100,7 @@ class GuardInputs(CommandInputs):
                                          ranger.blank_free)
         except ValueError as error:
             self.refuse(f"range '{ranger.name}' ({ranger.topic})", error)
-            distance = reach = math.nan         # as good as none, until it becomes too old
+            distance = reach = math.nan         # no reading, until the last one is too old
         self._guard.observe_range(RangeReading(ranger.name, now - self.age_s(msg), now,
                                                distance, reach))
         self._decide(0)
@@ -114,10 +114,5 @@ class GuardInputs(CommandInputs):
 
 
 def odometry() -> type:
-    """The type of odometry messages (RuntimeError with the remedy where it is missing)."""
+    """Return the type of odometry messages; RuntimeError with the remedy without nav_msgs."""
     return odometry_message("'odometry', which is true,", 'odometry: false')
-
-
-def epoch_ns() -> int:
-    """The clock of DDS time stamps [ns]."""
-    return time.time_ns()

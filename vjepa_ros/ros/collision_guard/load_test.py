@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Play cameras and a controller to a guard and write what it measures as one line of JSON.
+"""Simulate cameras and a controller for a guard, and write its figures as one line of JSON.
 
-First assessments and commands come at even rates for a while: the guard measures how long it
-takes from the arrival of an assessment to its command (`latency_ms`) and from its stamp
-(`reaction_ms`). Then the cameras fall silent again and again, as when the perception process is
-killed, and the time from the stamp of the last assessment to the publication of the first zero is
-taken from the time stamps of DDS.
+First assessments and commands are published at steady rates: the guard measures the time from the
+arrival of an assessment to its command (`latency_ms`) and from its stamp (`reaction_ms`). Then the
+cameras fall silent repeatedly, as when the perception process is killed, and DDS time stamps give
+the time from the stamp of the last assessment to the publication of the first zero.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
@@ -30,23 +30,27 @@ from vjepa_ros.perception.types import Assessment, Level, Quality
 from vjepa_ros.ros.common import message_conversion
 from vjepa_ros.ros.common.message_conversion import pack_assessment
 
+if TYPE_CHECKING:
+    from rclpy.subscription import MessageInfo
+
 NS = 1_000_000_000
 PATIENCE_S = 30.0
 SPEED = 1.0
 
 
 class GuardLoad(Node):
-    """Cameras, controller and listener.
+    """Cameras, controller and subscriber.
 
-    Parameters come from ROS: cameras (names), camera_rate and command_rate [Hz], seconds [s],
-    stops (how often the cameras fall silent).
+    ROS parameters: cameras (names), camera_rate and command_rate [Hz], seconds [s], stops (how
+    often the cameras fall silent).
     """
 
     def __init__(self) -> None:
         super().__init__('guard_load')
-        value = {name: self.declare_parameter(name, default).value for name, default in (
-            ('cameras', 'camera'), ('camera_rate', 30.0), ('command_rate', 50.0),
-            ('seconds', 30.0), ('stops', 20))}
+        defaults = {'cameras': 'camera', 'camera_rate': 30.0, 'command_rate': 50.0,
+                    'seconds': 30.0, 'stops': 20}
+        value: dict[str, Any] = {name: self.declare_parameter(name, default).value
+                                 for name, default in defaults.items()}
         self.seconds, self.stops = value['seconds'], value['stops']
         self._cameras = [self.create_publisher(PointCloud2, f'vjepa_node/{name}/assessment', 10)
                          for name in value['cameras'].split(',')]
@@ -74,22 +78,22 @@ class GuardLoad(Node):
         twist.linear.x = SPEED
         self._controller.publish(twist)
 
-    def _on_out(self, msg: Twist, info: Mapping[str, int]) -> None:
+    def _on_out(self, msg: Twist, info: MessageInfo) -> None:
         self.speed = msg.linear.x
         if self.speed == 0 and not self.zero_ns:
             self.zero_ns = info['source_timestamp']
 
     def _on_state(self, msg: DiagnosticArray) -> None:
-        self.values = {pair.key: pair.value for pair in msg.status[0].values}
+        self.values = {pair.key: pair.value for pair in next(iter(msg.status)).values}
 
 
 def measure(node: GuardLoad, executor: SingleThreadedExecutor) -> dict[str, object]:
-    """The figures.
+    """Return the figures.
 
     Raises
     ------
     TimeoutError
-        When the guard does not let the robot drive or does not stop it.
+        When the guard does not release the robot or does not stop it.
     """
     def spin(until: Callable[[], bool], limit_s: float, what: str) -> None:
         end = time.monotonic() + limit_s
@@ -118,7 +122,7 @@ def measure(node: GuardLoad, executor: SingleThreadedExecutor) -> dict[str, obje
 
 
 def main(args: list[str] | None = None) -> int:
-    """Measure and write; 1 with the reason when it can not be measured."""
+    """Measure and write; return 1 with the reason when that fails."""
     rclpy.init(args=args)
     node = GuardLoad()
     executor = SingleThreadedExecutor()

@@ -1,112 +1,129 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The lifecycle node between controller and base: lets through what the cameras allow."""
+"""The lifecycle node between controller and base: limits commands by what the cameras see."""
 
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
+from typing import Any
 
 from std_srvs.srv import SetBool
 
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.types import Motion
 from vjepa_ros.ros.collision_guard.camera_directions import Frames
-from vjepa_ros.ros.collision_guard.inputs import GuardInputs, epoch_ns, odometry
+from vjepa_ros.ros.collision_guard.inputs import GuardInputs, odometry
 from vjepa_ros.ros.collision_guard.parameters import SCHEMA, GuardConfig
-from vjepa_ros.ros.collision_guard.state_publisher import GuardTeller
+from vjepa_ros.ros.collision_guard.state_publisher import GuardStatePublisher
 from vjepa_ros.ros.command.node import CommandNode
-from vjepa_ros.ros.command.wiring import CLOUD, twist_type
+from vjepa_ros.ros.command.topic_checks import CLOUD, twist_type
 from vjepa_ros.ros.common.declared_parameters import Declared
 
 
-class CollisionGuard(CommandNode):
-    """Subscribes ``cmd_vel_in`` and assessments, publishes ``cmd_vel_out`` and ``~/state``."""
+class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher]):
+    """Subscribes ``cmd_vel_in`` and assessments, publishes ``cmd_vel_out`` and ``~/state``.
 
-    def __init__(self, node_name: str = 'collision_guard', **kwargs: object) -> None:
+    Attributes
+    ----------
+    guard
+        The velocity guard of a configured node.
+    """
+
+    def __init__(self, node_name: str = 'collision_guard', **kwargs: Any) -> None:
         super().__init__(node_name, **kwargs)
         self.guard: VelocityGuard | None = None
         self._frames: Frames | None = None
-        self.teller = GuardTeller(self)
+        self.state_publisher = GuardStatePublisher(self, lambda: self.guard)
         self.params = Declared(self, SCHEMA, self._on_changed, lambda: self.state == 'active')
         self.create_service(SetBool, '~/override', self._on_override)
         self.begin()
 
     def prepare(self, config: GuardConfig) -> str:
-        """Make the guard."""
+        """Create the guard."""
         self.configured.callback(self._drop)
         if config.odometry:
-            odometry()                          # fails now, with the remedy, rather than later
+            odometry()                          # fails here rather than on activate
         if any(source.from_tf for source in config.sources):
             self._frames = Frames(self, config.base_frame)
             self.configured.callback(self._frames.close)
         self.guard = VelocityGuard(config.settings, {s.name: s.yaw for s in config.sources},
                                    {r.name: r.yaw for r in config.ranges})
-        if self._frames is None:                # else once tf has told where cameras look
-            self.teller.tell_uncovered()
+        if self._frames is None:                # else once tf has given the directions
+            self.state_publisher.warn_uncovered(self.guard)
         listened = ', '.join(f'{s.name} ({s.topic}, {math.degrees(s.yaw):.0f} deg)'
                              for s in config.sources)
-        return f'guards against {listened or "ranges alone"}'
+        return f'guards by {listened or "range sensors alone"}'
 
     def _drop(self) -> None:
         self.guard = self._frames = None
 
-    def listen(self) -> GuardInputs:
-        """What subscribes to cameras, range sensors and odometry."""
-        self.guard.no_command()                 # its zero was sent
-        return GuardInputs(self, self.config, self.guard, self.now_s, self._on_news, self._frames)
+    def _configured_guard(self) -> VelocityGuard:
+        assert self.guard is not None, 'called between configure and release only'
+        return self.guard
+
+    def create_inputs(self, config: GuardConfig) -> GuardInputs:
+        """Create the subscriptions to cameras, range sensors and odometry."""
+        guard = self._configured_guard()
+        guard.no_command()                      # its zero was sent
+        return GuardInputs(self, config, guard, self.now_s, self._on_news, self._frames)
 
     def forget(self, now_s: float) -> None:
-        """All that came before counts no more."""
-        self.guard.clock_jumped(now_s)
+        """Drop everything received before."""
+        self._configured_guard().clock_jumped(now_s)
 
     def topics(self, config: GuardConfig) -> dict[str, str]:
-        """Topics and their types."""
+        """Return topics and their types."""
         twist = twist_type(config.stamped)
         return {'cmd_vel_in': twist, 'cmd_vel_out': twist,
                 **{source.topic: CLOUD for source in config.sources}}
 
     def apply(self, config: GuardConfig) -> GuardConfig:
-        """Take new settings."""
-        self.guard.settings = config.settings
-        return replace(self.config, settings=config.settings)
+        """Apply new settings; all others stay."""
+        self._configured_guard().settings = config.settings
+        return replace(self.config or config, settings=config.settings)
 
-    # -- commands --------------------------------------------------------------------------
+    # -- commands ----------------------------------------------------------------------------
 
     def commanded(self, motion: Motion, now_s: float) -> None:
-        """Take a command, also one that is no number."""
-        self.guard.command(motion, now_s)
+        """Take a command, even one that is not finite."""
+        self._configured_guard().command(motion, now_s)
 
     def act(self, news: bool) -> None:
         """Decide, and publish what is new."""
-        self.guard.hold_reason = self.callback_failure
-        self.decided = self.guard.decide(self.now_s())
-        self.send(self.decided.motion, news)
-        self.teller.reaction.add(1e3 * self.decided.reaction_s)
+        guard = self._configured_guard()
+        guard.hold_reason = self.callback_failure
+        self.decided = decision = guard.decide(self.now_s())
+        self.send(decision.motion, news)
+        self.state_publisher.reaction.add(1e3 * decision.reaction_s)
 
     def _on_news(self, arrival_ns: int) -> None:
         self.act(True)
-        if arrival_ns:
-            self.teller.latency.add((epoch_ns() - arrival_ns) / 1e6)
+        if arrival_ns:      # by the clock of DDS time stamps
+            self.state_publisher.latency.add((time.time_ns() - arrival_ns) / 1e6)
 
     def _on_tick(self) -> None:
         super()._on_tick()
-        self.teller.refused = self._inputs.refused
-        self.teller.tell(self.decided, self.now_s())    # here: it must not hold up a stop
+        if self._inputs is not None:
+            self.state_publisher.refused = self._inputs.refused
+        # On the timer, so that it cannot delay a stop.
+        self.state_publisher.publish(self.decided, self.now_s())
 
-    # -- override, reports -----------------------------------------------------------------
+    # -- override, reports -------------------------------------------------------------------
 
     def _on_override(self, request: SetBool.Request, response: SetBool.Response
                      ) -> SetBool.Response:
-        if self.state != 'active':
+        guard = self.guard
+        if self.state != 'active' or guard is None:
             response.success = False
             response.message = f'the guard is {self.state}: there is nothing to override'
             return response
-        self.guard.override(request.data, self.now_s())
+        guard.override(request.data, self.now_s())
         response.success = True
         if request.data:
             response.message = (f'OVERRIDE: nothing is guarded for '
-                                f'{self.config.settings.override_timeout:g} s')
+                                f'{guard.settings.override_timeout:g} s')
             self.get_logger().warning(response.message)
         else:
             response.message = 'override has ended: the guard acts again'
@@ -114,6 +131,7 @@ class CollisionGuard(CommandNode):
         return response
 
     def _on_report(self) -> None:
-        if self.config is not None and (self._frames is None or self.state == 'active'):
-            self.teller.tell_uncovered()
+        if self.guard is not None and self.config is not None and (
+                self._frames is None or self.state == 'active'):
+            self.state_publisher.warn_uncovered(self.guard)
         super()._on_report()

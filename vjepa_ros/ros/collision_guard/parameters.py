@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The parameters of the collision_guard node and their values in its terms (this needs no ROS)."""
+"""Parameters of the collision guard and its configuration (needs no ROS)."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
 
 
 def source_rows(name: str) -> tuple[Param, ...]:
-    """Rows of one camera."""
+    """Return the rows of one camera."""
     return (
         Param(f'{name}.topic', str, '', 'Topic of its assessments; empty: '
               'vjepa_node/NAME/assessment', CONFIGURE),
@@ -142,7 +142,7 @@ def source_rows(name: str) -> tuple[Param, ...]:
 
 
 def range_rows(name: str) -> tuple[Param, ...]:
-    """Rows of one range sensor."""
+    """Return the rows of one range sensor."""
     return (
         Param(f'{name}.type', str, 'range', 'sensor_msgs/Range or sensor_msgs/LaserScan',
               CONFIGURE, choices=SENSORS),
@@ -164,7 +164,7 @@ def range_rows(name: str) -> tuple[Param, ...]:
 
 @dataclass(frozen=True)
 class Source:
-    """A camera: name, topic, yaw [rad], and whether tf is to tell the yaw."""
+    """A camera: name, topic, yaw [rad], and whether tf gives the yaw."""
 
     name: str
     topic: str
@@ -174,9 +174,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Ranger:
-    """A range sensor: name, topic, yaw [rad].
+    """A range sensor: name, topic, yaw [rad], kind.
 
-    Of a scan also its mounting [rad], half the width of the corridor [m], and whether rays without
+    A scan also has a mounting [rad], half the width of its corridor [m], and whether rays without
     a reading are free.
     """
 
@@ -191,7 +191,7 @@ class Ranger:
 
 @dataclass(frozen=True)
 class GuardConfig:
-    """All parameters at one moment."""
+    """Configuration of the node."""
 
     settings: GuardSettings
     sources: tuple[Source, ...]
@@ -203,12 +203,12 @@ class GuardConfig:
 
 
 def make_settings(values: Mapping[str, Any]) -> GuardSettings:
-    """The settings of the guard in a set of parameter values (ValueError if illegal)."""
+    """Return the settings of the guard for parameter values; ValueError when inconsistent."""
     return make(GuardSettings, SCHEMA.rows, values)
 
 
 def make_config(values: Mapping[str, Any]) -> GuardConfig:
-    """Everything in a set of parameter values."""
+    """Return the configuration for parameter values; ValueError when inconsistent."""
     sources = tuple(Source(name, values[f'{name}.topic'] or f'vjepa_node/{name}/assessment',
                            _yaw(values, name), values[f'{name}.direction'] == FROM_TF)
                     for name in values['sources'])
@@ -224,8 +224,8 @@ def make_config(values: Mapping[str, Any]) -> GuardConfig:
 def _yaw(values: Mapping[str, Any], name: str) -> float:
     direction = values[f'{name}.direction']
     if direction == FROM_TF:
-        return 0.0                              # until tf tells
-    return DIRECTIONS.get(direction, values[f'{name}.yaw'])
+        return 0.0                              # until tf gives it
+    return DIRECTIONS[direction] if direction in DIRECTIONS else values[f'{name}.yaw']
 
 
 SCHEMA = Schema(SECTIONS, make_config, make_settings,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Free way in the messages of range sensors, by the conventions of REP 117 (needs no ROS)."""
+"""Free path in the messages of range sensors, by REP 117 (needs no ROS)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-AHEAD = math.radians(60.0)   # rays that are farther from the direction do not look that way
-LEAST_SEEN = 0.1             # m, width of the narrowest thing that must not hide between rays
-LEAST_KNOWN = 0.5            # m of a corridor that rays must tell to be a reading at all
+MAX_ANGLE = math.radians(60.0)   # of rays from the direction of the corridor
+MIN_WIDTH = 0.1              # of an object that must not hide between rays [m]
+MIN_KNOWN = 0.5              # length of the corridor that rays must cover for a reading [m]
 
 
 def range_distance(msg: Any) -> float:
-    """Free way of a sensor_msgs/Range [m].
+    """Return the free path of a sensor_msgs/Range [m].
 
     Returns
     -------
     float
         0 for -inf and below `min_range` (too near to measure), inf for +inf and from `max_range`
-        on (nothing there), NaN for NaN.
+        on (no object), NaN for NaN.
 
     Raises
     ------
@@ -30,7 +30,7 @@ def range_distance(msg: Any) -> float:
     """
     low, high, value = msg.min_range, msg.max_range, msg.range
     if not 0 <= low <= high:
-        raise ValueError(f'min_range {low:g} and max_range {high:g} are not in order')
+        raise ValueError(f'min_range {low:g} is not below max_range {high:g}')
     if math.isnan(value):
         return math.nan
     if value == -math.inf or value < low:
@@ -40,18 +40,18 @@ def range_distance(msg: Any) -> float:
 
 def scan_distance(msg: Any, yaw: float, mounting: float, half_width: float,
                   blank_free: bool = False) -> float:
-    """Free way of a sensor_msgs/LaserScan along a corridor that begins at the sensor [m].
+    """Return the free path of a sensor_msgs/LaserScan along a corridor from the sensor [m].
 
-    It reaches to the nearest hit in the corridor, and no farther than rays tell: neighbouring
-    rays without a reading, g radians wide together, hide what is `LEAST_SEEN` wide from the
-    distance ``LEAST_SEEN / g`` on. One that drops out here and there shortens the way hardly; many
-    side by side straight ahead leave none.
+    It ends at the nearest hit in the corridor, or where rays no longer cover it: neighbouring rays
+    without a reading that span g radians hide an object of `MIN_WIDTH` from the distance
+    ``MIN_WIDTH / g`` on. Single missing rays shorten the path little; many side by side straight
+    ahead leave none.
 
     Parameters
     ----------
     msg
-        The scan, by REP 117: +inf and values above `range_max` are free as far as the sensor
-        sees, -inf is something too near to measure, NaN and values below `range_min` are none.
+        The scan, by REP 117: +inf and values above `range_max` mean no object within reach, -inf
+        an object too near to measure, NaN and values below `range_min` no reading.
     yaw
         Direction of the corridor in the frame of the robot [rad].
     mounting
@@ -59,27 +59,27 @@ def scan_distance(msg: Any, yaw: float, mounting: float, half_width: float,
     half_width
         Half the width of the corridor [m].
     blank_free
-        Whether rays without a reading are free, for drivers that send 0 or NaN for nothing.
+        Whether rays without a reading are free, for drivers that send 0 or NaN without an object.
 
     Returns
     -------
     float
-        inf when nothing is in it.
+        inf without an object.
 
     Raises
     ------
     ValueError
-        When its limits are no range, no ray looks along the corridor, or too few of them have a
-        reading to tell whether its first `LEAST_KNOWN` are free, with the remedy.
+        When its limits are no range, no ray looks along the corridor, or too few have a reading to
+        cover its first `MIN_KNOWN` metres; with the remedy.
     """
     if not 0 <= msg.range_min < msg.range_max:
-        raise ValueError(f'range_min {msg.range_min:g} and range_max {msg.range_max:g} are no '
-                         'range; correct the driver')
+        raise ValueError(f'range_min {msg.range_min:g} is not below range_max {msg.range_max:g}; '
+                         'correct the driver')
     ranges = np.frombuffer(msg.ranges, np.float32) if len(msg.ranges) else np.empty(0, np.float32)
     angles = msg.angle_min + msg.angle_increment * np.arange(len(ranges)) + mounting - yaw
     angles = (angles + math.pi) % (2 * math.pi) - math.pi
     order = np.argsort(angles)
-    order = order[np.abs(angles[order]) < AHEAD]
+    order = order[np.abs(angles[order]) < MAX_ANGLE]
     ranges, angles, step = ranges[order], angles[order], abs(msg.angle_increment)
     if not len(angles) or not angles[0] - step <= 0 <= angles[-1] + step:
         raise ValueError('none of its rays looks along the corridor; correct direction, yaw or '
@@ -92,26 +92,27 @@ def scan_distance(msg: Any, yaw: float, mounting: float, half_width: float,
     along, across = (ranges[hit] * f(angles[hit]) for f in (np.cos, np.sin))
     inside = np.abs(across) <= half_width
     nearest = float(along[inside].min()) if inside.any() else math.inf
-    known = math.inf if blank_free else _told(angles, blank, step, half_width)
-    if known < min(nearest, LEAST_KNOWN):
+    known = math.inf if blank_free else _covered_length(angles, blank, step, half_width)
+    if known < min(nearest, MIN_KNOWN):
         raise ValueError(
             f'{int(blank.sum())} of {len(blank)} rays within 60 degrees of its direction are NaN '
-            f'or below range_min, so only {known:.2f} m of the way are known; if its driver sends '
-            'that where nothing is, set blank: free')
+            f'or below range_min, so only {known:.2f} m of the path is known; if the driver sends '
+            'them without an object, set blank: free')
     return min(nearest, known)
 
 
-def _told(angles: np.ndarray, blank: np.ndarray, step: float, half_width: float) -> float:
-    """How far rays tell of a corridor, by the widest gaps between those with a reading [m].
+def _covered_length(angles: np.ndarray, blank: np.ndarray, step: float,
+                    half_width: float) -> float:
+    """Return the length of a corridor that rays cover, by gaps between readings [m].
 
     Parameters
     ----------
     angles
-        (N,) of the rays from the direction of the corridor, rising [rad].
+        Angles of the rays from the direction of the corridor (N,), rising [rad].
     blank
-        (N,) bool, which of them have no reading.
+        Which rays have no reading (N,) bool.
     step
-        Between rays [rad].
+        Angle between rays [rad].
     half_width
         Half the width of the corridor [m].
     """
@@ -119,8 +120,8 @@ def _told(angles: np.ndarray, blank: np.ndarray, step: float, half_width: float)
     known = math.inf
     for first, end in edges.reshape(-1, 2):
         low, high = angles[first] - 0.5 * step, angles[end - 1] + 0.5 * step
-        hidden_from = LEAST_SEEN / (high - low)
-        # The part of the gap that lies next to the direction of the corridor.
+        hidden_from = MIN_WIDTH / (high - low)
+        # The part of the gap nearest to the direction of the corridor.
         off = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
         if hidden_from * math.sin(off) <= half_width:
             known = min(known, hidden_from * math.cos(off))

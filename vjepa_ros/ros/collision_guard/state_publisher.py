@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Report what the guard does: ``~/state``, ``/diagnostics`` and the log."""
+"""Report the state of the guard on ``~/state``, ``/diagnostics`` and in the log."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticStatus
@@ -14,25 +13,23 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.source import SourceGuard
 from vjepa_ros.guard.types import Decision, Limit, Motion
+from vjepa_ros.ros.command.state_publisher import StatePublisher
 from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, number, status
-from vjepa_ros.ros.common.state_publisher import Teller
-
-if TYPE_CHECKING:
-    from vjepa_ros.ros.collision_guard.node import CollisionGuard
+from vjepa_ros.ros.common.lifecycle import ManagedNode
 
 LEVEL = {'idle': OK, 'free': OK, 'slowed': OK, 'stopped': WARN, 'fault': ERROR, 'override': ERROR}
 
 
-class Times:
-    """The last times of one kind [ms], and the longest of all."""
+class DurationStatistics:
+    """Statistics of the last durations [ms], and the longest of all."""
 
     def __init__(self, length: int = 2000) -> None:
-        self._values = np.empty(length)   # an array: the guard must not halt to sort a list
+        self._values = np.empty(length)   # an array, because sorting a list delays the guard
         self.last = self.worst = math.nan
         self.count = 0
 
     def add(self, value_ms: float) -> None:
-        """Take one; NaN is left out."""
+        """Add a duration [ms]; NaN is ignored."""
         if not math.isnan(value_ms):
             self._values[self.count % len(self._values)] = value_ms
             self.last = value_ms
@@ -40,67 +37,77 @@ class Times:
             self.count += 1
 
     def summary(self) -> tuple[float, float]:
-        """(median, 99th percentile) of the last ones, NaN when there is none."""
+        """Return median and 99th percentile of the last durations [ms], NaN without any."""
         values = np.sort(self._values[:min(self.count, len(self._values))])
         if not len(values):
             return math.nan, math.nan
         return float(values[len(values) // 2]), float(values[int(0.99 * (len(values) - 1))])
 
 
-class GuardTeller(Teller):
-    """Tells of a `CollisionGuard`, see `Teller`.
+class GuardStatePublisher(StatePublisher[Decision]):
+    """Reports on a collision guard, see `StatePublisher`.
+
+    Parameters
+    ----------
+    node
+        The node.
+    guard
+        Returns its guard; None while unconfigured.
 
     Attributes
     ----------
     reaction, latency
-        Times from the stamp, and from the arrival, of an assessment to its command.
+        Times from stamp and from arrival of an assessment to its command.
     """
 
-    _node: CollisionGuard
+    def __init__(self, node: ManagedNode, guard: Callable[[], VelocityGuard | None]) -> None:
+        super().__init__(node)
+        self._guard = guard
 
     def renew(self) -> None:
-        """Begin to count anew (on configure)."""
+        """Reset all statistics (on configure)."""
         super().renew()
-        self.reaction, self.latency = Times(), Times()
+        self.reaction, self.latency = DurationStatistics(), DurationStatistics()
         self._uncovered = ''
 
     def key(self, decided: Decision) -> tuple[str, ...]:
-        """State and strongest limit, of a fault also which one.
+        """Return state and lowest limit, and the name of a fault.
 
-        A perception that is too slow holds the robot by timeouts and releases in turns: one key.
+        A perception that is too slow causes timeouts and releases in turn, which share one key.
         """
         if not decided.limits:
             which = decided.reason if decided.state == 'fault' else ''
             return decided.state, which
-        first, guard = decided.limits[0], self._node.guard
-        source = guard.sources.get(first.source)
-        slow = source.timing.problem(guard.settings.source_timeout) if source else ''
-        if slow and first.reason.endswith(slow):
-            return 'slow', first.source
-        word = first.reason.partition(':')[0] if first.kind == 'fault' else ''
-        return decided.state, first.source, first.kind, word
+        first, guard = decided.limits[0], self._guard()
+        source = None if guard is None else guard.sources.get(first.source)
+        if guard is not None and source is not None:
+            slow = source.timing.problem(guard.settings.source_timeout)
+            if slow and first.reason.endswith(slow):
+                return 'slow', first.source
+        fault = first.reason.partition(':')[0] if first.kind == 'fault' else ''
+        return decided.state, first.source, first.kind, fault
 
     def warns(self, decided: Decision) -> bool:
-        """Whether a decision is a warning in the log."""
+        """Return whether a decision is a warning in the log."""
         return decided.state in ('fault', 'override') or decided.blind
 
     def report(self, label: str, decided: Decision | None, now_s: float, failure: str) -> None:
         """Publish diagnostics, and warn of an override as long as it lasts."""
         if label == 'active' and decided is not None and decided.state == 'override':
-            self._node.get_logger().warning(decided.reason)
+            self._ros.get_logger().warning(decided.reason)
         super().report(label, decided, now_s, failure)
 
-    def tell_uncovered(self) -> None:
-        """Warn of directions that no source looks at, once and when they change."""
-        text = self._node.guard.uncovered_text()
+    def warn_uncovered(self, guard: VelocityGuard) -> None:
+        """Warn of directions where no source looks, once and at each change."""
+        text = guard.uncovered_text()
         if text and text != self._uncovered:
-            self._node.get_logger().warning(f"{text} (parameter 'uncovered')")
+            self._ros.get_logger().warning(f"{text} (parameter 'uncovered')")
         self._uncovered = text
 
     def statuses(self, name: str, label: str, decided: Decision | None, problems: list[str],
                  now_s: float) -> list[DiagnosticStatus]:
-        """One of the guard, one of each camera while it decides."""
-        guard = self._node.guard
+        """Return a status of the guard, and one of each camera while it decides."""
+        guard = self._guard()
         sources, faults = [], []
         if guard is not None and decided is not None:
             found = ((n, s.fault(now_s, guard.history, guard.settings))
@@ -113,14 +120,15 @@ class GuardTeller(Teller):
                 *sources]
 
     def _values(self, now_s: float) -> dict[str, object]:
-        guard, reaction, latency = self._node.guard, self.reaction, self.latency
-        (median, high), (taken, longest) = reaction.summary(), latency.summary()
+        guard, reaction, latency = self._guard(), self.reaction, self.latency
+        (median, high), (latency_median, latency_high) = reaction.summary(), latency.summary()
         return {
             'uncovered': ('' if guard is None else guard.uncovered_text()) or 'none',
             'override_left_s': number(0.0 if guard is None else guard.override_left(now_s)),
             'reaction_ms': number(reaction.last), 'reaction_ms.median': number(median),
             'reaction_ms.p99': number(high), 'reaction_ms.worst': number(reaction.worst),
-            'latency_ms.median': number(taken), 'latency_ms.p99': number(longest),
+            'latency_ms.median': number(latency_median),
+            'latency_ms.p99': number(latency_high),
             'latency_ms.worst': number(latency.worst), 'latency.count': latency.count,
             'assessments_refused': self.refused, 'clock_jumps': self.jumps,
             'callbacks_failed': self.failed}
@@ -128,10 +136,10 @@ class GuardTeller(Teller):
 
 def guard_status(node: str, state: str, decision: Decision | None, values: Mapping[str, object],
                  problems: list[str], faults: list[str]) -> DiagnosticStatus:
-    """The status of the guard as a whole.
+    """Return the status of the guard as a whole.
 
-    `problems` are errors of the wiring; `faults` are those of sources, which act only on motion
-    towards them and are told also when there is none.
+    `problems` are errors of the topics. `faults` are those of sources; they are reported even
+    without motion towards the source.
     """
     level, message = OK, state
     found = dict(values)
@@ -150,7 +158,7 @@ def guard_status(node: str, state: str, decision: Decision | None, values: Mappi
 
 def source_status(node: str, source: SourceGuard, limit: Limit | None, now_s: float,
                   guard: VelocityGuard) -> DiagnosticStatus:
-    """The status of one camera as the guard sees it."""
+    """Return the status of one camera."""
     report = source.report
     values: dict[str, object] = {'yaw': number(source.yaw)}
     fault = source.fault(now_s, guard.history, guard.settings)

@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""What nodes between a controller and the base share."""
+"""Common code of the nodes between a controller and the base."""

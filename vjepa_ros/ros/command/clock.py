@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The clock of a node between controller and base, and whether its stamps can be trusted."""
+"""The clock of a node between controller and base, and the detection of clock jumps."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from rclpy.duration import Duration
 from rclpy.node import Node
 
 NS = 1e9
-STEP_S = 0.1             # of the clock against the steady one, from which it has jumped
-AHEAD_S = 2.0            # step of a simulated clock, from which it has jumped forward
-STANDS_S = 2.0           # real time after which a simulated clock stands
+STEP_S = 0.1             # change of the offset to the steady clock that counts as a jump
+AHEAD_S = 2.0            # forward step of a simulated clock that counts as a jump
+STANDS_S = 2.0           # real time without progress after which a simulated clock stands
 
 
 class CommandClock:
-    """Steady time, or in simulation the simulated one.
+    """Steady time, or simulated time with ``use_sim_time``.
 
     Parameters
     ----------
     node
-        Whose clock gives the time of the stamps.
+        Node whose clock gives the time of stamps.
     jumped
-        Called with what has happened when stamps from before mean something else now.
+        Called with the reason when stamps from before mean other times now.
     """
 
     def __init__(self, node: Node, jumped: Callable[[str], None]) -> None:
@@ -40,28 +40,28 @@ class CommandClock:
         self.start()
 
     def start(self) -> None:
-        """Watch from now on; what was before is not known."""
-        self._offset_s = math.nan         # of the ROS clock against the steady one
+        """Start anew (on activation)."""
+        self._offset_s = math.nan         # of the ROS clock to the steady one
         self._newest_s = math.nan         # simulated time
-        self._since_s = math.nan          # steady time since when that is the newest
+        self._since_s = math.nan          # steady time at which that arrived
 
     @property
     def simulated(self) -> bool:
         """Whether time is simulated."""
-        return self._clock.ros_time_is_active
+        return self._clock.ros_time_is_active  # pyright: ignore[reportAttributeAccessIssue] # of ROSClock
 
     def ros_s(self) -> float:
-        """Time of the stamps [s]."""
+        """Return the time of stamps [s]."""
         return self._clock.now().nanoseconds / NS
 
     def now_s(self) -> float:
-        """Time of the node [s]."""
+        """Return the time of the node [s]."""
         return self.ros_s() if self.simulated else self._steady_s()
 
     def watch(self) -> bool:
-        """Notice a clock that was set, and tell whether time stands; to be called often."""
+        """Detect a clock that was set, and return whether simulated time stands; call it often."""
         steady = self._steady_s()
-        if self.simulated:                # its jumps come to `_on_time_jump`
+        if self.simulated:                # its jumps are reported to `_on_time_jump`
             now = self.ros_s()
             if now != self._newest_s:
                 self._newest_s, self._since_s = now, steady

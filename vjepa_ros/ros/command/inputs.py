@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Subscribe to what a node between controller and base listens to beside commands."""
+"""Subscriptions of a node between controller and base, besides commands."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ NS = 1e9
 LOG_EVERY_S = 5.0
 
 
-def odometry_message(wanted: str, instead: str) -> type:
-    """The type of odometry messages.
+def odometry_message(parameter: str, remedy: str) -> type:
+    """Return the type of odometry messages.
 
     Parameters
     ----------
-    wanted, instead
-        The parameter that asks for it, as set and as it should be without, for words to people.
+    parameter
+        The parameter that asks for odometry, with its value, for the error.
+    remedy
+        The setting without odometry, for the error.
 
     Raises
     ------
@@ -33,8 +35,8 @@ def odometry_message(wanted: str, instead: str) -> type:
     try:
         from nav_msgs.msg import Odometry
     except ImportError as error:
-        raise RuntimeError(f'parameter {wanted} needs the package nav_msgs: install '
-                           f'ros-DISTRO-nav-msgs (apt or pip), or set {instead}') from error
+        raise RuntimeError(f'parameter {parameter} needs the package nav_msgs: install '
+                           f'ros-DISTRO-nav-msgs (apt or pip), or set {remedy}') from error
     return Odometry
 
 
@@ -49,17 +51,17 @@ class CommandInputs(ABC):
     Attributes
     ----------
     refused
-        How many messages could not be read.
+        Number of messages that could not be read.
     """
 
     def __init__(self, node: LifecycleNode) -> None:
         self._node = node
         self.refused = 0
-        self._subscriptions: list[object] = []
+        self._subscriptions: list[Any] = []
 
     @abstractmethod
     def open(self) -> None:
-        """Subscribe; of what is refused half-way `close` takes back the rest."""
+        """Subscribe; after a failure `close` removes what was created."""
 
     def close(self) -> None:
         """Unsubscribe."""
@@ -74,11 +76,11 @@ class CommandInputs(ABC):
             subscribe(self._node, kind, topic, callback, depth, reliable))
 
     def age_s(self, msg: Any) -> float:
-        """Age of a message's stamp [s]."""
+        """Return the age of the stamp of a message [s]."""
         return (self._node.get_clock().now().nanoseconds - read.stamp_ns(msg)) / NS
 
     def refuse(self, what: str, error: Exception) -> str:
-        """Count and log a message that could not be read; why, in words."""
+        """Count and log a message that could not be read; return the reason."""
         self.refused += 1
         self._node.get_logger().error(f'{what}: message refused: {error}',
                                       throttle_duration_sec=LOG_EVERY_S)

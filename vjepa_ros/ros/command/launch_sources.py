@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Which cameras a node behind the perception listens to, when the launch file names them."""
+"""Match the sources of a node to the cameras that a launch file names."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -14,29 +15,34 @@ from vjepa_ros.ros.common.parameter import CAMERAS
 
 def sources_for(cameras: Sequence[str], node: str, argument: str, file: Path,
                 of_package: bool) -> list[str]:
-    """The parameter `sources` for the cameras of the perception node; [] leaves the file's.
+    """Return the parameter `sources` for the cameras of the perception node.
 
-    One camera is taken where the file is that of the package, which says that it looks forward.
-    Where several look nobody but a file can tell, and a source that no camera speaks for would
-    hold the robot for ever.
+    A single camera is taken with the file of the package, by which it looks forward. The
+    directions of several cameras only a file can give, and a source without a camera would stop
+    the robot forever.
 
     Parameters
     ----------
     cameras
-        Names of the cameras that the perception node runs; none: nobody can tell.
+        Names of the cameras of the perception node; empty: unknown.
     node
-        Executable of the node that listens.
+        Executable of the node with the sources.
     argument
-        Launch argument that names its parameter file, for words to people.
+        Launch argument of its parameter file, for the error.
     file
         That file.
     of_package
-        Whether it is the one of the package, and not the user's own.
+        Whether it is the file of the package rather than the user's.
+
+    Returns
+    -------
+    list of str
+        Empty where the values of the file apply.
 
     Raises
     ------
     RuntimeError
-        With the remedy, when the file listens to cameras that there are not.
+        With the remedy, when the file names cameras that do not exist.
     """
     if not cameras:
         return []
@@ -55,25 +61,25 @@ def sources_for(cameras: Sequence[str], node: str, argument: str, file: Path,
 
 
 def cameras_in(file: Path) -> list[str]:
-    """Names of the cameras that the perception node runs with a parameter file.
+    """Return the cameras of the perception node in a parameter file.
 
-    They are [] where a substitution names them: only the launch can resolve it.
+    Empty where they are a substitution, which only the launch can resolve.
     """
     cameras = parameters_in(file, 'vjepa_node').get('cameras', CAMERAS)
     return [] if isinstance(cameras, str) else list(cameras)
 
 
-def parameters_in(file: Path, node: str) -> dict[str, object]:
-    """The parameters for a node in a file, by their whole names."""
-    found: dict[str, object] = {}
+def parameters_in(file: Path, node: str) -> dict[str, Any]:
+    """Return the parameters of a node in a file by their full names."""
+    found: dict[str, Any] = {}
     for name, content in (yaml.safe_load(file.read_text(encoding='utf-8')) or {}).items():
         if name.rsplit('/', 1)[-1] in ('**', '*', node) and isinstance(content, dict):
             found |= _flat(content.get('ros__parameters') or {})
     return found
 
 
-def _flat(values: dict[str, object], before: str = '') -> dict[str, object]:
-    found: dict[str, object] = {}
+def _flat(values: dict[str, Any], before: str = '') -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for name, value in values.items():
         found |= _flat(value, f'{before}{name}.') if isinstance(value, dict) else {
             f'{before}{name}': value}

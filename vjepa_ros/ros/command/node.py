@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""What lifecycle nodes between a controller and the base of a robot do alike."""
+"""Base class of the lifecycle nodes between a controller and the base of a robot."""
 
 from __future__ import annotations
 
@@ -9,94 +9,123 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
-import rclpy.clock
 from geometry_msgs.msg import Twist, TwistStamped
-from rclpy.clock import ClockType
+from rclpy.clock import (
+    Clock,
+    ClockType,  # pyright: ignore[reportPrivateImportUsage] # clock_type is not in Humble
+)
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 
 from vjepa_ros.guard.types import STILL, Motion
 from vjepa_ros.ros.command.clock import CommandClock
 from vjepa_ros.ros.command.inputs import CommandInputs
-from vjepa_ros.ros.command.twist import motion_of, twist_of
-from vjepa_ros.ros.command.wiring import CLOUD, wiring_problems
+from vjepa_ros.ros.command.state_publisher import StatePublisher
+from vjepa_ros.ros.command.topic_checks import CLOUD, topic_problems
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.endpoints import advertise, deliver_last_zero, subscribe
 from vjepa_ros.ros.common.lifecycle import FAILURE, SUCCESS, ManagedNode, transition
 from vjepa_ros.ros.common.process import settle
-from vjepa_ros.ros.common.state_publisher import Teller
 
 
-class CommandNode(ManagedNode):
+class CommandConfig(Protocol):
+    """What `CommandNode` reads of the configuration of a node."""
+
+    @property
+    def stamped(self) -> bool:
+        """Whether commands are TwistStamped."""
+        ...
+
+    @property
+    def rate(self) -> float:
+        """Rate of decisions without new inputs [Hz]."""
+        ...
+
+
+ConfigT = TypeVar('ConfigT', bound=CommandConfig)
+InputsT = TypeVar('InputsT', bound=CommandInputs)
+PublisherT = TypeVar('PublisherT', bound=StatePublisher)
+
+
+class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
     """Subscribes ``cmd_vel_in``, publishes ``cmd_vel_out``, ``~/state`` and ``/diagnostics``.
 
-    While it is active it decides at every command, at news of its inputs and on a timer. A
-    subclass sets `params` and `teller`, calls `begin`, and implements the abstract methods.
-    Its configuration has ``stamped`` (the type of commands) and ``rate`` [Hz].
+    While active it decides at every command, at new inputs and on a timer. A subclass sets
+    `params` and `state_publisher`, calls `begin`, and implements the abstract methods.
+
+    Attributes
+    ----------
+    config
+        The configuration; None while unconfigured.
+    decided
+        The last decision; None before the first of an activation.
+    configured
+        What `release` has to undo.
     """
 
-    FLOOD_S = 0.005          # what comes faster than this is looked at by the timer
+    FLOOD_S = 0.005          # inputs at shorter intervals are left to the timer
 
     params: Declared
-    teller: Teller
+    state_publisher: PublisherT
 
     def __init__(self, node_name: str, **kwargs: object) -> None:
         super().__init__(node_name, **kwargs)
-        self.config: Any = None
-        self.decided: Any = None                 # last
-        self._inputs: CommandInputs | None = None
-        self._command: Twist | None = None       # the newest, for what nobody judges
-        self._frame_id = ''                      # of it
+        self.config: ConfigT | None = None
+        self.decided: Any = None
+        self._inputs: InputsT | None = None
+        self._command: Twist | None = None       # the newest, for its unjudged components
+        self._frame_id = ''                      # of the newest command
+        self._stamped = False                    # commands are TwistStamped
         self._out: Any = None
         self._sent: Motion | None = None
-        self._acted_s = -math.inf                # on what came
+        self._acted_s = -math.inf                # time of the last decision by new inputs
         self._stands = False                     # the simulated clock
         self.configured, self._active = ExitStack(), ExitStack()     # what is to be undone
-        self._steady = rclpy.clock.Clock(clock_type=ClockType.STEADY_TIME)
+        self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._time = CommandClock(self, self._jumped)
 
     def begin(self) -> None:
-        """Start to report, and by itself where that is wanted."""
+        """Start reporting, and with ``autostart`` configure and activate."""
         self.create_timer(1.0, self._on_report, clock=self._steady)
         if self.params.get('autostart'):
             self.start_alone(self._steady)
 
-    # -- what is different -----------------------------------------------------------------
+    # -- implemented by each node ------------------------------------------------------------
 
     @abstractmethod
-    def prepare(self, config: Any) -> str:
-        """Make what decides, on configure; returns what it goes by, for the log.
+    def prepare(self, config: ConfigT) -> str:
+        """Create what decides, on configure; return its description for the log.
 
-        What is put onto `self.configured` is done on release.
+        Callbacks added to `configured` run on release.
         """
 
     @abstractmethod
-    def listen(self) -> CommandInputs:
-        """What subscribes to everything but commands, still closed; no command is known yet."""
+    def create_inputs(self, config: ConfigT) -> InputsT:
+        """Create the inputs besides commands, still closed; drop the last command."""
 
     @abstractmethod
     def forget(self, now_s: float) -> None:
-        """All that came before counts no more."""
+        """Drop everything received before."""
 
     @abstractmethod
     def commanded(self, motion: Motion, now_s: float) -> None:
-        """Take a command, also one that is no number."""
+        """Take a command, even one that is not finite."""
 
     @abstractmethod
     def act(self, news: bool) -> None:
-        """Decide, and `send`; `news` says whether something has come since.
+        """Decide and `send`; `news` says whether there are new inputs.
 
-        The robot stands while there is a `callback_failure`: what is known may be incomplete.
+        The robot stands during a `callback_failure`, when inputs may be incomplete.
         """
 
     @abstractmethod
-    def apply(self, config: Any) -> Any:
-        """Take the live part of a new configuration; what then holds."""
+    def apply(self, config: ConfigT) -> ConfigT:
+        """Apply the live part of a new configuration; return the resulting one."""
 
     @abstractmethod
-    def topics(self, config: Any) -> Mapping[str, str]:
-        """Topics and their types, ``cmd_vel_in`` and ``cmd_vel_out`` among them."""
+    def topics(self, config: ConfigT) -> Mapping[str, str]:
+        """Return topics and their types, ``cmd_vel_in`` and ``cmd_vel_out`` included."""
 
     # -- lifecycle -------------------------------------------------------------------------
 
@@ -111,15 +140,16 @@ class CommandNode(ManagedNode):
             raise ValueError(f'{taken[output]} and cmd_vel_out are both {output}: cmd_vel_out '
                              'must be a topic of its own, remap it')
         self.configured.callback(self._unconfigure)
-        self.teller.renew()
-        words = self.prepare(config)
+        self.state_publisher.renew()
+        description = self.prepare(config)
+        self._stamped = config.stamped
         self._out = self.create_output(TwistStamped if config.stamped else Twist, 'cmd_vel_out')
         self.config = config
-        self.get_logger().info(f'configured: {words}')
+        self.get_logger().info(f'configured: {description}')
         return super().on_configure(state)
 
     def create_output(self, kind: type, topic: str) -> Any:
-        """A publisher of an active node, until release."""
+        """Create a publisher of an active node, destroyed on release."""
         publisher = advertise(self, kind, topic)
         self.configured.callback(self.destroy_lifecycle_publisher, publisher)
         return publisher
@@ -129,46 +159,47 @@ class CommandNode(ManagedNode):
 
     @transition(undo='undo_activate', on_failure=FAILURE)
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Subscribe and begin to let commands through."""
+        """Subscribe, and start to pass commands."""
         answer = super().on_activate(state)
-        if answer == SUCCESS:
-            self.forget(self.now_s())            # what was known before is old
+        config = self.config
+        if answer == SUCCESS and config is not None:
+            self.forget(self.now_s())
             self._time.start()
             self._stands = False
             self._active.callback(self._deactivate)
-            self._inputs = self.listen()
-            self._active.callback(self._inputs.close)
-            self._inputs.open()
-            commands = subscribe(self, TwistStamped if self.config.stamped else Twist,
+            self._inputs = inputs = self.create_inputs(config)
+            self._active.callback(inputs.close)
+            inputs.open()
+            commands = subscribe(self, TwistStamped if config.stamped else Twist,
                                  'cmd_vel_in', self._on_command, reliable=True)
             self._active.callback(self.destroy_subscription, commands)
-            timer = self.create_timer(1.0 / self.config.rate, self._on_tick, clock=self._steady)
+            timer = self.create_timer(1.0 / config.rate, self._on_tick, clock=self._steady)
             self._active.callback(self.destroy_timer, timer)
             self._active.callback(self._end_motion)
-            settle()            # now, before anything drives, rather than while a stop is due
+            settle()            # now rather than when a stop is due
             self.get_logger().info('active')
         return answer
 
     def _end_motion(self) -> None:
-        """Send the last zero of an activation, which the base has on return."""
-        self._say_stop()
+        """Send the last zero of an activation, and wait until the base has it."""
+        self._send_stop()
         deliver_last_zero(self, self._out)
 
-    def _say_stop(self) -> None:
+    def _send_stop(self) -> None:
         if self._sent not in (None, STILL):
             self._publish(STILL)
             self._sent = STILL
 
     def on_failed_callback(self) -> None:
-        """Stop the robot at once; `act` holds it until callbacks fail no more."""
-        self._say_stop()
+        """Stop the robot at once; `act` holds it while callbacks fail."""
+        self._send_stop()
 
     def _deactivate(self) -> None:
         self._inputs = self._sent = self._command = self.decided = None
 
     def halt(self) -> None:
-        """Stop the robot and listen no more (safe in every state)."""
-        self._active.close()                     # all of it, whatever one part raises
+        """Stop the robot and unsubscribe (safe in every state)."""
+        self._active.close()                     # all parts, even when one raises
 
     def release(self) -> None:
         """Release everything that configure made (safe in every state)."""
@@ -178,17 +209,16 @@ class CommandNode(ManagedNode):
     # -- commands --------------------------------------------------------------------------
 
     def now_s(self) -> float:
-        """Time, on the clock that everything is judged by [s]."""
+        """Return the time on the clock of all inputs [s]."""
         return self._time.now_s()
 
     def _on_command(self, msg: Twist | TwistStamped) -> None:
-        if self.config.stamped:
-            self._command, self._frame_id = msg.twist, msg.header.frame_id
-        else:
-            self._command = msg
-        motion = motion_of(self._command)
+        twist = msg.twist if isinstance(msg, TwistStamped) else msg
+        self._frame_id = msg.header.frame_id if isinstance(msg, TwistStamped) else ''
+        self._command = twist
+        motion = motion_of(twist)
         self.commanded(motion, self.now_s())
-        # Less is never late, nor is what is no number, which stops.
+        # A slower command is never delayed, nor one that is not finite, which stops.
         if self._sent not in (None, STILL) and (motion == STILL or not (
                 motion.finite and _speed(motion) >= _speed(self._sent))):
             self.act(True)
@@ -196,7 +226,7 @@ class CommandNode(ManagedNode):
             self.act_unless_flooded()
 
     def act_unless_flooded(self) -> None:
-        """Act on what has come; where much comes the timer does."""
+        """Act on new inputs, unless they come so fast that the timer does."""
         now = time.monotonic()
         if now - self._acted_s >= self.FLOOD_S:
             self._acted_s = now
@@ -206,20 +236,20 @@ class CommandNode(ManagedNode):
         stands = self._time.watch()
         if stands and not self._stands:
             self._jumped('the simulated clock stands')
-        elif stands:                             # no age can be told: nothing seen now counts
+        elif stands:                             # ages are unknown: nothing received counts
             self.forget(self.now_s())
         self._stands = stands
         self.act(False)
 
     def send(self, motion: Motion | None, news: bool) -> None:
-        """Publish what is decided, if it is news; None: nothing is to be said."""
+        """Publish a decision, without news only a changed one; None: publish nothing."""
         if motion is not None and (news or motion != self._sent):
             self._publish(motion)
         self._sent = motion
 
     def _publish(self, motion: Motion) -> None:
         twist = twist_of(motion, self._command)
-        if self.config.stamped:
+        if self._stamped:
             msg = TwistStamped(twist=twist)
             msg.header.stamp = self.get_clock().now().to_msg()
             msg.header.frame_id = self._frame_id
@@ -227,33 +257,53 @@ class CommandNode(ManagedNode):
         else:
             self._out.publish(twist)
 
-    # -- clock, parameters, reports --------------------------------------------------------
+    # -- clock, parameters, reports ----------------------------------------------------------
 
     def _jumped(self, text: str) -> None:
-        self.teller.jumps += 1
+        self.state_publisher.jumps += 1
         if self.state == 'active':
-            self.get_logger().warning(f'{text}: what was seen before counts no more')
+            self.get_logger().warning(f'{text}: everything received before is dropped')
             self.forget(self.now_s())
 
     def _on_changed(self, structural: bool) -> None:
-        """Parameters have changed: live ones hold at once."""
+        """Apply live parameters at once."""
         if self.config is None:
             self.params.declare_more()
             return
         try:
             self.config = self.apply(self.params.read())
-        except ValueError as error:           # a set of several that was accepted one by one
+        except ValueError as error:           # several that were accepted one by one
             self.get_logger().error(f'parameters not applied: {error}')
 
     def problems(self) -> list[str]:
-        """What is wrong with the topics of a configured node, one sentence each."""
-        return wiring_problems(self, 'cmd_vel_out', self.topics(self.config))
+        """Return the problems of the topics of a configured node, one sentence each."""
+        if self.config is None:
+            return []
+        return topic_problems(self, 'cmd_vel_out', self.topics(self.config))
 
     def _on_report(self) -> None:
         if self.config is not None:
-            self.teller.set_problems(self.problems())
-        self.teller.failed = self.callbacks_failed
-        self.teller.report(self.state, self.decided, self.now_s(), self.failure)
+            self.state_publisher.set_problems(self.problems())
+        self.state_publisher.failed = self.callbacks_failed
+        self.state_publisher.report(self.state, self.decided, self.now_s(), self.failure)
+
+
+def motion_of(twist: Twist) -> Motion:
+    """Return the motion of a command; NaN where any of its components is not finite."""
+    linear, angular = twist.linear, twist.angular
+    if not all(map(math.isfinite, (linear.z, angular.x, angular.y))):
+        return Motion(math.nan, math.nan, math.nan)
+    return Motion(linear.x, linear.y, angular.z)
+
+
+def twist_of(motion: Motion, command: Twist | None) -> Twist:
+    """Return the message of a motion, with the other components as commanded."""
+    twist = Twist()
+    if command is not None and motion != STILL:
+        twist.linear.z = command.linear.z
+        twist.angular.x, twist.angular.y = command.angular.x, command.angular.y
+    twist.linear.x, twist.linear.y, twist.angular.z = motion.vx, motion.vy, motion.omega
+    return twist
 
 
 def _speed(motion: Motion) -> float:

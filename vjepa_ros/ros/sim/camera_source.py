@@ -3,7 +3,7 @@
 """Publish the frames of any source as a ROS camera: images, camera_info and truth.
 
 The executable ``camera_source`` plays a webcam, video, picture, folder, recording, bag or
-synthetic scene. Its parameters are in `SOURCE`. It publishes
+synthetic scene. Its parameters are `SOURCE`. It publishes
 
 - ``NAME/image_raw`` (sensor_msgs/Image) and ``NAME/image_raw/compressed`` (CompressedImage),
 - ``NAME/camera_info`` (CameraInfo; k is zero when the source is not calibrated),
@@ -15,9 +15,9 @@ synthetic scene. Its parameters are in `SOURCE`. It publishes
 all with the same header per frame. It exits 0 at the end of the source, on SIGINT and on
 SIGTERM, and 1 when the source cannot be opened or read.
 
-Raw images are larger than a datagram. With the default settings of Fast DDS nearly all of them
-are lost to best-effort subscribers, so this process sets FASTDDS_BUILTIN_TRANSPORTS for itself
-unless the environment already has it; publishers need it, subscribers do not.
+Raw images are larger than a datagram. With the default settings of Fast DDS nearly all are lost
+on the way to best-effort subscribers, so this process sets FASTDDS_BUILTIN_TRANSPORTS for itself
+unless it is set already; publishers need it, subscribers do not.
 """
 
 from __future__ import annotations
@@ -57,41 +57,42 @@ CLOCK_JUMP_NS = 200_000_000
 
 
 class CameraSource(Served, Node):
-    """Plays one source on a thread of its own, so that services answer meanwhile.
+    """Plays one source on its own thread, so that services stay responsive.
 
     Parameters
     ----------
     node_options
-        Passed on to `rclpy.node.Node`, such as ``parameter_overrides``.
+        Arguments of `rclpy.node.Node`, such as ``parameter_overrides``.
 
     Attributes
     ----------
     finished : threading.Event
-        Set when there is nothing more to play.
+        Set when playing has ended.
     failed : bool
-        Whether it has not come to a good end (yet).
+        Whether it has not ended normally (yet).
     """
 
     def __init__(self, **node_options: Any) -> None:
         super().__init__('camera_source', **node_options)
         self._log_handler = forward_logs(self.get_logger())
         self.finished = threading.Event()
-        self.failed = True   # until the player has come to its end
+        self.failed = True   # until the player ends normally
         self._source: Source | None = None
         self._stop = threading.Event()
         self._published = self._skipped = self._reported = 0
         self._report_s = time.monotonic()
-        self._anchor: tuple[int, int] | None = None   # steady and ROS time of a frame
+        self._anchor: tuple[int, int] | None = None   # steady and ROS time of one frame
         self._thread = threading.Thread(target=self._run, name='player', daemon=True)
         self._value = read_once(self, SOURCE)
         self._output = SourceOutput(self, OutputOptions(
             **{field.name: self._value[field.name] for field in fields(OutputOptions)}))
 
     def start(self) -> None:
+        """Start playing."""
         self._thread.start()
 
     def stop(self, timeout_s: float = 1.5) -> bool:
-        """End playing; False when a camera hangs in its driver and does not come back."""
+        """Stop playing; return False when a camera hangs in its driver."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -99,16 +100,16 @@ class CameraSource(Served, Node):
 
     @property
     def done(self) -> bool:
-        """Whether the source has come to an end that ends the process, too."""
+        """Whether playing has ended in a way that ends the process."""
         return self.finished.is_set() and (self.failed or self._value['exit_at_end'])
 
     @property
     def exit_code(self) -> int:
-        """1 when the source could not be played to its end."""
+        """Exit code of the process: 1 when the source could not be played to its end."""
         return int(self.failed)
 
     def destroy_node(self) -> None:
-        """End playing, and destroy the node."""
+        """Stop playing, and destroy the node."""
         self.ended = self.stop()
         stop_forwarding(self._log_handler)
         super().destroy_node()
@@ -125,10 +126,10 @@ class CameraSource(Served, Node):
 
     def _run(self) -> None:
         try:
-            self._source = self._open()
-            self._announce(self._source)
+            self._source = source = self._open()
+            self._announce(source)
             if self._wait():
-                self._play()
+                self._play(source)
             self._finish()
             self.failed = False
         except SourceError as error:
@@ -138,25 +139,27 @@ class CameraSource(Served, Node):
                 self._source.close()
             self.finished.set()
 
-    def _play(self) -> None:
-        """Play to the end; a camera that gets lost is opened again."""
-        while not self._stop.is_set():
+    def _play(self, source: Source | None) -> None:
+        """Play to the end; a camera that is lost is opened again."""
+        while source is not None and not self._stop.is_set():
             try:
-                self._pass(self._source)
+                self._pass(source)
                 return
             except SourceLost as error:
                 self.get_logger().warning(f'{error}; trying again every {RETRY_S:g} s')
-                self._source.close()
-                self._reopen()
+                source.close()
+                self._source = source = self._reopened()
 
-    def _reopen(self) -> None:
+    def _reopened(self) -> Source | None:
+        """Return the source once it can be opened again; None when stopped meanwhile."""
         while not self._stop.wait(RETRY_S):
             try:
-                self._source = self._open()
-            except SourceError:   # the warning was given when it got lost
+                source = self._open()
+            except SourceError:   # already reported
                 continue
-            self.get_logger().info(f'{self._source.name} is back')
-            return
+            self.get_logger().info(f'{source.name} is back')
+            return source
+        return None
 
     def _pass(self, source: Source) -> None:
         pacer = Pacer()
@@ -169,13 +172,13 @@ class CameraSource(Served, Node):
             self._output.publish(frame, self._header(frame, due, source.live), source)
             self._published += 1
             if not source.live:
-                # What is overdue is left out before it costs decoding or rendering.
+                # Overdue frames are left out before they are decoded or rendered.
                 source.skip_before(pacer.overdue_before(time.monotonic_ns()))
             self._skipped = source.skipped - begin
             self._report(source)
 
     def _wait(self) -> bool:
-        """Wait for subscribers and for the start delay; False when stopped meanwhile."""
+        """Wait for subscribers and the start delay; return False when stopped meanwhile."""
         if self._value['wait_for_subscribers']:
             limit = self._value['wait_timeout']
             end = time.monotonic() + limit
@@ -184,26 +187,26 @@ class CameraSource(Served, Node):
                     return False
                 if limit and time.monotonic() > end:
                     self.get_logger().warning(
-                        f'no image subscriber within {limit:g} s (wait_timeout): beginning')
+                        f'no image subscriber within {limit:g} s (wait_timeout): starting')
                     break
         return not self._stop.wait(self._value['start_delay'])
 
     def _header(self, frame: SourceFrame, due_ns: int, live: bool) -> Header:
         stamp_ns = frame.stamp_ns
         if self._value['stamp'] == 'now' and not live:
-            # The time at which it was due, not that of this line: exact spacing, no jitter.
+            # The time at which it was due rather than now: exact spacing without jitter.
             steady, ros = time.monotonic_ns(), self.get_clock().now().nanoseconds
             if self._anchor is None:
                 self._anchor = due_ns, ros - (steady - due_ns)
             elif abs(ros - self._anchor[1] - (steady - self._anchor[0])) > CLOCK_JUMP_NS:
                 self.get_logger().warning('the clock was set: stamps follow it')
                 self._anchor = due_ns, ros - (steady - due_ns)
-            # Simulated time stands at zero until /clock comes, and a message has no time before.
+            # Simulated time is zero until /clock arrives, and stamps cannot be negative.
             stamp_ns = max(0, self._anchor[1] + due_ns - self._anchor[0])
         return Header(stamp=Time(nanoseconds=stamp_ns).to_msg(),
                       frame_id=self._value['frame_id'] or frame.frame_id)
 
-    # -- words ----------------------------------------------------------------------------------
+    # -- log ------------------------------------------------------------------------------------
 
     def _announce(self, source: Source) -> None:
         rate = f'{source.rate_hz:.4g} Hz' if source.rate_hz > 0 else 'its own rate'
@@ -222,7 +225,7 @@ class CameraSource(Served, Node):
         if self._skipped > self._reported:
             self.get_logger().warning(
                 f'{self._skipped - self._reported} frames skipped in {now - self._report_s:.0f} s '
-                f'to stay in time: this machine is too slow for {source.name} at '
+                f'to play in real time: this machine is too slow for {source.name} at '
                 f'{source.rate_hz:.4g} Hz; lower the rate or the size')
         self._reported, self._report_s = self._skipped, now
 
@@ -236,7 +239,7 @@ class CameraSource(Served, Node):
 
 
 def started() -> CameraSource:
-    """A node that plays."""
+    """Return a node that plays."""
     node = CameraSource()
     node.start()
     return node
@@ -245,7 +248,7 @@ def started() -> CameraSource:
 def main(args: list[str] | None = None) -> int:
     """Run until the source ends or a signal comes; the exit code of the process."""
     os.environ.setdefault('FASTDDS_BUILTIN_TRANSPORTS', LARGE_IMAGES)
-    # Beside the node a camera has one core at most; PyTorch, where a source brings it, asks OMP.
+    # One core, so that the perception node has the others; PyTorch reads the variable.
     os.environ.setdefault('OMP_NUM_THREADS', '1')
     cv2.setNumThreads(1)
     return run('camera_source', started, args)

@@ -2,18 +2,18 @@
 # Copyright 2026 vjepa_ros maintainers
 """Record what the node publishes about one camera, for the demo and its report.
 
-Run as ``python -m vjepa_ros.ros.sim.recorder`` with the parameters ``folder`` (takes the overlay
+Run as ``python -m vjepa_ros.ros.sim.recorder`` with the parameters ``folder`` (for the overlay
 pictures, named by their stamp in ns), ``camera`` and ``node`` (names of the camera and of the
-perception node) and ``all_outputs`` (false: of the node's outputs only the assessment is
-subscribed, so that it makes no other). Every message becomes one line of JSON (with NaN and
-Infinity) on standard output and in ``folder/records.jsonl``; ``kind`` says what it is:
+perception node) and ``all_outputs`` (false: of the outputs of the node only the assessment is
+subscribed, so that it computes no other). Every message becomes one line of JSON (with NaN and
+Infinity) on standard output and in ``folder/records.jsonl``, of a ``kind``:
 
 - ``ready``: everything is subscribed.
 - ``frames``: count, first_ns and last_ns of the camera_info messages so far.
 - ``truth``: stamp_ns, true_ttc and true_looming.
 - ``result``: an assessment, with ``latency_ms`` from stamp to arrival here.
 - ``sides``: stamp_ns and the least time to contact of the regions by side.
-- ``state``: what ``/diagnostics`` says about node and camera, as text by name.
+- ``state``: node and camera on ``/diagnostics``, as text by name.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ FRAMES_PERIOD_S = 0.25
 
 
 class Recorder(Served, Node):
-    """Subscribes to the outputs of one camera and writes them down as they arrive.
+    """Subscribes to the outputs of one camera and writes them as they arrive.
 
     Parameters
     ----------
     out
-        Takes the lines besides the file in the folder.
+        Receives the lines besides the file in the folder.
     """
 
     def __init__(self, out: TextIO) -> None:
         super().__init__('recorder')
-        names = {name: self.declare_parameter(name, default).value for name, default in (
-            ('folder', '.'), ('camera', 'camera'), ('node', 'vjepa_node'),
-            ('all_outputs', True))}
+        defaults = {'folder': '.', 'camera': 'camera', 'node': 'vjepa_node', 'all_outputs': True}
+        names: dict[str, Any] = {name: self.declare_parameter(name, default).value
+                                 for name, default in defaults.items()}
         self._folder = Path(names['folder'])
         self._pictures = self._folder / 'overlay'
         self._pictures.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ class Recorder(Served, Node):
         self._file = (self._folder / 'records.jsonl').open('w', encoding='utf-8')
         self._out: TextIO | None = out
         self._frames, self._first_ns, self._last_ns, self._said = 0, 0, 0, 0
-        # Deep queues: this is the one subscriber that must not miss anything.
+        # Deep queues: this subscriber must not miss anything.
         qos = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE)
         outputs = f'{self._node_name}/{self._camera}'
         topics = [(CameraInfo, f'{self._camera}/camera_info', self._on_info),
@@ -87,8 +87,8 @@ class Recorder(Served, Node):
             self._out.write(line)
             self._out.flush()
         except BrokenPipeError:
-            # Who started this is gone; what was recorded stays in the file. The descriptor is
-            # replaced because the interpreter flushes it once more at its end.
+            # The parent process is gone; the file stays. The descriptor is replaced because the
+            # interpreter flushes it once more at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())
             self._out = None
 
@@ -130,7 +130,7 @@ class Recorder(Served, Node):
 
     def _on_overlay(self, msg: CompressedImage) -> None:
         path = self._pictures / f'{read.stamp_ns(msg):020d}.jpg'
-        # That of a silent camera bears the stamp of its newest frame once more.
+        # A silent camera repeats the stamp of its newest frame.
         if path.exists():
             path = self._pictures / f'{self.get_clock().now().nanoseconds:020d}.jpg'
         path.write_bytes(memoryview(msg.data))

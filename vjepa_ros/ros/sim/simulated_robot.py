@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""A robot in a rendered episode as a ROS node: a camera, a base, and a controller without eyes.
+"""A robot in a rendered episode as a ROS node: a camera, a base, and a blind controller.
 
 The executable ``simulated_robot`` drives one episode of `vjepa_ros.lab.world.episodes.episode`. It
 publishes
@@ -8,21 +8,20 @@ publishes
 - ``NAME/image_raw`` and ``NAME/camera_info`` (best effort, rgb8), all stamps now,
 - ``odom`` (nav_msgs/Odometry; pose and twist in ``odom`` and ``base_link``), where nav_msgs is
   installed,
-- ``cmd_vel_in`` (geometry_msgs/Twist): what the controller wants, which follows its route and sees
-  nothing,
+- ``cmd_vel_in`` (geometry_msgs/Twist): the command of the controller, which follows its route and
+  sees nothing,
 
-and obeys ``command_topic`` (geometry_msgs/Twist): ``cmd_vel_out`` of a guard, or ``cmd_vel_in``
-itself to drive without one. A command older than half a second counts as zero. It waits until
-somebody looks at its pictures and somebody sends commands, then stands for ``settle`` seconds,
-then drives.
+and follows ``command_topic`` (geometry_msgs/Twist): ``cmd_vel_out`` of a guard, or ``cmd_vel_in``
+itself to drive without one. A command older than half a second counts as zero. It waits for a
+subscriber of its pictures and a publisher of commands, then stands for ``settle`` seconds, then
+drives.
 
 With ``publish_clock`` it simulates time and publishes it on ``/clock`` for nodes with
-``use_sim_time``: as fast as real time, or slower where drawing and assessing take longer than that
-(see `WorldClock`). Without, time is real, and each picture shows the world as it is when it is
-drawn.
+``use_sim_time``: as fast as real time, or slower where rendering and perception take longer (see
+`WorldClock`). Without, time is real, and each picture shows the world at the time of rendering.
 
-Every picture becomes one line of JSON on standard output (with NaN), ``kind`` 'moment' with the
-fields of `Moment`, and at the end there is one of ``kind`` 'outcome'. It then exits 0.
+Every picture becomes one line of JSON on standard output (with NaN), of ``kind`` 'moment' with the
+fields of `Moment`; the last line is of ``kind`` 'outcome'. It then exits 0.
 """
 
 from __future__ import annotations
@@ -39,7 +38,10 @@ import torch
 from builtin_interfaces.msg import Time as TimeMsg
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist
-from rclpy.clock import Clock, ClockType
+from rclpy.clock import (
+    Clock,
+    ClockType,  # pyright: ignore[reportPrivateImportUsage] # clock_type is not in Humble
+)
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.time import Time
@@ -65,9 +67,9 @@ try:
 except ImportError:      # not part of every small installation of ROS
     Odometry = None
 
-COMMAND_AGE_S = 0.5      # an older command is none
-LONGEST_S = 0.3          # between two pictures; a computer that is slower slows the world
-CLOCK_S = 0.01           # real time between two looks at the time, and messages on /clock
+COMMAND_AGE_S = 0.5      # an older command counts as zero
+MAX_STEP_S = 0.3         # between two pictures; a slower computer slows the world down
+CLOCK_S = 0.01           # real time between two steps, and between messages on /clock
 NS = 1e9
 
 
@@ -77,7 +79,7 @@ class SimulatedRobot(Served, Node):
     Parameters
     ----------
     out
-        Takes the lines; None: standard output.
+        Receives the lines; None: standard output.
 
     Attributes
     ----------
@@ -118,7 +120,7 @@ class SimulatedRobot(Served, Node):
         self.create_subscription(PointCloud2, value['assessment_topic'], self._on_seen, quick)
         self.create_subscription(DiagnosticArray, f'{value["guard"]}/state', self._on_state, 10)
         self._topic = value['command_topic']
-        # It begins now, so later than in an episode before: nobody sees time go back.
+        # It starts now, later than any earlier episode: time never goes back.
         self._time = WorldClock(self.get_clock().now().nanoseconds / NS, 1 / config.rate,
                                 patient=value['publish_clock'])
         self._times = (self.create_publisher(ClockMsg, '/clock', quick)
@@ -130,7 +132,7 @@ class SimulatedRobot(Served, Node):
         """Whether the episode has ended."""
         return self.outcome is not None
 
-    # -- what comes in ---------------------------------------------------------------------
+    # -- inputs ------------------------------------------------------------------------------
 
     def _stamp(self) -> TimeMsg:
         return Time(nanoseconds=round(self._time.now_s * NS)).to_msg()
@@ -145,18 +147,19 @@ class SimulatedRobot(Served, Node):
         self._seen = (seen.time_to_contact, int(seen.level))
 
     def _on_state(self, msg: DiagnosticArray) -> None:
-        values = {pair.key: pair.value for pair in msg.status[0].values}
-        self._state = (values.get('action', msg.status[0].message), values.get('reason', ''))
+        status = next(iter(msg.status))
+        values = {pair.key: pair.value for pair in status.values}
+        self._state = (values.get('action', status.message), values.get('reason', ''))
 
-    # -- what goes out ---------------------------------------------------------------------
+    # -- outputs -----------------------------------------------------------------------------
 
     def _ready(self) -> bool:
-        """Whether there is somebody to look and somebody to obey."""
+        """Return whether there are a subscriber of pictures and a publisher of commands."""
         return (not self._wait or self._image.get_subscription_count() > 0) and (
             self.count_publishers(self._topic) > 0)
 
     def _go_on(self) -> None:
-        """Let time go on, and draw the picture that is due."""
+        """Advance the time, and render a picture that is due."""
         self._time.advance()
         if self._times is not None:
             self._times.publish(ClockMsg(clock=self._stamp()))
@@ -185,10 +188,10 @@ class SimulatedRobot(Served, Node):
             self._tell(self.outcome)
 
     def _move(self, now: float) -> None:
-        """Let the world go on by the time since the last picture."""
+        """Advance the world by the time since the last picture."""
         fresh = now - self._commanded_s <= COMMAND_AGE_S
         speed, turn = self._command if fresh else (0.0, 0.0)
-        length = min(LONGEST_S, max(1e-3, now - self._last_s))
+        length = min(MAX_STEP_S, max(1e-3, now - self._last_s))
         world, route = self._world, self._episode.route
         world.step(np.array([speed]), np.array([turn]), length_s=length)
         self._progress = max(self._progress, min(1.0, route.gone(world.robots.place[0]) / (
@@ -207,8 +210,8 @@ class SimulatedRobot(Served, Node):
         info.p = [fx, 0.0, cx, 0.0, 0.0, fy, cy, 0.0, 0.0, 0.0, 1.0, 0.0]
         self._info.publish(info)
         self._image.publish(image(header, picture, 'rgb8'))
-        if self._odometry is not None:
-            self._odometry.publish(self._odom(stamp))
+        if Odometry is not None and self._odometry is not None:
+            self._odometry.publish(self._odom(Odometry, stamp))
         wanted = (0.0, 0.0)
         if world.time_s >= 0:
             wanted = self._episode.route.command(robots.place[0], float(robots.yaw[0]))
@@ -225,10 +228,10 @@ class SimulatedRobot(Served, Node):
         self._out.write(json.dumps(record) + '\n')
         self._out.flush()
 
-    def _odom(self, stamp: Any) -> Any:
-        """Pose in ROS axes: x ahead at the start, y left, yaw to the left."""
+    def _odom(self, kind: type, stamp: TimeMsg) -> Any:
+        """Return the pose in ROS axes: x ahead at the start, y left, yaw to the left."""
         robots = self._world.robots
-        message = Odometry(child_frame_id='base_link')
+        message = kind(child_frame_id='base_link')
         message.header.stamp, message.header.frame_id = stamp, 'odom'
         message.pose.pose.position.x = float(robots.place[0, 1])
         message.pose.pose.position.y = -float(robots.place[0, 0])
@@ -242,7 +245,7 @@ class SimulatedRobot(Served, Node):
 
 def main(args: list[str] | None = None) -> int:
     """Drive one episode; exits 0 at its end, and on SIGINT and SIGTERM."""
-    # The other half of the processor is for those who look at the pictures.
+    # The perception node needs the other half of the processor.
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
     return run('simulated_robot', SimulatedRobot, args)
 

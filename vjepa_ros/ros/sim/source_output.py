@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 from rclpy.duration import Duration
 from rclpy.node import Node
+from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2, PointField
 from std_msgs.msg import Header
@@ -20,14 +21,14 @@ from std_msgs.msg import Header
 from vjepa_ros.ros.common.message_conversion import image, to_bytes
 from vjepa_ros.sources import Source, SourceFrame
 
-LARGE_BYTES = 400_000  # the shared memory of the default transports holds 512 kB
-TRUTH = np.dtype([(name, '<f4') for name in (
-    'ttc', 'looming_rate', 'distance', 'speed', 'yaw_rate', 'collision', 'clearance')])
+LARGE_BYTES = 400_000  # the shared memory of the default transports has 512 kB
+TRUTH_FIELDS = ('ttc', 'looming_rate', 'distance', 'speed', 'yaw_rate', 'collision', 'clearance')
+TRUTH = np.dtype([(name, '<f4') for name in TRUTH_FIELDS])
 
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """The parameters of camera_source that say what is published, and how."""
+    """What camera_source publishes, and how."""
 
     camera: str
     transport: str
@@ -38,7 +39,7 @@ class OutputOptions:
 
 
 class SourceOutput:
-    """The publishers of one camera; work is done only for topics that somebody listens to."""
+    """The publishers of one camera; only topics with subscribers are computed."""
 
     def __init__(self, node: Node, options: OutputOptions) -> None:
         self._options = options
@@ -46,7 +47,9 @@ class SourceOutput:
         self._reliable = options.reliability == 'reliable'
         qos = QoSProfile(depth=2, reliability=(
             ReliabilityPolicy.RELIABLE if self._reliable else ReliabilityPolicy.BEST_EFFORT))
-        self._raw = self._compressed = self._truth = None
+        self._raw: Publisher | None = None
+        self._compressed: Publisher | None = None
+        self._truth: Publisher | None = None
         if options.transport != 'compressed':
             self._raw = node.create_publisher(Image, f'{name}/image_raw', qos)
         if options.transport != 'raw':
@@ -58,35 +61,37 @@ class SourceOutput:
 
     @property
     def topics(self) -> list[str]:
+        """Names of the topics."""
         return [p.topic_name for p in (self._raw, self._compressed, self._info, self._truth)
                 if p is not None]
 
     def has_image_subscriber(self) -> bool:
+        """Return whether an image topic has a subscriber."""
         return _wanted(self._raw) or _wanted(self._compressed)
 
     def publish(self, frame: SourceFrame, header: Header, source: Source) -> None:
         """Publish one frame, every message with the given header."""
-        # Small ones first: who gets the image has its truth already.
-        if _wanted(self._truth):
+        # Small messages first: the truth arrives before its image.
+        if self._truth is not None and _wanted(self._truth):
             self._truth.publish(_truth_cloud(header, truth_record(frame.truth)))
         if _wanted(self._info):
             self._info.publish(_camera_info(header, frame, source))
-        if _wanted(self._raw):
+        if self._raw is not None and _wanted(self._raw):
             encoding = self._options.encoding
             self._raw.publish(image(header, _pixels(frame.rgb, encoding), encoding))
-        if _wanted(self._compressed):
+        if self._compressed is not None and _wanted(self._compressed):
             self._compressed.publish(self._compress(frame, header))
 
     def flush(self) -> None:
-        """Wait until reliable subscribers have everything, at most a second per topic."""
+        """Wait until reliable subscribers have everything, at most a second for each topic."""
         for publisher in (self._raw, self._compressed, self._truth):
-            # Not in every supported distribution; without it the last frames may get lost.
+            # Not in every supported distribution; without it the last frames may be lost.
             wait = getattr(publisher, 'wait_for_all_acked', None)
             if wait is not None and self._reliable:
                 wait(Duration(seconds=1.0))
 
     def transport_problem(self, size: tuple[int, int]) -> str:
-        """Why raw images of this size will not arrive in this environment, '' if they will."""
+        """Return why raw images of a size are lost in this environment, '' if they are not."""
         channels = 1 if self._options.encoding == 'mono8' else 3
         size_bytes = size[0] * size[1] * channels
         rmw = os.environ.get('RMW_IMPLEMENTATION') or 'rmw_fastrtps_cpp'
@@ -95,7 +100,7 @@ class SourceOutput:
         for name, value in (('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST'),
                             ('ROS_LOCALHOST_ONLY', '1')):
             if os.environ.get(name, '').upper() == value:
-                return (f'raw images of {size_bytes // 1000} kB get lost on the way to '
+                return (f'raw images of {size_bytes // 1000} kB are lost on the way to '
                         f'best-effort subscribers, because {name}={value} makes Fast DDS ignore '
                         'FASTDDS_BUILTIN_TRANSPORTS; set ROS_AUTOMATIC_DISCOVERY_RANGE=SUBNET '
                         'for this process, or transport:=compressed')
@@ -113,7 +118,7 @@ class SourceOutput:
                                data=to_bytes(data))
 
 
-def _wanted(publisher: object) -> bool:
+def _wanted(publisher: Publisher | None) -> bool:
     return publisher is not None and publisher.get_subscription_count() > 0
 
 
@@ -135,8 +140,8 @@ def _camera_info(header: Header, frame: SourceFrame, source: Source) -> CameraIn
 
 
 def _truth_cloud(header: Header, record: np.ndarray) -> PointCloud2:
-    fields = [PointField(name=name, offset=TRUTH.fields[name][1], datatype=PointField.FLOAT32,
-                         count=1) for name in TRUTH.names]
+    fields = [PointField(name=name, offset=4 * number, datatype=PointField.FLOAT32, count=1)
+              for number, name in enumerate(TRUTH_FIELDS)]
     values = record.view('<f4')
     return PointCloud2(header=header, height=1, width=1, fields=fields, is_bigendian=False,
                        point_step=TRUTH.itemsize, row_step=TRUTH.itemsize,
@@ -144,7 +149,7 @@ def _truth_cloud(header: Header, record: np.ndarray) -> PointCloud2:
 
 
 def truth_record(truth: dict[str, Any] | None) -> np.ndarray:
-    """One `TRUTH` record, shape (1,); NaN where nothing is known, collision is 0 or 1."""
+    """Return one `TRUTH` record, shape (1,); unknown values are NaN, collision is 0 or 1."""
     known = truth or {}
     collision = known.get('collision')
     values = [known.get(key, math.nan) for key in (

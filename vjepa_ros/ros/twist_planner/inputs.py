@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Subscribe to what the twist planner listens to beside commands: cameras and the speed."""
+"""Subscriptions of the twist planner besides commands: cameras and the speed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sensor_msgs.msg import PointCloud2
 from vjepa_ros.planning.twist_config import Twist
 from vjepa_ros.ros import read
 from vjepa_ros.ros.command.inputs import CommandInputs, odometry_message
-from vjepa_ros.ros.command.wiring import CLOUD, full_name, twist_type
+from vjepa_ros.ros.command.topic_checks import CLOUD, full_name, twist_type
 from vjepa_ros.ros.twist_planner.decision import TwistDecider
 from vjepa_ros.ros.twist_planner.parameters import (
     ODOMETRY,
@@ -27,7 +27,7 @@ from vjepa_ros.ros.twist_planner.parameters import (
     TwistSource,
 )
 
-PICTURES = 5      # messages of a camera that may wait to be taken
+DEPTH = 5         # queue of a camera
 
 
 class TwistInputs(CommandInputs):
@@ -38,13 +38,13 @@ class TwistInputs(CommandInputs):
     node
         The node that owns them.
     config
-        Names, topics, and where the speed comes from.
+        Names, topics, and the source of the speed.
     decider
-        What takes what comes.
+        Takes the inputs.
     now_s
-        The clock of the decider [s].
+        Clock of the decider [s].
     decide
-        Called after news of a camera.
+        Called after a complete picture or a fault of a camera.
     """
 
     def __init__(self, node: LifecycleNode, config: TwistNodeConfig, decider: TwistDecider,
@@ -56,13 +56,13 @@ class TwistInputs(CommandInputs):
         self._sent = ''
 
     def open(self) -> None:
-        """Subscribe; of what is refused half-way `close` takes back the rest."""
+        """Subscribe; after a failure `close` removes what was created."""
         config = self._config
         for source in config.sources:
             for topic, take in (('assessment', self._on_assessment),
                                 ('looming_field', self._on_field)):
                 self.listen(PointCloud2, f'{source.topic}/{topic}', partial(take, source),
-                            PICTURES, reliable=True)
+                            DEPTH, reliable=True)
         if config.speed_from == ODOMETRY:
             self.listen(odometry(), 'odom', self._on_odometry)
         elif config.speed_from == SENT:
@@ -71,7 +71,7 @@ class TwistInputs(CommandInputs):
                         self._on_sent)
 
     def watch(self) -> None:
-        """See whether anybody tells what is sent to the base."""
+        """Check whether something publishes what is sent to the base."""
         if self._sent:
             self._decider.wired = self._node.count_publishers(self._sent) > 0
 
@@ -79,7 +79,7 @@ class TwistInputs(CommandInputs):
         now = self._now_s()
         try:
             seen = read.assessment(msg, source.name)
-        except (ValueError, IndexError) as error:     # not one of this version, or empty
+        except (ValueError, IndexError) as error:     # of another version, or empty
             self._decider.malformed(source.name, self.refuse(f'{source.topic}/assessment', error))
             self._decide()
         else:
@@ -89,7 +89,7 @@ class TwistInputs(CommandInputs):
     def _on_field(self, source: TwistSource, msg: PointCloud2) -> None:
         try:
             cells = read.looming_field(msg)
-        except ValueError as error:                   # not one of this version
+        except ValueError as error:                   # of another version
             self._decider.malformed(source.name,
                                   self.refuse(f'{source.topic}/looming_field', error))
             self._decide()
@@ -108,17 +108,17 @@ class TwistInputs(CommandInputs):
         try:
             self._decider.moves(Twist(twist.linear.x, twist.linear.y, twist.angular.z),
                               self._now_s())
-        except ValueError as error:                   # not a number: as if it had not come
+        except ValueError as error:                   # not finite: ignored
             self.refuse(topic, error)
 
 
 def odometry() -> type:
-    """The type of odometry messages (RuntimeError with the remedy where it is missing)."""
+    """Return the type of odometry messages; RuntimeError with the remedy without nav_msgs."""
     return odometry_message("'speed_from', which is 'odometry',", 'speed_from: sent')
 
 
 def topics(config: TwistNodeConfig) -> dict[str, str]:
-    """Topics that the planner listens to and publishes on, with their types."""
+    """Return topics that the planner reads and publishes, with their types."""
     twists = ('cmd_vel_in', 'cmd_vel_out',
               *(('cmd_vel_sent',) if config.speed_from == SENT else ()))
     return {**dict.fromkeys(twists, twist_type(config.stamped)),
@@ -127,18 +127,19 @@ def topics(config: TwistNodeConfig) -> dict[str, str]:
 
 
 def changed_behind(node: LifecycleNode, config: TwistNodeConfig) -> list[str]:
-    """Who may change what a planner sends that takes it for its speed, one sentence each."""
+    """Return nodes that may change the commands of a planner that takes them for its speed."""
     if config.speed_from != OWN:
         return []
     problems, own = [], node.resolve_topic_name('cmd_vel_in')
     output = node.resolve_topic_name('cmd_vel_out')
     for info in node.get_subscriptions_info_by_topic(output):
         try:
-            told = node.get_publisher_names_and_types_by_node(info.node_name, info.node_namespace)
+            published = node.get_publisher_names_and_types_by_node(info.node_name,
+                                                                   info.node_namespace)
         except NodeNameNonExistentError:          # it has just ended
             continue
         problems += [f"speed_from is 'own', but {full_name(info)} listens to {output} and "
                      f"publishes {topic}: what it changes is not known; set speed_from to 'sent' "
-                     f'and remap cmd_vel_sent to {topic}' for topic, kinds in told
+                     f'and remap cmd_vel_sent to {topic}' for topic, kinds in published
                      if topic != own and {twist_type(False), twist_type(True)} & set(kinds)]
     return problems

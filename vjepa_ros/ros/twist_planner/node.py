@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The lifecycle node between controller and guard: the safest twist nearest the commanded one."""
+"""The lifecycle node between controller and guard: sends the safest twist near the command."""
 
 from __future__ import annotations
 
 import math
 import time
 from dataclasses import replace
+from typing import Any
 
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
@@ -17,95 +18,105 @@ from vjepa_ros.ros.command.node import CommandNode
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.message_conversion import cloud
 from vjepa_ros.ros.twist_planner import inputs as twist_inputs
-from vjepa_ros.ros.twist_planner.decision import Choice, TwistDecider
+from vjepa_ros.ros.twist_planner.decision import TwistDecider
 from vjepa_ros.ros.twist_planner.inputs import TwistInputs
 from vjepa_ros.ros.twist_planner.parameters import ODOMETRY, OWN, SCHEMA, TwistNodeConfig
-from vjepa_ros.ros.twist_planner.state_publisher import TwistTeller
+from vjepa_ros.ros.twist_planner.state_publisher import TwistStatePublisher
 
-WIRING_S = 0.2           # how often the speed's publisher is looked for
+TOPIC_CHECK_S = 0.2      # period of the check for a publisher of the speed
 
 
-class TwistPlannerNode(CommandNode):
+class TwistPlannerNode(CommandNode[TwistNodeConfig, TwistInputs, TwistStatePublisher]):
     """Subscribes ``cmd_vel_in``, cameras and the speed; publishes ``cmd_vel_out``.
 
-    Publishes ``~/candidates``, ``~/state`` and ``/diagnostics``, too.
+    Also publishes ``~/candidates``, ``~/state`` and ``/diagnostics``.
+
+    Attributes
+    ----------
+    decider
+        Decides in a configured node.
     """
 
     FLOOD_S = 0.01           # a choice takes some milliseconds
 
-    def __init__(self, node_name: str = 'twist_planner', **kwargs: object) -> None:
+    def __init__(self, node_name: str = 'twist_planner', **kwargs: Any) -> None:
         super().__init__(node_name, **kwargs)
         self.decider: TwistDecider | None = None
-        self._candidates = None
-        self._looked_s = -math.inf
-        self.teller = TwistTeller(self)
+        self._candidates: Any = None
+        self._checked_s = -math.inf
+        self.state_publisher = TwistStatePublisher(self, lambda: self.decider)
         self.params = Declared(self, SCHEMA, self._on_changed, lambda: self.state == 'active')
         self.begin()
 
     def prepare(self, config: TwistNodeConfig) -> str:
-        """Make the decider, and the output of candidates."""
+        """Create the decider and the output of candidates."""
         self.configured.callback(self._drop)
         if config.speed_from == ODOMETRY:
-            twist_inputs.odometry()             # fails now, with the remedy, rather than later
+            twist_inputs.odometry()             # fails here rather than on activate
         self.decider = TwistDecider(config, self.now_s())
         self._candidates = self.create_output(PointCloud2, '~/candidates')
         listened = ', '.join(f'{s.name} ({s.topic}, {math.degrees(s.mount.yaw):.0f} deg)'
                              for s in config.sources)
-        return (f'looks through {listened}; it plans, but does not guard: put a collision_guard '
-                'behind it')
+        return (f'uses {listened}; it plans, but does not guard: put a collision_guard behind '
+                'it')
 
     def _drop(self) -> None:
         self.decider = self._candidates = None
 
-    def listen(self) -> TwistInputs:
-        """What subscribes to cameras and the speed."""
-        self.decider.no_command()                 # its zero was sent
-        return TwistInputs(self, self.config, self.decider, self.now_s, self.act_unless_flooded)
+    def _configured_decider(self) -> TwistDecider:
+        assert self.decider is not None, 'called between configure and release only'
+        return self.decider
+
+    def create_inputs(self, config: TwistNodeConfig) -> TwistInputs:
+        """Create the subscriptions to cameras and the speed."""
+        decider = self._configured_decider()
+        decider.no_command()                    # its zero was sent
+        return TwistInputs(self, config, decider, self.now_s, self.act_unless_flooded)
 
     def forget(self, now_s: float) -> None:
-        """All that came before counts no more, the command as well."""
-        self.decider.reset(now_s)
+        """Drop everything received before, even the command."""
+        self._configured_decider().reset(now_s)
 
     def topics(self, config: TwistNodeConfig) -> dict[str, str]:
-        """Topics and their types."""
+        """Return topics and their types."""
         return twist_inputs.topics(config)
 
     def problems(self) -> list[str]:
-        """What is wrong with the topics of a configured node, one sentence each."""
+        """Return the problems of the topics of a configured node, one sentence each."""
+        if self.config is None:
+            return []
         return [*super().problems(), *twist_inputs.changed_behind(self, self.config)]
 
     def apply(self, config: TwistNodeConfig) -> TwistNodeConfig:
-        """Take what may change while the node runs."""
-        config = replace(self.config, twist=config.twist, watch=config.watch,
+        """Apply what may change while the node runs; all else stays."""
+        config = replace(self.config or config, twist=config.twist, watch=config.watch,
                          speed_timeout=config.speed_timeout, on_fault=config.on_fault)
-        self.decider.configure(config)
+        self._configured_decider().configure(config)
         return config
 
     def commanded(self, motion: Motion, now_s: float) -> None:
-        """Take a command, also one that is no number."""
-        self.decider.command(Twist(motion.vx, motion.vy, motion.omega), now_s)
+        """Take a command, even one that is not finite."""
+        self._configured_decider().command(Twist(motion.vx, motion.vy, motion.omega), now_s)
 
     def act(self, news: bool) -> None:
-        """Choose, publish, also what has not changed, and tell."""
-        began = time.perf_counter()
-        self.decider.hold_reason = self.callback_failure
-        choice = self.decided = self.decider.decide(self.now_s())
-        self.teller.took_ms = 1e3 * (time.perf_counter() - began)
+        """Decide, and publish the twist, even an unchanged one, and the state."""
+        start, decider = time.perf_counter(), self._configured_decider()
+        decider.hold_reason = self.callback_failure
+        choice = self.decided = decider.decide(self.now_s())
+        self.state_publisher.took_ms = 1e3 * (time.perf_counter() - start)
         self.send(None if choice.twist is None else Motion(*choice.twist), news=True)
-        if choice.twist is not None and self.config.speed_from == OWN:
-            self.decider.moves(choice.twist, self.now_s())
-        self._show(choice)
-        self.teller.refused = self._inputs.refused
-        self.teller.tell(choice, self.now_s())
-
-    def _show(self, choice: Choice) -> None:
+        if choice.twist is not None and decider.config.speed_from == OWN:
+            decider.moves(choice.twist, self.now_s())
         if choice.plan is not None and self._candidates.get_subscription_count():
             header = Header(stamp=self.get_clock().now().to_msg(),
-                            frame_id=self.config.base_frame)
+                            frame_id=decider.config.base_frame)
             self._candidates.publish(cloud(header, choice.plan.candidates))
+        if self._inputs is not None:
+            self.state_publisher.refused = self._inputs.refused
+        self.state_publisher.publish(choice, self.now_s())
 
     def _on_tick(self) -> None:
-        if time.monotonic() - self._looked_s >= WIRING_S:
-            self._looked_s = time.monotonic()
+        if self._inputs is not None and time.monotonic() - self._checked_s >= TOPIC_CHECK_S:
+            self._checked_s = time.monotonic()
             self._inputs.watch()
         super()._on_tick()

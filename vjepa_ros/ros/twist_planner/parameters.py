@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The parameters of the twist_planner node and their values in its terms (this needs no ROS)."""
+"""Parameters of the twist planner and its configuration (needs no ROS)."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
 
 
 def source_rows(name: str) -> tuple[Param, ...]:
-    """Rows of one camera."""
+    """Return the rows of one camera."""
     mount = partial(setting, Mount, effect=CONFIGURE)
     return (
         Param(f'{name}.topic', str, '', 'Below which its topics assessment and looming_field '
@@ -116,7 +116,7 @@ def source_rows(name: str) -> tuple[Param, ...]:
 
 @dataclass(frozen=True)
 class TwistSource:
-    """A camera: name, what its topics begin with, and where it is mounted."""
+    """A camera: name, prefix of its topics, and pose."""
 
     name: str
     topic: str
@@ -125,16 +125,28 @@ class TwistSource:
 
 @dataclass(frozen=True)
 class TwistNodeConfig:
-    """All parameters at one moment.
+    """Configuration of the node.
 
     Attributes
     ----------
     twist
         The robot, and how it chooses.
     watch
-        When a source is not trusted.
+        Faults of sources.
     speed_timeout
-        Silence of the speed [s].
+        Largest silence of the speed [s].
+    on_fault
+        What is sent at a fault: 'stop', 'pass' or 'silent'.
+    sources
+        The cameras.
+    stamped
+        Whether commands are TwistStamped.
+    speed_from
+        Source of the speed: 'sent', 'odometry' or 'own'.
+    base_frame
+        Frame of the candidates.
+    rate
+        Rate of decisions without new inputs [Hz].
     """
 
     twist: TwistConfig
@@ -149,22 +161,22 @@ class TwistNodeConfig:
 
     @property
     def mounts(self) -> dict[str, Mount]:
-        """Where the cameras are, by name."""
+        """Poses of the cameras by name."""
         return {source.name: source.mount for source in self.sources}
 
 
 def make_twist(values: Mapping[str, Any]) -> TwistConfig:
-    """The robot and its choice in a set of parameter values (ValueError if illegal)."""
+    """Return robot and choice for parameter values; ValueError when inconsistent."""
     return make(TwistConfig, SCHEMA.rows, values)
 
 
 def make_watch(values: Mapping[str, Any]) -> GuardSettings:
-    """When sources are not trusted (ValueError if illegal)."""
+    """Return the faults of sources for parameter values; ValueError when inconsistent."""
     return make(GuardSettings, SCHEMA.rows, values, slow_on=())
 
 
 def make_config(values: Mapping[str, Any]) -> TwistNodeConfig:
-    """Everything in a set of parameter values."""
+    """Return the configuration for parameter values; ValueError when inconsistent."""
     sources = tuple(TwistSource(
         name, (values[f'{name}.topic'] or f'vjepa_node/{name}').rstrip('/'),
         make(Mount, source_rows(name), values))
@@ -176,7 +188,7 @@ def make_config(values: Mapping[str, Any]) -> TwistNodeConfig:
 
 
 def check(values: Mapping[str, Any]) -> None:
-    """Raise ValueError when values that belong to no camera do not fit together."""
+    """Raise ValueError when values of the node as a whole are inconsistent."""
     make_twist(values)
     make_watch(values)
 

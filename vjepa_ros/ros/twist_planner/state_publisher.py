@@ -1,62 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Tell what the twist planner does and why: ``~/state``, ``/diagnostics`` and the log."""
+"""Report the state of the twist planner on ``~/state``, ``/diagnostics`` and in the log."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from diagnostic_msgs.msg import DiagnosticStatus
 
 from vjepa_ros.planning.twist_config import Twist
+from vjepa_ros.ros.command.state_publisher import StatePublisher
 from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, number, status
-from vjepa_ros.ros.common.state_publisher import Teller
+from vjepa_ros.ros.common.lifecycle import ManagedNode
 from vjepa_ros.ros.twist_planner.decision import Choice, TwistDecider
-
-if TYPE_CHECKING:
-    from vjepa_ros.ros.twist_planner.node import TwistPlannerNode
 
 LEVELS = {'stopped': WARN, 'fault': ERROR}
 
 
-class TwistTeller(Teller):
-    """Tells of a `TwistPlannerNode`, see `Teller`.
+class TwistStatePublisher(StatePublisher[Choice]):
+    """Reports on a twist planner, see `StatePublisher`.
+
+    Parameters
+    ----------
+    node
+        The node.
+    decider
+        Returns its decider; None while unconfigured.
 
     Attributes
     ----------
     took_ms
-        The last choice [ms].
+        Duration of the last decision [ms].
     """
 
-    _node: TwistPlannerNode
+    def __init__(self, node: ManagedNode, decider: Callable[[], TwistDecider | None]) -> None:
+        super().__init__(node)
+        self._decider = decider
 
     def renew(self) -> None:
-        """Begin to count anew (on configure)."""
+        """Reset all statistics (on configure)."""
         super().renew()
         self.took_ms = math.nan
 
     def key(self, decided: Choice) -> tuple[str, ...]:
-        """The state, of a fault also which one: the part before the numbers in its reason."""
+        """Return the state, and the name of a fault: the part of its reason before numbers."""
         if decided.state != 'fault':
             return (decided.state,)
         return decided.state, *decided.reason.split(':')[:2]
 
     def warns(self, decided: Choice) -> bool:
-        """Whether a choice is a warning in the log."""
+        """Return whether a choice is a warning in the log."""
         return decided.state == 'fault'
 
     def statuses(self, name: str, label: str, decided: Choice | None, problems: list[str],
                  now_s: float) -> list[DiagnosticStatus]:
-        """One of the planner, one of each camera while it chooses."""
-        decider = self._node.decider
-        sources = () if decider is None or decided is None else decider.sources
-        return [self._planner(f'{name}: planner', label, decided, decider, problems),
-                *(_source(f'{name}: source {source}', decider, source, now_s)
-                  for source in sources)]
+        """Return a status of the planner, and one of each camera while it decides."""
+        decider = self._decider()
+        planner = self._planner(f'{name}: planner', label, decided, problems)
+        if decider is None or decided is None:
+            return [planner]
+        return [planner, *(_source(f'{name}: source {source}', decider, source, now_s)
+                           for source in decider.sources)]
 
-    def _planner(self, name: str, label: str, choice: Choice | None, decider: TwistDecider | None,
+    def _planner(self, name: str, label: str, choice: Choice | None,
                  problems: list[str]) -> DiagnosticStatus:
+        decider = self._decider()
         level, message = OK, label
         values: dict[str, object] = {'state': label}
         if choice is not None:
@@ -81,7 +90,7 @@ class TwistTeller(Teller):
 
 
 def _source(name: str, decider: TwistDecider, source: str, now_s: float) -> DiagnosticStatus:
-    """What is known of one camera."""
+    """Return the status of one camera."""
     report, fault = decider.sources[source].watch.report, decider.fault(source, now_s)
     values: dict[str, object] = {'yaw': number(decider.sources[source].watch.yaw)}
     if report is not None:

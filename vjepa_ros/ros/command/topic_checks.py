@@ -1,33 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Notice wrong wiring: who else drives the robot, and types that do not fit."""
+"""Detect wrong connections: other publishers of motion commands, and types that do not match."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from rclpy.node import Node
 
 CLOUD = 'sensor_msgs/msg/PointCloud2'
 
 
+class Endpoint(Protocol):
+    """A publisher or subscription of some node."""
+
+    @property
+    def node_name(self) -> str:
+        """Name of the node."""
+        ...
+
+    @property
+    def node_namespace(self) -> str:
+        """Namespace of the node."""
+        ...
+
+
 def twist_type(stamped: bool) -> str:
-    """The type of commands."""
+    """Return the type of commands."""
     return 'geometry_msgs/msg/' + ('TwistStamped' if stamped else 'Twist')
 
 
-def wiring_problems(node: Node, output: str, wanted: Mapping[str, str]) -> list[str]:
-    """What is wrong with the topics of a node between controller and base, one sentence each.
+def topic_problems(node: Node, output: str, wanted: Mapping[str, str]) -> list[str]:
+    """Return the problems of the topics of a node between controller and base, one sentence each.
 
     Parameters
     ----------
     node
         The node.
     output
-        Its output topic. Another publisher there, a second node of this kind or a controller,
-        goes round it.
+        Its output topic. Another publisher there, such as a second node of this kind or a
+        controller, bypasses it.
     wanted
-        Topics it listens to and publishes on, with the type it expects.
+        Topics that it reads and publishes, with the types it expects.
     """
     problems = []
     output = node.resolve_topic_name(output)
@@ -50,6 +65,6 @@ def wiring_problems(node: Node, output: str, wanted: Mapping[str, str]) -> list[
     return problems
 
 
-def full_name(info: object) -> str:
-    """Name of the node that an endpoint belongs to."""
-    return f'{info.node_namespace.rstrip("/")}/{info.node_name}'
+def full_name(endpoint: Endpoint) -> str:
+    """Return the full name of the node of an endpoint."""
+    return f'{endpoint.node_namespace.rstrip("/")}/{endpoint.node_name}'
