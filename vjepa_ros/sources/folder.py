@@ -72,7 +72,8 @@ def load(path: Path) -> tuple[np.ndarray, bytes | None, str | None]:
 def _decode_other(data: bytes) -> np.ndarray:
     """Return the RGB pixels of a picture that is neither jpeg nor png."""
     with Image.open(io.BytesIO(data), formats=_OTHER) as picture:      # reads only the header
-        check_size(*picture.size, MAX_PIXELS)
+        width, height = picture.size
+        check_size(width, height, MAX_PIXELS)
     return decode_any(np.frombuffer(data, np.uint8))
 
 

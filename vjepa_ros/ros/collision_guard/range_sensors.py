@@ -30,7 +30,7 @@ def range_distance(msg: Any) -> float:
     """
     low, high, value = msg.min_range, msg.max_range, msg.range
     if not 0 <= low <= high:
-        raise ValueError(f'min_range {low:g} is not below max_range {high:g}')
+        raise ValueError(f'min_range {low:g} and max_range {high:g} are not a valid range')
     if math.isnan(value):
         return math.nan
     if value == -math.inf or value < low:
@@ -73,8 +73,8 @@ def scan_distance(msg: Any, yaw: float, mounting: float, half_width: float,
         cover its first `MIN_KNOWN` metres; with the remedy.
     """
     if not 0 <= msg.range_min < msg.range_max:
-        raise ValueError(f'range_min {msg.range_min:g} is not below range_max {msg.range_max:g}; '
-                         'correct the driver')
+        raise ValueError(f'range_min {msg.range_min:g} and range_max {msg.range_max:g} are not a '
+                         'valid range; correct the driver')
     ranges = np.frombuffer(msg.ranges, np.float32) if len(msg.ranges) else np.empty(0, np.float32)
     angles = msg.angle_min + msg.angle_increment * np.arange(len(ranges)) + mounting - yaw
     angles = (angles + math.pi) % (2 * math.pi) - math.pi

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Report the state of a node between controller and base: ``~/state``, ``/diagnostics``, the log.
-"""
+"""Report the state of a node between controller and base, on topics and in the log."""
 
 from __future__ import annotations
 
