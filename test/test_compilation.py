@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import threading
-from itertools import product
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from torch import nn
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.engine import EngineConfig
 from vjepa_ros.runtime.forward.compilation import (
     MOST_SHAPES,
     CompileChoice,
@@ -34,11 +32,6 @@ pytestmark = pytest.mark.usefixtures('one_thread')
 def session(compile):
     encoder, _ = load_encoder(Variant('test', 48, 2, 1, 96), allow_random_weights=True)
     return EncoderSession(encoder, ON_CPU, 4, 32, compile=compile)
-
-
-@pytest.mark.parametrize(('device', 'fused'), product(('cpu', 'cuda', 'mps'), (True, False)))
-def test_off_never_compiles(device, fused):
-    assert not choose_compile('off', device, fused, ALL).compile
 
 
 @pytest.mark.parametrize(('device', 'fused', 'tools', 'compiled', 'reason'), [
@@ -65,16 +58,6 @@ def test_on_fails_with_a_remedy_where_it_is_impossible(device, tools, problem):
         choose_compile('on', device, False, tools)
 
 
-def test_on_compiles_wherever_it_can():
-    assert choose_compile('on', 'cuda', True, ALL).compile
-    assert choose_compile('on', 'cpu', False, Toolchain(False, True)).compile
-
-
-def test_a_value_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="compile is 'yes', but must be one of off, auto, on"):
-        EngineConfig(compile='yes')
-
-
 def test_a_compiler_is_found_by_its_variable(monkeypatch, tmp_path):
     monkeypatch.setenv('PATH', str(tmp_path))
     monkeypatch.setenv('CXX', '')
@@ -85,13 +68,6 @@ def test_a_compiler_is_found_by_its_variable(monkeypatch, tmp_path):
     compiler.chmod(0o755)
     monkeypatch.setenv('CXX', str(compiler))
     assert Toolchain.here().compiler
-
-
-def test_the_reason_is_logged_once_at_load(caplog):
-    with caplog.at_level('INFO', 'vjepa_ros'):
-        session('auto').close()
-        assert [r.message for r in caplog.records if 'compile' in r.message] == [
-            'encoder not compiled: torch.compile costs more time than it saves on cpu']
 
 
 def test_a_compilation_that_fails_is_said_and_undone(caplog):
@@ -134,4 +110,3 @@ def test_a_compiled_model_gives_the_same_numbers():
     thread.join()
     assert limits[0] >= MOST_SHAPES
     compiled.close()
-

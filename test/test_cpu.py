@@ -3,15 +3,13 @@
 """The encoder made fast for the CPU computes what the plain one computes."""
 
 import copy
-import os
 
 import numpy as np
 import pytest
 import torch
-from golden.cases import fill, noise, some_tokens
+from golden.cases import fill, noise
 from scenes import synthetic
 
-from vjepa_ros.cli import main as cli
 from vjepa_ros.clip.resize import normalise
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import Variant
@@ -64,15 +62,6 @@ def test_features_are_those_of_the_plain_encoder_in_float32(variant, version, dt
         assert error(got, wanted) < LIMITS[dtype]
 
 
-@pytest.mark.parametrize('dtype', LIMITS)
-@torch.inference_mode()
-def test_chosen_tokens_keep_their_positions(dtype):
-    encoder, clips = fill(Encoder(SIZE)), pixels()
-    keep = some_tokens(2, 48, 20)
-    got = made_fast(encoder, dtype)(clips.permute(0, 4, 1, 2, 3), keep)
-    assert error(got, encoder(as_input(clips), keep)) < LIMITS[dtype]
-
-
 @torch.inference_mode()
 def test_without_onednn_the_numbers_are_the_same(monkeypatch):
     encoder, clips = fill(Encoder(SIZE)), pixels().permute(0, 4, 1, 2, 3)
@@ -95,16 +84,6 @@ def test_attention_in_parts_is_attention(scores, monkeypatch):
     assert error(whole, exact) < 0.01
 
 
-@torch.inference_mode()
-def test_what_was_in_the_memory_of_the_scores_does_not_matter(monkeypatch):
-    q, k, v = noise(3, 1, 2, 24, 16).to(torch.bfloat16)
-    monkeypatch.setattr(cpu, 'products_are_faster', lambda: True)
-    expected, empty = cpu.attend(q, k, v), torch.Tensor.new_empty
-    monkeypatch.setattr(torch.Tensor, 'new_empty',
-                        lambda *args: empty(*args).fill_(float('nan')))
-    assert torch.equal(cpu.attend(q, k, v), expected)
-
-
 def test_the_weights_that_were_read_are_not_written_to():
     encoder = fill(Encoder(SIZE))
     read = [block.attn.qkv.weight.detach() for block in encoder.blocks]
@@ -112,16 +91,6 @@ def test_the_weights_that_were_read_are_not_written_to():
     cpu.speed_up(encoder)
     assert all(map(torch.equal, read, before))
     assert not torch.equal(encoder.blocks[0].attn.qkv.weight, before[0])
-
-
-@pytest.mark.parametrize('given', [None, '5000'])
-def test_threads_that_wait_sleep_soon_unless_the_user_says_otherwise(given, monkeypatch):
-    monkeypatch.setenv('GOMP_SPINCOUNT', given or '')
-    if given is None:
-        monkeypatch.delenv('GOMP_SPINCOUNT')
-    with pytest.raises(SystemExit):
-        cli.main(['benchmark', '--iterations', '0'])
-    assert os.environ['GOMP_SPINCOUNT'] == (given or '300')
 
 
 @torch.inference_mode()

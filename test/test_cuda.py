@@ -14,12 +14,11 @@ import torch
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant
-from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS, Stage
+from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS
 from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.forward.compilation import Toolchain
 from vjepa_ros.runtime.noise_floor import patch_strength, tubelet_change
-from vjepa_ros.runtime.outputs import Output
 from vjepa_ros.runtime.session import EncoderSession, SessionError
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
@@ -125,17 +124,6 @@ def test_a_graph_gives_what_the_same_kernels_give_one_by_one(runner):
     plain.close()
 
 
-def test_features_and_heads_alone_are_those_of_a_full_run(runner):
-    clips = clips_of(2, 3)
-    full = runner.run(clips)
-    for got, expected in zip(runner.encode(clips), full, strict=True):
-        np.testing.assert_array_equal(got, expected.features)
-    same([Output(None, output.heads, output.change) for output in full],
-         runner.run(clips, features=False))
-    assert error(np.stack(runner.features(clips)),
-                 np.stack([output.features for output in full])) < 1e-3
-
-
 def test_results_do_not_change_when_later_clips_run(runner):
     outputs = runner.run(clips_of(1, 1))
     before = outputs[0].features.copy(), outputs[0].heads.moving.copy()
@@ -182,15 +170,6 @@ def test_frames_that_are_there_are_not_uploaded_again_and_nothing_changes():
     plain.close()
 
 
-def test_a_repeated_frame_is_uploaded_once(runner):
-    frame = clips_of(1, 5)[0][:1]
-    clip = np.repeat(frame, FRAMES, axis=0)
-    before = runner._runner._frames.uploads
-    outputs = runner.run([clip], keys=[['again'] * FRAMES])
-    assert runner._runner._frames.uploads == before + 1
-    same(outputs, runner.run([clip]))
-
-
 # -- clips under way ------------------------------------------------------------------------------
 
 def test_clips_may_be_submitted_before_the_results_of_others_are_taken(runner):
@@ -205,36 +184,6 @@ def test_clips_may_be_submitted_before_the_results_of_others_are_taken(runner):
     for one, outputs in reversed(list(zip(pending, expected, strict=True))):
         same(one.result(), outputs)
         assert one.done()
-
-
-def test_threads_get_their_own_results(runner):
-    batches = [clips_of(1 + seed % 2, 40 + seed) for seed in range(4)]
-    expected = [runner.run(clips) for clips in batches]
-    failures = []
-
-    def work(number):
-        try:
-            for _ in range(20):
-                same(runner.run(batches[number]), expected[number])
-        except BaseException as problem:  # of the thread, for the test to raise
-            failures.append(problem)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert failures == []
-
-
-def test_results_that_were_submitted_can_be_taken_from_a_closed_session():
-    made = session()
-    expected = made.run(clips_of(1))
-    pending = made.submit(clips_of(1))
-    made.close()
-    same(pending.result(), expected)
-    with pytest.raises(SessionError, match='closed'):
-        made.submit(clips_of(1))
 
 
 def test_a_session_serves_while_another_is_captured():
@@ -279,31 +228,6 @@ def test_the_change_made_on_the_device_is_that_of_the_features(runner, graphs):
             np.testing.assert_allclose(out.change.strength, patch_strength(clip), rtol=1e-4)
         assert set(made.timings) == STAGES | {'change'}
     assert made.run(clips_of(1))[0].change is None
-    made.close()
-
-
-def test_times_of_stages_come_from_the_device(runner):
-    runner.run(clips_of(2))
-    assert set(runner.timings) == STAGES
-    assert all(0 < ms < 1000 for ms in runner.timings.values())
-    runner.encode(clips_of(1))
-    assert set(runner.timings) == STAGES - {'heads'}
-
-
-def test_a_capture_that_fails_is_said_and_passes_go_on(monkeypatch, caplog):
-    made, clips = session(), clips_of(2)
-    expected = made.run(clips[:1])
-
-    def broken(self, *args, **more):
-        raise RuntimeError('operation not permitted when stream is capturing')
-
-    monkeypatch.setattr(Stage, 'capture', broken)
-    outputs = made.run(clips)
-    assert 'graph' not in made.execution
-    assert 'not permitted' in made.execution_reason
-    assert 'kernel by kernel' in caplog.text
-    assert error(outputs[0].features, expected[0].features) < 1e-5
-    same(made.run(clips), outputs)
     made.close()
 
 
@@ -414,17 +338,6 @@ def test_clips_that_do_not_fit_run_in_smaller_passes(little_memory, caplog):
     assert len(made.run(clips)) == 12
     assert len(caplog.records) == told
     assert set(made.timings) == STAGES
-    made.close()
-
-
-def test_one_clip_that_does_not_fit_is_an_error_with_a_remedy_and_no_end(little_memory):
-    shape = (8, 128, 128, 3)
-    made = session('fp32', shape=shape)
-    little_memory(1 << 20)
-    with pytest.raises(SessionError, match=r'no memory for one clip.*smaller model_size'):
-        made.run(clips_of(1, 0, shape))
-    torch.cuda.set_per_process_memory_fraction(1.0)
-    assert len(made.run(clips_of(1, 0, shape))) == 1
     made.close()
 
 

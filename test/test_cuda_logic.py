@@ -14,7 +14,6 @@ from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime.cuda.frame_upload import DeviceClip
-from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS
 from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward.base import Normalise
@@ -84,17 +83,6 @@ def test_passes_go_on_when_capturing_fails(fake, caplog):
     assert runner.reason == f'CUDA graph capture failed: RuntimeError: {fake.refuse}'
     assert caplog.text.count('kernel by kernel') == 1
     assert fake.captures == 3
-
-
-def test_the_graphs_of_the_least_used_numbers_of_clips_are_dropped(fake):
-    runner = CudaRunner(*parts(), CPU, SHAPE)
-    for count in range(1, MOST_GRAPHS + 2):
-        runner.start(clips_of(count), None, True, False)
-    made = fake.captures
-    runner.start(clips_of(2), None, True, False)
-    assert fake.captures == made
-    runner.start(clips_of(1), None, True, False)
-    assert fake.captures == made + 2
 
 
 def test_frames_with_keys_are_uploaded_once(fake):

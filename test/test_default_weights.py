@@ -13,8 +13,6 @@ from scenes import synthetic
 from vjepa_ros import Level, ObstacleDetector, Quality
 from vjepa_ros.cli import main as cli
 from vjepa_ros.model.checkpoint.files import WEIGHTS_FOLDER
-from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
-from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.runtime.engine import EngineConfig
 
@@ -71,16 +69,6 @@ def test_a_still_scene_is_clear_and_nothing_in_it_moves(detector):
     assert seen.time_to_contact == math.inf
     assert seen.motion_score < 0.05
     assert not seen.flags & (Quality.UNTRAINED | Quality.HEADS_OUT_OF_RANGE)
-
-
-@pytest.mark.parametrize('size, version', [
-    *((size, '2.0') for size in VARIANTS if size != 'tiny'), ('tiny', '2.1')])
-def test_for_other_models_the_error_names_the_remedies(size, version):
-    with pytest.raises(WeightsError) as error:
-        load_encoder(size, version)
-    for words in (f"'{size}' of version {version}", '`weights`', 'file, folder',
-                  'Hugging Face hub', '`allow_random_weights: true`'):
-        assert words in str(error.value)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 
 from vjepa_ros.cli import main as cli
 from vjepa_ros.model.checkpoint import download as fetching
-from vjepa_ros.model.checkpoint.download import PUBLISHED, download, located
+from vjepa_ros.model.checkpoint.download import download, located
 from vjepa_ros.model.checkpoint.inspection import examine
 from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
 
@@ -146,26 +146,6 @@ def test_the_command_shows_where_the_file_is_and_its_checksum(server, tmp_path, 
     assert hashlib.sha256(CONTENT).hexdigest() in text
 
 
-def test_the_sizes_of_all_published_files_are_asked_for(server, capsys, monkeypatch):
-    from vjepa_ros.cli import download as download_weights
-    monkeypatch.setattr(download_weights, 'BASE_URL', server)
-    monkeypatch.setattr(download_weights, 'PUBLISHED', {'vitl': ('vitl.pt', '2.0 large')})
-    assert cli.main(['download', '--sizes']) == 0
-    assert capsys.readouterr().out == '    0.01 GB  vitl: 2.0 large\n'
-    monkeypatch.setattr(download_weights, 'BASE_URL', 'http://127.0.0.1:1/')
-    assert cli.main(['download', '--sizes']) == 1
-    assert 'check the network' in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        cli.main(['download'])
-    assert 'NAME' in capsys.readouterr().err
-
-
-def test_an_unknown_name_is_refused_with_those_there_are(capsys):
-    assert cli.main(['download', 'vitx']) == 1
-    text = ' '.join(capsys.readouterr().err.split())
-    assert all(name in text for name in PUBLISHED)
-
-
 # -- names of the hub -----------------------------------------------------------------------------
 
 class Hub:
@@ -221,14 +201,6 @@ def test_offline_only_the_cache_is_used(tmp_path, monkeypatch):
     hub.cached = True
     assert load_encoder('tiny', weights=NAME)[1].trained
     assert hub.calls == [(NAME, True), (NAME, True)]
-
-
-def test_a_cache_that_is_not_complete_is_completed(tmp_path, monkeypatch):
-    hub = Hub(monkeypatch, tmp_path / 'snapshot', cached=True)
-    hub.fetch()
-    (hub.folder / 'model.safetensors').unlink()
-    assert located(NAME, 'weights') == hub.folder
-    assert (hub.folder / 'model.safetensors').is_file()
 
 
 @pytest.mark.parametrize('allow', [False, True])

@@ -14,10 +14,9 @@ import torch
 
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.variants import Variant
-from vjepa_ros.runtime.cuda import compiler
 from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.forward import kernels, metal, select
+from vjepa_ros.runtime.forward import metal, select
 from vjepa_ros.runtime.forward.base import FUSED, PLAIN, Normalise, PlainForward
 from vjepa_ros.runtime.forward.select import prepare
 
@@ -116,32 +115,6 @@ def test_kernels_are_for_half_precision_and_may_be_refused(encoder, monkeypatch,
     assert chosen(encoder, monkeypatch, never, dtype, fuse).kind == PLAIN
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason='the reasons are those without CUDA')
-@pytest.mark.parametrize(('arguments', 'reason'), [
-    ((64, 64, (2, 2, 2), torch.float32), 'half precision'),
-    ((96, 32, (2, 2, 2), torch.bfloat16), 'multiple of 64'),
-    ((64, 12, (2, 2, 2), torch.float16), 'multiple of 8')])
-def test_kernels_say_what_they_are_not_made_for(monkeypatch, arguments, reason):
-    monkeypatch.setattr(compiler, 'compiler', lambda: pytest.fail)
-    with pytest.raises(KernelsMissing, match=reason):
-        kernels.build(*arguments, 1e-6)
-
-
-def test_an_old_pytorch_is_named(monkeypatch):
-    monkeypatch.delattr(torch.cuda, '_compile_kernel', raising=False)
-    with pytest.raises(KernelsMissing, match=r'2\.9'):
-        kernels.build(64, 64, (2, 2, 2), torch.bfloat16, 1e-6)
-
-
-def test_a_kernel_that_does_not_compile_is_named(monkeypatch):
-    def broken(source, name):
-        raise RuntimeError('line 3')
-
-    monkeypatch.setattr(compiler, 'compiler', lambda: broken)
-    with pytest.raises(KernelsMissing, match='add_norm: line 3'):
-        kernels.build(64, 64, (2, 2, 2), torch.bfloat16, 1e-6)
-
-
 # -- Apple GPUs: the source of the kernel runs here as C++ ----------------------------------------
 
 SHIM = """
@@ -218,10 +191,3 @@ def test_a_wrong_kernel_for_apple_is_given_up(shaders, monkeypatch, caplog, enco
                        SHAPE).kind == PLAIN
     assert 'no kernels of this package on mps: the rotation differs' in caplog.text
     assert not any(isinstance(block, metal.MetalBlock) for block in encoder.blocks)
-
-
-def test_without_a_compiler_for_apple_the_encoder_stays(monkeypatch, encoder):
-    monkeypatch.delattr(torch.mps, 'compile_shader', raising=False)
-    blocks = list(encoder.blocks)
-    assert prepare(encoder, elsewhere('mps', torch.bfloat16), Normalise(CPU), SHAPE).kind == PLAIN
-    assert all(a is b for a, b in zip(encoder.blocks, blocks, strict=True))

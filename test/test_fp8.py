@@ -176,14 +176,6 @@ def test_a_part_that_gives_no_number_is_never_chosen():
     assert chosen == {'b'} and error <= MOST
 
 
-def test_trials_move_and_are_the_same_every_time():
-    clips = trials((6, 48, 48, 3))
-    assert clips.shape == (2, 6, 48, 48, 3) and clips.dtype == torch.uint8
-    assert torch.equal(clips, trials((6, 48, 48, 3)))
-    assert not torch.equal(clips[0, 0], clips[0, 1])
-    assert torch.equal(clips[0, 0, 3:, 3:], clips[0, 1, :-3, :-3])
-
-
 # -- what goes wrong ------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('spoilt', ['norm8', 'gelu8'])

@@ -2,7 +2,6 @@
 # Copyright 2026 vjepa_ros maintainers
 """A loaded model encodes clips, refuses what it cannot encode, and gives its memory back."""
 
-import sys
 import threading
 import weakref
 
@@ -44,11 +43,6 @@ def random_clip(seed, shape=(4, 32, 32, 3)):
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
-def resident_bytes():
-    with open('/proc/self/statm', encoding='ascii') as file:
-        return int(file.read().split()[1]) * 4096
-
-
 def test_encoding_normalises_and_keeps_the_order_of_frames_rows_and_columns():
     clip = random_clip(0, (4, 32, 48, 3))[:, :, :32]
     x = (clip / 255.0 - np.array(IMAGENET_MEAN)) / np.array(IMAGENET_STD)
@@ -59,25 +53,6 @@ def test_encoding_normalises_and_keeps_the_order_of_frames_rows_and_columns():
     assert features.shape == (2, 2, 2, 48)
     assert features.dtype == np.float32
     np.testing.assert_allclose(features, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_a_batch_gives_the_same_features_as_single_clips():
-    clips, runner = [random_clip(i) for i in range(3)], session()
-    together = runner.encode(clips)
-    assert len(together) == 3
-    for clip, features in zip(clips, together, strict=True):
-        np.testing.assert_allclose(features, runner.encode([clip])[0], rtol=1e-4, atol=1e-5)
-
-
-def test_no_clips_give_no_features():
-    assert session().encode([]) == []
-
-
-def test_the_time_of_each_stage_is_reported():
-    runner = session()
-    runner.encode([random_clip(0)])
-    assert set(runner.timings) == {'upload', 'encode', 'download'}
-    assert all(ms >= 0 for ms in runner.timings.values())
 
 
 def test_one_pass_gives_features_and_what_the_heads_say():
@@ -104,13 +79,6 @@ def test_only_what_is_wanted_is_brought_from_the_device():
     assert set(runner.timings) == {'upload', 'encode', 'heads', 'download'}
     assert session().run([random_clip(0)])[0].heads is None
     assert headed().run([]) == []
-
-
-def test_features_alone_do_not_run_the_heads():
-    runner = headed()
-    runner._heads.register_forward_hook(lambda *_: pytest.fail('the heads ran'))
-    runner.encode([random_clip(0)])
-    assert set(runner.timings) == {'upload', 'encode', 'download'}
 
 
 @pytest.fixture(scope='module')
@@ -165,14 +133,6 @@ def test_features_that_do_not_exist_are_refused(deep, wanted, problem):
         deep[0].features(deep[2], **wanted)
 
 
-def test_features_of_a_closed_session_are_refused():
-    made = session()
-    assert made.features([]) == []
-    made.close()
-    with pytest.raises(SessionError, match='closed'):
-        made.features([random_clip(0)])
-
-
 def test_calibration_reaches_every_result():
     clip = random_clip(4)
     raw = headed().run([clip])[0].heads
@@ -189,17 +149,6 @@ def test_calibration_reaches_every_result():
         expected = getattr(raw, name) ** power
         expected[-1] *= np.exp(bias)
         np.testing.assert_allclose(getattr(out, name), expected / expected.sum(), rtol=1e-4)
-
-
-def test_contact_within_a_time_adds_up_the_bins_before_it():
-    heads = headed().run([random_clip(0)])[0].heads
-    assert heads.contact_within(1e9) == pytest.approx(1 - heads.contact[20], abs=1e-5)
-    assert heads.contact_within(0.2) == 0
-    within = heads.contact_within(np.array([[0.5, 1.0], [10.0, 100.0]]))
-    assert within.shape == (2, 2)
-    assert (np.diff(within.ravel()) > 0).all()
-    assert heads.clearance_within(1e9) == pytest.approx(1 - heads.clearance[12], abs=1e-5)
-    assert heads.clearance_within([0.2, 0.5])[0] == 0 < heads.clearance_within(0.5)
 
 
 @pytest.mark.parametrize('dtype', [torch.bfloat16])
@@ -219,23 +168,6 @@ def test_a_clip_of_another_shape_or_type_is_refused_with_the_expected_one(clip):
         session().encode([clip])
 
 
-def test_numbers_that_are_not_finite_are_found_while_warming():
-    encoder, _ = load_encoder(SIZE, allow_random_weights=True)
-    encoder.blocks[1].mlp.fc2.weight[0, 0] = float('nan')
-    with pytest.raises(SessionError, match=r'not finite.*precision: fp32'):
-        EncoderSession(encoder, ON_CPU, 4, 32).warm()
-
-
-def test_a_clip_may_be_given_as_frames_wherever_they_lie():
-    memory, runner = random_clip(5, (9, 32, 32, 3)), headed()
-    clips = [memory[[3, 1, 1, 7]], memory[[0, 2, 4, 6]]]
-    one = runner.run(clips)
-    other = runner.run([[memory[i] for i in (3, 1, 1, 7)], [memory[i] for i in (0, 2, 4, 6)]])
-    for a, b in zip(one, other, strict=True):
-        np.testing.assert_array_equal(a.features, b.features)
-        np.testing.assert_array_equal(a.heads.contact, b.heads.contact)
-
-
 @pytest.mark.parametrize(('change', 'named'), [
     (lambda frames: frames[:3], r'uint8 \(3, 32, 32, 3\)'),
     (lambda frames: [], 'empty'),
@@ -251,16 +183,6 @@ def test_heads_that_are_not_finite_are_found_while_warming():
     runner._heads.contact.bias.data[3] = float('nan')
     with pytest.raises(SessionError, match='not finite'):
         runner.warm()
-
-
-def test_a_closed_session_frees_the_heads():
-    runner = headed()
-    assert runner.memory_bytes() > session().memory_bytes()
-    gone = weakref.ref(runner._heads)
-    runner.close()
-    assert gone() is None
-    with pytest.raises(SessionError, match='closed'):
-        runner.run([random_clip(0)])
 
 
 def test_a_closed_session_frees_the_encoder_and_refuses_to_encode():
@@ -320,26 +242,6 @@ def test_an_engine_reports_what_it_runs():
     assert engine.memory_bytes() == 0
 
 
-def test_engines_of_one_configuration_agree_exactly():
-    clip, outputs = random_clip(2, (4, 64, 64, 3)), []
-    for _ in range(2):
-        engine = Engine.load(SMALL)
-        outputs.append(engine.encode([clip])[0])
-        engine.close()
-    np.testing.assert_array_equal(*outputs)
-
-
-def test_bf16_on_the_cpu_stays_close_to_fp32():
-    clip, outputs = random_clip(3, (4, 64, 64, 3)), []
-    for precision in ('fp32', 'bf16'):
-        engine = Engine.load(EngineConfig(**{**vars(SMALL), 'precision': precision}))
-        assert engine.choice.precision == precision
-        outputs.append(engine.encode([clip])[0])
-        engine.close()
-    exact, rounded = outputs
-    assert np.linalg.norm(rounded - exact) < 0.01 * np.linalg.norm(exact)
-
-
 @pytest.mark.parametrize(('change', 'error'), [
     ({'allow_random_weights': False}, WeightsError),
     ({'model_version': '3.0'}, ValueError),
@@ -350,15 +252,6 @@ def test_a_failed_load_raises_and_a_corrected_one_succeeds(change, error):
     with pytest.raises(error):
         Engine.load(EngineConfig(**{**vars(SMALL), **change}))
     Engine.load(SMALL).close()
-
-
-def test_version_2_1_is_served_like_version_2_0():
-    engine = Engine.load(EngineConfig(**{**vars(SMALL), 'model_version': '2.1'}))
-    features = engine.encode([random_clip(3, (4, 64, 64, 3))])[0]
-    engine.close()
-    assert engine.report.version == '2.1'
-    assert features.shape == (2, 4, 4, 192)
-    assert np.isfinite(features).all()
 
 
 def test_a_model_that_fails_while_warming_does_not_stay_loaded(tmp_path):
@@ -373,26 +266,6 @@ def test_a_model_that_fails_while_warming_does_not_stay_loaded(tmp_path):
     sessions = [entry.frame.f_locals['session'] for entry in failure.traceback
                 if 'session' in entry.frame.f_locals]
     assert [s.memory_bytes() for s in sessions] == [0]
-
-
-def test_the_number_of_threads_is_set_when_asked_for():
-    try:
-        Engine.load(EngineConfig(**{**vars(SMALL), 'cpu_threads': 2})).close()
-        assert torch.get_num_threads() == 2
-        Engine.load(SMALL).close()
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(1)
-
-
-@pytest.mark.skipif(sys.platform != 'linux', reason='reads resident memory from /proc')
-def test_closed_engines_give_their_memory_back():
-    config = EngineConfig(**{**vars(SMALL), 'model_size': 'small'})  # 88 MB of weights
-    Engine.load(config).close()
-    before = resident_bytes()
-    for _ in range(3):
-        Engine.load(config).close()
-    assert resident_bytes() - before < 30e6
 
 
 def test_threads_are_those_asked_for_in_the_thread_that_computes():

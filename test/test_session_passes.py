@@ -75,13 +75,6 @@ def test_submitted_clips_give_what_run_gives(machine):
     assert machine.session.timings is pending[1].timings
 
 
-def test_no_clips_are_no_pass(machine):
-    pending = machine.session.submit([])
-    assert pending.done()
-    assert pending.result() == []
-    assert machine.batches == []
-
-
 def test_results_of_a_closed_session_can_still_be_taken():
     session = Machine().session
     pending = session.submit(clips_of(1))
@@ -115,12 +108,6 @@ def test_keys_that_do_not_belong_to_the_frames_are_refused(machine, keys):
         machine.session.run(clips_of(2), keys=keys)
 
 
-def test_keys_change_no_numbers(machine):
-    clip = clips_of(1)
-    np.testing.assert_array_equal(machine.session.run(clip, keys=[range(4)])[0].features,
-                                  machine.session.run(clip)[0].features)
-
-
 # -- out of memory --------------------------------------------------------------------------------
 
 def test_clips_that_do_not_fit_run_in_halves_and_the_size_is_remembered(machine, caplog):
@@ -136,15 +123,6 @@ def test_clips_that_do_not_fit_run_in_halves_and_the_size_is_remembered(machine,
     assert 'at most 1 in one pass' in caplog.text
     machine.session.run(clips_of(2))
     assert caplog.text.count('no memory for') == 2
-
-
-def test_the_largest_half_that_fits_is_used(machine):
-    machine.fits = 4
-    assert len(machine.session.run(clips_of(8), features=False)) == 8
-    assert machine.batches == [4, 4]
-    machine.batches.clear()
-    assert len(machine.session.features(clips_of(5))) == 5
-    assert machine.batches == [4, 1]
 
 
 def test_one_clip_that_does_not_fit_is_an_error_with_a_remedy_and_not_the_end(machine):
@@ -174,17 +152,6 @@ def test_other_errors_are_not_taken_for_it(machine):
     with pytest.raises(RuntimeError, match='mat1 and mat2'):
         machine.session.run(clips_of(2))
     assert not is_out_of_memory(RuntimeError('cuDNN error: CUDNN_STATUS_EXECUTION_FAILED'))
-
-
-def test_it_is_seen_behind_the_error_of_a_broken_capture():
-    try:
-        try:
-            raise torch.cuda.OutOfMemoryError('CUDA out of memory')
-        finally:
-            raise RuntimeError('CUDA error: operation failed due to a previous error')
-    except RuntimeError as error:
-        assert is_out_of_memory(error)
-    assert not is_out_of_memory(RuntimeError('CUDA error: an illegal memory access'))
 
 
 def test_weights_that_do_not_fit_are_an_error_with_a_remedy(monkeypatch):

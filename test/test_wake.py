@@ -12,12 +12,6 @@ from vjepa_ros.runtime.cuda import prewarm
 from vjepa_ros.runtime.cuda.prewarm import waking
 
 
-def test_nothing_starts_on_the_cpu(monkeypatch):
-    monkeypatch.setattr(prewarm, '_wake', lambda *args: pytest.fail('a thread was started'))
-    with waking(torch.device('cpu'), torch.float32):
-        pass
-
-
 def test_the_thread_is_over_when_the_block_is(monkeypatch):
     begun, ended = threading.Event(), threading.Event()
 
@@ -32,13 +26,6 @@ def test_the_thread_is_over_when_the_block_is(monkeypatch):
         begun.set()
         raise KeyError
     assert ended.is_set()
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason='the trouble is that there is no CUDA')
-def test_trouble_is_left_to_the_model(caplog):
-    with caplog.at_level(logging.DEBUG), waking(torch.device('cuda:0'), torch.bfloat16):
-        pass
-    assert 'did not start before its time' in caplog.text
 
 
 def test_trouble_of_any_kind_ends_no_thread(monkeypatch, caplog):
