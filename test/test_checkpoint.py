@@ -1,53 +1,188 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Weights are loaded completely or not at all."""
+"""Checkpoints of every published layout load bit for bit, or say clearly why they do not."""
 
 import hashlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
 
+import checkpoints
+import numpy as np
 import pytest
 import torch
+from checkpoints import encoder_state, hugging_face_names, prefixed, probe_state
+from golden import cases
 from safetensors.torch import save_file
 
 from vjepa_ros.model.checkpoint import files
+from vjepa_ros.model.checkpoint.layouts import parts_of
 from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
-from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.variants import Variant
+from vjepa_ros.model.checkpoint.networks import fits, variant_of, version_of
+from vjepa_ros.model.checkpoint.readers import FLAT, Opened, open_weights, unmap
+from vjepa_ros.model.variants import Variant, find_variant
+from vjepa_ros.runtime.engine import Engine, EngineConfig
 
+pytestmark = pytest.mark.usefixtures('one_thread')
+
+STATE = encoder_state()
+OTHER = encoder_state(seed=2)
+NEW = encoder_state('2.1')
 SIZE = Variant('test', 48, 2, 1, 96)
+CONFIG = {'model_type': 'vjepa2', 'architectures': ['VJEPA2Model'], 'crop_size': 256,
+          'frames_per_clip': 64}
 
 
 @pytest.fixture(autouse=True)
-def nothing_bundled(tmp_path, monkeypatch):
-    """As if the package brought no weights; test_bundle.py tests those."""
-    monkeypatch.setattr(files, 'WEIGHTS_FOLDER', tmp_path)
+def own_memory(tmp_path, monkeypatch):
+    """Nothing of the package is used, and no hash is remembered outside the test."""
+    monkeypatch.setattr(files, 'WEIGHTS_FOLDER', tmp_path / 'none')
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
 
 
-def tensors(variant=SIZE, seed=7):
-    with torch.no_grad():
-        encoder = Encoder(variant)
-        encoder.init_random(seed)
-    return {key: value.clone() for key, value in encoder.state_dict().items()}
+def same(encoder, state):
+    return all(torch.equal(value, state[key]) for key, value in encoder.state_dict().items())
 
 
-def saved(tmp_path, state):
-    path = tmp_path / 'weights.safetensors'
-    save_file(state, path)
+def folder(path, tensors, shards=1, **config):
+    """A folder of Hugging Face."""
+    path.mkdir()
+    (path / 'config.json').write_text(json.dumps(CONFIG | config))
+    names = sorted(tensors)
+    if shards == 1:
+        save_file(tensors, path / 'model.safetensors')
+        return path
+    where = {}
+    for n in range(shards):
+        shard = f'model-{n + 1:05}-of-{shards:05}.safetensors'
+        where |= dict.fromkeys(names[n::shards], shard)
+        save_file({key: tensors[key] for key in names[n::shards]}, path / shard)
+    (path / 'model.safetensors.index.json').write_text(json.dumps({'weight_map': where}))
     return path
 
 
-def test_without_weights_loading_is_refused_and_both_remedies_are_named():
-    with pytest.raises(WeightsError) as error:
-        load_encoder('tiny')
-    assert '`weights`' in str(error.value)
-    assert '`allow_random_weights: true`' in str(error.value)
+def saved(path, content):
+    torch.save(content, path)
+    return path
+
+
+# -- what loads -----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize('wrapper', ['', 'module.', 'module.backbone.'])
+@pytest.mark.parametrize(('asked', 'taken'), [
+    ('auto', 'target_encoder'), ('encoder', 'encoder'), ('target_encoder', 'target_encoder')])
+def test_the_asked_encoder_of_a_training_checkpoint_is_taken(tmp_path, wrapper, asked, taken):
+    path = checkpoints.meta_20(tmp_path / 'vitl.pt', STATE, OTHER, wrapper)
+    encoder, report = load_encoder('tiny', weights=path, weights_part=asked)
+    assert same(encoder, OTHER if taken == 'target_encoder' else STATE)
+    assert (report.part, report.layout, report.keys_loaded) == (taken, 'Meta', len(STATE))
+    assert report.ignored == ('pos_embed',)
+    assert {'predictor', 'opt', 'scaler', 'epoch'} <= set(report.others)
+    assert (report.profile.resize_mode, report.profile.image_size) == ('meta', 256)
+    assert report.profile.clip_fps == 4.0
+
+
+def test_the_encoder_of_the_action_conditioned_model_loads(tmp_path):
+    path = checkpoints.meta_ac(tmp_path / 'vjepa2-ac-vitg.pt', STATE)
+    encoder, report = load_encoder('tiny', weights=path)
+    assert same(encoder, STATE)
+    assert (report.part, report.profile.num_frames) == ('encoder', 8)
+
+
+@pytest.mark.parametrize('shards', [1, 3])
+def test_a_folder_of_hugging_face_loads(tmp_path, shards):
+    tensors = prefixed(hugging_face_names(STATE), 'encoder.')
+    path = folder(tmp_path / 'vjepa2-vitl', tensors, shards)
+    encoder, report = load_encoder('tiny', weights=path)
+    assert same(encoder, STATE)
+    assert (report.layout, report.part) == ('Hugging Face', 'encoder')
+    assert vars(report.profile) == {'resize_mode': 'hf', 'image_size': 256, 'num_frames': 64,
+                                    'clip_fps': 4.0}
+    assert len(report.sha256) == 64
+
+
+def test_the_encoder_inside_a_classifier_of_hugging_face_loads(tmp_path):
+    tensors = prefixed(hugging_face_names(STATE), 'vjepa2.encoder.') | {
+        'classifier.weight': torch.zeros(5, 192), 'classifier.bias': torch.zeros(5),
+        'pooler.query_tokens': torch.zeros(1, 1, 192)}
+    path = folder(tmp_path / 'ssv2', tensors, architectures=['VJEPA2ForVideoClassification'])
+    encoder, report = load_encoder('tiny', weights=path / 'model.safetensors')
+    assert same(encoder, STATE)
+    assert report.others == ('probe',)
+    assert report.profile.clip_fps is None  # it was trained on a step of frames
+
+
+def test_the_fine_tuned_encoder_of_a_collision_checkpoint_loads(tmp_path):
+    head = {'temporal_processor.norm.weight': torch.ones(192),
+            'classifier.classifier.0.weight': torch.zeros(8, 192)}
+    tensors = prefixed(prefixed(hugging_face_names(STATE), 'backbone.encoder.') | head, 'model.')
+    path = saved(tmp_path / 'badas_open.pth', {
+        'state_dict': tensors, 'hyper_parameters': {'model': {'num_classes': 2}}, 'epoch': 3})
+    encoder, report = load_encoder('tiny', weights=path)
+    assert same(encoder, STATE)
+    assert report.others == ('collision', 'hyper_parameters', 'epoch')
+    assert (report.profile.resize_mode, report.profile.clip_fps) == ('squash', 8.0)
+
+
+@pytest.mark.parametrize('name', [
+    name for name in np.load(cases.FOLDER / 'names.npz').files if name != 'source'])
+def test_every_published_network_is_recognised_by_its_names_and_shapes(name):
+    lines = str(np.load(cases.FOLDER / 'names.npz')[name]).splitlines()
+    tensors = {line.split(' ', 1)[0]: torch.empty(
+        [int(n) for n in line.split(' ', 1)[1].strip('()').split(',') if n.strip()],
+        device='meta') for line in lines}
+    part, = parts_of(Opened(cases.FOLDER, (), {'network': tensors}), 'weights')
+    assert fits(part) == (part.kind != 'probe')     # which are known, but not run
+    if name.endswith('encoder'):
+        assert variant_of(part).name == name.split('_')[1]
+        assert version_of(part) == ('2.1' if name.startswith('21') else '2.0')
+    else:
+        assert part.kind == {'20': 'predictor', '21': 'dense predictor',
+                             'ac': 'action predictor', 'pr': 'probe'}[name[:2]]
+
+
+def test_the_engine_serves_any_layout_and_says_which(tmp_path):
+    small = {'num_frames': 4, 'image_size': 64, 'device': 'cpu', 'precision': 'fp32'}
+    clip = np.random.default_rng(0).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)
+    features = []
+    for path, layout in (
+            (checkpoints.meta_ac(tmp_path / 'ac.pt', STATE), 'Meta'),
+            (folder(tmp_path / 'model', prefixed(hugging_face_names(STATE), 'encoder.')),
+             'Hugging Face')):
+        engine = Engine.load(EngineConfig(weights=str(path), **small))
+        features.append(engine.encode([clip])[0])
+        engine.close()
+        assert (engine.report.trained, engine.report.layout) == (True, layout)
+    assert np.array_equal(*features)
+
+# -- plain files ----------------------------------------------------------------------------------
+
+def plain_state(variant=SIZE, seed=7):
+    return encoder_state(variant=variant, seed=seed)
+
+
+@pytest.mark.parametrize('weights', ['', 'random'])
+def test_without_leave_there_are_no_random_weights_and_both_remedies_are_named(weights):
+    with pytest.raises(WeightsError, match=r'`weights`.*`allow_random_weights: true`'):
+        load_encoder('tiny', weights=weights)
+
+
+@pytest.mark.parametrize('allow', [False, True])
+def test_a_missing_file_never_turns_into_random_weights(tmp_path, allow):
+    with pytest.raises(WeightsError, match='does not exist'):
+        load_encoder(SIZE, weights=tmp_path / 'none.safetensors', allow_random_weights=allow)
 
 
 def test_random_weights_depend_on_the_seed_alone():
-    first, second = (load_encoder(SIZE, allow_random_weights=True, seed=3)[0] for _ in range(2))
-    other = load_encoder(SIZE, allow_random_weights=True, seed=4)[0]
-    for key, value in first.state_dict().items():
-        assert torch.equal(value, second.state_dict()[key]), key
-    assert not torch.equal(first.blocks[0].attn.qkv.weight, other.blocks[0].attn.qkv.weight)
+    before = torch.get_rng_state()
+    first, second, other = (load_encoder(SIZE, allow_random_weights=True, seed=seed)
+                            for seed in (3, 3, 4))
+    assert torch.equal(before, torch.get_rng_state())
+    assert same(first[0], second[0].state_dict()) and not same(first[0], other[0].state_dict())
+    assert (first[1].trained, first[1].path, first[1].sha256) == (False, '', '')
 
 
 def test_random_weights_follow_the_initialisation_of_the_training_code():
@@ -57,63 +192,210 @@ def test_random_weights_follow_the_initialisation_of_the_training_code():
         scaled = 0.02 / (2 * number) ** 0.5
         assert block.attn.qkv.weight.std().item() == pytest.approx(0.02, rel=0.02)
         assert block.attn.proj.weight.std().item() == pytest.approx(scaled, rel=0.03)
-        assert block.mlp.fc2.weight.std().item() == pytest.approx(scaled, rel=0.03)
-        assert block.mlp.fc1.bias.abs().max() == 0
-        assert (block.norm1.weight == 1).all() and (block.norm1.bias == 0).all()
+        assert block.mlp.fc1.bias.abs().max() == 0 and (block.norm1.weight == 1).all()
 
 
 @pytest.mark.parametrize('prefix', ['', 'module.', 'backbone.', 'module.backbone.', 'encoder.'])
 def test_a_file_is_loaded_whatever_wrapper_its_keys_carry(tmp_path, prefix):
-    state = tensors()
-    path = saved(tmp_path, {prefix + key: value for key, value in state.items()})
+    state, path = plain_state(), tmp_path / 'a.safetensors'
+    save_file(prefixed(state | {'pos_embed': torch.zeros(1, 4, 48)}, prefix), path)
     encoder, report = load_encoder(SIZE, weights=str(path))
-    for key, value in encoder.state_dict().items():
-        assert torch.equal(value, state[key]), key
-    assert report.trained
-    assert report.path == str(path)
+    assert same(encoder, state) and not any(p.requires_grad for p in encoder.parameters())
+    assert (report.trained, report.path, report.keys_loaded) == (True, str(path), len(state))
     assert report.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert report.keys_loaded == len(state)
 
 
-def test_a_missing_key_is_an_error_that_names_it(tmp_path):
-    state = tensors()
-    del state['blocks.1.mlp.fc2.bias']
-    with pytest.raises(WeightsError, match=r'1 missing \(blocks\.1\.mlp\.fc2\.bias\)'):
-        load_encoder(SIZE, weights=saved(tmp_path, state))
+@pytest.mark.parametrize(('change', 'problem'), [
+    ({'blocks.1.mlp.fc2.bias': None}, r'1 missing \(blocks\.1\.mlp\.fc2\.bias\)'),
+    ({'head.weight': torch.zeros(2)}, r'1 unexpected \(head\.weight\)'),
+    ({'norm.bias': torch.zeros(5)}, r'norm\.bias \(5,\) instead of \(48,\)')])
+def test_parameters_that_do_not_fit_are_named(tmp_path, change, problem):
+    state = {key: value for key, value in (plain_state() | change).items() if value is not None}
+    save_file(state, tmp_path / 'a.safetensors')
+    with pytest.raises(WeightsError, match=problem):
+        load_encoder(SIZE, weights=tmp_path / 'a.safetensors')
 
 
-def test_an_unexpected_key_is_an_error_that_names_it(tmp_path):
-    state = tensors() | {'head.weight': torch.zeros(2)}
-    with pytest.raises(WeightsError, match=r'1 unexpected \(head\.weight\)'):
-        load_encoder(SIZE, weights=saved(tmp_path, state))
+@pytest.mark.parametrize(('state', 'asked', 'problem'), [
+    (STATE, ('small', '2.0'), "does not fit model size 'small'.*size 'tiny'"),
+    (NEW, ('tiny', '2.0'), "version 2.0.*fits model size 'tiny' version 2.1"),
+    (STATE, ('tiny', '2.1'), "version 2.1.*fits model size 'tiny' version 2.0"),
+    (plain_state(), ('tiny', '2.0'), r'looks like version 2\.0 and fits none of the sizes')])
+def test_a_file_of_another_size_or_version_is_refused_with_those_it_fits(tmp_path, state, asked,
+                                                                         problem):
+    with pytest.raises(WeightsError, match=problem):
+        load_encoder(*asked, saved(tmp_path / 'a.pt', state))
 
 
-def test_a_wrong_shape_is_an_error_that_names_both_shapes(tmp_path):
-    state = tensors() | {'norm.bias': torch.zeros(5)}
-    with pytest.raises(WeightsError, match=r'norm\.bias \(5,\) instead of \(48,\)'):
-        load_encoder(SIZE, weights=saved(tmp_path, state))
+# -- what does not --------------------------------------------------------------------------------
+
+def without(state, *keys):
+    return {key: value for key, value in state.items() if not key.startswith(keys)}
 
 
-def test_a_file_of_another_size_is_refused_with_the_size_it_fits(tmp_path):
-    state = load_encoder('tiny', allow_random_weights=True)[0].state_dict()
-    with pytest.raises(WeightsError, match=r"does not fit model size 'small'.*size 'tiny'"):
-        load_encoder('small', weights=saved(tmp_path, state))
+def quantised(state):
+    return state | {'blocks.0.attn.proj.weight': torch.zeros(192, 192, dtype=torch.int8)}
 
 
-@pytest.mark.parametrize(('asked', 'there'), [('2.0', '2.1'), ('2.1', '2.0')])
-def test_a_file_of_another_version_is_refused_with_the_version_it_fits(tmp_path, asked, there):
-    state = load_encoder('tiny', there, allow_random_weights=True)[0].state_dict()
-    with pytest.raises(WeightsError, match=rf"version {asked}.*fits model size 'tiny' version "
-                                           rf'{there}'):
-        load_encoder('tiny', asked, saved(tmp_path, state))
+def with_nan(state):
+    broken = state['blocks.3.mlp.fc1.weight'].clone()
+    broken[5, 7] = float('nan')
+    return state | {'blocks.3.mlp.fc1.weight': broken}
 
 
-def test_a_file_of_no_known_size_is_refused_with_the_sizes_there_are(tmp_path):
-    with pytest.raises(WeightsError, match=r'looks like version 2\.0 and fits none of the sizes'):
-        load_encoder('tiny', weights=saved(tmp_path, tensors()))
+class Harm:
+    """A pickle that runs a command when it is loaded without care."""
+
+    def __reduce__(self):
+        return os.system, ('touch harmed',)
 
 
-@pytest.mark.parametrize('allow', [False, True])
-def test_a_missing_file_never_turns_into_random_weights(tmp_path, allow):
-    with pytest.raises(WeightsError, match='does not exist'):
-        load_encoder(SIZE, weights=tmp_path / 'none.safetensors', allow_random_weights=allow)
+@pytest.mark.parametrize(('content', 'problem'), [
+    (lambda: {'encoder': without(STATE, 'blocks.5.')},
+     r"12 missing \(blocks\.5\.attn.*nearest to model size 'tiny'.*not exactly.*get it anew"),
+    (lambda: {'encoder': NEW},
+     r"2 missing.*12 unexpected.*The file fits model size 'tiny' version 2\.1"),
+    (lambda: {'encoder': checkpoints.predictor_state(), 'predictor': STATE},
+     "swapped prefixes: its 'encoder' has the parameters of a predictor"),
+    (lambda: {'encoder': with_nan(STATE)},
+     r'damaged: 1 of its parameters hold NaN.*\(blocks\.3\.mlp\.fc1\.weight\).*anew'),
+    (lambda: {'encoder': quantised(STATE)},
+     r'wrong type \(blocks\.0\.attn\.proj\.weight int8\).*float16'),
+    (lambda: {'encoder': STATE, 'extra': Harm()}, 'would run code.*system.*refused.*`weights`'),
+    (lambda: {'classifiers': [prefixed(probe_state(), 'module.')]},
+     "holds no encoder, but: 'probe'.*`weights`"),
+    (lambda: {'layer1.conv.weight': torch.zeros(3)}, r'not a V-JEPA checkpoint.*layer1\.conv'),
+    (lambda: {'epoch': 3}, 'holds no tensors by name'),
+    (lambda: [torch.zeros(3)], 'holds no tensors by name'),
+    (lambda: {'a': STATE, 'b': OTHER}, "several encoders \\('a', 'b'\\)")])
+def test_each_way_a_checkpoint_can_be_wrong_is_told_apart(tmp_path, content, problem, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(WeightsError, match=rf"weights file '.*a\.pt'.*{problem}"):
+        load_encoder('tiny', weights=saved(tmp_path / 'a.pt', content()))
+    assert not (tmp_path / 'harmed').exists()
+
+
+@pytest.mark.parametrize('kept', [0.3, 0.999])
+@pytest.mark.parametrize('suffix', ['pt', 'safetensors'])
+def test_a_truncated_file_is_refused(tmp_path, suffix, kept):
+    path = tmp_path / f'a.{suffix}'
+    torch.save(STATE, path) if suffix == 'pt' else save_file(STATE, path)
+    path.write_bytes(path.read_bytes()[:int(kept * path.stat().st_size)])
+    with pytest.raises(WeightsError, match=r"weights file '.*truncated.*get the file anew"):
+        load_encoder('tiny', weights=path)
+
+
+def test_other_files_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / 'a.pt'
+    for content, problem in ((pickle.dumps(Harm()), 'bare pickle.*could run any code.*`weights`'),
+                             (b'hello', 'not a checkpoint.*`weights`'),
+                             (b'', 'not a checkpoint')):
+        path.write_bytes(content)
+        with pytest.raises(WeightsError, match=problem):
+            load_encoder('tiny', weights=path)
+    with zipfile.ZipFile(path, 'w') as archive:
+        archive.writestr('notes.txt', 'hello')
+    with pytest.raises(WeightsError, match='an archive, but not a checkpoint'):
+        load_encoder('tiny', weights=path)
+    assert not (tmp_path / 'harmed').exists()
+
+
+@pytest.mark.parametrize(('change', 'problem'), [
+    (lambda path: (path / 'config.json').unlink(), r'no config\.json'),
+    (lambda path: (path / 'config.json').write_text('{"model_type": "vit"}'), "type 'vit'"),
+    (lambda path: (path / 'config.json').write_text('{'), 'not JSON'),
+    (lambda path: (path / 'model-00002-of-00002.safetensors').unlink(),
+     r"lacks 'model-00002-of-00002\.safetensors'"),
+    (lambda path: (path / 'model.safetensors.index.json').write_text(
+        '{"weight_map": {"a": "../a.safetensors"}}'), 'does not list files of the folder')])
+def test_an_incomplete_folder_is_refused(tmp_path, change, problem):
+    path = folder(tmp_path / 'model', prefixed(hugging_face_names(STATE), 'encoder.'), 2)
+    change(path)
+    with pytest.raises(WeightsError, match=problem):
+        load_encoder('tiny', weights=path)
+
+
+def test_a_missing_piece_of_a_fused_layer_is_named_as_in_the_file(tmp_path):
+    tensors = without(hugging_face_names(STATE), 'layer.4.attention.key.bias')
+    path = folder(tmp_path / 'model', prefixed(tensors, 'encoder.'))
+    with pytest.raises(WeightsError, match=r'1 missing \(blocks\.4\.attn\.qkv\.bias\).*absent '
+                                           r'from the file: layer\.4\.attention\.key\.bias'):
+        load_encoder('tiny', weights=path)
+
+
+# -- memory and files ----------------------------------------------------------------------------
+
+@pytest.mark.parametrize('suffix', ['pt', 'safetensors'])
+def test_memory_that_was_given_back_is_read_again(tmp_path, suffix):
+    path = tmp_path / f'a.{suffix}'
+    torch.save(STATE, path) if suffix == 'pt' else save_file(STATE, path)
+    tensors = open_weights(path, 'weights').groups[FLAT]
+    for key, value in tensors.items():
+        for _ in range(2):
+            assert torch.equal(value, STATE[key]), key
+            unmap(value)
+
+
+PEAK = """
+import sys
+import torch
+from vjepa_ros.model.checkpoint.load import load_encoder
+
+def peak(name):
+    with open('/proc/self/status') as status:
+        return next(1024 * int(line.split()[1]) for line in status if line.startswith(name))
+
+torch.set_num_threads(1)
+kept = [load_encoder('tiny', weights='warm.pt')]     # what is not freed is not used again
+for path in sys.argv[2:]:
+    with open('/proc/self/clear_refs', 'w') as file:
+        file.write('5')                              # the peak is counted from here
+    before = peak('VmRSS')
+    kept.append(load_encoder(sys.argv[1], weights=path))
+    own = sum(4 * p.numel() for p in kept[-1][0].parameters())
+    print((peak('VmHWM') - before) / own)
+"""
+ON_LINUX = pytest.mark.skipif(sys.platform != 'linux', reason='reads peak memory from /proc')
+
+
+def peaks(size, *paths):
+    """Peak memory of loading each file, over the size of its encoder in float32."""
+    folder = paths[0].parent
+    torch.save(STATE, folder / 'warm.pt')
+    done = subprocess.run([sys.executable, '-c', PEAK, size, *map(str, paths)], cwd=folder,
+                          text=True, capture_output=True, timeout=400,
+                          env=os.environ | {'PYTHONPATH': str(cases.FOLDER.parents[1])})
+    assert done.returncode == 0, done.stderr
+    found = [float(line) for line in done.stdout.split()]
+    assert len(found) == len(paths)
+    return found
+
+
+@pytest.mark.slow
+@ON_LINUX
+def test_loading_takes_little_more_memory_than_the_encoder_itself(tmp_path):
+    """Files several times as large as their encoder, as that of the action-conditioned model."""
+    state = encoder_state(variant=find_variant('small'))
+    rest = {'predictor_blocks.0.attn.proj.weight': torch.ones(25 * 2**20)}
+    meta = saved(tmp_path / 'ac.pt', {
+        'encoder': prefixed(state, 'module.'), 'predictor': prefixed(rest, 'module.'),
+        'opt': {'state': {0: {'exp_avg': torch.ones(10**7)}}, 'param_groups': []}})
+    theirs = folder(tmp_path / 'model', prefixed(hugging_face_names(state), 'encoder.')
+                    | prefixed(rest, 'predictor.'))
+    assert all(1.0 < ratio < 1.3 for ratio in peaks('small', meta, theirs))
+
+
+def test_the_hash_of_a_large_file_is_computed_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, 'CACHED_FROM', 10)
+    monkeypatch.setattr(files, 'SETTLED_S', -1.0)
+    path = tmp_path / 'large'
+    path.write_bytes(b'0123456789abcdef')
+    first = files.file_sha256(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, '_hash', lambda path: 'computed again')
+        assert files.file_sha256(path) == first
+        path.write_bytes(b'0123456789abcdef+')
+        assert files.file_sha256(path) == 'computed again'
+    files.cache_file().write_text('damaged')
+    assert files.file_sha256(path) != first

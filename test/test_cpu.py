@@ -114,6 +114,7 @@ def test_the_fused_linear_layer_is_used_only_if_its_numbers_are_right(monkeypatc
         cpu.has_fused_linear.cache_clear()
 
 
+@pytest.mark.slow
 def test_bf16_hardly_changes_what_the_bundled_heads_say():
     """Largest difference to float32 over an approach, in the units of each output."""
     clips = [np.stack([f.rgb[24:216, 64:256] for f in synthetic(rate=4, start_s=start, count=8)])

@@ -4,16 +4,29 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections import deque
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
-from fake_cuda import install
+from fake_cuda import Stream, install
+from looming_films import FOCAL, Wall, film
+from scenes import texture
 
+from vjepa_ros.clip.resize import View
+from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant
-from vjepa_ros.runtime.cuda.frame_upload import DeviceClip
+from vjepa_ros.perception.gpu_frames import DeviceFrames
+from vjepa_ros.runtime.cuda import prewarm
+from vjepa_ros.runtime.cuda.frame_upload import Collector, DeviceClip, FrameStore, Rows
+from vjepa_ros.runtime.cuda.graph_replay import Queue, Replay
+from vjepa_ros.runtime.cuda.prewarm import waking
 from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward.base import Normalise
@@ -22,11 +35,10 @@ from vjepa_ros.runtime.host_runner import HostRunner
 from vjepa_ros.runtime.noise_floor import Change, patch_strength, tubelet_change
 from vjepa_ros.runtime.outputs import Output, Pending, reading
 
+pytestmark = pytest.mark.usefixtures('one_thread')
 SIZE = Variant('test', 48, 2, 1, 96)
 SHAPE = (4, 32, 32, 3)
 CPU = torch.device('cpu')
-
-pytestmark = pytest.mark.usefixtures('one_thread')
 
 
 @pytest.fixture
@@ -185,3 +197,233 @@ def test_clips_of_the_device_mix_with_those_of_the_host(fake):
                      HostRunner(*parts(), CPU).start(plain, None, True, True).land())
     assert len(marks) == 4      # each clip of the device tells when its frames may go
     assert runner._frames.uploads == 8
+
+
+# -- frames on the device -------------------------------------------------------------------------
+
+SMALL = (4, 16, 16, 3)
+FRAME = 16 * 16 * 3
+
+
+def pictures(frames, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (frames, *SMALL[1:]), dtype=np.uint8)
+
+
+def gathered(store, clips, keys=None):
+    out = torch.zeros((len(clips), *SMALL), dtype=torch.uint8)
+    slots = store.send(clips, keys)
+    Collector(out).collect(clips, slots, store)
+    return out.numpy()
+
+
+def test_a_frame_is_uploaded_once_while_it_is_there():
+    store = FrameStore(CPU, SMALL)
+    frames = pictures(12)
+    for start in range(9):
+        clip = frames[start:start + 4]
+        np.testing.assert_array_equal(gathered(store, [clip], [range(start, start + 4)]), [clip])
+    assert store.uploads == 12
+    twice = np.stack([frames[0], frames[0], frames[1], frames[1]])
+    np.testing.assert_array_equal(gathered(store, [twice], [['a', 'a', 'b', 'b']]), [twice])
+    assert store.uploads == 14
+
+
+def test_random_clips_of_many_frames_are_never_mixed_up():
+    store = FrameStore(CPU, SMALL, most_bytes=20 * FRAME)
+    frames, random = pictures(60), np.random.default_rng(1)
+    for _ in range(300):
+        picks = random.integers(0, 60, (random.integers(1, 4), 4))
+        keys = [[None if random.random() < 0.2 else int(i) for i in row] for row in picks]
+        clips = [frames[row] for row in picks]
+        np.testing.assert_array_equal(gathered(store, clips, keys), clips)
+    assert store.nbytes == 20 * FRAME
+
+
+def test_places_grow_only_for_frames_that_come_again():
+    frames = pictures(32)
+    store = FrameStore(CPU, SMALL, most_bytes=100 * FRAME)
+    for start in range(28):  # a camera whose frames all follow each other
+        gathered(store, [frames[start:start + 4]], [range(start, start + 4)])
+    assert store.nbytes == 4 * FRAME
+    uploads = []
+    for start in range(27):  # every fourth frame: each is used again four clips later
+        keys = range(100 + start, 100 + start + 4 * 4, 4)
+        before = store.uploads
+        gathered(store, [frames[:4]], [keys])
+        uploads.append(store.uploads - before)
+    assert uploads[-1] == 1
+    assert store.nbytes <= 16 * FRAME
+
+
+def test_a_frame_that_could_not_be_uploaded_is_not_believed_to_be_there(monkeypatch):
+    store = FrameStore(CPU, SMALL)
+    clip = pictures(4)
+    gathered(store, [pictures(4, 1)], [range(10, 14)])
+
+    def full(new):
+        raise torch.cuda.OutOfMemoryError('CUDA out of memory')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, '_fill', full)
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            store.send([clip], [range(4)])
+    np.testing.assert_array_equal(gathered(store, [clip], [range(4)]), [clip])
+
+
+class LateDevice:
+    """Where numbers arrive when somebody waits for them, and not before."""
+
+    def __init__(self):
+        self.under_way, self.arrived = [], []
+
+    def copy_(self, staged, non_blocking):
+        assert non_blocking
+        self.under_way.append(staged)
+
+    def event(self):
+        mark = SimpleNamespace(count=0)
+        mark.record = lambda: setattr(mark, 'count', len(self.under_way))
+        mark.synchronize = lambda: self.arrived.extend(
+            staged.tolist() for staged in self.under_way[len(self.arrived):mark.count])
+        return mark
+
+
+def test_numbers_that_are_still_on_their_way_are_not_overwritten():
+    rows, device = Rows(3, CPU), LateDevice()
+    rows._there = device
+    rows._staged = deque((staged, device.event()) for staged, _ in rows._staged)
+    sent = [[n, n + 1, n + 2] for n in range(7)]
+    for numbers in sent:
+        rows.send(numbers)
+        assert len(device.under_way) - len(device.arrived) <= 2
+    for _, mark in rows._staged:
+        mark.synchronize()
+    assert device.arrived == sent
+
+
+def test_a_store_that_was_reset_starts_anew_and_stays_small():
+    store = FrameStore(CPU, SMALL)
+    clip = pictures(4)
+    gathered(store, [clip], [range(4)])
+    store.reset()
+    assert store.nbytes == 0
+    for start in (0, 4, 0, 4):
+        np.testing.assert_array_equal(gathered(store, [clip], [range(start, start + 4)]), [clip])
+    assert store.nbytes == 4 * FRAME
+
+
+# -- work that is captured once and repeated ------------------------------------------------------
+
+def captured_queue():
+    """A queue that captures, though its tensors are on the CPU."""
+    queue = Queue(CPU)
+    queue.stream = Stream()
+    return queue
+
+
+def test_a_repeated_run_takes_its_new_numbers(fake):
+    replay = Replay(captured_queue(), lambda given: 2 * given + 1, 3, 'a test')
+    assert replay.captured and not replay.reason
+    for numbers in ([1, 2, 3], [-4, 0.5, 9]):
+        replay.start(np.array(numbers))
+        np.testing.assert_allclose(replay.finish(), 2 * np.array(numbers) + 1)
+
+
+@pytest.mark.parametrize('captured', [True, False])
+def test_work_without_a_result_takes_whole_numbers_and_a_start_of_its_own(fake, captured):
+    seen, rows = [], torch.zeros(4, dtype=torch.int64)
+
+    def work(given):
+        seen.append(given.tolist())
+        rows.index_copy_(0, given[:1], given[1:])
+
+    address = 0x7fff_1234_5678      # more than float32 holds
+    queue = captured_queue() if captured else Queue(CPU)
+    replay = Replay(queue, work, 2, 'a test', first=np.array([2, address]))
+    assert replay.captured == captured
+    assert seen and all(numbers == [2, address] for numbers in seen)
+    for row in (1, 3):
+        with queue.here():
+            replay.start_here((row, address + row))
+    assert rows.tolist() == [0, address + 1, address, address + 3]
+
+
+def test_what_can_not_be_captured_runs_step_by_step_and_says_why(fake, caplog):
+    fake.refuse = 'operation not permitted when stream is capturing'
+    replay = Replay(captured_queue(), lambda given: 2 * given, 2, 'doubling')
+    replay.start(np.array([1.0, 2.0]))
+    np.testing.assert_allclose(replay.finish(), [2, 4])
+    assert not replay.captured
+    assert fake.refuse in replay.reason
+    assert 'doubling: CUDA graph capture failed' in caplog.text
+
+
+def test_captured_looming_is_that_of_single_steps(fake):
+    captured, plain = DeviceLooming(captured_queue()), DeviceLooming(Queue(CPU))
+    films = [film([Wall((0, 0, 2))], velocity=(0, 0, 1), dt=1 / 15)[0],
+             film([Wall((0, 0, 2), look=1)], velocity=(0.2, 0, 3), turn=(0, 0.4, 0), dt=0.1)[0],
+             film([Wall((0, 0, 3))], turn=(0, 1.0, 0), dt=0.25, count=2)[0]]
+    for history in films:
+        expected = plain.estimate(history, FOCAL)
+        found = captured.estimate(history, FOCAL, None)
+        assert 'graph' in captured.how
+        for name in ('rate', 'confidence', 'sigma', 'flow', 'rotation'):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
+        assert found.dt_s == expected.dt_s
+    assert fake.captures == 2
+
+
+@pytest.mark.parametrize('mode', ['squash', 'letterbox', 'hf', 'meta'])
+def test_captured_frames_are_those_of_single_steps(fake, mode):
+    view = View(mode, (320, 240), 64)
+    captured, plain = (DeviceFrames(queue, view, (160, 120), 4, mirror=True)
+                       for queue in (captured_queue(), Queue(CPU)))
+    for number, row in enumerate((2, 0, 3, 2, 1)):
+        for frames in (captured, plain):
+            frames.put(texture((320, 240), number), row)
+    assert captured.captured
+    assert torch.equal(captured.grey, plain.grey)
+    np.testing.assert_array_equal(captured.pixels(range(4)), plain.pixels(range(4)))
+    out = torch.empty((3, 64, 64, 3), dtype=torch.uint8)
+    captured.clip([1, 3, 2]).copy_to(out)
+    np.testing.assert_array_equal(out, plain.pixels([1, 3, 2]))
+
+
+# -- start of a GPU -------------------------------------------------------------------------------
+
+def test_the_thread_is_over_when_the_block_is(monkeypatch):
+    begun, ended = threading.Event(), threading.Event()
+
+    def work(device, dtype):
+        assert (device, dtype) == (torch.device('cuda:1'), torch.bfloat16)
+        begun.wait(10)
+        ended.set()
+
+    monkeypatch.setattr(prewarm, '_wake', work)
+    with pytest.raises(KeyError), waking(torch.device('cuda:1'), torch.bfloat16):
+        assert not ended.is_set()
+        begun.set()
+        raise KeyError
+    assert ended.is_set()
+
+
+def test_trouble_of_any_kind_ends_no_thread(monkeypatch, caplog):
+    def trouble(*args):
+        threads.append(threading.current_thread())
+        raise AttributeError('no such symbol')
+
+    threads, uncaught = [], []
+    monkeypatch.setattr(threading, 'excepthook', uncaught.append)
+    monkeypatch.setattr(prewarm.torch.cuda, 'device', trouble)
+    with caplog.at_level(logging.DEBUG), waking(torch.device('cuda:0'), torch.bfloat16):
+        pass
+    assert 'AttributeError: no such symbol' in caplog.text
+    assert not uncaught
+    assert threads[0].name == 'wake' and threads[0].daemon    # a driver may hang
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
+def test_a_gpu_starts(caplog):
+    with caplog.at_level(logging.DEBUG), waking(torch.device('cuda:0'), torch.float16):
+        pass
+    assert 'did not start' not in caplog.text

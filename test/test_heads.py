@@ -53,7 +53,8 @@ def test_every_output_has_its_shape():
     assert all(v.dtype == torch.float32 for v in values(out))
 
 
-@pytest.mark.parametrize('variant', VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize('variant', [VARIANTS[name] for name in ('tiny', 'gigantic')],
+                         ids=lambda variant: variant.name)
 def test_there_are_heads_for_every_variant(variant):
     with torch.device('meta'):
         out = Heads(variant.dim)(torch.zeros(1, 2, 3, 3, variant.dim))

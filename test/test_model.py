@@ -46,7 +46,8 @@ def wave(*shape):
     return (torch.sin(0.113 * index) + torch.cos(0.0071 * index)).reshape(shape).float()
 
 
-@pytest.mark.parametrize('variant', VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize('variant', [VARIANTS[name] for name in ('tiny', 'large', 'giant')],
+                         ids=lambda variant: variant.name)
 def test_every_variant_has_the_published_shape(variant):
     with torch.device('meta'):
         encoder = Encoder(variant)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Predictors of masked tokens and of actions; test_golden.py compares their numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from golden.cases import fill, noise, some_tokens
+
+from vjepa_ros.model.ac_predictor import ActionPredictor, encode_frames, normalised
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.predictor import DensePredictor, Predictor
+from vjepa_ros.model.variants import Variant, find_variant
+
+pytestmark = pytest.mark.usefixtures('one_thread')
+
+# -- masked tokens --------------------------------------------------------------------------------
+
+GRID = (3, 4, 4)
+
+
+def tokens():
+    return some_tokens(2, 48, 20), some_tokens(2, 48, 15, start=20)
+
+
+@pytest.mark.parametrize(('size', 'depth', 'reads', 'out'), [
+    ('base', 12, 768, 1664), ('gigantic', 24, 4 * 1664, 4 * 1664)])
+def test_the_predictor_of_2_1_has_the_published_geometry(size, depth, reads, out):
+    with torch.device('meta'):
+        model = DensePredictor.for_variant(find_variant(size))
+        guess, seen = model(torch.zeros(2, 20, reads), *tokens(), GRID)
+    assert len(model.predictor_blocks) == depth
+    assert guess.shape == (2, 15, out)
+    assert seen.shape == (2, 20, out)
+
+
+def test_start_values_depend_on_the_seed_alone_and_mask_tokens_start_at_zero():
+    one, same, other = (Predictor(48, 64, 2, 2) for _ in range(3))
+    for built, seed in ((one, 1), (same, 1), (other, 2)):
+        built.init_random(seed)
+    for key, value in one.state_dict().items():
+        assert torch.equal(value, same.state_dict()[key]), key
+    assert not torch.equal(one.predictor_proj.weight, other.predictor_proj.weight)
+    assert (one.mask_tokens[0] == 0).all()
+
+
+def test_encoder_and_predictor_learn_to_fill_a_gap():
+    """Half of a clip of stripes tells the rest: the loss falls far below that of the mean."""
+    generator = torch.Generator().manual_seed(0)
+    encoder = Encoder(Variant('test', 48, 1, 1, 96))
+    model = Predictor(48, 32, 2, 2)
+    encoder.init_random(0)
+    model.init_random(1)
+    target = torch.randn(8, 1, 48, generator=generator).expand(-1, 8, -1)
+    clip = torch.randn(8, 3, 1, 1, 1, generator=generator).expand(-1, -1, 4, 32, 32).contiguous()
+    order = torch.rand(8, 8, generator=generator).argsort(1)
+    keep, wanted = order[:, :4], order[:, 4:]
+    optimiser = torch.optim.AdamW([*encoder.parameters(), *model.parameters()], 3e-3)
+    losses = []
+    for _ in range(80):
+        with torch.autocast('cpu', torch.bfloat16):
+            guess = model(encoder(clip, keep), keep, wanted, (2, 2, 2))
+        loss = (guess.float() - target[:, :4]).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.3 * losses[0]
+
+
+# -- the world model ------------------------------------------------------------------------------
+
+STEPS, ROWS, COLS = 3, 2, 4
+
+
+def world():
+    return fill(ActionPredictor(48, 64, 2, 2))
+
+
+def inputs():
+    """Features, actions, states, extrinsics."""
+    return [noise(2, STEPS, ROWS, COLS, 48), noise(2, STEPS, 7, seed=1),
+            noise(2, STEPS, 7, seed=2), noise(2, STEPS, 6, seed=3)]
+
+
+@pytest.mark.parametrize('changed', range(4))
+@torch.inference_mode()
+def test_a_step_is_told_of_itself_and_the_past_but_not_of_the_future(changed):
+    before = world()(*inputs())
+    told = inputs()
+    told[changed][:, 1] += 0.5
+    after = world()(*told)
+    assert torch.equal(after[:, 0], before[:, 0])
+    for step in (1, 2):
+        assert (after[:, step] - before[:, step]).abs().amax(dim=(1, 2, 3)).min() > 1e-3
+
+
+@pytest.mark.parametrize(('number', 'name'), [(1, 'actions'), (2, 'states'), (3, 'extrinsics')])
+def test_numbers_that_do_not_go_with_the_features_are_refused_by_name(number, name):
+    told = inputs()
+    told[number] = told[number][:, :2]
+    with pytest.raises(ValueError, match=rf'{name} are \(2, 2, .*must be \(2, 3, '):
+        world()(*told)
+
+
+@torch.inference_mode()
+def test_a_rollout_step_by_step_equals_the_whole_clip_with_its_own_predictions():
+    predictor = world()
+    frame, actions, states = noise(ROWS, COLS, 48), noise(5, 3, 7, seed=1), noise(5, 3, 7, seed=2)
+    features = normalised(frame).expand(5, 1, ROWS, COLS, 48)
+    rollout = predictor.rollout(features[0, 0], steps=3)
+    for step in range(3):
+        got = rollout.step(actions[:, step], states[:, step])
+        whole = predictor(features, actions[:, :step + 1], states[:, :step + 1])
+        expected = normalised(whole[:, -1])
+        torch.testing.assert_close(got, expected.flatten(1, 2), rtol=1e-4, atol=1e-5)
+        features = torch.cat((features, expected[:, None]), dim=1)
+
+
+@torch.inference_mode()
+def test_a_rollout_keeps_the_past_only_while_there_is_a_step_to_come():
+    rollout = world().rollout(noise(ROWS, COLS, 48), steps=2)
+    rollout.step(noise(3, 7), noise(3, 7))
+    assert [k.shape[2] for k, _ in rollout._past] == [ROWS * COLS + 2] * 2
+    rollout.step(noise(3, 7), noise(3, 7))
+    assert rollout._past == [None, None]
+    with pytest.raises(ValueError, match='made for 2 steps'):
+        rollout.step(noise(3, 7), noise(3, 7))
+
+
+@pytest.mark.slow
+def test_predictors_can_be_trained_and_traced_in_one_piece_once_their_tables_are_made():
+    masked, actions = fill(Predictor(48, 64, 2, 2)), world()
+    with torch.inference_mode():
+        masked.prepare(GRID, torch.device('cpu'))
+        actions.prepare((STEPS, ROWS, COLS), torch.device('cpu'), extrinsics=True)
+    for network, given in ((masked, (noise(2, 20, 48), *tokens(), GRID)), (actions, inputs())):
+        network.requires_grad_(True)
+        explained = torch._dynamo.explain(network)(*given)
+        assert (explained.graph_count, explained.graph_break_count) == (1, 0)
+        network(*given).square().mean().backward()
+        assert all(p.grad.abs().sum() > 0 for p in network.parameters())
+
+
+@torch.inference_mode()
+def test_frames_are_encoded_each_on_its_own_and_normalised():
+    encoder = fill(Encoder(Variant('test', 48, 2, 1, 96)))
+    frames = noise(2, 3, 3, 32, 48)
+    features = encode_frames(encoder, frames)
+    assert features.shape == (2, 3, 2, 3, 48)
+    alone = encode_frames(encoder, frames[1:, 2:])
+    torch.testing.assert_close(features[1:, 2:], alone, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(features.mean(-1), torch.zeros(2, 3, 2, 3), rtol=0, atol=1e-5)
+    torch.testing.assert_close(normalised(3.0 * features + 1.0), features, rtol=1e-3, atol=1e-4)
