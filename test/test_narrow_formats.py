@@ -100,8 +100,7 @@ def test_no_norm_can_overflow(dim):
     out = torch.empty(1, dim, dtype=FLOAT8)
     shift = torch.full((dim,), -norm_gain(dim) * math.sqrt(dim))
     for sign in (1, -1):
-        PlainSteps(64, (1, 1, 1), 1e-6, norm_gain(dim)).norm8(sign * worst, None, sign * shift,
-                                                              out)
+        PlainSteps(64, 1e-6, norm_gain(dim)).norm8(sign * worst, None, sign * shift, out)
         assert out.float().abs().max() <= LARGEST
         unlimited = norm_gain(dim) * F.layer_norm(worst, (dim,)) + shift
         assert unlimited.abs().max() <= LARGEST
@@ -145,10 +144,10 @@ def test_a_wrong_kernel_is_found(spoilt):
         def gelu8(self, values, gains, shifts, out):
             super().gelu8(values, gains.flip(0) if spoilt == 'gelu8' else gains, shifts, out)
 
-    right = PlainSteps(32, (2, 3, 3), 1e-6, 4.0)
+    right = PlainSteps(32, 1e-6, 4.0)
     float8.check(right, right, 64, CPU)
     with pytest.raises(KernelsMissing, match=spoilt):
-        float8.check(Wrong(32, (2, 3, 3), 1e-6, 4.0), right, 64, CPU)
+        float8.check(Wrong(32, 1e-6, 4.0), right, 64, CPU)
 
 
 @pytest.mark.parametrize(('name', 'run'), [
