@@ -42,6 +42,7 @@ class CallCounter:
 
     def __init__(self) -> None:
         self.calls: Counter[tuple[str, str, str]] = Counter()     # by root, module and function
+        self._lock = threading.Lock()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -60,11 +61,13 @@ class CallCounter:
             root, outer = outer if _ours(outer) else root, outer.f_back
         if root.f_code.co_name not in TIMERS:
             key = root.f_code.co_name, frame.f_globals['__name__'], frame.f_code.co_qualname
-            self.calls[key] += 1
+            with self._lock:
+                self.calls[key] += 1
 
     def take(self) -> Counter[tuple[str, str, str]]:
         """Return the calls since the last time."""
-        calls, self.calls = self.calls, Counter()
+        with self._lock:
+            calls, self.calls = self.calls, Counter()
         return calls
 
 

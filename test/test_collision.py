@@ -306,6 +306,6 @@ def test_assumed_optics_have_the_given_field_of_view():
     optics = Optics.assume((640, 480), math.radians(90))
     assert optics.assumed
     assert (optics.cx, optics.cy) == (319.5, 239.5)
-    assert optics.bearing(-0.5) == pytest.approx(-math.radians(45))
-    assert optics.bearing(639.5) == pytest.approx(math.radians(45))
-    assert optics.elevation(0.0) > 0 > optics.elevation(479.0)
+    assert optics.direction(-0.5, 0.0)[0] == pytest.approx(-math.radians(45))
+    assert optics.direction(639.5, 0.0)[0] == pytest.approx(math.radians(45))
+    assert optics.direction(0.0, 0.0)[1] > 0 > optics.direction(0.0, 479.0)[1]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from vjepa_ros.clip.resize import View
-from vjepa_ros.clip.sampling import Sample
+from vjepa_ros.clip.ring import Sample
 from vjepa_ros.clip.view import ViewGeometry
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.assessment import Assessor, Measured, assess

@@ -218,7 +218,8 @@ def test_the_sides_are_those_of_the_regions_where_no_camera_info_gives_the_lens(
     optics = Optics.assume((width, 480), math.radians(fov))
     for x in range(5, width, 7):
         side = 'LEFT' if x < width / 3 else 'RIGHT' if x > 2 * width / 3 else 'CENTER'
-        report = SourceReport('front', 0.0, 0.0, Level.DANGER, 1.0, bearing=optics.bearing(x))
+        report = SourceReport('front', 0.0, 0.0, Level.DANGER, 1.0,
+                              bearing=optics.direction(x, 0.0)[0])
         assert report.side == side, x
 
 

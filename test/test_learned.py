@@ -15,8 +15,7 @@ from scenes import texture
 
 from vjepa_ros import Level, ObstacleDetector, Quality
 from vjepa_ros.clip.resize import View
-from vjepa_ros.clip.ring import FrameRing
-from vjepa_ros.clip.sampling import Sample
+from vjepa_ros.clip.ring import FrameRing, Sample
 from vjepa_ros.looming.structure import structure
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.perception.assessment import Assessor

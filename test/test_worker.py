@@ -43,6 +43,7 @@ CONFIG = SimpleNamespace(settings=Settings(max_frame_age=3600.0), max_rate=1000.
                          features_reduce='none', overlay_width=320,
                          max_image_pixels=4096 * 4096)
 PATIENCE_S = 20.0
+CLOCK = SimpleNamespace(now=lambda: SimpleNamespace(nanoseconds=time.time_ns()))
 PICTURE = texture((96, 64))
 
 
@@ -187,7 +188,7 @@ class Bench:
         self.topics = {name: Topics() for name in names}
         self.log = Log()
         self.worker = Worker(Perception(engine, TRACK, names), CONFIG, self.cameras, self.topics,
-                             time.time_ns, self.log)
+                             CLOCK, self.log)
         self.worker.start()
         self.worker.resume()
 
@@ -742,7 +743,8 @@ def test_a_listener_needs_neither_pictures_nor_subscribers(bench):
 def test_simulated_time_that_stands_still_gives_no_negative_wait(bench, engine, monkeypatch):
     b, slow = bench('cam'), decoder.decode
     monkeypatch.setattr(decoder, 'decode', lambda *what: time.sleep(0.01) or slow(*what))
-    monkeypatch.setattr(b.worker, '_now_ns', lambda: 0)
+    monkeypatch.setattr(b.worker, '_clock', SimpleNamespace(
+        now=lambda: SimpleNamespace(nanoseconds=0)))
     camera = b.cameras['cam']
     message = message_conversion.image(make_header(100 * NS, 'cam'), PICTURE, 'rgb8')
     camera.queue.put(Waiting(message, 100 * NS, 0, len(message.data)))
@@ -812,7 +814,7 @@ def test_a_camera_of_the_greatest_rate_does_not_wait_for_ever_after_a_late_resul
     config = SimpleNamespace(**{**vars(CONFIG), 'max_rate': 15.0})
     now, late = 0.0, round(rate)
     worker = Worker(Perception(engine, TRACK, ['one']), config, {'one': Camera('one')},
-                    {'one': Topics()}, time.time_ns, Log())
+                    {'one': Topics()}, CLOCK, Log())
     monkeypatch.setattr(worker_module, 'time', SimpleNamespace(monotonic=lambda: now))
     track, wanted = worker.perception.tracks['one'], {'one': frozenset({'assessment'})}
     # Messages travel 5 ms; the worker is late for one of them, and the next travels 8 ms.

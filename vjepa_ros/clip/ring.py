@@ -14,12 +14,59 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from operator import attrgetter
 
 import numpy as np
 
-from vjepa_ros.clip.sampling import Push, Sample, evenly, most_redundant
-
 SERIALS = itertools.count()   # of the stored frames of all storages
+
+
+class Push(Enum):
+    """What became of a frame that was offered to the ring."""
+
+    ACCEPTED = 'accepted'
+    RESET = 'reset'                # accepted as the first frame after a reset
+    DUPLICATE = 'duplicate'        # same stamp as a frame already held: dropped
+    REORDERED = 'reordered'        # late, inserted at its place
+    TOO_LATE = 'too_late'          # late and older than everything held: dropped
+
+    @property
+    def stored(self) -> bool:
+        """Whether the frame is now in the ring."""
+        return self in (Push.ACCEPTED, Push.RESET, Push.REORDERED)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The frames of one clip, chosen by stamp.
+
+    Attributes
+    ----------
+    slots
+        Storage slots of the chosen frames, oldest first (length ``num_frames``).
+    stamps_ns
+        Their stamps [ns]; a slow camera makes neighbours equal.
+    newest_ns, frame_id, size
+        Stamp [ns], frame id and source size (width, height) [px] of the newest frame.
+    span_s
+        Time from the first to the last chosen frame [s].
+    rate_hz
+        Effective rate: distinct frames per second over the span. At most ``clip_fps``, lower
+        when the camera is slower than that.
+    distinct
+        Number of different frames in the clip.
+    """
+
+    slots: tuple[int, ...]
+    stamps_ns: tuple[int, ...]
+    newest_ns: int
+    frame_id: str
+    size: tuple[int, int]
+    span_s: float
+    rate_hz: float
+    distinct: int
 
 
 class PlaneStore:
@@ -34,27 +81,33 @@ class PlaneStore:
     least
         Slots there must be, whatever they take.
     max_bytes
-        Upper limit of all slots but the least [bytes]; `fit` asks for it.
+        Upper limit of all slots but the least [bytes]; read by `fit`.
+
+    Attributes
+    ----------
+    planes
+        (slots, *plane shape) by name.
+    serials
+        Number of the frame in each slot, which no other frame of the process has.
+    free
+        Slots that may be written.
+    capacity
+        Number of slots, 0 before the first frame.
     """
 
     def __init__(self, wanted: int, least: int, max_bytes: int) -> None:
         self._wanted = wanted
         self._least = least
         self.max_bytes = max_bytes
-        self._planes: dict[str, np.ndarray] = {}
-        self._serials: dict[int, int] = {}   # of the frame that was last written to a slot
-        self._free: list[int] = []
-        self.capacity = 0                    # slots, 0 before the first frame
+        self.planes: dict[str, np.ndarray] = {}
+        self.serials: dict[int, int] = {}
+        self.free: list[int] = []
+        self.capacity = 0
 
     @property
     def nbytes(self) -> int:
         """Bytes of all slots."""
-        return sum(plane.nbytes for plane in self._planes.values())
-
-    @property
-    def full(self) -> bool:
-        """Whether no slot is free."""
-        return not self._free
+        return sum(map(attrgetter('nbytes'), self.planes.values()))
 
     def room(self, frame_bytes: int) -> int:
         """Slots there will be for frames of so many bytes."""
@@ -62,41 +115,34 @@ class PlaneStore:
 
     def fit(self, planes: Mapping[str, np.ndarray]) -> None:
         """Make slots for frames like this one, if there are none; those of others are lost."""
-        shapes = {key: plane.shape for key, plane in planes.items()}
-        if self._planes and {k: p.shape[1:] for k, p in self._planes.items()} == shapes:
-            return
+        for key, plane in planes.items():
+            if key not in self.planes or self.planes[key].shape[1:] != plane.shape:
+                break
+        else:
+            if len(planes) == len(self.planes):
+                return
         self.capacity = self.room(sum(plane.nbytes for plane in planes.values()))
-        self._planes = {key: np.empty((self.capacity, *plane.shape), plane.dtype)
+        self.planes = {key: np.empty((self.capacity, *plane.shape), plane.dtype)
                         for key, plane in planes.items()}
-        self._free = list(range(self.capacity))
+        self.free = list(range(self.capacity))
 
     def put(self, planes: Mapping[str, np.ndarray]) -> int:
         """Copy a frame into a free slot, and say into which."""
-        slot = self._free.pop()
+        slot = self.free.pop()
         for key, plane in planes.items():
-            np.copyto(self._planes[key][slot], plane)
-        self._serials[slot] = next(SERIALS)
+            np.copyto(self.planes[key][slot], plane)
+        self.serials[slot] = next(SERIALS)
         return slot
 
     def give_back(self, slots: Sequence[int]) -> None:
         """Free slots; until they are written again they keep their content."""
-        self._free.extend(slots)
-
-    def serial(self, slot: int) -> int:
-        """Return a number that no other frame of the process has."""
-        return self._serials[slot]
-
-    def view(self, plane: str, slot: int) -> np.ndarray:
-        """Return the content of a slot; once it was given back, `put` may overwrite it."""
-        return self._planes[plane][slot]
+        self.free.extend(slots)
 
     def gather(self, plane: str, slots: Sequence[int],
                out: np.ndarray | None = None) -> np.ndarray:
         """Copy several slots: (number of slots, *plane shape)."""
-        return np.take(self._planes[plane], slots, axis=0, out=out, mode='clip')
+        return np.take(self.planes[plane], slots, axis=0, out=out, mode='clip')
 
-
-__all__ = ['FrameRing', 'Push', 'Sample']
 
 log = logging.getLogger(__name__)
 
@@ -180,7 +226,7 @@ class FrameRing:
     @property
     def newest_key(self) -> int | None:
         """Identity of the newest frame, see `keys`; stamps may come again, as in a looped bag."""
-        return self.store.serial(self._slots[-1]) if self._slots else None
+        return self.store.serials[self._slots[-1]] if self._slots else None
 
     @property
     def interval_s(self) -> float:
@@ -266,17 +312,18 @@ class FrameRing:
         """
         if not self._covered():
             return None
-        picks = evenly(self._stamps, self.num_frames, NS / self.clip_fps)
-        stamps = tuple(self._stamps[i] for i in picks)
+        picks = _evenly(self._stamps, self.num_frames, NS / self.clip_fps)
+        stamps = tuple(map(self._stamps.__getitem__, picks))
         distinct = len(set(picks))
         span_s = (stamps[-1] - stamps[0]) / NS
         rate = (distinct - 1) / span_s if span_s > 0 else math.nan
-        return Sample(tuple(self._slots[i] for i in picks), stamps, stamps[-1], self.frame_id,
-                      self.size, span_s, rate, distinct)
+        slots = tuple(map(self._slots.__getitem__, picks))
+        return Sample(slots, stamps, stamps[-1], self.frame_id, self.size, span_s, rate,
+                      distinct)
 
     def keys(self, sample: Sample) -> tuple[int, ...]:
         """Return numbers of the frames that `gather` copies, unique in the process."""
-        return tuple(self.store.serial(slot) for slot in sample.slots)
+        return tuple(map(self.store.serials.__getitem__, sample.slots))
 
     def gather(self, sample: Sample, plane: str = 'rgb',
                out: np.ndarray | None = None) -> np.ndarray:
@@ -285,7 +332,7 @@ class FrameRing:
 
     def frames(self, sample: Sample, plane: str = 'rgb') -> list[np.ndarray]:
         """Return views of the frames of a sample, oldest first, valid until the next push."""
-        return [self.store.view(plane, slot) for slot in sample.slots]
+        return list(map(self.store.planes[plane].__getitem__, sample.slots))
 
     def all(self, plane: str) -> np.ndarray:
         """Copy a plane of all frames, oldest first: (frames, *plane shape)."""
@@ -293,7 +340,7 @@ class FrameRing:
 
     def newest(self, plane: str = 'rgb') -> np.ndarray:
         """Return a view of the newest frame of a plane, valid until the next push."""
-        return self.store.view(plane, self._slots[-1])
+        return self.store.planes[plane][self._slots[-1]]
 
     def recent(self, plane: str, span_s: float) -> list[tuple[int, np.ndarray]]:
         """Return (stamp [ns], view) of the frames of the last `span_s` seconds, oldest first.
@@ -305,8 +352,8 @@ class FrameRing:
             return []
         first = bisect.bisect_left(self._stamps, self._stamps[-1] - round(span_s * NS))
         first = max(0, min(first, len(self._stamps) - 2))
-        return [(stamp, self.store.view(plane, slot))
-                for stamp, slot in zip(self._stamps[first:], self._slots[first:], strict=True)]
+        views = map(self.store.planes[plane].__getitem__, self._slots[first:])
+        return list(zip(self._stamps[first:], views, strict=True))
 
     def reset(self, reason: str = 'manual') -> None:
         """Forget all frames and count the reason (storage is kept)."""
@@ -370,10 +417,32 @@ class FrameRing:
         # One frame older than the window stays: the oldest target may be nearest to it.
         while len(self._stamps) > 2 and self._stamps[1] < horizon:
             self._remove(0)
-        if self.store.full:
+        if not self.store.free:
             self.counts['thinned'] += 1
-            self._remove(most_redundant(self._stamps))
+            self._remove(_most_redundant(self._stamps))
 
     def _remove(self, index: int) -> None:
         self._stamps.pop(index)
         self.store.give_back([self._slots.pop(index)])
+
+
+def _evenly(stamps_ns: Sequence[int], count: int, step_ns: float) -> list[int]:
+    """Return the places of the stamps nearest to `count` times, the newest the last.
+
+    `stamps_ns` ascend [ns], the times are `step_ns` apart. Of two equally near stamps the later
+    one is taken.
+    """
+    places = []
+    for back in range(count - 1, -1, -1):
+        target = stamps_ns[-1] - round(step_ns * back)
+        place = bisect.bisect_left(stamps_ns, target)
+        if place and stamps_ns[place] - target > target - stamps_ns[place - 1]:
+            place -= 1
+        places.append(place)
+    return places
+
+
+def _most_redundant(stamps_ns: Sequence[int]) -> int:
+    """Return the place of the stamp that leaves the smallest hole; never newest or oldest."""
+    holes = [later - earlier for earlier, later in zip(stamps_ns, stamps_ns[2:], strict=False)]
+    return 1 + int(np.argmin(holes)) if holes else 0

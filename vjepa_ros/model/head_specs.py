@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -316,7 +317,7 @@ class HeadSpec:
     layer: str = ''
     optional: bool = True
 
-    @property
+    @cached_property
     def own_layer(self) -> str:
         """Name of the linear layer of its own; '' where it shares one."""
         return '' if self.layer == TRUNK else self.name
@@ -354,8 +355,12 @@ def array_names(specs: Iterable[HeadSpec]) -> tuple[str, ...]:
 
 def to_arrays(outputs: HeadOutputs) -> dict[str, Tensor]:
     """Convert calibrated outputs (logits, logarithms) to values, by name."""
-    return {name: value for spec in specs_of(vars(outputs))
-            for name, value in spec.kind.arrays(spec.name, outputs).items()}
+    arrays: dict[str, Tensor] = {}
+    given = vars(outputs)
+    for name, spec in HEADS.items():
+        if name in given:
+            arrays |= spec.kind.arrays(name, outputs)
+    return arrays
 
 
 def contact_bin(intervals: Tensor) -> Tensor:
@@ -421,9 +426,13 @@ class Calibration:
 
     def apply(self, raw: HeadOutputs) -> HeadOutputs:
         """Calibrate outputs, which stay logits and logarithms in their shapes."""
-        return HeadOutputs(**{
-            name: value for spec in specs_of(vars(raw))
-            for name, value in spec.kind.calibrated(spec.name, raw, *self[spec.name]).items()})
+        outputs: dict[str, Tensor] = {}
+        given = vars(raw)
+        for name, spec in HEADS.items():
+            if name in given:
+                numbers = self.numbers.get(name, spec.kind.neutral)
+                outputs |= spec.kind.calibrated(name, raw, *numbers)
+        return HeadOutputs(**outputs)
 
     def to_json(self) -> dict[str, dict[str, float]]:
         """Convert to what a file stores; `from_json` reads it."""

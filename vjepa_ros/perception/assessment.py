@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from vjepa_ros.clip.resize import View
-from vjepa_ros.clip.sampling import Sample
+from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.danger import (

@@ -102,7 +102,8 @@ class FrozenWatch:
 
     def state(self) -> tuple[bool, float]:
         """Return whether the camera is frozen, and for how long the picture is the same [s]."""
-        self.look()
+        if self._next is not None:
+            self.look()
         unchanged_s = max(0, self._newest_ns - self._since_ns) / NS
         return self._frames >= FROZEN_FRAMES and unchanged_s >= FROZEN_S, unchanged_s
 
@@ -142,6 +143,8 @@ class LoomingJob:
 
     Attributes
     ----------
+    optics
+        As given.
     expired
         Whether there is a newer frame.
     failed
@@ -152,9 +155,10 @@ class LoomingJob:
     """
 
     def __init__(self, geometry: Geometry, ring: FrameRing, optics: Optics) -> None:
+        self.optics = optics
         self.expired = self.failed = False
         self.looming_s = self.ahead_s = 0.0
-        self._geometry, self._ring, self._optics = geometry, ring, optics
+        self._geometry, self._ring = geometry, ring
         self._done = False
         self._field: LoomingField | None = None
         self._on_course: tuple[object, OnCourse] | None = None
@@ -162,7 +166,7 @@ class LoomingJob:
     def start(self) -> None:
         """Start on a device."""
         if not self._done and self._geometry.on_device:
-            self._timed(self._geometry.begin, self._ring, self._optics)
+            self._timed(self._geometry.begin, self._ring, self.optics)
 
     def proceed(self) -> None:
         """Continue what `start` has begun, so that the device works on it again."""
@@ -172,7 +176,7 @@ class LoomingJob:
     def finish(self) -> LoomingField | None:
         """Return the looming field, computed once; None: unknown."""
         if not self._done:
-            self._field = self._timed(self._geometry.looming, self._ring, self._optics)
+            self._field = self._timed(self._geometry.looming, self._ring, self.optics)
             self._done = True
         return self._field
 
@@ -448,7 +452,7 @@ class Track:
         job, clock = self.looming_job(), time.perf_counter()
         self.frozen.look()
         job.ahead_s += time.perf_counter() - clock
-        self._on_course(job, settings)
+        job.on_course(job.optics, settings, self._grid_view)
 
     def shown(self, sample: Sample) -> Shown:
         """Return where the frames of a clip show structure (computed once per clip)."""
@@ -459,9 +463,10 @@ class Track:
             self.looming_job().ahead_s += time.perf_counter() - clock
         return self._shown[1]
 
-    def _on_course(self, job: LoomingJob, settings: Settings) -> OnCourse:
-        return job.on_course(self.optics(), settings,
-                             self._place.view if self.heads.meta is None else None)
+    @property
+    def _grid_view(self) -> View | None:
+        """For the looming map of geometry alone; None where heads change it."""
+        return self._place.view if self.heads.meta is None else None
 
     def result(self, sample: Sample, output: Output | None, settings: Settings, wants: Wants,
                age_s: float = 0.0, timings: Mapping[str, float] | None = None) -> Result:
@@ -483,6 +488,7 @@ class Track:
             Milliseconds by stage so far.
         """
         times, place, job = dict(timings or {}), self._place, self.looming_job()
+        optics = self.optics()
         ahead_s, clock = job.ahead_s, time.perf_counter()
         problem = self.heads.problem(sample) or self.heads.broken(output)
         learned = None
@@ -496,16 +502,17 @@ class Track:
         moving = motion if learned is None else learned.moving
         if moving is not None:
             score = motion_score(moving, score_mask(place.view, settings.roi))
-            times['motion'], clock = _lap(clock)
+            now = time.perf_counter()
+            times['motion'], clock = (now - clock) * 1e3, now
         field, seen = None, OnCourse(UNKNOWN, None)
         if wants.looming:
             if learned is None or settings.looming_method != 'learned':
                 field = job.finish()
             times['looming'], clock = job.looming_s * 1e3, time.perf_counter()
-            seen = seen if field is None else self._on_course(job, settings)
+            seen = seen if field is None else job.on_course(optics, settings, self._grid_view)
         frozen, unchanged_s = self.frozen.state()
         found, raw = assess(Measured(
-            self.name, sample, place.view, place.grey_size, self.optics(), field, seen.threat,
+            self.name, sample, place.view, place.grey_size, optics, field, seen.threat,
             learned if wants.looming else None, score, age_s,
             Quality(0) if self._model is None else self._model.flags, frozen,
             wants.looming and job.failed, problem,
@@ -515,7 +522,7 @@ class Track:
         if wants.looming:
             grid = (seen.grid.copy() if found.field is field and seen.grid is not None
                     else looming_map(place.view, found.field, settings.min_confidence))
-        times['assess'] = _lap(clock - ahead_s)[0]
+        times['assess'] = (time.perf_counter() - clock + ahead_s) * 1e3
         if featured is not None:
             _await_features(featured, times)
         assessment.timings.update(times)
@@ -543,12 +550,6 @@ class Track:
 
 def _fits(geometry: Geometry, rgb: np.ndarray) -> bool:
     return geometry.view.source_size == (rgb.shape[1], rgb.shape[0])
-
-
-def _lap(since: float) -> tuple[float, float]:
-    """Return the time since a moment [ms], and the time now [s]."""
-    now = time.perf_counter()
-    return (now - since) * 1e3, now
 
 
 def _await_features(output: Output, timings: dict[str, float]) -> None:

@@ -48,13 +48,9 @@ class Optics:
         focal = 0.5 * size[0] / math.tan(0.5 * horizontal_fov)
         return cls(focal, focal, 0.5 * (size[0] - 1), 0.5 * (size[1] - 1), True)
 
-    def bearing(self, x: float) -> float:
-        """Return the angle to the right of the optical axis [rad]."""
-        return math.atan2(x - self.cx, self.fx)
-
-    def elevation(self, y: float) -> float:
-        """Return the angle above the optical axis [rad]."""
-        return math.atan2(self.cy - y, self.fy)
+    def direction(self, x: float, y: float) -> tuple[float, float]:
+        """Return the angles to the right of and above the optical axis of a point [px], [rad]."""
+        return math.atan2(x - self.cx, self.fx), math.atan2(self.cy - y, self.fy)
 
 
 UNKNOWN = Threat(math.nan, math.nan, math.nan, math.nan, 0.0, ())
@@ -101,7 +97,7 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
         bearing, elevation = regions[0].bearing, regions[0].elevation
     elif approaches(course_rate, settings):
         x, y = field.centers[peak] * scale
-        bearing, elevation = optics.bearing(float(x)), optics.elevation(float(y))
+        bearing, elevation = optics.direction(float(x), float(y))
     return Threat(course_rate, bearing, elevation,
                   _obstacle_score(rate, field.confidence, usable, settings),
                   known_fraction, regions)
@@ -218,9 +214,9 @@ def _region(cells: _Cells, places: np.ndarray) -> Region:
     x, y = 0.5 * (x0 + x1), 0.5 * (y0 + y1)
     third = x / size[0]
     side = 'LEFT' if third < 1 / 3 else 'RIGHT' if third > 2 / 3 else 'CENTER'
-    return Region(float(x0), float(y0), float(x1 - x0), float(y1 - y0), optics.bearing(x),
-                  optics.elevation(y), 1.0 / looming, looming, side,
-                  float(confidence.mean()), on_course)
+    bearing, elevation = optics.direction(x, y)
+    return Region(float(x0), float(y0), float(x1 - x0), float(y1 - y0), bearing, elevation,
+                  1.0 / looming, looming, side, float(confidence.mean()), on_course)
 
 
 def _obstacle_score(rate: np.ndarray, confidence: np.ndarray, usable: np.ndarray,

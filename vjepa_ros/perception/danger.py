@@ -104,6 +104,7 @@ RULE = Rule()
 
 # -- levels ---------------------------------------------------------------------------------------
 
+@lru_cache(16)
 def level_times(settings: Settings) -> tuple[tuple[Level, float], ...]:
     """Return levels with the time to contact [s] below which each begins, most urgent first."""
     return ((Level.DANGER, settings.danger_ttc), (Level.WARNING, settings.warning_ttc),

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -60,6 +61,12 @@ class CourseField(LoomingField):
     """
 
     course: np.ndarray
+
+    @cached_property
+    def trusted_sigma(self) -> np.ndarray:
+        """Standard errors [1/s], no smaller than `LEAST_SIGMA`."""
+        return np.maximum(self.sigma, LEAST_SIGMA[0] + LEAST_SIGMA[1] * np.abs(
+            np.nan_to_num(self.rate)))
 
 
 @dataclass(frozen=True)
@@ -171,8 +178,8 @@ def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, 
 def fuse(geometry: CourseField, heads: CourseField, min_confidence: float) -> CourseField:
     """Combine both on their cells: points 1 and 2 of the rule."""
     known = _known(geometry, min_confidence), _known(heads, min_confidence)
-    weights = (np.where(known[0], 1.0 / _floored(geometry) ** 2, 0.0),
-               np.where(known[1], 1.0 / _floored(heads) ** 2, 0.0))
+    weights = (np.where(known[0], 1.0 / geometry.trusted_sigma ** 2, 0.0),
+               np.where(known[1], 1.0 / heads.trusted_sigma ** 2, 0.0))
     any_known, total = known[0] | known[1], weights[0] + weights[1]
     # Where neither knows, keep the less uncertain one with its low confidence.
     first = geometry.confidence >= heads.confidence
@@ -200,7 +207,7 @@ def fields_disagree(geometry: CourseField, heads: CourseField, settings: Setting
     sure = (_known(geometry, SURE) & _known(heads, SURE)
             & (x >= left) & (x <= right) & (y >= top) & (y <= bottom))
     apart = np.abs(geometry.rate - heads.rate)
-    limit = APART_SIGMA * np.hypot(_floored(geometry), _floored(heads))
+    limit = APART_SIGMA * np.hypot(geometry.trusted_sigma, heads.trusted_sigma)
     against = sure & (apart > limit) & (apart > settings.looming_threshold)
     return int(against.sum()) >= max(APART_CELLS, APART_AREA * int(sure.sum()))
 
@@ -215,19 +222,13 @@ def _with_clip(threat: Threat, learned: LearnedField, field: CourseField, size: 
         # The danger has no place of its own: point at what is most probably on course.
         likely = np.where(_known(field, settings.min_confidence), field.course, 0.0)
         x, y = field.centers.reshape(-1, 2)[int(np.argmax(likely))] * size[0] / field.gray_size[0]
-        bearing, elevation = optics.bearing(float(x)), optics.elevation(float(y))
+        bearing, elevation = optics.direction(float(x), float(y))
     return replace(threat, course_rate=1.0 / learned.time_to_contact, bearing=bearing,
                    elevation=elevation)
 
 
 def _known(field: LoomingField, confidence: float) -> np.ndarray:
     return np.isfinite(field.rate) & (field.confidence >= confidence)
-
-
-def _floored(field: LoomingField) -> np.ndarray:
-    """Return the standard errors [1/s], no smaller than `LEAST_SIGMA`."""
-    return np.maximum(field.sigma, LEAST_SIGMA[0] + LEAST_SIGMA[1] * np.abs(
-        np.nan_to_num(field.rate)))
 
 
 def _grid(gray_size: tuple[int, int]) -> np.ndarray:

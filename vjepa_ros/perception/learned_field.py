@@ -30,7 +30,7 @@ from itertools import groupby
 
 import numpy as np
 
-from vjepa_ros.clip.sampling import Sample
+from vjepa_ros.clip.ring import Sample
 from vjepa_ros.clip.view import ViewGeometry
 from vjepa_ros.looming.structure import Shown
 from vjepa_ros.model.checkpoint.metadata import BundleMeta

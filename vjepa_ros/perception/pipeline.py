@@ -63,9 +63,10 @@ class Perception:
                       | (Quality.DEVICE_FALLBACK if engine.choice.fell_back else Quality(0)))
         model = ModelFacts(engine.noise_floor, self.heads, self.flags)
         queue = _queue(config.geometry, engine.choice.device)
+        self._on_device = queue is not None
         self.tracks = {name: Track(name, config, model, queue) for name in cameras}
         self._done: dict[str, int] = {}
-        engine.prepare(len(self.tracks), change=queue is not None)
+        engine.prepare(len(self.tracks), change=self._on_device)
 
     def pending(self, names: Sequence[str] | None = None) -> dict[str, Sample]:
         """Return clips that end in a frame not assessed yet, by camera."""
@@ -128,8 +129,8 @@ class Perception:
         start = time.perf_counter()
         clips = [self.tracks[name].frames(samples[name]) for name in names]
         handed = time.perf_counter()
-        pending = self.engine.submit(clips, features=features, keys=keys,
-                                     valid=self._valid(names) if features else None)
+        valid = self._valid(names) if features and self._on_device else None
+        pending = self.engine.submit(clips, features=features, keys=keys, valid=valid)
         submitted = time.perf_counter()
         self._work_beside(samples, heads, looming, settings, on_error)
         waiting = time.perf_counter()
@@ -153,7 +154,7 @@ class Perception:
                      looming: Sequence[str], settings: Settings, on_error: OnError | None) -> None:
         """Do what needs no model, beside its pass."""
         # A GPU is at work now, and has room for looming beside it.
-        for step in (LoomingJob.start, LoomingJob.proceed):
+        for step in (LoomingJob.start, LoomingJob.proceed) if self._on_device else ():
             for name in looming:
                 if self.tracks[name].on_device:
                     self._try(name, lambda track, step=step: step(track.looming_job()), on_error)

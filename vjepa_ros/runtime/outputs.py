@@ -8,6 +8,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Protocol
 
@@ -148,12 +149,24 @@ def reading(heads: Heads, calibration: Calibration) -> Callable[[Tensor], Tensor
 def unpack(packed: np.ndarray, rows: int, cols: int,
            specs: Sequence[HeadSpec]) -> list[HeadArrays]:
     """Unpack the arrays of each clip, from `pack` of these heads."""
-    shapes = {name: shape for spec in specs
-              for name, shape in spec.array_shapes(rows, cols).items()}
-    ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
-    return [HeadArrays(**{name: part.reshape(shape) for (name, shape), part
-                          in zip(shapes.items(), np.split(clip, ends[:-1]), strict=True)})
-            for clip in packed]
+    unpacked = []
+    for clip in packed:
+        arrays = {name: clip[start:end].reshape(shape)
+                  for name, start, end, shape in _layout(rows, cols, tuple(specs))}
+        unpacked.append(HeadArrays(**arrays))
+    return unpacked
+
+
+@lru_cache(16)
+def _layout(rows: int, cols: int, specs: tuple[HeadSpec, ...]
+            ) -> tuple[tuple[str, int, int, tuple[int, ...]], ...]:
+    """Return name, start, end and shape of each array among the packed numbers of a clip."""
+    layout, start = [], 0
+    for spec in specs:
+        for name, shape in spec.array_shapes(rows, cols).items():
+            layout.append((name, start, start + math.prod(shape), shape))
+            start += math.prod(shape)
+    return tuple(layout)
 
 
 @dataclass(frozen=True)
@@ -261,21 +274,22 @@ class Pending:
 
     def _land(self) -> list[Output]:
         if self._outputs is None:
-            landed = [flight.land() for flight in self._flights]
-            self._outputs = [output for one in landed for output in self._build(one)]
-            self._arrivals = [one.arrival for one in landed if one.arrival is not None]
-            if landed:
-                self._tell(one.timings for one in landed)
+            outputs, parts, arrivals = [], [], []
+            for flight in self._flights:
+                landed = flight.land()
+                outputs += self._build(landed)
+                parts.append(landed.timings)
+                if landed.arrival is not None:
+                    arrivals.append(landed.arrival)
+            self._outputs, self._arrivals = outputs, arrivals
+            if parts:
+                self._tell(parts)
         return self._outputs
 
     def _tell(self, parts: Iterable[Mapping[str, float]]) -> None:
-        self.timings = _total(parts)
-        self._report(self.timings)
-
-
-def _total(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    total: dict[str, float] = {}
-    for part in parts:
-        for stage, ms in part.items():
-            total[stage] = total.get(stage, 0.0) + ms
-    return total
+        total: dict[str, float] = {}
+        for part in parts:
+            for stage, ms in part.items():
+                total[stage] = total.get(stage, 0.0) + ms
+        self.timings = total
+        self._report(total)

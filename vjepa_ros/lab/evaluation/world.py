@@ -19,7 +19,7 @@ import cv2
 import numpy as np
 import torch
 
-from vjepa_ros.clip.sampling import Sample
+from vjepa_ros.clip.ring import Sample
 from vjepa_ros.lab.evaluation.clips import (
     HORIZONS_S,
     ClipOutcome,

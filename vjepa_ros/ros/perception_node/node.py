@@ -105,8 +105,8 @@ class VjepaNode(ManagedNode):
                 cameras[name] = CameraInput(self, name, transport)
                 outputs[name].obstacles = ObstacleOutput(
                     self, cameras[name], config.obstacles, config.settings, sources)
-            worker = Worker(perception, config, cameras, outputs,
-                            lambda: self.get_clock().now().nanoseconds, self.get_logger())
+            worker = Worker(perception, config, cameras, outputs, self.get_clock(),
+                            self.get_logger())
         except BaseException:
             with ExitStack() as made:    # all of them, whatever one of them raises
                 made.callback(engine.close)

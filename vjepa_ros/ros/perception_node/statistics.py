@@ -143,20 +143,23 @@ class CameraStats:
     def observe(self, track: Track) -> None:
         """Note the state of the frame memory now and then; the worker owns the track."""
         ring, now = track.ring, time.monotonic()
-        if now - self._observed[0] < OBSERVE_S and self._observed[1] == (
-                id(track), dict(ring.resets)):
+        resets = dict(ring.resets)
+        if now - self._observed[0] < OBSERVE_S and self._observed[1] == (id(track), resets):
             return
-        self._observed = now, (id(track), dict(ring.resets))
+        self._observed = now, (id(track), resets)
         fill, view = ring.fill, track.view
-        self.memory = {
+        memory: dict[str, object] = {
             'clip_fill': f'{fill}/{ring.num_frames}',
             'view_seen': 'unknown' if view is None else f'{view.coverage:.2f}',
-            'ring_memory_mb': f'{ring.nbytes / 2**20:.1f}',
-            **{f'frames.{key}': count for key, count in sorted(ring.counts.items())},
-            **{f'resets.{key}': count for key, count in sorted(ring.resets.items())},
-        }
+            'ring_memory_mb': f'{ring.nbytes / 2**20:.1f}'}
+        for kind, counts in (('frames', ring.counts), ('resets', resets)):
+            for key in sorted(counts):
+                memory[f'{kind}.{key}'] = counts[key]
+        self.memory = memory
         self.full = fill == ring.num_frames
-        self.mixed = sum(ring.resets[reason] for reason in MIXED)
+        self.mixed = 0
+        for reason in MIXED:
+            self.mixed += resets.get(reason, 0)
 
     def log(self, log: Logger, assessment: Assessment, latency_ms: float) -> None:
         """Warn once of each clock problem; at level DEBUG, log the times of the stages.
@@ -170,9 +173,9 @@ class CameraStats:
         latency_ms
             Its age when publishing began.
         """
-        problem = age_problem(latency_ms / 1e3, OLD_S)
-        if problem:
-            kind, text = _clock_problem(latency_ms / 1e3, problem)
+        age_s = latency_ms / 1e3
+        if not 0.0 <= age_s <= OLD_S and (problem := age_problem(age_s, OLD_S)):
+            kind, text = _clock_problem(age_s, problem)
             if kind not in self._warned_of_clock:
                 self._warned_of_clock.add(kind)
                 log.warning(f"camera '{assessment.camera}': {text}. Every such result is flagged "

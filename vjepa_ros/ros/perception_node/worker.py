@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext
 
 import numpy as np
+from rclpy.clock import Clock
 
 from vjepa_ros.clip.ring import Push, Sample
 from vjepa_ros.perception.pipeline import Perception, known_age
@@ -49,8 +50,8 @@ class Worker:
         Parameters at configure.
     cameras, outputs
         Input and output side of each camera.
-    now_ns
-        The node's clock [ns] (simulated or not).
+    clock
+        The node's clock (simulated or not).
     log
         The node's logger.
 
@@ -66,12 +67,12 @@ class Worker:
 
     def __init__(self, perception: Perception, config: NodeConfig,
                  cameras: Mapping[str, CameraInput], outputs: Mapping[str, Outputs],
-                 now_ns: Callable[[], int], log: Logger) -> None:
+                 clock: Clock, log: Logger) -> None:
         self.perception = perception
         self.config = config
         # Copies: this worker may be in a long inference when the node drops them.
         self._cameras, self._outputs = dict(cameras), dict(outputs)
-        self._now_ns = now_ns
+        self._clock = clock
         self._log = log
         self.stats = {name: CameraStats() for name in cameras}
         self._decoder = Decoder(self._cameras, self._count_for,
@@ -287,7 +288,7 @@ class Worker:
         for frame in frames:
             start = time.perf_counter()
             # Simulated time may stand still while a frame is decoded.
-            waited_ms = max(0.0, (self._now_ns() - frame.arrival_ns) / 1e6
+            waited_ms = max(0.0, (self._clock.now().nanoseconds - frame.arrival_ns) / 1e6
                             - sum(frame.spent_ms.values()))
             try:
                 fresh |= self._push(name, frame, self.perception) in (Push.ACCEPTED, Push.RESET)
@@ -343,7 +344,7 @@ class Worker:
             try:
                 result = perception.result(
                     name, sample, outputs.get(name), settings, wants[name],
-                    known_age(self._now_ns(), sample.newest_ns), timings)
+                    known_age(self._clock.now().nanoseconds, sample.newest_ns), timings)
                 self.stats[name].session_ms = (time.perf_counter() - begin) * 1e3
                 if not self._publish(result, wanted[name], activation):
                     continue
@@ -368,7 +369,7 @@ class Worker:
     def _publish(self, result: Result, wanted: frozenset[str], activation: int) -> bool:
         """Publish what is at hand of a result and count it; False when the activation is over."""
         a, start = result.assessment, time.perf_counter()
-        latency_ms = known_age(self._now_ns(), a.stamp_ns) * 1e3
+        latency_ms = known_age(self._clock.now().nanoseconds, a.stamp_ns) * 1e3
         how = Publishing(self.config.features_reduce, latency_ms,
                          self.perception.tracks[a.camera].optics())
         with self._publishing:
@@ -377,7 +378,7 @@ class Worker:
             self._outputs[a.camera].publish(result, wanted, how)
         a.timings['publish'] = (time.perf_counter() - start) * 1e3
         stats = self.stats[a.camera]
-        stats.add(result, known_age(self._now_ns(), a.stamp_ns) * 1e3)
+        stats.add(result, known_age(self._clock.now().nanoseconds, a.stamp_ns) * 1e3)
         stats.log(self._log, a, latency_ms)
         return True
 
@@ -411,7 +412,8 @@ class Worker:
         track = self.perception.tracks[name]
         bgr = self._draw(name, None, math.inf if track.image is None else silent_s)
         newest = track.ring.newest_ns
-        header = make_header(self._now_ns() if newest is None else newest, track.ring.frame_id)
+        stamp_ns = self._clock.now().nanoseconds if newest is None else newest
+        header = make_header(stamp_ns, track.ring.frame_id)
         with self._publishing:
             if self._open and activation == self._activation:
                 self._outputs[name].publish_overlay(header, bgr, wanted)

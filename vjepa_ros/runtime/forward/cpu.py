@@ -116,7 +116,7 @@ class PixelEmbed(PatchEmbed):
         x = x.to(torch.float32, memory_format=torch.contiguous_format).flatten(4).flatten(1, 3)
         if keep is not None:
             x = x[torch.arange(len(x))[:, None], keep]
-        return linear(x, self.weight, self.bias)
+        return apply(self, x)
 
 
 class HalfPositions(Positions):
@@ -186,7 +186,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Te
     if q.dtype != torch.bfloat16 or allowed is not None or not products_are_faster():
         return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
     b, h, n, c = q.shape
-    q, k, v = (x.flatten(0, 1) for x in (q, k, v))  # B*H N C
+    q, k, v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)  # B*H N C
     rows = min(n, max(1, SCORES // n))
     heads = min(b * h, max(1, SCORES // (n * rows)))
     buffer = q.new_empty(heads, rows, n)
@@ -211,19 +211,17 @@ def products_are_faster() -> bool:
 
 
 def apply(layer: nn.Module, x: Tensor, gelu: bool = False) -> Tensor:
-    """Apply a linear layer, perhaps one of `forward.int8`, and a GELU if wanted."""
-    if isinstance(layer, nn.Linear):
-        return linear(x, layer.weight, layer.bias, gelu)
-    return layer(x, gelu)
+    """Apply a linear layer, perhaps one of `forward.int8`, and an exact GELU if wanted.
 
-
-def linear(x: Tensor, weight: Tensor, bias: Tensor, gelu: bool = False) -> Tensor:
-    """Apply a linear layer and an exact GELU if wanted, as one kernel where there is one."""
+    One kernel does both where there is one.
+    """
+    if not isinstance(layer, nn.Linear | PixelEmbed):
+        return layer(x, gelu)
     if not has_fused_linear(x.dtype):
-        x = F.linear(x, weight, bias)
+        x = F.linear(x, layer.weight, layer.bias)
         return F.gelu(x) if gelu else x
     kind = ('gelu', [], 'none') if gelu else ('none', [], '')
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, *kind)
+    return torch.ops.mkldnn._linear_pointwise(x, layer.weight, layer.bias, *kind)
 
 
 @lru_cache

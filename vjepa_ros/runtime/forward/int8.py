@@ -28,7 +28,7 @@ from vjepa_ros.model.blocks import Block
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.runtime.device import DeviceChoice, SessionError
-from vjepa_ros.runtime.forward.cpu import PixelForward, linear
+from vjepa_ros.runtime.forward.cpu import PixelForward, apply
 from vjepa_ros.runtime.forward.narrow_formats import (
     Part,
     choose,
@@ -131,7 +131,7 @@ class _Watch(nn.Module):
         rows = x.flatten(0, -2)
         self.mean = rows.mean(0)
         self.reach = torch.maximum(rows.amax(0) - self.mean, self.mean - rows.amin(0))
-        return linear(x, self.layer.weight, self.layer.bias, gelu)
+        return apply(self.layer, x, gelu)
 
     def take(self) -> Tensor:
         """Fit the layer to inputs without their mean, divided by the result (K)."""
