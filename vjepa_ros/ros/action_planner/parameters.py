@@ -19,18 +19,16 @@ from vjepa_ros.ros.common.parameter import (
     ALLOW_DOWNLOAD,
     AUTOSTART,
     CONFIGURE,
-    DEVICE,
-    DEVICES,
     MAX_IMAGE_PIXELS,
     MOST_SEED,
     NAME,
     ONE_NAME,
-    TRANSPORTS,
-    WEIGHTS_PARTS,
     Param,
     Schema,
     make,
+    model_rows,
     setting,
+    transport_row,
 )
 
 ARM, TWIST = 'arm', 'twist'
@@ -40,6 +38,7 @@ MOST_SAMPLES = 65535   # a rank has 16 bits
 
 
 _world = partial(setting, WorldConfig, effect=CONFIGURE)
+_shared = model_rows(WorldConfig, CONFIGURE)
 _search = partial(setting, SearchConfig)
 _gap = partial(setting, GapConfig)
 _arm = partial(setting, ArmSpace)
@@ -47,94 +46,90 @@ _twist = partial(setting, TwistSpace)
 
 SECTIONS: dict[str, tuple[Param, ...]] = {
     'World model': (
-        _world('device', 'Where the model runs; auto takes CUDA, then MPS, then the CPU',
-               pattern=DEVICE, allowed=DEVICES),
-        _world('require_device', 'Fail when the device is missing, rather than run on the CPU '
-               'with a warning'),
+        _shared['device'],
+        _shared['require_device'],
         _world('precision', 'Number format of the model',
                choices=('auto', 'fp32', 'fp16', 'bf16')),
-        _world('model_size', 'Encoder: row of the table of variants, version 2.0',
+        _world('model_size', 'Size of the encoder, a row of the table of variants, version 2.0',
                choices=tuple(VARIANTS)),
-        _world('weights', 'Checkpoint of V-JEPA 2-AC, such as vjepa2-ac-vitg.pt: encoder and '
-               'predictor; random: none, run untrained'),
-        _world('weights_part', 'Encoder of a file with several', choices=WEIGHTS_PARTS),
-        _world('predictor', 'Checkpoint of the predictor where it is another file; random: none, '
-               'run untrained'),
-        _world('allow_random_weights', 'Run untrained when there are no weights; every output '
-               'then says so'),
+        _world('weights', 'Checkpoint of V-JEPA 2-AC with encoder and predictor, such as '
+               'vjepa2-ac-vitg.pt; random: none, run untrained'),
+        _shared['weights_part'],
+        _world('predictor', 'Checkpoint of the predictor, if in another file; random: none, run '
+               'untrained'),
+        _shared['allow_random_weights'],
         ALLOW_DOWNLOAD,
         Param('random_predictor.width', int, PUBLISHED[0], 'Width of a predictor with random '
               'weights', CONFIGURE, low=8, high=8192, multiple=2),
-        Param('random_predictor.depth', int, PUBLISHED[1], 'Its blocks', CONFIGURE, low=1,
-              high=200),
-        Param('random_predictor.heads', int, PUBLISHED[2], 'Its attention heads', CONFIGURE, low=1,
-              high=256),
-        _world('seed', 'Seed of random weights', low=0, high=MOST_SEED),
-        _world('image_size', "Side of the encoder's input", low=16, high=1024, multiple=16,
+        Param('random_predictor.depth', int, PUBLISHED[1], 'Number of blocks of a predictor with '
+              'random weights', CONFIGURE, low=1, high=200),
+        Param('random_predictor.heads', int, PUBLISHED[2], 'Number of attention heads of a '
+              'predictor with random weights', CONFIGURE, low=1, high=256),
+        _shared['seed'],
+        _world('image_size', 'Side of the encoder input', low=16, high=1024, multiple=16,
                unit='px'),
-        Param('resize_mode', str, 'crop', "How a picture becomes the encoder's input; crop, its "
-              'centre, is how the published weights were trained', CONFIGURE,
+        Param('resize_mode', str, 'crop', 'How a picture is fitted to the encoder input; the '
+              'published weights were trained with crop, the centre', CONFIGURE,
               choices=RESIZE_MODES),
-        _world('batch', 'Most plans in one pass; 0 takes what memory allows', low=0,
+        _world('batch', 'Largest number of plans in one pass; 0: by memory', low=0,
                high=MOST_SAMPLES),
-        _world('cpu_threads', "PyTorch's CPU threads; 0 leaves its default", low=0, high=256),
+        _shared['cpu_threads'],
     ),
-    'Wiring': (
-        Param('camera', str, 'camera', 'Name of the camera; NAME/image_raw (or '
-              'NAME/image_raw/compressed) is read', CONFIGURE, pattern=NAME, allowed=ONE_NAME),
-        Param('transport', str, 'auto', 'Which image topic is read; auto takes raw unless only '
-              'compressed is published', CONFIGURE, choices=TRANSPORTS),
-        Param('state_source', str, POSE, 'What tells the state: pose, a PoseStamped on state; '
-              'joints, a JointState on joint_states with the numbers of state_joints', CONFIGURE,
+    'Topics': (
+        Param('camera', str, 'camera', 'Name of the camera; reads NAME/image_raw (or '
+              'NAME/image_raw/compressed)', CONFIGURE, pattern=NAME, allowed=ONE_NAME),
+        transport_row('transport'),
+        Param('state_source', str, POSE, 'Source of the state; pose: PoseStamped on state; '
+              'joints: JointState on joint_states with the numbers of state_joints', CONFIGURE,
               choices=(POSE, JOINTS)),
-        Param('state_joints', tuple[str, ...], STATE_JOINTS, 'With joints: names of the seven '
-              'positions that are x, y, z [m], roll, pitch, yaw [rad] and closedness of the '
-              "gripper; '' counts as 0", CONFIGURE),
-        Param('gripper_joint', str, '', 'With pose: joint in joint_states that is the gripper; '
-              'empty counts it as open', CONFIGURE),
+        Param('state_joints', tuple[str, ...], STATE_JOINTS, "With joints: names of the seven "
+              "positions x, y, z [m], roll, pitch, yaw [rad] and closedness of the gripper; '' "
+              "counts as 0", CONFIGURE),
+        Param('gripper_joint', str, '', 'With pose: joint of the gripper in joint_states; empty: '
+              'counts as open', CONFIGURE),
         MAX_IMAGE_PIXELS,
-        Param('gripper.open', float, 0.0, 'Position of the gripper joint that is open', low=-1e6,
+        Param('gripper.open', float, 0.0, 'Position of the gripper joint when open', low=-1e6,
               high=1e6),
-        Param('gripper.closed', float, 1.0, 'Position of it that is closed', low=-1e6, high=1e6),
-        Param('max_age', float, 1.0, 'A plan is refused when the newest image or state is older',
-              low=0.01, high=3600.0, unit='s'),
+        Param('gripper.closed', float, 1.0, 'Position of the gripper joint when closed', low=-1e6,
+              high=1e6),
+        Param('max_age', float, 1.0, 'Largest age of image and state; a plan from older ones is '
+              'refused', low=0.01, high=3600.0, unit='s'),
         AUTOSTART,
     ),
-    'What is searched': (
-        Param('action_space', str, ARM, 'arm: changes of the pose and the gripper; twist: '
-              'velocities of a base', CONFIGURE, choices=(ARM, TWIST)),
+    'Actions': (
+        Param('action_space', str, ARM, 'Space of actions; arm: changes of pose and gripper; '
+              'twist: velocities of a base', CONFIGURE, choices=(ARM, TWIST)),
         _arm('arm.max_step', 'Largest change of x, y and z in a step', low=1e-4, high=10.0,
              unit='m'),
-        _arm('arm.max_turn', 'Largest change of each angle in a step; 0 leaves rotation alone, as '
+        _arm('arm.max_turn', 'Largest change of each angle in a step; 0: no rotation, as '
              'published', low=0.0, high=3.14159, unit='rad'),
-        _arm('arm.gripper', 'Whether the gripper is searched'),
+        _arm('arm.gripper', 'Search the gripper, too'),
         _twist('twist.max_vx', 'Largest speed ahead', low=0.0, high=50.0, unit='m/s'),
-        _twist('twist.max_vy', 'Largest speed aside', low=0.0, high=50.0, unit='m/s'),
-        _twist('twist.max_omega', 'Largest turning rate', low=0.0, high=50.0, unit='rad/s'),
-        _twist('twist.reverse', 'Largest speed backwards', low=0.0, high=50.0, unit='m/s'),
-        _twist('twist.step', 'How long each action is held', low=0.01, high=10.0, unit='s',
+        _twist('twist.max_vy', 'Largest speed sideways', low=0.0, high=50.0, unit='m/s'),
+        _twist('twist.max_omega', 'Largest turn rate', low=0.0, high=50.0, unit='rad/s'),
+        _twist('twist.reverse', 'Largest speed backward', low=0.0, high=50.0, unit='m/s'),
+        _twist('twist.step', 'Duration of each action', low=0.01, high=10.0, unit='s',
                sets='step_s'),
     ),
     'Search': (
-        _world('steps', 'Actions of a plan', low=1, high=8),
-        _search('samples', 'Plans that are tried in an iteration', low=2, high=MOST_SAMPLES),
-        _search('elites', 'The best of them, which decide the next mean and spread', low=2,
+        _world('steps', 'Number of actions in a plan', low=1, high=8),
+        _search('samples', 'Number of plans in an iteration', low=2, high=MOST_SAMPLES),
+        _search('elites', 'Number of best plans that give the next mean and spread', low=2,
                 high=MOST_SAMPLES),
-        _search('iterations', 'Iterations of the search', low=1, high=1000),
-        _search('momentum.mean', 'Part of the old mean in the new one', low=0.0, high=0.99),
-        _search('momentum.std', 'Part of the old spread in the new one', low=0.0, high=0.99),
+        _search('iterations', 'Number of iterations', low=1, high=1000),
+        _search('momentum.mean', 'Fraction of the old mean in the new one', low=0.0, high=0.99),
+        _search('momentum.std', 'Fraction of the old spread in the new one', low=0.0, high=0.99),
         Param('search_seed', int, 0, 'Seed of the noise of the search', low=0, high=MOST_SEED),
-        Param('time_budget', float, 20.0, 'Time of a plan, the test against noise included',
+        Param('time_budget', float, 20.0, 'Time for a plan, including the test against noise',
               low=0.01, high=3600.0, unit='s'),
     ),
     'Test against noise': (
-        _gap('gap.repetitions', 'How often plans are judged again with other noise on the '
-             'pictures; 0 leaves the test out', low=0, high=100),
-        _gap('gap.plans', 'Random plans that the best one is compared with', low=1, high=1000),
-        _gap('gap.pixel_noise', 'Standard deviation of the noise of pixels', low=0.0, high=100.0,
+        _gap('gap.repetitions', 'Number of times that plans are judged again with other noise on '
+             'the pictures; 0: no test', low=0, high=100),
+        _gap('gap.plans', 'Number of random plans to compare the best one with', low=1, high=1000),
+        _gap('gap.pixel_noise', 'Standard deviation of the noise on pixels', low=0.0, high=100.0,
              unit='grey levels'),
-        _gap('gap.least', 'The gap must be more than this many standard deviations', low=0.0,
-             high=100.0),
+        _gap('gap.least', 'Standard deviations that the gap must exceed', low=0.0, high=100.0),
     ),
 }
 

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 Config = TypeVar('Config')
@@ -245,10 +246,42 @@ MOST_SEED = 2**31 - 1
 
 AUTOSTART = Param('autostart', bool, False, 'Configure and activate without a lifecycle manager',
                   STARTUP)
-ALLOW_DOWNLOAD = Param(
-    'allow_download', bool, False, 'Fetch weights from the Hugging Face hub whose name is set '
-    'while the node runs, too; those named at its start are fetched anyway', STARTUP)
-MAX_IMAGE_PIXELS = Param(
-    'max_image_pixels', int, 4096 * 4096, 'Images with more pixels are refused before they are '
-    'decoded, and counted: few bytes can hold a picture that takes minutes and gigabytes',
-    low=4096, high=10**8, unit='px')
+ALLOW_DOWNLOAD = Param('allow_download', bool, False, 'Also download weights from the Hugging '
+                       'Face hub that are named while the node runs; those named at its start are '
+                       'always downloaded', STARTUP)
+MAX_IMAGE_PIXELS = Param('max_image_pixels', int, 4096 * 4096, 'Largest accepted image; larger '
+                         'ones are refused before decoding and counted, because few bytes can '
+                         'contain a picture that takes minutes and gigabytes', low=4096,
+                         high=10**8, unit='px')
+
+
+def model_rows(config: type, effect: str) -> dict[str, Param]:
+    """Return the rows that all nodes with a model have, by name.
+
+    Parameters
+    ----------
+    config
+        The dataclass with their defaults.
+    effect
+        When changes take effect.
+    """
+    row = partial(setting, config, effect=effect)
+    rows = (
+        row('device', 'Device of the model; auto: CUDA, else MPS, else the CPU', pattern=DEVICE,
+            allowed=DEVICES),
+        row('require_device', 'Fail when the device is missing, instead of running on the CPU '
+            'with a warning'),
+        row('weights_part', 'Encoder in a file with several; auto: target_encoder, else '
+            'ema_encoder, else encoder', choices=WEIGHTS_PARTS),
+        row('allow_random_weights', 'Run untrained without weights; every output is marked '
+            'untrained'),
+        row('seed', 'Seed of random weights', low=0, high=MOST_SEED),
+        row('cpu_threads', 'CPU threads of PyTorch; 0 keeps its default', low=0, high=256),
+    )
+    return {row.name: row for row in rows}
+
+
+def transport_row(name: str) -> Param:
+    """Return the row of the transport of images."""
+    return Param(name, str, 'auto', 'Image topic to read; auto: raw unless only compressed is '
+                 'published', CONFIGURE, choices=TRANSPORTS)

@@ -27,18 +27,15 @@ from vjepa_ros.ros.common.parameter import (
     BACKGROUND,
     CAMERAS,
     CONFIGURE,
-    DEVICE,
-    DEVICES,
     MAX_IMAGE_PIXELS,
-    MOST_SEED,
     NAME,
     NAMES,
-    TRANSPORTS,
-    WEIGHTS_PARTS,
     Param,
     Schema,
     make,
+    model_rows,
     setting,
+    transport_row,
 )
 from vjepa_ros.runtime.device import PRECISIONS
 from vjepa_ros.runtime.engine import EngineConfig
@@ -47,37 +44,39 @@ from vjepa_ros.runtime.forward.compilation import MODES as COMPILE_MODES
 _obstacle = partial(setting, ObstacleSettings)
 
 OBSTACLE_ROWS: tuple[Param, ...] = (
-    Param('obstacles.base_frame', str, '', 'Frame of the robot on the ground, such as base_link: '
-          'asked of tf for the pose of cameras without NAME.mount.height, and the frame of '
-          '~/NAME/scan; empty: tf is not used', CONFIGURE),
-    Param('obstacles.points_frame', str, 'auto', 'Frame of ~/NAME/obstacle_points: camera: that '
-          'of the image; base: obstacles.base_frame; auto: base where that is named', CONFIGURE,
+    Param('obstacles.base_frame', str, '', 'Frame of the robot on the ground, such as base_link, '
+          'for the pose of cameras without NAME.mount.height (by tf) and for ~/NAME/scan; empty: '
+          'tf is not used', CONFIGURE),
+    Param('obstacles.points_frame', str, 'auto', 'Frame of ~/NAME/obstacle_points; camera: that '
+          'of the image; base: obstacles.base_frame; auto: base where that is set', CONFIGURE,
           choices=('auto', 'camera', 'base')),
-    Param('obstacles.scan', bool, False, 'Publish ~/NAME/scan, too; needs obstacles.base_frame',
+    Param('obstacles.scan', bool, False, 'Also publish ~/NAME/scan; needs obstacles.base_frame',
           CONFIGURE),
     Param('obstacles.odometry', str, '', 'Topic of nav_msgs/Odometry with the speed of the robot; '
           'empty: none', CONFIGURE),
-    Param('obstacles.odometry_timeout', float, 0.5, 'Older odometry counts as none', low=0.02,
-          high=10.0, unit='s'),
-    _obstacle('obstacles.distance', 'Where distances come from: odometry, the ground plane alone, '
-             'or auto: odometry while there is some, else the ground', choices=DISTANCES),
-    _obstacle('obstacles.min_height', 'Lower end of the band that points lie in; lower things are '
-             'no obstacles', low=0.0, high=5.0, unit='m'),
-    _obstacle('obstacles.max_height', 'Upper end of that band', low=0.01, high=10.0, unit='m'),
-    _obstacle('obstacles.max_range', 'Obstacles farther away are left out', low=0.3, high=50.0,
-             unit='m'),
-    _obstacle('obstacles.min_known', 'Nothing is published when less of what lies ahead could be '
-             'measured', low=0.0, high=1.0),
-    _obstacle('obstacles.min_sight', 'Nothing is published while the way straight ahead is not '
-             'measured that far, nor blocked, and no heads tell it', low=0.0, high=20.0, unit='m'),
-    _obstacle('obstacles.at_rest', 'Whether to publish what moves while the camera stands and no '
-             'heads tell the free way; still things can not be seen then', choices=AT_REST),
+    Param('obstacles.odometry_timeout', float, 0.5, 'Largest age of odometry', low=0.02, high=10.0,
+          unit='s'),
+    _obstacle('obstacles.distance', 'Source of distances: odometry, the ground plane alone, or '
+              'auto: odometry when available, else the ground', choices=DISTANCES),
+    _obstacle('obstacles.min_height', 'Lower end of the height band of points; lower objects are '
+              'no obstacles', low=0.0, high=5.0, unit='m'),
+    _obstacle('obstacles.max_height', 'Upper end of the height band of points', low=0.01,
+              high=10.0, unit='m'),
+    _obstacle('obstacles.max_range', 'Largest distance of obstacles', low=0.3, high=50.0,
+              unit='m'),
+    _obstacle('obstacles.min_known', 'Measured fraction of the view ahead below which nothing is '
+              'published', low=0.0, high=1.0),
+    _obstacle('obstacles.min_sight', 'Measured distance straight ahead below which nothing is '
+              'published, unless the path is blocked or the heads know it', low=0.0, high=20.0,
+              unit='m'),
+    _obstacle('obstacles.at_rest', 'Whether to publish moving objects while the camera stands and '
+              'no heads know the free path; objects at rest are invisible then', choices=AT_REST),
     _obstacle('obstacles.pitch_error', 'Standard error of the pitch of a camera while driving',
              low=0.0, high=10.0, unit='deg'),
-    _obstacle('obstacles.caution', 'Points are placed nearer than estimated by so many standard '
-             'errors', low=0.0, high=3.0),
-    _obstacle('obstacles.spacing', 'Greatest distance of points side by side', low=0.01, high=0.5,
-             unit='m'),
+    _obstacle('obstacles.caution', 'Standard errors by which points are placed nearer than '
+              'estimated', low=0.0, high=3.0),
+    _obstacle('obstacles.spacing', 'Largest distance between neighbouring points', low=0.01,
+              high=0.5, unit='m'),
 )
 
 
@@ -122,13 +121,13 @@ def mount_rows(camera: str) -> tuple[Param, ...]:
         return Param(f'{camera}.mount.{name}', float, 0.0, text, CONFIGURE,
                      low=-high if low is None else low, high=high, unit=unit)
 
-    return (row('height', 'Height of the optical centre above the ground; 0: the pose of the '
-                'camera comes from tf', 10.0, 'm', 0.0),
-            row('x', 'How far the camera is ahead of the base frame', 20.0, 'm'),
-            row('y', 'How far it is to the left', 20.0, 'm'),
-            row('pitch', 'How far it looks down', 75.0, 'deg'),
-            row('yaw', 'How far it looks to the left', 180.0, 'deg'),
-            row('roll', 'How far it leans clockwise', 180.0, 'deg'))
+    return (row('height', 'Height of the optical centre above the ground; 0: pose by tf', 10.0,
+                'm', 0.0),
+            row('x', 'Position ahead of the base frame', 20.0, 'm'),
+            row('y', 'Position left of the base frame', 20.0, 'm'),
+            row('pitch', 'Downward tilt', 75.0, 'deg'),
+            row('yaw', 'Rotation to the left', 180.0, 'deg'),
+            row('roll', 'Clockwise tilt', 180.0, 'deg'))
 
 
 def make_obstacle_settings(values: Mapping[str, Any]) -> ObstacleSettings:
@@ -157,116 +156,115 @@ def make_obstacle_config(values: Mapping[str, Any]) -> ObstacleConfig:
 
 
 _model = partial(setting, EngineConfig, effect=BACKGROUND)
+_shared = model_rows(EngineConfig, BACKGROUND)
 _track = partial(setting, TrackConfig, effect=BACKGROUND)
 _setting = partial(setting, Settings)
 
 SECTIONS: dict[str, tuple[Param, ...]] = {
     'Model': (
-        _model('device', 'Where the model runs; auto takes CUDA, then MPS, then the CPU',
-               pattern=DEVICE, allowed=DEVICES),
-        _model('require_device', 'Fail when the device is missing, rather than run on the CPU '
-               'with a warning and the device_fallback flag'),
-        _model('model_size', 'Row of the table of variants', choices=tuple(VARIANTS)),
+        _shared['device'],
+        _shared['require_device'],
+        _model('model_size', 'Size of the encoder, a row of the table of variants',
+               choices=tuple(VARIANTS)),
         _model('model_version', 'Generation of V-JEPA', choices=('2.0', '2.1')),
         _model('weights', 'Checkpoint of the encoder: file, folder or name on the Hugging Face '
-               'hub; empty: the one of this package for the model size, which it has for tiny '
-               '2.0; random: none, run untrained'),
-        _model('weights_part', 'Encoder of a file with several; auto: target_encoder, else '
-               'ema_encoder, else encoder', choices=WEIGHTS_PARTS),
+               'hub; empty: the bundled one, which exists for tiny 2.0; random: none, run '
+               'untrained'),
+        _shared['weights_part'],
         _model('heads', 'Safetensors file of learned heads for these weights; empty: those in the '
-               'file of the weights, if it has some'),
-        _model('allow_random_weights', 'Run untrained when there are no weights; every output '
-               'then says so'),
+               'weights file, if any'),
+        _shared['allow_random_weights'],
         ALLOW_DOWNLOAD,
-        _model('num_frames', 'Frames in a clip', low=4, high=64, multiple=2),
-        _model('image_size', "Side of the encoder's input", low=32, high=1024, multiple=16,
+        _model('num_frames', 'Number of frames in a clip', low=4, high=64, multiple=2),
+        _model('image_size', 'Side of the encoder input', low=32, high=1024, multiple=16,
                unit='px'),
-        _model('precision', 'Number format of the model; fp8: bf16 with as many matrices in '
-               'float8 as stay exact enough, on NVIDIA GPUs from compute capability 8.9 on; int8: '
-               'fp32 with as many in int8, on CPUs with VNNI and without bf16 instructions',
+        _model('precision', 'Number format of the model; fp8: bf16 with those matrices in float8 '
+               'that stay exact enough, on NVIDIA GPUs from compute capability 8.9 on; int8: fp32 '
+               'with such matrices in int8, on CPUs with VNNI but without bf16 instructions',
                choices=('auto', *PRECISIONS)),
-        _model('compile', 'Use torch.compile, which needs a C compiler, on CUDA Triton too, and a '
-               'longer start; auto: on CUDA where all that is there and this package has no '
-               'kernels of its own; on: fail when it is not possible', choices=COMPILE_MODES),
-        _track('resize_mode', "How a frame becomes the encoder's input; hf and meta are the exact "
-               'profiles of the published weights', choices=RESIZE_MODES),
-        _track('clip_fps', 'Rate at which clips are sampled from the camera', low=0.25, high=60.0,
+        _model('compile', 'Use torch.compile, which needs a C compiler, on CUDA also Triton, and '
+               'a longer start; auto: on CUDA where these exist and this package has no kernels '
+               'of its own; on: fail where it is not possible', choices=COMPILE_MODES),
+        _track('resize_mode', 'How a frame is fitted to the encoder input; hf and meta are the '
+               'exact profiles of the published weights', choices=RESIZE_MODES),
+        _track('clip_fps', 'Rate at which frames are sampled for clips', low=0.25, high=60.0,
                unit='Hz'),
-        _track('max_frame_gap', 'Longest time between frames before a clip starts anew', low=0.02,
-               high=60.0, unit='s'),
-        _track('looming.width', 'Width at which looming is estimated on 4:3 images; others get '
+        _track('max_frame_gap', 'Longest gap between frames of a clip; a longer one starts a new '
+               'clip', low=0.02, high=60.0, unit='s'),
+        _track('looming.width', 'Width at which looming is estimated for 4:3 images; others get '
                'the same number of pixels', low=96, high=1920, unit='px'),
-        _track('geometry', 'Where frames are resized and looming is measured: host, device (the '
-               'one of the model) or auto: device with CUDA, else host', choices=GEOMETRIES),
-        _track('assumed_fov', 'Horizontal field of view used until camera_info arrives', low=10.0,
+        _track('geometry', 'Where frames are resized and looming is measured: host, device (that '
+               'of the model) or auto: device with CUDA, else host', choices=GEOMETRIES),
+        _track('assumed_fov', 'Horizontal field of view until camera_info arrives', low=10.0,
                high=170.0, unit='deg', sets='horizontal_fov'),
-        _model('seed', 'Seed of random weights', low=0, high=MOST_SEED),
-        _model('cpu_threads', "PyTorch's CPU threads; 0 leaves its default", low=0, high=256),
+        _shared['seed'],
+        _shared['cpu_threads'],
     ),
-    'Wiring': (
+    'Topics': (
         Param('cameras', tuple[str, ...], CAMERAS, 'Names of the cameras; each reads '
               'NAME/image_raw (or NAME/image_raw/compressed) and NAME/camera_info', CONFIGURE,
               pattern=NAME, allowed=NAMES),
         AUTOSTART,
     ),
     'Rates and ages': (
-        Param('max_rate', float, 15.0, 'Most results per second and camera', low=0.1, high=240.0,
-              unit='Hz'),
-        _setting('max_frame_age', 'Older frames, and those of the future or of unknown age, are '
-                 'flagged stale, with level unknown', low=0.01, high=3600.0, unit='s'),
+        Param('max_rate', float, 15.0, 'Largest rate of results for each camera', low=0.1,
+              high=240.0, unit='Hz'),
+        _setting('max_frame_age', 'Largest age of a frame; older ones, and those from the future '
+                 'or of unknown age, are flagged stale with level unknown', low=0.01, high=3600.0,
+                 unit='s'),
         MAX_IMAGE_PIXELS,
         Param('no_frame_timeout', float, 2.0, 'Silence of a camera after which the node warns',
               low=0.1, high=3600.0, unit='s'),
     ),
     'Perception': (
-        _setting('looming.method', 'Where looming and collision come from, as far as there are '
-                 'learned heads that hold for the clips; geometric where there are none',
-                 choices=LOOMING_METHODS),
-        _setting('collision_horizon', 'collision_probability speaks of contact within this time',
+        _setting('looming.method', 'Source of looming and collision where valid learned heads '
+                 'exist; geometric without them', choices=LOOMING_METHODS),
+        _setting('collision_horizon', 'Time within which collision_probability predicts contact',
                  low=0.1, high=10.0, unit='s'),
-        _setting('approach_speed', 'With heads, collision_probability also speaks of contact '
-                 'within that time if the robot went ahead at this speed; 0 leaves that out',
-                 low=0.0, high=10.0, unit='m/s'),
-        _setting('thresholds.caution_ttc', 'Time to contact at which caution begins', low=0.05,
-                 high=60.0, unit='s'),
-        _setting('thresholds.warning_ttc', 'Time to contact at which warning begins', low=0.05,
-                 high=60.0, unit='s'),
-        _setting('thresholds.danger_ttc', 'Time to contact at which danger begins', low=0.05,
-                 high=60.0, unit='s'),
-        _setting('thresholds.motion', 'motion_score above this raises caution; 1 = off',
-                 sets='motion_threshold', low=0.0, high=1.0),
-        _setting('thresholds.obstacle', 'obstacle_score above this raises caution; 1 = off',
-                 sets='obstacle_threshold', low=0.0, high=1.0),
-        _setting('thresholds.looming', 'Looming rates below this count as not approaching: no '
+        _setting('approach_speed', 'With heads, collision_probability also covers contact within '
+                 'that time if the robot drove ahead at this speed; 0: off', low=0.0, high=10.0,
+                 unit='m/s'),
+        _setting('thresholds.caution_ttc', 'Time to contact below which the level is CAUTION',
+                 low=0.05, high=60.0, unit='s'),
+        _setting('thresholds.warning_ttc', 'Time to contact below which the level is WARNING',
+                 low=0.05, high=60.0, unit='s'),
+        _setting('thresholds.danger_ttc', 'Time to contact below which the level is DANGER',
+                 low=0.05, high=60.0, unit='s'),
+        _setting('thresholds.motion', 'motion_score above which the level is at least CAUTION; 1: '
+                 'off', sets='motion_threshold', low=0.0, high=1.0),
+        _setting('thresholds.obstacle', 'obstacle_score above which the level is at least '
+                 'CAUTION; 1: off', sets='obstacle_threshold', low=0.0, high=1.0),
+        _setting('thresholds.looming', 'Looming rate below which a surface does not approach: no '
                  'region, no bearing', low=0.001, high=10.0, unit='1/s', sets='looming_threshold'),
         _setting('smoothing.method', 'Smoothing of the scores', choices=SMOOTHING_METHODS),
         _setting('smoothing.rise', 'Time constant while a score rises (ema)', low=0.0, high=10.0,
                  unit='s'),
         _setting('smoothing.fall', 'Time constant while a score falls (ema)', low=0.0, high=10.0,
                  unit='s'),
-        _setting('smoothing.window', 'Results in the median', low=1, high=99),
-        _setting('hysteresis', 'A level is left when the time to contact exceeds its threshold by '
-                 'this part', low=0.0, high=2.0),
-        _setting('level_hold', 'Least time a level is kept before it falls', low=0.0, high=10.0,
+        _setting('smoothing.window', 'Number of results in the median', low=1, high=99),
+        _setting('hysteresis', 'Fraction by which the time to contact must exceed its threshold '
+                 'before the level falls', low=0.0, high=2.0),
+        _setting('level_hold', 'Minimum time at a level before it falls', low=0.0, high=10.0,
                  unit='s'),
         _setting('roi', 'Region of interest: left, top, right, bottom as fractions of the image',
                  low=0.0, high=1.0),
-        _setting('collision_margin', 'A surface is on course when the camera will pass it within '
-                 'this angle', low=0.0, high=1.0, unit='rad'),
+        _setting('collision_margin', 'Largest angle at which the camera passes a surface on '
+                 'collision course', low=0.0, high=1.0, unit='rad'),
         # Never 0: what has no confidence at all is unknown.
-        _setting('min_confidence', 'Looming below this confidence is unknown', low=0.01, high=1.0),
-        _setting('min_known', 'With less of the region of interest known, and nothing seen '
-                 'coming, the level is unknown', low=0.0, high=1.0),
+        _setting('min_confidence', 'Confidence below which looming is unknown', low=0.01,
+                 high=1.0),
+        _setting('min_known', 'Known fraction of the region of interest below which the level is '
+                 'unknown while nothing approaches', low=0.0, high=1.0),
     ),
     'Outputs': (
-        Param('features.reduce', str, 'last', 'Which tubelets ~/NAME/features holds',
+        Param('features.reduce', str, 'last', 'Tubelets in ~/NAME/features',
               choices=('last', 'mean', 'all')),
-        Param('overlay.width', int, 640, 'Width of the overlay, which is never below 480; 0 keeps '
-              'that of the camera', low=0, high=3840, unit='px'),
-        Param('calibration.seconds', float, 5.0, 'How long ~/calibrate watches the scene', low=0.5,
-              high=600.0, unit='s'),
-        Param('calibration.sigma', float, 3.0, 'Thresholds become mean + this many standard '
-              'deviations', low=0.0, high=20.0),
+        Param('overlay.width', int, 640, 'Width of the overlay, at least 480; 0: that of the '
+              'camera', low=0, high=3840, unit='px'),
+        Param('calibration.seconds', float, 5.0, 'Duration of ~/calibrate', low=0.5, high=600.0,
+              unit='s'),
+        Param('calibration.sigma', float, 3.0, 'Standard deviations above the mean at which '
+              '~/calibrate sets thresholds', low=0.0, high=20.0),
     ),
     'Obstacles in metres, for planners': OBSTACLE_ROWS,
 }
@@ -274,8 +272,7 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
 
 def camera_rows(camera: str) -> tuple[Param, ...]:
     """Rows that exist once per camera."""
-    return (Param(f'{camera}.transport', str, 'auto', 'Which image topic is read; auto takes raw '
-                  'unless only compressed is published', CONFIGURE, choices=TRANSPORTS),
+    return (transport_row(f'{camera}.transport'),
             *mount_rows(camera))
 
 

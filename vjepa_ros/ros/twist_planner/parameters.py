@@ -12,13 +12,17 @@ from typing import Any
 
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.planning.twist_config import Mount, TwistConfig
+from vjepa_ros.ros.command.parameters import (
+    CLOCK_TOLERANCE,
+    COMMAND_TIMEOUT,
+    FROZEN_TRAVEL,
+    SOURCE_TIMEOUT,
+    SOURCES,
+)
 from vjepa_ros.ros.common.parameter import (
     AUTOSTART,
-    CAMERAS,
     CONFIGURE,
     MESSAGES,
-    NAME,
-    NAMES,
     Param,
     Schema,
     make,
@@ -31,68 +35,63 @@ _choice = partial(setting, TwistConfig)
 _watch = partial(setting, GuardSettings)
 
 SECTIONS: dict[str, tuple[Param, ...]] = {
-    'Wiring': (
-        Param('sources', tuple[str, ...], CAMERAS, 'Names of the cameras of the perception '
-              'node', CONFIGURE, pattern=NAME, allowed=NAMES),
+    'Topics': (
+        SOURCES,
         Param('message', str, 'twist', 'Type of cmd_vel_in, cmd_vel_out and cmd_vel_sent',
               CONFIGURE, choices=MESSAGES),
-        Param('speed_from', str, SENT, 'Where the speed of the robot comes from: sent, the topic '
-              'cmd_vel_sent, to be remapped to what the guard sends to the base; odometry, the '
-              'topic odom (needs nav_msgs); own, what this node sends, where nothing stands '
-              'behind it', CONFIGURE, choices=(SENT, ODOMETRY, OWN)),
+        Param('speed_from', str, SENT, 'Source of the speed of the robot; sent: topic '
+              'cmd_vel_sent, remapped to what the guard sends to the base; odometry: topic odom '
+              '(needs nav_msgs); own: the commands of this node, if nothing behind it changes '
+              'them', CONFIGURE, choices=(SENT, ODOMETRY, OWN)),
         Param('base_frame', str, 'base_link', 'frame_id of ~/candidates', CONFIGURE),
-        Param('rate', float, 20.0, 'How often a standing command is judged anew', CONFIGURE,
-              low=5.0, high=200.0, unit='Hz'),
+        Param('rate', float, 20.0, 'Rate of decisions without new inputs', CONFIGURE, low=5.0,
+              high=200.0, unit='Hz'),
         AUTOSTART,
     ),
-    'What cannot be trusted': (
-        Param('on_fault', str, STOP, 'What is sent for a command towards a camera that cannot be '
-              'trusted: stop, only the turn of the command; pass, the command as it is; silent, '
-              'nothing', choices=(STOP, PASS, SILENT)),
-        _watch('stop_on', 'Faults of a source that on_fault speaks of: missing, timeout, clock, '
+    'Faults': (
+        Param('on_fault', str, STOP, 'What is sent for a command towards a camera at fault; stop: '
+              'only the turn of the command; pass: the command unchanged; silent: nothing',
+              choices=(STOP, PASS, SILENT)),
+        _watch('stop_on', 'Faults of a source to which on_fault applies: missing, timeout, clock, '
                'malformed, unknown, frozen (always) and flags of the assessment'),
-        _watch('source_timeout', 'Age from which assessment or looming field are too old',
-               low=0.05, high=60.0, unit='s'),
-        _watch('command_timeout', 'Silence after which the command has ended: zero once, then '
-               'silence', low=0.05, high=60.0, unit='s'),
+        SOURCE_TIMEOUT,
+        COMMAND_TIMEOUT,
         Param('speed_timeout', float, GuardSettings.odometry_timeout, 'Silence after which the '
-              'speed is not known (odometry), or the robot counts as standing (sent)', low=0.02,
+              'speed is unknown (odometry), or the robot counts as standing (sent)', low=0.02,
               high=60.0, unit='s'),
-        _watch('clock_tolerance', 'How far a stamp may lie in the future', low=0.0, high=60.0,
-               unit='s'),
-        _watch('frozen_travel', 'Way driven under a picture that does not change by a bit, from '
-               'which the camera counts as frozen', low=0.0, high=10.0, unit='m'),
+        CLOCK_TOLERANCE,
+        FROZEN_TRAVEL,
     ),
-    'The robot': (
+    'Robot': (
         _choice('robot.half_width', 'Half the width of the robot', low=0.01, high=10.0, unit='m'),
-        _choice('robot.length', 'Its length; it turns about its middle', low=0.01, high=20.0,
-                unit='m'),
-        _choice('robot.height', 'Its height: what is higher counts not', low=0.01, high=10.0,
-                unit='m'),
-        _choice('robot.clearance', 'It passes over what is lower', low=0.0, high=5.0, unit='m'),
-        _choice('margin', 'Room to keep on all sides', low=0.0, high=5.0, unit='m'),
+        _choice('robot.length', 'Length of the robot, which turns about its middle', low=0.01,
+                high=20.0, unit='m'),
+        _choice('robot.height', 'Height of the robot; higher objects are ignored', low=0.01,
+                high=10.0, unit='m'),
+        _choice('robot.clearance', 'Ground clearance of the robot; lower objects are ignored',
+                low=0.0, high=5.0, unit='m'),
+        _choice('margin', 'Distance to keep on all sides', low=0.0, high=5.0, unit='m'),
     ),
-    'The choice': (
-        _choice('speeds', 'Speeds that are tried, as parts of the commanded one; must hold 0',
+    'Choice': (
+        _choice('speeds', 'Candidate speeds, as fractions of the commanded one; must contain 0',
                 low=0.0, high=1.0),
-        _choice('turns', 'Turn rates that are tried, added to the commanded one; must hold 0',
+        _choice('turns', 'Candidate turn rates, added to the commanded one; must contain 0',
                 low=-10.0, high=10.0, unit='rad/s'),
-        _choice('max_turn', 'Greatest turn rate that is proposed', low=0.01, high=10.0,
-                unit='rad/s'),
-        _choice('horizon', 'How far twists are rolled forward', low=0.4, high=20.0, unit='s',
-                sets='horizon_s'),
+        _choice('max_turn', 'Largest candidate turn rate', low=0.01, high=10.0, unit='rad/s'),
+        _choice('horizon', 'Time over which twists are rolled forward', low=0.4, high=20.0,
+                unit='s', sets='horizon_s'),
         _choice('reaction', 'Time to contact at which the risk of a twist is one half', low=0.1,
                 high=20.0, unit='s', sets='reaction_s'),
-        _choice('accepted', 'Greatest risk of a twist that is taken', low=0.0, high=1.0),
-        _choice('memory', 'How long what was seen is kept', low=0.1, high=60.0, unit='s',
+        _choice('accepted', 'Largest risk of an accepted twist', low=0.0, high=1.0),
+        _choice('memory', 'How long measured points are kept', low=0.1, high=60.0, unit='s',
                 sets='memory_s'),
-        _choice('measurement_window', 'Time before a picture that looming is measured over: the '
-                'speed that belongs to it is the mean of that time', low=0.02, high=5.0, unit='s',
+        _choice('measurement_window', 'Time before a picture over which looming is measured; the '
+                'speed for it is the mean over this time', low=0.02, high=5.0, unit='s',
                 sets='window_s'),
-        _choice('measuring_speed', 'Speed along the axis of a camera from which looming tells '
-                'distances', low=0.02, high=5.0, unit='m/s', sets='least_speed'),
-        _choice('reach', 'What is farther is left out', low=0.5, high=50.0, unit='m'),
-        _choice('evidence', 'Sum of the confidences of cells that count as an obstacle', low=0.1,
+        _choice('measuring_speed', 'Lowest speed along the axis of a camera at which looming '
+                'gives distances', low=0.02, high=5.0, unit='m/s', sets='least_speed'),
+        _choice('reach', 'Distance beyond which points are ignored', low=0.5, high=50.0, unit='m'),
+        _choice('evidence', 'Sum of the confidences of points that count as an obstacle', low=0.1,
                 high=100.0),
     ),
 }
@@ -102,14 +101,15 @@ def source_rows(name: str) -> tuple[Param, ...]:
     """Return the rows of one camera."""
     mount = partial(setting, Mount, effect=CONFIGURE)
     return (
-        Param(f'{name}.topic', str, '', 'Below which its topics assessment and looming_field '
-              'stand; empty: vjepa_node/NAME', CONFIGURE),
+        Param(f'{name}.topic', str, '', 'Prefix of its topics assessment and looming_field; '
+              'empty: vjepa_node/NAME', CONFIGURE),
         mount(f'{name}.yaw', 'Direction of its optical axis seen from above, left positive',
               low=-math.pi, high=math.pi, unit='rad'),
-        mount(f'{name}.x', 'Where it is ahead of the middle of the robot', low=-10.0, high=10.0,
+        mount(f'{name}.x', 'Position ahead of the middle of the robot', low=-10.0, high=10.0,
               unit='m'),
-        mount(f'{name}.y', 'Where it is left of it', low=-10.0, high=10.0, unit='m'),
-        mount(f'{name}.height', 'Its height above the ground; it looks level', low=0.02,
+        mount(f'{name}.y', 'Position left of the middle of the robot', low=-10.0, high=10.0,
+              unit='m'),
+        mount(f'{name}.height', 'Height above the ground; its optical axis is level', low=0.02,
               high=10.0, unit='m'),
     )
 
