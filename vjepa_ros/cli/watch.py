@@ -33,7 +33,7 @@ from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.device import DeviceError
 from vjepa_ros.runtime.engine import EngineConfig
 from vjepa_ros.sources import SUPPORTED, PlayOptions, Source, SourceError, SourceFrame, open_source
-from vjepa_ros.visualization.overlay import OverlayStatus, draw_overlay
+from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
 
 TITLE = 'vjepa_ros'
 QUIT_KEYS = (27, ord('q'))
@@ -152,9 +152,9 @@ class Watch:
             rate_in_hz=self._rate(), latency_ms=latency_ms, untrained=not engine.report.trained,
             focal_px=focal)
         if result is None:
-            return draw_overlay(track.image, None, None, None, track.view, status=status)
-        return draw_overlay(result.image, result.assessment, result.moves, result.looming,
-                            result.view, status=status)
+            return draw_overlay(track.image, None, Layers(view=track.view), status)
+        return draw_overlay(result.image, result.assessment,
+                            Layers(result.moves, result.looming, result.view), status)
 
     def _keep(self, stamp_ns: int, overlay: np.ndarray) -> None:
         path = self._folder / f'{self._frames:09d}.jpg'

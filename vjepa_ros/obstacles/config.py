@@ -27,10 +27,10 @@ class ObstacleSettings:
         Least part of the patches that look where the robot drives that must be known.
     min_sight
         Least distance up to which the way straight ahead must be measured, or blocked by something
-        that is placed, while heads do not tell it [m].
+        that is placed, while no head estimates it [m].
     at_rest
-        Whether to publish while the camera stands and no heads tell the free way: then only what
-        moves can be seen. 'withhold' or 'publish'.
+        Whether to publish while the camera stands and no head estimates the free way: then only
+        what moves can be seen. 'withhold' or 'publish'.
     pitch_error
         Standard error of the camera's pitch while driving [rad].
     caution

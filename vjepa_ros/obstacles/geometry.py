@@ -21,7 +21,7 @@ MODELS = {'': (0,), 'plumb_bob': (0, 4, 5), 'rational_polynomial': (8, 12, 14),
           'equidistant': (4,)}
 _OPTICAL = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])   # to x ahead, z up
 _ROUNDS = 20              # of the inversion; each divides the error of a usual lens by 5 and more
-_MOST_OFF_PX = 0.1        # farther off after them: the lens does not look there
+_MOST_OFF_PX = 0.1        # farther off after them: no ray of the lens goes there
 
 
 @dataclass(frozen=True)
@@ -60,29 +60,28 @@ class Lens:
                              f"'{self.model}', must be one of {MODELS[self.model]}")
 
     def rays(self, points: np.ndarray) -> np.ndarray:
-        """x/z and y/z (..., 2) of points (..., 2) of the source image [px]; NaN for none."""
+        """Compute x/z and y/z (..., 2) of points (..., 2) in the source image [px]; NaN: none."""
         points = np.asarray(points, np.float64)
         o = self.optics
         if not any(self.distortion):
             return (points - (o.cx, o.cy)) / (o.fx, o.fy)
         matrix = np.array([[o.fx, 0, o.cx], [0, o.fy, o.cy], [0, 0, 1]])
         flat, lens = points.reshape(-1, 1, 2), np.array(self.distortion)
-        kind = cv2.fisheye if self.model == 'equidistant' else cv2
-        out = kind.undistortPoints(flat, matrix, lens)
-        # That stops after 5 rounds, and how to ask for more differs from OpenCV to OpenCV.
+        fisheye = self.model == 'equidistant'
+        out = (cv2.fisheye if fisheye else cv2).undistortPoints(flat, matrix, lens)
+        # That stops after 5 rounds, and the way to ask for more depends on the version of OpenCV.
         for _ in range(_ROUNDS):
-            off = (flat - _project(kind, out, matrix, lens)) / (o.fx, o.fy)
+            off = (flat - _project(fisheye, out, matrix, lens)) / (o.fx, o.fy)
             out = out + np.clip(off, -0.2, 0.2)
-        off = np.abs(flat - _project(kind, out, matrix, lens)).max(axis=-1, keepdims=True)
+        off = np.abs(flat - _project(fisheye, out, matrix, lens)).max(axis=-1, keepdims=True)
         return np.where(off < _MOST_OFF_PX, out, np.nan).reshape(points.shape)
 
 
-def _project(kind: object, rays: np.ndarray, matrix: np.ndarray, lens: np.ndarray) -> np.ndarray:
+def _project(fisheye: bool, rays: np.ndarray, matrix: np.ndarray, lens: np.ndarray) -> np.ndarray:
     space = np.concatenate((rays, np.ones((*rays.shape[:-1], 1))), -1)
     none = np.zeros(3)
-    if kind is cv2.fisheye:
-        return kind.projectPoints(space, none, none, matrix, lens)[0]
-    return kind.projectPoints(space, none, none, matrix, lens)[0].reshape(rays.shape)
+    project = cv2.fisheye.projectPoints if fisheye else cv2.projectPoints
+    return project(space, none, none, matrix, lens)[0].reshape(rays.shape)
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ class Mount:
     @classmethod
     def from_angles(cls, height: float, x: float = 0.0, y: float = 0.0, pitch: float = 0.0,
                     yaw: float = 0.0, roll: float = 0.0) -> Mount:
-        """From a position [m] and angles [rad]: pitch down, yaw left, roll clockwise positive."""
+        """Make a pose of position [m] and angles [rad]: pitch down, yaw left, roll clockwise."""
         cy, sy = math.cos(yaw), math.sin(yaw)
         cp, sp = math.cos(pitch), math.sin(pitch)
         cr, sr = math.cos(roll), math.sin(roll)
@@ -132,7 +131,7 @@ class Mount:
     @classmethod
     def from_transform(cls, translation: tuple[float, float, float],
                        quaternion: tuple[float, float, float, float]) -> Mount:
-        """From a transform of tf, from the optical frame to the base frame; x, y, z, w."""
+        """Make a pose of a transform from the optical to the base frame; quaternion x, y, z, w."""
         q = np.array(quaternion, float)
         length = float(np.linalg.norm(q))
         if not 0.9 < length < 1.1:
@@ -151,15 +150,24 @@ class Mount:
         return float(self.position[2])
 
     def directions(self, rays: np.ndarray) -> np.ndarray:
-        """Base axes (..., 3) of rays (..., 2); their depth along the optical axis is 1."""
+        """Turn rays (..., 2) into the base frame (..., 3); their depth along the axis is 1."""
         return np.concatenate((rays, np.ones((*rays.shape[:-1], 1))), -1) @ self.rotation.T
 
     def to_camera(self, points: np.ndarray) -> np.ndarray:
-        """Points (N, 3) of the base frame in the optical frame."""
+        """Transform points (N, 3) of the base frame into the optical frame."""
         return (points - self.position) @ self.rotation
 
     def closing_speed(self, linear: tuple[float, float, float],
                       angular: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> float:
-        """Speed of the camera along its optical axis [m/s], of a motion of the base frame."""
+        """Compute the speed of the camera along its axis [m/s] from that of the base frame."""
         speed = np.asarray(linear, float) + np.cross(angular, self.position)
         return float(speed @ self.rotation[:, 2])
+
+
+@dataclass(frozen=True)
+class RobotCamera:
+    """A camera on a robot: width and height of its image [px], its lens, and its pose."""
+
+    size: tuple[int, int]
+    lens: Lens
+    mount: Mount

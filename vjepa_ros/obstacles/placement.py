@@ -4,48 +4,58 @@
 
 A looming rate L = closing speed / depth is free of scale. Three things give the scale:
 
-- *odometry*: depth = v / L with the camera's speed v along its optical axis (Lee 1976). Holds for
+- *odometry*: depth = v / L with the camera's speed v along its optical axis (Lee 1976). Valid for
   what stands still; what comes towards the robot is placed too near, what goes away too far.
 - *ground speed*: a patch of the ground at a known depth (camera height, pitch, intrinsics) looms
-  with v over that depth, so the ground itself tells v; then as above. This is the usual way to
+  with v over that depth, so the ground itself gives v; then as above. This is the usual way to
   fix the scale of visual odometry with one camera (Song and Chandraker 2014, "Robust scale
   estimation in real-time monocular SFM for autonomous driving").
 - *contact*: the ray of the lowest patch of an obstacle meets the ground where it stands. Needs no
-  speed, and holds for what moves; useless near the horizon. It is far less exact than the two
-  others (docs/nav2.md), so it only limits them, and serves alone where the speed is not known.
+  speed, and is valid for what moves; useless near the horizon. It is far less exact than the two
+  others (docs/nav2.md), so it only limits them, and counts alone where the speed is unknown.
 
-What stands on the ground is told from the ground itself column by column, as in the Stixel World
-(Badino, Franke, Pfeiffer 2009) with looming in place of disparity. Where heads hold, the free
-way ahead that they tell (`LearnedField.clearance`) counts as well: it alone sees what is still
-while the robot stands. Nothing here guesses: what has no known scale has no place.
+Obstacles are separated from the ground column by column, as in the Stixel World (Badino, Franke,
+Pfeiffer 2009) with looming in place of disparity. Where heads are valid, the free way ahead that
+they estimate (`LearnedField.clearance`) counts as well: it alone sees what is still while the
+robot stands. Nothing here guesses: what has no known scale has no place.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import cv2
 import numpy as np
 
-from vjepa_ros.obstacles.cells import (
-    SLOWEST,
-    cells_of,
-    closing_speed,
-    distance_of,
-    horizon,
-    sight,
-    standing_cells,
-)
+from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.obstacles.config import ObstacleSettings
-from vjepa_ros.obstacles.geometry import Lens, Mount
+from vjepa_ros.obstacles.geometry import Lens, Mount, RobotCamera
+from vjepa_ros.perception.collision import course_weight
 from vjepa_ros.perception.danger import is_alarm
+from vjepa_ros.perception.fusion import CourseField
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Level, Quality, Result
 
 LEAST_CELLS = 4          # a region of fewer cells is taken for noise
 LEAST_ROWS = 2           # one row alone is the smeared horizon
-ROBOT_HALF_WIDTH = 0.3   # m, of the robot whose free way the heads were trained to tell
+ROBOT_HALF_WIDTH = 0.3   # m, of the robot whose free way the heads were trained to estimate
+SLOWEST = 0.08           # m/s along the optical axis: slower is rest
+LEAST_GROUND = 8         # patches of the ground that its speed is told from
+NEAREST = 0.4            # part of the known ground, from the robot on, that is used
+MOST_SPREAD = 0.5        # of that speed among them, relative
+ON_COURSE = 0.5
+APPROACHING = 0.1        # 1/s
+ALIKE = (0.75, 1.33)     # looming of one surface among others
+FOOT = (0.7, 1.1)        # looming of a patch below relative to what it still belongs to
+SURE = 2.0               # standard errors by which a patch must stand above the ground
+BLUR = 1.0               # cells that the window of a cell reaches below its centre
+CORRELATED = 2.0         # neighbouring cells share pixels: their mean is worse than independent
+LEAST_PART = 0.05        # no distance is believed to better than this part
+LEAST_SIGMA = 0.01       # 1/s
+CONTACT_PART = 0.4       # relative error of a distance by contact, measured: docs/nav2.md
+MOST_PART = 0.8          # a distance with a greater relative error is none
 
 
 @dataclass(frozen=True)
@@ -88,19 +98,16 @@ class Obstacles:
     withheld: str = ''
 
 
-def find_obstacles(result: Result, size: tuple[int, int], lens: Lens, mount: Mount,
-                   speed: float, settings: Settings, how: ObstacleSettings,
-                   still: bool = False) -> Obstacles:
-    """Obstacles of one result.
+def find_obstacles(result: Result, camera: RobotCamera, speed: float, settings: Settings,
+                   how: ObstacleSettings, still: bool = False) -> Obstacles:
+    """Place the obstacles of one result.
 
     Parameters
     ----------
     result
         With its looming field.
-    size
-        Width and height of the source image [px].
-    lens, mount
-        Of the camera.
+    camera
+        That took the picture.
     speed
         Of the camera along its optical axis by odometry [m/s], NaN unknown.
     settings, how
@@ -111,17 +118,20 @@ def find_obstacles(result: Result, size: tuple[int, int], lens: Lens, mount: Mou
     """
     field = result.looming
     if field is None:
-        return _nothing(0, 'nothing is known of this frame')
-    cells = cells_of(field, size, lens, mount, settings)
+        nothing = np.empty(0)
+        return Obstacles(nothing, nothing, np.empty(0, int), np.empty((0, 2)), np.empty(0, bool),
+                         nothing, withheld='the looming of this frame is unknown')
+    mount = camera.mount
+    cells = _cells_of(field, camera, settings)
     columns = cells.rate.shape[1]
-    speed, part, source = closing_speed(cells, mount, speed, how)
+    speed, part, source = _closing_speed(cells, mount, speed, how)
     learned = result.learned if result.method != 'geometric' else None
     way = math.nan
     if learned is not None and learned.sees and learned.clearance.median <= how.max_range:
         way = learned.clearance.median
     moving = abs(speed) >= SLOWEST
-    evidence, standing = standing_cells(cells, mount, speed, how)
-    watched = cells.drop / cells.ahead >= horizon(mount, how)
+    evidence, standing = _standing_cells(cells, mount, speed, how)
+    watched = cells.drop / cells.ahead >= _horizon(mount, how)
     reach = np.full(columns, np.nan)
     sigma, region = np.full(columns, np.nan), np.full(columns, -1)
     placeable = watched & np.isfinite(cells.edges).all(axis=-1)
@@ -136,8 +146,8 @@ def find_obstacles(result: Result, size: tuple[int, int], lens: Lens, mount: Mou
                 or not inside.any()):
             continue
         unplaced = True
-        for column in np.flatnonzero(inside.any(axis=0)):
-            at, error = distance_of(cells, inside[:, column], column, mount,
+        for column in np.flatnonzero(inside.any(axis=0)).tolist():
+            at, error = _distance_of(cells, inside[:, column], column, mount,
                                     speed if moving else math.nan, part, how)
             unplaced &= math.isnan(at)
             seen[column] |= not math.isnan(at)
@@ -147,11 +157,11 @@ def find_obstacles(result: Result, size: tuple[int, int], lens: Lens, mount: Mou
             slope[column] = cells.edges[inside[:, column], column].mean(axis=0)
         placed += bool((region == placed).any())
         lost |= unplaced
-    far = sight(cells, mount, watched)
+    far = _sight(cells, mount, watched)
     sees_still = moving or (learned is not None and learned.sees)
     free = (far >= how.max_range) & watched.any(axis=0) & moving & ~standing.any(axis=0)
     share = float((cells.known & watched).sum() / max(1, watched.sum()))
-    found = not lost and _danger_is_placed(result, seen, slope, way, lens, size, settings)
+    found = not lost and _danger_is_placed(result, field, seen, slope, way, camera, settings)
     withheld = _withheld(result, share, math.isnan(speed), sees_still, found, settings, how)
     if not withheld and moving and not (learned is not None and learned.sees):
         withheld = _out_of_sight(far, seen, slope, how)
@@ -165,7 +175,7 @@ def find_obstacles(result: Result, size: tuple[int, int], lens: Lens, mount: Mou
 
 def _withheld(result: Result, known: float, speed_unknown: bool, sees_still: bool, found: bool,
               settings: Settings, how: ObstacleSettings) -> str:
-    """Unknown is not clear: why a result must not speak to a planner, '' when it may."""
+    """Name the reason why a result must not reach a planner, or '': unknown is not clear."""
     seen = result.assessment
     if Quality.STALE in seen.flags:
         return 'the frame is stale'
@@ -193,9 +203,9 @@ def _withheld(result: Result, known: float, speed_unknown: bool, sees_still: boo
 
 def _out_of_sight(far: np.ndarray, seen: np.ndarray, slope: np.ndarray,
                   how: ObstacleSettings) -> str:
-    """Why the way straight ahead is not known far enough, '' when it is.
+    """Name the reason why the way straight ahead is not known far enough, or ''.
 
-    Below a plain wall the ground is measured up to its foot alone, and nothing stands there.
+    Below a plain wall only the ground up to its foot is measured, and nothing stands there.
     """
     half = ROBOT_HALF_WIDTH / max(how.min_sight, 1e-6)
     ahead = (slope.min(axis=1) < half) & (slope.max(axis=1) > -half) & (slope != 0).any(axis=1)
@@ -208,27 +218,27 @@ def _out_of_sight(far: np.ndarray, seen: np.ndarray, slope: np.ndarray,
             'what lies beyond has too little texture')
 
 
-def _danger_is_placed(result: Result, seen: np.ndarray, slope: np.ndarray, way: float,
-                      lens: Lens, size: tuple[int, int], settings: Settings) -> bool:
-    """Whether each danger that made the level has a distance: its own, not that of something else.
+def _danger_is_placed(result: Result, field: LoomingField, seen: np.ndarray, slope: np.ndarray,
+                      way: float, camera: RobotCamera, settings: Settings) -> bool:
+    """Tell whether each danger that made the level has a distance of its own.
 
     Dangers are the regions on course with a time to contact below that of WARNING, and the
     direction of the assessment, which is also known when no region is.
 
     Parameters
     ----------
-    result
-        With assessment and looming field.
+    result, field
+        Its assessment, and its looming field.
     seen
         (N,) bool, columns in which something has a distance, also one beyond max_range.
     slope
         (N, 2) as in `Obstacles`.
     way
         Free way ahead by the heads, NaN without: a thing straight ahead.
-    lens, size, settings
+    camera, settings
         As above.
     """
-    field, told = result.looming, result.assessment
+    told, size, lens = result.assessment, camera.size, camera.lens
     x = (field.centers[0, :, 0] + 0.5) * size[0] / field.gray_size[0] - 0.5
     half = 0.5 * field.cell_px * size[0] / field.gray_size[0]
     spans = [(r.x, r.x + r.width) for r in told.regions
@@ -244,7 +254,197 @@ def _danger_is_placed(result: Result, seen: np.ndarray, slope: np.ndarray, way: 
                                for low, high in spans)
 
 
-def _nothing(columns: int, withheld: str) -> Obstacles:
-    return Obstacles(np.full(columns, np.nan), np.full(columns, np.nan), np.full(columns, -1),
-                     np.zeros((columns, 2)), np.zeros(columns, bool), np.zeros(columns),
-                     withheld=withheld)
+@dataclass(frozen=True)
+class Cells:
+    """The cells of a looming grid and their directions, (Hc, Wc) each."""
+
+    rate: np.ndarray      # 1/s, 0 where unknown
+    sigma: np.ndarray
+    known: np.ndarray
+    course: np.ndarray
+    ahead: np.ndarray     # level distance per depth
+    drop: np.ndarray      # fall per depth
+    low: np.ndarray       # fall per level distance of the lower edge of the cell
+    edges: np.ndarray     # (Hc, Wc, 2) offset to the left per level distance of both side edges
+    pitch: float          # angle of a cell [rad]
+
+
+def _cells_of(field: LoomingField, camera: RobotCamera, settings: Settings) -> Cells:
+    """Lay a looming field out; arguments as for `find_obstacles`."""
+    size, lens, mount = camera.size, camera.lens, camera.mount
+    left = np.cross((0, 0, 1), mount.heading)
+    to = mount.directions(_rays(lens, size, field.gray_size, field.cell_px,
+                                tuple(field.centers[0, 0].tolist()), field.rate.shape))
+    ahead, to_left, drop = to @ mount.heading, to @ left, -to[..., 2]
+    ahead = np.where(ahead > 0.1, ahead, np.nan)     # straight down, or where no lens looks
+    known = (np.isfinite(field.rate) & (field.confidence >= settings.min_confidence)
+             & np.isfinite(ahead).all(axis=0))
+    rate = np.where(known, field.rate, 0.0).astype(float)
+    course = field.course if isinstance(field, CourseField) else None
+    if course is None:
+        focal = lens.optics.fx * field.gray_size[0] / size[0]
+        course = course_weight(field, rate, focal, settings)
+    sigma = np.maximum(field.sigma, LEAST_SIGMA + LEAST_PART * np.abs(rate))
+    return Cells(rate, sigma, known, np.where(known, course, 0.0), ahead[0], drop[0],
+                 drop[1] / ahead[1], np.stack((to_left[2] / ahead[2], to_left[3] / ahead[3]), -1),
+                 field.cell_px * size[1] / field.gray_size[1] / lens.optics.fy)
+
+
+@lru_cache(maxsize=16)
+def _rays(lens: Lens, size: tuple[int, int], gray_size: tuple[int, int], cell_px: float,
+          first: tuple[float, float], shape: tuple[int, int]) -> np.ndarray:
+    """Rays (4, Hc, Wc, 2) of the centres of cells and of their lower, left and right edges."""
+    y, x = np.mgrid[:shape[0], :shape[1]] * cell_px
+    centers = np.stack((x + first[0], y + first[1]), -1)
+    shifts = np.array(((0.0, 0.0), (0.0, 0.5), (-0.5, 0.0), (0.5, 0.0))) * cell_px
+    points = centers[None] + shifts[:, None, None]
+    return lens.rays((points + 0.5) * (np.array(size) / gray_size) - 0.5)
+
+
+def _horizon(mount: Mount, how: ObstacleSettings) -> float:
+    """Compute the least fall per level distance of a ray that passes the band within range."""
+    above = mount.height - how.max_height
+    return above / how.max_range if above > 0 else above
+
+
+def _closing_speed(cells: Cells, mount: Mount, odometry: float,
+                   how: ObstacleSettings) -> tuple[float, float, str]:
+    """Estimate the speed along the optical axis [m/s], its relative error, and its source."""
+    if how.distance != 'ground' and not math.isnan(odometry):
+        return odometry, 0.05, 'odometry'
+    if how.distance == 'odometry':
+        return math.nan, math.nan, ''
+    # Far ground is seen at too flat an angle; what is on course is no ground.
+    depth = mount.height / np.maximum(cells.drop, 1e-6)
+    ground = (cells.known & (cells.drop * 1.2 * how.max_range > mount.height * cells.ahead)
+              & (cells.drop > 4 * how.pitch_error) & (cells.course < ON_COURSE))
+    if ground.sum() < LEAST_GROUND:
+        return math.nan, math.nan, ''
+    # The nearest ground: what is higher up in the picture may be something that stands on it.
+    nearest = ground & (cells.drop / cells.ahead >= np.quantile(
+        (cells.drop / cells.ahead)[ground], 1 - max(NEAREST, LEAST_GROUND / ground.sum())))
+    speeds = cells.rate[nearest] * depth[nearest]
+    low, speed, high = np.quantile(speeds, (0.25, 0.5, 0.75))
+    part = (high - low) / max(abs(speed), SLOWEST)
+    if part > MOST_SPREAD and abs(speed) >= SLOWEST:
+        return math.nan, math.nan, ''
+    tilt = how.pitch_error * float(np.median(1.0 / cells.drop[nearest]))
+    error = math.hypot(max(LEAST_PART, part / math.sqrt(LEAST_GROUND)), tilt)
+    return float(speed), error, 'ground'
+
+
+def _standing_cells(cells: Cells, mount: Mount, speed: float,
+                    how: ObstacleSettings) -> tuple[np.ndarray, np.ndarray]:
+    """Find cells with something above the ground, and those of them in the way, (Hc, Wc) bool.
+
+    What is in the way is no higher than the band or the camera with its robot.
+
+    Parameters
+    ----------
+    cells, mount, how
+        As above.
+    speed
+        Of the camera along its axis [m/s], by which the ground is recognised. While the camera
+        rests, all that comes nearer stands out; with NaN, only what is on course and what looms
+        like it.
+    """
+    if math.isnan(speed):
+        found = _like_seeds(cells, cells.known & (cells.course >= ON_COURSE)
+                            & (cells.rate > 2 * cells.sigma))
+        return found, found
+    if abs(speed) < SLOWEST:
+        found = cells.known & (cells.rate > np.maximum(2 * cells.sigma, APPROACHING))
+        return found, found
+    rate = cells.rate * math.copysign(1.0, speed)
+    sure = cells.known & (rate > 2 * cells.sigma)
+    depth = abs(speed) / np.maximum(rate, 1e-3)
+    height = mount.height - depth * cells.drop
+    error = depth * np.hypot(cells.drop * cells.sigma / np.maximum(rate, 1e-3),
+                             cells.ahead * how.pitch_error)
+    top = max(how.max_height, mount.height + 0.1)
+    near = depth * cells.ahead <= 1.2 * how.max_range
+    # A cell is measured in a window that reaches into its neighbours, also into nearer ground;
+    # one with little texture, as at the horizon, in a wider window.
+    reach = depth * cells.ahead * cells.pitch
+    above = height - BLUR * reach - SURE * error > how.min_height
+    course = (cells.course >= ON_COURSE) & (height - 2 * BLUR * reach > how.min_height)
+    found = sure & near & (above | course)
+    return found, found & (height < top)
+
+
+def _sight(cells: Cells, mount: Mount, watched: np.ndarray) -> np.ndarray:
+    """Compute how far each column is measured without a break, (Wc,) level distance [m].
+
+    It ends where the ray of the lower edge of the first unknown cell meets the ground; inf where
+    all is known up to the horizon. One unknown cell between two known ones is within their
+    windows; one at the border of the picture counts as outside of it.
+
+    Parameters
+    ----------
+    cells, mount
+        As above.
+    watched
+        (Hc, Wc) bool, cells whose rays pass the band.
+    """
+    known = cells.known.copy()
+    known[1:-1] |= cells.known[:-2] & cells.known[2:]
+    known[-1] |= known[-2]
+    ends = watched & ~known
+    first = ends.shape[0] - 1 - np.argmax(ends[::-1], axis=0)     # from the robot on
+    fall = np.take_along_axis(cells.low, first[None], axis=0)[0]
+    return np.where(ends.any(axis=0) & (fall > 0), mount.height / np.maximum(fall, 1e-6), np.inf)
+
+
+def _like_seeds(cells: Cells, seeds: np.ndarray) -> np.ndarray:
+    """Find cells connected with seeds that loom about as much."""
+    if not seeds.any():
+        return seeds
+    like = cells.rate / float(np.median(cells.rate[seeds]))
+    count, labels = cv2.connectedComponents(
+        (seeds | (cells.known & (like > ALIKE[0]) & (like < ALIKE[1]))).astype(np.uint8))
+    return np.isin(labels, np.unique(labels[seeds])) if count > 1 else seeds
+
+
+def _foot(cells: Cells, rows: np.ndarray, column: int) -> int:
+    """Find the lowest row of a thing that some rows of a column show.
+
+    What looms alike, or is unknown, still belongs to it. The ground below looms more while the
+    robot moves, and not at all while it stands.
+    """
+    foot = int(np.flatnonzero(rows)[-1])
+    mean = float(np.median(cells.rate[rows, column]))
+    while foot + 1 < len(rows):
+        like = cells.rate[foot + 1, column] / mean
+        if cells.known[foot + 1, column] and not FOOT[0] < like < FOOT[1]:
+            break
+        foot += 1
+    return foot
+
+
+def _distance_of(cells: Cells, rows: np.ndarray, column: int, mount: Mount, speed: float,
+                 part: float, how: ObstacleSettings) -> tuple[float, float]:
+    """Estimate the level distance of a thing in a column, and its error [m]; NaN unknown."""
+    found = None
+    if not math.isnan(speed):
+        rate, sigma = cells.rate[rows, column], cells.sigma[rows, column]
+        inverse = rate / cells.ahead[rows, column] / speed
+        weight = (cells.ahead[rows, column] * abs(speed) / sigma) ** 2
+        mean = float((inverse * weight).sum() / weight.sum())
+        error = math.hypot(CORRELATED / math.sqrt(weight.sum()) / mean, part, LEAST_PART) \
+            if mean > 0 else math.inf
+        if error < MOST_PART:
+            found = 1.0 / mean, error / mean
+    foot = _foot(cells, rows, column) if not found else int(np.flatnonzero(rows)[-1])
+    fall = float(cells.low[foot, column])
+    if how.distance == 'odometry' or fall <= 0:
+        return found or (math.nan, math.nan)
+    at = mount.height / fall
+    error = at * math.hypot(0.4 * cells.pitch, how.pitch_error) / fall
+    if found:
+        # What stands on the ground or above it is nearer than the ground behind its lowest patch.
+        return found if found[0] < at + error else (at, max(error, found[1]))
+    if foot == len(rows) - 1:
+        # Its foot is below the picture: anywhere between the robot and there.
+        at, error = 0.5 * at, 0.3 * at
+    error = math.hypot(error, CONTACT_PART * at)
+    return (at, error) if error < MOST_PART * at else (math.nan, math.nan)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Turn obstacles into points and rays that planners understand.
+"""Turn obstacles into points and rays for planners.
 
 What Nav2 wants of them is written beside each constant (navigation2: nav2_collision_monitor
 `pointcloud.cpp`, `scan.cpp`; nav2_costmap_2d `obstacle_layer.cpp`).
@@ -51,7 +51,7 @@ class Scan:
 
 
 def base_points(found: Obstacles, mount: Mount, how: ObstacleSettings) -> np.ndarray:
-    """Points (N, 3) of obstacles in the base frame [m], spread over their width and the band."""
+    """Spread points (N, 3) in the base frame [m] over the width of obstacles and the band."""
     lines = [_line(mount, reach, reach * slope, how.spacing)
              for reach, slope in _placed(found, how)]
     if not lines:
@@ -62,7 +62,7 @@ def base_points(found: Obstacles, mount: Mount, how: ObstacleSettings) -> np.nda
 
 
 def scan(found: Obstacles, mount: Mount, how: ObstacleSettings) -> Scan:
-    """The same as a scan around the base frame, with what is free."""
+    """Make a scan around the base frame, with what is free."""
     far = [mount.position[:2] + _ahead(mount, how.max_range, how.max_range * found.slope[:, side])
            for side in (0, 1)]
     # Around the heading of the camera, so that a view to the rear does not break at 180 degrees.
@@ -92,7 +92,7 @@ def scan(found: Obstacles, mount: Mount, how: ObstacleSettings) -> Scan:
 
 def _placed(found: Obstacles, how: ObstacleSettings,
             measured: bool = False) -> list[tuple[float, np.ndarray]]:
-    """Level distance along the heading and both borders to the left per distance, of each part.
+    """List level distance along the heading, and both borders to the left per distance.
 
     `measured` leaves those out before which not all is measured: what is there may hide.
     """
@@ -108,9 +108,9 @@ def _placed(found: Obstacles, how: ObstacleSettings,
 
 
 def _line(mount: Mount, reach: float, across: np.ndarray, spacing: float) -> np.ndarray:
-    """Level points (n, 2) from one border to the other."""
+    """Spread level points (n, 2) from one border to the other."""
     count = max(LEAST_ACROSS, math.ceil(abs(across[1] - across[0]) / spacing) + 1)
-    return mount.position[:2] + _ahead(mount, reach, np.linspace(*across, count))
+    return mount.position[:2] + _ahead(mount, reach, np.linspace(across[0], across[1], count))
 
 
 def _ahead(mount: Mount, reach: float, left: np.ndarray) -> np.ndarray:

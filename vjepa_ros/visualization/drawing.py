@@ -30,21 +30,27 @@ def text_width(string: str, px: float, bold: bool = False) -> int:
     return cv2.getTextSize(string, FONT, px / CAP_PX, _stroke(px, bold))[0][0]
 
 
-def text(image: np.ndarray, string: str, x: float, middle: float, px: float, color: Color = WHITE,
-         *, bold: bool = False, outline: bool = False) -> int:
-    """Write a string and give its width.
+def text(image: np.ndarray, string: str, place: tuple[float, float], px: float,
+         color: Color = WHITE, *, bold: bool = False, outline: bool = False) -> int:
+    """Write a string and return its width.
 
     Parameters
     ----------
-    x, middle
+    image
+        (h, w, 3) uint8 BGR.
+    string
+        The text.
+    place
         Left end, and the middle of the height of the capitals.
     px
         Height of the capitals.
+    color
+        Of the letters.
     bold, outline
         Heavier strokes; a dark rim for text on the scene itself.
     """
     scale, stroke = px / CAP_PX, _stroke(px, bold)
-    at = round(x), round(middle + px / 2)
+    at = round(place[0]), round(place[1] + px / 2)
     if outline:
         # A thicker dark copy would not line up: the stroke changes the width of letters.
         rim = max(1, round(px / 12))
@@ -56,7 +62,7 @@ def text(image: np.ndarray, string: str, x: float, middle: float, px: float, col
 
 
 def fit(string: str, width: float, px: float) -> str:
-    """The string, or as much of it as fits into a width followed by dots."""
+    """Shorten a string to a width, with dots at its end."""
     if text_width(string, px) <= width:
         return string
     low, high = 0, len(string)
@@ -90,7 +96,7 @@ def pill(image: np.ndarray, string: str, x: float, y: float, px: float, fill: Co
     x = min(max(0, x), image.shape[1] - wide)
     y = min(max(0, y), image.shape[0] - high)
     cv2.rectangle(image, (round(x), round(y)), (round(x + wide), round(y + high)), fill, -1)
-    text(image, string, x + px * 0.5, y + high / 2, px, contrast(fill), bold=bold)
+    text(image, string, (x + px * 0.5, y + high / 2), px, contrast(fill), bold=bold)
 
 
 def label_size(string: str, px: float, bold: bool = False) -> tuple[int, int]:
@@ -125,7 +131,7 @@ def brackets(image: np.ndarray, box: tuple[float, float, float, float], color: C
 
 @lru_cache(maxsize=4)
 def _watermark(string: str, width: int, height: int, px: int) -> tuple[np.ndarray, np.ndarray]:
-    """What to add and what to subtract (uint8 BGR) for a diagonal, repeated string."""
+    """Make what to add and to subtract (uint8 BGR) for a diagonal, repeated string."""
     side = int(np.hypot(width, height)) + 8 * px
     plane = np.zeros((side, side), np.uint8)
     step_x, step_y = text_width(string, px, True) + 4 * px, 7 * px

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import cv2
 import numpy as np
@@ -12,20 +13,53 @@ import numpy as np
 from vjepa_ros.clip.view import ViewGeometry
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.types import Assessment, Level, Region
-from vjepa_ros.visualization import drawing, heatmap
-from vjepa_ros.visualization.panel import LEVEL_COLORS, SOFT, OverlayStatus, Panel, seconds
+from vjepa_ros.visualization import drawing
+from vjepa_ros.visualization.panel import (
+    LEVEL_COLORS,
+    MOTION_BGR,
+    SOFT,
+    OverlayStatus,
+    Panel,
+    seconds,
+)
 
-__all__ = ['LEVEL_COLORS', 'OverlayStatus', 'draw_overlay']
+__all__ = ['LEVEL_COLORS', 'Layers', 'OverlayStatus', 'draw_overlay']
 
 MIN_WIDTH = 480            # smaller sources are enlarged to this width
 EMPTY_SIZE = (640, 480)    # canvas when there has been no frame at all
 MAX_ON_COURSE, MAX_ASIDE = 4, 3    # regions drawn; more of them only confuse
 
 
-def draw_overlay(image_rgb: np.ndarray | None, assessment: Assessment | None,
-                 motion_map: np.ndarray | None, looming: LoomingField | None,
-                 view: ViewGeometry | None, *, status: OverlayStatus, width: int = 0,
-                 min_confidence: float = 0.2) -> np.ndarray:
+STEP = 8                                     # the tint is computed on every eighth pixel
+COOL = np.array([40, 210, 255], np.float32)  # coming nearer slowly
+HOT = np.array([40, 40, 255], np.float32)    # fast
+SLOW_RATE, FAST_RATE = 0.1, 1.0              # looming rates [1/s] where the tint starts and ends
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What is drawn over the image.
+
+    Attributes
+    ----------
+    motion_map
+        (Hp, Wp) 0..1 on the patches of `view`, NaN unknown; or None.
+    looming
+        Looming of the whole image; or None.
+    view
+        Geometry of the input of the model: what lies outside is dimmed; or None.
+    min_confidence
+        Cells of the looming field below this confidence are drawn as unknown.
+    """
+
+    motion_map: np.ndarray | None = None
+    looming: LoomingField | None = None
+    view: ViewGeometry | None = None
+    min_confidence: float = 0.2
+
+
+def draw_overlay(image_rgb: np.ndarray | None, assessment: Assessment | None, layers: Layers,
+                 status: OverlayStatus, width: int = 0) -> np.ndarray:
     """Draw the overlay.
 
     Parameters
@@ -34,18 +68,12 @@ def draw_overlay(image_rgb: np.ndarray | None, assessment: Assessment | None,
         (H, W, 3) uint8 RGB newest frame, not modified; None when there is none.
     assessment
         None while the clip memory fills.
-    motion_map
-        (Hp, Wp) 0..1, NaN unknown; or None.
-    looming
-        Looming of the whole image; or None.
-    view
-        Geometry of the input of the model: what lies outside is dimmed; or None.
+    layers
+        What is drawn over the image.
     status
         The system around it.
     width
         Width of the result; 0 keeps that of the image. At least 480 in any case.
-    min_confidence
-        Cells of the looming field below this confidence are drawn as unknown.
 
     Returns
     -------
@@ -58,12 +86,12 @@ def draw_overlay(image_rgb: np.ndarray | None, assessment: Assessment | None,
     if stale:
         _grey_out(canvas)
     else:
-        if view is not None:
-            _dim_unseen(canvas, zoom, view, max(1, round(panel.unit)))
-        heatmap.tint(canvas, zoom, motion_map, looming, view, min_confidence)
-        if looming is not None:
-            heatmap.dot_unknown(canvas, zoom, looming, min_confidence,
-                                max(1, round(2 * panel.unit)))
+        if layers.view is not None:
+            _dim_unseen(canvas, zoom, layers.view, max(1, round(panel.unit)))
+        _tint(canvas, zoom, layers)
+        if layers.looming is not None:
+            _dot_unknown(canvas, layers.looming, layers.min_confidence,
+                         max(1, round(2 * panel.unit)))
     if status.untrained or (assessment is not None and assessment.untrained):
         drawing.watermark(canvas, 'UNTRAINED', 17 * panel.unit)
     if not stale and assessment is not None:
@@ -77,7 +105,7 @@ def draw_overlay(image_rgb: np.ndarray | None, assessment: Assessment | None,
 
 
 def _canvas(image_rgb: np.ndarray | None, width: int) -> tuple[np.ndarray, float]:
-    """A BGR copy of the image in the wanted size and its size relative to the source."""
+    """Make a BGR copy of the image in the wanted size; also its size relative to the source."""
     if image_rgb is None:
         wide = max(MIN_WIDTH, width or EMPTY_SIZE[0])
         return np.full((wide * EMPTY_SIZE[1] // EMPTY_SIZE[0], wide, 3), 40, np.uint8), 1.0
@@ -138,7 +166,7 @@ def _regions(panel: Panel, zoom: float, assessment: Assessment) -> None:
         if region.on_course:
             drawing.pill(panel.canvas, string, x, y, px, alarm)
         else:
-            drawing.text(panel.canvas, string, x + px / 2, y + high / 2, px, SOFT, outline=True)
+            drawing.text(panel.canvas, string, (x + px / 2, y + high / 2), px, SOFT, outline=True)
 
 
 def _clip_box(panel: Panel, zoom: float, region: Region) -> tuple[float, float, float, float]:
@@ -170,8 +198,8 @@ def _bearing(panel: Panel, zoom: float, assessment: Assessment,
     label = 'straight ahead' if abs(degrees) < 0.5 else label
     room = drawing.text_width(label, px)
     fits = x + 14 * unit + room < panel.width
-    drawing.text(panel.canvas, label, x + (12 * unit if fits else -12 * unit - room), y - 9 * unit,
-              px, outline=True)
+    left = x + (12 * unit if fits else -12 * unit - room)
+    drawing.text(panel.canvas, label, (left, y - 9 * unit), px, outline=True)
 
 
 def _bearing_x(width: int, zoom: float, assessment: Assessment,
@@ -186,3 +214,84 @@ def _bearing_x(width: int, zoom: float, assessment: Assessment,
     if near is None or abs(near.bearing - bearing) > 0.02:
         return None
     return zoom * (near.x + near.width / 2)
+
+
+def _tint(canvas: np.ndarray, zoom: float, layers: Layers) -> None:
+    """Tint in place: motion blue, looming from yellow to red.
+
+    Parameters
+    ----------
+    canvas
+        (h, w, 3) uint8 BGR.
+    zoom
+        Pixels of the canvas per pixel of the source image.
+    layers
+        What is known.
+    """
+    motion, looming, view = layers.motion_map, layers.looming, layers.view
+    height, width = canvas.shape[:2]
+    size = (max(2, width // STEP), max(2, height // STEP))
+    xs = (np.arange(size[0]) + 0.5) * width / size[0] / zoom - 0.5
+    ys = (np.arange(size[1]) + 0.5) * height / size[1] / zoom - 0.5
+    through = np.ones((size[1], size[0], 1), np.float32)
+    paint = np.zeros((size[1], size[0], 3), np.float32)
+    if motion is not None and view is not None:
+        grid = [(view.from_source(np.stack([p, p], -1))[:, axis] + 0.5) / view.patch - 0.5
+                for axis, p in enumerate((xs, ys))]
+        alpha = 0.34 * np.clip((_sample(motion, *grid) - 0.15) / 0.65, 0, 1)
+        rows, cols = motion.shape
+        alpha[(grid[1] < -0.5) | (grid[1] > rows - 0.5)] = 0
+        alpha[:, (grid[0] < -0.5) | (grid[0] > cols - 0.5)] = 0
+        through, paint = _over(through, paint, alpha, np.array(MOTION_BGR, np.float32))
+    if looming is not None:
+        rate = np.where(looming.confidence >= layers.min_confidence, looming.rate, np.nan)
+        grid = _cell_coordinates(looming, (xs, ys), zoom, (width, height))
+        urgency = np.clip((_sample(rate, *grid) - SLOW_RATE) / (FAST_RATE - SLOW_RATE), 0, 1)
+        color = COOL + (HOT - COOL) * np.sqrt(urgency)[..., None]
+        through, paint = _over(through, paint, 0.6 * np.sqrt(urgency), color)
+    if through.min() == 1:
+        return
+    inverse = np.repeat(np.rint(through * 255), 3, axis=2).astype(np.uint8)
+    inverse, paint = (cv2.resize(layer, (width, height), interpolation=cv2.INTER_LINEAR)
+                      for layer in (inverse, np.rint(paint).astype(np.uint8)))
+    cv2.multiply(canvas, inverse, dst=canvas, scale=1 / 255)
+    cv2.add(canvas, paint, dst=canvas)
+
+
+def _dot_unknown(canvas: np.ndarray, looming: LoomingField, min_confidence: float,
+                 size: int) -> None:
+    """Put a faint dot of `size` pixels on every cell whose looming is unknown."""
+    unknown = ~(np.isfinite(looming.rate) & (looming.confidence >= min_confidence))
+    points = (looming.centers[unknown] + 0.5) / np.array(looming.gray_size)
+    points = np.rint(points * (canvas.shape[1], canvas.shape[0])).astype(int)
+    step = np.arange(size) - size // 2
+    for shift, part, light in ((size // 2 + 1, 0.5, 0), (0, 0.55, 255 * 0.45)):
+        rows = np.clip(points[:, 1, None, None] + step[:, None] + shift, 0, canvas.shape[0] - 1)
+        cols = np.clip(points[:, 0, None, None] + step[None, :] + shift, 0, canvas.shape[1] - 1)
+        canvas[rows, cols] = (canvas[rows, cols] * part + light).astype(np.uint8)
+
+
+def _cell_coordinates(looming: LoomingField, points: tuple[np.ndarray, np.ndarray], zoom: float,
+                      canvas_size: tuple[int, int]) -> list[np.ndarray]:
+    """Compute fractional columns and rows of the cell grid at source points."""
+    axes = looming.centers[0, :, 0], looming.centers[:, 0, 1]
+    found = []
+    for axis, p in enumerate(points):
+        gray = (p + 0.5) * looming.gray_size[axis] * zoom / canvas_size[axis] - 0.5
+        pitch = float(axes[axis][1] - axes[axis][0]) if len(axes[axis]) > 1 else looming.cell_px
+        found.append((gray - float(axes[axis][0])) / pitch)
+    return found
+
+
+def _sample(grid: np.ndarray, columns: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Sample a grid bilinearly at columns x rows; unknown counts as nothing to show."""
+    x, y = np.meshgrid(columns.astype(np.float32), rows.astype(np.float32))
+    known = np.nan_to_num(np.asarray(grid, np.float32), nan=0.0)
+    return cv2.remap(known, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+
+
+def _over(through: np.ndarray, paint: np.ndarray, alpha: np.ndarray,
+          color: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lay a colour over earlier ones; return the part let through, and the paint."""
+    alpha = alpha[..., None].astype(np.float32)
+    return through * (1 - alpha), paint * (1 - alpha) + alpha * color

@@ -11,12 +11,13 @@ import cv2
 import numpy as np
 
 from vjepa_ros.perception.types import Assessment, Level, Quality
-from vjepa_ros.visualization import drawing, heatmap
+from vjepa_ros.visualization import drawing
 
 # Never green for anything but CLEAR.
 LEVEL_COLORS: dict[Level, drawing.Color] = {
     Level.CLEAR: (80, 175, 76), Level.CAUTION: (0, 214, 255), Level.WARNING: (0, 140, 255),
     Level.DANGER: (48, 48, 229), Level.UNKNOWN: (180, 106, 132)}
+MOTION_BGR = (255, 150, 60)
 IDLE = (139, 125, 96)
 AMBER = (80, 190, 255)
 SOFT = (215, 210, 205)
@@ -34,12 +35,12 @@ FLAG_WORDS = {
 
 @dataclass(frozen=True)
 class OverlayStatus:
-    """What the overlay says about the system around the assessment.
+    """State of the system around the assessment.
 
     Attributes
     ----------
     camera, model, device
-        Names, as they shall be read.
+        Names to show.
     fill, num_frames
         Frames in the clip memory and frames needed.
     rate_in_hz, rate_out_hz, latency_ms
@@ -70,7 +71,7 @@ class OverlayStatus:
 
 
 class Panel:
-    """Banner and footer of one overlay: the canvas, what to say on it, and where.
+    """Banner and footer of one overlay.
 
     Attributes
     ----------
@@ -102,11 +103,11 @@ class Panel:
         drawing.shade(self.canvas, (0, 0, self.width, self.top), 0.22, 10)
         wide = drawing.text_width(word, px, True) + 22 * unit
         cv2.rectangle(self.canvas, (0, 0), (round(wide), round(self.top) - 1), color, -1)
-        drawing.text(self.canvas, word, 11 * unit, self.top / 2, px, drawing.contrast(color),
+        drawing.text(self.canvas, word, (11 * unit, self.top / 2), px, drawing.contrast(color),
                      bold=True)
         x = wide + 12 * unit
         detail = drawing.fit(detail, self.width - x - 6 * unit, px)
-        x += drawing.text(self.canvas, detail, x, self.top / 2, px, bold=level is not None)
+        x += drawing.text(self.canvas, detail, (x, self.top / 2), px, bold=level is not None)
         if level is not None:
             self._legend(x + 12 * unit)
         if level in (Level.WARNING, Level.DANGER):
@@ -121,7 +122,7 @@ class Panel:
     def _legend(self, left: float) -> None:
         """Explain the colours at the right end of the banner, if there is room."""
         unit, px = self.unit, 8.5 * self.unit
-        entries = (('moving', heatmap.MOTION_BGR), ('nearing', (40, 90, 255)))
+        entries = (('moving', MOTION_BGR), ('nearing', (40, 90, 255)))
         x = self.width - 4 * unit - sum(drawing.text_width(word, px) + 22 * unit
                                         for word, _ in entries)
         if x < left:
@@ -130,7 +131,8 @@ class Panel:
             y, half = self.top / 2, 4.5 * unit
             cv2.rectangle(self.canvas, (round(x), round(y - half)),
                           (round(x + 2 * half), round(y + half)), color, -1)
-            x += 13 * unit + drawing.text(self.canvas, word, x + 13 * unit, y, px, SOFT) + 9 * unit
+            wide = drawing.text(self.canvas, word, (x + 13 * unit, y), px, SOFT)
+            x += wide + 22 * unit
 
     def _headline(self) -> tuple[Level | None, str, drawing.Color, str]:
         """Level, its word and colour, and the text beside it."""
@@ -159,20 +161,20 @@ class Panel:
             self.result.motion_score, self.result.obstacle_score,
             self.result.collision_probability)
         cell = self.width / 3
-        names = (('MOTION', heatmap.MOTION_BGR), ('OBSTACLE', AMBER), ('COLLISION', (70, 70, 240)))
+        names = (('MOTION', MOTION_BGR), ('OBSTACLE', AMBER), ('COLLISION', (70, 70, 240)))
         px = 8.5 * unit
         for index, ((name, color), score) in enumerate(zip(names, scores, strict=True)):
             x, end = index * cell + 8 * unit, (index + 1) * cell - 8 * unit
-            x += drawing.text(self.canvas, name, x, y, px, SOFT) + 6 * unit
+            x += drawing.text(self.canvas, name, (x, y), px, SOFT) + 6 * unit
             value = '--' if math.isnan(score) else f'{score:.2f}'
             room = drawing.text_width('0.00', px)
-            drawing.text(self.canvas, value, end - room, y, px)
+            drawing.text(self.canvas, value, (end - room, y), px)
             drawing.bar(self.canvas, (x, y - 3.5 * unit, end - room - 6 * unit, y + 3.5 * unit),
                      score, color)
         for line, color in ((self._system(), SOFT), (self.notes, AMBER)):
             y += row
             line = drawing.fit(line, self.width - 16 * unit, 9 * unit)
-            drawing.text(self.canvas, line, 8 * unit, y, 9 * unit, color)
+            drawing.text(self.canvas, line, (8 * unit, y), 9 * unit, color)
 
     def _system(self) -> str:
         status, parts = self.status, [self.status.camera, self.status.model, self.status.device]
@@ -185,7 +187,7 @@ class Panel:
         return '  |  '.join(part for part in parts if part)
 
     def stale_sign(self, empty: bool) -> None:
-        """Say across the middle that this image must not be trusted."""
+        """Write across the middle that this image must not be trusted."""
         age = self.status.stale_s
         sign = 'NO FRAMES' if empty or age is None or math.isinf(age) else f'STALE {age:.1f} s'
         px = 30 * self.unit
@@ -193,11 +195,11 @@ class Panel:
         x = (self.width - drawing.text_width(sign, px, True)) / 2
         middle = (self.top + self.bottom) / 2
         drawing.shade(self.canvas, (0, middle - px, self.width, middle + px), 0.35)
-        drawing.text(self.canvas, sign, x, middle, px, AMBER, bold=True)
+        drawing.text(self.canvas, sign, (x, middle), px, AMBER, bold=True)
 
 
 def seconds(value: float) -> str:
-    """A time to contact as it is read by people."""
+    """Format a time to contact for people."""
     return f'{value:.1f} s' if value < 99 else '> 99 s'
 
 

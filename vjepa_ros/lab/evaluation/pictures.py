@@ -15,7 +15,7 @@ from vjepa_ros.lab.evaluation.clips import HORIZONS_S
 from vjepa_ros.lab.evaluation.recording_replay import Played, Setup, frames_of
 from vjepa_ros.lab.evaluation.world import WorldRun
 from vjepa_ros.lab.report.page import jpeg_bytes
-from vjepa_ros.visualization.overlay import OverlayStatus, draw_overlay
+from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
 
 PER_KIND = 2          # pictures of one kind of failure in a recording
 WORLD_PER_KIND = 4    # rendered clips of one kind of failure
@@ -60,9 +60,8 @@ def pictures_of(played: Played, setup: Setup, reported: str,
         result = played.results[index]
         status = OverlayStatus(camera=played.item.name,
                                untrained=result.assessment.untrained, focal_px=played.focal_px)
-        overlay = draw_overlay(frame.rgb, result.assessment, result.moves, result.looming,
-                               result.view, status=status, width=WIDTH,
-                               min_confidence=setup.settings.min_confidence)
+        layers = Layers(result.moves, result.looming, result.view, setup.settings.min_confidence)
+        overlay = draw_overlay(frame.rgb, result.assessment, layers, status, WIDTH)
         out.append(Picture(played.item.name, index, picks[index],
                            caption(played, reported, index), jpeg_bytes(overlay, QUALITY)))
     return out

@@ -23,7 +23,7 @@ from rclpy.lifecycle import LifecycleNode
 from sensor_msgs.msg import CameraInfo, LaserScan, PointCloud2
 from std_msgs.msg import Header
 
-from vjepa_ros.obstacles.geometry import Lens, Mount
+from vjepa_ros.obstacles.geometry import Lens, Mount, RobotCamera
 from vjepa_ros.obstacles.placement import Obstacles, find_obstacles
 from vjepa_ros.obstacles.points import base_points, scan
 from vjepa_ros.perception.collision import Optics
@@ -225,7 +225,8 @@ class ObstacleOutput:
         except ValueError as error:      # it has changed since the topic was made
             self._withhold(str(error))
             return
-        found = self._find(result, lens, mount, config, settings)
+        camera = RobotCamera(result.view.source_size, lens, mount)
+        found = self._find(result, camera, config, settings)
         if found.withheld:
             self._withhold(found.withheld)
             return
@@ -252,13 +253,13 @@ class ObstacleOutput:
                           f"'{info.header.frame_id}', which camera_info names")
         return poses.mount(header.frame_id, header.stamp, until_s)
 
-    def _find(self, result: Result, lens: Lens, mount: Mount, config: ObstacleConfig,
+    def _find(self, result: Result, camera: RobotCamera, config: ObstacleConfig,
               settings: Settings) -> Obstacles:
         odometry, at_ns = self._sources.odometry, result.assessment.stamp_ns
         speed = math.nan if odometry is None else odometry.closing_speed(
-            mount, at_ns, config.odometry_timeout)
-        return find_obstacles(result, result.view.source_size, lens, mount, speed, settings,
-                              config.settings, self._still(result, config.odometry_timeout))
+            camera.mount, at_ns, config.odometry_timeout)
+        return find_obstacles(result, camera, speed, settings, config.settings,
+                              self._still(result, config.odometry_timeout))
 
     def _still(self, result: Result, timeout_s: float) -> bool:
         """Return whether the robot has stood for as long as the picture is the same."""

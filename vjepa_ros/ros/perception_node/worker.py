@@ -29,7 +29,7 @@ from vjepa_ros.ros.perception_node.obstacle_inputs import WAIT_S
 from vjepa_ros.ros.perception_node.outputs import LATE, OVERLAYS, Outputs, Publishing, wants_of
 from vjepa_ros.ros.perception_node.parameters import NodeConfig
 from vjepa_ros.ros.perception_node.statistics import CameraStats
-from vjepa_ros.visualization.overlay import OverlayStatus, draw_overlay
+from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
 
 BACKOFF_S = 0.2          # pause after an unexpected error, so that it can not flood the log
 LOG_EVERY_S = 2.0        # at most one error is logged in this time; all are counted
@@ -430,11 +430,11 @@ class Worker:
             untrained=not engine.report.trained,
             focal_px=track.optics().fx if track.ring.size[0] else None)
         image = track.image if result is None else result.image
+        known = {} if result is None else {'motion_map': result.moves, 'looming': result.looming}
         return draw_overlay(
             image, None if result is None else result.assessment,
-            None if result is None else result.moves,
-            None if result is None else result.looming, track.view, status=status,
-            width=config.overlay_width, min_confidence=config.settings.min_confidence)
+            Layers(view=track.view, min_confidence=config.settings.min_confidence, **known),
+            status, config.overlay_width)
 
     def _primed(self, candidate: Perception) -> bool:
         """Return whether the new model has clips of every camera that is alive."""
