@@ -110,7 +110,7 @@ def test_no_norm_can_overflow(dim):
 def test_each_part_in_float8_is_off_by_what_four_bits_explain():
     encoder, clips = lively(), pictures(SHAPE)
     encoder.set_branch_precision(torch.bfloat16)
-    made = Float8Encoder(encoder, SHAPE, plain_steps(encoder, SHAPE))
+    made = Float8Encoder(encoder, SHAPE, plain_steps(encoder))
     made.calibrate(trials(SHAPE))
     exact = made(clips)
     assert max_error(exact, PlainForward(encoder, Normalise(CPU))(clips)) < 0.02
@@ -125,7 +125,7 @@ def test_hidden_values_keep_their_sizes_whatever_the_weights():
     encoder = lively()
     encoder.blocks[0].mlp.fc1.weight *= torch.exp2(torch.linspace(-6, 6, SIZE.mlp))[:, None]
     encoder.set_branch_precision(torch.bfloat16)
-    layer = Float8Encoder(encoder, SHAPE, plain_steps(encoder, SHAPE))._layers[0]
+    layer = Float8Encoder(encoder, SHAPE, plain_steps(encoder))._layers[0]
     made = narrow_mlp(layer, norm_gain(SIZE.dim), torch.zeros(SIZE.dim), torch.zeros(SIZE.mlp))
     fc1 = made.fc1.values.float() * made.fc1.scale
     largest = math.sqrt(SIZE.dim) * fc1 / fc1.norm(dim=0)        # the inputs that meet the bound
