@@ -24,13 +24,12 @@ from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import (
     Calibration,
-    clearance_cdf,
-    contact_cdf,
 )
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.lora import adapter_state, add_adapters
 from vjepa_ros.model.variants import VARIANTS, Variant
 from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.onnx import Graph
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 REAL_FOLDER = files.WEIGHTS_FOLDER  # the tests look elsewhere
@@ -164,19 +163,6 @@ def test_the_file_of_the_package_is_used_when_nothing_is_set(nothing_bundled):
     assert heads is not None and report.heads.meta.training == {'seed': 5}
 
 
-def test_random_weights_can_be_asked_for_all_the_same(nothing_bundled):
-    saved(nothing_bundled / 'test.safetensors')
-    encoder, heads, report = load_model(SIZE, weights='random', allow_random_weights=True, seed=7)
-    assert (report.trained, report.path, report.heads, heads) == (False, '', None, None)
-    assert torch.equal(encoder.norm.weight, encoder_state()['norm.weight'])
-
-
-def test_a_size_that_the_package_does_not_bring_needs_a_file(nothing_bundled):
-    saved(nothing_bundled / 'test.safetensors')
-    with pytest.raises(WeightsError, match=r"'small' of version 2.0.* brings none.*`weights`"):
-        load_encoder('small')
-
-
 # -- heads in a file of their own -----------------------------------------------------------------
 
 @pytest.fixture
@@ -203,14 +189,6 @@ def test_heads_are_loaded_onto_the_encoder_they_were_trained_on(tmp_path, backbo
                        encoder_state()['patch_embed.proj.weight'])
 
 
-def test_heads_trained_on_the_package_s_encoder_replace_its_own(tmp_path, nothing_bundled):
-    bundle = saved(nothing_bundled / 'test.safetensors')
-    path = heads_file(tmp_path, bundle, heads=heads_state(seed=9))
-    _, heads, report = load_model(SIZE, heads=path)
-    assert report.heads.path == str(path)
-    assert torch.equal(heads.dense[1].weight, halved(heads_state(seed=9))['dense.1.weight'])
-
-
 def test_adapters_change_the_encoder_as_they_did_in_training(tmp_path, backbone):
     trained, _ = load_encoder(SIZE, weights=backbone)
     generator = torch.Generator().manual_seed(0)
@@ -224,93 +202,42 @@ def test_adapters_change_the_encoder_as_they_did_in_training(tmp_path, backbone)
     assert report.heads.adapted
 
 
-def test_heads_for_other_weights_are_refused_with_both_hashes(tmp_path, backbone):
-    path = heads_file(tmp_path, backbone)
-    other = tmp_path / 'other.safetensors'
-    save_file(encoder_state(seed=8), other)
-    with pytest.raises(WeightsError) as error:
-        load_model(SIZE, weights=other, heads=path)
-    for part in (str(path), str(other), files.file_sha256(backbone)[:16],
-                 files.file_sha256(other)[:16], '`weights`', '`heads`'):
-        assert part in str(error.value)
-
-
-def test_heads_for_another_size_are_refused_with_the_size_they_fit(tmp_path, backbone):
-    path = heads_file(tmp_path, backbone, replace(META, variant='large'))
-    with pytest.raises(WeightsError, match=r"model size 'large'.*`model_size` is 'test'.*"
-                                           r'`model_size` to large'):
-        load_model(SIZE, weights=backbone, heads=path)
-
-
-def test_a_file_without_heads_is_refused_as_heads(backbone, tmp_path):
-    bare = saved(tmp_path / 'bare.safetensors', encoder=encoder_state())
-    for path, weights in ((backbone, backbone), (bare, bare)):
-        with pytest.raises(WeightsError, match=r'holds no heads.*`heads`'):
-            load_model(SIZE, weights=weights, heads=path)
-
-
-def test_heads_alone_are_refused_as_weights(tmp_path, backbone):
-    path = heads_file(tmp_path, backbone)
-    with pytest.raises(WeightsError, match=r'heads without an encoder; set `heads`'):
-        load_model(SIZE, weights=path)
-
-
-def test_a_missing_heads_file_is_an_error(tmp_path, backbone):
-    with pytest.raises(WeightsError, match=r"heads file '.*none' does not exist; set `heads`"):
-        load_model(SIZE, weights=backbone, heads=tmp_path / 'none')
+@pytest.mark.parametrize(('meta', 'use', 'problem'), [
+    ({}, {'weights': 'other', 'heads': 'heads'}, r'heads\.safe.*other weights.*other\.safe'),
+    ({}, {'weights': 'random', 'heads': 'heads'}, 'trained on other weights.*random'),
+    ({'variant': 'large'}, {'weights': 'backbone', 'heads': 'heads'},
+     r"model size 'large'.*`model_size` is 'test'.*`model_size` to large"),
+    ({}, {'weights': 'backbone', 'heads': 'backbone'}, 'holds no heads.*`heads`'),
+    ({}, {'weights': 'heads', 'heads': ''}, 'heads without an encoder; set `heads`'),
+    ({}, {'weights': 'backbone', 'heads': 'none'}, 'none.*does not exist; set `heads`')])
+def test_heads_that_do_not_belong_to_the_weights_are_refused(tmp_path, backbone, meta, use,
+                                                             problem):
+    heads_file(tmp_path, backbone, replace(META, **meta))
+    save_file(encoder_state(seed=8), tmp_path / 'other.safetensors')
+    given = {key: value if value in ('', 'random') else tmp_path / f'{value}.safetensors'
+             for key, value in use.items()}
+    with pytest.raises(WeightsError, match=problem):
+        load_model(SIZE, allow_random_weights=True, **given)
 
 
 # -- in the engine --------------------------------------------------------------------------------
 
 CLIP = np.random.default_rng(0).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)
-CONFIG = EngineConfig(num_frames=4, image_size=64, device='cpu')
-
-
-def expected_arrays(encoder, heads, calibration):
-    mean = torch.tensor([0.485, 0.456, 0.406]) * 255
-    std = torch.tensor([0.229, 0.224, 0.225]) * 255
-    clip = ((torch.from_numpy(CLIP).float() - mean) / std).permute(3, 0, 1, 2)[None]
-    with torch.inference_mode():
-        out = calibration.apply(heads(encoder(clip)))
-        within = contact_cdf(out.contact, torch.tensor([[1.0, 8.0]]))
-        nearer = clearance_cdf(out.clearance, torch.tensor([[1.0, 8.0]]))
-        return [x[0].numpy() for x in (
-            out.expansion, out.log_scale.exp(), out.moving.sigmoid(), out.course.sigmoid(),
-            out.contact.softmax(-1), out.clearance.softmax(-1), within, nearer)]
+CONFIG = EngineConfig(num_frames=4, image_size=64, device='cpu', precision='fp32')
 
 
 def test_an_engine_runs_the_bundled_model_and_calibrates_once(nothing_bundled):
     saved(nothing_bundled / 'tiny.safetensors', variant=VARIANTS['tiny'])
-    encoder, heads, _ = load_model('tiny')
-    *expected, within, nearer = expected_arrays(encoder, heads, META.calibration)
-    engine = Engine.load(replace(CONFIG, precision='fp32'))
+    encoder, heads, report = load_model('tiny')
+    graph = Graph(encoder, heads, report.heads.meta.calibration).eval()
+    with torch.inference_mode():
+        features, *expected = graph(torch.from_numpy(CLIP)[None])
+    engine = Engine.load(CONFIG)
     try:
-        assert engine.report.trained
-        assert engine.report.heads.meta.robot == {'half_width': 0.4, 'height': 1.2}
         output = engine.run([CLIP])[0]
-        np.testing.assert_array_equal(output.features, engine.encode([CLIP])[0])
-        names = ('expansion', 'scale', 'moving', 'course', 'contact', 'clearance')
-        for name, array in zip(names, expected, strict=True):
-            got = getattr(output.heads, name)
-            assert got.dtype == np.float32
-            np.testing.assert_allclose(got, array, rtol=1e-3, atol=1e-5, err_msg=name)
-        np.testing.assert_allclose(output.heads.contact_within([1.0, 8.0]), within, rtol=1e-3)
-        np.testing.assert_allclose(output.heads.clearance_within([1.0, 8.0]), nearer, rtol=1e-3)
     finally:
         engine.close()
-
-
-def test_an_engine_takes_heads_from_their_own_file(tmp_path):
-    state = encoder_state(VARIANTS['tiny'])
-    save_file(state, tmp_path / 'backbone.safetensors')
-    path = heads_file(tmp_path, tmp_path / 'backbone.safetensors', replace(META, variant='tiny'),
-                      heads=heads_state(VARIANTS['tiny']))
-    config = replace(CONFIG, weights=str(tmp_path / 'backbone.safetensors'), heads=str(path))
-    engine = Engine.load(config)
-    try:
-        assert engine.report.heads.path == str(path)
-        assert engine.run([CLIP], features=False)[0].heads.moving.shape == (4, 4)
-    finally:
-        engine.close()
-    with pytest.raises(WeightsError, match='trained on other weights'):
-        Engine.load(replace(config, weights='random', allow_random_weights=True))
+    np.testing.assert_allclose(output.features, features[0], rtol=1e-3, atol=1e-4)
+    for name, array in zip(graph.names[1:], expected, strict=True):
+        np.testing.assert_allclose(getattr(output.heads, name), array[0], rtol=1e-3, atol=1e-5,
+                                   err_msg=name)

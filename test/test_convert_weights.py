@@ -136,12 +136,6 @@ def test_probes_and_collision_heads_are_recognised_but_not_run(tmp_path, content
             use()
 
 
-def test_the_encoder_of_a_probe_file_is_converted_without_the_probe(tmp_path):
-    save_file(WHOLE['2.0'] | prefixed(probe_state(), 'probe.'), tmp_path / 'a.safetensors')
-    convert(tmp_path / 'a.safetensors', tmp_path / 'b.safetensors')
-    assert equal(load_file(tmp_path / 'b.safetensors'), WHOLE['2.0'])
-
-
 @pytest.mark.parametrize('kind', ['probe', 'encoder'])
 def test_a_network_that_is_not_there_is_refused(tmp_path, kind):
     with pytest.raises(WeightsError, match=rf"no {kind} to load here, but 'encoder', 'predictor'"):
@@ -172,16 +166,3 @@ def test_inspect_names_what_is_missing_and_fails(tmp_path, capsys, monkeypatch):
     assert all(key in text for key in (*lost, 'statistics'))
     with pytest.raises(WeightsError, match=r'blocks\.3\.norm2\.weight, …\).*`vjepa-ros inspect`'):
         load_encoder('tiny', weights=tmp_path / 'a.pt')
-
-
-def test_convert_writes_and_reports(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv('COLUMNS', '160')
-    path = checkpoints.meta_20(tmp_path / 'vitl.pt')
-    words = ['convert', str(path), str(tmp_path / 'b.safetensors'), '--dtype', 'bfloat16',
-             '--weights-part', 'encoder', '--encoder-only']
-    assert cli.main(words) == 0
-    assert 'bfloat16' in capsys.readouterr().out
-    expected = {key: value.bfloat16() for key, value in encoder_state(seed=1).items()}
-    assert equal(load_file(tmp_path / 'b.safetensors'), prefixed(expected, 'encoder.'))
-    assert cli.main(words) == 1
-    assert 'is there already' in capsys.readouterr().err

@@ -19,7 +19,7 @@ from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.forward.compilation import Toolchain
 from vjepa_ros.runtime.noise_floor import patch_strength, tubelet_change
-from vjepa_ros.runtime.session import EncoderSession, SessionError
+from vjepa_ros.runtime.session import EncoderSession
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
 
@@ -273,16 +273,6 @@ def test_a_closed_session_gives_all_device_memory_back():
         assert made.memory_bytes() == 0
 
 
-def test_what_a_session_says_it_holds_is_what_pytorch_holds():
-    before = held()
-    made = session('fp32', size=Variant('test', 768, 6, 12, 3072), heads=False)
-    made.warm(2)
-    held_now = held()
-    grown = held_now[1] - before[1]
-    assert made.memory_bytes() == pytest.approx(grown, rel=0.2, abs=8 << 20)
-    made.close()
-
-
 def test_memory_does_not_grow_over_ten_thousand_inferences():
     made = session('fp32', heads=True, size=Variant('test', 192, 1, 3, 768), shape=(4, 32, 32, 3))
     clip = clips_of(1, 0, (4, 32, 32, 3))
@@ -339,15 +329,6 @@ def test_clips_that_do_not_fit_run_in_smaller_passes(little_memory, caplog):
     assert len(caplog.records) == told
     assert set(made.timings) == STAGES
     made.close()
-
-
-def test_weights_that_do_not_fit_are_an_error_with_a_remedy(little_memory):
-    before = held()
-    little_memory(8 << 20)
-    with pytest.raises(SessionError, match=r'weights do not fit.*smaller model_size'):
-        session('fp32', size=Variant('test', 768, 6, 12, 3072), heads=False)
-    torch.cuda.set_per_process_memory_fraction(1.0)
-    assert held()[0] <= before[0]
 
 
 # -- the whole ------------------------------------------------------------------------------------

@@ -108,18 +108,6 @@ def test_frames_with_keys_are_uploaded_once(fake):
     assert frames <= runner._frames.uploads < frames + 16
 
 
-def test_what_is_trimmed_is_made_again(fake):
-    runner = CudaRunner(*parts(), CPU, SHAPE)
-    keys = [range(4)]
-    assert agree(*both(clips_of(1), keys, runner))
-    assert runner.nbytes > 0
-    runner.trim()
-    assert runner.nbytes == 0
-    assert agree(*both(clips_of(1), keys, runner))
-    runner.close()
-    assert runner.nbytes == 0
-
-
 def test_the_change_made_on_the_device_is_that_of_the_features(fake):
     runner = CudaRunner(*parts(), CPU, SHAPE)
     everything, part = np.ones((2, 2), bool), np.array([[True, False], [True, True]])
@@ -132,20 +120,6 @@ def test_the_change_made_on_the_device_is_that_of_the_features(fake):
             change = Change.unpack(packed)
             np.testing.assert_allclose(change.steps, tubelet_change(features, mask), rtol=1e-4)
             np.testing.assert_allclose(change.strength, patch_strength(clip), rtol=1e-5)
-
-
-def test_the_change_is_only_captured_once_it_is_asked_for(fake):
-    runner = CudaRunner(*parts(), CPU, SHAPE)
-    before = runner.start(clips_of(1), None, True, True).land()
-    assert (fake.captures, before.change) == (2, None)
-    size = runner.nbytes
-    asked = runner.start(clips_of(1), None, True, True, [np.ones((2, 2), bool)]).land()
-    assert fake.captures == 2 + 3       # those of before are made again, with it
-    assert asked.change is not None
-    assert runner.nbytes == size
-    np.testing.assert_array_equal(asked.features, before.features)
-    assert runner.start(clips_of(1), None, True, True).land().change is None
-    assert fake.captures == 5
 
 
 def test_features_come_last_and_who_reads_them_waits_for_them(fake, monkeypatch):

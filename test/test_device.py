@@ -11,7 +11,6 @@ import warnings
 import pytest
 import torch
 
-from vjepa_ros.runtime import device as hardware
 from vjepa_ros.runtime.device import (
     AMX,
     AVX512_BF16,
@@ -97,26 +96,6 @@ def test_a_present_device_is_used_as_asked(present, wanted, precision, device, d
     assert not choice.fell_back
     assert PRECISIONS[choice.precision] == dtype
     assert choice.reason in caplog.text
-
-
-@pytest.mark.parametrize(('device', 'words'), [
-    (SAPPHIRE['cpu'], 'bf16 is fast with its AMX'),
-    (ZEN4['cpu'], 'bf16 is fast with its AVX512-BF16'),
-    (PLAIN['cpu'], 'no instructions for bf16'),
-    (gpu(), 'compute capability 9.0'),
-    (gpu(capability=(7, 0)), 'no bf16'),
-    (gpu(capability=(5, 2)), 'slow with compute capability 5.2'),
-    (amd('gfx90a'), 'bf16 is fast on gfx90a'),
-    (amd('gfx900'), 'not known to be fast on gfx900'),
-    (mac()['mps'], 'Apple'),
-])
-def test_every_automatic_precision_has_its_reason_and_is_one_that_may_be_asked_for(device, words):
-    found = formats(device)
-    assert words in found.why
-    assert found.best in found.able
-    reason = choose_device(device.name, True, 'auto', machine(device)).reason
-    assert found.why in reason
-    assert device.title in reason
 
 
 @pytest.mark.parametrize('wanted', ['cuda', 'cuda:2', 'mps'])
@@ -206,22 +185,6 @@ def test_an_unknown_device_name_is_refused_even_when_falling_back_is_allowed(wan
     assert ('AMD GPUs are called cuda' in str(error.value)) == (wanted == 'rocm')
 
 
-@pytest.mark.parametrize(('present', 'precision', 'warns'), [
-    (PLAIN, 'bf16', True), (PLAIN, 'auto', False), (PLAIN, 'fp32', False),
-    (ZEN4, 'bf16', False), (SAPPHIRE, 'bf16', False)])
-def test_bf16_without_instructions_for_it_is_told_to_be_slow(present, precision, warns, caplog):
-    with caplog.at_level(logging.INFO):
-        choice = choose_device('cpu', True, precision, present)
-    record, = caplog.records
-    assert (record.levelno == logging.WARNING) == warns
-    assert ('slower than fp32' in record.message) == warns == ('fp32, which' in choice.reason)
-
-
-def test_an_unknown_precision_is_refused():
-    with pytest.raises(DeviceError, match=r"'int4' is unknown.*auto, fp32, fp16, bf16, fp8, int8"):
-        choose_device('cpu', False, 'int4', PLAIN)
-
-
 # -- Apple: no operator on the CPU in silence -----------------------------------------------------
 
 def test_the_fallback_of_pytorch_is_refused_where_the_device_is_required(caplog):
@@ -231,12 +194,6 @@ def test_the_fallback_of_pytorch_is_refused_where_the_device_is_required(caplog)
         choose_device('mps', False, 'auto', mac(FALLBACK))
     assert 'PYTORCH_ENABLE_MPS_FALLBACK is set' in caplog.text
     assert choose_device('cpu', True, 'auto', mac(FALLBACK)).device.type == 'cpu'
-
-
-@pytest.mark.parametrize(('value', 'on'), [('1', True), ('0', False), ('', False), (None, False)])
-def test_the_fallback_of_pytorch_is_seen_in_the_environment(value, on):
-    environ = {} if value is None else {'PYTORCH_ENABLE_MPS_FALLBACK': value}
-    assert (FALLBACK in hardware._mps_features(environ)) == on
 
 
 def test_an_operator_that_mps_lacks_is_named():
@@ -284,15 +241,3 @@ def test_every_machine_has_a_cpu_that_computes_float32():
     assert FP32 in formats(found['cpu']).able
     assert choose_device().device.type in {name.split(':')[0] for name in found}
     assert 'threads' in device_name(torch.device('cpu'))
-
-
-def test_the_instructions_of_this_cpu_are_those_that_its_kernel_reports():
-    words = hardware._cpu_words()
-    if not words:
-        pytest.skip('this system has no /proc/cpuinfo with the flags of an x86 CPU')
-    assert hardware.cpu_features() == words & {AVX512_BF16, AMX, AVX512_VNNI, AVX_VNNI}
-
-
-def test_amd_gpus_are_called_rocm():
-    assert amd('gfx942').title == 'cuda:0 (AMD Test, ROCm)'
-    assert gpu().title == 'cuda:0 (NVIDIA Test)'

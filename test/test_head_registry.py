@@ -27,7 +27,6 @@ from vjepa_ros.model.head_specs import (
     HeadSpec,
     Laplace,
     LogBins,
-    array_names,
 )
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import VARIANTS
@@ -143,8 +142,3 @@ def test_a_file_with_heads_that_are_not_registered_is_refused_in_words(more_head
     monkeypatch.undo()
     with pytest.raises(ValueError, match='train the heads anew'):
         load_model('tiny', weights=path)
-
-
-def test_names_of_the_arrays_are_those_of_format_1():
-    assert array_names(HEADS[name] for name in FORMAT_1) == (
-        'expansion', 'scale', 'moving', 'course', 'contact', 'clearance')

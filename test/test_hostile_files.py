@@ -18,7 +18,6 @@ from vjepa_ros.model.ac_predictor import ActionPredictor
 from vjepa_ros.model.checkpoint import pickles
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.inspection import examine, load_network
-from vjepa_ros.model.checkpoint.layouts import to_hugging_face
 from vjepa_ros.model.checkpoint.load import load_encoder, load_heads, read_meta
 from vjepa_ros.model.checkpoint.metadata import KEY
 from vjepa_ros.model.checkpoint.readers import open_weights
@@ -139,13 +138,6 @@ def test_an_archive_that_torch_did_not_write_is_refused(tmp_path, pkl, how, prob
 def test_tensors_that_cannot_be_are_refused(tmp_path, content, problem):
     torch.save(content, tmp_path / 'a.pt')
     assert problem in refusal(tmp_path / 'a.pt', lambda path, _: load_encoder(SIZE, weights=path))
-
-
-def test_a_piece_of_another_shape_is_no_piece(tmp_path):
-    named = to_hugging_face('encoder', STATE)
-    key = 'layer.0.attention.key.weight'
-    torch.save({'encoder': {**named, key: named[key][:, :1].clone()}}, tmp_path / 'a.pt')
-    assert key in refusal(tmp_path / 'a.pt', lambda path, _: load_encoder(SIZE, weights=path))
 
 
 def header(path, length, text):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vjepa_ros.model.encoder import Encoder, token_grid
-from vjepa_ros.model.rope import axis_width, rope_tables, rotate
+from vjepa_ros.model.rope import rope_tables
 from vjepa_ros.model.variants import VARIANTS, Variant
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -73,51 +73,11 @@ def test_a_clip_that_cannot_be_cut_into_tubelets_is_refused(shape):
         token_grid(shape)
 
 
-def rope_by_hand(x, position, head_dim, version):
-    """Encode one vector in plain Python floats."""
-    width, out = axis_width(head_dim), list(x)
-    for axis, p in enumerate(position):
-        for i in range(width):
-            frequency = i % (width // 2) if version == '2.0' else i // 2
-            angle = p * 10000.0 ** (-frequency / (width / 2))
-            at = axis * width + i
-            partner = -x[at + 1] if i % 2 == 0 else x[at - 1]
-            out[at] = x[at] * math.cos(angle) + partner * math.sin(angle)
-    return out
-
-
-@pytest.mark.parametrize('version', ['2.0', '2.1'])
-@pytest.mark.parametrize('head_dim', [64, 80])
-def test_rotation_follows_the_formula_at_every_position(version, head_dim):
-    t, h, w = 3, 4, 2
-    x = wave(t * h * w, head_dim)
-    got = rotate(x, *rope_tables(t, h, w, head_dim, version))
-    for token in range(t * h * w):
-        row, col = float(token // w % h), float(token % w)
-        if version == '2.1':  # stretched to the grid of 16 it was trained with
-            row, col = row * 15 / (h - 1), col * 15 / (w - 1)
-        expected = rope_by_hand(x[token].tolist(), (token // (h * w), row, col), head_dim, version)
-        assert got[token].tolist() == pytest.approx(expected, abs=1e-5)
-
-
 def test_position_tables_do_not_depend_on_where_they_are_first_asked_for():
     with torch.device('meta'), torch.inference_mode():
         cos, _ = rope_tables(2, 7, 11, 64)
     assert cos.device.type == 'cpu'
     assert not cos.is_inference()
-
-
-def test_position_tables_are_built_once_per_shape():
-    assert rope_tables(4, 5, 6, 64)[0] is rope_tables(4, 5, 6, 64)[0]
-    encoder = fill(Encoder(small()))
-    with torch.inference_mode():
-        encoder(wave(1, 3, 4, 32, 32))
-        first = next(iter(encoder._positions.kept.values()))[0]
-        encoder(wave(1, 3, 4, 32, 32))
-        assert next(iter(encoder._positions.kept.values()))[0] is first
-        for height in range(16, 16 * 8, 16):
-            encoder(wave(1, 3, 2, height, 16))
-    assert len(encoder._positions.kept) <= 4
 
 
 def test_an_encoder_used_for_inference_can_still_be_trained():
@@ -145,26 +105,12 @@ def test_dense_features_are_the_taps_side_by_side_and_the_last_is_the_output():
     assert not torch.equal(taps[0], taps[1])
 
 
-@pytest.mark.parametrize(('version', 'levels'), [('2.0', 4), ('2.1', 0), ('2.1', 5)])
-def test_dense_features_that_do_not_exist_are_refused(version, levels):
-    with pytest.raises(ValueError, match=rf'{levels} levels .*version {version}'):
-        Encoder(Variant('test', 64, 12, 1, 128), version).dense(wave(1, 3, 2, 32, 32), levels)
-
-
 def test_blocks_behind_the_last_chosen_layer_do_not_run():
     encoder, ran = Encoder(Variant('test', 48, 4, 1, 96)), []
     for number, block in enumerate(encoder.blocks):
         block.register_forward_hook(lambda *_, number=number: ran.append(number))
     encoder.layers(wave(1, 3, 2, 32, 32), (1,))
     assert ran == [0, 1]
-
-
-@pytest.mark.parametrize(('version', 'layer', 'there'), [
-    ('2.0', 12, '0 to 11'), ('2.0', -1, '0 to 11'), ('2.1', 3, '2, 5, 8, 11')])
-def test_layers_without_features_are_refused_with_those_that_have_some(version, layer, there):
-    encoder = Encoder(Variant('test', 48, 12, 1, 96), version)
-    with pytest.raises(ValueError, match=f'layer {layer} .*choose from {there}'):
-        encoder.layers(wave(1, 3, 2, 32, 32), (layer,))
 
 
 # -- training -------------------------------------------------------------------------------------

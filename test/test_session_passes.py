@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from dataclasses import replace
 from multiprocessing import get_context
 
@@ -73,33 +72,6 @@ def test_submitted_clips_give_what_run_gives(machine):
     assert pending[0].result() is pending[0].result()
     assert pending[0].timings.keys() == {'upload', 'encode', 'heads', 'download'}
     assert machine.session.timings is pending[1].timings
-
-
-def test_results_of_a_closed_session_can_still_be_taken():
-    session = Machine().session
-    pending = session.submit(clips_of(1))
-    session.close()
-    assert pending.result()[0].heads.contact.shape == (21,)
-    with pytest.raises(SessionError, match='closed'):
-        session.submit(clips_of(1))
-
-
-def test_threads_get_the_results_of_their_own_clips(machine):
-    batches = [clips_of(1 + seed % 2, seed) for seed in range(4)]
-    expected = [machine.session.run(clips)[0].features for clips in batches]
-    wrong = []
-
-    def work(number):
-        for _ in range(10):
-            got = machine.session.submit(batches[number]).result()[0].features
-            wrong.extend([number] * (not np.array_equal(got, expected[number])))
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert wrong == []
 
 
 @pytest.mark.parametrize('keys', [[range(4)], [range(4), range(3)], [range(5), range(4)]])

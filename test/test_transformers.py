@@ -12,7 +12,6 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from checkpoints import hugging_face_names
 from golden import cases
 from golden.cases import fill, noise, some_tokens
 
@@ -111,33 +110,6 @@ def test_features_of_every_size_and_length_are_the_same(size, frames, pixels):
 # -- at the size that they are told, and at others ------------------------------------------------
 
 GOLDEN = dict(np.load(cases.FOLDER / 'encoders.npz'))
-
-
-def golden_pair(case):
-    """What theirs and ours make of the clip whose features the reference computed."""
-    variant = Variant('test', *case.size)
-    encoder = fill(Encoder(variant))
-    theirs = built(vjepa2.VJEPA2Model, variant, case.native[1]).encoder.eval()
-    theirs.load_state_dict(hugging_face_names(encoder.state_dict()))
-    clip = cases.clip_of(case)
-    return features(theirs, clip), encoder(clip)
-
-
-@pytest.mark.parametrize('name', ['20_native_256', '20_native_384'])
-@torch.inference_mode()
-def test_at_the_native_size_all_three_are_the_same(name):
-    theirs, ours = golden_pair(cases.ENCODERS[name])
-    assert cases.error(theirs, GOLDEN[name]) < TOLERANCE
-    assert cases.error(ours, GOLDEN[name]) < TOLERANCE
-
-
-@pytest.mark.parametrize('name', ['20_portrait', '20_landscape', '20_long'])
-@torch.inference_mode()
-def test_off_the_native_size_transformers_deviates_from_the_reference_and_we_do_not(name):
-    """It numbers patches as if the clip had its configured size; the reference looks at it."""
-    theirs, ours = golden_pair(cases.ENCODERS[name])
-    assert cases.error(theirs, GOLDEN[name]) > 1e-2
-    assert cases.error(ours, GOLDEN[name]) < TOLERANCE
 
 
 @torch.inference_mode()
