@@ -14,7 +14,6 @@ import torch
 from render_scenes import (
     BOX,
     CARD,
-    CHECKED,
     CYLINDER,
     ELLIPSOID,
     HOLED,
@@ -159,19 +158,6 @@ def test_a_face_towards_the_sun_is_lighter_and_its_shadow_dark():
     assert (picture >= ambient_only - 1).all()
 
 
-def test_fog_swallows_what_is_far():
-    walls = (Thing(BOX, (-1.0, -1.0, 3.5), (0.8, 1.0, 0.5)),
-             Thing(BOX, (6.0, -1.0, 30.5), (5.0, 4.0, 0.5)))
-    fog = torch.full((1, 3), 0.7)
-    picture = frames(scene(walls, fog_per_m=torch.full((1,), 0.15), fog_color=fog))[1]
-    clear = frames(scene(walls))[1]
-    shape = truth(scene(walls), plain_bank(), SIZE).shape[0].numpy()
-    near, far = (np.abs(picture[shape == n].astype(float) - 0.7 * 255) for n in (0, 1))
-    assert far.mean() < 4
-    assert near.mean() > 10
-    assert clear[shape == 1].std() > 3 * picture[shape == 1].std()
-
-
 # -- repetition -----------------------------------------------------------------------------------
 
 def noisy(**changes: object) -> Scenes:
@@ -199,18 +185,6 @@ def test_pictures_do_not_depend_on_the_batch(draw):
     assert (both[0].int() - swapped[1].int()).abs().max() <= 1
     assert (both[0].int() - alone[0].int()).abs().max() <= 1
     assert (both[0].int() - both[1].int()).abs().float().mean() > 5
-
-
-def test_shapes_without_any_size_do_no_harm():
-    flat = (Thing(CARD, (0.0, -0.6, 3.0), (0.5, 0.5, 0.0), texture=CHECKED),
-            Thing(CARD, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), alive=False),
-            Thing(BOX, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), alive=False),
-            Thing(ELLIPSOID, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), alive=False))
-    scenes = scene(flat)
-    for picture in (render(scenes, plain_bank(), SIZE), batch_frames(scenes)):
-        seen = picture[0, 1, 50:70, 70:90, 0]
-        assert seen.min() < 30 and seen.max() > 150         # the checks of the card
-    assert set(truth(scenes, plain_bank(), SIZE).shape.unique().tolist()) == {-2, -1, 0}
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from vjepa_ros.lab.world.textures import bank as module
 from vjepa_ros.lab.world.textures.atlas import Atlas, fetch, opacity, pack
 from vjepa_ros.lab.world.textures.bank import PAINTERS, TextureBank
 from vjepa_ros.lab.world.textures.cards import WALK_STEPS
@@ -125,17 +124,3 @@ def test_photographs_become_textures(tmp_path):
     assert sum(m[1] > 150 > m[0] for m in means) == 3
     first = image_of(bank.atlas, photos[0])
     assert np.array_equal(first, first[:, ::-1]) and np.array_equal(first, first[::-1])
-
-
-def test_a_folder_without_photographs_is_an_error(tmp_path):
-    (tmp_path / 'notes.txt').write_text('nothing')
-    with pytest.raises(ValueError, match='no images in'):
-        TextureBank.from_folder([tmp_path], count=30, size=SIZE)
-    (tmp_path / 'broken.png').write_bytes(b'nothing')
-    with pytest.raises(ValueError, match=r'cannot read the image .*broken\.png'):
-        TextureBank.from_folder([tmp_path], count=30, size=SIZE)
-
-
-def test_groups_share_the_textures_as_the_table_says():
-    assert set(module._SHARES) == set(PAINTERS)
-    assert sum(module._SHARES.values()) == pytest.approx(100, abs=12)

@@ -108,15 +108,6 @@ def test_looming_is_the_relative_change_of_depth_without_the_turn(name):
     assert found.looming[0][shape == SKY].abs().max() == 0
 
 
-def test_a_wall_ahead_is_met_when_its_distance_is_used_up():
-    wall = Thing(BOX, (0.0, -1.0, 5.0), (3.0, 1.0, 0.5))
-    found = of(scene([wall], Camera(velocity=(0.0, 0.0, 1.5))))
-    middle = found.time_to_contact[0, 60, 80]
-    assert middle == pytest.approx(4.5 / 1.5, rel=1e-4)
-    assert found.enter_time[0, 60, 80] == pytest.approx(3.0, rel=1e-4)
-    assert found.clearance[0, 60, 80] == pytest.approx(4.5, rel=1e-4)
-
-
 @pytest.mark.parametrize('thing', SAMPLE, ids=['box', 'cylinder', 'ellipsoid', 'card'])
 def test_a_point_of_a_shape_is_seen_where_it_projects(thing):
     """Shoot at the projection of a point on the surface: the depth is that of the point."""

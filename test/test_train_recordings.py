@@ -111,11 +111,6 @@ class TestLabels:
         assert flags.contact_s(3 * S) == (math.inf, 1.0)
         assert all(map(math.isnan, flags.contact_s(-1) + flags.contact_s(9 * S)))
 
-    def test_a_bumper_is_read(self, tmp_path):
-        flags = read_flags(bumper(tmp_path / 'bag'), 'bumper')
-        assert flags.touching.sum() == 9
-        assert flags.contact_s(100 * S) == (1.5, math.inf)
-
     @pytest.mark.parametrize(('threshold', 'first'), [('0.3', 1.2), ('<0.3', 1.2), ('>1.2', 0.0)])
     def test_a_distance_below_the_threshold_is_a_contact(self, tmp_path, threshold, first):
         flags = read_flags(ranges(tmp_path / 'bag'), '/bumper', threshold=threshold)
@@ -201,12 +196,6 @@ class TestRecordings:
         assert targets.hazard_known[0].tolist() == [True, True, True, False, False]
         assert not targets.contact_known.any()
         assert not targets.danger_known.any()
-
-    def test_half_of_the_clips_are_near_a_contact(self):
-        recording = self.made(contact=50.0, certain=math.inf, count=100)
-        recording.contact_s[90:] = 1.0
-        near = (self.batch(recording).targets.contact_s < 3).float().mean().item()
-        assert 0.4 < near < 0.65
 
     @pytest.mark.parametrize('blocks', [False, True])
     def test_recordings_and_world_share_a_batch(self, blocks):

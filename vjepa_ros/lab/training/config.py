@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Define a training run: its options, and what changes while it goes on."""
+"""Define a training run: its options, and schedules of what changes during it."""
 
 from __future__ import annotations
 

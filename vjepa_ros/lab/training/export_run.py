@@ -29,7 +29,7 @@ from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.lora import adapter_state
 
 log = logging.getLogger(__name__)
-Note = Callable[[str, int, int], None]       # what is done, how far, of how many
+Note = Callable[[str, int, int], None]       # task, done, total
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def describe(run: TrainedRun, world: WorldConfig, calibration: Calibration,
 
 @torch.no_grad()
 def round_to_half(network: Network) -> None:
-    """Round what was trained as the file will, so that what is judged is what is saved."""
+    """Round trained weights as the file does, so that the saved weights are evaluated."""
     for parameter in network.parameters():
         if parameter.requires_grad:
             parameter.copy_(parameter.half().float())
@@ -174,7 +174,7 @@ def world_batches(world: ClipWorld, first_seed: int, count: int) -> list[Callabl
 
 
 def noted(makers: list[Callable[[], Batch]], note: Note, what: str) -> Iterator[Batch]:
-    """Make batches one after the other and tell how far that is."""
+    """Make batches one after the other and report progress."""
     for number, make in enumerate(makers):
         note(what, number, len(makers))
         yield make()

@@ -134,7 +134,7 @@ class Feed(Protocol):
     """Supplies training with batches."""
 
     def batch(self, order: Order) -> Batch:
-        """Return the batch of a step, the same whenever it is asked for."""
+        """Return the batch of a step, always the same."""
         ...
 
 

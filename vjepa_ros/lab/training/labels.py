@@ -66,7 +66,7 @@ class Flags:
 
 @dataclass(frozen=True)
 class Rule:
-    """How a number of a message says "in contact".
+    """How a number of a message indicates contact.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Rule:
 
     @classmethod
     def parse(cls, text: str, below: bool) -> Rule:
-        """Read ``0.3``, ``<0.3`` or ``>0.3``; `below` says what a bare number means."""
+        """Read ``0.3``, ``<0.3`` or ``>0.3``; `below` decides what a bare number means."""
         match = THRESHOLD.fullmatch(text)
         if match is None:
             raise SourceError(f"label threshold '{text}' is not a number, such as 0.3 or '<0.3'")

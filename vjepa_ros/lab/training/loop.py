@@ -108,7 +108,7 @@ log = logging.getLogger(__name__)
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ LOG_SCALE = (-8.0, 3.0)   # of the Laplace distribution; narrower would let one 
 EVENNESS = 0.5            # of the expansion, see `laplace`
 LARGE_WEIGHT = 10.0       # of the squared error of the expansion, which decides for large ones
 PROBABILITY_FLOOR = 1e-6
-APPROACH_M_S = 1.0        # at which a robot is thought to go on when people call a way blocked
+APPROACH_M_S = 1.0        # assumed speed where people label a path as blocked
 
 
 def head_losses(outputs: HeadOutputs, targets: Targets) -> dict[str, Tensor]:
@@ -65,7 +65,7 @@ def loss_of(spec: HeadSpec, outputs: HeadOutputs, targets: Targets) -> Tensor:
 
 def laplace(mean: Tensor, log_scale: Tensor, truth: Tensor, known: Tensor,
             evenness: float = 0.0, unit: float = EXPANSION_UNIT) -> Tensor:
-    """Negative log likelihood of `truth` under a Laplace distribution, over what is known.
+    """Negative log likelihood of `truth` under a Laplace distribution, over known values.
 
     Parameters
     ----------
@@ -90,23 +90,23 @@ def laplace(mean: Tensor, log_scale: Tensor, truth: Tensor, known: Tensor,
 
 
 def squared(mean: Tensor, truth: Tensor, known: Tensor) -> Tensor:
-    """Half of the squared error over what is known.
+    """Half of the squared error over known values.
 
-    A Laplace likelihood asks for the median, which lies below the mean where a surface may be
-    near: without this, what looms most is told too small.
+    A Laplace likelihood is best at the median, which lies below the mean where a surface may be
+    near: without this, the strongest looming is underestimated.
     """
     return masked_mean(F.mse_loss(mean.float(), truth, reduction='none') / 2, known)
 
 
 def binary(logit: Tensor, truth: Tensor, known: Tensor) -> Tensor:
-    """Cross entropy of a yes-or-no question over what is known."""
+    """Compute the cross entropy of a binary output over known values."""
     return masked_mean(
         F.binary_cross_entropy_with_logits(logit.float(), truth, reduction='none'), known)
 
 
 def binned(logits: Tensor, truth: Tensor, known: Tensor, kind: Binned,
            interval_s: Tensor) -> Tensor:
-    """Cross entropy of the bin that holds a value, over what is known.
+    """Cross entropy of the bin that holds a value, over known values.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def large(outputs: HeadOutputs, targets: Targets) -> Tensor:
 
 
 def hazard(outputs: HeadOutputs, targets: Targets) -> Tensor:
-    """Cross entropy of "contact within the horizon", mean over the known horizons."""
+    """Compute the cross entropy of "contact within the horizon" over known horizons."""
     steps = constant(HORIZONS_S, outputs.contact.device) / targets.interval_s[:, None]
     return masked_mean(_certain(contact_cdf(outputs.contact, steps), targets.hazard),
                        targets.hazard_known)
@@ -172,5 +172,5 @@ def prediction(predicted: Tensor, features: Tensor) -> Tensor:
 def masked_mean(values: Tensor, known: Tensor) -> Tensor:
     """Mean of `values` where `known`; 0 when nothing is known."""
     weight = known.to(values.dtype)
-    # `where` and not a product: what is not known may be anything, also infinite.
+    # `where` and not a product: unknown values may be anything, also infinite.
     return torch.where(known, values, 0.0).sum() / weight.sum().clamp(min=1.0)

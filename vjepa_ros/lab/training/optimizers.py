@@ -251,7 +251,7 @@ def autocast_type(precision: str, device: torch.device) -> torch.dtype:
     if device.type == 'cuda':
         fast = torch.cuda.get_device_capability(device) >= (8, 0)
     else:
-        # PyTorch says "supported" also where it only emulates bf16; these ask the processor.
+        # PyTorch says "supported" also where it only emulates bf16; these query the processor.
         fast = any(getattr(torch.cpu, name, bool)()
                    for name in ('_is_avx512_bf16_supported', '_is_amx_tile_supported'))
     return torch.bfloat16 if fast else torch.float32

@@ -107,7 +107,7 @@ def _label(frame: SourceFrame, flags: Flags | None) -> tuple[float, float, float
     contact = truth.get('time_to_contact_s', math.nan)
     collision = truth.get('collision')
     # "Never" in a table of a recording is only known as far as the recording goes; what lies
-    # beyond the longest horizon is not asked.
+    # beyond the longest horizon is masked.
     certain = math.nan if math.isnan(contact) else (
         math.inf if math.isfinite(contact) else HORIZONS_S[-1])
     return contact, certain, math.nan if collision is None else float(collision)
@@ -198,7 +198,7 @@ class RecordingFeed:
         certain = torch.tensor([r.certain_s[i] for r, i in last], dtype=torch.float32)
         danger = torch.tensor([r.danger[i] for r, i in last], dtype=torch.float32)
         horizons = torch.tensor(HORIZONS_S)
-        # NaN compares as false: what is not known stays unknown.
+        # NaN compares as false: unknown values stay unknown.
         hazard = contact[:, None] <= horizons
         intervals = torch.tensor([interval for _, _, interval in chosen], dtype=torch.float32)
         return replace(

@@ -122,7 +122,7 @@ def train(config: TrainConfig, listener: Listener, *, resume: bool = False, comm
             if changed:
                 raise StateError(f"the run in '{folder}' has other options "
                                  f'({"; ".join(changed)}): repeat its options to continue it')
-        here.wait()      # nobody writes before all have looked
+        here.wait()      # no process writes before all have checked
         run = _Run(config, listener, here, command, stack, began, stopped)
         return run.go(state)
 

@@ -26,7 +26,7 @@ class StateError(ValueError):
 
 @dataclass
 class RunState:
-    """Everything that decides how a run goes on.
+    """Everything that continuing a run needs.
 
     Attributes
     ----------

@@ -37,7 +37,7 @@ BLOCKED_M = (1.0, 2.0, 3.0)    # a way is called blocked below these distances
 
 @dataclass(frozen=True)
 class Answers:
-    """What a network said about N clips, uncalibrated, and what is true; all on the CPU."""
+    """Uncalibrated outputs of a network for N clips, and their truth, on the CPU."""
 
     outputs: HeadOutputs
     targets: Targets
@@ -69,7 +69,7 @@ def answer(network: Network, batches: Iterable[Batch]) -> Answers:
 
 @contextmanager
 def eager() -> Iterator[None]:
-    """Do not compile for shapes that come up only here, where PyTorch can be told so."""
+    """Run eagerly: shapes that occur only here are not worth compiling for."""
     stance = getattr(torch.compiler, 'set_stance', None)
     if stance is None:
         yield

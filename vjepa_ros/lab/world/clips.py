@@ -19,7 +19,7 @@ from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 
 BANK_SEED = 1  # of the painted textures that are used by default
-SEEN = 0.001   # a contact counts when this share of the picture shows what is touched
+SEEN = 0.001   # share of the picture that must show the touched surface
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Reduce the truth of rendered pixels to what the heads are asked for.
+"""Reduce the truth of rendered pixels to the targets of the heads.
 
 B clips, Hp x Wp patches, J horizons of the hazard. Everything here runs on the device of its
 input and never waits for it.
@@ -21,13 +21,13 @@ from vjepa_ros.lab.world.clips import WorldClips
 from vjepa_ros.lab.world.rendering.truth import Truth
 from vjepa_ros.model.variants import PATCH
 
-HORIZONS_S = (0.5, 1.0, 1.5, 2.0, 3.0)   # at which the hazard is asked for
+HORIZONS_S = (0.5, 1.0, 1.5, 2.0, 3.0)   # of the hazard
 EXPANSION_LIMIT = 3.0   # per interval; a surface nearer than a third of an interval is "at once"
-MOVING_YES, MOVING_NO = 0.5, 0.1         # fraction of a patch; between them is not asked
+MOVING_YES, MOVING_NO = 0.5, 0.1         # fraction of a patch; masked between them
 COURSE_YES, COURSE_NO = 0.25, 0.05       # lower: a thin pole must count
 ENTER_SHARE = 0.05                       # of a patch that must enter for the patch to do so
 DEPTH_M = (0.05, 100.0)                  # the sky is as far as the end of it
-VISIBLE_PX = 0.5                         # own motion over a clip below which it is not asked
+VISIBLE_PX = 0.5                         # own motion over a clip below which it is masked
 FLOW_UNIT = 0.25                         # of a patch per interval, where asinh begins to bend
 
 
@@ -208,7 +208,7 @@ def _flow(speed: Tensor, interval_s: Tensor) -> Tensor:
 def clip_targets(clips: WorldClips) -> Targets:
     """Targets of rendered clips.
 
-    Whether a patch moves is not asked where its own motion is less than `VISIBLE_PX` over the
+    The motion of a patch is masked where it is less than `VISIBLE_PX` over the
     whole clip: nobody could see it.
     """
     targets = world_targets(clips.truth, clips.interval_s, clips.contact_time, clips.clearance)

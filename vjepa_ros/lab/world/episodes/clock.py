@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Time of a world that is drawn while it goes on: no faster than it can be drawn and seen."""
+"""Keep the time of a simulated world, no faster than rendering and perception."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import math
 import time
 from collections.abc import Callable
 
-STEP_S = 0.1          # of real time that may be made up for: what takes longer slows time
+STEP_S = 0.1          # of real time that is caught up; longer work slows time down
 LONGEST_WAIT_S = 15.0  # real time, for an assessment
-CREEP = 1e-3          # of real time that passes meanwhile: a guard stops where the clock stands
-_PICTURES = 2         # so old, in pictures, an assessment may get
+CREEP = 1e-3          # of real time that passes while waiting: a guard stops when the clock does
+_PICTURES = 2         # greatest age of an assessment, in pictures
 _CLOSE_S = 1e-6       # moments closer together are the same
 
 
 class WorldClock:
-    """Time of a simulation: as fast as real time, slower where the computer can not keep up.
+    """Simulated time: as fast as real time, slower where the computer cannot keep up.
 
-    It never passes a picture that is due before that is drawn, and it all but stands while the
-    newest assessment is two pictures old. So perception is no later, in this time, than on a
-    computer that keeps up, and what a slow one drives is the same as what a fast one does. Where
-    nothing is assessed any more it goes on: a perception that has died must not stop the world.
+    It waits for each picture to be rendered, and nearly stops while the newest assessment is two
+    pictures old. So the delay of perception, in simulated time, is that of a fast computer, and
+    a slow one drives the same episode. When assessments stop coming, time continues: a perception
+    that has died must not stop the world.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class WorldClock:
     period_s
         Between two pictures [s].
     patient
-        False: it is real time, whoever keeps up; what is due is drawn as soon as may be.
+        False: real time, whether or not the computer keeps up; pictures are rendered late.
     steady_s
         The clock of real time [s].
 
@@ -46,7 +46,7 @@ class WorldClock:
         self._patient = patient
         self._last_s, self._owed_s = steady_s(), 0.0
         self._due_s = start_s
-        self._assessed_s = math.nan             # NaN: there is nobody to wait for
+        self._assessed_s = math.nan             # NaN: nothing to wait for
         self._waits_since_s = math.nan          # real time
         self._begun = (math.nan, math.nan)
 
@@ -61,11 +61,11 @@ class WorldClock:
         return (self.now_s - self._begun[0]) / max(1e-9, self._last_s - self._begun[1])
 
     def begin(self) -> None:
-        """Count `factor` from now on."""
+        """Start measuring `factor`."""
         self._begun = self.now_s, self._last_s
 
     def advance(self) -> None:
-        """Go on by the real time since the last call, as far as that is allowed."""
+        """Advance by the real time since the last call, as far as allowed."""
         steady = self._steady_s()
         self._owed_s, self._last_s = self._owed_s + steady - self._last_s, steady
         last_s = math.inf
@@ -74,7 +74,7 @@ class WorldClock:
             last_s = min(self._due_s, self._waits_at_s(steady))
         step = max(0.0, min(self._owed_s, last_s - self.now_s))
         self.now_s += step
-        # What waiting takes is not made up for.
+        # Waiting is not caught up.
         self._owed_s = self._owed_s - step if math.isnan(self._waits_since_s) else 0.0
 
     def _waits_at_s(self, steady: float) -> float:

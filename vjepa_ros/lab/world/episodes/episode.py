@@ -41,7 +41,7 @@ from vjepa_ros.lab.world.scenes.scene_rng import Dice
 from vjepa_ros.lab.world.textures.bank import Materials
 
 SCENARIOS = {'free': .36, 'wall': .1, 'static': .24, 'cross': .16, 'approach': .07, 'leader': .07}
-_AFTER_S = 2.0      # bodies go on for this long after the robot has arrived
+_AFTER_S = 2.0      # bodies keep moving for this long after the robot has arrived
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def trace(rays: Rays, stage: Stage, atlas: Atlas, kinds: tuple[int, ...],
           windows: Windows | None = None) -> list[Tensor]:
     """Light that arrives along rays, 0..1 and more: red, green and blue, (B, T, H, W) each.
 
-    With ``windows``, of a single frame on the CPU, what nobody sees is left out.
+    ``windows``, for a single frame on the CPU, leave out invisible parts.
     """
     d = world_directions(rays, stage.poses.rotation)
     depth, index = nearest(stage, d, kinds, atlas, windows)

@@ -61,7 +61,7 @@ class Truth:
     enters : Tensor
         bool, at constant speeds the surface enters the robot's volume.
     enter_time : Tensor
-        When [s], inf for never, 0 for what is inside.
+        When [s], inf for never, 0 inside the volume.
     clearance : Tensor
         Distance [m] along the robot's heading to surfaces ahead that lie within its width and
         height, inf for all others: how far it could drive if nothing moved.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Sample random scenes: what is to happen, where, among what, seen by which camera."""
+"""Sample random scenes: event, place, bodies, camera, light and sensor."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Decide what is to happen in each scene: where, with which camera, with what outcome."""
+"""Draw the specification of each scene: place, camera, motion and outcome."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def fetch(atlas: Atlas, origin: tuple[Tensor, Tensor], u: Tensor, v: Tensor, lev
     Parameters
     ----------
     origin : (Tensor, Tensor)
-        What ``Atlas.origin`` says of the textures.
+        Cells of the textures, see ``Atlas.origin``.
     u, v : Tensor
         Place, one repeat of the texture per 1; v down.
     level_u, level_v : Tensor
