@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test clips of the world: pictures, truth that agrees with the plan, and no giveaways."""
+"""Test clips of the world: pictures, truth that agrees with the spec, and no giveaways."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from vjepa_ros.lab.world.episodes.surroundings import (
 )
 from vjepa_ros.lab.world.rendering.truth import Robot
 from vjepa_ros.lab.world.scenes.scene import Shapes, join
-from vjepa_ros.lab.world.scenes.scene_rng import Dice
+from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 from vjepa_ros.lab.world.textures.bank import Materials
 
 SCENARIOS = {'free': .36, 'wall': .1, 'static': .24, 'cross': .16, 'approach': .07, 'leader': .07}
@@ -169,8 +169,8 @@ def draw(seed: int, number: int, materials: Materials, config: EpisodeConfig) ->
     seen_at = int(np.searchsorted(times, run.duration * 0.5))
     parts, owners, first = [around.boxes], [np.full(8, -1)], 0
     for (kit, count), bodies in zip(KITS, (heroes, side, thin), strict=True):
-        dice = Dice(int(rng.integers(2**31)), 1)
-        shapes = shapes_of(kit, bodies, [True] * count, times, seen_at, materials, dice)
+        draws = SceneRng(int(rng.integers(2**31)), 1)
+        shapes = shapes_of(kit, bodies, [True] * count, times, seen_at, materials, draws)
         keep = _kept(rng, shapes, bodies, heroes[:wanted], wanted if first == 0 else 0, swept)
         mask = np.repeat(keep, len(kit.kinds))
         parts.append(replace(shapes, alive=shapes.alive & torch.tensor(mask)))

@@ -18,8 +18,8 @@ from vjepa_ros.lab.world.scenes.appearance import brightness, light, sensor
 from vjepa_ros.lab.world.scenes.bodies import HERO, SIDE, SIZES, THIN, Bodies, Kit, assemble
 from vjepa_ros.lab.world.scenes.places import INDOORS, LAYOUTS, STRUCTURE_KINDS, Place, ground
 from vjepa_ros.lab.world.scenes.scene import Shapes
-from vjepa_ros.lab.world.scenes.scene_rng import Dice
-from vjepa_ros.lab.world.scenes.scene_spec import PLACE, WorldConfig, make_plan
+from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
+from vjepa_ros.lab.world.scenes.scene_spec import PLACE, WorldConfig, make_spec
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
 
 PLACES = ('corridor', 'room', 'warehouse', 'street', 'park', 'empty')
@@ -82,7 +82,7 @@ def build(rng: np.random.Generator, name: str, extent: Extent, materials: Materi
     """
     span_x, goal_z, end_z = extent
     layout = LAYOUTS[name]
-    dice = Dice(int(rng.integers(2**31)), 1)
+    draws = SceneRng(int(rng.integers(2**31)), 1)
     indoors = name in INDOORS
     gap = rng.uniform(*((0.35, 1.6) if name in ('corridor', 'warehouse', 'room')
                         else layout.gap), 2)
@@ -120,7 +120,7 @@ def build(rng: np.random.Generator, name: str, extent: Extent, materials: Materi
     group[0, 4] = GROUPS['wall' if indoors else 'facade']
     group[0, 5], group[0, 6] = GROUPS['wall'], GROUPS[layout.cover]
     look = torch.tensor([[0, 0, 0, 0, 4, 5, 6, 7]])
-    texture, tile, tint = materials.draw(dice, group, look, 8)
+    texture, tile, tint = materials.draw(draws, group, look, 8)
     tile[:, 6] = torch.where(group[:, 6] == GROUPS['road'], width, tile[:, 6])
     tile[:, 4] = torch.where(tile[:, 4] > 0, tile[:, 4], 3.0)
     still = torch.zeros(1, 8)
@@ -128,16 +128,16 @@ def build(rng: np.random.Generator, name: str, extent: Extent, materials: Materi
                    torch.zeros(1, 8, 3), still, texture[:, None], tile, tint)
 
     number = torch.tensor([PLACE[name]])
-    plan = replace(make_plan(dice, WorldConfig()), place=number,
+    spec = replace(make_spec(draws, WorldConfig()), place=number,
                    interval_s=torch.tensor([interval_s]))
     one = torch.ones(1)
     place = Place(boxes, torch.tensor([[left, right]]), torch.tensor([walled]),
                   torch.tensor([span_x]), one * end, torch.zeros(1, 2), one * tall,
                   torch.tensor([roofed]), torch.zeros(1), one)
-    below, below_tile, below_tint = ground(dice, number, materials)
+    below, below_tile, below_tint = ground(draws, number, materials)
     fields = {'ground_texture': below, 'ground_tile_m': below_tile, 'ground_tint': below_tint,
-              **light(dice, plan, place, materials),
-              **sensor(dice, plan, brightness(place, below_tint), frames)}
+              **light(draws, spec, place, materials),
+              **sensor(draws, spec, brightness(place, below_tint), frames)}
     # The camera of a robot that drives for seconds: one jump of the exposure is for clips.
     fields['exposure'] = fields['exposure'].clamp(0.4, 2.5)
     fields['shutter'] = torch.zeros(1)
@@ -334,7 +334,7 @@ def beside(rng: np.random.Generator, thin: bool, setting: Setting) -> Body:
 
 
 def shapes_of(kit: Kit, bodies: list[Body], present: list[bool], times: np.ndarray, seen_at: int,
-              materials: Materials, dice: Dice) -> Shapes:
+              materials: Materials, draws: SceneRng) -> Shapes:
     """Return the shapes of bodies of one kit over the times, one scene.
 
     ``seen_at`` is the number of the time at which the pictures on ends and flanks of vehicles
@@ -356,7 +356,7 @@ def shapes_of(kit: Kit, bodies: list[Body], present: list[bool], times: np.ndarr
         kit, Bodies(torch.tensor([[kit.index(b.kind) for b in bodies]]), torch.tensor([present]),
                     torch.tensor([[b.size for b in bodies]], dtype=torch.float32), at, yaw,
                     velocity, torch.zeros(1, len(bodies))),
-        torch.tensor(times[order][None], dtype=torch.float32), materials, dice)
+        torch.tensor(times[order][None], dtype=torch.float32), materials, draws)
     steps = slice(0, len(times))
     return Shapes(made.kinds, made.alive, made.position[:, steps], made.yaw[:, steps], made.half,
                   made.velocity, made.yaw_rate, made.texture[:, steps], made.tile_m, made.tint)

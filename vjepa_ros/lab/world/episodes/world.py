@@ -28,8 +28,8 @@ _BESIDE_M = 0.1        # of the room a mover keeps beside itself
 class EpisodeWorld:
     """N episodes, all at the same time after their start.
 
-    A mover that comes upon a robot waits, as people do; who is in the way by plan does not see one
-    that drives.
+    A mover that meets a robot waits, as people do; a body that is meant to be in the way ignores
+    a robot that drives.
 
     Parameters
     ----------

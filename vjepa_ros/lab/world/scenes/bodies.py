@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID, Shapes
-from vjepa_ros.lab.world.scenes.scene_rng import Dice
+from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
 
 LOOKS = 4        # independent materials and colours per body
@@ -234,9 +234,9 @@ class Kit:
         """Weights over the types from named shares."""
         return [shares.get(name, 0.0) for name in self.names]
 
-    def size(self, dice: Dice, kind: Tensor) -> Tensor:
+    def size(self, draws: SceneRng, kind: Tensor) -> Tensor:
         """Random half width, height and half length of bodies of types (..., 3) [m]."""
-        size = self.least[kind] + (self.greatest - self.least)[kind] * dice.unit(
+        size = self.least[kind] + (self.greatest - self.least)[kind] * draws.unit(
             *kind.shape[1:], 3)
         length = torch.where(self.round[kind], size[..., 0], size[..., 2])
         return torch.stack((size[..., 0], size[..., 1], length), -1)
@@ -275,7 +275,7 @@ class Bodies:
 
 
 def assemble(kit: Kit, bodies: Bodies, times: Tensor, materials: Materials,
-             dice: Dice) -> Shapes:
+             draws: SceneRng) -> Shapes:
     """Shapes of bodies: the row of the kit for the first body, then for the second, and so on.
 
     Parameters
@@ -302,13 +302,13 @@ def assemble(kit: Kit, bodies: Bodies, times: Tensor, materials: Materials,
                                     half[..., 2]), -1), half)
     half = half.clamp(min=0.002)
     group = torch.where(end[..., None] > 0, kit.front[kind], kit.group[kind])
-    texture, tile, tint = materials.draw(dice, group, kit.look[kind], LOOKS)
+    texture, tile, tint = materials.draw(draws, group, kit.look[kind], LOOKS)
 
     # Legs stand still for the moment at either end of their swing, so that the velocity of
     # the walker is that of all its parts at the newest frame.
     speed = bodies.velocity[..., 0::2].norm(dim=-1)                     # B M
     wave = (math.pi / STEP_M * speed.unsqueeze(1) * times.unsqueeze(-1)).cos()  # B T M
-    wide = dice.uniform(0.2, 1, m) * dice.sign(m) * bodies.size[..., 1]
+    wide = draws.uniform(0.2, 1, m) * draws.sign(m) * bodies.size[..., 1]
     swing = kit.swing[kind].unsqueeze(1) * (wave * wide.unsqueeze(1)).unsqueeze(-1)
 
     at_z = at_z.unsqueeze(1) + swing                                    # B T M N
@@ -327,7 +327,7 @@ def assemble(kit: Kit, bodies: Bodies, times: Tensor, materials: Materials,
     frames = times.shape[1]
     cycles = (speed.unsqueeze(1) * times.unsqueeze(-1) / (2 * STEP_M)).unsqueeze(-1)
     texture = materials.walking(
-        dice, texture.reshape(b, m * n), (group == GROUPS['walker']).reshape(b, m * n),
+        draws, texture.reshape(b, m * n), (group == GROUPS['walker']).reshape(b, m * n),
         cycles.expand(b, frames, m, n).reshape(b, frames, m * n))
     return Shapes(
         kit.kinds * m, alive.reshape(b, m * n), position.reshape(b, frames, m * n, 3),

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.lab.world.scenes.bodies import SIDE, THIN, Bodies
-from vjepa_ros.lab.world.scenes.encounter_solver import Meeting
+from vjepa_ros.lab.world.scenes.encounter_solver import Encounter
 from vjepa_ros.lab.world.scenes.motion import body_path, to_world
 from vjepa_ros.lab.world.scenes.places import INDOORS, Place
-from vjepa_ros.lab.world.scenes.scene_rng import Dice
+from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 
 SIDES, THINS = 4, 5
@@ -50,38 +50,39 @@ def _extent(yaw: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
             size[..., 0] * sine + size[..., 2] * cosine)
 
 
-def _rows(dice: Dice, meeting: Meeting, place: Place, size: Tensor, shelved: Tensor) -> Tensor:
+def _rows(draws: SceneRng, encounter: Encounter, place: Place, size: Tensor,
+          shelved: Tensor) -> Tensor:
     """Spots (B, M, 2) in rows along both sides of a way that leads along z."""
-    plan, m = meeting.plan, size.shape[1]
+    spec, m = encounter.spec, size.shape[1]
     number = torch.arange(m)
     side = (number % 2) * 2.0 - 1
     right = side > 0
-    scale = _REACH[plan.place][:, None]
-    step = (number // 2) * dice.uniform(2.5, 6, m) + dice.uniform(0, 6, m)
+    scale = _REACH[spec.place][:, None]
+    step = (number // 2) * draws.uniform(2.5, 6, m) + draws.uniform(0, 6, m)
     z = scale * (step - 0.5) + size[..., 2]
     edge = torch.where(right, place.lane[:, 1:], -place.lane[:, :1])
     wall = torch.where(right, place.inner[:, 1:], -place.inner[:, :1])
     room = (wall - edge - 2 * size[..., 0] - 0.15).clamp(min=0)
-    off = torch.where(shelved, room, torch.minimum(room, 2.2 * dice.unit(m)))
-    lanes = (3.5 * dice.uniform(0.95, 1.1, m) + torch.where(dice.chance(0.4, m), 3.6, 0))
-    x = torch.where(plan.at('motorway')[:, None] & (size[..., 1] < 4), lanes,
+    off = torch.where(shelved, room, torch.minimum(room, 2.2 * draws.unit(m)))
+    lanes = (3.5 * draws.uniform(0.95, 1.1, m) + torch.where(draws.chance(0.4, m), 3.6, 0))
+    x = torch.where(spec.at('motorway')[:, None] & (size[..., 1] < 4), lanes,
                     edge + 0.12 + size[..., 0] + off)
     return torch.stack((side * x, z), -1)
 
 
-def _around(dice: Dice, meeting: Meeting, place: Place, size: Tensor,
+def _around(draws: SceneRng, encounter: Encounter, place: Place, size: Tensor,
             config: WorldConfig) -> Tensor:
     """Spots (B, M, 2) anywhere in view but not in the robot's way."""
-    plan, m = meeting.plan, size.shape[1]
-    bearing = 0.55 * plan.hfov[:, None] * dice.uniform(-1, 1, m)
+    spec, m = encounter.spec, size.shape[1]
+    bearing = 0.55 * spec.hfov[:, None] * draws.uniform(-1, 1, m)
     reach = size[..., 0::2].amax(-1)
-    far = dice.log(0.5, 9, m) * _REACH[plan.place][:, None] + reach
+    far = draws.log(0.5, 9, m) * _REACH[spec.place][:, None] + reach
     right, ahead = bearing.sin() * far, bearing.cos() * far
     clear = config.robot.half_width + reach + 0.15
-    moving = (plan.speed != 0)[:, None]
+    moving = (spec.speed != 0)[:, None]
     right = torch.where(moving & (right.abs() < clear), torch.copysign(clear, right), right)
-    spot = to_world(torch.stack((right, ahead), -1), plan.heading[:, None])
-    walled = plan.at(*INDOORS)[:, None]
+    spot = to_world(torch.stack((right, ahead), -1), spec.heading[:, None])
+    walled = spec.at(*INDOORS)[:, None]
     low, high = place.inner[:, :1] + reach, place.inner[:, 1:] - reach
     x = torch.where(walled, torch.maximum(torch.minimum(spot[..., 0], high), low), spot[..., 0])
     z = torch.where(walled, torch.minimum(spot[..., 1], place.end[:, None] - reach),
@@ -89,16 +90,16 @@ def _around(dice: Dice, meeting: Meeting, place: Place, size: Tensor,
     return torch.stack((x, z), -1)
 
 
-def _conflicts(meeting: Meeting, place: Place, spot: Tensor, velocity: Tensor, yaw: Tensor,
+def _conflicts(encounter: Encounter, place: Place, spot: Tensor, velocity: Tensor, yaw: Tensor,
                size: Tensor, config: WorldConfig) -> Tensor:
     """(B, M) bool: would be hit too soon, or hides what the clip is about."""
-    plan = meeting.plan
-    heading = plan.heading[:, None]
+    spec = encounter.spec
+    heading = spec.heading[:, None]
     at = to_world(spot, -heading)                                       # right, ahead
     right, ahead = at.unbind(-1)
     own = to_world(velocity, -heading)
-    drift = plan.drift[:, None]
-    robot = torch.stack((drift.sin(), drift.cos()), -1) * plan.speed[:, None, None]
+    drift = spec.drift[:, None]
+    robot = torch.stack((drift.sin(), drift.cos()), -1) * spec.speed[:, None, None]
     move = own - robot
     side, deep = _extent(yaw - heading, size)
     wide = config.robot.half_width + side + 0.05
@@ -111,14 +112,15 @@ def _conflicts(meeting: Meeting, place: Place, spot: Tensor, velocity: Tensor, y
         first = torch.maximum(first, torch.minimum(one, two))
         last = torch.minimum(last, torch.maximum(one, two))
     hit = first < last
-    matters = plan.present & ~plan.happens('clear', 'gap')
-    target = meeting.at.norm(dim=-1)[:, None]
-    apart = torch.atan2(right, ahead) - torch.atan2(meeting.at[:, 0], meeting.at[:, 1])[:, None]
+    matters = spec.present & ~spec.happens('clear', 'gap')
+    target = encounter.at.norm(dim=-1)[:, None]
+    bearing = torch.atan2(encounter.at[:, 0], encounter.at[:, 1])
+    apart = torch.atan2(right, ahead) - bearing[:, None]
     far = (right.square() + ahead.square()).sqrt()
     wide = torch.maximum(side, deep) / far.clamp(min=0.2) + (
-        plan.size[:, :1] / target.clamp(min=0.2))
-    hides = (apart.abs() < wide.clamp(max=1.2)) & (far < target + plan.size[:, 2:])
-    beyond = plan.at(*INDOORS)[:, None] & (spot[..., 1] > place.end[:, None])
+        spec.size[:, :1] / target.clamp(min=0.2))
+    hides = (apart.abs() < wide.clamp(max=1.2)) & (far < target + spec.size[:, 2:])
+    beyond = spec.at(*INDOORS)[:, None] & (spot[..., 1] > place.end[:, None])
     return hit | (hides & matters[:, None]) | beyond
 
 
@@ -138,7 +140,7 @@ def _raised(spot: Tensor, base: Tensor) -> Tensor:
     return torch.stack((spot[..., 0], -base.expand(spot.shape[:-1]), spot[..., 1]), -1)
 
 
-def side_bodies(dice: Dice, meeting: Meeting, place: Place, path: Tensor, body: Tensor,
+def side_bodies(draws: SceneRng, encounter: Encounter, place: Place, path: Tensor, body: Tensor,
                 times: Tensor, config: WorldConfig) -> Bodies:
     """Vehicles, furniture and piles beside the way; gates to drive through; what hides people.
 
@@ -147,41 +149,41 @@ def side_bodies(dice: Dice, meeting: Meeting, place: Place, path: Tensor, body: 
     path, body : Tensor
         (B, T, 2) of the camera and of the body of importance [m].
     """
-    plan = meeting.plan
-    kind = dice.pick(_SIDE_SHARES[plan.place].unsqueeze(1).expand(-1, SIDES, -1), SIDES)
+    spec = encounter.spec
+    kind = draws.pick(_SIDE_SHARES[spec.place].unsqueeze(1).expand(-1, SIDES, -1), SIDES)
     # From behind what does it emerge, and between what is the gap?
-    emerges, gap = plan.happens('emerge'), plan.happens('gap')
-    kind[:, 0] = torch.where(emerges, _OCCLUDERS[plan.place], kind[:, 0])
-    piece = torch.where(plan.at('empty', 'street', 'park', 'motorway'), SIDE.index('hedge'),
+    emerges, gap = spec.happens('emerge'), spec.happens('gap')
+    kind[:, 0] = torch.where(emerges, _OCCLUDERS[spec.place], kind[:, 0])
+    piece = torch.where(spec.at('empty', 'street', 'park', 'motorway'), SIDE.index('hedge'),
                         SIDE.index('piece'))
     # Both sides of a gap are alike, or the way leads between two of the usual things.
-    piece = torch.where(dice.chance(0.4) & ~plan.at('street', 'motorway'),
+    piece = torch.where(draws.chance(0.4) & ~spec.at('street', 'motorway'),
                         SIDE.index('crates'), piece)
     kind[:, :2] = torch.where(gap[:, None], piece[:, None], kind[:, :2])
-    size = SIDE.size(dice, kind)
-    size = torch.where(plan.at('table')[:, None, None] & ~emerges[:, None, None],
-                       size * dice.uniform(0.1, 0.25, SIDES, 1), size)
+    size = SIDE.size(draws, kind)
+    size = torch.where(spec.at('table')[:, None, None] & ~emerges[:, None, None],
+                       size * draws.uniform(0.1, 0.25, SIDES, 1), size)
 
-    street, motorway = plan.at('street')[:, None], plan.at('motorway')[:, None]
-    shelved = plan.at('corridor', 'warehouse')[:, None].expand(-1, SIDES)
-    along = plan.at('corridor', 'street', 'motorway', 'warehouse') & ~plan.happens('turn')
-    spot = torch.where(along[:, None, None], _rows(dice, meeting, place, size, shelved),
-                       _around(dice, meeting, place, size, config))
-    parked = torch.where(dice.chance(0.3, SIDES), math.pi, 0.0) + dice.normal(0.04, SIDES)
-    square = math.pi / 2 * torch.floor(dice.uniform(0, 4, SIDES)) + dice.normal(0.03, SIDES)
-    yaw = torch.where(street, parked, dice.uniform(-math.pi, math.pi, SIDES))
-    yaw = torch.where(plan.at(*INDOORS)[:, None], square, yaw)
+    street, motorway = spec.at('street')[:, None], spec.at('motorway')[:, None]
+    shelved = spec.at('corridor', 'warehouse')[:, None].expand(-1, SIDES)
+    along = spec.at('corridor', 'street', 'motorway', 'warehouse') & ~spec.happens('turn')
+    spot = torch.where(along[:, None, None], _rows(draws, encounter, place, size, shelved),
+                       _around(draws, encounter, place, size, config))
+    parked = torch.where(draws.chance(0.3, SIDES), math.pi, 0.0) + draws.normal(0.04, SIDES)
+    square = math.pi / 2 * torch.floor(draws.uniform(0, 4, SIDES)) + draws.normal(0.03, SIDES)
+    yaw = torch.where(street, parked, draws.uniform(-math.pi, math.pi, SIDES))
+    yaw = torch.where(spec.at(*INDOORS)[:, None], square, yaw)
     yaw = torch.where(shelved & along[:, None], parked, yaw)
 
     left = spot[..., 0] < 0
-    oncoming = dice.chance(0.35, SIDES) & (left | (spot[..., 0].abs() > 6))
-    pace = plan.speed[:, None] * dice.uniform(0.82, 1.15, SIDES)
-    pace = torch.where(oncoming, -dice.uniform(15, 33, SIDES), pace)
+    oncoming = draws.chance(0.35, SIDES) & (left | (spot[..., 0].abs() > 6))
+    pace = spec.speed[:, None] * draws.uniform(0.82, 1.15, SIDES)
+    pace = torch.where(oncoming, -draws.uniform(15, 33, SIDES), pace)
     x = torch.where(motorway & oncoming, -spot[..., 0].abs() - 5, spot[..., 0])
     spot = torch.stack((x, spot[..., 1]), -1)
-    passing = street & left & dice.chance(0.2, SIDES)
+    passing = street & left & draws.chance(0.2, SIDES)
     pace = torch.where(motorway, pace, torch.where(
-        passing, dice.sign(SIDES) * dice.uniform(2, 11, SIDES), 0))
+        passing, draws.sign(SIDES) * draws.uniform(2, 11, SIDES), 0))
     # Crates and hedges do not drive.
     drives = (kind == SIDE.index('car')) | (kind == SIDE.index('truck'))
     pace = torch.where(drives, pace, 0)
@@ -190,27 +192,27 @@ def side_bodies(dice: Dice, meeting: Meeting, place: Place, path: Tensor, body: 
     velocity = torch.stack((torch.zeros_like(pace), pace), -1)
 
     # The gap: one to either side of the robot's way, at the distance of a later contact.
-    wide = config.robot.half_width + dice.log(0.1, 0.5, 1)
-    off = dice.log(0.4, 6, 1) + 0.3 * plan.speed[:, None]
+    wide = config.robot.half_width + draws.log(0.1, 0.5, 1)
+    off = draws.log(0.4, 6, 1) + 0.3 * spec.speed[:, None]
     sides = torch.tensor([-1.0, 1.0])
     gate = torch.stack((sides * (wide + size[:, :2, 0]), off.expand(-1, 2)), -1)
-    gate = to_world(gate, (plan.heading + plan.drift)[:, None])
+    gate = to_world(gate, (spec.heading + spec.drift)[:, None])
     spot[:, :2] = torch.where(gap[:, None, None], gate, spot[:, :2])
-    yaw[:, :2] = torch.where(gap[:, None], (plan.heading + plan.drift)[:, None], yaw[:, :2])
+    yaw[:, :2] = torch.where(gap[:, None], (spec.heading + spec.drift)[:, None], yaw[:, :2])
 
     # What hides the body until part of the clip is over: its edge on the line of sight.
     frames = path.shape[1]
-    then = (dice.uniform(0.25, 0.8) * frames).long().clamp(0, max(0, frames - 2))
+    then = (draws.uniform(0.25, 0.8) * frames).long().clamp(0, max(0, frames - 2))
     pick = then[:, None, None].expand(-1, 1, 2)
     eye, seen = path.gather(1, pick)[:, 0], body.gather(1, pick)[:, 0]
     sight = seen - eye
-    hidden = to_world(meeting.at, plan.heading)
+    hidden = to_world(encounter.at, spec.heading)
     # Outward is where the body comes from, across the line of sight.
     across = torch.stack((sight[:, 1], -sight[:, 0]), -1)
     across = across / across.norm(dim=-1, keepdim=True).clamp(min=1e-6)
     came = body[:, 0] - hidden
     across = across * torch.where((across * came).sum(-1) < 0, -1.0, 1.0)[:, None]
-    cover = eye + dice.uniform(0.45, 0.85)[:, None] * sight + across * (size[:, 0, :1] + 0.15)
+    cover = eye + draws.uniform(0.45, 0.85)[:, None] * sight + across * (size[:, 0, :1] + 0.15)
     spot[:, 0] = torch.where(emerges[:, None], cover, spot[:, 0])
     facing = torch.atan2(sight[:, 0], sight[:, 1])
     yaw[:, 0] = torch.where(emerges, facing, yaw[:, 0])
@@ -218,41 +220,41 @@ def side_bodies(dice: Dice, meeting: Meeting, place: Place, path: Tensor, body: 
 
     wanted = torch.zeros_like(kind, dtype=torch.bool)
     wanted[:, :2], wanted[:, 0] = gap[:, None], emerges | gap
-    present = dice.chance(_SIDE_PRESENT[plan.place][:, None], SIDES) | wanted
-    clash = _conflicts(meeting, place, spot, velocity, yaw, size, config)
+    present = draws.chance(_SIDE_PRESENT[spec.place][:, None], SIDES) | wanted
+    clash = _conflicts(encounter, place, spot, velocity, yaw, size, config)
     present &= ~clash | (wanted & emerges[:, None])     # what hides a body does so by design
-    base = torch.where((plan.at('table') & (place.table > 0))[:, None], place.table[:, None], 0)
+    base = torch.where((spec.at('table') & (place.table > 0))[:, None], place.table[:, None], 0)
     return _settled(kind, present, size, _raised(spot, base), velocity, yaw, times)
 
 
-def thin_bodies(dice: Dice, meeting: Meeting, place: Place, times: Tensor,
+def thin_bodies(draws: SceneRng, encounter: Encounter, place: Place, times: Tensor,
                 config: WorldConfig) -> Bodies:
     """Trees, poles, columns, bins and passers-by."""
-    plan = meeting.plan
-    kind = dice.pick(_THIN_SHARES[plan.place].unsqueeze(1).expand(-1, THINS, -1), THINS)
-    size = THIN.size(dice, kind)
-    table = plan.at('table')[:, None]
-    size = torch.where(table[..., None], size * dice.uniform(0.12, 0.3, THINS, 1), size)
-    along = plan.at('corridor', 'street', 'motorway') & ~plan.happens('turn')
-    rows = _rows(dice, meeting, place, size, dice.chance(0.5, THINS))
-    beside = dice.uniform(0.5, 5, THINS) * rows[..., 0].sign()
-    rows = torch.where(plan.at('motorway')[:, None, None],
+    spec = encounter.spec
+    kind = draws.pick(_THIN_SHARES[spec.place].unsqueeze(1).expand(-1, THINS, -1), THINS)
+    size = THIN.size(draws, kind)
+    table = spec.at('table')[:, None]
+    size = torch.where(table[..., None], size * draws.uniform(0.12, 0.3, THINS, 1), size)
+    along = spec.at('corridor', 'street', 'motorway') & ~spec.happens('turn')
+    rows = _rows(draws, encounter, place, size, draws.chance(0.5, THINS))
+    beside = draws.uniform(0.5, 5, THINS) * rows[..., 0].sign()
+    rows = torch.where(spec.at('motorway')[:, None, None],
                        torch.stack((place.inner[:, 1:] * rows[..., 0].sign() + beside,
                                     6 * rows[..., 1]), -1), rows)
     spot = torch.where(along[:, None, None], rows,
-                       _around(dice, meeting, place, size, config))
+                       _around(draws, encounter, place, size, config))
     figure = kind == THIN.index('figure')
-    walks = figure & dice.chance(0.45, THINS) & ~plan.happens('rest', 'stopped')[:, None]
-    way = dice.uniform(-math.pi, math.pi, THINS)
-    lengthwise = torch.where(dice.chance(0.5, THINS), math.pi, 0.0) + dice.normal(0.1, THINS)
+    walks = figure & draws.chance(0.45, THINS) & ~spec.happens('rest', 'stopped')[:, None]
+    way = draws.uniform(-math.pi, math.pi, THINS)
+    lengthwise = torch.where(draws.chance(0.5, THINS), math.pi, 0.0) + draws.normal(0.1, THINS)
     way = torch.where(along[:, None], lengthwise, way)
-    pace = torch.where(walks, dice.uniform(0.4, 1.9, THINS), 0)
+    pace = torch.where(walks, draws.uniform(0.4, 1.9, THINS), 0)
     velocity = torch.stack((way.sin() * pace, way.cos() * pace), -1)
     facing = torch.atan2(spot[..., 0], spot[..., 1])
     sideways = walks & ((way - facing).sin().abs() > 0.7)
     kind = torch.where(sideways, THIN.index('walker'), kind)
-    yaw = torch.where(sideways, way - math.pi / 2, facing + dice.normal(0.3, THINS))
-    present = dice.chance(_THIN_PRESENT[plan.place][:, None], THINS)
-    present &= ~_conflicts(meeting, place, spot, velocity, yaw, size, config)
+    yaw = torch.where(sideways, way - math.pi / 2, facing + draws.normal(0.3, THINS))
+    present = draws.chance(_THIN_PRESENT[spec.place][:, None], THINS)
+    present &= ~_conflicts(encounter, place, spot, velocity, yaw, size, config)
     base = torch.where(table & (place.table > 0)[:, None], place.table[:, None], 0)
     return _settled(kind, present, size, _raised(spot, base), velocity, yaw, times)

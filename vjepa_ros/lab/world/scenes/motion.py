@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.scenes.scene_rng import Dice
+from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 
 FAR_M = 1e4   # a reach that bends no path
 
@@ -124,7 +124,7 @@ class Shake:
     offset: Tensor
 
 
-def shake(dice: Dice, times: Tensor, hand: Tensor, steps: Tensor, motor: Tensor) -> Shake:
+def shake(draws: SceneRng, times: Tensor, hand: Tensor, steps: Tensor, motor: Tensor) -> Shake:
     """Shake of hands (slow), of steps (1.5 to 2.3 per second) and of motors (fast).
 
     Parameters
@@ -136,11 +136,11 @@ def shake(dice: Dice, times: Tensor, hand: Tensor, steps: Tensor, motor: Tensor)
     """
     size = torch.stack((hand, hand, steps, motor), -1) \
         * torch.tensor([0.012, 0.006, 0.012, 0.004])                    # B W, [rad]
-    steps_hz = dice.uniform(1.5, 2.3)
+    steps_hz = draws.uniform(1.5, 2.3)
     rate = 2 * math.pi * torch.stack((
-        dice.uniform(0.3, 0.9), dice.uniform(1.0, 3.0), steps_hz, dice.log(8, 40)), -1)
-    size = size[..., None] * dice.uniform(0.3, 1, 4, 3)                 # B W 3
-    phase = dice.uniform(0, 2 * math.pi, 4, 3)
+        draws.uniform(0.3, 0.9), draws.uniform(1.0, 3.0), steps_hz, draws.log(8, 40)), -1)
+    size = size[..., None] * draws.uniform(0.3, 1, 4, 3)                 # B W 3
+    phase = draws.uniform(0, 2 * math.pi, 4, 3)
     turned = rate[:, None, :, None] * times[:, :, None, None] + phase[:, None]
     angles = (size[:, None] * turned.sin()).sum(2)                      # B T 3
     rates = (size * rate[..., None] * phase.cos()).sum(1)               # B 3
@@ -148,8 +148,8 @@ def shake(dice: Dice, times: Tensor, hand: Tensor, steps: Tensor, motor: Tensor)
     bob = (rate[:, 2, None] * times).cos() - 1
     sway = (0.5 * rate[:, 2, None] * times).cos() - 1
     rattle = (rate[:, 3, None] * times).cos() - 1
-    lift = dice.sign()[:, None] * (0.02 * steps[:, None] * bob + 0.0015 * motor[:, None] * rattle)
-    side = dice.sign()[:, None] * 0.015 * steps[:, None] * sway
+    lift = draws.sign()[:, None] * (0.02 * steps[:, None] * bob + 0.0015 * motor[:, None] * rattle)
+    side = draws.sign()[:, None] * 0.015 * steps[:, None] * sway
     return Shake(angles, rates, torch.stack((side, lift, torch.zeros_like(side)), -1))
 
 

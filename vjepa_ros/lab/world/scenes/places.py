@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.scenes.encounter_solver import Meeting
+from vjepa_ros.lab.world.scenes.encounter_solver import Encounter
 from vjepa_ros.lab.world.scenes.motion import to_world
 from vjepa_ros.lab.world.scenes.scene import BOX, CARD, ELLIPSOID, Shapes
-from vjepa_ros.lab.world.scenes.scene_rng import Dice
+from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 from vjepa_ros.lab.world.scenes.scene_spec import PLACES, WorldConfig
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
 
@@ -123,7 +123,7 @@ class Place:
     horizon: Tensor
 
 
-def lay_out(dice: Dice, meeting: Meeting, path: Tensor, materials: Materials,
+def lay_out(draws: SceneRng, encounter: Encounter, path: Tensor, materials: Materials,
             config: WorldConfig) -> Place:
     """Fit places around the paths of cameras.
 
@@ -132,17 +132,17 @@ def lay_out(dice: Dice, meeting: Meeting, path: Tensor, materials: Materials,
     path : Tensor
         (B, T, 2) x and z of the cameras [m].
     """
-    plan = meeting.plan
-    place = plan.place
-    contact = meeting.contact_s.isfinite()
-    horizon = torch.where(contact, meeting.contact_s + 1, AHEAD_S)
-    horizon = torch.where(plan.at('motorway') & ~contact, 2 * AHEAD_S, horizon)
-    direction = plan.heading + plan.drift
-    going = torch.stack((direction.sin(), direction.cos()), -1) * plan.speed[:, None]
+    spec = encounter.spec
+    place = spec.place
+    contact = encounter.contact_s.isfinite()
+    horizon = torch.where(contact, encounter.contact_s + 1, AHEAD_S)
+    horizon = torch.where(spec.at('motorway') & ~contact, 2 * AHEAD_S, horizon)
+    direction = spec.heading + spec.drift
+    going = torch.stack((direction.sin(), direction.cos()), -1) * spec.speed[:, None]
     later = going * horizon[:, None]
-    body = to_world(meeting.at, plan.heading)                           # B 2
-    body_reach = plan.size[:, 0::2].amax(-1)
-    body_here = plan.present & (body.norm(dim=-1) < 12) & ~plan.at('table')
+    body = to_world(encounter.at, spec.heading)                           # B 2
+    body_reach = spec.size[:, 0::2].amax(-1)
+    body_here = spec.present & (body.norm(dim=-1) < 12) & ~spec.at('table')
 
     def spanned(axis: int) -> tuple[Tensor, Tensor]:
         along = torch.cat((path[..., axis], later[:, axis, None]), 1)
@@ -150,34 +150,34 @@ def lay_out(dice: Dice, meeting: Meeting, path: Tensor, materials: Materials,
 
     low, high = spanned(0)
     lane = torch.stack((low, high), -1)
-    gap = dice.uniform(_GAP[place, 0][:, None], _GAP[place, 1][:, None], 2)
+    gap = draws.uniform(_GAP[place, 0][:, None], _GAP[place, 1][:, None], 2)
     left = torch.where(body_here, torch.minimum(low, body[:, 0] - body_reach), low) - gap[:, 0]
     right = torch.where(body_here, torch.maximum(high, body[:, 0] + body_reach), high) + gap[:, 1]
     inner = torch.stack((left, right), -1)
-    tall = dice.uniform(_TALL[place, 0], _TALL[place, 1])
-    tall = torch.maximum(tall, torch.where(plan.at('motorway', 'park'), 0, plan.height + 0.4))
-    walled = dice.chance(_SIDES[place][:, None], 2)
+    tall = draws.uniform(_TALL[place, 0], _TALL[place, 1])
+    tall = torch.maximum(tall, torch.where(spec.at('motorway', 'park'), 0, spec.height + 0.4))
+    walled = draws.chance(_SIDES[place][:, None], 2)
 
     # The end of the place: what is driven up to, or behind everything that must fit.
-    corner = config.robot.half_width * plan.heading.sin().abs()
-    up_to = going[:, 1] * torch.where(contact, meeting.contact_s, 0) + corner
+    corner = config.robot.half_width * spec.heading.sin().abs()
+    up_to = going[:, 1] * torch.where(contact, encounter.contact_s, 0) + corner
     last = spanned(1)[1]
-    last = torch.where(body_here | (plan.present & plan.at('table')),
+    last = torch.where(body_here | (spec.present & spec.at('table')),
                        torch.maximum(last, body[:, 1] + body_reach), last)
-    beyond = dice.log(_BEYOND[place, 0], _BEYOND[place, 1])
-    drives = plan.happens('drive_wall')
-    has_end = drives | dice.chance(_END[place])
+    beyond = draws.log(_BEYOND[place, 0], _BEYOND[place, 1])
+    drives = spec.happens('drive_wall')
+    has_end = drives | draws.chance(_END[place])
     end = torch.where(drives, up_to, torch.where(has_end, last + beyond, 200.0))
-    roofed = dice.chance(_CEILING[place])
+    roofed = draws.chance(_CEILING[place])
 
     thick = _THICK[place]
-    split = dice.uniform(1, 12, 2) * torch.where(plan.at('street', 'park'), 2.0, 1.0)[:, None]
-    opening = torch.where(dice.chance(_DOOR[place][:, None], 2), dice.uniform(0.8, 1.3, 2), 0)
-    opening = opening * torch.where(plan.at('street', 'park'), 4.0, 1.0)[:, None]
-    shift = torch.where(plan.at('street', 'park')[:, None], dice.uniform(-1, 2, 2), 0)
+    split = draws.uniform(1, 12, 2) * torch.where(spec.at('street', 'park'), 2.0, 1.0)[:, None]
+    opening = torch.where(draws.chance(_DOOR[place][:, None], 2), draws.uniform(0.8, 1.3, 2), 0)
+    opening = opening * torch.where(spec.at('street', 'park'), 4.0, 1.0)[:, None]
+    shift = torch.where(spec.at('street', 'park')[:, None], draws.uniform(-1, 2, 2), 0)
     back = path[..., 1].amin(1) - 20
 
-    b = dice.count
+    b = draws.count
     position, half = torch.zeros(b, 8, 3), torch.ones(b, 8, 3)
     for number, side in enumerate((-1, 1)):
         near, far = 2 * number, 2 * number + 1
@@ -193,99 +193,100 @@ def lay_out(dice: Dice, meeting: Meeting, path: Tensor, materials: Materials,
         half[:, near:far + 1, 0] = thick[:, None]
     position[:, :4, 1] = -tall[:, None] / 2
     half[:, :4, 1] = tall[:, None] / 2
-    spread = torch.where(plan.at('street', 'empty', 'park'), 25.0, (right - left) / 2 + 0.5)
-    spread = torch.where(plan.at('table') & ~walled.all(1), 6.0, spread)
+    spread = torch.where(spec.at('street', 'empty', 'park'), 25.0, (right - left) / 2 + 0.5)
+    spread = torch.where(spec.at('table') & ~walled.all(1), 6.0, spread)
     middle = (left + right) / 2
     position[:, 4] = torch.stack((middle, -tall / 2, end + 0.15), -1)
     half[:, 4] = torch.stack((spread, tall / 2, torch.full_like(tall, 0.15)), -1)
     position[:, 5] = torch.stack((middle, -tall - 0.1, torch.full_like(tall, 30.0)), -1)
     half[:, 5] = torch.tensor([30.0, 0.1, 90.0])
-    width = dice.uniform(_WIDTH[place, 0], _WIDTH[place, 1])
-    where = torch.where(plan.at('street', 'motorway'), dice.uniform(-.3, .3) * width,
-                        dice.normal(0.5))
-    long = torch.where(plan.at('room', 'empty', 'warehouse'), dice.uniform(0.8, 3), 250.0)
+    width = draws.uniform(_WIDTH[place, 0], _WIDTH[place, 1])
+    where = torch.where(spec.at('street', 'motorway'), draws.uniform(-.3, .3) * width,
+                        draws.normal(0.5))
+    long = torch.where(spec.at('room', 'empty', 'warehouse'), draws.uniform(0.8, 3), 250.0)
     position[:, 6] = torch.stack((where, torch.full_like(tall, -0.006),
-                                  torch.where(long < 9, dice.uniform(0, 5), 0)), -1)
+                                  torch.where(long < 9, draws.uniform(0, 5), 0)), -1)
     half[:, 6] = torch.stack((width / 2, torch.full_like(tall, 0.006), long), -1)
-    on_table = plan.at('table') & dice.chance(0.45)
-    table = torch.where(on_table, (plan.height - dice.uniform(0.08, 0.35)).clamp(min=0.05), 0)
-    deep = dice.uniform(0.2, 0.7)
-    position[:, 7] = torch.stack((dice.normal(0.2), 0.03 - table, deep - 0.2), -1)
-    half[:, 7] = torch.stack((dice.uniform(0.4, 1.2), torch.full_like(tall, 0.03), deep), -1)
+    on_table = spec.at('table') & draws.chance(0.45)
+    table = torch.where(on_table, (spec.height - draws.uniform(0.08, 0.35)).clamp(min=0.05), 0)
+    deep = draws.uniform(0.2, 0.7)
+    position[:, 7] = torch.stack((draws.normal(0.2), 0.03 - table, deep - 0.2), -1)
+    half[:, 7] = torch.stack((draws.uniform(0.4, 1.2), torch.full_like(tall, 0.03), deep), -1)
 
     group = torch.zeros(b, 8, dtype=torch.int64)
     group[:, :4] = _GROUP[place][:, None]
-    plainer = dice.chance(0.3, 4) & plan.at('warehouse', 'park', 'street')[:, None]
+    plainer = draws.chance(0.3, 4) & spec.at('warehouse', 'park', 'street')[:, None]
     group[:, :4] = torch.where(plainer, GROUPS['wall'], group[:, :4])
-    ends = _ENDS[dice.pick(_END_SHARES)]
-    group[:, 4] = torch.where(plan.at('street', 'park', 'empty'), GROUPS['facade'], ends)
+    ends = _ENDS[draws.pick(_END_SHARES)]
+    group[:, 4] = torch.where(spec.at('street', 'park', 'empty'), GROUPS['facade'], ends)
     group[:, 5] = GROUPS['wall']
     group[:, 6] = _COVER[place]
-    group[:, 7] = torch.where(dice.chance(0.5), GROUPS['wood'], GROUPS['cloth'])
+    group[:, 7] = torch.where(draws.chance(0.5), GROUPS['wood'], GROUPS['cloth'])
     # Walls of one room look alike; shelves and houses do not.
-    alike = torch.where(dice.chance(0.75) & plan.at('room', 'corridor', 'motorway', 'table'), 0, 1)
+    uniform = spec.at('room', 'corridor', 'motorway', 'table')
+    alike = torch.where(draws.chance(0.75) & uniform, 0, 1)
     look = torch.arange(8).repeat(b, 1)
     look[:, :4] = look[:, :4] * alike[:, None]
-    texture, tile, tint = materials.draw(dice, group, look, 8)
+    texture, tile, tint = materials.draw(draws, group, look, 8)
     road = group[:, 6] == GROUPS['road']
     tile[:, 6] = torch.where(road, width, tile[:, 6])
-    big = torch.where(group[:, 4] == GROUPS['door'], 0, dice.uniform(1.5, 5))
+    big = torch.where(group[:, 4] == GROUPS['door'], 0, draws.uniform(1.5, 5))
     tile[:, 4] = torch.where(tile[:, 4] > 0, tile[:, 4], big)
 
     alive = torch.stack((walled[:, 0], walled[:, 0], walled[:, 1], walled[:, 1], has_end, roofed,
-                         dice.chance(_STRIP[place]), on_table), -1)
+                         draws.chance(_STRIP[place]), on_table), -1)
     zero = torch.zeros(b, 8)
     boxes = Shapes(STRUCTURE_KINDS, alive, position[:, None], zero[:, None], half,
                    torch.zeros(b, 8, 3), zero, texture[:, None], tile, tint)
     return Place(boxes, inner, walled, lane, end, split, tall, roofed, table, horizon)
 
 
-def ground(dice: Dice, place: Tensor, materials: Materials) -> tuple[Tensor, Tensor, Tensor]:
+def ground(draws: SceneRng, place: Tensor, materials: Materials) -> tuple[Tensor, Tensor, Tensor]:
     """Texture, tile_m and tint of the ground of places (B,)."""
-    texture, tile, tint = materials.draw(dice, _GROUND[place].unsqueeze(-1))
+    texture, tile, tint = materials.draw(draws, _GROUND[place].unsqueeze(-1))
     return texture[:, 0], tile[:, 0], tint[:, 0]
 
 
 DECOR_KINDS = (CARD,) * 5 + (ELLIPSOID,) * 2
 
 
-def decor(dice: Dice, meeting: Meeting, place: Place, materials: Materials) -> Shapes:
+def decor(draws: SceneRng, encounter: Encounter, place: Place, materials: Materials) -> Shapes:
     """Doors, pictures and windows on walls, lamps at ceilings; hills and trees far away."""
-    plan = meeting.plan
-    b, n = dice.count, len(DECOR_KINDS)
-    indoors = plan.at(*INDOORS)
+    spec = encounter.spec
+    b, n = draws.count, len(DECOR_KINDS)
+    indoors = spec.at(*INDOORS)
     position, half, yaw = torch.zeros(b, n, 3), torch.full((b, n, 3), 0.01), torch.zeros(b, n)
     group = torch.zeros(b, n, dtype=torch.int64)
     side = torch.tensor([0, 1, 0, 1])
     sign = side * 2.0 - 1
-    which = dice.pick(torch.tensor([.3, .5, .2]), 5)
+    which = draws.pick(torch.tensor([.3, .5, .2]), 5)
     kinds = torch.tensor([GROUPS[name] for name in ('door', 'poster', 'window')])[which]
     door = which == 0
-    tall = torch.where(door, 1.03, dice.uniform(0.25, 0.6, 5))
-    wide = torch.where(door, 0.45, dice.uniform(0.25, 0.9, 5))
-    high = torch.where(door, 1.03, dice.uniform(1.3, 1.8, 5))
-    z = dice.uniform(-0.5, 8, 4) + torch.tensor([0, 0, 3.0, 3.0])
+    tall = torch.where(door, 1.03, draws.uniform(0.25, 0.6, 5))
+    wide = torch.where(door, 0.45, draws.uniform(0.25, 0.9, 5))
+    high = torch.where(door, 1.03, draws.uniform(1.3, 1.8, 5))
+    z = draws.uniform(-0.5, 8, 4) + torch.tensor([0, 0, 3.0, 3.0])
     inner = place.inner[:, side]
     on_wall = place.walled[:, side] & (z < place.split[:, side] - 1) \
-        & (z < place.end[:, None] - 0.6) & ~plan.at('warehouse')[:, None]
+        & (z < place.end[:, None] - 0.6) & ~spec.at('warehouse')[:, None]
     fits = place.tall[:, None] > 2.2
-    ends = (place.end < 60) & dice.chance(0.5) & ~plan.at('table')
-    on_end = dice.uniform(-1.2, 1.2) + place.inner.mean(-1)
+    ends = (place.end < 60) & draws.chance(0.5) & ~spec.at('table')
+    on_end = draws.uniform(-1.2, 1.2) + place.inner.mean(-1)
     walls = torch.stack((inner - 0.015 * sign, -high[:, :4], z), -1)
     front = torch.stack((on_end, -high[:, 4], place.end - 0.015), -1)
     indoor = torch.cat((walls, front[:, None]), 1)                      # B 5 3
     plates = torch.stack((wide, tall, torch.full_like(wide, 0.01)), -1)
-    shown = torch.cat((on_wall, ends[:, None]), 1) & fits & dice.chance(0.75, 5)
+    shown = torch.cat((on_wall, ends[:, None]), 1) & fits & draws.chance(0.75, 5)
 
     # Outdoors: what closes the view far away, as cards that face the camera.
-    spread = torch.tensor([-0.8, -0.4, 0.0, 0.4, 0.8]) * plan.hfov[:, None] \
-        + dice.normal(0.1, 5) + plan.heading[:, None]
-    off = dice.uniform(70, 160, 5)
-    rise = dice.uniform(1.5, 9, 5)
+    spread = torch.tensor([-0.8, -0.4, 0.0, 0.4, 0.8]) * spec.hfov[:, None] \
+        + draws.normal(0.1, 5) + spec.heading[:, None]
+    off = draws.uniform(70, 160, 5)
+    rise = draws.uniform(1.5, 9, 5)
     horizon = torch.stack((spread.sin() * off, -rise, spread.cos() * off), -1)
-    broad = torch.stack((dice.uniform(0.25, 0.6, 5) * off, rise, torch.full_like(off, 0.01)), -1)
+    broad = torch.stack((draws.uniform(0.25, 0.6, 5) * off, rise, torch.full_like(off, 0.01)), -1)
     backs = torch.tensor([GROUPS[name] for name in ('hills', 'hills', 'bush')])
-    behind = backs[dice.pick(torch.tensor([.5, .2, .3]), 5)]
+    behind = backs[draws.pick(torch.tensor([.5, .2, .3]), 5)]
 
     inside = indoors[:, None]
     position[:, :5] = torch.where(inside[..., None], indoor, horizon)
@@ -293,17 +294,17 @@ def decor(dice: Dice, meeting: Meeting, place: Place, materials: Materials) -> S
     yaw[:, :4] = torch.where(inside, math.pi / 2 * sign, spread[:, :4])
     yaw[:, 4] = torch.where(indoors, 0, spread[:, 4])
     group[:, :5] = torch.where(inside, kinds, behind)
-    seen = torch.where(plan.at('empty')[:, None], dice.chance(0.5, 5), dice.chance(0.7, 5))
+    seen = torch.where(spec.at('empty')[:, None], draws.chance(0.5, 5), draws.chance(0.7, 5))
     middle = place.inner.mean(-1, keepdim=True)
-    place_z = dice.uniform(0.5, 5, 1) + torch.tensor([0, 3.0])
-    position[:, 5:] = torch.stack((middle + dice.normal(0.15, 1) + torch.zeros(2),
+    place_z = draws.uniform(0.5, 5, 1) + torch.tensor([0, 3.0])
+    position[:, 5:] = torch.stack((middle + draws.normal(0.15, 1) + torch.zeros(2),
                                    0.02 - place.tall[:, None].expand(-1, 2), place_z), -1)
-    half[:, 5:] = torch.stack((dice.uniform(0.08, 0.3, 1), torch.full((b, 1), 0.05),
-                               dice.uniform(0.08, 0.3, 1)), -1)
+    half[:, 5:] = torch.stack((draws.uniform(0.08, 0.3, 1), torch.full((b, 1), 0.05),
+                               draws.uniform(0.08, 0.3, 1)), -1)
     group[:, 5:] = GROUPS['window']
-    lamps = place.roofed[:, None] & dice.chance(0.7, 1) & (place_z < place.end[:, None] - 0.4)
+    lamps = place.roofed[:, None] & draws.chance(0.7, 1) & (place_z < place.end[:, None] - 0.4)
     alive = torch.cat((torch.where(inside, shown, seen), lamps), -1)
-    texture, tile, tint = materials.draw(dice, group)
+    texture, tile, tint = materials.draw(draws, group)
     tint[:, 5:] = 2.0
     return Shapes(DECOR_KINDS, alive, position[:, None], yaw[:, None], half,
                   torch.zeros(b, n, 3), torch.zeros(b, n), texture[:, None], tile, tint)

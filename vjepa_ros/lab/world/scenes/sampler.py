@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vjepa_ros.lab.world.scenes.appearance import brightness, lens, light, sensor
 from vjepa_ros.lab.world.scenes.bodies import HERO, SIDE, THIN, Bodies, assemble
-from vjepa_ros.lab.world.scenes.encounter_solver import FAR_M, Meeting, solve
+from vjepa_ros.lab.world.scenes.encounter_solver import FAR_M, Encounter, solve
 from vjepa_ros.lab.world.scenes.furniture import side_bodies, thin_bodies
 from vjepa_ros.lab.world.scenes.motion import (
     Path,
@@ -27,8 +27,8 @@ from vjepa_ros.lab.world.scenes.motion import (
 )
 from vjepa_ros.lab.world.scenes.places import decor, ground, lay_out
 from vjepa_ros.lab.world.scenes.scene import Scenes, Shapes, join
-from vjepa_ros.lab.world.scenes.scene_rng import Dice
-from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig, make_plan
+from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
+from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig, make_spec
 from vjepa_ros.lab.world.textures.bank import Materials
 
 NEAR_M = 0.04   # no surface comes nearer to a camera during a clip
@@ -83,87 +83,87 @@ class SceneSampler:
 
     def sample(self, seed: int, count: int) -> Sample:
         """Scenes for a seed and a count: the same ones for the same two numbers."""
-        dice = Dice(seed, count)
-        plan = make_plan(dice, self.config)
-        meeting = solve(dice, plan, self.config)
-        plan = meeting.plan
-        times = frame_times(plan.interval_s, plan.hold, self.frames)
-        uneven = self.config.jitter * dice.chance(0.35, 1) * dice.uniform(-1, 1, self.frames)
+        draws = SceneRng(seed, count)
+        spec = make_spec(draws, self.config)
+        encounter = solve(draws, spec, self.config)
+        spec = encounter.spec
+        times = frame_times(spec.interval_s, spec.hold, self.frames)
+        uneven = self.config.jitter * draws.chance(0.35, 1) * draws.uniform(-1, 1, self.frames)
         uneven[:, -1] = 0
-        times = (times + torch.where(plan.hold[:, None] > 1, 0, uneven)
-                 * plan.interval_s[:, None]).clamp(max=0)
+        times = (times + torch.where(spec.hold[:, None] > 1, 0, uneven)
+                 * spec.interval_s[:, None]).clamp(max=0)
 
-        gone = travelled(plan.speed, meeting.robot_braking, torch.full_like(plan.speed, FAR_M),
+        gone = travelled(spec.speed, encounter.robot_braking, torch.full_like(spec.speed, FAR_M),
                          times)
-        path = camera_path(plan.heading, plan.drift, plan.turn, gone, times)
-        hero = self._hero(dice, meeting, times)
-        place = lay_out(dice, meeting, path.place, self.materials, self.config)
+        path = camera_path(spec.heading, spec.drift, spec.turn, gone, times)
+        hero = self._hero(draws, encounter, times)
+        place = lay_out(draws, encounter, path.place, self.materials, self.config)
         body = hero.place[:, :, 0, 0::2]
         parts = [
-            assemble(HERO, hero, times, self.materials, dice),
-            assemble(SIDE, side_bodies(dice, meeting, place, path.place, body, times,
-                                       self.config), times, self.materials, dice),
-            assemble(THIN, thin_bodies(dice, meeting, place, times, self.config), times,
-                     self.materials, dice),
-            place.boxes, decor(dice, meeting, place, self.materials)]
+            assemble(HERO, hero, times, self.materials, draws),
+            assemble(SIDE, side_bodies(draws, encounter, place, path.place, body, times,
+                                       self.config), times, self.materials, draws),
+            assemble(THIN, thin_bodies(draws, encounter, place, times, self.config), times,
+                     self.materials, draws),
+            place.boxes, decor(draws, encounter, place, self.materials)]
         shapes = join(parts, self.frames)
 
-        moved = shake(dice, times, plan.hand, plan.steps, plan.motor)
-        camera = _camera(meeting, path, moved)
+        moved = shake(draws, times, spec.hand, spec.steps, spec.motor)
+        camera = _camera(encounter, path, moved)
         shapes = _cleared(shapes, camera['camera_position'])
         # Textures of the ground lie at the world's origin: let every camera be elsewhere.
-        away = torch.cat((dice.uniform(-40, 40, 1), torch.zeros(count, 1),
-                          dice.uniform(-40, 40, 1)), -1)
+        away = torch.cat((draws.uniform(-40, 40, 1), torch.zeros(count, 1),
+                          draws.uniform(-40, 40, 1)), -1)
         shapes = replace(shapes, position=shapes.position + away[:, None, None])
         camera['camera_position'] = camera['camera_position'] + away[:, None]
-        intrinsics, distortion = lens(dice, plan.hfov, plan.aspect, self.size)
-        texture, tile, tint = ground(dice, plan.place, self.materials)
+        intrinsics, distortion = lens(draws, spec.hfov, spec.aspect, self.size)
+        texture, tile, tint = ground(draws, spec.place, self.materials)
         scenes = Scenes(
-            interval_s=plan.interval_s, intrinsics=intrinsics, distortion=distortion, **camera,
+            interval_s=spec.interval_s, intrinsics=intrinsics, distortion=distortion, **camera,
             kinds=shapes.kinds, **{f.name: getattr(shapes, f.name) for f in fields(Shapes)
                                    if f.name != 'kinds'},
             ground_texture=texture, ground_tile_m=tile, ground_tint=tint,
-            **light(dice, plan, place, self.materials),
-            **sensor(dice, plan, brightness(place, tint), self.frames))
+            **light(draws, spec, place, self.materials),
+            **sensor(draws, spec, brightness(place, tint), self.frames))
         # The main part of a body is its first.
-        main = HERO.alive.int().argmax(1)[plan.kind]
-        there = plan.present & scenes.alive.gather(1, main[:, None])[:, 0]
-        planned = torch.where(there | ~plan.present, meeting.contact_s, torch.inf)
-        return Sample(scenes, plan.hold, plan.place, plan.outcome, planned, there)
+        main = HERO.alive.int().argmax(1)[spec.kind]
+        there = spec.present & scenes.alive.gather(1, main[:, None])[:, 0]
+        planned = torch.where(there | ~spec.present, encounter.contact_s, torch.inf)
+        return Sample(scenes, spec.hold, spec.place, spec.outcome, planned, there)
 
-    def _hero(self, dice: Dice, meeting: Meeting, times: Tensor) -> Bodies:
+    def _hero(self, draws: SceneRng, encounter: Encounter, times: Tensor) -> Bodies:
         """Return the body of importance on its path."""
-        plan = meeting.plan
-        at = to_world(meeting.at, plan.heading)
-        go = to_world(meeting.velocity, plan.heading)
-        place = torch.stack((at[:, 0], -meeting.base, at[:, 1]), -1)
-        velocity = torch.stack((go[:, 0], -meeting.rise, go[:, 1]), -1)
+        spec = encounter.spec
+        at = to_world(encounter.at, spec.heading)
+        go = to_world(encounter.velocity, spec.heading)
+        place = torch.stack((at[:, 0], -encounter.base, at[:, 1]), -1)
+        velocity = torch.stack((go[:, 0], -encounter.rise, go[:, 1]), -1)
         pace = velocity.norm(dim=-1)
-        gone = travelled(pace, meeting.body_braking, meeting.body_range, times)
-        turn = torch.where(meeting.body_range < FAR_M, dice.normal(0.5), 0)
-        turn = torch.where(dice.chance(0.5) & plan.moves, turn, 0)
-        yaw = meeting.yaw[:, None] + turn[:, None] * times
+        gone = travelled(pace, encounter.body_braking, encounter.body_range, times)
+        turn = torch.where(encounter.body_range < FAR_M, draws.normal(0.5), 0)
+        turn = torch.where(draws.chance(0.5) & spec.moves, turn, 0)
+        yaw = encounter.yaw[:, None] + turn[:, None] * times
         still = pace > 1e-4
-        return Bodies(plan.kind[:, None], plan.present[:, None], plan.size[:, None],
+        return Bodies(spec.kind[:, None], spec.present[:, None], spec.size[:, None],
                       body_path(place, velocity, gone).unsqueeze(2), yaw.unsqueeze(2),
                       (velocity * still[:, None])[:, None], turn[:, None])
 
 
-def _camera(meeting: Meeting, path: Path, moved: Shake) -> dict[str, Tensor]:
+def _camera(encounter: Encounter, path: Path, moved: Shake) -> dict[str, Tensor]:
     """Fields of `Scenes` for the camera, at the origin of the ground at the newest frame."""
-    plan = meeting.plan
+    spec = encounter.spec
     yaw = path.yaw + moved.angles[..., 0] - moved.angles[:, -1:, 0]
-    pitch = plan.pitch[:, None] + moved.angles[..., 1]
-    roll = plan.roll[:, None] + moved.angles[..., 2]
-    up = (-plan.height[:, None] + moved.offset[..., 1]).clamp(max=-0.04)
+    pitch = spec.pitch[:, None] + moved.angles[..., 1]
+    roll = spec.roll[:, None] + moved.angles[..., 2]
+    up = (-spec.height[:, None] + moved.offset[..., 1]).clamp(max=-0.04)
     position = torch.stack((path.place[..., 0] + moved.offset[..., 0], up,
                             path.place[..., 1]), -1)
-    direction = plan.heading + plan.drift
-    speed = torch.where(plan.speed.abs() > 1e-4, plan.speed, 0)
+    direction = spec.heading + spec.drift
+    speed = torch.where(spec.speed.abs() > 1e-4, spec.speed, 0)
     velocity = torch.stack((direction.sin() * speed, torch.zeros_like(speed),
                             direction.cos() * speed), -1)
     rates = moved.rates.clone()
-    rates[:, 0] += plan.turn
+    rates[:, 0] += spec.turn
     return {'camera_position': position, 'camera_rotation': rotation(yaw, pitch, roll),
             'camera_velocity': velocity, 'camera_spin': spin(pitch[:, -1], roll[:, -1], rates)}
 

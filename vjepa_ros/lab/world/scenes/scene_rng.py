@@ -10,7 +10,7 @@ from torch import Tensor
 Number = float | Tensor
 
 
-class Dice:
+class SceneRng:
     """Random draws for ``count`` scenes; every method returns (count, *shape) on the CPU.
 
     The same seed and count give the same draws on every machine, whatever device the scenes

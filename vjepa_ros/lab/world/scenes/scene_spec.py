@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vjepa_ros.lab.world.rendering.truth import Robot
 from vjepa_ros.lab.world.scenes.bodies import HERO
-from vjepa_ros.lab.world.scenes.scene_rng import Dice
+from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 
 PLACES = ('empty', 'room', 'corridor', 'street', 'motorway', 'park', 'warehouse', 'table')
 OUTCOMES = ('drive_into', 'drive_wall', 'hit_by', 'emerge', 'rest', 'pass_static', 'pass_moving',
@@ -107,7 +107,7 @@ _BODY_SPEED = torch.tensor([_BODY_SPEEDS.get(name, (.2, 1.5)) for name in HERO.n
 
 
 @dataclass(frozen=True)
-class Plan:
+class SceneSpec:
     """What is to happen in each of B scenes; all tensors (B,) unless said.
 
     Attributes
@@ -176,10 +176,10 @@ def is_any(value: Tensor, numbers: dict[str, int], names: tuple[str, ...]) -> Te
 KIND = {name: i for i, name in enumerate(HERO.names)}
 
 
-def make_plan(dice: Dice, config: WorldConfig) -> Plan:
-    """Draw a plan for every scene."""
-    place = dice.pick(_PLACE_SHARES)
-    outcome = dice.pick(_OUTCOME_SHARES[place])
+def make_spec(draws: SceneRng, config: WorldConfig) -> SceneSpec:
+    """Draw a specification for every scene."""
+    place = draws.pick(_PLACE_SHARES)
+    outcome = draws.pick(_OUTCOME_SHARES[place])
 
     def at(*names: str) -> Tensor:
         return is_any(place, PLACE, names)
@@ -187,83 +187,83 @@ def make_plan(dice: Dice, config: WorldConfig) -> Plan:
     def happens(*names: str) -> Tensor:
         return is_any(outcome, OUTCOME, names)
 
-    interval = dice.log(*config.interval_s)
-    slow = dice.chance(config.hold_share) & (interval <= config.interval_s[1] / 2)
+    interval = draws.log(*config.interval_s)
+    slow = draws.chance(config.hold_share) & (interval <= config.interval_s[1] / 2)
     # The share is of all clips, but long intervals cannot be halved: draw those again, shorter.
-    again = dice.chance(config.hold_share) & (interval > config.interval_s[1] / 2)
-    short = dice.log(config.interval_s[0], max(config.interval_s[0], config.interval_s[1] / 2))
+    again = draws.chance(config.hold_share) & (interval > config.interval_s[1] / 2)
+    short = draws.log(config.interval_s[0], max(config.interval_s[0], config.interval_s[1] / 2))
     interval = torch.where(again & (config.interval_s[0] < config.interval_s[1] / 2), short,
                            interval)
     hold = torch.where(slow | (again & (interval <= config.interval_s[1] / 2)), 2, 1)
 
-    aspect = _ASPECTS[dice.pick(torch.tensor([.16, .4, .28, .16]))]
-    degrees = torch.where(dice.chance(0.5), dice.uniform(55, 85), dice.uniform(35, 130))
+    aspect = _ASPECTS[draws.pick(torch.tensor([.16, .4, .28, .16]))]
+    degrees = torch.where(draws.chance(0.5), draws.uniform(55, 85), draws.uniform(35, 130))
     hfov = torch.deg2rad(degrees)
-    carrier = dice.pick(_CARRIER_SHARES[place])
+    carrier = draws.pick(_CARRIER_SHARES[place])
     heights = _HEIGHTS[carrier]
-    height = dice.log(heights[:, 0], heights[:, 1])
+    height = draws.log(heights[:, 0], heights[:, 1])
 
     driving = happens('drive_into', 'drive_wall', 'pass_static', 'follow', 'clear', 'gap') | (
         happens('hit_by', 'emerge', 'pass_moving', 'cross', 'recede', 'turn')
-        & (dice.chance(0.5) | at('motorway')))
+        & (draws.chance(0.5) | at('motorway')))
     driving &= ~at('table')
     speeds = torch.where((carrier == 3)[:, None] & at('street')[:, None], _CAR_SPEEDS,
                          _SPEEDS[place])
-    speed = torch.where(driving, dice.log(speeds[:, 0], speeds[:, 1]), 0)
-    back = happens('recede') & ~at('motorway', 'table') & dice.chance(0.35)
-    speed = torch.where(back, -0.5 * dice.log(speeds[:, 0], speeds[:, 1]).clamp(max=2.5), speed)
+    speed = torch.where(driving, draws.log(speeds[:, 0], speeds[:, 1]), 0)
+    back = happens('recede') & ~at('motorway', 'table') & draws.chance(0.35)
+    speed = torch.where(back, -0.5 * draws.log(speeds[:, 0], speeds[:, 1]).clamp(max=2.5), speed)
 
     by_hand, by_car = carrier == 2, carrier == 3
-    drift = torch.where(driving, dice.normal(0.025), 0)
+    drift = torch.where(driving, draws.normal(0.025), 0)
     drift = torch.where(by_hand, 2.5 * drift, torch.where(by_car, 0.25 * drift, drift))
-    bends = torch.where(driving, dice.chance(0.45), dice.chance(0.25)) & ~at('table')
-    turn = torch.where(bends, dice.normal(0.25), 0)
-    turn = torch.where(happens('turn'), dice.sign() * dice.uniform(0.15, 1.5), turn)
+    bends = torch.where(driving, draws.chance(0.45), draws.chance(0.25)) & ~at('table')
+    turn = torch.where(bends, draws.normal(0.25), 0)
+    turn = torch.where(happens('turn'), draws.sign() * draws.uniform(0.15, 1.5), turn)
     most = torch.minimum(0.35 / (interval * hold), 2 / speed.abs().clamp(min=0.5))
     most = torch.where(at('motorway'), 0.04, most)
     turn = turn.clamp(-most, most)
 
-    steady = at('table') & dice.chance(0.75)
-    hand = torch.where(by_hand | (at('table') & ~steady), dice.uniform(0.3, 2), 0)
-    steps = torch.where(by_hand & (speed != 0), dice.uniform(0.4, 1.5), 0)
-    rolls = (speed != 0) | dice.chance(0.3)
-    motor = torch.where(~by_hand & rolls & ~at('table') & dice.chance(0.7), dice.log(0.1, 2), 0)
+    steady = at('table') & draws.chance(0.75)
+    hand = torch.where(by_hand | (at('table') & ~steady), draws.uniform(0.3, 2), 0)
+    steps = torch.where(by_hand & (speed != 0), draws.uniform(0.4, 1.5), 0)
+    rolls = (speed != 0) | draws.chance(0.3)
+    motor = torch.where(~by_hand & rolls & ~at('table') & draws.chance(0.7), draws.log(0.1, 2), 0)
     motor = torch.where(by_car, 0.4 * motor, motor)
 
-    lower = dice.chance(0.12) & ~by_car
-    pitch = dice.normal(0.06) - torch.where(by_hand, 0.07, 0.0)
-    pitch = torch.where(lower, -dice.uniform(0.15, 0.45), pitch)
-    pitch = torch.where(dice.chance(0.05), dice.uniform(0.08, 0.25), pitch)
+    lower = draws.chance(0.12) & ~by_car
+    pitch = draws.normal(0.06) - torch.where(by_hand, 0.07, 0.0)
+    pitch = torch.where(lower, -draws.uniform(0.15, 0.45), pitch)
+    pitch = torch.where(draws.chance(0.05), draws.uniform(0.08, 0.25), pitch)
     pitch = torch.where(by_car, 0.5 * pitch, pitch)
-    roll = dice.normal(0.015) + torch.where(by_hand, dice.normal(0.05), 0)
-    roll = torch.where(dice.chance(0.04) & ~by_car, dice.normal(0.2), roll)
+    roll = draws.normal(0.015) + torch.where(by_hand, draws.normal(0.05), 0)
+    roll = torch.where(draws.chance(0.04) & ~by_car, draws.normal(0.2), roll)
 
     moves = happens('hit_by', 'emerge', 'pass_moving', 'cross', 'follow') | (
         happens('recede') & ~back)
-    stops = happens('stopped') & dice.chance(0.5)     # otherwise the robot is what stops
+    stops = happens('stopped') & draws.chance(0.5)     # otherwise the robot is what stops
     moves |= stops | (happens('stopped') & at('table'))
-    kind = torch.where(moves, dice.pick(_MOVING_SHARES[place]), dice.pick(_STILL_SHARES[place]))
-    present = ~happens('drive_wall', 'clear', 'gap') & ~(happens('turn') & dice.chance(0.5))
-    wish = dice.log(_BODY_SPEED[kind, 0], _BODY_SPEED[kind, 1])
+    kind = torch.where(moves, draws.pick(_MOVING_SHARES[place]), draws.pick(_STILL_SHARES[place]))
+    present = ~happens('drive_wall', 'clear', 'gap') & ~(happens('turn') & draws.chance(0.5))
+    wish = draws.log(_BODY_SPEED[kind, 0], _BODY_SPEED[kind, 1])
     wish = torch.where(is_any(kind, KIND, ('car', 'truck')) & ~at('street', 'motorway'),
                        0.3 * wish + 0.3, wish)
-    return Plan(place, outcome, interval, hold, hfov, aspect, carrier, height, pitch, roll,
-                _heading(dice, at, happens, driving), speed, drift, turn, hand, steps, motor,
-                present, kind, HERO.size(dice, kind), moves, wish)
+    return SceneSpec(place, outcome, interval, hold, hfov, aspect, carrier, height, pitch, roll,
+                _heading(draws, at, happens, driving), speed, drift, turn, hand, steps, motor,
+                present, kind, HERO.size(draws, kind), moves, wish)
 
 
-def _heading(dice: Dice, at: Callable[..., Tensor], happens: Callable[..., Tensor],
+def _heading(draws: SceneRng, at: Callable[..., Tensor], happens: Callable[..., Tensor],
              driving: Tensor) -> Tensor:
     """Heading of the cameras in the axes of their places [rad]."""
-    spread = torch.full((dice.count,), 0.07)
+    spread = torch.full((draws.count,), 0.07)
     spread = torch.where(at('room'), 0.35, spread)
     spread = torch.where(at('motorway'), 0.012, spread)
     spread = torch.where(at('table'), 0.25, spread)
     spread = torch.where(at('corridor', 'warehouse') & ~driving, 0.4, spread)
     spread = torch.where(at('corridor', 'warehouse') & happens('drive_wall'), 0.3, spread)
-    heading = dice.normal(spread).clamp(-0.9, 0.9)
+    heading = draws.normal(spread).clamp(-0.9, 0.9)
     oblique = (at('room') & happens('drive_wall')) | happens('turn') | (
-        at('street') & ~driving & dice.chance(0.5))
-    heading = torch.where(oblique, dice.uniform(-1.1, 1.1), heading)
-    anywhere = dice.uniform(-math.pi, math.pi)
+        at('street') & ~driving & draws.chance(0.5))
+    heading = torch.where(oblique, draws.uniform(-1.1, 1.1), heading)
+    anywhere = draws.uniform(-math.pi, math.pi)
     return torch.where(at('empty', 'park'), anywhere, heading)

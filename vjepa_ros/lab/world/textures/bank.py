@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.scenes.scene_rng import Dice
+from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 from vjepa_ros.lab.world.textures.atlas import Atlas, pack
 from vjepa_ros.lab.world.textures.cards import SCENERY, VEHICLES, person, walk
 from vjepa_ros.lab.world.textures.noise import to_bytes
@@ -88,7 +88,7 @@ class Materials:
         self.tile_ratio = tile_high / self.tile_low.clamp(min=1e-6)
         self.ratio = high / self.low
 
-    def draw(self, dice: Dice, group: Tensor, look: Tensor | None = None,
+    def draw(self, draws: SceneRng, group: Tensor, look: Tensor | None = None,
              looks: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """Texture, tile_m and tint of surfaces.
 
@@ -106,7 +106,7 @@ class Materials:
             int64 of group's shape, float32 of that shape [m], float32 (..., 3).
         """
         shape = group.shape[1:-1]
-        drawn = dice.unit(*shape, looks or group.shape[-1], 6)
+        drawn = draws.unit(*shape, looks or group.shape[-1], 6)
         if look is not None:
             drawn = drawn.gather(-2, look.unsqueeze(-1).expand(*look.shape, 6))
         which, size, value, hue = drawn[..., 0], drawn[..., 1], drawn[..., 2], drawn[..., 3:]
@@ -116,7 +116,7 @@ class Materials:
         tint = (self.low[group] * self.ratio[group] ** value).unsqueeze(-1) * (1 + colour)
         return texture, tile, tint.clamp(0.02, 2)
 
-    def walking(self, dice: Dice, texture: Tensor, walker: Tensor, steps: Tensor) -> Tensor:
+    def walking(self, draws: SceneRng, texture: Tensor, walker: Tensor, steps: Tensor) -> Tensor:
         """Textures over time, for walkers one picture of their cycle after the other.
 
         Parameters
@@ -133,8 +133,8 @@ class Materials:
         still = texture.unsqueeze(1).expand_as(steps)
         if self.walks is None:
             return still
-        who = (dice.unit(*texture.shape[1:]) * len(self.walks)).long()
-        phase = (steps + dice.unit(1, *texture.shape[1:])) % 1
+        who = (draws.unit(*texture.shape[1:]) * len(self.walks)).long()
+        phase = (steps + draws.unit(1, *texture.shape[1:])) % 1
         cycle = self.walks.shape[1]
         picture = (phase * cycle).long().clamp(max=cycle - 1)
         return torch.where(walker.unsqueeze(1), self.walks[who.unsqueeze(1), picture], still)
