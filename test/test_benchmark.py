@@ -49,14 +49,6 @@ def test_every_field_of_a_case_has_an_option():
     assert case_of(make_parser().parse_args([])) == Case()
 
 
-def test_onnxruntime_is_refused_with_what_was_measured(capsys):
-    assert cli.main(['benchmark', *WORDS, '--engine', 'onnx']) == 1
-    said = ' '.join(capsys.readouterr().out.split())
-    assert 'slower' in said and 'docs/notebook/cpu.md' in said
-    assert cli.main(['benchmark', *WORDS, '--engine', 'tensorrt']) == 1
-    assert "'tensorrt', but must be torch" in capsys.readouterr().out
-
-
 # -- clock ------------------------------------------------------------------------------------
 
 class Paced:
@@ -179,15 +171,6 @@ def test_a_baseline_that_fails_is_told_and_the_rest_is_kept(tmp_path, monkeypatc
     assert 'NOT MEASURED' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(('words', 'said'), [
-    (['--num-frames', '3'], 'num_frames is 3'), (['--model-size', 'vast'], 'vast'),
-    (['--device', 'cuda:7'], 'cuda:7'), (['--cameras', '0'], 'cameras is 0'),
-    (['--precision', 'fp7'], 'fp7'), (['--weights', 'nowhere.pt'], 'nowhere.pt')])
-def test_what_cannot_be_measured_is_said(words, said, capsys):
-    assert cli.main(['benchmark', *words]) == 1
-    assert said in capsys.readouterr().out
-
-
 @pytest.mark.parametrize('words', [['--iterations', '0'], ['--seconds', 'nan'],
                                    ['--source', '12'], ['--source', '8x8'],
                                    ['--suite', 'cpu', '--rows', 'none'],
@@ -232,11 +215,6 @@ def test_rows_of_every_suite_are_words_of_the_benchmark():
     for rows in suite.SUITES.values():
         for words in rows.values():
             assert case_of(make_parser().parse_args(words.split())).device in ('cpu', 'cuda')
-
-
-def test_a_row_that_never_ends_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setitem(suite.ROW_LIMIT_S, 'other', 0.2)
-    assert 'not finished' in suite.run_row(WORDS, tmp_path / 'a.json', tmp_path)
 
 
 def test_a_sweep_takes_the_usual_shape_of_each_size_unless_one_is_given():

@@ -12,8 +12,6 @@ import pytest
 from vjepa_ros.cli import main as cli
 from vjepa_ros.cli.benchmark.node import PARTS, OverheadError, split, summarise
 
-pytestmark = pytest.mark.slow
-
 STAGES = {'transport': 3.0, 'wait': 0.5, 'decode': 1.0, 'preprocess': 2.0, 'gather': 0.25,
           'upload': 0.25, 'encode': 20.0, 'heads': 1.5, 'download': 1.0, 'motion': 2.0,
           'looming': 12.0, 'assess': 1.0, 'publish': 0.5}
@@ -66,6 +64,7 @@ def test_what_is_no_overhead_is_refused(records, said):
         summarise(*records, rate_hz=5.0, warmup_s=1.0, seconds=60.0)
 
 
+@pytest.mark.slow
 @pytest.mark.any_distro
 @pytest.mark.ros
 @pytest.mark.parametrize('transport', ['raw', 'compressed'])
@@ -97,6 +96,7 @@ def test_a_short_run_over_dds(transport, tmp_path, capsys):
     assert result['stages_ms'].keys() >= {'encode', 'looming', 'assess', 'publish'}
 
 
+@pytest.mark.slow
 @pytest.mark.ros
 @pytest.mark.any_distro
 def test_a_node_that_cannot_start_is_an_error_with_the_reason(tmp_path, capsys):

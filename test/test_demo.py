@@ -15,7 +15,6 @@ from pathlib import Path
 
 import cv2
 import pytest
-from scenes import synthetic
 
 pytestmark = [pytest.mark.slow, pytest.mark.ros, pytest.mark.timeout(900)]
 pytest.importorskip('rclpy')
@@ -92,23 +91,6 @@ def test_the_demo_plays_the_scene_over_dds_and_writes_everything(tmp_path):
     assert 'report.html' in text and 'tiny on cpu (trained)' in text
     assert 'UNTRAINED' not in text + re.sub('data:[^"]+', '', page)
     assert 'Traceback' not in text
-
-
-@pytest.mark.any_distro
-def test_the_demo_takes_the_truth_of_a_recording_from_its_labels(tmp_path):
-    folder, out, log = tmp_path / 'drive', tmp_path / 'out', tmp_path / 'log'
-    (folder / 'frames').mkdir(parents=True)
-    rows = ['frame,stamp_s,collision,time_to_contact_s']
-    for number, frame in enumerate(synthetic(start_s=4.4, count=50)):
-        cv2.imwrite(str(folder / 'frames' / f'{number:03d}.png'), frame.rgb[..., ::-1])
-        rows.append(f'{number:03d}.png,{number / 10:.2f},{int(frame.truth["collision"])},'
-                    f'{frame.truth["time_to_contact_s"]:.4f}')
-    (folder / 'labels.csv').write_text('\n'.join(rows) + '\n')
-    demo = start_demo(out, '--source', str(folder))
-    assert finish(demo) == 0, log.read_text()
-    summary = json.loads((out / 'summary.json').read_text())
-    assert 25 <= summary['frames_in'] <= 50
-    assert summary['ttc_judged'] >= 3
 
 
 @pytest.mark.any_distro

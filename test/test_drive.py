@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 
 import pytest
 
 from vjepa_ros.cli import drive
 from vjepa_ros.cli import main as cli
 from vjepa_ros.lab.drive.figures import figures
-from vjepa_ros.lab.drive.loop import Loop, LoopConfig, Outcome, Recorder
+from vjepa_ros.lab.drive.loop import MODES, Loop, LoopConfig, Outcome, Recorder
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
@@ -44,18 +45,26 @@ def test_figures_count_collisions_and_compare_progress_on_free_episodes():
     assert [row['number'] for row in details['with_guard']['collided']] == [2, 3]
 
 
-@pytest.mark.slow
-def test_the_command_writes_figures_and_a_plot(tmp_path, capsys):
+def test_the_command_writes_figures_plot_and_video(tmp_path, monkeypatch, capsys):
+    bank = TextureBank.procedural(1, count=30, size=64)
+    short = EpisodeConfig(speed=(0.8, 1.2), travel_s=(1.0, 1.2), rate=4.0, settle_s=1.0)
+    model = EngineConfig(num_frames=4, image_size=64, device='cpu', weights='random',
+                         allow_random_weights=True)
+    monkeypatch.setattr(TextureBank, 'procedural', lambda *more: bank)
+    monkeypatch.setattr(drive, 'EpisodeConfig', lambda: short)
+    monkeypatch.setattr(drive, 'LoopConfig', partial(LoopConfig, width=96))
+    monkeypatch.setattr(drive, 'EngineConfig', lambda **more: model)
     file = tmp_path / 'figures.json'
-    code = cli.main(['drive', '--episodes', '2', '--seed', '1', '--modes', 'without_guard',
-                     '--device', 'cpu', '--jobs', '1', '--json', str(file),
-                     '--film', str(tmp_path / 'film'), '--video', str(tmp_path / 'film.mp4')])
+    code = cli.main(['drive', '--episodes', '1', '--seed', '1', '--device', 'cpu', '--jobs', '1',
+                     '--json', str(file), '--film', str(tmp_path / 'film'), '--video',
+                     str(tmp_path / 'film.mp4')])
     assert code == 0
     result = json.loads(file.read_text(encoding='utf-8'))
-    assert set(result) == {'without_guard', 'progress_kept', 'configuration'}
-    assert set(result['without_guard']) == {'collisions_per_episode', 'progress'}
-    assert 0 < result['without_guard']['collisions_per_episode'] < 1
-    assert result['configuration']['details']['episodes'] == 2
+    assert set(result) == {*MODES, 'progress_kept', 'configuration'}
+    for mode in MODES:
+        assert set(result[mode]) == {'collisions_per_episode', 'progress'}
+        assert 0 <= result[mode]['progress'] <= 1
+    assert result['configuration']['details']['episodes'] == 1
     assert any(f.stat().st_size > 10_000 for f in tmp_path.glob('film.*'))
     assert file.with_suffix('.png').stat().st_size > 10_000
     assert 'collisions per episode' in capsys.readouterr().out

@@ -213,28 +213,7 @@ def test_where_heads_do_not_hold_the_report_says_why(recordings, tmp_path):
     assert 'interval' in still['heads_problem']
 
 
-def test_a_gap_in_time_leaves_frames_unassessed_until_a_clip_is_full(tmp_path):
-    folder = write_recording(tmp_path / 'gap', np.full(50, 3.0))
-    rows = (folder / 'labels.csv').read_text().splitlines()
-    late = [re.sub(r',(\d+\.\d+),', lambda m: f',{float(m[1]) + 5:.3f},', row)
-            for row in rows[26:]]
-    (folder / 'labels.csv').write_text('\n'.join(rows[:26] + late) + '\n')
-    played = recording_replay.play(setup_of(), read_items([str(folder)])[0])
-    scored = played.outcomes['geometric'].scored
-    assert not scored[:17].any() and scored[17:25].all()
-    assert not scored[25:42].any() and scored[42:].all()
-
-
 # -- the variance baseline ------------------------------------------------------------------------
-
-def test_frames_for_the_variance_are_labelled_and_have_a_clip_behind_them():
-    labels = np.array([0.0] * 10 + [math.nan] * 10 + [1.0] * 20)
-    truth = Truth(np.arange(40.0), labels, np.full(40, math.nan))
-    np.testing.assert_array_equal(baselines.frames_to_score(truth, 100),
-                                  np.arange(20, 40))
-    few = baselines.frames_to_score(truth, 5)
-    assert few.size == 5 and few[0] == 20 and few[-1] == 39
-
 
 def test_the_variance_score_is_that_of_the_last_sixteen_frames(recordings):
     item = read_items([str(recordings / 'closing')])[0]
@@ -373,15 +352,6 @@ def test_the_document_is_rewritten_between_its_marks(report):
     assert known['command'] in text and known['date'] in text and known['machine'] in text
 
 
-def test_a_document_without_marks_is_left_as_it_is(recordings, tmp_path, capsys):
-    document = tmp_path / 'plain.md'
-    document.write_text('no marks\n')
-    assert evaluate.main([str(recordings / 'still'), *GEOMETRY, '--document',
-                          str(document)]) == 1
-    assert 'accuracy:begin' in capsys.readouterr().out
-    assert document.read_text() == 'no marks\n'
-
-
 def played_with(level, collision) -> Played:
     n = len(level)
     outcome = Outcome(np.ones(n, bool), np.linspace(0.2, 0.9, n), True, np.full(n, math.inf),
@@ -416,18 +386,3 @@ def test_failures_are_shown_and_named():
 def test_mistakes_are_named_with_their_remedy(words, text, capsys):
     assert evaluate.main(words) == 1
     assert re.search(text, ' '.join(capsys.readouterr().out.split()))
-
-
-@pytest.mark.parametrize(('row', 'text'), [
-    ('000.png,0.0,maybe,', r"line 2: collision 'maybe'"),
-    ('000.png,0.0,0,-2', r'time_to_contact_s is -2 at stamp 1\.000 s'),
-    ('000.png,,0,', r"line 2: stamp_s ''"),
-    ('999.png,0.0,0,', r'999\.png'),
-])
-def test_wrong_labels_name_file_line_column_and_value(row, text, tmp_path, capsys):
-    folder = write_recording(tmp_path / 'bad', np.full(3, 3.0))
-    rows = (folder / 'labels.csv').read_text().splitlines()
-    (folder / 'labels.csv').write_text('\n'.join([rows[0], row, *rows[2:]]) + '\n')
-    assert evaluate.main([str(folder), *GEOMETRY]) == 1
-    said = ' '.join(capsys.readouterr().out.split())
-    assert 'bad' in said and re.search(text, said)

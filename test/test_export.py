@@ -74,17 +74,6 @@ def test_onnxruntime_computes_the_same_from_the_file(heads, tmp_path):
         assert onnx.deviation(got, exact.numpy()) < onnx.TOLERANCE
 
 
-def test_a_graph_that_deviates_is_not_kept(tmp_path, monkeypatch):
-    needed()
-    path = tmp_path / 'graph.onnx'
-    path.write_text('old')
-    monkeypatch.setattr(onnx, 'TOLERANCE', 1e-12)
-    with pytest.raises(onnx.ExportError, match='deviates from PyTorch in features by'):
-        onnx.export(graph(False), path, 4, 32)
-    assert path.read_text() == 'old'
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_missing_packages_are_named_with_the_remedy(monkeypatch, tmp_path, capsys):
     found = importlib.import_module
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import math
 
-import pytest
 from rich.console import Console
 
 from vjepa_ros.lab.report.live_view import Point, Status, View, plain_line, render
@@ -109,12 +108,3 @@ def test_diagnostics_fill_the_status_and_the_stage_times():
     assert (status.frames_in, status.rate_in_hz) == (30, 14.9)
     assert recording.records()[0]['timings'] == {'encode': 41.5}
     assert status.points[-1].time_s == 1.0
-
-
-@pytest.mark.parametrize('message, failed', [('unconfigured', False),
-                                             ('WeightsError: no such file', True)])
-def test_a_node_that_could_not_configure_is_told_from_one_that_has_not_yet(message, failed):
-    recording = Recording(Status('demo', 'scene'))
-    recording.take(json.dumps({'kind': 'state', 'model': {'state': 'unconfigured',
-                                                          'message': message}}))
-    assert recording.configure_failed is failed
