@@ -20,6 +20,7 @@ from vjepa_ros.cli.benchmark.baselines import Floor, PlanFloor
 from vjepa_ros.cli.benchmark.case import Case, case_of
 from vjepa_ros.cli.benchmark.clock import BLOCK, LEAST_RUNS, measure
 from vjepa_ros.cli.benchmark.main import make_parser
+from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.planning.world_model import Shapes
 
@@ -92,7 +93,6 @@ def test_the_floor_has_the_products_of_the_network_and_nothing_else():
 
 # -- a whole run ------------------------------------------------------------------------------
 
-@pytest.mark.slow
 @pytest.mark.parametrize('cameras', [1, 2])
 def test_a_run_tells_all_and_nothing_about_the_host(cameras, tmp_path, capsys):
     out = tmp_path / 'run.json'
@@ -232,8 +232,9 @@ def test_a_sweep_takes_the_usual_shape_of_each_size_unless_one_is_given():
 
 # -- subjects ---------------------------------------------------------------------------------
 
-@pytest.mark.slow
-def test_the_world_counts_clips_and_scenes(tmp_path):
+def test_the_world_counts_clips_and_scenes(tmp_path, monkeypatch):
+    bank = TextureBank.procedural(1, count=30, size=64)
+    monkeypatch.setattr(TextureBank, 'procedural', lambda *more: bank)
     out = tmp_path / 'world.json'
     assert cli.main(['benchmark', 'world', '--device', 'cpu', '--size', '24', '--frames', '2',
                      '--batch', '2', '--seconds', '0.01', '--json', str(out)]) == 0

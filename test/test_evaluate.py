@@ -37,6 +37,7 @@ from vjepa_ros.lab.worker_pool import WorkerPool
 from vjepa_ros.lab.world.clips import ClipWorld
 from vjepa_ros.lab.world.seeds import TRAINING_SEEDS
 from vjepa_ros.lab.world.targets import clip_targets
+from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.model.checkpoint.load import load_model, save_bundle
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
@@ -286,8 +287,9 @@ def test_a_rendered_clip_fills_the_frame_memory_as_it_was_made(hold, interval):
     np.testing.assert_array_equal(reader.clip(sample), frames)
 
 
-@pytest.mark.slow
-def test_rendered_clips_are_judged_by_every_method_and_come_from_seeds_of_their_own(engine):
+def test_rendered_clips_are_judged_by_every_method_and_come_from_seeds_of_their_own(engine, monkeypatch):
+    bank = TextureBank.procedural(1, count=30, size=64)
+    monkeypatch.setattr(TextureBank, 'procedural', lambda *more: bank)
     setup = setup_of('geometric', 'learned', 'fused', engine=engine, num_frames=4, image_size=64)
     function, *task = evaluate_world.tasks(3, 'cpu', 2)[0]
     part = function(setup, *task)
