@@ -17,16 +17,9 @@ from bundles import constant_heads, meta, save_constant_bundle
 
 from vjepa_ros.cli import evaluate
 from vjepa_ros.clip.resize import View
-from vjepa_ros.lab.evaluation import (
-    baselines,
-    recording_replay,
-)
-from vjepa_ros.lab.evaluation import (
-    pictures as evaluate_pictures,
-)
-from vjepa_ros.lab.evaluation import (
-    world as evaluate_world,
-)
+from vjepa_ros.lab.evaluation import baselines, recording_replay
+from vjepa_ros.lab.evaluation import pictures as evaluate_pictures
+from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.clips import clip_figures, joined
 from vjepa_ros.lab.evaluation.recording_replay import Played, Setup, read_items
 from vjepa_ros.lab.evaluation.sequence import Outcome, Truth
@@ -287,7 +280,7 @@ def test_a_rendered_clip_fills_the_frame_memory_as_it_was_made(hold, interval):
     np.testing.assert_array_equal(reader.clip(sample), frames)
 
 
-def test_rendered_clips_are_judged_by_every_method_and_come_from_seeds_of_their_own(engine, monkeypatch):
+def test_rendered_clips_are_judged_by_every_method(engine, monkeypatch):
     bank = TextureBank.procedural(1, count=30, size=64)
     monkeypatch.setattr(TextureBank, 'procedural', lambda *more: bank)
     setup = setup_of('geometric', 'learned', 'fused', engine=engine, num_frames=4, image_size=64)
