@@ -35,14 +35,20 @@ from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any
 
-from vjepa_ros.ros.common.processes import free_domain
+from vjepa_ros.ros.common.environment import TUNING
+from vjepa_ros.ros.common.processes import FOREIGN, free_domain, ros_environment
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+# A test sees what a node of this process logs in its `output`.
+QUIET = ['--ros-args', '--disable-stdout-logs', '--disable-external-lib-logs']
 _TICK_S = 0.02
 _REPORT_NS = 100_000_000        # at most, between diagnostics of a node of this process
 # How long to wait for what must come: long enough for any machine, as only a failure costs it.
 _PATIENCE_S = 90.0
 _MEET_S, _ASK_AGAIN_S = 0.1, 20.0        # until a server has found a client, nearly always
+# Variables that decide who hears this process.
+_REACH = (*FOREIGN, 'ROS_LOCALHOST_ONLY', 'ROS_AUTOMATIC_DISCOVERY_RANGE',
+          'FASTDDS_BUILTIN_TRANSPORTS')
 # What makes a node, by the module that runs it as a process.
 _MAKERS = {
     'vjepa_ros.ros.perception_node': 'vjepa_ros.ros.perception_node.node:VjepaNode',
@@ -51,54 +57,75 @@ _MAKERS = {
     'vjepa_ros.ros.action_planner': 'vjepa_ros.ros.action_planner.node:PlannerNode',
     'vjepa_ros.ros.sim.camera_source': 'vjepa_ros.ros.sim.camera_source:CameraSource',
 }
-# A test sees what a node logs in `NodeThread.output`.
-QUIET = ['--ros-args', '--disable-stdout-logs', '--disable-external-lib-logs']
 _takers: list[Callable[[str, str, str], None]] = []
-# Settings for reaching a robot; they would keep the processes here from each other.
-_FOREIGN = ('ROS_LOCALHOST_ONLY', 'ROS_DISCOVERY_SERVER', 'ROS_STATIC_PEERS', 'ROS_SUPER_CLIENT',
-            'FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE', 'CYCLONEDDS_URI')
 
-
-# -- environment ----------------------------------------------------------------------------------
 
 def ros_env(domain_id: int, extra: Mapping[str, str | None] | None = None) -> dict[str, str]:
     """Environment of a process that takes part in the domain, on this machine only.
 
     A variable of ``extra`` that is None is removed.
     """
-    env = dict(os.environ)
-    env.update({
-        'ROS_DOMAIN_ID': str(domain_id),
-        'PYTHONPATH': os.pathsep.join(
-            p for p in (str(REPOSITORY), os.environ.get('PYTHONPATH', '')) if p),
-        'PYTHONUNBUFFERED': '1',
-        'RCUTILS_LOGGING_BUFFERED_STREAM': '0',
-        'RCUTILS_COLORIZED_OUTPUT': '0',
-        'ROS_LOG_DIR': str(Path(tempfile.gettempdir()) / f'vjepa_ros_test_log_{os.getuid()}'),
-    })
-    env.update(local_only())
+    folder = Path(tempfile.gettempdir()) / f'vjepa_ros_test_log_{os.getuid()}'
+    env: dict[str, str | None] = {
+        name: value for name, value in ros_environment(domain_id, folder, os.environ).items()
+        if name in os.environ or name not in TUNING}
     env.setdefault('OMP_NUM_THREADS', '1')
     env.update(extra or {})
     return {name: value for name, value in env.items() if value is not None}
 
 
-def local_only() -> dict[str, str | None]:
-    """Settings that keep DDS on this machine and still carry large best-effort images."""
-    foreign = dict.fromkeys(_FOREIGN)
-    if os.environ.get('ROS_DISTRO') == 'humble':  # its Fast DDS knows nothing better
-        return {**foreign, 'ROS_LOCALHOST_ONLY': '1'}
-    if os.environ.get('RMW_IMPLEMENTATION', 'rmw_fastrtps_cpp').startswith('rmw_fastrtps'):
-        # Shared memory alone never leaves the machine. The LOCALHOST range would not either, but
-        # it replaces all transports by default ones, whose 512 kB segment cannot hold an image.
-        return {**foreign, 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'SUBNET',
-                'FASTDDS_BUILTIN_TRANSPORTS': 'SHM?max_msg_size=64KB&sockets_size=4MB'}
-    return {**foreign, 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'}
+def arguments_of(params: Mapping[str, Any] | None, remaps: Mapping[str, str] | None,
+                 more: Sequence[str] = ()) -> list[str]:
+    """Command line words that set parameters and remap names."""
+    words = ['--ros-args', *more]
+    for name, value in (params or {}).items():
+        words += ['-p', f'{name}:={yaml_value(value)}']
+    for old, new in (remaps or {}).items():
+        words += ['-r', f'{old}:={new}']
+    return words
 
 
-# -- processes ------------------------------------------------------------------------------------
+def yaml_value(value: Any) -> str:
+    """Text of a value as the ROS command line reads it (types are kept: 1.0 stays a double)."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return '.nan' if math.isnan(value) else ('.inf' if value > 0 else '-.inf')
+    if isinstance(value, (list, tuple)):
+        return '[' + ', '.join(yaml_value(v) for v in value) + ']'
+    return json.dumps(str(value) if isinstance(value, Path) else value)
 
-class NodeProcess:
-    """A spawned node: its output so far, its exit, and a clean end.
+
+# -- nodes ----------------------------------------------------------------------------------------
+
+class Running:
+    """A node that runs: what it has written so far, and its end."""
+
+    pid: int
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    @property
+    def output(self) -> str:
+        """What it has written so far: a process all, a node of this process its log."""
+        return ''.join(self._lines)
+
+    def alive(self) -> bool:
+        raise NotImplementedError
+
+    def wait_for_output(self, text: str, timeout: float = _PATIENCE_S) -> str:
+        """Wait until a text was written; return all output so far."""
+        end = time.monotonic() + timeout
+        while text not in self.output:
+            gone = not self.alive()
+            time.sleep(_TICK_S)
+            assert text in self.output or not (gone or time.monotonic() > end), (
+                f'{text!r} was not written {"before the end" if gone else f"in {timeout} s"}, '
+                f'but:\n{self.output}')
+        return self.output
+
+
+class NodeProcess(Running):
+    """A spawned node.
 
     Attributes
     ----------
@@ -107,27 +134,16 @@ class NodeProcess:
     """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path | None = None):
-        self._lines: list[str] = []
+        super().__init__()
         with _interruptible_children():
             self.popen = subprocess.Popen(
                 command, env=dict(env), cwd=cwd or REPOSITORY, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 text=True, errors='replace')
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        self.pid = self.popen.pid
+        self._reader = threading.Thread(target=lambda: self._lines.extend(self.popen.stdout),
+                                        daemon=True)
         self._reader.start()
-
-    def _read(self) -> None:
-        for line in self.popen.stdout:
-            self._lines.append(line)
-
-    @property
-    def pid(self) -> int:
-        return self.popen.pid
-
-    @property
-    def output(self) -> str:
-        """What the process has written so far (stdout and stderr together)."""
-        return ''.join(self._lines)
 
     @property
     def returncode(self) -> int | None:
@@ -151,35 +167,13 @@ class NodeProcess:
         self._reader.join(2.0)
         return code
 
-    def wait_for_output(self, text: str, timeout: float = _PATIENCE_S) -> str:
-        """Wait until the process has written a text; return all output so far."""
-        end = time.monotonic() + timeout
-        while text not in self.output:
-            if time.monotonic() > end:
-                raise AssertionError(
-                    f'{text!r} was not written within {timeout} s, but:\n{self.output}')
-            if not self.alive():
-                self._reader.join(2.0)
-                if text not in self.output:
-                    raise AssertionError(f'process ended with {self.returncode} before it wrote '
-                                         f'{text!r}; it wrote:\n{self.output}')
-            time.sleep(_TICK_S)
-        return self.output
-
-    def terminate_and_check(self, number: int = signal.SIGINT, timeout: float = 30.0,
-                            code: int = 0) -> float:
-        """End the process by a signal; check its exit code and that it wrote no traceback.
-
-        Returns the seconds it took to end.
-        """
+    def terminate_and_check(self, number: int = signal.SIGINT, timeout: float = 30.0) -> None:
+        """End the process by a signal; check that it exits with 0 and wrote no traceback."""
         assert self.alive(), f'had already ended with {self.returncode}:\n{self.output}'
-        start = time.monotonic()
         self.send(number)
-        got = self.wait(timeout)
-        took = time.monotonic() - start
-        assert got == code, f'exit code {got} instead of {code}; it wrote:\n{self.output}'
+        code = self.wait(timeout)
+        assert code == 0, f'exit code {code}; it wrote:\n{self.output}'
         assert 'Traceback' not in self.output, self.output
-        return took
 
     def close(self) -> None:
         """End the whole process group, politely first: killed ones leave shared memory behind."""
@@ -192,132 +186,11 @@ class NodeProcess:
     def kill(self) -> None:
         """End the whole process group at once, whatever state it is in."""
         with suppress(ProcessLookupError):
-            os.killpg(self.popen.pid, signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)
         self.popen.wait(10.0)
         self._reader.join(2.0)
         if not self._reader.is_alive():
             self.popen.stdout.close()
-
-
-class NodeThread:
-    """A node in a thread of this process, to be used as a `NodeProcess`.
-
-    Attributes
-    ----------
-    node : rclpy.node.Node
-        Only its thread may spin it.
-    """
-
-    def __init__(self, module: str, arguments: Sequence[str], domain_id: int):
-        import rclpy
-        from rclpy.signals import SignalHandlerOptions
-
-        self._lines: list[str] = []
-        self._signals = SimpleNamespace(received=False)
-        _capture_logs()
-        _takers.append(self._take)
-        self._context = rclpy.Context()
-        rclpy.init(args=list(arguments), context=self._context, domain_id=domain_id,
-                   signal_handler_options=SignalHandlerOptions.NO)
-        self._logger = ''
-        try:
-            self.node = resolve_name(_MAKERS[module])(context=self._context)
-            self._logger = self.node.get_logger().name
-            for timer in self.node.timers:       # tests wait for diagnostics again and again
-                timer.timer_period_ns = min(timer.timer_period_ns, _REPORT_NS)
-            if hasattr(self.node, 'start'):
-                self.node.start()
-        except BaseException:
-            self._end()
-            raise
-        self._thread = threading.Thread(target=self._serve, name='served', daemon=True)
-        self._thread.start()
-
-    def _take(self, logger: str, severity: str, text: str) -> None:
-        # Before the node is made its name is unknown; only its thread logs then.
-        if not self._logger or logger == self._logger or logger.startswith(f'{self._logger}.'):
-            self._lines.append(f'[{severity}] [{logger}]: {text}\n')
-
-    def _serve(self) -> None:
-        from vjepa_ros.ros.common.spin import serve
-
-        serve(self.node, self._signals)
-
-    def _end(self) -> None:
-        import rclpy
-
-        rclpy.try_shutdown(context=self._context)
-        _takers.remove(self._take)
-
-    @property
-    def pid(self) -> int:
-        return os.getpid()
-
-    @property
-    def output(self) -> str:
-        """What the node has logged so far."""
-        return ''.join(self._lines)
-
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def wait(self, timeout: float = _PATIENCE_S) -> int:
-        """Wait for the end of a node that ends by itself; its exit code."""
-        self._thread.join(timeout)
-        assert not self.alive(), f'the node did not end within {timeout} s:\n{self.output}'
-        return self.node.exit_code
-
-    def wait_for_output(self, text: str, timeout: float = _PATIENCE_S) -> str:
-        """Wait until the node has logged a text; return all it logged so far."""
-        end = time.monotonic() + timeout
-        while text not in self.output:
-            assert time.monotonic() < end, (
-                f'{text!r} was not logged within {timeout} s, but:\n{self.output}')
-            time.sleep(_TICK_S)
-        return self.output
-
-    def close(self) -> None:
-        """End the node as a signal would, once."""
-        if self._signals.received:
-            return
-        self._signals.received = True
-        self._thread.join(_PATIENCE_S)
-        self._end()
-        assert not self.alive(), f'the node does not end; it logged:\n{self.output}'
-
-
-def _capture_logs() -> None:
-    """Give every line that nodes of this process log to all in `_takers` as well."""
-    from rclpy.impl.implementation_singleton import rclpy_implementation
-    from rclpy.logging import LoggingSeverity
-
-    write = rclpy_implementation.rclpy_logging_rcutils_log
-    if getattr(write, 'captures', False):
-        return
-
-    def log(severity: Any, name: str, message: str, *where: Any) -> None:
-        for take in list(_takers):
-            take(name, LoggingSeverity(severity).name, message)
-        write(severity, name, message, *where)
-
-    log.captures = True
-    rclpy_implementation.rclpy_logging_rcutils_log = log
-
-
-@contextmanager
-def logged() -> Iterator[list[str]]:
-    """What nodes of this process log meanwhile, line by line."""
-    lines: list[str] = []
-
-    def take(logger: str, severity: str, text: str) -> None:
-        lines.append(f'[{severity}] [{logger}]: {text}')
-
-    _capture_logs()
-    _takers.append(take)
-    try:
-        yield lines
-    finally:
-        _takers.remove(take)
 
 
 @contextmanager
@@ -334,72 +207,109 @@ def _interruptible_children() -> Iterator[None]:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-@contextmanager
-def spawn(module: str, params: Mapping[str, Any] | None = None,
-          remaps: Mapping[str, str] | None = None,
-          env: Mapping[str, str | None] | None = None, *,
-          domain_id: int, args: Sequence[str] = (), ros_args: Sequence[str] = ()
-          ) -> Iterator[NodeProcess]:
-    """Run ``python -m module`` as a node; the whole process group is gone after the block.
+class NodeThread(Running):
+    """A node in a thread of this process.
 
-    Parameters
+    Attributes
     ----------
-    module : str
-        Dotted module with a ``__main__`` guard, such as ``vjepa_ros.ros.sim.camera_source``.
-    params : mapping, optional
-        Parameter name to Python value (bool, int, float, str, list).
-    remaps : mapping, optional
-        Remapping rules, also ``{'__node': 'name', '__ns': '/space'}``.
-    env : mapping, optional
-        Environment variables on top of those of the session; None removes one.
-    domain_id : int
-        DDS domain.
-    args, ros_args : sequence of str
-        Further arguments before and behind ``--ros-args``.
+    node : rclpy.node.Node
+        Only its thread may spin it.
     """
-    command = [sys.executable, '-m', module, *args, *arguments_of(params, remaps, ros_args)]
-    process = NodeProcess(command, ros_env(domain_id, env))
+
+    def __init__(self, module: str, arguments: Sequence[str], domain_id: int):
+        import rclpy
+        from rclpy.signals import SignalHandlerOptions
+
+        super().__init__()
+        self.pid = os.getpid()
+        self._signals = SimpleNamespace(received=False)
+        self._logger = ''
+        _capture_logs(self._take)
+        self._context = rclpy.Context()
+        rclpy.init(args=list(arguments), context=self._context, domain_id=domain_id,
+                   signal_handler_options=SignalHandlerOptions.NO)
+        try:
+            self.node = resolve_name(_MAKERS[module])(context=self._context)
+            self._logger = self.node.get_logger().name
+            for timer in self.node.timers:       # tests wait for diagnostics again and again
+                timer.timer_period_ns = min(timer.timer_period_ns, _REPORT_NS)
+            if hasattr(self.node, 'start'):
+                self.node.start()
+        except BaseException:
+            self._end()
+            raise
+        self._thread = threading.Thread(target=self._serve, name='served', daemon=True)
+        self._thread.start()
+
+    def _take(self, logger: str, severity: str, text: str) -> None:
+        # Before the node is made its name is unknown.
+        if not self._logger or logger == self._logger or logger.startswith(f'{self._logger}.'):
+            self._lines.append(f'[{severity}] [{logger}]: {text}\n')
+
+    def _serve(self) -> None:
+        from vjepa_ros.ros.common.spin import serve
+
+        serve(self.node, self._signals)
+
+    def _end(self) -> None:
+        import rclpy
+
+        rclpy.try_shutdown(context=self._context)
+        _takers.remove(self._take)
+
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def wait(self, timeout: float = _PATIENCE_S) -> int:
+        """Wait for the end of a node that ends by itself; its exit code."""
+        self._thread.join(timeout)
+        assert not self.alive(), f'the node did not end within {timeout} s:\n{self.output}'
+        return self.node.exit_code
+
+    def close(self) -> None:
+        """End the node as a signal would, once."""
+        if not self._signals.received:
+            self._signals.received = True
+            self._thread.join(_PATIENCE_S)
+            self._end()
+            assert not self.alive(), f'the node does not end; it logged:\n{self.output}'
+
+
+def _capture_logs(take: Callable[[str, str, str], None]) -> None:
+    """Pass on logger, severity and text of what nodes of this process log from now on."""
+    from rclpy.impl.implementation_singleton import rclpy_implementation
+    from rclpy.logging import LoggingSeverity
+
+    _takers.append(take)
+    write = rclpy_implementation.rclpy_logging_rcutils_log
+    if getattr(write, 'captures', False):
+        return
+
+    def log(severity: Any, name: str, message: str, *where: Any) -> None:
+        for give in list(_takers):
+            give(name, LoggingSeverity(severity).name, message)
+        write(severity, name, message, *where)
+
+    log.captures = True
+    rclpy_implementation.rclpy_logging_rcutils_log = log
+
+
+@contextmanager
+def logged() -> Iterator[list[str]]:
+    """What nodes of this process log meanwhile, line by line."""
+    lines: list[str] = []
+
+    def take(logger: str, severity: str, text: str) -> None:
+        lines.append(f'[{severity}] [{logger}]: {text}')
+
+    _capture_logs(take)
     try:
-        yield process
+        yield lines
     finally:
-        process.close()
-
-
-def arguments_of(params: Mapping[str, Any] | None, remaps: Mapping[str, str] | None,
-                 more: Sequence[str] = ()) -> list[str]:
-    """Command line words that set parameters and remap names."""
-    words = ['--ros-args', *more]
-    for name, value in (params or {}).items():
-        words += ['-p', f'{name}:={yaml_value(value)}']
-    for old, new in (remaps or {}).items():
-        words += ['-r', f'{old}:={new}']
-    return words
-
-
-def yaml_value(value: Any) -> str:
-    """Text of a value as the ROS command line reads it (types are kept: 1.0 stays a double)."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return '.nan' if math.isnan(value) else ('.inf' if value > 0 else '-.inf')
-    if isinstance(value, (list, tuple)):
-        return '[' + ', '.join(yaml_value(v) for v in value) + ']'
-    return json.dumps(str(value) if isinstance(value, Path) else value)
+        _takers.remove(take)
 
 
 # -- this process as a peer -----------------------------------------------------------------------
-
-def spin_until(node: Any, predicate: Callable[[], Any], timeout: float = _PATIENCE_S) -> Any:
-    """Serve a node until the predicate is true; return its last value (false = timed out)."""
-    executor = node.executor
-    if executor is None:
-        from rclpy.executors import SingleThreadedExecutor
-        executor = SingleThreadedExecutor(context=node.context)
-        executor.add_node(node)
-        node.harness_executor = executor  # the node itself holds only a weak reference
-    end = time.monotonic() + timeout
-    while not (value := predicate()) and time.monotonic() < end:
-        executor.spin_once(timeout_sec=_TICK_S)
-    return value
-
 
 @dataclass
 class Session:
@@ -411,12 +321,29 @@ class Session:
     env: Mapping[str, str | None]
     clients: dict[str, Any] = field(default_factory=dict)
 
+    @contextmanager
     def spawn(self, module: str, params: Mapping[str, Any] | None = None,
               remaps: Mapping[str, str] | None = None,
-              env: Mapping[str, str | None] | None = None, **more: Any):
-        """As the function `spawn`, in the domain and environment of this session."""
-        return spawn(module, params, remaps, {**self.env, **(env or {})},
-                     domain_id=self.domain_id, **more)
+              env: Mapping[str, str | None] | None = None) -> Iterator[NodeProcess]:
+        """Run ``python -m module`` as a node; its whole process group is gone after the block.
+
+        Parameters
+        ----------
+        module : str
+            Dotted module with a ``__main__`` guard, such as ``vjepa_ros.ros.sim.camera_source``.
+        params : mapping, optional
+            Parameter name to Python value (bool, int, float, str, list).
+        remaps : mapping, optional
+            Remapping rules, also ``{'__node': 'name', '__ns': '/space'}``.
+        env : mapping, optional
+            Environment variables on top of those of the session; None removes one.
+        """
+        process = NodeProcess([sys.executable, '-m', module, *arguments_of(params, remaps)],
+                              ros_env(self.domain_id, {**self.env, **(env or {})}))
+        try:
+            yield process
+        finally:
+            process.close()
 
     @contextmanager
     def compose(self, module: str, params: Mapping[str, Any] | None = None,
@@ -430,12 +357,21 @@ class Session:
             node.close()
 
     def spin_until(self, predicate: Callable[[], Any], timeout: float = _PATIENCE_S) -> Any:
-        """As the function `spin_until`, with the node of this session."""
-        return spin_until(self.node, predicate, timeout)
+        """Serve the node until the predicate is true; its last value (false = timed out)."""
+        executor = self.node.executor
+        if executor is None:
+            from rclpy.executors import SingleThreadedExecutor
+            executor = SingleThreadedExecutor(context=self.context)
+            executor.add_node(self.node)
+            self.node.harness_executor = executor  # the node itself holds only a weak reference
+        end = time.monotonic() + timeout
+        while not (value := predicate()) and time.monotonic() < end:
+            executor.spin_once(timeout_sec=_TICK_S)
+        return value
 
     def spin_for(self, seconds: float) -> None:
         """Serve the node of this session for a while."""
-        spin_until(self.node, lambda: False, seconds)
+        self.spin_until(lambda: False, seconds)
 
     def call(self, service_type: Any, name: str, request: Any = None, timeout: float = _PATIENCE_S
              ) -> Any:
@@ -466,13 +402,13 @@ def ros_session(name: str = 'tester', env: Mapping[str, str | None] | None = Non
     name : str
         Name of the node of this process.
     env : mapping, optional
-        Environment of this process and of those spawned, on top of `local_only`; None removes a
-        variable. Processes find each other only with transports in common.
+        Environment of this process and of those spawned; None removes a variable. Processes find
+        each other only with transports in common.
     """
     import rclpy
     from rclpy.signals import SignalHandlerOptions
 
-    with free_domain() as domain_id, _environment({**local_only(), **(env or {})}):
+    with free_domain() as domain_id, _reaching({**ros_env(domain_id), **(env or {})}):
         context = rclpy.Context()
         try:
             # The first context of a process says where all its nodes log.
@@ -487,25 +423,18 @@ def ros_session(name: str = 'tester', env: Mapping[str, str | None] | None = Non
                     executor.shutdown(timeout_sec=2.0)
                 node.destroy_node()
         finally:
-            if context.ok():
-                rclpy.shutdown(context=context)
+            rclpy.try_shutdown(context=context)
 
 
 @contextmanager
-def _environment(values: Mapping[str, str | None]) -> Iterator[None]:
-    """Set (or with None remove) environment variables of this process for a while."""
-    before = {name: os.environ.get(name) for name in values}
+def _reaching(env: Mapping[str, str | None]) -> Iterator[None]:
+    """Let this process be heard by whom a process with this environment is heard, for a while."""
+    before = {name: os.environ.pop(name, None) for name in _REACH}
+    os.environ.update({name: value for name in _REACH if (value := env.get(name))})
     try:
-        for name, value in values.items():
-            _set(name, value)
         yield
     finally:
         for name, value in before.items():
-            _set(name, value)
-
-
-def _set(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
