@@ -15,6 +15,7 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import Twist, TwistStamped
 from node_fixtures import now_ns, values_of
+from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros_harness import NodeThread, Session, ros_session
@@ -184,8 +185,8 @@ def active(kind: type[CommandNode], **params: Any) -> Iterator[Any]:
         node = kind(context=ros.context, parameter_overrides=[
             Parameter(name, value=value) for name, value in params.items()])
         try:
-            node.trigger_configure()
-            node.trigger_activate()
+            if node.trigger_configure() == TransitionCallbackReturn.SUCCESS:
+                node.trigger_activate()
             assert node.state == 'active', node.last_failure
             yield node
         finally:
