@@ -99,10 +99,6 @@ class Node:
         self.report_count = 0
         self.report_stamp = 0
         self._changed: dict[str, Any] = {}
-        # Made at once, so that the node has found all of them when the first one is answered.
-        self._clients = {service: ros.node.create_client(kind, f'{name}/{service}')
-                         for service, kind in SERVICES.items()}
-        self._met = False
         ros.node.create_subscription(DiagnosticArray, '/diagnostics', self._on_report, 10)
 
     def _on_report(self, array: DiagnosticArray) -> None:
@@ -114,26 +110,12 @@ class Node:
 
     def ask(self, service: str, request: Any = None, timeout: float = ANSWER_S) -> Any:
         """Call a service of the node."""
-        if not self._met:
-            self._meet()
-        future = self._call(service, request)
-        assert self.ros.spin_until(future.done, timeout), (
-            f'no answer from {service} in {timeout} s\n{self.process.output}')
-        return future.result()
+        return self.ros.call(SERVICES[service], f'{self.name}/{service}', request, timeout)
 
-    def _call(self, service: str, request: Any = None) -> Any:
-        client = self._clients[service]
-        assert self.ros.spin_until(client.service_is_ready, START_S), (
-            f'no service {service}\n{self.process.output}')
-        return client.call_async(request or SERVICES[service].Request())
-
-    def _meet(self) -> None:
-        """Ask until there is an answer: a server drops answers to clients it has not yet found."""
-        for _ in range(round(START_S)):
-            if self.ros.spin_until(self._call('get_state').done, 1.0):
-                self._met = True
-                return
-        raise AssertionError(f'the node does not answer\n{self.process.output}')
+    def begin(self, service: str) -> Any:
+        """Call a service of the node without waiting; the future."""
+        kind = SERVICES[service]
+        return self.ros.client(kind, f'{self.name}/{service}').call_async(kind.Request())
 
     def change(self, transition: str, timeout: float = START_S) -> bool:
         """Request a transition; whether it succeeded."""

@@ -373,22 +373,26 @@ class Session:
         """Serve the node of this session for a while."""
         self.spin_until(lambda: False, seconds)
 
+    def client(self, service_type: Any, name: str) -> Any:
+        """A client of a service that is ready; it is made once."""
+        if name not in self.clients:
+            self.clients[name] = self.node.create_client(service_type, name)
+            assert self.spin_until(self.clients[name].service_is_ready), f'no service {name}'
+            self.spin_for(_MEET_S)
+        return self.clients[name]
+
     def call(self, service_type: Any, name: str, request: Any = None, timeout: float = _PATIENCE_S
              ) -> Any:
         """Call a service and return its response; AssertionError when none comes in time.
 
         A server drops its answer to a client that it has not found yet: then it is asked again.
         """
-        if name not in self.clients:
-            self.clients[name] = self.node.create_client(service_type, name)
-            assert self.spin_until(self.clients[name].service_is_ready, timeout), (
-                f'no service {name}')
-            self.spin_for(_MEET_S)
+        client, calls = self.client(service_type, name), []
         end = time.monotonic() + timeout
         while time.monotonic() < end:
-            future = self.clients[name].call_async(request or service_type.Request())
-            if self.spin_until(future.done, _ASK_AGAIN_S):
-                return future.result()
+            calls.append(client.call_async(request or service_type.Request()))
+            if self.spin_until(lambda: any(call.done() for call in calls), _ASK_AGAIN_S):
+                return next(call.result() for call in calls if call.done())
         raise AssertionError(f'no answer from {name} in {timeout} s')
 
 

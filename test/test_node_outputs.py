@@ -284,15 +284,6 @@ def test_a_still_view_has_no_obstacles_but_a_cloud_with_fields(shared):
 
 
 @pytest.mark.any_distro
-def test_a_view_without_texture_is_unknown(shared):
-    with Camera(shared.ros, picture=lambda i: np.full((120, 160, 3), 90, np.uint8)):
-        seen = shared.assess()
-        assert seen.level is Level.UNKNOWN
-        assert math.isnan(seen.time_to_contact)
-        assert Quality.LOW_TEXTURE in seen.flags
-
-
-@pytest.mark.any_distro
 def test_the_part_outside_the_view_of_the_model_is_reported(again):
     again.begin_anew(resize_mode='crop')
     with Camera(again.ros), again.listen('map_info') as infos:
@@ -395,7 +386,7 @@ def test_the_node_goes_on_while_it_calibrates_and_an_end_of_it_is_answered(again
     before = again.get('thresholds.motion')
     with Camera(again.ros), again.listen('assessment') as got:
         again.some(got, 3)
-        first = again._call('calibrate')
+        first = again.begin('calibrate')
         second = again.ask('calibrate')
         assert not second.success and 'already' in second.message
         again.set(max_frame_age=1.5)

@@ -171,11 +171,11 @@ def test_a_gap_that_is_noise_is_refused_and_shows_no_action(node):
         heard.clear()
     answer = node.plan()
     assert not answer.success
-    assert 'the energies do not tell plans apart' in answer.message
+    assert 'energies' in answer.message and 'gap' in answer.message
     (msg,) = node.some(node.heard['candidates'])
     assert not records(msg)['accepted'].any()
     assert not node.heard['best_action']
-    assert 'do not tell plans apart' in node.report('planner').message
+    assert 'energies' in node.report('planner').message
 
 
 @pytest.mark.any_distro
@@ -207,8 +207,7 @@ def test_a_picture_that_cannot_be_read_fails_one_plan_and_no_more(node):
 def test_a_plan_under_way_can_be_cancelled_and_blocks_nothing(node):
     node.begin_anew(iterations=1000, samples=2000)
     node.ready()
-    client = node.ros.node.create_client(Trigger, f'{NAME}/plan')
-    assert node.ros.spin_until(client.service_is_ready, 60.0)
+    client = node.ros.client(Trigger, f'{NAME}/plan')
     pending = client.call_async(Trigger.Request())
     node.wait_for('planner', lambda values: values['busy'] == 'True')
     assert node.state == 'active'                     # services answer meanwhile
@@ -269,7 +268,7 @@ def test_parameters_are_checked_and_cleanup_ends_the_thread(node):
 def test_without_trained_weights_configure_fails_with_the_reason():
     with planner_running(allow_random_weights=False) as planner:
         assert not planner.change('configure')
-        planner.wait_for_log('no trained weights of a predictor that knows actions')
+        planner.wait_for_log('no trained weights.*allow_random_weights: true')
         assert planner.state == 'unconfigured'
         assert 'no trained weights' in planner.report('planner').message
         planner.set(allow_random_weights=True)
@@ -323,7 +322,7 @@ def test_the_last_twist_is_taken_back_by_a_zero_when_the_node_stops(tmp_path, ki
         else:                   # a signal ends the process also in the middle of a plan
             planner.set(samples=20000, iterations=1000)
             planner.ready()
-            planner.ros.node.create_client(Trigger, f'{NAME}/plan').call_async(Trigger.Request())
+            planner.ros.client(Trigger, f'{NAME}/plan').call_async(Trigger.Request())
             planner.wait_for('planner', lambda values: values['busy'] == 'True')
             planner.process.terminate_and_check()
         assert planner.ros.spin_until(lambda: not moves(), 5.0)

