@@ -216,8 +216,8 @@ def test_camera_info_that_no_camera_has_is_told_once_and_costs_nothing(again):
     with Camera(again.ros), again.listen('assessment') as got, \
             Camera(again.ros, 'camera/camera_info', CameraInfo, make=info) as infos:
         infos.wait_for_reader()
-        log = again.wait_for_log('/camera/camera_info is not used', since)
-        assert 'focal length fx is' in log
+        log = again.wait_for_log('/camera/camera_info is', since)
+        assert 'fx' in log
         got.clear()
         again.next(got, 5)
         assert all(Quality.ASSUMED_INTRINSICS in read.assessment(one).flags for one in got)
@@ -424,7 +424,7 @@ def test_two_publishers_on_one_topic_are_named_once_and_flood_no_log(again):
                 ros.spin_for(0.02)
             again.wait_for('camera hand', lambda v: int(v['resets.size_change']) > 30)
             log = again.wait_for_log('publishers on', since)
-            assert '/robot/rear_driver' in log and '/tester' in log and 'remap' in log
+            assert '/robot/rear_driver' in log and '/tester' in log
             ros.spin_for(0.5)
             log = again.process.output[since:]
             assert log.count('publishers on') == 1
@@ -554,15 +554,15 @@ def test_without_a_clock_simulated_time_leaves_the_age_unknown(ros):
         assert np.isnan(seen.latency_ms)
         assert Quality.STALE in seen.flags
         assert seen.level == Level.UNKNOWN
-        log = node.wait_for_log('of unknown age')
-        assert 'nothing comes on /clock' in log and "'use_sim_time'" in log
+        log = node.wait_for_log('use_sim_time')
+        assert '/clock' in log and "'use_sim_time'" in log
         assert node.values('model')['errors'] == '0'
 
 
 @pytest.mark.any_distro
 @pytest.mark.parametrize(('stamp', 'latency_ms', 'remedy'), [
-    (lambda i: 1_000_000_000 * NS + i * NS // 30, 1e9, 'old by this node.*use_sim_time'),
-    (lambda i: now_ns() + 3600 * NS, -3_600_000, 'in the future by this node.*synchronise')],
+    (lambda i: 1_000_000_000 * NS + i * NS // 30, 1e9, 'use_sim_time'),
+    (lambda i: now_ns() + 3600 * NS, -3_600_000, 'NTP or PTP')],
     ids=['old', 'of the future'])
 def test_frames_that_are_not_of_this_time_are_stale_and_the_remedy_is_named_once(
         again, stamp, latency_ms, remedy):
@@ -574,4 +574,4 @@ def test_frames_that_are_not_of_this_time_are_stale_and_the_remedy_is_named_once
         assert seen.latency_ms / latency_ms > 0.9
         again.wait_for_log(remedy, since)
         again.ros.spin_for(0.3)
-        assert again.process.output[since:].count('by this node') == 1
+        assert again.process.output[since:].count('use_sim_time') == 1

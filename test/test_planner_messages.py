@@ -64,7 +64,7 @@ def test_the_gripper_is_read_from_its_joint(position, closedness):
     config = replace(DEFAULTS, gripper_joint='finger', gripper_range=(0.08, 0.0))
     joints = JointState(name=['other', 'finger'], position=[9.0, position])
     assert state_of(config, pose(np.zeros(7)), joints)[6] == pytest.approx(closedness)
-    with pytest.raises(StateError, match='no state of the gripper'):
+    with pytest.raises(StateError, match='gripper'):
         state_of(config, pose(np.zeros(7)), None)
 
 
@@ -75,18 +75,18 @@ def test_joints_are_taken_by_name():
     assert state_of(config, None, joints).tolist() == [1, 2, 3, 4, 5, 6, 0]
     with pytest.raises(StateError, match="no position for the joint 'a'"):
         state_of(config, None, JointState(name=list('fedcba'), position=[1.0]))
-    with pytest.raises(StateError, match='no JointState came'):
+    with pytest.raises(StateError, match='JointState'):
         state_of(config, None, None)
 
 
 def test_what_is_no_state_is_refused_with_the_reason():
     zero = PoseStamped()
     zero.pose.orientation.w = 0.0
-    with pytest.raises(StateError, match='which is no rotation'):
+    with pytest.raises(StateError, match='rotation'):
         state_of(DEFAULTS, zero, None)
     bad = pose(np.zeros(7))
     bad.pose.position.x = math.nan
-    with pytest.raises(StateError, match='must be finite'):
+    with pytest.raises(StateError, match='finite'):
         state_of(DEFAULTS, bad, None)
 
 

