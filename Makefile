@@ -92,6 +92,7 @@ test-all: $(READY) $(TESTED) ## run all tests, also those that take long, on Kil
 	@echo '== without ROS: all' && $(PY) -m pytest -m 'not ros' $(PURE) $(ARGS)
 	@echo '== nodes on $(ROS): all' && $(PY) -m pytest -m ros $(NODES) $(ARGS)
 	@echo '== nodes on jazzy: all' && $(MAKE) --no-print-directory test-jazzy DISTRO=jazzy
+	@echo '== mutations of core lines, that make test must notice' && $(PY) test/mutations.py
 	@echo '== documents' && $(MAKE) --no-print-directory docs ARGS=
 
 .PHONY: test-jazzy

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from vjepa_ros.clip.ring import FrameRing, Push
+from vjepa_ros.clip.sampling import evenly
 
 NS = 1_000_000_000
 
@@ -68,6 +69,10 @@ def test_the_frame_nearest_to_each_target_time_is_chosen():
     for i, t in enumerate(times):
         ring.push(ns(5 + t), frame(i))
     assert numbers(ring) == [0, 3, 5]
+
+
+def test_of_two_frames_equally_near_the_later_one_is_chosen():
+    assert evenly([0, 10, 20], 2, 15.0) == [1, 2]
 
 
 def test_a_slower_camera_repeats_frames_and_says_its_effective_rate():
