@@ -49,10 +49,10 @@ MUTATIONS = (
     Mutation('guard/guard.py', 'now_s - self._commanded_s > self.settings.command_timeout',
              'now_s - self._commanded_s > 100 * self.settings.command_timeout', 'test_guard.py'),
     # Another frame is chosen where two are equally near.
-    Mutation('clip/sampling.py', 'return right if after <= before else right - 1',
-             'return right if after < before else right - 1', 'test_ring.py'),
+    Mutation('clip/ring.py', 'stamps_ns[place] - target > target - stamps_ns[place - 1]:',
+             'stamps_ns[place] - target >= target - stamps_ns[place - 1]:', 'test_ring.py'),
     # A full ring drops the neighbour of the frame that is redundant.
-    Mutation('clip/sampling.py', 'return 1 + int(np.argmin(holes)) if holes else 0',
+    Mutation('clip/ring.py', 'return 1 + int(np.argmin(holes)) if holes else 0',
              'return int(np.argmin(holes)) if holes else 0', 'test_ring.py'),
     # A frame that comes twice is stored twice.
     Mutation('clip/ring.py', 'if late and self._stamps[place] == stamp_ns:',

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from vjepa_ros.clip.ring import FrameRing, Push
-from vjepa_ros.clip.sampling import evenly
 
 NS = 1_000_000_000
 
@@ -72,7 +71,10 @@ def test_the_frame_nearest_to_each_target_time_is_chosen():
 
 
 def test_of_two_frames_equally_near_the_later_one_is_chosen():
-    assert evenly([0, 10, 20], 2, 15.0) == [1, 2]
+    ring = FrameRing(2, clip_fps=2.0)
+    for number, stamp in enumerate((10.0, 10.25, 10.75, 11.0)):
+        ring.push(ns(stamp), frame(number))
+    assert numbers(ring) == [2, 3]
 
 
 def test_a_slower_camera_repeats_frames_and_says_its_effective_rate():
