@@ -90,30 +90,26 @@ STILL = {
 }
 
 
-@pytest.mark.parametrize('sigma', [1.0, 2.5, 4.0])
 @pytest.mark.parametrize('name', STILL)
-def test_a_still_scene_shows_no_motion_whatever_its_texture_and_noise(score, name, sigma):
-    assert score(still_clip(STILL[name], FRAMES, np.random.default_rng(5), sigma)) < 0.01
+def test_a_still_scene_shows_no_motion_whatever_its_texture_and_noise(score, name):
+    for sigma in (1.0, 4.0):
+        assert score(still_clip(STILL[name], FRAMES, np.random.default_rng(5), sigma)) < 0.01
 
 
-@pytest.mark.parametrize(('name', 'least'), [
-    ('fine texture', 0.9), ('texture', 0.9), ('grey texture', 0.5), ('faint texture', 0.2)])
-def test_a_sliding_scene_shows_motion(score, name, least):
-    assert score(sliding(STILL[name], 4)) > least
-
-
-@pytest.mark.parametrize('name', STILL)
+@pytest.mark.parametrize('name', ['texture', 'dark', 'mean grey', 'bright'])
 def test_trained_features_of_a_still_scene_change_little(trained, name):
     # Where there is nothing but noise they take it for more than it is.
     most = {'dark': 0.4, 'mean grey': 0.15, 'bright': 0.05}.get(name, 0.01)
     assert change(trained, still_clip(STILL[name], FRAMES, np.random.default_rng(5), 4.0)) < most
 
 
-@pytest.mark.parametrize(('name', 'least'), [
-    ('fine texture', 0.3), ('texture', 0.35), ('grey texture', 0.12), ('faint texture', 0.1)])
-def test_trained_features_of_a_sliding_scene_change(trained, name, least):
-    # Less than random ones: the same motion has the same features a tubelet later.
-    assert change(trained, sliding(STILL[name], 4)) > least
+@pytest.mark.parametrize(('name', 'least', 'least_trained'), [
+    ('fine texture', 0.9, 0.3), ('texture', 0.9, 0.35), ('grey texture', 0.5, 0.12),
+    ('faint texture', 0.2, 0.1)])
+def test_a_sliding_scene_shows_motion(score, trained, name, least, least_trained):
+    # Trained features change less: the same motion has the same features a tubelet later.
+    assert score(sliding(STILL[name], 4)) > least
+    assert change(trained, sliding(STILL[name], 4)) > least_trained
 
 
 def test_faster_motion_scores_higher(score):
@@ -128,8 +124,8 @@ def test_texture_alone_moves_the_usual_variance_but_not_the_score(engine, score)
     assert score(still) < 0.01 < 0.3 < score(moving)
 
 
-@pytest.mark.parametrize('gain', [0.9, 1.1, 1.2])
-@pytest.mark.parametrize('name', ['texture', 'grey texture', 'faint texture', 'mixed'])
+@pytest.mark.parametrize(('name', 'gain'), [('texture', 0.9), ('grey texture', 1.1),
+                                            ('faint texture', 1.2), ('mixed', 1.2)])
 def test_light_that_changes_over_the_whole_view_is_not_motion(score, name, gain):
     picture = STILL[name] / 1.2
     clip = noisy([picture * (1 + (gain - 1) * k / (FRAMES - 1)) for k in range(FRAMES)])
@@ -154,13 +150,6 @@ def test_the_map_shows_where_a_small_object_moves(engine):
     assert motion_score(motion, crossed) > 0.8
 
 
-def test_without_the_pixels_a_still_scene_stays_still_and_fast_motion_is_seen(engine):
-    def score_of(clip):
-        return motion_score(motion_map(engine.encode([clip])[0], engine.noise_floor))
-    assert score_of(noisy([texture(8)] * FRAMES)) < 0.01
-    assert score_of(sliding(texture(8), 4)) > 0.3
-
-
 def features(seed=0, tubelets=4, rows=5, cols=6, dim=32):
     return np.random.default_rng(seed).normal(size=(tubelets, rows, cols, dim)).astype(np.float32)
 
@@ -181,19 +170,6 @@ def test_the_map_follows_its_formula():
     np.testing.assert_allclose(motion, expected, rtol=1e-4)
 
 
-def test_a_floor_that_scatters_widely_raises_what_counts_as_quiet():
-    vague = NoiseFloor(FLOOR.offset, FLOOR.gain, 1.0)
-    still = 0.05 * features()
-    assert motion_map(still, vague).max() <= motion_map(still, FLOOR).max()
-    assert motion_map(features(), vague).max() < motion_map(features(), FLOOR).max()
-
-
-def test_values_stay_in_range_for_any_change():
-    for scale in (0.0, 1.0, 1e6):
-        motion = motion_map(scale * features(), FLOOR)
-        assert motion.min() >= 0 and motion.max() <= 1
-
-
 def test_patches_that_show_no_image_are_unknown_and_do_not_disturb_the_others():
     f, valid = features(), np.ones((5, 6), bool)
     valid[0] = False
@@ -203,19 +179,6 @@ def test_patches_that_show_no_image_are_unknown_and_do_not_disturb_the_others():
     assert np.isnan(motion[0]).all()
     np.testing.assert_array_equal(motion[1:], motion_map(f, FLOOR, valid=valid)[1:])
     assert np.isnan(motion_map(f, FLOOR, valid=np.zeros((5, 6), bool))).all()
-
-
-def test_a_common_step_of_all_features_is_no_change():
-    f = np.repeat(features(tubelets=1), 3, axis=0)
-    f[1:] += 5.0
-    assert tubelet_change(f).max() < 1e-5
-
-
-def test_the_features_are_not_modified():
-    f = features()
-    before = f.copy()
-    motion_map(f, FLOOR)
-    np.testing.assert_array_equal(f, before)
 
 
 def test_a_floor_of_another_clip_length_is_refused():
@@ -251,12 +214,7 @@ def test_the_measured_floor_predicts_the_noise_of_scenes_it_has_not_seen(engine)
         assert np.percentile(ratio, 99) < 2.0
 
 
-def test_the_floor_is_higher_where_patches_are_weaker(engine):
-    weak, strong = engine.noise_floor.expected(np.array([[0.2, 1.0]]))[0, 0]
-    assert weak > 2 * strong > 0
-
-
-@pytest.mark.parametrize(('offset', 'gain'), [(0.02, 0.06), (0.05, 0.0), (0.0, 0.08)])
+@pytest.mark.parametrize(('offset', 'gain'), [(0.02, 0.06), (0.0, 0.08)])
 def test_the_fit_recovers_the_law_it_assumes(offset, gain):
     clips = []
 
