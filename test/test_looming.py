@@ -42,15 +42,14 @@ def noisy(level: float, noise: float, count: int = 5) -> list[tuple[int, np.ndar
 
 @anywhere
 @pytest.mark.parametrize(('ttc', 'dt', 'count'), [
-    (0.5, 1 / 30, None), (2.0, 1 / 15, None), (6.0, 0.1, None), (1.0, 0.25, None), (4.0, 0.1, 2)])
+    (0.5, 1 / 30, None), (6.0, 0.1, None), (1.0, 0.25, None), (4.0, 0.1, 2)])
 def test_time_to_a_wall_is_right_at_any_frame_rate(estimator, ttc, dt, count):
     history, rate, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 2 / ttc), dt=dt, count=count)
     assert ttc_error(estimator.estimate(history, FOCAL), rate) < (0.08 if count else 0.05)
 
 
 @anywhere
-@pytest.mark.parametrize(('ttc', 'turn'), [(1.0, (0, 1.0, 0)), (4.0, (0.3, 0, 0)),
-                                           (4.0, (0, 0, 0.5)), (1.0, (0.2, 0.4, -0.3))])
+@pytest.mark.parametrize(('ttc', 'turn'), [(1.0, (0, 1.0, 0)), (4.0, (0.2, 0.4, -0.3))])
 def test_turning_does_not_spoil_time_to_contact(estimator, ttc, turn):
     history, rate, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 2 / ttc), turn=turn, dt=1 / 15)
     field = estimator.estimate(history, FOCAL)
@@ -60,7 +59,7 @@ def test_turning_does_not_spoil_time_to_contact(estimator, ttc, turn):
 
 @anywhere
 @pytest.mark.parametrize(('dt', 'turn'), [(1 / 30, (0, 1.0, 0)), (0.1, (0.4, 0, 0)),
-                                          (0.25, (0, 0, 0.8)), (0.25, (-0.2, 0.3, 0.2))])
+                                          (0.25, (0, 0, 0.8))])
 def test_turning_is_not_read_as_looming(estimator, dt, turn):
     history, _, _ = film([Wall((0, 0, 3))], turn=turn, dt=dt)
     field = estimator.estimate(history, FOCAL)
@@ -85,10 +84,8 @@ def test_rotation_has_the_documented_sign(axis, name):
 
 @anywhere
 @pytest.mark.parametrize('light', [
-    lambda g, t: g * (1 + 0.5 * t), lambda g, t: g * (1.0 if t < -1e-6 else 0.7),
-    lambda g, t: g if t < -1e-6 else g * 1.3 - 25,
-    lambda g, t: g * 0.8 + (30 if t < -1e-6 else 0)],
-    ids=['ramp', 'darker', 'brighter with offset', 'offset'])
+    lambda g, t: g * (1 + 0.5 * t), lambda g, t: g if t < -1e-6 else g * 1.3 - 25],
+    ids=['ramp', 'brighter with offset'])
 def test_a_change_of_brightness_does_not_matter(estimator, light):
     history, rate, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 0.5), light=light)
     assert ttc_error(estimator.estimate(history, FOCAL), rate) < 0.1
@@ -116,7 +113,7 @@ def test_the_ground_ahead_looms_as_its_distance_says():
 
 
 @anywhere
-@pytest.mark.parametrize(('ttc', 'aside'), [(0.5, 0.0), (2.0, 0.3), (6.0, 0.3)])
+@pytest.mark.parametrize(('ttc', 'aside'), [(0.5, 0.0), (6.0, 0.3)])
 def test_an_object_looms_before_a_still_background(estimator, ttc, aside):
     thing = Wall((0.2, 0.1, 1.5), half=(0.35, 0.3), velocity=(aside, 0, -1.5 / ttc), look=1,
                  texel=0.0025)
@@ -157,7 +154,7 @@ def test_what_recedes_has_negative_looming(ttc):
 
 @anywhere
 @pytest.mark.parametrize(('noise', 'dt', 'count'), [
-    (0.0, 1 / 30, 2), (2.0, 1 / 30, 12), (2.0, 0.1, 5), (2.0, 0.25, 2)])
+    (0.0, 1 / 30, 2), (2.0, 1 / 30, 12), (2.0, 0.25, 2)])
 def test_a_still_scene_is_known_not_to_loom(estimator, noise, dt, count):
     history, _, _ = film([Wall((0, 0, 2))], dt=dt, count=count, noise=noise)
     field = estimator.estimate(history, FOCAL)
@@ -168,19 +165,12 @@ def test_a_still_scene_is_known_not_to_loom(estimator, noise, dt, count):
     assert np.abs(field.rotation).max() < 0.01
 
 
-def test_a_still_scene_that_brightens_does_not_loom():
-    history, _, _ = film([Wall((0, 0, 2))], light=lambda g, t: g * (1 + t))
-    rate = HOST.estimate(history, FOCAL).rate
-    assert np.nanmean(np.abs(rate)) < 0.01
-    assert np.nanmax(np.abs(rate)) < 0.03
-
-
 @anywhere
 @pytest.mark.parametrize('history', [
-    noisy(128, 2), noisy(128, 0), noisy(0, 0), noisy(6, 1), noisy(255, 0), noisy(128, 60),
+    noisy(128, 2), noisy(0, 0), noisy(6, 1), noisy(255, 0), noisy(128, 60),
     [(t, np.clip(f + 0.2 * (np.arange(W) - 192), 0, 255).astype(np.uint8))
      for t, f in noisy(128, 2)]],
-    ids=['blank', 'blank without noise', 'black', 'dark', 'saturated', 'noise', 'shading'])
+    ids=['blank', 'black', 'dark', 'saturated', 'noise', 'shading'])
 def test_where_nothing_can_be_seen_looming_is_unknown_not_zero(estimator, history):
     field = estimator.estimate(history, FOCAL)
     assert np.isnan(field.rate).all()
@@ -229,7 +219,7 @@ def test_without_a_focal_length_a_common_one_is_assumed():
 
 
 @anywhere
-@pytest.mark.parametrize('size', [(160, 120), (324, 244), (443, 249), (200, 333), (48, 48)])
+@pytest.mark.parametrize('size', [(324, 244), (443, 249), (48, 48)])
 def test_any_size_of_frame_is_covered_by_cells(estimator, size):
     w, h = size
     frames = [(t, np.ascontiguousarray(cv2.resize(f, (W, H))[:h, :w] if h <= H and w <= W
@@ -259,7 +249,7 @@ def test_the_result_depends_on_the_history_alone(estimator):
 
 
 @pytest.mark.parametrize(('velocity', 'turn', 'dt'), [
-    ((0, 0, 1), (0, 0, 0), 1 / 15), ((0.4, 0, 0.3), (0, 0.2, 0), 0.1), ((0, 0, 4), (0, 0, 0), 0.1),
+    ((0.4, 0, 0.3), (0, 0.2, 0), 0.1), ((0, 0, 4), (0, 0, 0), 0.1),
     ((0, 0, 0), (0, 0.5, 0.1), 1 / 30)])
 def test_device_and_host_agree_cell_by_cell(velocity, turn, dt):
     thing = Wall((0.2, 0.1, 1.5), half=(0.35, 0.3), velocity=(0, 0, -0.5), look=1, texel=0.0025)
