@@ -27,7 +27,7 @@ from vjepa_ros.lab.world.rendering.truth import Robot
 from vjepa_ros.lab.world.rendering.truth import truth as pixel_truth
 from vjepa_ros.sources.synthetic import CLIPS, NOISE
 
-TIMELINE = Timeline()
+TIMELINE, FPS = Timeline(), 7.5
 
 
 @pytest.fixture(scope='module')
@@ -37,8 +37,8 @@ def bank():
 
 @pytest.fixture(scope='module')
 def clip():
-    """The whole clip as it is played by default, 15 frames a second."""
-    return synthetic(SIZE, 15.0)
+    """The whole clip, at a quarter of its frames."""
+    return synthetic(SIZE, FPS)
 
 
 def gray(image: np.ndarray) -> np.ndarray:
@@ -72,16 +72,16 @@ def test_the_truth_of_the_clip_is_that_of_its_timeline(clip):
             np.testing.assert_allclose(kept[name], values, rtol=1e-9, atol=1e-9)
         else:
             assert kept[name].tolist() == values.tolist()
-    assert [f.truth['phase'] for f in clip] == [row['phase'] for row in wanted[::2]]
+    assert [f.truth['phase'] for f in clip] == [row['phase'] for row in wanted[::4]]
 
 
 def test_the_clip_warns_of_two_contacts_and_has_calm_between(clip):
     level = [f.truth['level'] for f in clip]
     changes = [b for a, b in zip([None, *level], level, strict=False) if a != b]
-    assert changes == ['clear', 'caution', 'warning', 'danger', 'warning', 'caution', 'clear',
-                       'caution', 'warning', 'danger', 'warning', 'caution', 'clear']
+    assert ' '.join(changes).count('clear caution warning danger') == 2
+    assert changes[0] == changes[-1] == 'clear'
     contact = np.array([f.truth['time_to_contact_s'] for f in clip])
-    assert contact.min() == pytest.approx(BRAKE_TTC_S, abs=0.05)
+    assert contact.min() == pytest.approx(BRAKE_TTC_S, abs=0.1)
     assert [f.truth['collision'] for f in clip] == (contact <= 2).tolist()
     # Whoever crosses, or stands aside, is on no collision course.
     crossing = [f.truth for f in clip if f.truth['phase'] == 'crossing']
@@ -92,7 +92,7 @@ def test_the_clip_warns_of_two_contacts_and_has_calm_between(clip):
 @pytest.mark.parametrize('phase', ['approach', 'fast_approach'])
 def test_the_picture_of_the_obstacle_grows_as_the_truth_says(clip, phase):
     frames = [f for f in clip if f.truth['phase'] == phase]
-    first, second = frames[len(frames) // 2], frames[len(frames) // 2 + 4]
+    first, second = frames[len(frames) // 2], frames[len(frames) // 2 + 2]
     x0, y0, x1, y1 = first.truth['box']
     scale = second.truth['distance_m'] / first.truth['distance_m']
     assert (x1 - x0) / (second.truth['box'][2] - second.truth['box'][0]) == pytest.approx(scale)
@@ -111,10 +111,10 @@ def test_the_picture_of_the_obstacle_grows_as_the_truth_says(clip, phase):
     assert factors[np.argmax([likeness(f) for f in factors])] == pytest.approx(scale, rel=0.01)
 
 
-@pytest.mark.parametrize('t', [2.8, 8.0, 17.6, 23.0, 28.0])
+@pytest.mark.parametrize('t', [2.8, 8.0, 17.6, 22.8, 28.0])
 def test_the_clip_shows_what_the_script_renders(clip, bank, t):
-    frame = clip[round(15 * t)]
-    drawn = render(scene(TIMELINE.at(round(15 * t) / 15)), bank, SIZE)[0, 0].numpy()
+    frame = clip[round(FPS * t)]
+    drawn = render(scene(TIMELINE.at(round(FPS * t) / FPS)), bank, SIZE)[0, 0].numpy()
     both = [gray(cv2.GaussianBlur(rgb, (0, 0), 4)).ravel() for rgb in (frame.rgb, drawn)]
     assert np.corrcoef(*both)[0, 1] > 0.95
 

@@ -120,7 +120,8 @@ def test_a_source_distribution_holds_the_bundled_weights(tmp_path):
         names = {name.partition('/')[2] for name in archive.getnames()}
     assert {f'vjepa_ros/weights/{file.name}' for file in WEIGHTS.iterdir()} <= names
     assert {'vjepa_ros/weights/tiny.safetensors', 'vjepa_ros/weights/tiny.md',
-            'vjepa_ros/looming/gpu/fit.cu', 'vjepa_ros/runtime/forward/encoder.cu'} <= names
+            'vjepa_ros/looming/gpu/fit.cu', 'vjepa_ros/runtime/forward/encoder.cu',
+            *(f'vjepa_ros/sources/clips/approach.{end}' for end in ('webm', 'npz'))} <= names
 
 
 def test_a_colcon_build_requires_nothing_of_pip(setup_arguments):
