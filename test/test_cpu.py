@@ -10,11 +10,11 @@ import torch
 from golden.cases import fill, noise
 from scenes import synthetic
 
-from vjepa_ros.clip.resize import normalise
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.forward import cpu
+from vjepa_ros.runtime.forward.base import Normalise
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
@@ -37,7 +37,7 @@ def pixels(batch=2, frames=4, height=64, width=96):
 
 def as_input(clips):
     """What the plain encoder is given for uint8 clips (B, T, H, W, 3)."""
-    return torch.stack([torch.from_numpy(normalise(clip.numpy())) for clip in clips])
+    return Normalise(torch.device('cpu'))(clips)
 
 
 def made_fast(encoder, dtype):

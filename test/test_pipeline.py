@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from scenes import Approach, texture
 
-from vjepa_ros.clip.resize import View, sample_to_patches
+from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Push
+from vjepa_ros.clip.view import PatchCells
 from vjepa_ros.perception import camera_track
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.patch_maps import looming_map, score_mask, valid_mask
@@ -474,7 +475,8 @@ def test_masks_and_maps_of_several_views_are_kept_apart_and_can_not_be_changed(e
             np.testing.assert_array_equal(valid_mask(view), view.patch_valid() > 0.5)
             np.testing.assert_array_equal(
                 looming_map(view, field, 0.0),
-                sample_to_patches(field.rate, field.centers, field.gray_size, view))
+                PatchCells(field.centers[0, :, 0], field.centers[:, 0, 1], field.gray_size,
+                           view).of(field.rate))
             with pytest.raises(ValueError, match='read-only'):
                 score_mask(view, right)[0] = True
         looming_map(views[0], field, 0.0)[:] = 9.0      # but what comes of them is one's own

@@ -10,14 +10,12 @@ import pytest
 import torch
 
 from vjepa_ros.clip.resize import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
     LETTERBOX_RGB,
     MODES,
     View,
-    normalise,
-    sample_to_patches,
 )
+from vjepa_ros.clip.view import PatchCells
+from vjepa_ros.runtime.forward.base import Normalise
 
 SIZES = [(640, 480), (1280, 720), (1226, 370), (160, 120), (324, 244), (331, 247), (240, 320),
          (97, 641), (40, 30), (192, 192), (1000, 30)]
@@ -101,7 +99,8 @@ def test_letterbox_bars_are_marked_as_not_valid_and_normalise_to_nothing():
     result = view.apply(np.full((720, 1280, 3), 255, np.uint8))
     assert (result[:56] == LETTERBOX_RGB).all() and (result[200:] == LETTERBOX_RGB).all()
     assert (result[56:200] == 255).all()
-    assert np.abs(normalise(result[None])[:, 0, :56]).max() < 0.01
+    bars = Normalise(torch.device('cpu'))(torch.from_numpy(result)[None, None])[..., :56, :]
+    assert bars.abs().max() < 0.01
 
 
 @pytest.mark.slow
@@ -163,17 +162,6 @@ def test_impossible_settings_are_errors_that_name_the_value(arguments, message):
         View(*arguments)
 
 
-def test_normalisation_uses_the_imagenet_constants():
-    clip = np.random.default_rng(0).integers(0, 256, (2, 32, 48, 3), dtype=np.uint8)
-    result = normalise(clip)
-    expected = (clip / 255 - np.array([0.485, 0.456, 0.406])) / np.array([0.229, 0.224, 0.225])
-    assert result.shape == (3, 2, 32, 48) and result.dtype == np.float32
-    assert result == pytest.approx(expected.transpose(3, 0, 1, 2), abs=1e-5)
-    assert IMAGENET_MEAN == (0.485, 0.456, 0.406) and IMAGENET_STD == (0.229, 0.224, 0.225)
-    with pytest.raises(ValueError, match='expected'):
-        normalise(clip.astype(np.float32))
-
-
 @pytest.mark.parametrize('mode', MODES)
 def test_scaled_intrinsics_project_a_ray_into_its_patch(mode):
     view = View(mode, (640, 480), 192)
@@ -199,7 +187,8 @@ def test_cell_values_reach_the_patches_that_show_them(mode, size):
     view = View(mode, size, 192)
     grey = (size[0] // 2, size[1] // 2)  # the cells live in an image of half the size
     centers = cells(grey, 10)
-    result = sample_to_patches(centers[..., 0], centers, grey, view)
+    result = PatchCells(centers[0, :, 0], centers[:, 0, 1], grey, view).of(
+        centers[..., 0].astype(np.float32))
     boxes, valid = view.patch_boxes(), view.patch_valid()
     middle = (boxes[..., 0] + boxes[..., 2]) / 4 - 0.5
     assert np.isnan(result[valid == 0]).all() and np.isfinite(result[valid > 0]).all()

@@ -265,9 +265,9 @@ class TestNetwork:
         return Batch(clips.frames, targets, kept, hidden)
 
     def test_pixels_are_normalised_as_at_run_time(self):
-        from vjepa_ros.clip.resize import normalise
+        from vjepa_ros.runtime.forward.base import Normalise
         frames = self.batch().frames
-        expected = torch.from_numpy(normalise(frames[0].numpy()))
+        expected = Normalise(frames.device)(frames[:1])[0]
         assert torch.allclose(normalised(frames)[0], expected, atol=1e-5)
 
     def test_targets_of_dropped_places_do_not_count(self):

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from vjepa_ros.clip.view import MODES, ViewGeometry, sample_to_patches
-from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
+from vjepa_ros.clip.view import MODES, ViewGeometry
+from vjepa_ros.model.variants import IMAGENET_MEAN
 
-__all__ = ['IMAGENET_MEAN', 'IMAGENET_STD', 'LETTERBOX_RGB', 'MODES', 'View', 'normalise',
-           'sample_to_patches']
+__all__ = ['LETTERBOX_RGB', 'MODES', 'View']
 
 # Bars in the mean colour become (almost) zero after normalisation.
 LETTERBOX_RGB = tuple(round(255 * m) for m in IMAGENET_MEAN)
@@ -96,27 +95,6 @@ class View(ViewGeometry):
         (width, height), (x, y) = self.resized, self.crop_offset
         for bar in (out[:-y], out[height - y:], out[:, :-x], out[:, width - x:]):
             bar[...] = LETTERBOX_RGB
-
-
-def normalise(clip: np.ndarray) -> np.ndarray:
-    """Scale a clip to the range the encoder was trained with.
-
-    Parameters
-    ----------
-    clip
-        (T, H, W, 3) uint8 RGB.
-
-    Returns
-    -------
-    numpy.ndarray
-        (3, T, H, W) float32: (x / 255 - mean) / std with the ImageNet constants.
-    """
-    clip = np.asarray(clip)
-    if clip.ndim != 4 or clip.shape[3] != 3 or clip.dtype != np.uint8:
-        raise ValueError(f'clip is {clip.shape} {clip.dtype}, expected (T, H, W, 3) uint8')
-    std = np.array(IMAGENET_STD, np.float32)
-    gain, shift = 1 / (255 * std), np.array(IMAGENET_MEAN, np.float32) / std
-    return np.ascontiguousarray((clip * gain - shift).transpose(3, 0, 1, 2), dtype=np.float32)
 
 
 def _resize(image: np.ndarray, out: np.ndarray) -> None:

@@ -200,50 +200,19 @@ class ViewGeometry:
                 float(center[0]), float(center[1]))
 
 
-def sample_to_patches(values: np.ndarray, centers: np.ndarray, size: tuple[int, int],
-                      view: ViewGeometry) -> np.ndarray:
-    """Resample a regular grid of cells over the whole image onto the patches of a view.
+class PatchCells:
+    """Resample a grid of cells over the image onto the patches of a view.
 
     Each patch takes the cell whose centre is nearest to the centre of its visible part.
 
     Parameters
     ----------
-    values
-        (Hc, Wc) one value per cell; NaN means unknown.
-    centers
-        (Hc, Wc, 2) cell centres as points of an image of ``size`` that shows the same scene
-        as the source. Cells of a row share y, cells of a column share x.
-    size
-        (width, height) of that image in pixels.
-    view
-        The view whose patches are wanted.
-
-    Returns
-    -------
-    numpy.ndarray
-        (Hp, Wp) float32; NaN where the patch shows no image or touches no cell.
-
-    Raises
-    ------
-    ValueError
-        When ``values`` and ``centers`` do not belong together.
-    """
-    values, centers = np.asarray(values, np.float32), np.asarray(centers, np.float64)
-    if values.ndim != 2 or not values.size or centers.shape != (*values.shape, 2):
-        raise ValueError(f'values {values.shape} must be (Hc, Wc) and centers {centers.shape} '
-                         'must be (Hc, Wc, 2)')
-    return PatchCells(centers[0, :, 0], centers[:, 0, 1], size, view).of(values)
-
-
-class PatchCells:
-    """Which cell each patch takes, see `sample_to_patches`; it may be used again.
-
-    Parameters
-    ----------
     xs, ys
         Centres of the columns and of the rows of cells.
-    size, view
-        As there.
+    size
+        (width, height) of the image in whose pixels the centres are; it shows the whole source.
+    view
+        The view whose patches are wanted.
     """
 
     def __init__(self, xs: Sequence[float] | np.ndarray, ys: Sequence[float] | np.ndarray,
@@ -254,7 +223,7 @@ class PatchCells:
         self._without = ~(touches_y[:, None] & touches_x[None, :] & (view.patch_valid() > 0))
 
     def of(self, values: np.ndarray) -> np.ndarray:
-        """(Hc, Wc) float32 values of the cells on the patches."""
+        """Resample (Hc, Wc) float32 to (Hp, Wp); NaN where no image or no cell is."""
         out = values.take(self._places)
         out[self._without] = np.nan
         return out

@@ -79,16 +79,16 @@ class ActionPredictor(nn.Module):
         b, steps, rows, cols, _ = features.shape
         self._check('actions', actions, (b, steps, self.action_dim))
         self._check('states', states, (b, steps, self.action_dim))
-        told = [self.action_encoder(actions), self.state_encoder(states)]
+        parts = [self.action_encoder(actions), self.state_encoder(states)]
         if extrinsics is not None:
             self._check('extrinsics', extrinsics, (b, steps, self.action_dim - 1))
-            told.append(self.extrinsics_encoder(extrinsics))
-        x = torch.cat((torch.stack(told, dim=2), self.predictor_embed(features).flatten(2, 3)),
-                      dim=2).flatten(1, 2).float()  # B T(told + Hp Wp) P
-        cos, sin, allowed = self._tables((steps, rows, cols), len(told), x.device)
+            parts.append(self.extrinsics_encoder(extrinsics))
+        x = torch.cat((torch.stack(parts, dim=2), self.predictor_embed(features).flatten(2, 3)),
+                      dim=2).flatten(1, 2).float()  # B T(conditions + Hp Wp) P
+        cos, sin, allowed = self._tables((steps, rows, cols), len(parts), x.device)
         for block in self.predictor_blocks:
             x = block(x, cos, sin, allowed)
-        x = x.unflatten(1, (steps, -1))[:, :, len(told):].unflatten(2, (rows, cols))
+        x = x.unflatten(1, (steps, -1))[:, :, len(parts):].unflatten(2, (rows, cols))
         return self.predictor_proj(self.predictor_norm(x))
 
     def rollout(self, features: Tensor, steps: int) -> Rollout:
@@ -122,19 +122,19 @@ class ActionPredictor(nn.Module):
         cos, sin = self._positions.tables(grid, device, torch.float32)
         return cos[tokens], sin[tokens]
 
-    def _tables(self, grid: tuple[int, int, int], told: int, device: torch.device
+    def _tables(self, grid: tuple[int, int, int], conditions: int, device: torch.device
                 ) -> tuple[Tensor, Tensor, Tensor]:
         """Return cosines, sines and the causal mask for the tokens of all steps."""
         dtype = self.predictor_blocks[0].attn.qkv.weight.dtype
-        key = (grid, told, device, dtype)
+        key = (grid, conditions, device, dtype)
         if key not in self._kept:
             if len(self._kept) >= 4:
                 self._kept.pop(next(iter(self._kept)))
             steps, patches = grid[0], grid[1] * grid[2]
             with torch.inference_mode(False):
-                tokens = _tokens(grid, told).to(device)
+                tokens = _tokens(grid, conditions).to(device)
                 cos, sin = self._positions.tables(grid, device, dtype)
-                step = torch.arange(steps, device=device).repeat_interleave(told + patches)
+                step = torch.arange(steps, device=device).repeat_interleave(conditions + patches)
                 self._kept[key] = (cos[tokens], sin[tokens], step[:, None] >= step)
         return self._kept[key]
 
@@ -150,11 +150,11 @@ class ActionPredictor(nn.Module):
         fill_random(self, self.predictor_blocks, torch.Generator().manual_seed(seed))
 
 
-def _tokens(grid: tuple[int, int, int], told: int) -> Tensor:
+def _tokens(grid: tuple[int, int, int], conditions: int) -> Tensor:
     """Return the number of the patch in the clip for each token of all steps."""
     steps, patches = grid[0], grid[1] * grid[2]
     # Actions and states have a time and no place; they take that of the first patch.
-    inside = torch.cat((torch.zeros(told, dtype=torch.int64), torch.arange(patches)))
+    inside = torch.cat((torch.zeros(conditions, dtype=torch.int64), torch.arange(patches)))
     return (inside + patches * torch.arange(steps)[:, None]).flatten()
 
 
@@ -202,9 +202,10 @@ class Rollout:
         shape = (len(actions), model.action_dim)
         model._check('actions', actions, shape)
         model._check('states', states, shape)
-        told = torch.stack((model.action_encoder(actions), model.state_encoder(states)), dim=1)
+        conditions = torch.stack((model.action_encoder(actions), model.state_encoder(states)),
+                                 dim=1)
         seen = model.predictor_embed(self._features).expand(len(actions), -1, -1)
-        x = torch.cat((told, seen), dim=1).float()  # B n P
+        x = torch.cat((conditions, seen), dim=1).float()  # B n P
         own = slice(self._done * x.shape[1], (self._done + 1) * x.shape[1])
         cos, sin = (table[own] for table in model._tables(self._grid, 2, x.device)[:2])
         for index, block in enumerate(model.predictor_blocks):

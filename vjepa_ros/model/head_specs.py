@@ -378,11 +378,6 @@ def expected_log_contact(logits: Tensor) -> Tensor:
     return CONTACT.expected_log(logits)
 
 
-def clearance_bin(metres: Tensor) -> Tensor:
-    """Return the bin of a clearance [m] (inf: free)."""
-    return CLEARANCE.index(metres)
-
-
 def clearance_cdf(logits: Tensor, metres: Tensor) -> Tensor:
     """Return the probability of less clearance than distances [m]."""
     return CLEARANCE.cumulative(logits.float().softmax(-1), metres)

@@ -67,7 +67,7 @@ def download(url: str, folder: str | Path, progress: Progress) -> Path:
     """
     folder = Path(folder).expanduser()
     target = folder / url.rsplit('/', 1)[-1]
-    with _told(url, KEPT):
+    with _server_errors(url, KEPT):
         total, state = _state(url)
         if target.exists():
             if target.stat().st_size == total:
@@ -93,12 +93,12 @@ def download(url: str, folder: str | Path, progress: Progress) -> Path:
 
 def size_of(url: str) -> int:
     """Return the bytes of a file on a server; WeightsError if it cannot be asked."""
-    with _told(url, 'check the network and try again'):
+    with _server_errors(url, 'check the network and try again'):
         return _state(url)[0]
 
 
 @contextmanager
-def _told(url: str, remedy: str) -> Iterator[None]:
+def _server_errors(url: str, remedy: str) -> Iterator[None]:
     """Convert errors of a server to WeightsError."""
     try:
         yield
@@ -174,12 +174,12 @@ def located(weights: str | Path, parameter: str, fetched: Collection[str] | None
                            'one') from error
     if there or not HUB_NAME.fullmatch(name) or name.endswith(OF_FILES):
         return path
-    told = f"{parameter} '{name}' is no file or folder here"
+    absent = f"{parameter} '{name}' is no file or folder here"
     try:
         # An optional package.
         from huggingface_hub import snapshot_download  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise WeightsError(f'{told}; to get it from the Hugging Face hub, install '
+        raise WeightsError(f'{absent}; to get it from the Hugging Face hub, install '
                            'huggingface_hub (`pip install huggingface_hub`), or set '
                            f'`{parameter}` to a path') from error
     try:
@@ -187,11 +187,11 @@ def located(weights: str | Path, parameter: str, fetched: Collection[str] | None
                                                 local_files_only=True)))
     except (OSError, ValueError):  # not in the cache, or not all of it
         if _offline():
-            raise WeightsError(f'{told} and not complete in the cache of the Hugging Face hub, '
+            raise WeightsError(f'{absent} and not complete in the cache of the Hugging Face hub, '
                                'and HF_HUB_OFFLINE forbids to fetch it; unset that once, or set '
                                f'`{parameter}` to a path') from None
     if fetched is not None and name not in fetched:
-        raise WeightsError(f'{told} and not complete in the cache of the Hugging Face hub, and '
+        raise WeightsError(f'{absent} and not complete in the cache of the Hugging Face hub, and '
                            'names that were not set when the node started are not fetched; start '
                            'it with `allow_download: true`, or fetch it before with `vjepa-ros '
                            f'download {name}`, or set `{parameter}` to a path')
@@ -200,7 +200,7 @@ def located(weights: str | Path, parameter: str, fetched: Collection[str] | None
         return _complete(Path(snapshot_download(name, allow_patterns=list(FILES))))
     except Exception as error:  # whatever the HTTP library of the hub raises
         reason = ' '.join(str(error).split())[:200]
-        raise WeightsError(f'{told} and cannot be fetched from the Hugging Face hub: '
+        raise WeightsError(f'{absent} and cannot be fetched from the Hugging Face hub: '
                            f'{type(error).__name__}: {reason}; '
                            f'check the name and the network, or set `{parameter}` to a path'
                            ) from error

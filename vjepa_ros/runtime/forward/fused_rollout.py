@@ -29,7 +29,7 @@ from vjepa_ros.runtime.forward.kernels import build
 
 log = logging.getLogger(__name__)
 
-TOLD = 2  # tokens before the patches of a step: action and state
+CONDITIONS = 2  # tokens before the patches of a step: action and state
 
 
 class Steps(Protocol):
@@ -74,7 +74,7 @@ class FusedPredictor:
         self.dtype, self.device = weight.dtype, weight.device
         self.width, self.heads = weight.shape[1], first.heads
         self.patches, self.steps = grid[0] * grid[1], steps
-        self.tokens = TOLD + self.patches
+        self.tokens = CONDITIONS + self.patches
         with torch.cuda.device(self.device):
             self.kernels = build(self.width, self.width // self.heads, (1, 1, self.tokens),
                                  self.dtype, EPS)
@@ -88,7 +88,7 @@ class FusedPredictor:
                                      layer.bias.detach().to(self.dtype))
                                     for layer in (predictor.predictor_embed,
                                                   predictor.predictor_proj))
-        self.tell = (predictor.action_encoder, predictor.state_encoder)
+        self.conditions = (predictor.action_encoder, predictor.state_encoder)
 
     def rollout(self, features: Tensor, steps: int) -> FusedRollout:
         """Start a rollout from one frame, see `ActionPredictor.rollout`."""
@@ -118,11 +118,12 @@ class FusedRollout:
     def _step(self, actions: Tensor, states: Tensor) -> Tensor:
         model, b, n = self._model, len(actions), self._model.tokens
         x = torch.empty(b, n, model.width, device=model.device)
-        for place, (encoder, given) in enumerate(zip(model.tell, (actions, states), strict=True)):
+        for place, (encoder, given) in enumerate(zip(model.conditions, (actions, states),
+                                                     strict=True)):
             x[:, place] = encoder(given)
         matrix, bias = model.embed
         frame = torch.addmm(bias, self._features.flatten(0, -2), matrix)
-        x[:, TOLD:] = frame if self._done == 0 else frame.view(b, model.patches, -1)
+        x[:, CONDITIONS:] = frame if self._done == 0 else frame.view(b, model.patches, -1)
         flat = x.view(b * n, model.width)
         y = torch.empty(b * n, model.width, device=model.device, dtype=model.dtype)
         branch = None
@@ -138,7 +139,7 @@ class FusedRollout:
         model.kernels.norm(flat, branch, *model.norm, y)
         self._done += 1
         out = torch.addmm(model.project[1], y, model.project[0])
-        predicted = normalised(out.view(b, n, -1)[:, TOLD:].float())
+        predicted = normalised(out.view(b, n, -1)[:, CONDITIONS:].float())
         if self._done < self._steps:
             self._features = predicted.to(model.dtype)
         return predicted
@@ -149,9 +150,9 @@ class FusedRollout:
         qkv = torch.empty(b, self._model.tokens, 3 * self._model.width, device=y.device,
                           dtype=y.dtype)
         bias, matrix = layer.qkv[1], layer.qkv[0]
-        qkv[:, TOLD:] = torch.addmm(bias, rows[0, TOLD:], matrix)
-        told = torch.addmm(bias, rows[:, :TOLD].reshape(b * TOLD, -1), matrix)
-        qkv[:, :TOLD] = told.view(b, TOLD, -1)
+        qkv[:, CONDITIONS:] = torch.addmm(bias, rows[0, CONDITIONS:], matrix)
+        first = torch.addmm(bias, rows[:, :CONDITIONS].reshape(b * CONDITIONS, -1), matrix)
+        qkv[:, :CONDITIONS] = first.view(b, CONDITIONS, -1)
         return qkv.view(b * self._model.tokens, -1)
 
     def _attend(self, index: int, qkv: Tensor, b: int) -> Tensor:
@@ -220,6 +221,6 @@ def _trial(world: World, predictor: ActionPredictor, grid: tuple[int, int], step
     generator = torch.Generator().manual_seed(0)
     dim = predictor.predictor_embed.in_features
     rollout = world.rollout(random(*grid, dim), steps)
-    told = [(random(3, predictor.action_dim), random(3, predictor.action_dim))
+    given = [(random(3, predictor.action_dim), random(3, predictor.action_dim))
             for _ in range(steps)]
-    return torch.stack([rollout.step(*each).cpu() for each in told])
+    return torch.stack([rollout.step(*each).cpu() for each in given])
