@@ -207,7 +207,7 @@ def test_adapters_change_the_encoder_as_they_did_in_training(tmp_path, backbone)
     ({}, {'weights': 'random', 'heads': 'heads'}, 'trained on other weights.*random'),
     ({'variant': 'large'}, {'weights': 'backbone', 'heads': 'heads'},
      r"model size 'large'.*`model_size` is 'test'.*`model_size` to large"),
-    ({}, {'weights': 'backbone', 'heads': 'backbone'}, 'holds no heads.*`heads`'),
+    ({}, {'weights': 'backbone', 'heads': 'backbone'}, 'has no heads.*`heads`'),
     ({}, {'weights': 'heads', 'heads': ''}, 'heads without an encoder; set `heads`'),
     ({}, {'weights': 'backbone', 'heads': 'none'}, 'none.*does not exist; set `heads`')])
 def test_heads_that_do_not_belong_to_the_weights_are_refused(tmp_path, backbone, meta, use,

@@ -230,21 +230,21 @@ class Harm:
 
 @pytest.mark.parametrize(('content', 'problem'), [
     (lambda: {'encoder': without(STATE, 'blocks.5.')},
-     r"12 missing \(blocks\.5\.attn.*nearest to model size 'tiny'.*not exactly.*get it anew"),
+     r"12 missing \(blocks\.5\.attn.*nearest to model size 'tiny'.*not exactly"),
     (lambda: {'encoder': NEW},
      r"2 missing.*12 unexpected.*The file fits model size 'tiny' version 2\.1"),
     (lambda: {'encoder': checkpoints.predictor_state(), 'predictor': STATE},
      "swapped prefixes: its 'encoder' has the parameters of a predictor"),
     (lambda: {'encoder': with_nan(STATE)},
-     r'damaged: 1 of its parameters hold NaN.*\(blocks\.3\.mlp\.fc1\.weight\).*anew'),
+     r'damaged: 1 of its parameters contain NaN.*\(blocks\.3\.mlp\.fc1\.weight\).*again'),
     (lambda: {'encoder': quantised(STATE)},
      r'wrong type \(blocks\.0\.attn\.proj\.weight int8\).*float16'),
     (lambda: {'encoder': STATE, 'extra': Harm()}, 'would run code.*system.*refused.*`weights`'),
     (lambda: {'classifiers': [prefixed(probe_state(), 'module.')]},
-     "holds no encoder, but: 'probe'.*`weights`"),
+     "has no encoder, but: 'probe'.*`weights`"),
     (lambda: {'layer1.conv.weight': torch.zeros(3)}, r'not a V-JEPA checkpoint.*layer1\.conv'),
-    (lambda: {'epoch': 3}, 'holds no tensors by name'),
-    (lambda: [torch.zeros(3)], 'holds no tensors by name'),
+    (lambda: {'epoch': 3}, 'has no tensors by name'),
+    (lambda: [torch.zeros(3)], 'has no tensors by name'),
     (lambda: {'a': STATE, 'b': OTHER}, "several encoders \\('a', 'b'\\)")])
 def test_each_way_a_checkpoint_can_be_wrong_is_told_apart(tmp_path, content, problem, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -259,7 +259,7 @@ def test_a_truncated_file_is_refused(tmp_path, suffix, kept):
     path = tmp_path / f'a.{suffix}'
     torch.save(STATE, path) if suffix == 'pt' else save_file(STATE, path)
     path.write_bytes(path.read_bytes()[:int(kept * path.stat().st_size)])
-    with pytest.raises(WeightsError, match=r"weights file '.*truncated.*get the file anew"):
+    with pytest.raises(WeightsError, match=r"weights file '.*truncated.*download the file again"):
         load_encoder('tiny', weights=path)
 
 

@@ -140,5 +140,5 @@ def test_a_file_with_heads_that_are_not_registered_is_refused_in_words(more_head
     path = tmp_path / 'more.safetensors'
     saved(path, network(), Calibration())
     monkeypatch.undo()
-    with pytest.raises(ValueError, match='train the heads anew'):
+    with pytest.raises(ValueError, match='train the heads again'):
         load_model('tiny', weights=path)

@@ -72,14 +72,14 @@ class Sample:
 class PlaneStore:
     """Equally many slots of several named arrays (planes), such as a picture and its grey one.
 
-    It knows nothing of time: which slot is given back when is up to the owner.
+    It knows no time: its owner decides which slot is freed when.
 
     Parameters
     ----------
     wanted
-        Slots that would be good to have.
+        Slots to have if memory allows.
     least
-        Slots there must be, whatever they take.
+        Slots to have in any case.
     max_bytes
         Upper limit of all slots but the least [bytes]; read by `fit`.
 
@@ -110,11 +110,11 @@ class PlaneStore:
         return sum(map(attrgetter('nbytes'), self.planes.values()))
 
     def room(self, frame_bytes: int) -> int:
-        """Slots there will be for frames of so many bytes."""
+        """Return the number of slots for frames of so many bytes."""
         return max(self._least, min(self._wanted, self.max_bytes // frame_bytes))
 
     def fit(self, planes: Mapping[str, np.ndarray]) -> None:
-        """Make slots for frames like this one, if there are none; those of others are lost."""
+        """Allocate slots for frames like this one, unless they exist; others are lost."""
         for key, plane in planes.items():
             if key not in self.planes or self.planes[key].shape[1:] != plane.shape:
                 break
@@ -127,7 +127,7 @@ class PlaneStore:
         self.free = list(range(self.capacity))
 
     def put(self, planes: Mapping[str, np.ndarray]) -> int:
-        """Copy a frame into a free slot, and say into which."""
+        """Copy a frame into a free slot and return the slot."""
         slot = self.free.pop()
         for key, plane in planes.items():
             np.copyto(self.planes[key][slot], plane)

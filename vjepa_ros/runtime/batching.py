@@ -20,7 +20,7 @@ Part = TypeVar('Part')
 
 
 class Parts:
-    """How many clips one pass may have, learnt from the passes that ran out of memory.
+    """Split clips into passes, whose size it learns from those that ran out of memory.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class Parts:
     clip_shape : tuple of int
         (T, S, S, 3).
     trim : callable
-        Gives back all memory that can be made again.
+        Frees all memory that can be allocated again.
 
     Attributes
     ----------

@@ -100,7 +100,7 @@ def find_devices() -> dict[str, Device]:
 
 
 def build() -> str:
-    """Which accelerators this PyTorch was built for, in words."""
+    """Name the accelerators that this PyTorch was built for."""
     if torch.version.hip:
         return f'ROCm {torch.version.hip}'
     if torch.version.cuda:
@@ -415,7 +415,7 @@ def _warn_of_fallback(require: bool) -> None:
 def all_operators_on(device: torch.device) -> Iterator[None]:
     """Make an operator that MPS lacks an error that names it.
 
-    Without this PyTorch says so in the words of a developer, or, with the variable
+    PyTorch alone raises an error for developers, or, with the variable
     PYTORCH_ENABLE_MPS_FALLBACK, computes on the CPU after a warning.
 
     Raises
@@ -428,15 +428,15 @@ def all_operators_on(device: torch.device) -> Iterator[None]:
         yield
         return
     always = torch.is_warn_always_enabled()
-    # By default PyTorch gives this warning once in a process, for whichever operator comes first,
-    # and loading a model has run most of them.
+    # By default PyTorch warns once in a process, about the first operator, and loading a model has
+    # run most of them.
     torch.set_warn_always(True)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings('error', r'.*fall back to run on the CPU', UserWarning)
             yield
-    # What PyTorch raises for an operator that MPS lacks, and its warning that the CPU takes over;
-    # told again with the remedy, everything else goes on as it is.
+    # The error of PyTorch for an operator that MPS lacks, or its warning that the CPU takes over,
+    # raised again with the remedy; anything else passes.
     except (NotImplementedError, UserWarning) as error:
         text = str(error)
         name = OPERATOR.search(text)
@@ -449,7 +449,7 @@ def all_operators_on(device: torch.device) -> Iterator[None]:
 
 
 def device_name(device: torch.device) -> str:
-    """Name of a device for people, such as 'cuda:0 (NVIDIA H200)'."""
+    """Return the name of a device for logs, such as 'cuda:0 (NVIDIA H200)'."""
     if device.type == 'cuda':
         index = torch.cuda.current_device() if device.index is None else device.index
         about = Device(str(device), ROCM if torch.version.hip else CUDA,

@@ -112,14 +112,14 @@ class EncoderSession:
 
     @property
     def execution(self) -> str:
-        """How passes run: eager, compiled, fused or steps, and graph."""
+        """How passes run: eager, compiled, fused or steps; with graph if captured."""
         kind = self._kind if self._not_compiled else 'compiled'
         words = ([] if kind == PLAIN else [kind]) + (['graph'] if self._runner.captured else [])
         return ' '.join(words) or 'eager'
 
     @property
     def execution_reason(self) -> str:
-        """Why there are no graphs or compiled kernels, how much is in float8 or int8; or ''."""
+        """Why there are no graphs or compiled kernels, and how much is in float8 or int8; ''."""
         return '; '.join(filter(None, (self._runner.reason, self._not_compiled, self._note)))
 
     def warm(self, clips: int = 1, change: bool = False) -> None:
@@ -143,30 +143,30 @@ class EncoderSession:
                                'set `precision: fp32`')
 
     def encode(self, clips: Sequence[Clip]) -> list[np.ndarray]:
-        """Features of clips alone, see `run`; the heads do not run."""
+        """Compute features of clips, see `run`; the heads do not run."""
         return [_present(output.features)
                 for output in self._submit(clips, None, True, False).result()]
 
     def run(self, clips: Sequence[Clip], features: bool = True,
             keys: Sequence[Keys] | None = None,
             valid: Sequence[np.ndarray] | None = None) -> list[Output]:
-        """Features of clips and what the heads say about them, in one forward pass.
+        """Compute features and heads of clips in one forward pass.
 
         Parameters
         ----------
         clips : sequence of clips
             Each (num_frames, image_size, image_size, 3) uint8 RGB, oldest frame first, as one
-            array or as its frames wherever they lie: only what must go to the device is read; or
-            a `DeviceClip` of that shape.
+            array, as a list of frames (only those that must be uploaded are read), or as a
+            `DeviceClip` of that shape.
         features : bool
-            Whether to bring the features from the device.
+            Whether to download the features.
         keys : sequence of sequence of hashable, optional
-            For each clip the identity of each of its frames; None for a frame that will not come
-            again. Two frames with one key must be equal. On CUDA a frame that is still on the
-            device is not uploaded again; elsewhere keys change nothing.
+            For each clip the identity of each of its frames; None for a frame that never comes
+            again. Frames with the same key must be equal. On CUDA a frame that is still on the
+            device is not uploaded again; elsewhere keys have no effect.
         valid : sequence of ndarray, optional
             For each clip (Hp, Wp) bool, patches that show the image. On CUDA the change of the
-            features is then made there and comes, too; elsewhere this changes nothing.
+            features is then computed as well; elsewhere this has no effect.
 
         Returns
         -------
@@ -178,8 +178,8 @@ class EncoderSession:
         ValueError
             For a clip of another shape or type, or another number of keys than frames.
         SessionError
-            When the session is closed, or the device has no memory for a single clip. Where it
-            has none for all of them, they run in several passes, and so do later ones.
+            If the session is closed, or the device has no memory for a single clip. If it has
+            none for all of them, they run in several passes, and so do later ones.
 
         """
         return self.submit(clips, features, keys, valid).result()
@@ -187,18 +187,18 @@ class EncoderSession:
     def submit(self, clips: Sequence[Clip], features: bool = True,
                keys: Sequence[Keys] | None = None,
                valid: Sequence[np.ndarray] | None = None) -> Pending:
-        """Start what `run` does, and give a handle on its results.
+        """Start a pass and return a handle on its results, see `run`.
 
-        On CUDA this returns when the clips are copied and their pass is queued: while one
-        computes, the next is uploaded. With two under way it waits for the older one. Elsewhere
-        the pass is over when this returns. The clips may be changed then. Arguments and errors
-        are those of `run`; what goes wrong on the device later is raised by `Pending.result`.
+        On CUDA this returns when the clips are copied and their pass is queued, so that one pass
+        is uploaded while another computes; with two under way it waits for the older one.
+        Elsewhere the pass is over when this returns. The clips may then be changed. Arguments and
+        errors are those of `run`; later errors of the device are raised by `Pending.result`.
         """
         return self._submit(clips, keys, features, self._heads is not None, valid)
 
     def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid') -> list[np.ndarray]:
-        """Features of clips from any depth, as grids or pooled.
+        """Compute features of clips from any depth, as grids or pooled.
 
         Parameters
         ----------
@@ -238,16 +238,16 @@ class EncoderSession:
         return [array for part in parts for array in part]
 
     def memory_bytes(self) -> int:
-        """Bytes held by weights, and on CUDA by frames, buffers and graphs (0 when closed)."""
+        """Return the bytes of weights, and on CUDA of frames, buffers and graphs (0 if closed)."""
         # No lock: diagnostics ask while an inference holds it.
         parts = [part for part in (self._encoder, self._heads) if part is not None]
         weights = sum(p.numel() * p.element_size() for part in parts for p in part.parameters())
         return weights + self._runner.nbytes + (self._own_bytes if parts else 0)
 
     def close(self) -> None:
-        """Wait for a running call, then give the memory back. May be called twice.
+        """Wait for a running call, then free the memory. May be called twice.
 
-        Results of clips that were submitted before can still be asked for.
+        Results of clips that were submitted before stay available.
         """
         with self._lock:
             if self._encoder is None:

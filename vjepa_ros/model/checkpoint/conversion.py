@@ -44,7 +44,7 @@ KINDS = (ENCODER, *PREDICTORS)
 
 def convert(source: str | Path, target: str | Path, layout: str = SAFETENSORS,
             dtype: str = KEEP, weights_part: str = AUTO, encoder_only: bool = False) -> Contents:
-    """Write encoder and predictor of a checkpoint anew, without the state of training.
+    """Write encoder and predictor of a checkpoint again, without the state of training.
 
     Probes and collision heads are left out.
 
@@ -121,7 +121,7 @@ def _kept(parts: list[Part], chosen: Part | None, encoder_only: bool, name: str,
         if part.kind not in KINDS:
             if strict and not part.kind:
                 raise WeightsError(f'{name} has parameters that belong to no network '
-                                   f'({", ".join([*part.stored][:5])}); get the file anew')
+                                   f'({", ".join([*part.stored][:5])}); download the file again')
             continue
         if (part.kind == ENCODER and part is not chosen) or (
                 encoder_only and part.kind != ENCODER):
@@ -145,7 +145,7 @@ def _cast(part: Part, key: str, dtype: str) -> Tensor:
     if not all(bound.isfinite() for bound in value.aminmax()):
         what = 'numbers that are not finite' if dtype == KEEP else f'numbers too large for {dtype}'
         raise WeightsError(f"'{key}' of the {part.kind} has {what}; convert to another type, or "
-                           'get the file anew')
+                           'download the file again')
     return value
 
 

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 # One file of the package per model size that it brings: <size>.safetensors.
 WEIGHTS_FOLDER = Path(__file__).resolve().parents[2] / 'weights'
 
-ANEW = 'get the file anew'
+ANEW = 'download the file again'
 # Raised by zipfile, torch.load, json, safetensors and the networks for the bytes, names and shapes
 # of a damaged or hostile file.
 FOREIGN = (ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, MemoryError,
@@ -164,7 +164,7 @@ def _hash(path: Path) -> str:
 def _cached() -> dict[str, object]:
     try:
         found = json.loads(cache_file().read_text(encoding='utf-8'))
-    except (OSError, ValueError):  # not there yet, or damaged: hash anew
+    except (OSError, ValueError):  # not there yet, or damaged: hash again
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -46,9 +46,9 @@ class PartReport:
     keys, parameters : int
         Tensors that are used, and numbers in them.
     missing, unexpected, mismatched, ignored : tuple of str
-        What keeps it from being used; what is not needed.
+        Parameters that prevent its use, and those that are not needed.
     problem : str
-        Why there is no such network, in words; '' when there is.
+        Why there is no such network; '' if there is.
 
     """
 
@@ -177,7 +177,7 @@ def load_network(path: str | Path, kind: str = 'predictor') -> tuple[nn.Module, 
     try:
         network = build(part)
     except ValueError as error:
-        raise WeightsError(f'{name}: {error}; get the file anew') from error
+        raise WeightsError(f'{name}: {error}; download the file again') from error
     fill(network, part, f'{name} has a {part.kind} that is not complete', name)
     encoder = next((one for one in parts if one.kind == ENCODER), None)
     return network, report_of(opened, parts, part, profile_of(opened, parts, encoder))

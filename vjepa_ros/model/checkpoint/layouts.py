@@ -149,7 +149,7 @@ def _parts_of(opened: Opened, parameter: str) -> list[Part]:
         for key, tensor in tensors.items():
             name, bare = (group, _bare(key)) if group != FLAT else _section(key)
             if bare in groups.setdefault(name, {}):
-                raise WeightsError(f"{parameter} file '{opened.path}' holds several encoders or "
+                raise WeightsError(f"{parameter} file '{opened.path}' has several encoders or "
                                    f"other networks under the same names ('{bare}'); save the "
                                    'wanted one alone')
             groups[name][bare] = tensor
@@ -175,18 +175,18 @@ def choose_encoder(parts: Iterable[Part], which: str, name: str) -> Part:
     """
     found = {part.name: part for part in parts if part.kind == ENCODER}
     if not found:
-        raise WeightsError(f'{name} holds no encoder'
+        raise WeightsError(f'{name} has no encoder'
                            f'{_list(", but: ", [part.kind for part in parts])}; set `weights` to '
                            'a checkpoint with an encoder')
     if which != AUTO:
         if which not in found:
             there = _list(', but: ', found) or ', but an encoder without a name'
-            raise WeightsError(f"{name} holds no '{which}'{there}; set `weights_part` to "
+            raise WeightsError(f"{name} has no '{which}'{there}; set `weights_part` to "
                                f"{'one of these or to ' * any(found)}'auto'")
         return found[which]
     named = [one for one in ENCODERS if one in found]
     if len(found) > 1 and len(named) < len(found):
-        raise WeightsError(f'{name} holds several encoders ({", ".join(map(repr, found))}); save '
+        raise WeightsError(f'{name} has several encoders ({", ".join(map(repr, found))}); save '
                            'the wanted one alone')
     return found[named[0]] if named else next(iter(found.values()))
 

@@ -239,7 +239,7 @@ def _of_bundle(opened: Opened) -> tuple[Part, str]:
         raise WeightsError(f"weights file '{path}' cannot be used: {error}; "
                            'set `weights` to another file') from error
     if not meta.has_encoder:
-        raise WeightsError(f"weights file '{path}' holds heads without an encoder; set `heads` "
+        raise WeightsError(f"weights file '{path}' has heads without an encoder; set `heads` "
                            'to it, and `weights` to the encoder it was trained on')
     found = under('encoder.', opened.groups[FLAT])
     own_hash = tensors_sha256(found)
@@ -248,7 +248,7 @@ def _of_bundle(opened: Opened) -> tuple[Part, str]:
     if own_hash != meta.backbone_sha256:
         raise WeightsError(f"weights file '{path}' is damaged: its tensors have the hash "
                            f'{own_hash[:16]}…, and it says {meta.backbone_sha256[:16]}…; '
-                           'get it anew')
+                           'download it again')
     return Part(ENCODER, ENCODER, OURS, {key: Stored((one,)) for key, one in found.items()}
                 ), own_hash
 
@@ -290,7 +290,7 @@ def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = N
         raise ValueError('adapters are merged into an encoder before it is saved')
     broken = [key for key, value in tensors.items() if not value.isfinite().all()]
     if broken:
-        raise ValueError(f'{len(broken)} tensors hold numbers that float16 cannot '
+        raise ValueError(f'{len(broken)} tensors contain numbers that float16 cannot hold '
                          f'({", ".join(broken[:5])})')
     own = tensors_sha256(under('encoder.', tensors)) if encoder else meta.backbone_sha256
     if not own:
@@ -342,14 +342,14 @@ def load_heads(path: str | Path, encoder: Encoder, report: WeightsReport
     meta = _meta(path, opened.metadata, 'heads')
     state = under('heads.', tensors)
     if meta is None or not state:
-        raise WeightsError(f"heads file '{path}' holds no heads; set `heads` to {INSTEAD}")
+        raise WeightsError(f"heads file '{path}' has no heads; set `heads` to {INSTEAD}")
     _check_backbone(path, meta, report)
     heads = _build(path, state, encoder.variant)
     adapters = under('adapters.', tensors)
     try:
         merge_state(encoder, adapters)
     except (ValueError, IndexError, RuntimeError) as error:
-        raise WeightsError(f"heads file '{path}': {error}; train the heads anew") from error
+        raise WeightsError(f"heads file '{path}': {error}; train the heads again") from error
     log.info("loaded heads for model '%s' from '%s'%s", meta.variant, path,
              ' with adapters of the encoder' if adapters else '')
     return heads, HeadsReport(str(path), file_sha256(path), meta, bool(adapters))
@@ -426,11 +426,11 @@ def _build(path: Path, state: State, variant: Variant) -> Heads:
             raise ValueError(problem)
     except (ValueError, RuntimeError) as error:
         raise WeightsError(f"heads file '{path}' does not fit model size '{variant.name}': "
-                           f'{error}; train the heads anew') from error
+                           f'{error}; train the heads again') from error
     found = {key: value.float() for key, value in state.items()}
     broken = [key for key, value in found.items() if not value.isfinite().all()]
     if broken:
         raise WeightsError(f"heads file '{path}' is damaged: {len(broken)} of its parameters hold "
-                           f'NaN or infinity ({", ".join(broken[:5])}); train the heads anew')
+                           f'NaN or infinity ({", ".join(broken[:5])}); train the heads again')
     heads.load_state_dict(found, assign=True)
     return heads.requires_grad_(False).eval()

@@ -80,7 +80,7 @@ class BundleMeta:
 
     @classmethod
     def from_json(cls, text: str) -> BundleMeta:
-        """Read what `to_json` wrote; ValueError in words for anything else."""
+        """Read what `to_json` wrote; ValueError with the reason for anything else."""
         try:
             data = json.loads(text)
             if data['format'] != FORMAT:
@@ -124,7 +124,7 @@ class HeadsReport:
     path, sha256 : str
         File and its hash.
     meta : BundleMeta
-        What the file says about its training; consult it before the heads are believed.
+        Description of its training; check it before you trust the heads.
     adapted : bool
         Whether the file also changed the encoder, by low-rank adapters.
 

@@ -51,7 +51,7 @@ def advice(part: Part) -> str:
         return (f"The file fits model size '{variant.name}' version {version}: set `model_size` "
                 'and `model_version` to these, or `weights` to another file.')
     return (f"The file is nearest to model size '{variant.name}' version {version}, but is not "
-            'exactly that (`vjepa-ros inspect` lists all differences); get it anew.')
+            'exactly that (`vjepa-ros inspect` lists all differences); download it again.')
 
 
 def fits(part: Part) -> bool:
@@ -154,8 +154,8 @@ def fill(network: nn.Module, part: Part, misfit: str, name: str) -> None:
         if not all(bound.isfinite() for bound in state[key].aminmax()):
             broken.append(key)
     if broken:
-        raise WeightsError(f'{name} is damaged: {len(broken)} of its parameters hold NaN or '
-                           f'infinity ({", ".join(broken[:5])}); get the file anew')
+        raise WeightsError(f'{name} is damaged: {len(broken)} of its parameters contain NaN or '
+                           f'infinity ({", ".join(broken[:5])}); download the file again')
     network.load_state_dict(state, assign=True)
     network.requires_grad_(False)
 

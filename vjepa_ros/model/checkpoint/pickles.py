@@ -31,11 +31,11 @@ Cell = list[int]              # weight and depth of an object; a container's gro
 
 
 class CostlyPickle(ValueError):
-    """A pickle needs more than a checkpoint does; the text says of what."""
+    """A pickle needs more than a checkpoint does; the message names the resource."""
 
 
 class ForeignCall(ValueError):
-    """A pickle calls what no checkpoint needs; the text is its name."""
+    """A pickle calls a function that no checkpoint needs; the message is its name."""
 
 
 def check_pickle(data: bytes) -> None:
@@ -98,7 +98,7 @@ class _Walk:
         return items
 
     def join(self, target: Cell, items: list[Cell]) -> Cell:
-        """Put items into a container. Weights end at the limit: shared objects count anew."""
+        """Put items into a container. Weights end at the limit: shared objects count again."""
         target[0] = min(target[0] + sum(item[0] for item in items), MOST_COPIED + 1)
         target[1] = max(target[1], 1 + max((item[1] for item in items), default=0))
         if target[1] > MOST_DEPTH:

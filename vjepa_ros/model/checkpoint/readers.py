@@ -72,7 +72,7 @@ class Opened:
 
 
 def open_weights(path: Path, parameter: str, remedy: str = OTHER) -> Opened:
-    """Open a file or folder by what is in it, whatever its name.
+    """Open a file or folder by its content, whatever its name.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def _open_zip(path: Path, name: str, parameter: str) -> Opened:
     found = torch.load(path, map_location='cpu', mmap=True, weights_only=True)
     groups, others = _groups(found)
     if not groups:
-        raise WeightsError(f'{name} holds no tensors by name, so it is not a checkpoint of a '
+        raise WeightsError(f'{name} has no tensors by name, so it is not a checkpoint of a '
                            f'model; {_set(parameter)}')
     return Opened(path, (path,), groups, others)
 

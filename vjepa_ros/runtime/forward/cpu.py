@@ -147,8 +147,8 @@ class FastBlock(Block):
         self.norm1, self.attn = block.norm1, block.attn
         self.norm2, self.mlp = block.norm2, block.mlp
         qkv = self.attn.qkv
-        # Scores do not change when queries and keys have their channels in another order; with
-        # the two of each pair in different halves, exchanging them takes no pass over memory.
+        # Scores do not depend on the order of channels in queries and keys. With the two of each
+        # pair in different halves, swapping them takes no pass over memory.
         for parameter in (qkv.weight, qkv.bias):
             rows = parameter.detach().unflatten(0, (3, self.attn.heads, -1))  # 3 H C (D)
             # A new tensor: the old one may be a file that is mapped into memory.
@@ -205,7 +205,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Te
 
 @lru_cache
 def products_are_faster() -> bool:
-    """Whether bf16 products are fast on this CPU, but not inside of PyTorch's fused attention."""
+    """Return whether bf16 products are fast here, but not in PyTorch's fused attention."""
     features = cpu_features()
     return AVX512_BF16 in features and AMX not in features
 
@@ -226,7 +226,7 @@ def apply(layer: nn.Module, x: Tensor, gelu: bool = False) -> Tensor:
 
 @lru_cache
 def has_fused_linear(dtype: torch.dtype) -> bool:
-    """Whether oneDNN is here and its linear layer gives the numbers of the plain one."""
+    """Return whether oneDNN is here and its linear layer computes what the plain one does."""
     if not (torch.backends.cpu.get_cpu_capability().startswith('AVX')
             and torch.backends.mkldnn.is_available()):
         return False
