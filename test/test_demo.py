@@ -94,20 +94,6 @@ def test_the_demo_plays_the_scene_over_dds_and_writes_everything(tmp_path):
 
 
 @pytest.mark.any_distro
-@pytest.mark.parametrize('words, said', [
-    (['--weights', 'nowhere.safetensors'], 'nowhere.safetensors'),
-    (['--model-size', 'small'], "no weights are set for the model size 'small'")])
-def test_weights_that_are_missing_end_the_demo_with_the_reason(words, said, tmp_path):
-    out, log = tmp_path / 'out', tmp_path / 'log'
-    demo = start_demo(out, *words)
-    assert finish(demo) == 1
-    text = ' '.join(log.read_text().split())
-    assert said in text and 'the node process could not start' in text
-    assert (out / 'logs' / 'node.log').is_file()
-    assert not (out / 'summary.json').exists()
-
-
-@pytest.mark.any_distro
 @pytest.mark.parametrize('victim', ['vjepa_ros.ros.perception_node', 'vjepa_ros.ros.sim.recorder'])
 def test_a_killed_child_ends_the_demo_with_its_log_and_nothing_is_left(victim, tmp_path):
     out, log = tmp_path / 'out', tmp_path / 'log'

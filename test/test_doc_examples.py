@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -31,10 +30,6 @@ from vjepa_ros.ros.action_planner.outputs import pack_best, pack_candidates  # n
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / 'docs' / 'robot.md'
-MODULES = {'collision_guard': 'vjepa_ros.ros.collision_guard',
-           'twist_planner': 'vjepa_ros.ros.twist_planner'}
-
-
 def example() -> str:
     """The block of Python that publishes on cmd_vel."""
     blocks = re.findall(r'```python\n(.*?)```', DOCUMENT.read_text(encoding='utf-8'), re.DOTALL)
@@ -112,8 +107,6 @@ def test_pictures_of_another_time_stop(road, age_s):
     road.wait_for(0.0)
 
 
-# -- the documents --------------------------------------------------------------------------------
-
 def test_all_fields_of_clouds_of_candidates_and_actions_are_documented():
     rows = (ROOT / 'docs' / 'planning.md').read_text(encoding='utf-8').splitlines()
 
@@ -128,21 +121,3 @@ def test_all_fields_of_clouds_of_candidates_and_actions_are_documented():
         trained=True, samples=np.zeros((3, 2, 1)), ranks=np.arange(3), refusal='')
     check('| `~/best_action`', pack_best(plan).dtype.names[1:])
     check('| `~/candidates` | PointCloud2, one point', pack_candidates(plan).dtype.names[2:])
-
-
-@pytest.mark.parametrize(('document', 'name'), [('guard.md', 'collision_guard'),
-                                                ('planning.md', 'twist_planner')])
-def test_the_command_that_starts_a_node_alone_makes_it_active(document, name):
-    text = (ROOT / 'docs' / document).read_text(encoding='utf-8').replace('\\\n', ' ')
-    command = re.search(rf'^ros2 run vjepa_ros ({name} --ros-args .*)$', text, re.MULTILINE)[1]
-    share = '$(ros2 pkg prefix --share vjepa_ros)'       # which has the folder config
-    assert share in command
-    _, *words = shlex.split(command.replace(share, str(ROOT)))
-    with ros_session() as ros:
-        process = NodeProcess([sys.executable, '-m', MODULES[name], *words],
-                              ros_env(ros.domain_id))
-        try:
-            process.wait_for_output(f'[{name}]: active')
-            process.terminate_and_check()
-        finally:
-            process.close()

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.ros, pytest.mark.any_distro]
@@ -36,19 +34,6 @@ def test_robot_node_and_guard_close_the_loop(tmp_path):
     assert any(m.level < 255 for m in moments)
     assert 0 < outcome.real_time_factor < 1.05
     assert not list(tmp_path.iterdir())       # no logs of failures
-
-
-def test_the_planner_turns_the_robot_away_from_the_door(tmp_path):
-    run = RosRun(SEED, rate=6.0, width=256)
-    outcome = run.drive([DOOR], ['with_planner'], tmp_path, lambda count: None)['with_planner'][0]
-    assert not outcome.collided
-    # Its wishes have reached the robot through planner and guard.
-    assert max(m.speed for m in outcome.moments) > 0.5, {m.state for m in outcome.moments}
-    assert outcome.progress > 0.3
-    # It can not go back, and its route is straight: where the way ahead gets longer it has turned.
-    ahead = [m.distance for m in outcome.moments if m.time > 0]
-    assert max(b - a for a, b in pairwise(ahead)) > 0.01
-    assert not list(tmp_path.iterdir())
 
 
 def test_stops_are_counted_from_what_the_robot_told():

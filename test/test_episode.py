@@ -55,13 +55,6 @@ def test_what_is_planned_as_free_is_free_and_what_stands_in_the_way_is_hit(drive
                                                       strict=True))
 
 
-def test_free_robots_arrive(driven):
-    for number, episode in enumerate(driven.episodes):
-        if not driven.collided[number]:
-            gone = episode.route.gone(driven.robots.place[number])
-            assert gone > 0.9 * episode.route.length
-
-
 def test_free_way_ahead_shrinks_by_what_is_driven(bank, materials):
     number = next(n for n in range(99) if draw(5, n, materials, CONFIG).scenario == 'wall')
     world = EpisodeWorld([draw(5, number, materials, CONFIG)], CONFIG, bank, 64)

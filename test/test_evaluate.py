@@ -18,11 +18,9 @@ from bundles import constant_heads, meta, save_constant_bundle
 from vjepa_ros.cli import evaluate
 from vjepa_ros.clip.resize import View
 from vjepa_ros.lab.evaluation import baselines, recording_replay
-from vjepa_ros.lab.evaluation import pictures as evaluate_pictures
 from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.clips import clip_figures, joined
-from vjepa_ros.lab.evaluation.recording_replay import Played, Setup, read_items
-from vjepa_ros.lab.evaluation.sequence import Outcome, Truth
+from vjepa_ros.lab.evaluation.recording_replay import Setup, read_items
 from vjepa_ros.lab.evaluation.world import Film, films, truth_of
 from vjepa_ros.lab.training import validation
 from vjepa_ros.lab.training.network import Batch, Network
@@ -42,8 +40,6 @@ from vjepa_ros.runtime.session import EncoderSession
 from vjepa_ros.sources import SourceFrame
 
 RATE = 10.0
-SEVEN = {'collision_auc', 'average_precision', 'ttc_median_relative_error', 'looming_mae_per_s',
-         'looming_when_still_per_s', 'false_alarms_per_minute', 'frames'}
 GEOMETRY = ('--method', 'geometric', '--baseline-size', 'none', '--jobs', '1')
 
 
@@ -103,8 +99,6 @@ def setup_of(*methods: str, engine: Engine | None = None, **track) -> Setup:
     return Setup(methods or ('geometric',), Settings(), TrackConfig(**track), engine)
 
 
-# -- what is named on the command line ------------------------------------------------------------
-
 @pytest.mark.parametrize(('mark', 'truth', 'expected'), [
     ('', None, (math.nan, math.nan)),
     ('', {'collision': True, 'time_to_contact_s': 1.5}, (1.0, 1.5)),
@@ -116,8 +110,6 @@ def test_what_is_true_comes_from_labels_and_marks(mark, truth, expected):
     frame = SourceFrame(1, np.zeros((2, 2, 3), np.uint8), truth=truth)
     assert item.truth(frame) == pytest.approx(expected, nan_ok=True)
 
-
-# -- figures --------------------------------------------------------------------------------------
 
 def test_an_approaching_wall_is_seen_and_a_still_one_is_not(report):
     figures = report['figures']['sequences']
@@ -142,28 +134,6 @@ def test_a_model_without_heads_leaves_geometry_and_says_why(recordings, tmp_path
         assert figures['baselines'][name]['frames'] is None
         assert 'no learned heads' in figures['baselines'][name]['reason']
 
-
-def test_pooled_frames_are_those_of_all_sequences(report):
-    figures = report['figures']
-    each = figures['sequences'].values()
-    for key in ('frames', 'frames_scored', 'frames_labelled', 'frames_positive'):
-        assert figures['pooled'][key] == sum(f[key] for f in each)
-    assert figures['groups']['collision']['sequences'] == ['closing']
-    assert figures['groups']['nothing_imminent']['sequences'] == ['still']
-
-
-def test_scores_of_pictures_are_what_they_say():
-    scores = recording_replay.PictureScores()
-    for level in (10, 30, 25):
-        scores.take(np.full((4, 4, 3), level, np.uint8))
-    scores.take(np.full((6, 4, 3), 200, np.uint8))      # another size cannot be compared
-    found = scores.outcomes()
-    np.testing.assert_allclose(found['brightness'].score, [10, 30, 25, 200])
-    np.testing.assert_allclose(found['frame_difference'].score, [math.nan, 20, 5, math.nan])
-    assert found['frame_difference'].scored.tolist() == [False, True, True, False]
-
-
-# -- methods side by side -------------------------------------------------------------------------
 
 @pytest.fixture(scope='module')
 def engine(tmp_path_factory):
@@ -206,8 +176,6 @@ def test_where_heads_do_not_hold_the_report_says_why(recordings, tmp_path):
     assert set(still['methods_used']) == {'geometric'}
     assert 'interval' in still['heads_problem']
 
-
-# -- the variance baseline ------------------------------------------------------------------------
 
 def test_the_variance_score_is_that_of_the_last_sixteen_frames(recordings):
     item = read_items([str(recordings / 'closing')])[0]
@@ -258,8 +226,6 @@ def test_a_process_that_dies_is_told_with_a_remedy():
             pytest.raises(OSError, match=r'one of 2 processes.*--jobs'):
         workers.run([(ending,)], lambda made: None)
 
-
-# -- rendered clips -------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('hold', 'interval'), [(1, 0.05), (1, 0.5), (2, 0.1), (2, 0.4)])
 def test_a_rendered_clip_fills_the_frame_memory_as_it_was_made(hold, interval):
@@ -330,8 +296,6 @@ def test_the_heads_alone_have_the_figures_that_training_gives_them():
         assert value == pytest.approx(expected[key], rel=1e-3, abs=1e-4), key
 
 
-# -- page, document, pictures ---------------------------------------------------------------------
-
 def test_the_document_is_rewritten_between_its_marks(report):
     text = (report['out'] / 'accuracy.md').read_text()
     assert text.startswith('before\n<!-- accuracy:begin -->\n')
@@ -346,27 +310,6 @@ def test_the_document_is_rewritten_between_its_marks(report):
     known = report['figures']['configuration']
     assert known['command'] in text and known['date'] in text and known['machine'] in text
 
-
-def played_with(level, collision) -> Played:
-    n = len(level)
-    outcome = Outcome(np.ones(n, bool), np.linspace(0.2, 0.9, n), True, np.full(n, math.inf),
-                      np.zeros(n), np.array(level))
-    truth = Truth(np.arange(n) * 0.1, np.array(collision, float), np.full(n, math.nan))
-    return Played(read_items(['x'])[0], truth, {'geometric': outcome})
-
-
-def test_failures_are_shown_and_named():
-    level = [0, 2, 2, 0, 0, 255, 3, 0, 0, 0]
-    danger = [0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
-    picks = evaluate_pictures.choose(played_with(level, danger), 'geometric', {})
-    assert picks[2] == 'false alarm'                     # the most certain of its stretch
-    assert picks[4] == 'missed'
-    assert picks[5] == 'unknown in danger'
-    assert picks.get(6, '') == ''                        # right
-    assert 1 not in picks or picks[1] == ''
-
-
-# -- errors ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('words', 'text'), [
     ([], r'nothing to evaluate.*--world'),

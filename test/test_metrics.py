@@ -11,12 +11,10 @@ import pytest
 
 from vjepa_ros.lab.evaluation import alarms, metrics
 from vjepa_ros.lab.evaluation.clips import ClipOutcome, ClipTruth, clip_figures
-from vjepa_ros.lab.evaluation.sequence import Outcome, Truth, alarm_threshold, figures
+from vjepa_ros.lab.evaluation.sequence import Outcome, Truth, figures
 
 NAN, INF = math.nan, math.inf
 
-
-# -- ranking --------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('scores', 'labels', 'auc'), [
     ([0.1, 0.2, 0.8, 0.9], [0, 0, 1, 1], 1.0),
@@ -49,8 +47,6 @@ def test_the_threshold_keeps_the_rate_of_false_alarms():
     assert math.isnan(metrics.threshold_at([0.5], [1], 0.1))
 
 
-# -- calibration ----------------------------------------------------------------------------------
-
 def test_calibration_error_of_two_bins_by_hand():
     # Bin 0: three predictions of 0.1, one of them true; bin 1: one prediction of 0.9, true.
     found = metrics.reliability([0.1, 0.1, 0.1, 0.9], [1, 0, 0, 1], bins=2)
@@ -59,8 +55,6 @@ def test_calibration_error_of_two_bins_by_hand():
     np.testing.assert_array_equal(found.count, [3, 1])
     assert found.error == pytest.approx(0.75 * (1 / 3 - 0.1) + 0.25 * 0.1)
 
-
-# -- estimates ------------------------------------------------------------------------------------
 
 def test_r2_of_the_mean_is_zero_and_of_the_truth_is_one():
     truth = np.array([1.0, 2.0, 6.0])
@@ -79,8 +73,6 @@ def test_relative_error_is_judged_where_something_closes():
     assert metrics.median_relative_error([INF], [2.0]) == metrics.MOST_RELATIVE_ERROR
     assert math.isnan(metrics.median_relative_error([1.0], [INF]))
 
-
-# -- alarms ---------------------------------------------------------------------------------------
 
 def test_false_alarms_are_stretches_without_any_danger_in_them():
     stamps = np.arange(10) * 0.5
@@ -103,8 +95,6 @@ def test_the_lead_is_from_the_first_alarm_within_the_danger_to_the_contact():
     assert second.lead_s == 0.0                          # missed
 
 
-# -- sequences ------------------------------------------------------------------------------------
-
 def truth(collision, ttc=None, step=0.5):
     n = len(collision)
     return Truth(np.arange(n) * step, np.array(collision, float),
@@ -115,14 +105,6 @@ def said(score, **rest):
     score = np.array(score, float)
     rest = {k: np.array(v) for k, v in rest.items()}
     return Outcome(rest.pop('scored', np.ones(score.size, bool)), score, True, **rest)
-
-
-def test_only_assessed_frames_are_ranked_and_all_of_them_a_second_time():
-    pair = (truth([1, 0, 0, 1]), said([0.0, 0.2, 0.3, 0.9], scored=[False, True, True, True]))
-    found = figures([pair], INF)
-    assert found['collision_auc'] == 1.0
-    assert found['collision_auc_all_frames'] == pytest.approx(0.5)   # frame 0 ranks lowest
-    assert (found['frames'], found['frames_scored'], found['frames_positive']) == (4, 3, 1)
 
 
 def test_looming_is_judged_by_the_inverse_of_the_true_time():
@@ -136,17 +118,6 @@ def test_looming_is_judged_by_the_inverse_of_the_true_time():
     assert found['ttc_median_relative_error'] == pytest.approx(0.125)
     assert (found['ttc_frames'], found['ttc_coverage']) == (2, 1.0)
 
-
-def test_the_threshold_is_one_for_all_sequences():
-    calm = (truth([0] * 19 + [1]), said([*np.linspace(0, 0.5, 19), 0.6]))
-    wild = (truth([0] * 19 + [1]), said([*np.linspace(0, 0.9, 19), 0.87]))
-    threshold = alarm_threshold([calm, wild], 0.05)
-    assert threshold == pytest.approx(0.87)              # one of 38 may alarm
-    assert figures([calm], threshold)['dangers_detected'] == 0
-    assert figures([wild], threshold)['dangers_detected'] == 1
-
-
-# -- clips ----------------------------------------------------------------------------------------
 
 def clip_pair():
     contact = np.array([0.4, 0.9, 2.5, INF])
@@ -169,20 +140,6 @@ def test_perfect_answers_have_perfect_figures():
     assert found['detected'] == 1.0
     assert found['mean_time_to_collision_s'] == pytest.approx((0.4 + 0.9 + 2.5) / 3)
 
-
-def test_looming_that_is_unknown_counts_as_none_and_is_told():
-    facts, answers = clip_pair()
-    answers.looming[0] = NAN
-    found = clip_figures(facts, answers)
-    assert found['looming_r2_known'] == 1.0
-    assert found['looming_known'] == 0.75
-    true = facts.looming.ravel()
-    guess = np.nan_to_num(answers.looming).ravel()
-    by_hand = 1 - ((guess - true) ** 2).sum() / ((true - true.mean()) ** 2).sum()
-    assert found['looming_r2'] == pytest.approx(by_hand)
-
-
-# -- nearness -------------------------------------------------------------------------------------
 
 def test_the_area_of_a_thing_tells_its_looming():
     stamps = np.arange(0, 4, 0.04)

@@ -16,7 +16,6 @@ import pytest
 
 from vjepa_ros.lab.report import video
 from vjepa_ros.lab.report.report import (
-    pick_frames,
     ttc_error,
     write_report,
 )
@@ -146,19 +145,6 @@ def test_runs_with_little_or_strange_content_still_give_a_report(tmp_path, recor
     page = Page((tmp_path / 'report.html').read_text())
     assert any('safety device' in word for word in page.words)
     strict((tmp_path / 'summary.json').read_text())
-
-
-def test_the_frames_shown_are_spread_out_and_hold_the_most_urgent_one():
-    records = [record(i, ttc=5.0, level=1) for i in range(100)]
-    records[37] = record(37, ttc=0.6, level=3)
-    records[60] = record(60, ttc=NAN, level=255)
-    records[81] = record(81, ttc=2.4, level=2)
-    frames = [(i, image()) for i in range(100)]
-    shown = [index for index, _ in pick_frames(records, frames[::-1])]
-    assert len(shown) == 9 and shown == sorted(shown)
-    assert 37 in shown and 81 in shown and 60 not in shown and shown[0] < 15 and shown[-1] > 85
-    assert max(np.diff(shown)) < 25
-    assert len(pick_frames(records, frames[:4])) == 4
 
 
 @pytest.mark.parametrize(('width', 'height'), [(320, 240), (161, 121)])

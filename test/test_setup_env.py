@@ -39,8 +39,6 @@ def arguments(steps) -> str:
     return ' '.join(word for step in steps for word in step.pip)
 
 
-# -- interpreter ----------------------------------------------------------------------------------
-
 def test_the_first_interpreter_that_fits_is_taken():
     found = [python('3.9.2'), python('3.11.7'), python('3.12.1')]
     assert make_env.choose(found, 'kilted').version == (3, 11, 7)
@@ -61,17 +59,6 @@ def test_with_a_sourced_ros_only_its_own_python_will_do():
     assert make_env.choose(found, make_env.SYSTEM).version == (3, 10, 12)
 
 
-def test_a_name_that_does_not_start_is_no_interpreter(tmp_path, monkeypatch):
-    shim = tmp_path / 'python3.11'
-    shim.write_text('#!/bin/sh\necho "python3.11: command not found" >&2\nexit 127\n')
-    shim.chmod(0o755)
-    monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
-    assert make_env.probe('python3.11') is None
-    assert make_env.probe('python3.999') is None
-
-
-# -- what gets installed --------------------------------------------------------------------------
-
 def test_torch_is_installed_before_anything_that_could_pull_another():
     steps = make_env.plan('kilted', {}, LINUX)
     assert steps[0].pip == ('-r', 'requirements/torch.txt')
@@ -87,8 +74,6 @@ def test_a_sourced_ros_gets_what_its_machine_lacks_and_no_wheels():
     assert re.search(r'torch\.txt.*numpy.*opencv', arguments(steps))
 
 
-# -- requirement files ----------------------------------------------------------------------------
-
 def test_both_distributions_get_the_same_pinned_packages():
     packages = {}
     for distro in ('kilted', 'jazzy'):
@@ -98,14 +83,6 @@ def test_both_distributions_get_the_same_pinned_packages():
         packages[distro] = {line.partition('==')[0].replace(distro, '*') for line in lines}
     assert packages['kilted'] == packages['jazzy']
 
-
-def test_no_package_index_is_named():
-    files = [REPOSITORY / name for name in ('Makefile', 'setup.py', '.ci/run')]
-    for file in (*files, *(p for p in REQUIREMENTS.iterdir() if p.is_file())):
-        assert not re.search(r'https?://|index-url|find-links', file.read_text()), file.name
-
-
-# -- interruption ---------------------------------------------------------------------------------
 
 class Pip:
     """Stands in for the commands of a set-up: records them, and fails when told to."""
@@ -146,11 +123,6 @@ def test_a_set_up_that_was_interrupted_starts_afresh(pip):
     assert (pip.venv / '.ready-kilted').exists()
 
 
-def test_a_complete_environment_is_left_alone(pip):
-    build(pip)
-    assert build(pip) == []
-
-
 def test_an_environment_for_another_ros_is_made_afresh(pip):
     build(pip)
     commands = build(pip, make_env.SYSTEM)
@@ -163,8 +135,6 @@ def test_the_numpy_of_a_sourced_ros_cannot_be_replaced(pip):
     assert all('-c ' in command for command in commands if 'pip install' in command)
     assert (pip.venv / 'constraints.txt').read_text() == 'numpy==1.21.5\n'
 
-
-# -- Makefile -------------------------------------------------------------------------------------
 
 @pytest.fixture
 def make(tmp_path):
@@ -202,11 +172,3 @@ def test_each_ros_has_an_environment_of_its_own(make, sourced, distro, venv, ros
     assert ("-m 'not ros and not slow'" in text) == (not distro)
     assert ("-m 'ros and not slow' " in text) == (not distro)
     assert ("-m 'ros and not slow and not any_distro'" in text) == bool(distro)
-
-
-def test_what_only_tests_and_linters_need_is_installed_for_them_alone(make):
-    added = 'pip install.*-r requirements/({})'
-    assert re.search(added.format('test.txt'), make('-n', 'test'))
-    assert re.search(added.format('lint.txt'), make('-n', 'lint'))
-    for words in (['demo'], ['env'], ['test', 'DISTRO=jazzy']):
-        assert not re.search(added.format('test|lint'), make('-n', *words)), words

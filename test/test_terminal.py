@@ -60,8 +60,6 @@ def test_a_log_gets_one_line_per_phase_and_then_the_results():
     assert '[  3.0 s] WARNING  contact in 1.9 s (true: 2.0 s)' in second
 
 
-# -- what the recorder tells ------------------------------------------------------------------
-
 def result_line(stamp_ns, ttc=2.0):
     values = dict.fromkeys(('motion_score', 'obstacle_score', 'collision_probability', 'bearing',
                             'elevation', 'known_fraction'), 0.5)

@@ -21,16 +21,10 @@ import vjepa_ros
 from vjepa_ros.cli import main as cli
 from vjepa_ros.cli import watch
 from vjepa_ros.cli.frame_feed import Feed
-from vjepa_ros.lab.report.video import evenly
 from vjepa_ros.sources import SourceError, SourceFrame
 
 SMALL = ['--weights', 'random', '--allow-random-weights', '--num-frames', '4',
          '--image-size', '64', '--clip-fps', '5', '--no-window']
-MS = 1_000_000
-
-
-# -- the command line -------------------------------------------------------------------------
-
 @pytest.mark.parametrize('command', sorted(cli.COMMANDS))
 def test_every_command_explains_itself(command, capsys):
     with pytest.raises(SystemExit) as end:
@@ -53,8 +47,6 @@ def test_the_package_runs_as_a_module_and_help_loads_no_tool():
                           env={**os.environ, 'PYTHONPATH': str(root)}, timeout=300)
     assert done.stdout.rstrip().endswith('ended 0 []'), done.stdout + done.stderr
 
-
-# -- watch ------------------------------------------------------------------------------------
 
 @pytest.fixture(scope='module')
 def drive(tmp_path_factory):
@@ -119,8 +111,6 @@ def test_a_window_is_shown_only_where_it_can_be(environ, platform, build, said):
     assert (said in answer) if said else answer == ''
 
 
-# -- frames for a slow consumer ---------------------------------------------------------------
-
 class FakeSource:
     """Frames with given stamps [s]; may fail at the end."""
 
@@ -167,17 +157,3 @@ def test_a_failing_source_gives_its_frames_before_its_error(realtime):
         for group in feed:
             seen += group
     assert len(seen) == 2
-
-
-# -- what is written --------------------------------------------------------------------------
-
-@pytest.mark.parametrize('stamps_ms, fps, shown', [
-    ([0, 100, 200], 10.0, 'abc'),
-    ([0, 200, 300], 10.0, 'aabc'),               # a slow moment lasts as long as it lasted
-    ([0, 50, 100, 150, 200], 10.0, 'ace'),       # more pictures than the video shows
-    ([0, 100, 50, 150], 10.0, 'acd'),            # time jumps back: not shown backwards
-    ([], 10.0, ''),
-])
-def test_a_video_runs_in_the_time_of_its_stamps(stamps_ms, fps, shown):
-    pictures = [(ms * MS, 'abcdefg'[i]) for i, ms in enumerate(stamps_ms)]
-    assert ''.join(evenly(pictures, fps)) == shown

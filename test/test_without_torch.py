@@ -9,7 +9,7 @@ import sys
 import cv2
 import numpy as np
 import pytest
-from ros_harness import REPOSITORY, NodeProcess, ros_env
+from ros_harness import NodeProcess, ros_env
 
 from vjepa_ros.ros.common.processes import free_domain
 
@@ -60,9 +60,3 @@ def test_a_package_that_is_missing_is_named_with_the_remedy(package, name):
     assert code == 1
     assert f"{name} needs '{package}', which this Python does not have: source your ROS 2" in said
     assert 'Traceback' not in said
-
-
-@pytest.mark.parametrize('name', ['camera_source', 'simulated_robot'])
-def test_the_scripts_start_this_way(name):
-    text = (REPOSITORY / 'setup.py').read_text()
-    assert f'{name} = {{NAME}}.ros.common.process:{name}' in text

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""What the node costs beyond its model: the arithmetic, and a short run over real DDS."""
+"""Benchmarks of node and guard: the arithmetic, and short runs over real DDS."""
 
 from __future__ import annotations
 
@@ -108,3 +108,18 @@ def test_a_node_that_cannot_start_is_an_error_with_the_reason(tmp_path, capsys):
     assert 'cannot measure: the node process could not start' in text
     assert 'nowhere.safetensors' in text
     assert not path.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.ros
+@pytest.mark.any_distro
+def test_the_guard_is_measured_with_several_cameras(tmp_path):
+    pytest.importorskip('rclpy')
+    file = tmp_path / 'guard.json'
+    assert cli.main(['benchmark', 'guard', '--seconds', '1', '--stops', '2', '--cameras', '2',
+                     '--json', str(file)]) == 0
+    found = json.loads(file.read_text())
+    for times in (found['latency_ms'], found['reaction_ms']):
+        assert 0 < times['median'] <= times['p99'] <= times['worst']
+    assert found['assessments'] > 20
+    assert 500 < found['stop_ms']['median'] < 5000
