@@ -45,13 +45,6 @@ def test_a_camera_plays_pictures_without_pytorch(tmp_path):
     assert '3 frames played' in said
 
 
-def test_a_rendered_scene_without_pytorch_is_refused_with_the_remedy():
-    code, said = run('torch', 'camera_source')
-    assert code == 1
-    assert "needs 'torch'" in said and 'play a recording' in said
-    assert 'Traceback' not in said
-
-
 @pytest.mark.parametrize(('package', 'name'), [
     ('torch', 'simulated_robot'), ('rclpy', 'simulated_robot'), ('cv2', 'camera_source'),
     ('rclpy', 'camera_source')])
