@@ -14,10 +14,9 @@ from pictures import RGB as RGB_PNG
 from PIL import Image
 from scenes import texture
 
-from vjepa_ros.sources import PlayOptions, SourceError, encodings, open_source
+from vjepa_ros.sources import SourceError, encodings, open_source
 from vjepa_ros.sources.encodings import MAX_SCANS, ImageError, decode_compressed, picture_size
 from vjepa_ros.sources.folder import load
-from vjepa_ros.sources.video import VideoSource
 
 RGB = np.random.default_rng(1).integers(0, 255, (6, 8, 3), np.uint8)
 
@@ -86,16 +85,14 @@ def test_images_that_do_not_fit_are_refused(arguments, message):
 
 
 @pytest.mark.parametrize(('text', 'kind'), [
-    ('jpeg', 'jpeg'), ('rgb8; jpeg compressed bgr8', 'jpeg'), ('PNG', 'png'),
-    ('mono8; png compressed ', 'png')])
+    ('rgb8; jpeg compressed bgr8', 'jpeg'), ('PNG', 'png'), ('', None), ('h264', None),
+    ('16UC1; compressedDepth png', None)])
 def test_compressed_formats_are_known_by_their_words(text, kind):
-    assert encodings.compressed_kind(text) == kind
-
-
-@pytest.mark.parametrize('text', ['16UC1; compressedDepth png', 'h264', ''])
-def test_other_compressed_formats_are_refused(text):
-    with pytest.raises(ValueError, match='not supported: jpeg, png'):
-        encodings.compressed_kind(text)
+    if kind is None:
+        with pytest.raises(ValueError, match='jpeg, png'):
+            encodings.compressed_kind(text)
+    else:
+        assert encodings.compressed_kind(text) == kind
 
 
 # -- headers of compressed pictures ---------------------------------------------------------------
@@ -173,14 +170,8 @@ def test_a_large_picture_is_refused_with_its_size_and_not_decoded(data, monkeypa
     with pytest.raises(ImageError, match=r'5000x4000.*16777216 pixels') as caught:
         decode_compressed(data, 4096 * 4096)
     assert caught.value.kind == 'too large'
-
-
-def test_a_raw_image_has_the_same_limit():
-    data = bytes(100 * 100)
-    assert encodings.decode_raw(data, 100, 100, 'mono8', 100, max_pixels=10_000).any() == 0
-    with pytest.raises(ImageError, match=r'100x100.*9999 pixels') as caught:
-        encodings.decode_raw(data, 100, 100, 'mono8', 100, max_pixels=9_999)
-    assert caught.value.kind == 'too large'
+    with pytest.raises(ImageError, match=r'100x100.*9999 pixels'):
+        encodings.decode_raw(bytes(10_000), 100, 100, 'mono8', 100, max_pixels=9_999)
 
 
 @pytest.mark.parametrize('data', [JPEG, PROGRESSIVE], ids=['plain', 'progressive'])
@@ -204,30 +195,15 @@ def test_a_jpeg_of_endless_scans_is_refused():
 
 # -- files ----------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize('suffix', ['.png', '.jpg', '.bmp', '.tif', '.webp', '.ppm'])
-def test_pictures_of_all_kinds_are_still_read_from_files(tmp_path, suffix):
-    path = tmp_path / f'one{suffix}'
-    path.write_bytes(file(suffix))
-    assert load(path)[0].shape == PICTURE.shape
-
-
 @pytest.mark.parametrize('suffix', ['.png', '.bmp', '.tif', '.webp', '.ppm'])
 def test_a_picture_file_that_is_too_large_is_refused_by_name(tmp_path, suffix, monkeypatch):
+    path = tmp_path / f'vast{suffix}'
+    path.write_bytes(file(suffix))
+    assert load(path)[0].shape == PICTURE.shape
     monkeypatch.setattr('vjepa_ros.sources.folder.MAX_PIXELS', 5000)
     monkeypatch.setattr(decode_compressed, '__defaults__', (5000,))
     monkeypatch.setattr(encodings.cv2, 'imdecode', None)
-    path = tmp_path / f'vast{suffix}'
-    path.write_bytes(file(suffix))
     with pytest.raises(SourceError, match=f'vast.{suffix[1:]}.*96x64.*5000 pixels'):
         open_source(path)
 
 
-def test_a_video_that_is_too_large_is_refused_by_name(tmp_path, monkeypatch):
-    path = tmp_path / 'vast.avi'
-    video = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*'MJPG'), 10.0, SIZE)
-    for _ in range(3):
-        video.write(PICTURE)
-    video.release()
-    monkeypatch.setattr('vjepa_ros.sources.video.MAX_PIXELS', 5000)
-    with pytest.raises(SourceError, match=r'vast\.avi.*96x64.*5000 pixels'):
-        VideoSource(path, PlayOptions())

@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import pytest
 
-from vjepa_ros.guard.free_path import WindowMinimum
 from vjepa_ros.guard.guard import VelocityGuard, uncovered_arcs
 from vjepa_ros.guard.motion_history import SpeedHistory
 from vjepa_ros.guard.settings import ALWAYS, GuardSettings
@@ -203,15 +202,6 @@ def test_what_comes_at_a_standing_robot_is_reported_as_moving_with_its_side(bear
     assert w.source.obstacle == 'none'
 
 
-@pytest.mark.parametrize(('asked', 'obstacle'), [(Motion(-0.5), 'moving'), (STILL, 'unknown')])
-def test_whether_an_object_moves_is_known_by_the_motion_of_the_robot(asked, obstacle):
-    w = driving()
-    w.run(2.0 if asked != STILL else 0.5, asked)
-    w.change = DANGER
-    w.run(0.3, asked)
-    assert w.source.obstacle == obstacle      # unknown: it drove until just now
-
-
 def test_the_sides_are_those_of_the_regions_where_no_camera_info_gives_the_lens():
     width = 640
     fov = next(row.default for row in SCHEMA.rows if row.name == 'assumed_fov')
@@ -282,10 +272,6 @@ def test_motion_that_no_source_looks_at_is_treated_as_set(uncovered, asked, dang
     guard = VelocityGuard(GuardSettings(uncovered=uncovered), {'front': 0.0})
     assert after(guard, Motion(0.5, 0.4)) == Motion(0.5, 0.4)
     assert not guard.decide(6.5).blind
-
-
-def test_by_default_driving_away_is_free():
-    assert GuardSettings().uncovered == 'free'
 
 
 @pytest.mark.parametrize(('yaws', 'where'), [
@@ -405,16 +391,6 @@ def test_clearance_releases_a_robot_that_stands_and_holds_none():
     w = world(change={'clearance': 0.3})
     w.run(3.0, STILL)
     assert w.run(6.0).motion.vx == pytest.approx(1.0)
-
-
-def test_values_before_a_silence_do_not_cover_the_window():
-    window = WindowMinimum()
-    for i in range(20):
-        window.add(i * 0.1, 5.0, 1.0)
-    assert window.least(1.0) == 5.0
-    for i in range(4):
-        window.add(60.0 + i * 0.1, 5.0, 1.0)
-    assert math.isnan(window.least(1.0))
 
 
 def test_a_remembered_obstacle_is_dropped_also_when_odometry_trembles():

@@ -9,9 +9,6 @@ import math
 import os
 import random
 import shutil
-import struct
-import sys
-import zlib
 from pathlib import Path
 
 import cv2
@@ -105,12 +102,8 @@ def test_a_folder_plays_in_natural_order_at_its_rate(ten):
     slow = opened(ten, rate=4.0)              # the rate of a folder says how it was taken
     assert stamps_s(slow)[:3] == [0.0, 0.25, 0.5]
     assert slow.frame_count == 10
-
-
-def test_any_name_of_a_picture_can_be_sorted(ten):
-    for name in ('1\u00b23.png', 'F1.png', 'a.png'):
-        shutil.copy(Path(ten) / 'frame0.png', Path(ten) / name)
-    assert play(ten) == 13
+    shutil.copy(Path(ten) / 'frame0.png', Path(ten) / '1\u00b23.png')      # any name can be sorted
+    assert play(ten) == 11
 
 
 def test_a_picture_comes_with_its_stored_bytes_until_it_is_resized(ten):
@@ -134,28 +127,11 @@ def test_a_single_picture_is_repeated_without_end_in_rgb(tmp_path):
     assert frames[0].rgb.dtype == np.uint8 and frames[0].rgb.flags.c_contiguous
 
 
-def test_a_broken_picture_is_named(ten):
-    (Path(ten) / 'frame4.png').write_bytes(b'not a picture')
-    frames = iter(opened(ten))
-    assert len(list(itertools.islice(frames, 4))) == 4
-    with pytest.raises(SourceError, match=r'frame4\.png'):
-        next(frames)
-
-
-def test_a_picture_of_an_impossible_size_is_refused(tmp_path):
-    path = tmp_path / 'a.png'
-    assert cv2.imwrite(str(path), picture(90))
-    data = bytearray(path.read_bytes())
-    data[16:24] = struct.pack('>II', 10**6, 10**6)
-    data[29:33] = struct.pack('>I', zlib.crc32(data[12:29]))
-    path.write_bytes(data)
-    with pytest.raises(SourceError, match=r'a\.png'):
-        play(path)
-
-
 # -- recordings -----------------------------------------------------------------------------------
 
 def test_a_recording_has_its_stamps_and_truth(tmp_path):
+    folder = write_recording(tmp_path / 'rec', ['00000.png,1700000000.5,0,'])
+    assert next(iter(opened(folder))).stamp_ns == 1_700_000_000_500_000_000    # of a real clock
     folder = write_recording(tmp_path / 'rec', [
         '00000.png,0.0,0,inf', '00001.png,0.1,,2.5', '00002.png,0.35,1,'])
     (folder / 'frames' / '00002.png').unlink()
@@ -168,13 +144,6 @@ def test_a_recording_has_its_stamps_and_truth(tmp_path):
     assert [f.truth['collision'] for f in frames] == [False, None, True]
     assert [f.truth['time_to_contact_s'] for f in frames[:2]] == [math.inf, 2.5]
     assert math.isnan(frames[2].truth['time_to_contact_s'])
-
-
-def test_stamps_of_a_real_clock_are_kept_as_they_are(tmp_path):
-    folder = write_recording(tmp_path / 'rec', ['00000.png,1700000000.5,0,',
-                                                '00001.png,1700000000.75,0,'])
-    assert [f.stamp_ns for f in opened(folder)] == [
-        1_700_000_000_500_000_000, 1_700_000_000_750_000_000]
 
 
 @pytest.mark.parametrize(('row', 'problem'), [
@@ -195,13 +164,6 @@ def test_a_wrong_label_is_refused_with_its_line(tmp_path, row, problem):
     (frames / 'link.png').symlink_to(tmp_path / 'secret.png')
     with pytest.raises(SourceError, match=rf"labels\.csv' line 3.*{problem}"):
         play(folder)
-
-
-@pytest.mark.parametrize(('header', 'message'), [
-    ('frame,stamp_s', 'no rows'), ('name,time', 'columns.*stamp_s')])
-def test_labels_without_rows_or_columns_are_refused(tmp_path, header, message):
-    with pytest.raises(SourceError, match=message):
-        opened(write_recording(tmp_path / 'rec', [], header=header))
 
 
 @pytest.mark.parametrize('text', [
@@ -240,13 +202,6 @@ def test_a_lower_rate_takes_the_nearest_frames_and_a_higher_one_invents_none(cli
     assert source.rate_hz == min(rate, 20.0)
 
 
-def test_the_first_seconds_can_be_left_out(clip):
-    source = opened(clip, start_s=0.5)
-    frames = list(source)
-    assert stamps_s(frames)[0] == 0.5
-    assert len(frames) == source.frame_count == 10
-
-
 @pytest.mark.parametrize(('mode', 'start_s', 'expected'), [
     ('continue', 0.0, [0.8, 0.9, 1.0, 1.1, 1.2]), ('jump_back', 0.0, [0.8, 0.9, 0.0, 0.1, 0.2]),
     ('continue', 0.7, [0.7, 0.8, 0.9, 1.0, 1.1]), ('jump_back', 0.7, [0.7, 0.8, 0.9, 0.7, 0.8])])
@@ -262,13 +217,10 @@ def test_a_loop_of_nothing_is_an_error_not_a_hang(ten):
         next(iter(opened(ten, loop=True, start_s=5.0)))
 
 
-def test_a_source_plays_from_the_start_each_time(ten):
-    source = opened(ten, max_frames=3)
-    assert stamps_s(source) == stamps_s(source) == [0.0, 0.1, 0.2]
-
-
 def test_overdue_frames_are_skipped_undecoded_and_counted(ten):
     (Path(ten) / 'frame2.png').write_bytes(b'never read')
+    with pytest.raises(SourceError, match=r'frame2\.png'):
+        play(ten)
     source = opened(ten, loop=True)
     frames = iter(source)
     assert stamps_s([next(frames)]) == [0.0]
@@ -300,14 +252,6 @@ def test_frames_are_due_by_their_stamps_and_a_jump_back_is_one_frame_later():
 
 
 # -- video and cameras ----------------------------------------------------------------------------
-
-def test_a_video_has_the_stamps_of_its_rate(clip):
-    source = opened(clip)
-    frames = list(source)
-    assert (source.size, source.rate_hz, source.frame_count) == ((64, 48), 20.0, 20)
-    assert stamps_s(frames) == [round(n / 20, 4) for n in range(20)]
-    assert np.allclose([f.rgb.mean() for f in frames], np.arange(20) * 10, atol=4)
-
 
 class FakeCapture:
     """Stands in for a camera driver: delivers ``left`` frames, then fails."""
@@ -365,22 +309,16 @@ def test_a_camera_is_stamped_by_the_wall_clock_and_its_loss_is_an_error_of_its_o
             frames.append(frame)
     assert len(frames) == 4
     assert frames[0].stamp_ns == 1_700_000_000 * S
-
-
-@pytest.mark.parametrize('spec', ['3', '/dev/video7', 'rtsp://host/stream'])
-def test_a_camera_that_is_not_there_is_named_with_those_that_are(camera, spec):
-    camera.opens = False
-    with pytest.raises(SourceError, match=rf'{spec}.*video devices here') as error:
-        opened(spec)
-    assert not isinstance(error.value, SourceLost)
-
-
-def test_a_camera_without_a_known_rate_says_so(camera):
-    camera.rate = 0.0
+    camera.rate, camera.left = 0.0, 5
     assert math.isnan(opened('0').rate_hz)
     camera.left = 0
-    with pytest.raises(SourceError, match='delivers no picture'):
+    with pytest.raises(SourceError, match='camera 0'):
         opened('0')
+    camera.opens = False
+    for spec in ('3', '/dev/video7', 'rtsp://host/stream'):
+        with pytest.raises(SourceError, match=spec) as error:
+            opened(spec)
+        assert not isinstance(error.value, SourceLost)
 
 
 # -- synthetic ------------------------------------------------------------------------------------
@@ -406,11 +344,6 @@ def test_the_synthetic_source_ends_after_a_cycle_unless_it_loops():
     back = stamps_s(opened('synthetic', size=(32, 32), rate=1.0, loop=True,
                                 loop_mode='jump_back', max_frames=more))
     assert back[-5:] == [0.0, 1.0, 2.0, 3.0, 4.0]
-
-
-def test_an_unknown_scene_is_refused():
-    with pytest.raises(SourceError, match="'moon' is unknown: approach"):
-        opened('synthetic:moon')
 
 
 # -- names ----------------------------------------------------------------------------------------
@@ -518,25 +451,18 @@ def test_a_bag_plays_its_images_with_their_headers(tmp_path, storage, lone_file)
     assert frames[0].encoded is None
 
 
-def test_compressed_images_of_a_bag_keep_their_bytes(tmp_path):
-    bag = BagMaker(tmp_path / 'bag')
-    data = bag.jpeg('/eye/compressed', 5 * S, picture(90), 'rgb8; jpeg compressed bgr8')
-    bag.close()
-    frame, = opened(tmp_path / 'bag')
-    assert (frame.encoded, frame.encoding) == (data, 'jpeg')
-    assert frame.rgb.mean() == pytest.approx(90, abs=2)
-
-
 def test_the_image_topic_can_be_chosen_and_the_choice_is_logged(tmp_path, caplog):
     bag = BagMaker(tmp_path / 'bag')
     for n in range(3):
         bag.image('/left/image_raw', S + n, picture(10))
-        bag.image('/right/image_raw', S + n, picture(20))
+        data = bag.jpeg('/right/image_raw', S + n, picture(20), 'rgb8; jpeg compressed bgr8')
     bag.jpeg('/left/image_raw/compressedDepth', S, picture(0), 'x; compressedDepth png')
     bag.close()
     path = tmp_path / 'bag'
     assert values(opened(path, topic='/right/image_raw')) == [2, 2, 2]
-    assert values(opened(path, topic='right/image_raw')) == [2, 2, 2]
+    frame = next(iter(opened(path, topic='right/image_raw')))
+    assert (frame.encoded, frame.encoding) == (data, 'jpeg')
+    assert frame.rgb.mean() == pytest.approx(20, abs=2)
     assert not caplog.records
     assert values(opened(path)) == [1, 1, 1]
     assert '/right/image_raw' in caplog.text
@@ -573,16 +499,6 @@ def test_a_bag_without_images_or_with_a_broken_one_is_refused_by_topic(tmp_path)
         next(frames)
 
 
-def test_a_damaged_bag_and_a_missing_library_are_named(tmp_path, monkeypatch):
-    pytest.importorskip('rosbags')
-    (tmp_path / 'bad.mcap').write_bytes(b'nothing of the kind')
-    with pytest.raises(SourceError, match=r'bad\.mcap'):
-        opened(tmp_path / 'bad.mcap')
-    monkeypatch.setitem(sys.modules, 'rosbags.highlevel', None)
-    with pytest.raises(SourceError, match='pip install rosbags'):
-        opened(tmp_path / 'bad.mcap')
-
-
 def test_a_bag_that_leads_out_of_its_folder_is_refused(tmp_path):
     bag = bag_of(tmp_path / 'bag')
     file, = bag.glob('*.mcap')
@@ -591,17 +507,6 @@ def test_a_bag_that_leads_out_of_its_folder_is_refused(tmp_path):
     for use in (play, lambda path: read_flags(path, '/bumper')):
         with pytest.raises(SourceError, match=r"bag\.mcap' .*secret"):
             use(bag)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('text', [b'\xff\xfe', b'a: [', b'[' * 100_000, b'5', b'{}', b'- 1',
-                                  b'rosbag2_bagfile_information: {version: 9}',
-                                  b'a: ' + b'x' * (5 << 20)], ids=range(8))
-def test_broken_metadata_of_a_bag_is_refused(tmp_path, text):
-    bag = bag_of(tmp_path / 'bag')
-    (bag / 'metadata.yaml').write_bytes(text)
-    with pytest.raises(SourceError, match=r"bag '.*ros2 bag reindex"):
-        play(bag)
 
 
 # -- any damage at all ----------------------------------------------------------------------------
