@@ -13,7 +13,7 @@ import pytest
 from vjepa_ros.guard.guard import VelocityGuard, uncovered_arcs
 from vjepa_ros.guard.motion_history import SpeedHistory
 from vjepa_ros.guard.settings import ALWAYS, GuardSettings
-from vjepa_ros.guard.source import SourceTiming
+from vjepa_ros.guard.source import SourceTiming, safe_speed
 from vjepa_ros.guard.types import STILL, Decision, Motion, RangeReading, SourceReport
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.types import Level, Quality
@@ -119,6 +119,13 @@ def test_a_free_path_is_driven_as_asked_and_a_start_never_slows_down_again():
     assert all(b >= a for a, b in pairwise(d.motion.vx for d in w.decisions))
 
 
+@pytest.mark.parametrize(('distance', 'speed'), [
+    (math.nan, math.inf), (math.inf, math.inf), (0.3, 0.0), (1.1, 0.5), (3.5, 2.0),
+    (20.3, math.sqrt(0.04 + 80.0) - 0.2)])               # far: the robot must be able to brake
+def test_the_safe_speed_keeps_time_to_contact_and_braking_distance(distance, speed):
+    assert safe_speed(distance, GuardSettings()) == pytest.approx(speed)
+
+
 @pytest.mark.parametrize('start', [0.6, 1.0, 4.0, 8.0])
 def test_the_robot_keeps_its_time_to_contact_and_stands_before_the_wall(start):
     w = world(wall=start)
@@ -155,7 +162,7 @@ def test_what_approaches_stops_the_robot_and_when_it_has_gone_the_robot_goes_on(
     assert max(b - a for a, b in pairwise(speeds)) <= rise + 1e-9
 
 
-@pytest.mark.parametrize('time', [0.1, 1.0, 1.55])
+@pytest.mark.parametrize('time', [0.7, 1.0, 1.55])
 @pytest.mark.parametrize('level', [Level.CLEAR, Level.CAUTION, Level.WARNING])
 @pytest.mark.parametrize('speed', [0.2, 2.0])
 def test_a_time_to_contact_below_the_least_scales_at_every_level(level, time, speed):
