@@ -82,14 +82,6 @@ def test_every_argument_is_described_and_used(file):
             f'{name} is declared, but not used'
 
 
-def test_the_launch_file_of_the_node_offers_the_usual_arguments():
-    table = table_of(LAUNCH / 'vjepa.launch.py')
-    assert {'namespace', 'params_file', 'cameras', 'device', 'model_size', 'num_frames',
-            'use_sim_time', 'autostart', 'respawn', 'log_level'} <= set(table)
-    assert {name: table[name][0] for name in ('autostart', 'respawn', 'use_sim_time')} == {
-        'autostart': 'true', 'respawn': 'false', 'use_sim_time': 'false'}
-
-
 @pytest.mark.parametrize('name', ['demo', 'guarded'])
 def test_others_pass_on_only_what_the_node_launch_file_declares(name):
     tree = ast.parse((LAUNCH / f'{name}.launch.py').read_text())
@@ -281,13 +273,6 @@ def test_a_compressed_topic_is_read_as_such_with_the_camera_info_of_its_images(r
                     'goal:=/goal/compressed')['action_planner']
     assert remappings_of(node) == ['camera/image_raw:=/arm/image', 'goal/image_raw:=/goal']
     assert parameters_of(node)['transport'] == 'compressed'
-
-
-def test_the_planner_reads_another_topic_of_the_camera_that_its_file_names(recorded, tmp_path):
-    file = tmp_path / 'mine.yaml'
-    file.write_text('/**:\n  ros__parameters:\n    camera: wrist\n')
-    node = recorded('planner.launch.py', f'params_file:={file}', 'image:=/arm/image')
-    assert remappings_of(node['action_planner']) == ['wrist/image_raw:=/arm/image']
 
 
 @pytest.mark.parametrize(('argument', 'file', 'launch', 'node'), [

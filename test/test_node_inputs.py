@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import signal
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -16,7 +15,6 @@ pytest.importorskip('rclpy')
 
 import rclpy
 from node_fixtures import (
-    EXACT,
     NS,
     Camera,
     Node,
@@ -205,27 +203,6 @@ def test_camera_info_of_an_uncalibrated_camera_is_not_used(shared, k):
         assert Quality.ASSUMED_INTRINSICS in shared.assess().flags
 
 
-def test_camera_info_that_no_camera_has_is_told_once_and_costs_nothing(again):
-    since, focal = again.written, iter(range(1, 10**9))
-
-    def info(rgb):      # other numbers each time
-        tiny = 5e-324 * next(focal)
-        return CameraInfo(width=160, height=120, k=[tiny, 0, 80, 0, tiny, 60, 0, 0, 1.0])
-
-    again.begin_anew()
-    with Camera(again.ros), again.listen('assessment') as got, \
-            Camera(again.ros, 'camera/camera_info', CameraInfo, make=info) as infos:
-        infos.wait_for_reader()
-        log = again.wait_for_log('/camera/camera_info is', since)
-        assert 'fx' in log
-        got.clear()
-        again.next(got, 5)
-        assert all(Quality.ASSUMED_INTRINSICS in read.assessment(one).flags for one in got)
-        again.wait_for('camera camera', lambda v: int(v.get('input.camera_info', 0)) > 5)
-        assert again.values()['errors'] == '0', again.values()['last_error']
-        assert again.process.output[since:].count('camera_info is not used') == 1
-
-
 # -- silence --------------------------------------------------------------------------------------
 
 def test_a_missing_camera_is_named_once_with_the_remedy(again):
@@ -239,28 +216,6 @@ def test_a_missing_camera_is_named_once_with_the_remedy(again):
     with Camera(again.ros, 'gone/image_raw'):
         assert again.assess('gone').untrained
         again.wait_for_status('camera gone', lambda s: s.level != b'\x03')
-
-
-@pytest.mark.slow
-def test_a_camera_process_that_is_killed_and_started_again_is_read_again(again):
-    since = again.written
-    again.begin_anew(no_frame_timeout=1.0, cameras=['camera'])
-    ros, params = again.ros, {'source': 'synthetic', 'rate': 15.0}
-    with again.listen('assessment') as got:
-        for _ in range(2):
-            got.clear()
-            with ros.spawn('vjepa_ros.ros.sim.camera_source', params) as source:
-                assert ros.spin_until(lambda: len(got) > 3), (
-                    source.output + again.process.output)
-                source.send(signal.SIGKILL)
-                source.wait()
-            again.wait_for_silence()
-            silent = now_ns()
-            ros.spin_for(0.5)
-            assert all(sent < silent for sent in got.sent_ns)
-    said = again.process.output[since:]       # not one explanation per silence
-    assert sum('publisher(s)' in line for line in said.splitlines()) in (1, 2), said
-    assert again.state == 'active'
 
 
 @pytest.mark.any_distro
@@ -375,40 +330,6 @@ def test_a_bag_that_loops_starts_a_new_clip_and_is_counted(shared, hand):
 
 
 @pytest.mark.any_distro
-def test_a_gap_starts_a_new_clip_and_is_counted(shared, hand):
-    start = now_ns()
-    later = start + 10 * NS
-    with shared.listen('assessment', 'hand') as got:
-        hand.play(lambda i: raw(still()), start, PERIOD, got)
-        before = counts(shared, 'resets.gap', HAND)
-        play(hand, [raw(still())] * 3, later)
-        shared.wait_for(HAND, lambda v: v['clip_fill'] == '3/4'
-                        and int(v.get('resets.gap', 0)) == before + 1)
-        assert not [m for m in got if read.stamp_ns(m) >= later]
-        hand.step(raw(still()), later + 3 * PERIOD, got)
-    assert counts(shared, 'resets.gap', HAND) == before + 1
-
-
-@pytest.mark.any_distro
-def test_a_change_of_resolution_or_frame_starts_a_new_clip(shared, hand):
-    start = now_ns() + 20 * NS
-    large = raw(still((200, 150)))
-    with shared.listen('assessment', 'hand') as got:
-        first = hand.play(lambda i: raw(still()), start, PERIOD, got)
-        before = {key: counts(shared, key, HAND)
-                  for key in ('resets.size_change', 'resets.frame_id_change')}
-        change = start + (first + 1) * PERIOD
-        last = play(hand, [large] * 5, change)
-        assert shared.ros.spin_until(lambda: came(last, got))
-        assert not [m for m in got if change <= read.stamp_ns(m) < change + 3 * PERIOD]
-        last = play(hand, [large] * 5, change + 5 * PERIOD, frame_id='other')
-        assert shared.ros.spin_until(lambda: came(last, got))
-        assert got[-1].header.frame_id == 'other'
-    for key, count in before.items():
-        assert counts(shared, key, HAND) == count + 1
-
-
-@pytest.mark.any_distro
 def test_two_publishers_on_one_topic_are_named_once_and_flood_no_log(again):
     since = again.written
     again.begin_anew()
@@ -472,16 +393,6 @@ def test_cameras_of_different_size_and_rate_are_all_served_and_wait_for_no_silen
         assert not all(Quality.SLOW_CAMERA in a.flags for a in quick)
 
 
-@pytest.mark.any_distro
-def test_a_camera_that_sends_only_rubbish_does_not_hold_up_the_others(again):
-    again.begin_anew()
-    with Camera(again.ros, 'hand/image_raw', make=lambda rgb: no_data(1000), qos=EXACT), \
-            Camera(again.ros), again.listen('assessment') as got:
-        again.some(got, 10)
-        again.wait_for('camera hand', lambda v: int(v.get('input.bad size', 0)) > 10)
-        assert again.values('model')['errors'] == '0'
-
-
 # -- names ----------------------------------------------------------------------------------------
 
 def test_inputs_can_be_remapped_and_live_in_a_namespace(ros):
@@ -494,20 +405,6 @@ def test_inputs_can_be_remapped_and_live_in_a_namespace(ros):
         with Camera(ros, 'usb/picture/compressed', CompressedImage, make=png, rate=15.0):
             assert node.assess().untrained
         assert node.report('camera camera').name == 'robot/eyes: camera camera'
-
-
-@pytest.mark.any_distro
-@pytest.mark.parametrize('stamp', [lambda i: i * PERIOD - 10 * NS,
-                                   lambda i: (2**31 - 100) * NS + i * PERIOD],
-                         ids=['negative', 'in the far future'])
-def test_odd_stamps_are_taken_as_they_are(again, stamp):
-    again.begin_anew()
-    with Camera(again.ros, rate=20.0, stamp=stamp) as camera, again.listen('assessment') as got:
-        again.some(got, 5)
-        # They are noted once they are sent.
-        assert again.ros.spin_until(
-            lambda: {read.stamp_ns(m) for m in got} <= set(camera.stamps), 10.0)
-    assert again.values('model')['errors'] == '0'
 
 
 # -- simulated time -------------------------------------------------------------------------------

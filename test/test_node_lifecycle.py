@@ -8,10 +8,8 @@ import importlib.util
 import re
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -21,7 +19,6 @@ pytest.importorskip('rclpy')
 import rclpy
 from node_fixtures import (
     KINDS,
-    NODE,
     NS,
     SERVICES,
     SMALL,
@@ -259,12 +256,6 @@ def test_a_callback_that_fails_does_not_end_the_node(ros):
         assert node.callbacks_failed >= 1
 
 
-def test_a_context_that_is_shut_down_from_outside_ends_the_node_in_order(ros):
-    with made(ros.context) as node:
-        node.create_timer(0.01, lambda: rclpy.try_shutdown(context=ros.context))
-        assert serve(node, SimpleNamespace(received=False))
-
-
 # -- failed configure, then success ---------------------------------------------------------------
 
 FAULTS = {
@@ -485,14 +476,3 @@ def test_a_signal_while_the_model_loads_ends_the_process_quickly_and_cleanly(ros
     with slow_node_running(ros, process=True, autostart=True) as node, node.held('load'):
         node.wait_for_log('a load is held')
         node.process.terminate_and_check(signal.SIGINT)
-
-
-@SLOWLY
-@pytest.mark.parametrize('library', ['libtorch', 'librcl'])
-def test_a_signal_while_the_process_starts_ends_it_cleanly(ros, library):
-    with ros.spawn(NODE, SMALL) as process:
-        maps = Path(f'/proc/{process.pid}/maps')
-        end = time.monotonic() + START_S
-        while library not in maps.read_text() and time.monotonic() < end:
-            time.sleep(0.01)
-        process.terminate_and_check(signal.SIGINT)

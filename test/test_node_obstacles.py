@@ -20,7 +20,7 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from nav2_rules import STOP, CollisionMonitor, ObstacleLayer, cloud_xyz, rays
+from nav2_rules import STOP, CollisionMonitor, cloud_xyz, rays
 from node_fixtures import ANSWER_S, NS, Publisher, exact, node_running, now_ns, raw
 from rclpy.serialization import deserialize_message, serialize_message
 from render_scenes import BOX, Camera, Thing, plain_bank, scene
@@ -38,7 +38,6 @@ from vjepa_ros.ros.perception_node.obstacle_output import (
     ObstacleOutput,
     Sources,
     detections,
-    point_cloud,
     scan_message,
     vision_messages,
 )
@@ -187,31 +186,6 @@ def test_a_clear_view_is_an_empty_fresh_cloud_that_declares_its_fields(clear):
     assert data is not STOP
     assert not monitor.triggers(data, 2.5, 0.3)
     assert not monitor.triggers(monitor.scan(scan, stamp + NS), 2.5, 0.3)
-
-
-def test_a_source_that_falls_silent_stops_the_robot(clear):
-    stamp, cloud, _ = clear
-    monitor = CollisionMonitor(source_timeout=1.0)
-    assert monitor.cloud(cloud, stamp + NS // 2) is not STOP
-    assert monitor.cloud(cloud, stamp + 2 * NS) is STOP
-    assert monitor.cloud(None, stamp) is STOP
-    assert monitor.triggers(STOP, 0.1, 0.1)
-
-
-def test_the_scan_clears_a_costmap_and_the_cloud_does_not(blocked, clear):
-    layer = ObstacleLayer()
-    layer.cloud(blocked[1])
-    assert layer.marked(2.0, 0.0)
-    layer.cloud(clear[1])
-    assert layer.marked(2.0, 0.0)                 # an empty cloud has no rays
-    cells = int(layer.cells.sum())
-    layer.scan(clear[2])
-    assert int(layer.cells.sum()) < 0.5 * cells
-    assert not layer.cells[:, :].all()
-    deaf = ObstacleLayer(inf_is_valid=False)
-    deaf.cloud(blocked[1])
-    deaf.scan(clear[2])
-    assert int(deaf.cells.sum()) == cells         # why docs/nav2.md sets inf_is_valid
 
 
 def test_every_ray_is_a_number_inf_or_nan_in_the_limits(blocked, clear):
@@ -416,13 +390,6 @@ def test_a_picture_that_is_the_same_while_the_robot_stands_is_excused(odometry):
     assert not still_output(None)(2.9, 1.0)
     fed(odometry, [0.0] * 5, [0.3] * 5, start_s=3.0)        # it turns on the spot
     assert not still(3.4, 0.4)
-
-
-def test_the_empty_cloud_survives_the_wire():
-    msg = point_cloud(Header(frame_id='base_link'), np.empty((0, 3)))
-    got = deserialize_message(serialize_message(msg), PointCloud2)
-    assert cloud_xyz(got).shape == (0, 3)
-    assert (got.height, got.width, got.point_step, got.is_dense) == (1, 0, 12, True)
 
 
 def test_a_scan_survives_the_wire():

@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-import yaml
 
 pytest.importorskip('rclpy')
 
 from node_fixtures import (
-    NODE,
     NS,
     SMALL,
     Camera,
@@ -92,21 +89,6 @@ def test_every_parameter_is_declared_with_type_range_and_description(shared):
 def test_values_given_at_the_start_are_in_force(shared):
     for name, value in SMALL.items():
         assert shared.get(name) == value
-
-
-@pytest.mark.parametrize('name', ['default.yaml', 'multi_camera.yaml'])
-def test_a_configuration_file_is_in_force(name):
-    path = Path(__file__).resolve().parents[1] / 'config' / name
-    (section,) = yaml.safe_load(path.read_text(encoding='utf-8')).values()
-    values = {key: value for key, value in section['ros__parameters'].items()
-              if not isinstance(value, dict)}
-    assert len(values) > 3
-    with ros_session() as session, \
-            session.compose(NODE, {'autostart': False},
-                            ros_args=['--params-file', str(path)]) as served:
-        for key, value in values.items():
-            assert served.node.get_parameter(key).value == value, key
-        assert 'ERROR' not in served.output
 
 
 # -- refused --------------------------------------------------------------------------------------
@@ -195,15 +177,6 @@ def test_the_reduction_of_features_acts_on_the_next_result(shared, how, height):
         assert read.features(got[-1]).shape == (height, 4, 192)
 
 
-@pytest.mark.any_distro
-def test_the_width_of_the_overlay_acts_on_the_next_result(shared):
-    for width in (800, 640):
-        shared.set(overlay__width=width)
-        with shared.listen('overlay') as got:
-            shared.some(got, 2)
-            assert got[-1].width == width
-
-
 # -- structural, while active ---------------------------------------------------------------------
 
 CHANGES = {
@@ -278,18 +251,6 @@ def test_a_structural_change_does_not_interrupt_the_results(again, change):
     model = again.values('model')
     assert (model['num_frames'], model['image_size'], model['model']) == ('4', '64', 'tiny')
     assert model['model_change'] == 'none'
-
-
-@pytest.mark.any_distro
-def test_the_old_model_serves_while_the_new_one_loads(again):
-    again.begin_anew()
-    with Steady(again, 'features') as steady:
-        with again.held('load'):
-            again.set(model_size='small')
-            again.wait_for('model', lambda v: v['model_change'].startswith('loading'))
-            assert {read.features(m).shape[2] for m in steady.results(2)} == {192}
-        steady.results_until(lambda: read.features(steady.got[-1]).shape[2] == 384)
-        again.wait_for('model', lambda v: v['model'] == 'small')
 
 
 @pytest.mark.slow

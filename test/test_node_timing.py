@@ -89,32 +89,6 @@ def test_the_newest_frame_wins_after_a_pause_of_the_worker(ros):
         assert read.stamp_ns(newest) >= camera.stamps[sent + 20]
 
 
-@pytest.mark.slow
-def test_a_slow_model_serves_all_cameras_alike(ros):
-    names, encode_s = ['fast', 'slow', 'late'], 0.7
-    with slow_node_running(ros, round(1000 * encode_s), autostart=True, cameras=names) as node, \
-            Camera(ros, 'fast/image_raw', rate=30.0, size=(320, 240)), \
-            Camera(ros, 'slow/image_raw', rate=11.0, size=(96, 64)), \
-            node.listen('assessment', 'fast') as fast, \
-            node.listen('assessment', 'slow') as slow, \
-            node.listen('assessment', 'late') as late:
-        node.some(fast, 2)
-        node.some(slow, 2)
-        with Camera(ros, 'late/image_raw', rate=20.0):
-            node.some(late, 1)
-            before = [len(fast), len(slow), len(late)]
-            node.next(late, 6)
-            new = np.array([len(fast), len(slow), len(late)]) - before
-        # All ready clips go through the model together: each has its part of every inference.
-        assert new.min() >= 4
-        assert new.max() <= 8
-        for got in (fast, slow, late):
-            steps = np.diff([read.stamp_ns(m) for m in got[-6:]]) / NS
-            assert np.median(steps) < 1.6 * encode_s
-        ages = [read.assessment(m).timings['latency'] / 1000 for m in slow[-5:]]
-        assert np.median(ages) < 1.6 * encode_s + 1 / 11
-
-
 # -- pictures that cost much ----------------------------------------------------------------------
 
 @pytest.fixture(scope='module')

@@ -180,13 +180,6 @@ def test_a_wall_and_the_collision_probability_slow_it(rig):
         rig.until_state('probability')
 
 
-def test_a_robot_that_stands_has_measured_nothing_and_says_so(rig):
-    rig.speed = 0.0
-    with rig.driving(0.5):
-        rig.until(lambda: rig.twist.linear.x == 0.5)
-        rig.until_state('unmeasured')
-
-
 @pytest.mark.parametrize(('change', 'words'), [
     ({'looking': False}, 'timeout'), ({'measuring': False}, 'no looming_field'),
     ({'level': Level.UNKNOWN}, 'unknown'), ({'flags': Quality.UNTRAINED}, 'untrained'),
