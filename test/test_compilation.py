@@ -58,18 +58,6 @@ def test_on_fails_with_a_remedy_where_it_is_impossible(device, tools, problem):
         choose_compile('on', device, False, tools)
 
 
-def test_a_compiler_is_found_by_its_variable(monkeypatch, tmp_path):
-    monkeypatch.setenv('PATH', str(tmp_path))
-    monkeypatch.setenv('CXX', '')
-    monkeypatch.setenv('CC', '')
-    assert not Toolchain.here().compiler
-    compiler = tmp_path / 'mine'
-    compiler.write_text('#!/bin/sh\n', encoding='utf-8')
-    compiler.chmod(0o755)
-    monkeypatch.setenv('CXX', str(compiler))
-    assert Toolchain.here().compiler
-
-
 def test_a_compilation_that_fails_is_said_and_undone(caplog):
     class Plain(nn.Module):
         def forward(self, x):

@@ -133,41 +133,6 @@ def test_features_that_do_not_exist_are_refused(deep, wanted, problem):
         deep[0].features(deep[2], **wanted)
 
 
-def test_calibration_reaches_every_result():
-    clip = random_clip(4)
-    raw = headed().run([clip])[0].heads
-    calibration = Calibration({'contact': (2.0, 0.5), 'moving': (1.5, -0.2), 'course': (0.5, 1.0),
-                               'expansion': (3.0,), 'clearance': (0.5, -1.0)})
-    out = headed(calibration).run([clip])[0].heads
-    np.testing.assert_array_equal(out.expansion, raw.expansion)
-    np.testing.assert_allclose(out.scale, 3 * raw.scale, rtol=1e-5)
-    for name, a, b in (('moving', 1.5, -0.2), ('course', 0.5, 1.0)):
-        before, after = getattr(raw, name), getattr(out, name)
-        np.testing.assert_allclose(np.log(after / (1 - after)),
-                                   a * np.log(before / (1 - before)) + b, rtol=1e-4, atol=1e-4)
-    for name, power, bias in (('contact', 0.5, 0.5), ('clearance', 2.0, -1.0)):
-        expected = getattr(raw, name) ** power
-        expected[-1] *= np.exp(bias)
-        np.testing.assert_allclose(getattr(out, name), expected / expected.sum(), rtol=1e-4)
-
-
-@pytest.mark.parametrize('dtype', [torch.bfloat16])
-def test_heads_stay_in_float32_on_half_precision_features(dtype):
-    choice = DeviceChoice(torch.device('cpu'), dtype, 'test')
-    runner = headed(choice=choice)
-    assert {p.dtype for p in runner._heads.parameters()} == {torch.float32}
-    exact, rounded = (r.run([random_clip(0)])[0].heads.expansion for r in (headed(), runner))
-    assert 0 < np.abs(rounded - exact).max() < 0.1 * np.abs(exact).max()
-
-
-@pytest.mark.parametrize('clip', [
-    np.zeros((6, 32, 32, 3), np.uint8), np.zeros((4, 32, 48, 3), np.uint8),
-    np.zeros((4, 32, 32, 3), np.float32)])
-def test_a_clip_of_another_shape_or_type_is_refused_with_the_expected_one(clip):
-    with pytest.raises(ValueError, match=r'expected uint8 \(4, 32, 32, 3\)'):
-        session().encode([clip])
-
-
 @pytest.mark.parametrize(('change', 'named'), [
     (lambda frames: frames[:3], r'uint8 \(3, 32, 32, 3\)'),
     (lambda frames: [], 'empty'),
@@ -176,13 +141,6 @@ def test_a_clip_of_another_shape_or_type_is_refused_with_the_expected_one(clip):
 def test_frames_that_are_no_clip_are_refused(change, named):
     with pytest.raises(ValueError, match=named):
         session().encode([change(list(random_clip(0)))])
-
-
-def test_heads_that_are_not_finite_are_found_while_warming():
-    runner = headed()
-    runner._heads.contact.bias.data[3] = float('nan')
-    with pytest.raises(SessionError, match='not finite'):
-        runner.warm()
 
 
 def test_a_closed_session_frees_the_encoder_and_refuses_to_encode():
