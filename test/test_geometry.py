@@ -168,17 +168,6 @@ def test_without_memory_for_the_frames_the_host_takes_over(monkeypatch, caplog):
     assert one.looming() is not None
 
 
-def test_looming_that_nobody_asked_for_does_not_mix_with_that_of_the_next_frame():
-    one, other = track(), track()
-    for number in range(8):
-        for each in (one, other):
-            each.push(texture((160, 120), number // 4), NS + number * NS // 10)
-        one.looming_job().start()     # and no word of it afterwards
-        if number % 2:
-            one.looming_job().proceed()
-    np.testing.assert_array_equal(one.looming().rate, other.looming().rate)
-
-
 @pytest.mark.parametrize('steps', [
     (), ('start',), ('start', 'proceed'), ('proceed', 'start'),
     ('start', 'start', 'proceed', 'proceed'), ('finish', 'start', 'proceed')])
