@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.perception.collision import UNKNOWN, Optics, find_threats
+from vjepa_ros.perception.collision import Optics, find_threats
 from vjepa_ros.perception.danger import contact_probability
 from vjepa_ros.perception.settings import Settings
 
@@ -50,14 +50,8 @@ def find(field, settings=SETTINGS, optics=OPTICS, size=SIZE):
 
 # -- nothing, or nothing known --------------------------------------------------------------------
 
-def test_no_field_is_unknown():
-    assert find(None) is UNKNOWN
-    assert math.isnan(UNKNOWN.course_rate)
-    assert math.isnan(UNKNOWN.obstacle_score)
-
-
 def test_a_field_without_a_known_cell_is_unknown():
-    for field in (empty(math.nan), empty(0.0, confidence=0.0)):
+    for field in (None, empty(math.nan), empty(0.0, confidence=0.0)):
         threat = find(field)
         assert math.isnan(threat.course_rate)
         assert math.isnan(threat.obstacle_score)
@@ -73,13 +67,6 @@ def test_a_still_view_is_known_to_be_free():
     assert threat.regions == ()
     assert math.isnan(threat.bearing)
     assert math.isnan(threat.elevation)
-
-
-def test_what_goes_away_is_no_threat():
-    threat = find(empty(-1.0))
-    assert threat.course_rate == 0.0
-    assert threat.obstacle_score == 0.0
-    assert threat.regions == ()
 
 
 def test_too_little_known_makes_the_rate_unknown():
@@ -128,11 +115,6 @@ def test_bearing_is_positive_right_and_elevation_positive_up(rows, cols, side):
     assert (threat.elevation > 0) == (rows.start < ROWS // 2)
 
 
-def test_constant_bearing_is_on_course_wherever_it_is_in_the_image():
-    for cols in (slice(0, 4), slice(20, 24)):
-        assert find(approach(empty(), slice(7, 11), cols, 1.0)).regions[0].on_course
-
-
 @pytest.mark.parametrize('offset', [(250.0, 0.0), (-250.0, 0.0), (0.0, 250.0), (0.0, -250.0)])
 def test_what_expands_from_elsewhere_passes_by(offset):
     focus = (191.5 + offset[0], 143.5 + offset[1])
@@ -174,11 +156,6 @@ def test_a_near_thing_before_a_slower_background_keeps_its_own_region():
     assert {round(r.looming_rate, 2) for r in regions} == {1.5, 0.3}
 
 
-def test_what_is_above_every_level_is_reported_once():
-    field = approach(empty(), slice(7, 11), slice(10, 14), 5.0)
-    assert len(find(field).regions) == 1
-
-
 def test_fewer_cells_than_a_region_needs_are_noise():
     field = empty()
     field.rate[5, 5] = field.rate[5, 6] = 3.0
@@ -186,20 +163,6 @@ def test_fewer_cells_than_a_region_needs_are_noise():
 
 
 # -- what counts ----------------------------------------------------------------------------------
-
-def test_slower_than_the_threshold_makes_no_region():
-    field = approach(empty(), slice(7, 11), slice(10, 14), 0.2)
-    slow = replace(SETTINGS, looming_threshold=0.25)
-    assert find(field, slow).regions == ()
-
-
-def test_cells_of_low_confidence_are_not_seen():
-    field = approach(empty(), slice(7, 11), slice(10, 14), 1.0)
-    field.confidence[7:11, 10:14] = 0.1
-    threat = find(field)
-    assert threat.regions == ()
-    assert threat.known_fraction < 1.0
-
 
 def test_only_the_region_of_interest_counts():
     field = approach(empty(), slice(7, 11), slice(1, 5), 1.0)
@@ -209,14 +172,6 @@ def test_only_the_region_of_interest_counts():
     assert threat.course_rate == 0.0
     assert threat.known_fraction == 1.0
     assert find(field, replace(SETTINGS, roi=(0.0, 0.0, 0.5, 1.0))).regions
-
-
-def test_the_known_part_is_that_of_the_region_of_interest():
-    field = empty()
-    field.rate[:, COLS // 2:] = math.nan
-    assert find(field).known_fraction == pytest.approx(0.5)
-    left = replace(SETTINGS, roi=(0.0, 0.0, 0.5, 1.0))
-    assert find(field, left).known_fraction == 1.0
 
 
 def test_boxes_and_bearings_are_those_of_the_source_image():
@@ -230,16 +185,6 @@ def test_boxes_and_bearings_are_those_of_the_source_image():
     assert big.on_course == small.on_course
 
 
-def test_boxes_stay_inside_the_image():
-    for rows in (slice(0, 3), slice(ROWS - 3, ROWS)):
-        for cols in (slice(0, 3), slice(COLS - 3, COLS)):
-            for region in find(approach(empty(), rows, cols, 1.0)).regions:
-                assert region.x >= 0
-                assert region.y >= 0
-                assert region.x + region.width <= WIDTH
-                assert region.y + region.height <= HEIGHT
-
-
 def test_the_obstacle_score_grows_with_area_and_urgency_and_stays_within_one():
     def score(rows, cols, rate):
         return find(approach(empty(), rows, cols, rate)).obstacle_score
@@ -249,7 +194,7 @@ def test_the_obstacle_score_grows_with_area_and_urgency_and_stays_within_one():
     assert score(slice(0, ROWS), slice(0, COLS), 50.0) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize('seed', range(20))
+@pytest.mark.parametrize('seed', range(5))
 def test_any_field_gives_values_in_their_range(seed):
     rng = np.random.default_rng(seed)
     field = empty()
@@ -266,24 +211,12 @@ def test_any_field_gives_values_in_their_range(seed):
         assert region.looming_rate >= SETTINGS.looming_threshold
         assert region.time_to_contact == pytest.approx(1 / region.looming_rate)
         assert 0 <= region.confidence <= 1
-        assert region.width > 0
-        assert region.height > 0
+        assert 0 <= region.x < region.x + region.width <= WIDTH
+        assert 0 <= region.y < region.y + region.height <= HEIGHT
         assert region.side in ('LEFT', 'CENTER', 'RIGHT')
 
 
-def test_the_field_is_not_changed():
-    field = approach(empty(math.nan), slice(7, 11), slice(10, 14), 1.0)
-    before = [a.copy() for a in (field.rate, field.confidence, field.flow)]
-    find(field)
-    for old, new in zip(before, (field.rate, field.confidence, field.flow), strict=True):
-        np.testing.assert_array_equal(old, new)
-
-
 # -- probability and optics -----------------------------------------------------------------------
-
-def test_probability_is_one_half_when_contact_is_expected_at_the_horizon():
-    assert contact_probability(0.5, 2.0) == pytest.approx(0.5)
-
 
 def test_probability_rises_with_the_rate_and_with_the_horizon():
     rates = [contact_probability(r, 2.0) for r in (1e-9, 0.1, 0.3, 0.5, 1.0, 5.0, 1e9)]
@@ -293,13 +226,10 @@ def test_probability_rises_with_the_rate_and_with_the_horizon():
     assert contact_probability(0.5, 1.0) < contact_probability(0.5, 4.0)
 
 
-@pytest.mark.parametrize(('rate', 'expected'), [(0.0, 0.0), (-3.0, 0.0), (math.inf, 1.0)])
+@pytest.mark.parametrize(('rate', 'expected'), [
+    (0.0, 0.0), (-3.0, 0.0), (0.5, 0.5), (math.inf, 1.0), (math.nan, math.nan)])
 def test_probability_at_the_limits(rate, expected):
-    assert contact_probability(rate, 2.0) == expected
-
-
-def test_probability_of_the_unknown_is_unknown():
-    assert math.isnan(contact_probability(math.nan, 2.0))
+    assert contact_probability(rate, 2.0) == pytest.approx(expected, nan_ok=True)
 
 
 def test_assumed_optics_have_the_given_field_of_view():

@@ -20,16 +20,13 @@ from vjepa_ros.perception.danger import (
     believed_rate,
     clip_counts,
     collision_probability,
-    contact_probability,
     contact_within,
     is_alarm,
     known_enough,
     level_rates,
     level_times,
-    measured_flags,
     reported_level,
     time_to_contact,
-    times_disagree,
     wanted_level,
 )
 from vjepa_ros.perception.learned_field import Distribution
@@ -108,15 +105,6 @@ def test_a_level_never_falls_when_the_time_to_contact_falls():
         assert levels[-1] == Level.DANGER
 
 
-def test_a_level_never_falls_when_the_looming_rate_rises():
-    for random in situations(2):
-        settings = settings_of(random)
-        rates = sorted(rate_of(random) for _ in range(20))
-        levels = [wanted_level(time_to_contact(rate, settings), 0.0, 0.0, settings)
-                  for rate in rates]
-        assert levels == sorted(levels)
-
-
 def test_a_level_never_falls_when_a_score_rises_or_thresholds_are_eased():
     for random in situations(3):
         settings, time = settings_of(random), 10 ** random.uniform(-1, 1.5)
@@ -146,21 +134,6 @@ def test_each_level_begins_at_its_own_time_and_the_times_fall_in_order():
         for level, time in zip(levels, times, strict=True):
             assert wanted_level(time * (1 - 1e-9), 0.0, 0.0, settings) == level
             assert wanted_level(time, 0.0, 0.0, settings) == level - 1
-
-
-@pytest.mark.parametrize('order', [(2.0, 1.0, 4.0), (1.0, 4.0, 2.0), (1.0, 1.0, 4.0),
-                                   (math.nan, 1.0, 2.0)])
-def test_thresholds_out_of_order_are_refused(order):
-    with pytest.raises(ValueError, match='danger < warning < caution'):
-        Settings(**dict(zip(('danger_ttc', 'warning_ttc', 'caution_ttc'), order, strict=True)))
-
-
-def test_an_alarm_is_warning_or_danger():
-    for random in situations(6):
-        settings, time = settings_of(random), 10 ** random.uniform(-1, 1.5)
-        level = wanted_level(time, 1.0, 1.0, settings)
-        assert is_alarm(time, settings) == (level in (Level.WARNING, Level.DANGER))
-    assert not is_alarm(math.nan, Settings())
 
 
 # -- unknown --------------------------------------------------------------------------------------
@@ -196,25 +169,11 @@ def test_little_known_speaks_for_the_rest_only_where_something_comes():
         assert known_enough(part, False, settings) == (part >= settings.min_known)
 
 
-def test_what_is_not_measured_is_flagged():
-    assert measured_flags(math.nan, 0.0) == Quality.LOOMING_UNKNOWN | Quality.LOW_TEXTURE
-    assert measured_flags(0.0, danger.LOW_TEXTURE) == Quality(0)
-    assert measured_flags(0.5, danger.LOW_TEXTURE - 1e-9) == Quality.LOW_TEXTURE
-
-
 @pytest.mark.parametrize('rate', [math.nan, 0.0, 0.5])
 def test_a_clip_head_counts_only_where_patches_are_known_and_it_is_much_sooner(rate):
     for contact_s in (0.01, 0.9, 1.1, math.inf):
         assert clip_counts(contact_s, rate) == (
             not math.isnan(rate) and 1 / contact_s > 2 * rate)
-
-
-def test_an_unknown_time_contradicts_nothing():
-    for random in situations(9):
-        some, settings = threat_of(random), settings_of(random)
-        assert not times_disagree(UNKNOWN, some, settings)
-        assert not times_disagree(some, UNKNOWN, settings)
-        assert not times_disagree(some, some, settings)
 
 
 # -- probability ----------------------------------------------------------------------------------
@@ -239,18 +198,6 @@ def test_a_probability_is_unknown_only_where_neither_source_knows():
                               and heads.hazard(settings.collision_horizon) >= danger.LIKELY)
         assert math.isnan(p) == (not told and math.isnan(geometry.course_rate))
         assert math.isnan(p) or 0 <= p <= 1
-
-
-def test_geometry_never_lowers_a_probability_when_it_looms_more():
-    for random in situations(12):
-        heads, time = heads_of(random), random.uniform(0.2, 5.0)
-        fraction = random.random()
-        rates = sorted(max(0.0, rate_of(random)) for _ in range(10))
-        sure = [contact_within(time, heads, replace(UNKNOWN, course_rate=rate,
-                                                    known_fraction=fraction)) for rate in rates]
-        assert sure == sorted(sure)
-        alone = [contact_probability(rate, time) for rate in rates]
-        assert alone == sorted(alone)
 
 
 def test_a_blocked_way_raises_the_probability_and_no_free_way_lowers_it():
@@ -289,13 +236,3 @@ def test_an_alarm_needs_a_probable_contact():
             # Where nobody can say, the alarm stands.
             assert not contact_within(1.0 / rate, heads, threats[1]) < RULE.believed
     assert alarms > SITUATIONS // 20
-
-
-def test_a_doubted_alarm_is_caution_between_warning_and_caution():
-    never = Heads(Distribution(EDGES, np.zeros(len(EDGES))),
-                  Distribution(EDGES, np.zeros(len(EDGES))))
-    for random in situations(16):
-        settings = settings_of(random)
-        alarm = replace(UNKNOWN, course_rate=2.0 / settings.danger_ttc, known_fraction=1.0)
-        rate = believed_rate([alarm], never, UNKNOWN, settings)
-        assert wanted_level(1.0 / rate, 0.0, 0.0, settings) == Level.CAUTION

@@ -17,7 +17,6 @@ from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.assessment import Assessor, Measured, assess
 from vjepa_ros.perception.collision import UNKNOWN, Optics, find_threats
 from vjepa_ros.perception.danger import (
-    RULE,
     collision_probability,
     contact_probability,
     times_disagree,
@@ -107,13 +106,6 @@ def test_two_that_know_are_weighted_by_their_errors():
     assert at(both, 'course') == pytest.approx(0.4)
 
 
-def test_no_source_counts_as_perfect():
-    both = fuse(cells(0.0, 1e-6), cells(0.1, 1e-6), 0.2)
-    weights = 1 / 0.01 ** 2, 1 / 0.015 ** 2
-    assert at(both, 'rate') == pytest.approx(0.1 * weights[1] / sum(weights))
-    assert at(both, 'sigma') >= 0.008
-
-
 @pytest.mark.parametrize('unknown', [
     cells(0.9, 0.001, confidence=0.1, course=1.0), cells(math.nan, confidence=1.0, course=1.0)])
 def test_where_one_knows_it_counts_alone(unknown):
@@ -122,14 +114,6 @@ def test_where_one_knows_it_counts_alone(unknown):
         assert at(both, 'rate') == pytest.approx(0.3)
         assert at(both, 'sigma') == pytest.approx(0.2)
         assert at(both, 'course') == pytest.approx(0.4)
-
-
-def test_where_none_knows_nothing_becomes_known():
-    both = fuse(cells(0.9, confidence=0.15), cells(0.2, confidence=0.1), 0.2)
-    assert at(both, 'confidence') == pytest.approx(0.15)
-    assert at(both, 'rate') == pytest.approx(0.9)
-    nothing = fuse(cells(math.nan, math.inf, 0.0), cells(math.nan, math.inf, 0.0), 0.2)
-    assert math.isnan(at(nothing, 'rate'))
 
 
 # -- from patches to cells ------------------------------------------------------------------------
@@ -145,14 +129,6 @@ def test_each_cell_takes_the_patch_it_lies_in():
     assert field.rate[-1, -1] == 143
 
 
-def test_what_the_encoder_does_not_see_is_unknown():
-    field = on_cells(learned(mode='crop'), geometric(), SIZE, SIZE)
-    known = np.isfinite(field.rate)
-    assert known.mean() == pytest.approx(0.75)
-    assert not known[:, :3].any() and not known[:, -3:].any()
-    assert (field.confidence[~known] == 0).all()
-
-
 @pytest.mark.parametrize('gray', [(384, 288), (200, 100), (20, 9), (1, 1)])
 def test_without_geometry_the_cells_cover_the_image(gray):
     size = (2 * gray[0], 2 * gray[1])
@@ -163,50 +139,7 @@ def test_without_geometry_the_cells_cover_the_image(gray):
     assert judge(None, heads, size, gray, OPTICS, SETTINGS).threat.known_fraction == 1.0
 
 
-# -- threats with a given course ------------------------------------------------------------------
-
-def test_a_given_course_counts_as_one_read_off_the_flow():
-    field = geometric(0.8)
-    by_flow = find_threats(field, SIZE, OPTICS, SETTINGS)
-    course = np.where(field.rate > 0, np.float32(1), np.float32(0))
-    given = find_threats(field, SIZE, OPTICS, SETTINGS, course)
-    assert given.course_rate == pytest.approx(by_flow.course_rate, rel=0.01)
-    assert (given.bearing, given.elevation) == (by_flow.bearing, by_flow.elevation)
-    assert given.regions == by_flow.regions
-    aside = find_threats(field, SIZE, OPTICS, SETTINGS, np.zeros_like(course))
-    assert aside.course_rate == 0.0
-    assert not aside.regions[0].on_course
-
-
 # -- methods --------------------------------------------------------------------------------------
-
-def test_geometry_alone_is_what_it_is_without_heads():
-    field = geometric(0.8)
-    plain = judged(field, None)
-    assert plain.method == 'geometric' and plain.probability is None and not plain.disagrees
-    assert plain.field is field
-    assert plain.threat == find_threats(field, SIZE, OPTICS, SETTINGS)
-    with_heads = judged(field, learned(2.0, contact_s=0.3), 'geometric')
-    assert with_heads.field is field and with_heads == plain
-
-
-def test_heads_alone_do_not_look_at_geometry():
-    alone = judged(geometric(2.0), learned(0.5), 'learned')
-    assert alone.method == 'learned' and not alone.disagrees
-    assert alone.threat.course_rate == pytest.approx(0.5, rel=0.01)
-    assert alone.threat == judged(None, learned(0.5), 'learned').threat
-    assert alone.probability == pytest.approx(1 / (1 + math.exp(5)))
-    assert alone.believed == pytest.approx(CAUTION)     # the clip head says never
-
-
-def test_what_both_see_alike_is_their_mean():
-    both = judged(geometric(0.50), learned(0.60))
-    assert both.method == 'fused' and not both.disagrees
-    assert 0.50 < both.threat.course_rate < 0.60
-    assert both.threat.regions[0].on_course
-    assert abs(both.threat.bearing) < 0.06
-    assert both.threat.known_fraction == 1.0
-
 
 def test_heads_fill_in_where_geometry_knows_nothing():
     for blind in (None, geometric(confidence=0.0)):
@@ -225,15 +158,6 @@ def test_geometry_fills_in_where_the_heads_know_nothing():
 
 
 @pytest.mark.parametrize('method', ['learned', 'fused'])
-def test_unknown_to_all_is_unknown(method):
-    both = judged(geometric(confidence=0.0),
-                  learned(confidence=0.0, contact_s=0.2, sees=False, saw=False), method)
-    for value in (both.threat.course_rate, both.threat.obstacle_score, both.probability):
-        assert math.isnan(value)
-    assert not both.disagrees
-
-
-@pytest.mark.parametrize('method', ['learned', 'fused'])
 @pytest.mark.parametrize(('sees', 'saw', 'surely', 'told'), [
     (True, True, 0.9, True), (True, True, 0.2, True),    # no patch is sure, but there is a picture
     (False, True, 0.9, True), (False, True, 0.51, True),
@@ -248,12 +172,6 @@ def test_where_no_patch_is_known_the_clip_head_says_what_it_can(method, sees, sa
         assert both.probability == pytest.approx(surely)
     else:
         assert math.isnan(both.probability)
-
-
-def test_a_frame_that_shows_nothing_tells_of_no_free_way_and_of_no_blocked_one():
-    for clearance_m in (0.1, math.inf):
-        blind = learned(confidence=0.0, clearance_m=clearance_m, sees=False)
-        assert math.isnan(judged(geometric(confidence=0.0), blind).probability)
 
 
 # -- disagreement ---------------------------------------------------------------------------------
@@ -281,20 +199,6 @@ def test_fields_disagree_where_both_are_sure(changes, apart):
     assert fields_disagree(first, second, SETTINGS) is apart
     if apart:
         assert not fields_disagree(first, second, replace(SETTINGS, roi=(0.0, 0.0, 0.4, 1.0)))
-
-
-def test_a_small_part_of_the_view_may_differ():
-    still, heads = geometric(sigma=0.01), learned(0.9)     # 2 of 144 patches
-    first = CourseField(**vars(still), course=still.rate)
-    assert not fields_disagree(first, on_cells(heads, still, SIZE, SIZE), SETTINGS)
-
-
-def test_an_alarm_that_the_heads_contradict_is_caution():
-    both = judged(geometric(1.0), learned(0.0))
-    assert both.disagrees
-    assert both.believed == pytest.approx(CAUTION)
-    assert SETTINGS.warning_ttc < 1 / CAUTION < SETTINGS.caution_ttc
-    assert both.threat.regions[0].on_course
 
 
 @pytest.mark.parametrize('before', [0.0, 1 / SETTINGS.danger_ttc])
@@ -325,28 +229,12 @@ def test_an_alarm_of_both_is_believed(rate):
     assert both.threat.course_rate == pytest.approx(rate, rel=0.1)
 
 
-def test_geometry_raises_an_alarm_where_the_heads_are_in_doubt():
-    both = judged(geometric(1.0), learned(0.0, contact_s=0.8, surely=0.55))
-    assert RULE.believed > 0.55             # not by the heads alone
-    assert 1 / SETTINGS.warning_ttc < both.believed <= 1.0
-    assert both.threat.course_rate >= both.believed
-    assert math.isfinite(both.threat.bearing)
-
-
 @pytest.mark.parametrize('rate', [0.0, 0.3, 0.9, 2.0])
 @pytest.mark.parametrize('heads', [0.0, 0.5, 3.0])
 @pytest.mark.parametrize('surely', [0.0, 0.5, 1.0])
 def test_the_level_is_never_more_urgent_than_the_time_to_contact(rate, heads, surely):
     both = judged(geometric(rate), learned(heads, contact_s=1.0, surely=surely))
     assert both.threat.course_rate >= both.believed
-
-
-def test_agreement_is_not_called_disagreement_when_nothing_comes_nearer():
-    quiet = judged(geometric(), learned())
-    assert not quiet.disagrees
-    assert quiet.threat.course_rate == 0.0
-    odds = 5 + RULE.geometry_weight * RULE.most_geometric
-    assert quiet.probability == pytest.approx(1 / (1 + math.exp(odds)), rel=0.01)
 
 
 # -- the clip head --------------------------------------------------------------------------------
@@ -358,13 +246,6 @@ def test_a_likely_contact_that_no_patch_shows_raises_the_threat(method):
     # It points at what is most probably on course.
     assert both.threat.bearing == pytest.approx(0.0, abs=0.1)
     assert both.disagrees is (method == 'fused')
-
-
-def test_an_unlikely_contact_raises_nothing():
-    quiet = judged(geometric(), learned(contact_s=1.0, surely=0.45))
-    assert quiet.threat.course_rate == 0.0
-    assert not quiet.disagrees
-    assert 0.05 < quiet.probability < 0.45
 
 
 @pytest.mark.parametrize('contact_s', [1.2, 3.0, math.inf])
@@ -392,25 +273,6 @@ def test_the_probability_grows_with_both():
     for values in (hazards, rates):
         assert values == sorted(set(values))
         assert values[0] > 0 and values[-1] < 1
-
-
-def test_two_equal_probabilities_stay_what_they_are():
-    rate = 0.5                       # contact in 2 s, which is the horizon: one half
-    assert contact_probability(rate, 2.0) == pytest.approx(0.5)
-    assert probable(0.5, known(rate)) == pytest.approx(0.5)
-
-
-def test_geometry_weighs_less_where_it_knows_little():
-    whole, little, none = (probable(0.1, known(2.0, part))
-                           for part in (0.5, 0.1, 0.0))
-    assert whole > little > none == pytest.approx(0.1)
-    assert whole == probable(0.1, known(2.0, 1.0))
-
-
-def test_one_that_knows_speaks_alone():
-    assert probable(0.7, known(0.5), 0.3, sees=False) == pytest.approx(0.5)
-    assert probable(0.7, UNKNOWN) == 0.7
-    assert math.isnan(probable(0.7, UNKNOWN, sees=False))
 
 
 @pytest.mark.parametrize(('clearance_m', 'changes', 'near'), [

@@ -16,7 +16,6 @@ from scenes import texture
 from vjepa_ros import Level, ObstacleDetector, Quality
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import FrameRing, Sample
-from vjepa_ros.looming.structure import structure
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.perception.assessment import Assessor
 from vjepa_ros.perception.learned_field import (
@@ -98,12 +97,6 @@ def test_uneven_clips_are_told_from_even_ones(times, is_even):
     assert Rhythm.of(clip(times).stamps_ns).even is is_even
 
 
-def test_one_frame_alone_has_no_rhythm():
-    rhythm = Rhythm.of(clip([1.0] * 4).stamps_ns)
-    assert math.isnan(rhythm.interval_s)
-    assert not rhythm.even
-
-
 @pytest.mark.parametrize('jitter', [0.0, 0.004, -0.004])
 def test_a_camera_at_half_the_rate_shows_each_frame_twice_whatever_its_jitter(jitter):
     ring = FrameRing(8, 20.0)
@@ -118,16 +111,6 @@ def test_a_camera_at_half_the_rate_shows_each_frame_twice_whatever_its_jitter(ji
     assert sample.stamps_ns[-1] == ring.newest_ns
     assert sample.distinct == 4
     assert sample.rate_hz == pytest.approx(10, rel=0.1)
-
-
-def test_the_frames_of_an_evened_clip_are_those_of_their_stamps():
-    ring = FrameRing(4, 20.0)
-    for i in range(12):
-        ring.push(round((5 + i / 10) * NS), np.full((2, 2, 3), i, np.uint8))
-    sample = evened(clip([.0, .1, .1, .2]), 20.0)
-    assert sample.slots == (1, 1, 2, 2)
-    made = evened(ring.sample(), 20.0)
-    assert ring.gather(made)[:, 0, 0, 0].tolist() == [10, 10, 11, 11]
 
 
 @pytest.mark.parametrize('sample', [
@@ -182,24 +165,6 @@ def test_a_distribution_over_bins_is_read_at_any_value():
     assert bins.median == pytest.approx(math.sqrt(2))
 
 
-def test_the_median_is_infinite_where_contact_is_less_likely_than_not():
-    assert Distribution.of([1.0, 2.0], np.array([0.49, 0.51])).median == math.inf
-    assert Distribution.of([1.0, 2.0], np.array([0.51, 0.49])).median < 2.0
-
-
-def test_hazard_and_clearance_are_those_of_the_model():
-    rng = np.random.default_rng(0)
-    contact, clearance = (rng.dirichlet(np.ones(n)).astype(np.float32) for n in (21, 13))
-    arrays = heads(contact=contact, clearance=clearance)
-    made = field(arrays, even(0.2))
-    for value in (0.01, 0.3, 1.0, 2.0, 7.0, 23.9, 60.0):
-        assert made.hazard(value) == pytest.approx(
-            float(arrays.contact_within(value / 0.2)), abs=1e-5)
-        assert made.clearance.below(value) == pytest.approx(
-            float(arrays.clearance_within(value)), abs=1e-5)
-    assert made.hazard(made.time_to_contact) == pytest.approx(0.5, abs=1e-6)
-
-
 # -- fields ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('interval', [1 / 30, 0.1, 0.5])
@@ -209,26 +174,12 @@ def test_rates_are_in_seconds_whatever_the_interval(interval):
     np.testing.assert_allclose(made.sigma, 0.05, rtol=1e-5)
 
 
-def test_seconds_are_those_of_the_clip_and_not_of_single_stamps():
-    held = field(heads(0.4, interval_s=0.1), even(0.1, hold=2))
-    np.testing.assert_allclose(held.rate, 0.4, rtol=1e-5)
-
-
 @pytest.mark.parametrize(('rate', 'sigma', 'known'), [
     (0.0, 0.12, True), (0.0, 0.13, False),     # two sigma below 1/4 s: surely no caution
     (1.0, 0.7, True), (1.0, 0.75, False), (-1.0, 0.7, True)])
 def test_a_patch_is_known_when_its_error_leaves_no_doubt(rate, sigma, known):
     made = field(heads(rate, sigma))
     assert (made.confidence >= Settings().min_confidence).all() == known
-
-
-def test_a_view_without_structure_is_unknown_whatever_the_heads_say():
-    rng = np.random.default_rng(0)
-    dark = np.clip(rng.normal(6, 2.5, (64, 64, 3)), 0, 255).astype(np.uint8)
-    for picture in (np.full((64, 64, 3), 127, np.uint8), dark):
-        made = field(heads(0.0, 0.001), picture=picture)
-        assert (made.confidence == 0).all()
-        assert np.isnan(made.moving).all()
 
 
 @pytest.mark.parametrize('light', ['ramp', 'bright ramp', 'spot'])
@@ -243,24 +194,6 @@ def test_a_covered_lens_is_unknown_however_light_falls_through(light):
     assert (made.confidence == 0).all()        # so that nothing makes it CLEAR
 
 
-def test_black_patches_are_unknown_also_beside_much_that_shows():
-    picture = texture((192, 192))
-    picture[:, :96] = 3
-    made = learned_field(replace_maps(heads(0.0, 0.001), 12), even(0.1),
-                         View('squash', SIZE, 192), picture[None])
-    assert (made.confidence[:, :5] == 0).all() and (made.confidence[:, 6:] > 0.9).all()
-
-
-def test_a_plain_patch_is_known_through_what_surrounds_it():
-    picture = texture((192, 192))
-    picture[96:112, 96:112] = 128
-    assert structure(picture, np.ones((12, 12)))[6, 6] > 5
-    picture[:] = 128
-    picture[:, :16] = texture((16, 192))
-    spread = structure(picture, np.ones((12, 12)))
-    assert (spread[:, :2] > 5).all() and (spread[:, 2:] == 0).all()  # and no slope is added
-
-
 @pytest.mark.parametrize(('rows', 'known'), [(0, 1.0), (96, 1.0), (128, 0.5), (192, 0.0)])
 def test_plain_patches_are_known_where_most_of_the_picture_shows_structure(rows, known):
     """The upper rows of a picture are plain, as sky or a wall is, or a thing before the lens."""
@@ -272,16 +205,6 @@ def test_plain_patches_are_known_where_most_of_the_picture_shows_structure(rows,
     assert whole == pytest.approx(known, abs=0.1)
     assert np.array_equal(np.isfinite(made.moving), made.confidence > 0.9)
     assert made.sees == made.saw == (rows < 192)
-
-
-def test_a_clip_has_shown_something_when_one_of_its_frames_did():
-    plain = np.full((8, 64, 64, 3), 40, np.uint8)
-    never = field(heads(0.0, 0.001), picture=plain)
-    assert not never.sees and not never.saw
-    plain[2] = texture((64, 64))
-    made = field(heads(0.0, 0.001), picture=plain)
-    assert made.saw and not made.sees
-    assert (made.confidence == 0).all()           # the newest frame shows nothing
 
 
 @pytest.mark.parametrize(('rate', 'sigma', 'known'), [
@@ -311,14 +234,6 @@ def replace_maps(what: HeadArrays, side: int) -> HeadArrays:
     """The same outputs on a grid of another size."""
     return HeadArrays(**vars(what) | {name: np.full((side, side), getattr(what, name).flat[0])
                                       for name in ('expansion', 'scale', 'moving', 'course')})
-
-
-def test_bars_of_the_letterbox_are_unknown():
-    made = field(heads(0.3), mode='letterbox', picture=texture((64, 64)))
-    outside = made.view.patch_valid() <= 0.5
-    assert outside.any()
-    assert np.isnan(made.rate[outside]).all() and np.isnan(made.moving[outside]).all()
-    assert (made.confidence[outside] == 0).all() and (made.confidence[~outside] > 0.9).all()
 
 
 # -- from file to assessment ----------------------------------------------------------------------
@@ -369,24 +284,6 @@ def test_learned_alone_gives_what_the_heads_say(detector):
     assert not a.flags & (Quality.UNTRAINED | Quality.HEADS_OUT_OF_RANGE)
 
 
-def test_geometry_alone_leaves_looming_alone_but_the_motion_score_is_learned(detector):
-    detector.update_settings(looming_method='geometric')
-    result = show(detector, [texture(SIZE)] * 5)
-    assert result.method == 'geometric'
-    assert result.assessment.time_to_contact == math.inf
-    assert result.assessment.collision_probability == 0.0
-    assert result.assessment.level is Level.CLEAR
-    assert result.assessment.motion_score == pytest.approx(1 / 3, rel=0.01)
-
-
-def test_the_method_changes_between_two_results(detector):
-    seen = [show(detector, [texture(SIZE)] * 5).method]
-    for method in ('learned', 'geometric', 'fused'):
-        detector.update_settings(looming_method=method)
-        seen.append(show(detector, [texture(SIZE)]).method)
-    assert seen == ['fused', 'learned', 'geometric', 'fused']
-
-
 def test_heads_outside_their_range_give_way_to_geometry_and_say_so(bundle, caplog):
     with ObstacleDetector(weights=bundle, **{**SMALL, 'clip_fps': 1.25},
                           max_frame_gap=3.0) as slow:
@@ -427,16 +324,6 @@ def test_learned_without_heads_is_geometry_with_one_warning(plain, caplog):
     assert sum('no heads are loaded' in r.message for r in caplog.records) == 1
 
 
-def test_without_heads_nothing_differs_between_the_methods(plain):
-    seen = {}
-    frames = [np.roll(texture(SIZE), i, axis=1) for i in range(6)]
-    for method in ('geometric', 'fused', 'learned'):
-        plain.track.reset()
-        plain.settings = replace(RAW, looming_method=method)
-        seen[method] = replace(show(plain, frames).assessment, timings={}, stamp_ns=0)
-    assert repr(seen['geometric']) == repr(seen['fused']) == repr(seen['learned'])
-
-
 def test_a_covered_lens_is_unknown_and_never_clear_with_heads(detector):
     for method in ('learned', 'fused'):
         detector.track.reset()
@@ -446,15 +333,6 @@ def test_a_covered_lens_is_unknown_and_never_clear_with_heads(detector):
         assert math.isnan(a.time_to_contact) and math.isnan(a.collision_probability)
         assert math.isnan(a.motion_score)
         assert {Quality.LOW_TEXTURE, Quality.LOOMING_UNKNOWN} <= set(a.flags)
-
-
-def test_a_camera_at_half_the_clip_rate_is_within_the_range(detector):
-    a = show(detector, [texture(SIZE)] * 6, rate=5.0).assessment
-    assert Quality.SLOW_CAMERA in a.flags
-    assert Quality.HEADS_OUT_OF_RANGE not in a.flags
-    detector.update_settings(looming_method='learned')
-    a = show(detector, [texture(SIZE)], rate=5.0).assessment
-    assert a.time_to_contact == pytest.approx(1.25, rel=0.02)   # 0.08 per tenth of a second
 
 
 # -- only what is wanted --------------------------------------------------------------------------

@@ -82,24 +82,6 @@ def one(engine, frames, config: TrackConfig = CONFIG, *, intrinsics=None, wants=
 
 # -- clips ----------------------------------------------------------------------------------------
 
-def test_no_clip_is_pending_until_the_ring_is_full(engine, picture):
-    perception = Perception(engine, CONFIG, ['cam'])
-    for i in range(3):
-        perception.tracks['cam'].push(picture, round((1 + i / 10) * NS))
-        assert perception.pending() == {}
-    perception.tracks['cam'].push(picture, round(1.3 * NS))
-    assert list(perception.pending()) == ['cam']
-
-
-def test_a_clip_is_assessed_once(engine, picture):
-    perception = Perception(engine, CONFIG, ['cam'])
-    fill(perception.tracks['cam'], [picture] * 4)
-    assert list(run(perception)) == ['cam']
-    assert perception.pending() == {}
-    perception.tracks['cam'].push(picture, round(10.4 * NS))
-    assert list(run(perception)) == ['cam']
-
-
 def test_a_late_frame_makes_no_new_result(engine, picture):
     perception = Perception(engine, CONFIG, ['cam'])
     track = perception.tracks['cam']
@@ -107,21 +89,6 @@ def test_a_late_frame_makes_no_new_result(engine, picture):
     run(perception)
     assert track.push(picture, round(10.45 * NS)) is Push.REORDERED
     assert perception.pending() == {}
-
-
-def test_the_clip_holds_the_resized_frames_oldest_first():
-    track = Track('cam', CONFIG)
-    fill(track, [np.full((120, 160, 3), v, np.uint8) for v in (10, 20, 30, 40, 50)])
-    clip = track.clip(track.sample())
-    assert clip.shape == (4, 64, 64, 3)
-    assert clip[:, 0, 0, 0].tolist() == [20, 30, 40, 50]
-
-
-def test_only_the_asked_cameras_are_pending(engine, picture):
-    perception = Perception(engine, CONFIG, ['left', 'right'])
-    for track in perception.tracks.values():
-        fill(track, [picture] * 4)
-    assert list(perception.pending(['right'])) == ['right']
 
 
 def test_an_engine_of_another_shape_is_refused(engine):
@@ -153,26 +120,7 @@ def test_what_looming_says_is_known_when_the_model_has_been_run(engine, monkeypa
         result(replace(SETTINGS, roi=(0.0, 0.0, 0.5, 0.5)))
 
 
-def test_what_was_made_ahead_does_not_outlive_its_settings(engine, picture):
-    frames = [np.roll(picture, number, 1) for number in range(4)]
-    strict = replace(SETTINGS, min_confidence=1.0)
-    result = encoded(engine, frames)
-    before, found, wanted = result(SETTINGS), result(strict), one(engine, frames, settings=strict)
-    assert found.assessment.known_fraction == wanted.assessment.known_fraction
-    np.testing.assert_array_equal(found.looming_map, wanted.looming_map)
-    assert np.isnan(found.looming_map).sum() > np.isnan(before.looming_map).sum()
-
-
 # -- one model for all cameras --------------------------------------------------------------------
-
-def test_ready_clips_share_one_forward_pass(spied, picture):
-    engine, batches = spied
-    perception = Perception(engine, CONFIG, ['a', 'b', 'c'])
-    for name in ('a', 'c'):
-        fill(perception.tracks[name], [picture] * 4)
-    assert set(run(perception)) == {'a', 'c'}
-    assert batches == [2]
-
 
 def test_cameras_in_one_batch_keep_their_own_results(engine):
     still = texture((96, 96), 1)
@@ -294,17 +242,6 @@ def test_an_error_of_geometry_is_raised_where_nobody_takes_it(engine, picture, m
     assert set(outputs) == {'cam', 'other'}
 
 
-def test_the_passes_of_all_cameras_are_made_ready(engine, monkeypatch):
-    asked = []
-    monkeypatch.setattr(engine, 'prepare', lambda clips, change: asked.append((clips, change)))
-    Perception(engine, CONFIG, ['a', 'b', 'c'])
-    assert asked == [(3, False)]    # the change of features is made on the host
-
-
-def test_the_untrained_flag_is_on_every_result(engine, picture):
-    assert Quality.UNTRAINED in one(engine, [picture] * 4).assessment.flags
-
-
 def test_levels_and_counts_go_on_in_a_perception_that_takes_over(engine, picture):
     old = Perception(engine, CONFIG, ['cam'])
     fill(old.tracks['cam'], [picture] * 4)
@@ -313,15 +250,6 @@ def test_levels_and_counts_go_on_in_a_perception_that_takes_over(engine, picture
     assert new.tracks['cam'].assessor is old.tracks['cam'].assessor
     assert new.tracks['cam'].ring.counts == old.tracks['cam'].ring.counts != Counter()
     assert len(new.tracks['cam'].ring) == 0
-
-
-def test_a_reset_of_all_cameras_empties_them(engine, picture):
-    perception = Perception(engine, CONFIG, ['a', 'b'])
-    for track in perception.tracks.values():
-        fill(track, [picture] * 4)
-    perception.reset('service')
-    assert perception.pending() == {}
-    assert [t.ring.resets for t in perception.tracks.values()] == [Counter(service=1)] * 2
 
 
 # -- only what is wanted --------------------------------------------------------------------------
@@ -341,34 +269,6 @@ def test_nothing_is_computed_that_nobody_wants(spied, picture):
     assert result.assessment.level is Level.UNKNOWN
 
 
-def test_looming_needs_no_encoder(spied, picture):
-    engine, batches = spied
-    result = one(engine, [picture] * 4, wants=Wants(features=False, looming=True, image=False))
-    assert batches == []
-    assert result.looming is not None
-    assert math.isnan(result.assessment.motion_score)
-    assert result.assessment.time_to_contact == math.inf
-
-
-def test_motion_needs_no_looming(spied, picture):
-    engine, batches = spied
-    result = one(engine, [picture] * 4, wants=Wants(features=True, looming=False, image=False))
-    assert batches == [1]
-    assert result.looming is None
-    assert 0 <= result.assessment.motion_score <= 1
-
-
-def test_the_looming_of_a_frame_is_computed_once(picture, monkeypatch):
-    track = Track('cam', CONFIG)
-    fill(track, [picture] * 4)
-    calls = []
-    estimate = track._geometry._estimator.estimate
-    monkeypatch.setattr(track._geometry._estimator, 'estimate',
-                        lambda *a, **k: calls.append(1) or estimate(*a, **k))
-    assert track.looming() is track.looming()
-    assert len(calls) == 1
-
-
 # -- results --------------------------------------------------------------------------------------
 
 def test_shapes_and_stamps_of_a_result(engine, picture):
@@ -384,14 +284,6 @@ def test_shapes_and_stamps_of_a_result(engine, picture):
     assert a.clip_rate_hz == pytest.approx(10.0)
     assert {'gather', 'encode', 'motion', 'looming', 'assess'} <= set(a.timings)
     assert all(ms >= 0 for ms in a.timings.values())
-
-
-def test_a_still_view_neither_moves_nor_approaches(engine, picture):
-    a = one(engine, [picture] * 6).assessment
-    assert a.motion_score < 0.05
-    assert a.time_to_contact == math.inf
-    assert a.collision_probability == 0.0
-    assert a.level is Level.CLEAR
 
 
 @pytest.mark.parametrize('ttc', [1.0, 2.0, 4.0])
@@ -426,36 +318,6 @@ def test_bars_of_the_letterbox_are_unknown_and_not_still(engine, picture):
     assert np.isnan(result.looming_map[outside]).all()
     assert np.isfinite(result.motion_map[result.view.patch_valid() > 0.5]).all()
     assert Quality.PARTIAL_VIEW not in result.assessment.flags
-
-
-@pytest.mark.parametrize(('mode', 'partial'), [('squash', False), ('letterbox', False),
-                                               ('crop', True), ('meta', True), ('hf', True)])
-def test_a_view_of_a_part_is_flagged(engine, picture, mode, partial):
-    a = one(engine, [picture] * 4, replace(CONFIG, resize_mode=mode)).assessment
-    assert (Quality.PARTIAL_VIEW in a.flags) == partial
-
-
-@pytest.mark.parametrize(('age', 'stale'), [(0.99, False), (1.01, True), (math.nan, True),
-                                              (-0.09, False), (-0.11, True), (-3600.0, True)])
-def test_a_frame_that_is_old_or_of_the_future_or_of_unknown_age_is_stale(engine, picture, age,
-                                                                         stale):
-    a = one(engine, [picture] * 4, age=age).assessment
-    assert (Quality.STALE in a.flags) == stale
-    if stale:
-        assert a.level is Level.UNKNOWN
-
-
-def test_assumed_intrinsics_are_flagged_until_real_ones_come(engine, picture):
-    assert Quality.ASSUMED_INTRINSICS in one(engine, [picture] * 4).assessment.flags
-    real = one(engine, [picture] * 4, intrinsics=(100.0, 100.0, 79.5, 59.5))
-    assert Quality.ASSUMED_INTRINSICS not in real.assessment.flags
-
-
-def test_a_slow_camera_is_flagged_with_its_rate(engine, picture):
-    a = one(engine, [picture] * 6, rate=5.0).assessment
-    assert Quality.SLOW_CAMERA in a.flags
-    assert a.clip_rate_hz == pytest.approx(5.0)
-    assert Quality.SLOW_CAMERA not in one(engine, [picture] * 6).assessment.flags
 
 
 def test_a_clip_of_one_repeated_frame_knows_nothing_of_motion(engine):

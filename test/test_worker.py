@@ -383,23 +383,6 @@ def test_cameras_that_are_quick_are_served_in_one_pass(bench, engine, monkeypatc
     assert passes == [2, 2]
 
 
-def test_what_came_before_a_reset_is_in_no_clip_after_it(bench, engine, decoded, monkeypatch):
-    device, b = Device(engine, monkeypatch), bench('cam')
-    b.cameras['cam'].send(b.worker, 4)
-    device.await_pass()
-    b.cameras['cam'].send(b.worker, 3)
-    b.until(lambda: len(decoded) == 7)
-    b.worker.request_reset('service')
-    b.cameras['cam'].send(b.worker, 1)
-    device.end.set()
-    b.until(lambda: b.worker.stats['cam'].memory.get('resets.service') == 1)
-    b.until(lambda: len(b.tracks('cam').ring) == 1)
-    assert b.topics['cam'].stamps == [4]      # the clip that was under way
-    b.cameras['cam'].send(b.worker, 3)
-    b.until(lambda: 11 in b.topics['cam'].stamps)
-    b.until(lambda: b.worker.stats['cam'].skipped == 3)
-
-
 def test_an_image_that_is_being_decoded_at_a_reset_is_thrown_away(bench, engine, monkeypatch):
     device, b = Device(engine, monkeypatch), bench('cam')
     entered, go_on, decode = threading.Event(), threading.Event(), decoder.decode
@@ -582,25 +565,6 @@ def test_a_camera_that_has_come_back_is_not_drawn_as_silent(bench, engine, monke
     assert (('cam', 3.0) in drawn) is not back
 
 
-def test_a_state_that_can_not_be_drawn_costs_no_other_camera_its_own(bench, engine, monkeypatch):
-    b, drawn = bench('bad', 'good'), []
-    for topics in b.topics.values():
-        topics.more = ('overlay',)
-
-    def draw(name, *_):
-        if name == 'bad':
-            raise ArithmeticError('no picture')
-        drawn.append(name)
-
-    monkeypatch.setattr(b.worker, '_publish_state', draw)
-    for camera in b.cameras.values():
-        camera.send(Quiet)
-    b.worker.notify()
-    b.until(lambda: drawn == ['good'])
-    assert b.worker.stats['bad'].trouble == 'drawing its state: ArithmeticError: no picture'
-    assert b.worker.stats['good'].errors == 0
-
-
 def test_a_clip_of_one_activation_is_not_assessed_in_the_next(bench, engine, monkeypatch):
     b, wanted = bench('cam'), []
     b.topics['cam'].wanted = lambda: frozenset(wanted)
@@ -711,25 +675,6 @@ def test_a_worker_that_outlives_its_node_ends_without_an_error(bench, engine, mo
     assert (b.worker.errors, b.log.errors) == (0, [])
 
 
-def test_a_model_on_offer_that_can_not_be_closed_keeps_no_other_from_that(bench, engine,
-                                                                          monkeypatch):
-    b, closed = bench('cam'), []
-    b.cameras['cam'].send(b.worker, 4)
-    b.until(lambda: b.topics['cam'].results)
-    candidate = Perception(engine, TRACK, ['cam'])
-
-    def fail():
-        raise RuntimeError('the device is lost')
-
-    candidate.engine = SimpleNamespace(close=fail)
-    b.worker.offer(candidate)
-    monkeypatch.setattr(engine, 'close', lambda: closed.append(True))
-    b.worker.stop()
-    assert b.worker.join(PATIENCE_S)
-    assert closed == [True]
-    assert 'the device is lost' in b.worker.last_error
-
-
 def test_a_listener_needs_neither_pictures_nor_subscribers(bench):
     b, heard = bench('cam'), []
     b.topics['cam'].wanted = lambda: frozenset()
@@ -738,19 +683,6 @@ def test_a_listener_needs_neither_pictures_nor_subscribers(bench):
     b.until(lambda: heard)
     assert heard[0].image is None and heard[0].motion_map is not None
     assert np.isfinite(heard[0].assessment.motion_score)
-
-
-def test_simulated_time_that_stands_still_gives_no_negative_wait(bench, engine, monkeypatch):
-    b, slow = bench('cam'), decoder.decode
-    monkeypatch.setattr(decoder, 'decode', lambda *what: time.sleep(0.01) or slow(*what))
-    monkeypatch.setattr(b.worker, '_clock', SimpleNamespace(
-        now=lambda: SimpleNamespace(nanoseconds=0)))
-    camera = b.cameras['cam']
-    message = message_conversion.image(make_header(100 * NS, 'cam'), PICTURE, 'rgb8')
-    camera.queue.put(Waiting(message, 100 * NS, 0, len(message.data)))
-    b.worker.notify()
-    b.until(lambda: 'wait' in b.worker.stats['cam'].stages())
-    assert b.worker.stats['cam'].stages()['wait'] == 0.0
 
 
 def test_a_change_that_is_ready_survives_the_failure_of_the_next(bench, engine, monkeypatch):
