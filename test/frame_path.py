@@ -33,7 +33,7 @@ PACKAGE = str(Path(vjepa_ros.__file__).parent)
 NS = 1_000_000_000
 PERIOD_NS = NS // 10     # of the camera
 CONTACT_S = 12.0
-WARM_FRAMES = 40         # the clip is full after 18, and all that is made once is made by then
+FULL_FRAMES, WARM_FRAMES = 19, 25    # when the clip is full, and all that is made once is made
 TIMERS = ('_on_watch', '_on_report')
 
 
@@ -162,10 +162,10 @@ class _Camera:
         self._info.publish(CameraInfo(header=header, width=width, height=height, k=k))
         self._image.publish(message_conversion.image(
             header, self._scene.frame(since_ns / NS), 'rgb8'))
-        full = self._frames > WARM_FRAMES // 2
-        came = self._ros.spin_until(lambda: self._answers, 60.0 if full else 0.1)
+        full = self._frames > FULL_FRAMES
+        came = self._ros.spin_until(lambda: self._answers, 60.0 if full else 0.03)
         assert came or not full, 'no assessment was published'
-        time.sleep(0.05)
+        time.sleep(0.03)
         return read.assessment(self._answers[-1]) if came else None
 
 

@@ -258,7 +258,7 @@ def test_a_lens_that_becomes_unknown_is_withheld_and_costs_no_other_output(node,
         play(node, drive(False))
         assert clouds == []
     node.wait_for_log("withheld.*distortion_model 'magic'", since)
-    assert 'failed, going on' not in node.process.output[since:]
+    assert 'failed, continuing' not in node.process.output[since:]
 
 
 @pytest.mark.skipif(importlib.util.find_spec('tf2_ros') is not None, reason='tf2_ros is here')

@@ -129,7 +129,7 @@ class HalfPositions(Positions):
         if key not in self.kept:
             cos, sin = super().tables(grid, device, dtype)
             self.kept[key] = _halves(cos), _halves(sin)
-        return super().tables(grid, device, dtype, keep)
+        return self.kept[key] if keep is None else super().tables(grid, device, dtype, keep)
 
 
 class FastBlock(Block):
