@@ -51,7 +51,8 @@ PLANNED = 'cmd_vel_planned'      # what a planner sends to the guard
 def start(context: LaunchContext) -> list:
     """Turn the values of the arguments into the nodes."""
     value = launching.values(context, ARGUMENTS)
-    parameters = {name: is_on(value[name]) for name in ('use_sim_time', 'autostart')}
+    parameters: dict[str, bool | str] = {
+        name: is_on(value[name]) for name in ('use_sim_time', 'autostart')}
     if value['message']:
         parameters['message'] = value['message']
 
