@@ -95,8 +95,8 @@ def pair(size):
     return both_encoders(Variant(size, full.dim, 2, full.heads, full.mlp))
 
 
-@pytest.mark.parametrize(('frames', 'pixels'), [(2, 256), (8, 64), (16, 64), (64, 64)])
-@pytest.mark.parametrize('size', ['large', 'huge', 'giant'])
+@pytest.mark.parametrize(('frames', 'pixels'), [(2, 256), (16, 64)])
+@pytest.mark.parametrize('size', ['large', 'huge'])
 @torch.inference_mode()
 def test_features_of_every_size_and_length_are_the_same(size, frames, pixels):
     theirs, encoder = pair(size)
