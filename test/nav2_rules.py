@@ -2,12 +2,13 @@
 # Copyright 2026 vjepa_ros maintainers
 """What Nav2 does with clouds and scans, rule by rule, for tests on machines without Nav2.
 
-Written after reading `nav2_collision_monitor` (source.cpp, pointcloud.cpp, scan.cpp, polygon.cpp);
-what it does otherwise is left out.
+Written after reading `nav2_collision_monitor` (source.cpp, pointcloud.cpp, scan.cpp, polygon.cpp),
+`nav2_costmap_2d` (obstacle_layer.cpp) and `laser_geometry`; what they do otherwise is left out.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -107,3 +108,56 @@ def rays(msg: object) -> tuple[np.ndarray, np.ndarray]:
     """Ranges and angles of a scan."""
     ranges = np.array(msg.ranges, float)
     return ranges, msg.angle_min + msg.angle_increment * np.arange(len(ranges))
+
+
+class ObstacleLayer:
+    """Marks and clears cells of a grid around the robot.
+
+    Parameters
+    ----------
+    inf_is_valid, obstacle_max_range
+        As the parameters of a LaserScan source; [m].
+    """
+
+    RESOLUTION, REACH = 0.05, 4.0
+
+    def __init__(self, inf_is_valid: bool = True, obstacle_max_range: float = 3.0) -> None:
+        self.inf_is_valid, self.obstacle_max_range = inf_is_valid, obstacle_max_range
+        side = round(2 * self.REACH / self.RESOLUTION)
+        self.cells = np.zeros((side, side), bool)
+
+    def scan(self, msg: object) -> None:
+        """`laserScanValidInfCallback`, then `laser_geometry`, then clearing and marking."""
+        ranges, angles = rays(msg)
+        if self.inf_is_valid:
+            positive = ~np.isfinite(ranges) & (ranges > 0)     # false for NaN
+            ranges = np.where(positive, msg.range_max - 0.0001, ranges)
+        kept = (ranges < msg.range_max) & (ranges >= msg.range_min)
+        points = np.column_stack((ranges * np.cos(angles), ranges * np.sin(angles)))[kept]
+        for x, y in points:
+            for part in np.arange(0.0, 1.0, 0.5 * self.RESOLUTION / math.hypot(x, y)):
+                self._set(part * x, part * y, False)
+        for x, y in points:
+            if math.hypot(x, y) < self.obstacle_max_range:
+                self._set(x, y, True)
+
+    def cloud(self, msg: object, to_base: Transform = same, min_height: float = 0.0,
+              max_height: float = 2.0) -> None:
+        """A PointCloud2 source that marks only; an empty cloud changes nothing."""
+        for x, y, z in to_base(cloud_xyz(msg)):
+            if min_height <= z <= max_height:
+                self._set(x, y, True)
+
+    def marked(self, x: float, y: float) -> bool:
+        """Whether the cell at a place or one next to it is marked."""
+        row, column = self._cell(x, y)
+        return bool(self.cells[row - 1:row + 2, column - 1:column + 2].any())
+
+    def _cell(self, x: float, y: float) -> tuple[int, int]:
+        return (math.floor((x + self.REACH) / self.RESOLUTION),
+                math.floor((y + self.REACH) / self.RESOLUTION))
+
+    def _set(self, x: float, y: float, value: bool) -> None:
+        row, column = self._cell(x, y)
+        if 0 <= row < len(self.cells) and 0 <= column < len(self.cells):
+            self.cells[row, column] = value

@@ -20,7 +20,7 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from nav2_rules import STOP, CollisionMonitor, cloud_xyz, rays
+from nav2_rules import STOP, CollisionMonitor, ObstacleLayer, cloud_xyz, rays
 from node_fixtures import ANSWER_S, NS, Publisher, exact, node_running, now_ns, raw
 from rclpy.serialization import deserialize_message, serialize_message
 from render_scenes import BOX, Camera, Thing, plain_bank, scene
@@ -186,6 +186,22 @@ def test_a_clear_view_is_an_empty_fresh_cloud_that_declares_its_fields(clear):
     assert data is not STOP
     assert not monitor.triggers(data, 2.5, 0.3)
     assert not monitor.triggers(monitor.scan(scan, stamp + NS), 2.5, 0.3)
+
+
+def test_the_scan_clears_a_costmap_and_the_cloud_does_not(blocked, clear):
+    layer = ObstacleLayer()
+    layer.cloud(blocked[1])
+    assert layer.marked(2.0, 0.0)
+    layer.cloud(clear[1])
+    assert layer.marked(2.0, 0.0)                 # an empty cloud has no rays
+    cells = int(layer.cells.sum())
+    layer.scan(clear[2])
+    assert int(layer.cells.sum()) < 0.5 * cells
+    assert not layer.cells[:, :].all()
+    deaf = ObstacleLayer(inf_is_valid=False)
+    deaf.cloud(blocked[1])
+    deaf.scan(clear[2])
+    assert int(deaf.cells.sum()) == cells         # why docs/nav2.md sets inf_is_valid
 
 
 def test_every_ray_is_a_number_inf_or_nan_in_the_limits(blocked, clear):
