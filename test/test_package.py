@@ -46,8 +46,10 @@ def imports_of(*folders: str) -> set[str]:
     found = set()
     for folder in folders:
         for file in (REPOSITORY / folder).rglob('*.py'):
-            text = re.sub(r'\nif TYPE_CHECKING:\n(    .*\n|\n)+', '\n', file.read_text())
-            for node in ast.walk(ast.parse(text)):
+            tree = ast.parse(file.read_text())
+            tree.body = [node for node in tree.body if not isinstance(node, ast.If)
+                         or ast.unparse(node.test) != 'TYPE_CHECKING']
+            for node in ast.walk(tree):
                 if isinstance(node, ast.Import):
                     found |= {alias.name.partition('.')[0] for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
