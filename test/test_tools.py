@@ -20,7 +20,7 @@ from scenes import synthetic
 import vjepa_ros
 from vjepa_ros.cli import main as cli
 from vjepa_ros.cli import watch
-from vjepa_ros.cli.frame_feed import Feed
+from vjepa_ros.cli.watch import Feed
 from vjepa_ros.sources import SourceError, SourceFrame
 
 SMALL = ['--weights', 'random', '--allow-random-weights', '--num-frames', '4',

@@ -1,14 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Print errors and the current step of a command."""
+"""What the commands share: types of numbers with a range, errors, and the current step."""
 
 from __future__ import annotations
 
+import argparse
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+
+
+def whole(low: int = 1, high: float = math.inf) -> Callable[[str], int]:
+    """Return an argparse type for integers from `low` to `high`."""
+    def read(text: str) -> int:
+        value = int(text)
+        _check(value, low, high)
+        return value
+
+    read.__name__ = 'int'       # argparse names the type where the text is not a number
+    return read
+
+
+def real(low: float, high: float) -> Callable[[str], float]:
+    """Return an argparse type for numbers from `low` to `high`."""
+    def read(text: str) -> float:
+        value = float(text)
+        _check(value, low, high)
+        return value
+
+    read.__name__ = 'float'
+    return read
+
+
+def positive(text: str) -> float:
+    """Read a finite number above 0, for argparse."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f'{value:g} is out of range: more than 0')
+    return value
+
+
+def _check(value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        allowed = f'at least {low:g}' if high == math.inf else f'{low:g} to {high:g}'
+        raise argparse.ArgumentTypeError(f'{value:g} is out of range: {allowed}')
+
 
 CHECKPOINT = 'checkpoint: .safetensors, .pt or .pth file, Hugging Face folder, or name on its hub'
 

@@ -16,8 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from vjepa_ros.cli.argparse_ranges import real
-from vjepa_ros.cli.console import print_error
+from vjepa_ros.cli.console import print_error, real
 from vjepa_ros.cli.demo_processes import DemoProcesses, Plan, end_like_ctrl_c, ros_problem
 from vjepa_ros.lab.report.live_view import View, log_to
 from vjepa_ros.lab.report.report import summary_lines, write_outputs

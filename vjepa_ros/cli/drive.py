@@ -22,15 +22,13 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vjepa_ros.cli.argparse_ranges import whole
-from vjepa_ros.cli.console import print_error
+from vjepa_ros.cli.console import print_error, whole
 from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
 from vjepa_ros.guard.settings import GuardSettings
-from vjepa_ros.lab.drive.figures import figures
+from vjepa_ros.lab.drive.figures import WORDS, draw, figures
+from vjepa_ros.lab.drive.figures import write as write_film
 from vjepa_ros.lab.drive.jobs import BATCH, MOST_JOBS, Recipe, drive_all
 from vjepa_ros.lab.drive.loop import MODES, LoopConfig, Outcome
-from vjepa_ros.lab.drive.plot import WORDS, draw
-from vjepa_ros.lab.drive.plot import write as write_film
 from vjepa_ros.lab.report.measurement import accelerator, hardware, versions, write_json
 from vjepa_ros.lab.worker_pool import usual_jobs
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig

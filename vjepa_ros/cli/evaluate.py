@@ -28,7 +28,7 @@ from rich.progress import (
 
 from vjepa_ros import __version__
 from vjepa_ros.cli.console import print_error
-from vjepa_ros.lab.evaluation import baselines, tables
+from vjepa_ros.lab.evaluation import baselines
 from vjepa_ros.lab.evaluation import document as evaluate_document
 from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.figures import assemble
@@ -56,6 +56,11 @@ from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.sources import SourceError
+
+NO_HEADS = ('the model has no learned heads (none are bundled for this size, and neither '
+            '--weights nor --heads names a file with heads)')
+MOST_ON_GPU = 6     # processes, whose contexts and scenes share its memory
+NOT_ASKED = 'not requested'
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -120,12 +125,6 @@ def check(args: argparse.Namespace) -> None:
                          f'marks of the block {evaluate_document.BLOCK}')
 
 
-NO_HEADS = ('the model has no learned heads (none are bundled for this size, and neither '
-            '--weights nor --heads names a file with heads)')
-MOST_ON_GPU = 6     # processes, whose contexts and scenes share its memory
-NOT_ASKED = 'not requested'
-
-
 def run(args: argparse.Namespace, console: Console, command: str) -> int:
     """Evaluate and write the requested files; return the exit code."""
     start = time.monotonic()
@@ -162,8 +161,8 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
                 progress.advance(drawn)
     if engine is not None:
         engine.close()
-    tables.show(report, console)
-    for reason in tables.reasons(report):
+    evaluate_document.show(report, console)
+    for reason in evaluate_document.reasons(report):
         console.print(reason, style='dim', markup=False, highlight=False, soft_wrap=True)
     write(args, report, played, pictures, world, console)
     return 0

@@ -64,6 +64,15 @@ FOOT = """\
 Written by python -m vjepa_ros.cli.parameter_docs. In square brackets: what is allowed, and the
 unit. Launch files resolve substitutions in values, such as $(env HOME).
 """
+BLOCKS: dict[str, dict[str, tuple[Param, ...]]] = {
+    'docs/parameters.md': {
+        'vjepa_node': (*PERCEPTION.rows, *PERCEPTION.rows_of('NAME')),
+        'collision_guard': (*GUARD.rows, *source_rows('NAME'), *range_rows('RANGE')),
+        'twist_planner': (*TWIST.rows, *TWIST.rows_of('NAME')),
+        'action_planner': ACTION.rows,
+        'camera_source': SOURCE.rows,
+    },
+}
 
 
 def yaml_text(schema: Schema, above: str) -> str:
@@ -116,17 +125,6 @@ def write_configs(folder: Path) -> None:
     """Write all files into a folder."""
     for name, content in FILES.items():
         (folder / name).write_text(yaml_text(*content), encoding='utf-8')
-
-
-BLOCKS: dict[str, dict[str, tuple[Param, ...]]] = {
-    'docs/parameters.md': {
-        'vjepa_node': (*PERCEPTION.rows, *PERCEPTION.rows_of('NAME')),
-        'collision_guard': (*GUARD.rows, *source_rows('NAME'), *range_rows('RANGE')),
-        'twist_planner': (*TWIST.rows, *TWIST.rows_of('NAME')),
-        'action_planner': ACTION.rows,
-        'camera_source': SOURCE.rows,
-    },
-}
 
 
 def markdown(rows: Iterable[Param]) -> str:

@@ -24,10 +24,9 @@ from rich.table import Table
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from vjepa_ros.cli.argparse_ranges import positive, whole
 from vjepa_ros.cli.benchmark.case import Case, Encode, EndToEnd, add_options, case_of, memory
 from vjepa_ros.cli.benchmark.clock import Contender, measure, statistics
-from vjepa_ros.cli.console import print_error, steps
+from vjepa_ros.cli.console import positive, print_error, steps, whole
 from vjepa_ros.cli.selftest.parity import relative
 from vjepa_ros.lab.report.measurement import accelerator, hardware, versions, write_json
 from vjepa_ros.model.checkpoint.load import WeightsError, load_model

@@ -10,9 +10,10 @@ import os
 import shlex
 import sys
 import tempfile
+import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ import numpy as np
 from rich.console import Console
 
 from vjepa_ros.cli.console import print_error
-from vjepa_ros.cli.frame_feed import Feed
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.lab.report.live_view import Point, Status, View, log_to
 from vjepa_ros.lab.report.report import summary_lines, write_outputs
@@ -33,8 +33,10 @@ from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.device import DeviceError
 from vjepa_ros.runtime.engine import EngineConfig
 from vjepa_ros.sources import SUPPORTED, PlayOptions, Source, SourceError, SourceFrame, open_source
+from vjepa_ros.sources.base import Pacer
 from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
 
+WAKE_S = 0.1
 TITLE = 'vjepa_ros'
 QUIT_KEYS = (27, ord('q'))
 KEEP = 9000              # newest results for report and video: ten minutes at 15 Hz
@@ -44,6 +46,83 @@ UNTRAINED = ('no weights are given, and none of that size are bundled: give a ch
              '--weights, use --model-size tiny, or add --allow-random-weights to run untrained '
              '(time to contact is then geometric and valid, motion and features are not learned, '
              'and every output says so)')
+
+
+class Feed:
+    """Frames in groups: all that arrived since the last group, oldest first.
+
+    Parameters
+    ----------
+    source
+        Source of the frames.
+    realtime
+        Whether a thread plays the source in real time, and a group has the frames that arrived
+        meanwhile. Otherwise a group is one frame, as fast as the consumer takes them.
+    limit
+        Largest number of waiting frames; beyond it the oldest are dropped.
+    """
+
+    def __init__(self, source: Source, realtime: bool, limit: int = 64) -> None:
+        self._source, self._realtime = source, realtime
+        self._waiting: deque[SourceFrame] = deque(maxlen=limit)
+        self._news = threading.Condition()
+        self._stop = threading.Event()
+        self._ended = False
+        self._error: SourceError | None = None
+        self.dropped = 0
+
+    def __iter__(self) -> Iterator[list[SourceFrame]]:
+        """Yield groups until the source ends.
+
+        Raises
+        ------
+        SourceError
+            When the source fails, after its last frames.
+        """
+        if not self._realtime:
+            for frame in self._source:
+                yield [frame]
+            return
+        thread = threading.Thread(target=self._play, name='feed', daemon=True)
+        thread.start()
+        try:
+            yield from self._groups()
+        finally:
+            self._stop.set()
+            thread.join(2.0)
+
+    def _groups(self) -> Iterator[list[SourceFrame]]:
+        while True:
+            with self._news:
+                if not self._waiting and not self._ended:
+                    self._news.wait(WAKE_S)   # short, for Ctrl-C
+                frames, ended = list(self._waiting), self._ended
+                self._waiting.clear()
+            if frames:
+                yield frames
+            elif ended:
+                break
+        if self._error is not None:
+            raise self._error
+
+    def _play(self) -> None:
+        pacer = Pacer()
+        try:
+            for frame in self._source:
+                now = time.monotonic_ns()
+                due = now if self._source.live else pacer.due_ns(frame.stamp_ns, now)
+                if self._stop.wait(max(0.0, (due - now) / 1e9)):
+                    return
+                with self._news:
+                    self.dropped += len(self._waiting) == self._waiting.maxlen
+                    self._waiting.append(frame)
+                    self._news.notify()
+        except SourceError as error:
+            self._error = error
+        finally:
+            with self._news:
+                self._ended = True
+                self._news.notify()
 
 
 def window_problem(environ: Mapping[str, str], platform: str = sys.platform,

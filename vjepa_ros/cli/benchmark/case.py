@@ -46,6 +46,11 @@ ABOUT = {
                      'of a model with weights',
     'source': 'width and height of the images, such as 1280x720',
     'geometry': 'where frames are resized and looming is measured: auto, host or device'}
+INPUTS = 4
+WARM_RUNS = 3
+RATE_HZ = 15.0              # of the camera
+APPROACH_S, SCENE_S = 4.5, 2.0      # from here on, so long, the synthetic robot drives
+NS = 1e9
 
 
 @dataclass(frozen=True)
@@ -139,13 +144,6 @@ def loadable(case: Case) -> Iterator[Case]:
         save_file(encoder.state_dict(), path)
         del encoder
         yield replace(case, weights=str(path))
-
-
-INPUTS = 4
-WARM_RUNS = 3
-RATE_HZ = 15.0              # of the camera
-APPROACH_S, SCENE_S = 4.5, 2.0      # from here on, so long, the synthetic robot drives
-NS = 1e9
 
 
 class Encode:

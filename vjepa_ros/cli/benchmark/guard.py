@@ -22,9 +22,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from vjepa_ros.cli.argparse_ranges import real, whole
 from vjepa_ros.cli.benchmark import clock
-from vjepa_ros.cli.console import steps
+from vjepa_ros.cli.console import real, steps, whole
 from vjepa_ros.ros.common.processes import (
     Children,
     ProcessFailed,

@@ -25,14 +25,13 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from vjepa_ros.cli.argparse_ranges import positive, whole
 from vjepa_ros.cli.benchmark import baselines, clock
 from vjepa_ros.cli.benchmark import case as cases
 from vjepa_ros.cli.benchmark.case import Case, Encode, EndToEnd, case_of, loadable, memory, option
 from vjepa_ros.cli.benchmark.clock import Contender, statistics
 from vjepa_ros.cli.benchmark.clock import measure as take_turns
 from vjepa_ros.cli.benchmark.suite import SUITES, suite_rows, sweep_rows
-from vjepa_ros.cli.console import steps
+from vjepa_ros.cli.console import positive, steps, whole
 from vjepa_ros.lab.report.measurement import process_age
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.runtime.device import DeviceError, device_name

@@ -27,9 +27,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from vjepa_ros.cli.argparse_ranges import real
 from vjepa_ros.cli.benchmark import case, clock
 from vjepa_ros.cli.benchmark.clock import statistics
+from vjepa_ros.cli.console import real
 from vjepa_ros.cli.demo_processes import NODE, DemoProcesses, Plan
 from vjepa_ros.lab.report.live_view import View
 from vjepa_ros.ros.common.processes import ProcessFailed

@@ -20,11 +20,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from vjepa_ros.cli.argparse_ranges import whole
 from vjepa_ros.cli.benchmark import clock
 from vjepa_ros.cli.benchmark.baselines import BACKENDS, PlanFloor, attention, floor_dtype
 from vjepa_ros.cli.benchmark.clock import device_ms, statistics
-from vjepa_ros.cli.console import steps
+from vjepa_ros.cli.console import steps, whole
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.planning.action_space import ArmSpace
 from vjepa_ros.planning.energy_test import USUAL_GAP, GapConfig

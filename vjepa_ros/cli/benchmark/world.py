@@ -20,10 +20,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from vjepa_ros.cli.argparse_ranges import positive, whole
 from vjepa_ros.cli.benchmark import clock
 from vjepa_ros.cli.benchmark.clock import device_ms
-from vjepa_ros.cli.console import steps
+from vjepa_ros.cli.console import positive, steps, whole
 from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
 from vjepa_ros.lab.world.rendering.render import one_thread
 from vjepa_ros.lab.world.rendering.truth import truth

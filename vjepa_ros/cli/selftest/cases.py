@@ -28,6 +28,9 @@ CANDIDATES = ('fp32', 'fp16', 'bf16', 'int8', 'fp8')
 # Largest rms error of features relative to their rms in float32 on the CPU. Plain networks have
 # errors below 0.002 in fp16 and 0.016 in bf16 (docs/notebook/numerics.md).
 LIMITS = {'fp32': 1e-4, 'fp16': 4e-3, 'bf16': 0.03, 'fp8': 0.03, 'int8': 0.03}
+SHARPNESS = 1.5     # of queries and keys, so that attention is far from uniform
+BIAS, SPREAD = 0.1, 0.4
+SEED = 3
 
 
 @dataclass(frozen=True)
@@ -127,11 +130,6 @@ def limits(precision: str) -> Mapping[str, float]:
         'repeated': 0.1 * most,         # the same clip again, after another
         'kept': 0.0,                    # a result must not change when the next one is made
         'together': most}               # two clips in one pass against each alone
-
-
-SHARPNESS = 1.5     # of queries and keys, so that attention is far from uniform
-BIAS, SPREAD = 0.1, 0.4
-SEED = 3
 
 
 def weights_of(model: Model, folder: Path) -> str:

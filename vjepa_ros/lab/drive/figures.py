@@ -1,16 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Compute the figures of driven episodes: collisions, progress and stops."""
+"""Compute the figures of driven episodes, and draw them: plot, course of one episode, video."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import cv2
+import numpy as np
+
 from vjepa_ros.lab.drive.loop import Outcome
+from vjepa_ros.lab.report.plots import GRID, INK
+from vjepa_ros.lab.report.video import write_video
 
 WITHOUT = 'without_guard'
+COLOURS = {'without_guard': '#94a3b8', 'with_guard': '#0b6bcb', 'with_planner': '#15803d'}
+WORDS = {'without_guard': 'without guard', 'with_guard': 'with guard',
+         'with_planner': 'guard and planner'}
+_FARTHEST_S = 10.0   # longer times to contact are not drawn
+_BAND_PX = 22        # above the images, with the name of the mode
+_DPI = 110
 
 
 def figures(outcomes: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
@@ -80,3 +92,126 @@ def _details(rows: Sequence[Outcome], free: Sequence[int]) -> dict[str, Any]:
         'collided': [{'number': o.number, 'scenario': o.scenario, 'place': o.place,
                       'touched': o.touched, 'speed_m_s': round(o.cruise, 2),
                       'standing': o.struck} for o in rows if o.collided]}
+
+
+def draw(outcomes: Mapping[str, Sequence[Outcome]], result: Mapping[str, Any],
+         example: int | None) -> Any:
+    """Draw a matplotlib figure of all episodes and, if recorded, of one.
+
+    Parameters
+    ----------
+    outcomes, result
+        Outcomes by mode, and `figures` of them.
+    example
+        Number of a recorded episode; None draws none.
+    """
+    from matplotlib.figure import Figure
+    rows = 3 if example is not None else 0
+    figure = Figure(figsize=(10, 3.4 + 2.0 * rows), layout='constrained', dpi=_DPI)
+    grid = figure.add_gridspec(1 + rows, 2, height_ratios=[1.6] + [1] * rows)
+    _bars(figure.add_subplot(grid[0, 0]), outcomes, result, 'collisions')
+    _bars(figure.add_subplot(grid[0, 1]), outcomes, result, 'progress')
+    if example is not None:
+        below: list[Any] = []
+        for n in range(rows):
+            below.append(figure.add_subplot(grid[1 + n, :], sharex=below[0] if below else None))
+        _course(below, outcomes, example)
+    return figure
+
+
+def _bars(axes: Any, outcomes: Mapping[str, Sequence[Outcome]], result: Mapping[str, Any],
+          what: str) -> None:
+    names = list(result['details']['without_guard']['by_scenario'])
+    wide = 0.8 / len(outcomes)
+    for number, mode in enumerate(outcomes):
+        rows = [result['details'][mode]['by_scenario'][name] for name in names]
+        values = [row['collisions'] / row['episodes'] if what == 'collisions'
+                  else row['progress'] for row in rows]
+        key = 'collisions_per_episode' if what == 'collisions' else 'progress'
+        axes.bar(np.arange(len(names)) + (number - (len(outcomes) - 1) / 2) * wide, values, wide,
+                 color=COLOURS[mode], label=f'{WORDS[mode]}: {result[mode][key]:.3g}')
+    axes.set_xticks(range(len(names)), names, fontsize=8)
+    axes.set_title('collisions per episode' if what == 'collisions' else
+                   'share of the route driven', fontsize=10, color=INK)
+    axes.grid(axis='y', color=GRID)
+    axes.set_axisbelow(True)
+    axes.set_ylim(0, 1.3)        # room for the legend
+    axes.legend(fontsize=7)
+
+
+def _course(axes: Sequence[Any], outcomes: Mapping[str, Sequence[Outcome]],
+            example: int) -> None:
+    """Draw distance, speed and time to contact of one episode; shading: the guard acts."""
+    for mode, rows in outcomes.items():
+        outcome = next(o for o in rows if o.number == example)
+        moments = [m for m in outcome.moments if m.time >= 0]
+        if not moments:
+            continue
+        time, style = np.array([m.time for m in moments]), {'color': COLOURS[mode]}
+        axes[0].plot(time, [m.distance for m in moments], **style, label=WORDS[mode] + (
+            f', hit {outcome.touched}' if outcome.collided else ''))
+        axes[1].plot(time, [m.speed for m in moments], **style)
+        acts = np.array([m.state not in ('free', 'idle') for m in moments])
+        if acts.any():
+            axes[1].fill_between(time, 0, 1, where=acts, alpha=0.12, lw=0,
+                                 transform=axes[1].get_xaxis_transform(), **style)
+        contact = np.array([m.time_to_contact for m in moments])
+        axes[2].plot(time, np.where(contact < _FARTHEST_S, contact, np.nan), '.', ms=3, **style)
+    first = next(o for o in outcomes['without_guard'] if o.number == example)
+    axes[0].set_title(f'episode {example}: {first.scenario}, {first.place}', fontsize=10,
+                      color=INK)
+    for one, text in zip(axes, ('free path ahead [m]', 'speed [m/s], shaded: guard acts',
+                                'time to contact [s]'), strict=True):
+        one.set_ylabel(text, fontsize=8, color=INK)
+        one.grid(color=GRID)
+        one.set_ylim(bottom=0)
+    axes[0].legend(fontsize=7)
+    axes[-1].set_xlabel('time since the start [s]', fontsize=8)
+
+
+def write(path: Path, film: Path, modes: Sequence[str], number: int, rate: float) -> Path:
+    """Write the video of an episode.
+
+    Parameters
+    ----------
+    path
+        Path of the video; its extension may change.
+    film
+        Folder with a folder of images for each mode and episode, from `drive_all`.
+    modes, number
+        Modes, and number of the episode.
+    rate
+        Images per second [Hz].
+
+    Returns
+    -------
+    Path
+        The file, see `vjepa_ros.lab.report.video.write_video`.
+
+    Raises
+    ------
+    ValueError
+        When there are no images.
+    """
+    files = {mode: sorted((film / mode / f'{number:04d}').glob('*.png')) for mode in modes}
+    if not all(files.values()):
+        raise ValueError(f'no images of episode {number} for '
+                         f'{[mode for mode in modes if not files[mode]]}')
+    return write_video(path.with_suffix(''), _frames(files), rate)
+
+
+def _frames(files: dict[str, list[Path]]) -> Iterator[np.ndarray]:
+    """Yield BGR images side by side; a run that has ended shows its last one."""
+    for step in range(max(map(len, files.values()))):
+        shown = []
+        for mode, paths in files.items():
+            path = paths[min(step, len(paths) - 1)]
+            picture = cv2.imread(str(path))
+            if picture is None:
+                raise ValueError(f'{path} is not a picture')
+            band = np.full((_BAND_PX, picture.shape[1], 3), 255, np.uint8)
+            ended = ' (ended)' if step >= len(paths) else ''
+            cv2.putText(band, WORDS[mode] + ended, (4, 16), cv2.FONT_HERSHEY_SIMPLEX, 0.5,
+                        (40, 36, 28), 1, cv2.LINE_AA)
+            shown.append(np.concatenate((band, picture)))
+        yield np.concatenate(shown, 1)

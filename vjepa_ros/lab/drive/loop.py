@@ -28,6 +28,12 @@ from vjepa_ros.runtime.engine import Engine
 
 # What assessments need; images of change are for people.
 _WANTS = Wants(features=True, looming=True, image=False, change=False, moving=True)
+MODES = ('without_guard', 'with_guard', 'with_planner')
+CAMERA = 'camera'
+_CLOCK_S = 1.0        # stamp of the first image
+_STOPPED_M_S = 0.02   # commands below this stop a robot
+_WANTS_M_S = 0.2      # command of a controller that wants to drive
+_FREE_S = 2.0         # a stop is needless when the path is free for this time
 
 
 class BatchPerception:
@@ -77,14 +83,6 @@ class BatchPerception:
         results = self._perception.run(samples, Settings(), wants, lambda stamp: 0.0)
         numbers = {self._names[number]: number for number in which}
         return {numbers[name]: result for name, result in zip(samples, results, strict=True)}
-
-
-MODES = ('without_guard', 'with_guard', 'with_planner')
-CAMERA = 'camera'
-_CLOCK_S = 1.0        # stamp of the first image
-_STOPPED_M_S = 0.02   # commands below this stop a robot
-_WANTS_M_S = 0.2      # command of a controller that wants to drive
-_FREE_S = 2.0         # a stop is needless when the path is free for this time
 
 
 @dataclass(frozen=True)

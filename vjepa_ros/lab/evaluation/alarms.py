@@ -16,6 +16,9 @@ import numpy as np
 
 WARNING, UNKNOWN = 2, 255   # levels as published; UNKNOWN is not an alarm
 LONGEST_STEP = 3.0          # longest gap between frames that counts, in usual gaps
+SMOOTH_S = 0.3     # time over which the area is averaged
+LEAST_CHANGE = 0.05   # relative change of nearness for an approach or a retreat
+LINGER_S = 0.5     # time that an alarm may outlast the nearest moment
 
 
 def runs(mask: np.ndarray) -> list[tuple[int, int]]:
@@ -109,11 +112,6 @@ def contacts(stamps_s: np.ndarray, collision: np.ndarray, time_to_contact: np.nd
                            float(stamps_s[b - 1]) + ahead,
                            float(stamps_s[a + hit[0]]) if hit.size else math.nan))
     return out
-
-
-SMOOTH_S = 0.3     # time over which the area is averaged
-LEAST_CHANGE = 0.05   # relative change of nearness for an approach or a retreat
-LINGER_S = 0.5     # time that an alarm may outlast the nearest moment
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,10 @@ MARKS = {
     'dark': 'a still camera sees one dark object before a bright background; its size in the '
             'image tells its distance',
 }
+METHODS = ('geometric', 'learned', 'fused')
+CAMERA = 'camera'
+NS = 1e9
+DARK_LEVEL = 70    # grey level below which a pixel is part of the object of a '::dark' item
 
 
 @dataclass(frozen=True)
@@ -94,12 +98,6 @@ def read_items(words: Sequence[str]) -> list[Item]:
             name, number = f'{stem}-{number}', number + 1
         items.append(Item(path, mark, name))
     return items
-
-
-METHODS = ('geometric', 'learned', 'fused')
-CAMERA = 'camera'
-NS = 1e9
-DARK_LEVEL = 70    # grey level below which a pixel is part of the object of a '::dark' item
 
 
 @dataclass(frozen=True)

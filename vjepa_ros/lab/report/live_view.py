@@ -23,6 +23,14 @@ from rich.text import Text
 from vjepa_ros.perception.types import Assessment, Level, Quality
 
 MAX_POINTS = 36000
+LEVEL_STYLES = {Level.CLEAR: 'green', Level.CAUTION: 'yellow', Level.WARNING: 'dark_orange',
+                Level.DANGER: 'red', Level.UNKNOWN: 'medium_purple'}
+TRUTH_STYLE = 'bright_white'
+NEAR_S = 3.0             # a shorter time to contact stands out
+PLAIN_PERIOD_S = 2.0     # between two lines where there is no terminal
+# Flags that every user should see; the others are in the overlay and the report.
+NOTABLE = (Quality.LOW_TEXTURE | Quality.STALE | Quality.SLOW_CAMERA | Quality.DEVICE_FALLBACK
+           | Quality.WARMING_UP)
 
 
 @dataclass(frozen=True)
@@ -96,16 +104,6 @@ class Status:
                 break
             out.append(point)
         return out[::-1]
-
-
-LEVEL_STYLES = {Level.CLEAR: 'green', Level.CAUTION: 'yellow', Level.WARNING: 'dark_orange',
-                Level.DANGER: 'red', Level.UNKNOWN: 'medium_purple'}
-TRUTH_STYLE = 'bright_white'
-NEAR_S = 3.0             # a shorter time to contact stands out
-PLAIN_PERIOD_S = 2.0     # between two lines where there is no terminal
-# Flags that every user should see; the others are in the overlay and the report.
-NOTABLE = (Quality.LOW_TEXTURE | Quality.STALE | Quality.SLOW_CAMERA | Quality.DEVICE_FALLBACK
-           | Quality.WARMING_UP)
 
 
 class View:

@@ -20,6 +20,9 @@ import torch
 
 import vjepa_ros
 
+# Paths belong to one machine.
+PATHS = ('--json', '--out', '--plot', '--weights')
+
 
 def fill(text: str, name: str, content: str) -> str:
     """Put `content` between ``<!-- name:begin -->`` and ``<!-- name:end -->`` of a text.
@@ -93,10 +96,6 @@ def versions() -> dict[str, str]:
     return {'vjepa_ros': vjepa_ros.__version__, 'python': platform.python_version(),
             'torch': metadata.version('torch'), 'numpy': np.__version__,
             'opencv': cv2.__version__}
-
-
-# Paths belong to one machine.
-PATHS = ('--json', '--out', '--plot', '--weights')
 
 
 def write_json(path: Path, result: Mapping[str, Any]) -> None:

@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, SOFT, GRID, FRAME = '#1c2430', '#5c6b7c', '#e3e8ee', '#b8c2cd'
+TTC_RANGE = (0.2, 20.0)    # seconds; larger values and inf are drawn at the upper edge
+ESTIMATE, TRUTH = '#0b6bcb', '#111820'
+LEVELS = {0: ('CLEAR', '#4caf50'), 1: ('CAUTION', '#ffd600'), 2: ('WARNING', '#ff8c00'),
+          3: ('DANGER', '#e53030'), 255: ('UNKNOWN', '#846ab4')}
+STAGES = ('transport', 'wait', 'decode', 'preprocess', 'gather', 'upload', 'encode', 'download',
+          'motion', 'heads', 'looming', 'assess', 'overlay', 'publish')
+WITHIN = {'submit', 'await'}    # contain stages of the model, which must not count twice
+STAGE_COLORS = ('#9db2c8', '#c9d3de', '#3f7cac', '#5aa9e6', '#7fc8f8', '#2a9d8f', '#0b6bcb',
+                '#8ab17d', '#e9c46a', '#d9a86c', '#f4a261', '#e76f51', '#b56576', '#6d597a')
+WIDTH, HEIGHT, TEXT = 11.0, 2.7, 10.0    # of one panel [inch], and of its text [pt]
 
 
 def open_axes(axes: Axes) -> None:
@@ -38,17 +48,6 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-TTC_RANGE = (0.2, 20.0)    # seconds; larger values and inf are drawn at the upper edge
-ESTIMATE, TRUTH = '#0b6bcb', '#111820'
-LEVELS = {0: ('CLEAR', '#4caf50'), 1: ('CAUTION', '#ffd600'), 2: ('WARNING', '#ff8c00'),
-          3: ('DANGER', '#e53030'), 255: ('UNKNOWN', '#846ab4')}
-STAGES = ('transport', 'wait', 'decode', 'preprocess', 'gather', 'upload', 'encode', 'download',
-          'motion', 'heads', 'looming', 'assess', 'overlay', 'publish')
-WITHIN = {'submit', 'await'}    # contain stages of the model, which must not count twice
-STAGE_COLORS = ('#9db2c8', '#c9d3de', '#3f7cac', '#5aa9e6', '#7fc8f8', '#2a9d8f', '#0b6bcb',
-                '#8ab17d', '#e9c46a', '#d9a86c', '#f4a261', '#e76f51', '#b56576', '#6d597a')
-WIDTH, HEIGHT, TEXT = 11.0, 2.7, 10.0    # of one panel [inch], and of its text [pt]
 
 
 class Series:

@@ -18,6 +18,9 @@ from vjepa_ros.lab.report.plots import Series
 from vjepa_ros.lab.report.video import evenly, frame_rate, write_video
 
 VIDEO_NAMES = ('overlay.mp4', 'overlay.gif')
+T = TypeVar('T')
+NEEDED = ('frames_in', 'device', 'model', 'trained')
+JUDGED_TTC = (0.3, 6.0)    # true times to contact [s] at which estimates are judged
 
 
 def write_outputs(out_dir: Path, records: Sequence[dict[str, Any]],
@@ -81,11 +84,6 @@ def summary_lines(summary: dict[str, Any], out_dir: Path, video: Path | None) ->
 def load(path: Path) -> np.ndarray | None:
     """Read a picture as BGR, None for a damaged file."""
     return cv2.imread(str(path))
-
-
-T = TypeVar('T')
-NEEDED = ('frames_in', 'device', 'model', 'trained')
-JUDGED_TTC = (0.3, 6.0)    # true times to contact [s] at which estimates are judged
 
 
 def write_report(out_dir: Path, records: Sequence[dict[str, Any]],
