@@ -177,10 +177,9 @@ def test_legal_values_are_taken_in_the_type_of_the_row(name, value, taken):
 
 
 @pytest.mark.parametrize(('name', 'value', 'allowed'), [
-    ('clip_fps', 0.0, '0.25..60'), ('clip_fps', 61.0, '0.25..60'), ('clip_fps', 'fast', 'double'),
-    ('clip_fps', True, 'double'), ('clip_fps', math.nan, 'finite'),
-    ('max_frame_age', math.inf, 'finite'), ('num_frames', 7, 'multiple of 2'),
-    ('num_frames', 2, '4..64'), ('num_frames', 8.0, 'int'), ('image_size', 100, 'multiple of 16'),
+    ('clip_fps', 0.0, '0.25..60'), ('clip_fps', 'fast', 'double'), ('clip_fps', True, 'double'),
+    ('clip_fps', math.nan, 'finite'), ('num_frames', 7, 'multiple of 2'),
+    ('num_frames', 8.0, 'int'),
     ('allow_random_weights', 1, 'bool'), ('model_size', 'Tiny', 'tiny, small'),
     ('model_size', 3, 'string'), ('device', 'gpu', 'cuda:N'), ('device', 'cuda:x', 'cuda:N'),
     ('resize_mode', 'stretch', 'letterbox'), ('weights', 5, 'string'),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The parameters of a node as rows: the one place where each of them is declared.
+"""Parameters of nodes as rows, the one place where each of them is declared.
 
-ROS descriptors, validation, the YAML files and the tables in the documents are made from the rows.
-A default that a dataclass has is taken from there, see `setting`. This module imports no ROS.
+ROS descriptors, validation, YAML files and the tables of the documents derive from the rows. A
+default that a dataclass has is taken from there, see `setting`. This module imports no ROS.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 Config = TypeVar('Config')
 
-# How a change takes effect while the node runs.
+# When a change takes effect while the node runs.
 LIVE = 'live'              # on the next result
-BACKGROUND = 'background'  # a new model is made ready in the background, then swapped in
+BACKGROUND = 'background'  # once a new model is ready in the background
 CONFIGURE = 'configure'    # at the next configure; refused while active
 STARTUP = 'startup'        # read once when the process starts
 
@@ -232,7 +232,7 @@ class Schema:
         return ''
 
 
-# What parameters of several nodes have in common.
+# Shared by several nodes.
 CAMERAS = ('camera',)
 DEVICE = re.compile(r'auto|cpu|mps|cuda(:\d+)?')
 DEVICES = 'auto, cpu, cuda, cuda:N or mps'

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The parameters of the perception node, and their values in its terms (this needs no ROS)."""
+"""Parameters of the perception node and its configuration (needs no ROS)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ OBSTACLE_ROWS: tuple[Param, ...] = (
 
 @dataclass(frozen=True)
 class ObstacleConfig:
-    """All parameters of obstacles at one moment.
+    """Configuration of obstacles in metres.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class ObstacleConfig:
     odometry_timeout
         Oldest odometry [s].
     mounts
-        Pose of each camera by its name; None where tf has to tell it.
+        Pose of each camera by name; None where it comes from tf.
     """
 
     settings: ObstacleSettings
@@ -131,7 +131,7 @@ def mount_rows(camera: str) -> tuple[Param, ...]:
 
 
 def make_obstacle_settings(values: Mapping[str, Any]) -> ObstacleSettings:
-    """Return how obstacles are placed by parameter values (ValueError if illegal)."""
+    """Return the settings of obstacles for parameter values; ValueError when inconsistent."""
     if values['obstacles.points_frame'] == 'base' and not values['obstacles.base_frame']:
         raise ValueError("obstacles.points_frame is 'base', but obstacles.base_frame is empty; "
                          'name the frame, such as base_link')
@@ -142,7 +142,7 @@ def make_obstacle_settings(values: Mapping[str, Any]) -> ObstacleSettings:
 
 
 def make_obstacle_config(values: Mapping[str, Any]) -> ObstacleConfig:
-    """Return all of it by parameter values (ValueError if illegal)."""
+    """Return the configuration of obstacles; ValueError when values are inconsistent."""
     mounts: dict[str, Mount | None] = {}
     for camera in values['cameras']:
         at = {name: values[f'{camera}.mount.{name}'] for name in ('height', 'x', 'y')}
@@ -271,14 +271,14 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
 
 
 def camera_rows(camera: str) -> tuple[Param, ...]:
-    """Rows that exist once per camera."""
+    """Return the rows of one camera."""
     return (transport_row(f'{camera}.transport'),
             *mount_rows(camera))
 
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """All parameters at one moment, in the terms of the modules that use them."""
+    """Configuration of the node."""
 
     engine: EngineConfig
     track: TrackConfig
@@ -296,14 +296,14 @@ class NodeConfig:
 
 
 def make_settings(value: Mapping[str, Any]) -> Settings:
-    """Return the live settings of perception by parameter values (ValueError if illegal)."""
+    """Return the live settings of perception; ValueError when values are inconsistent."""
     return make(Settings, SCHEMA.rows, value)
 
 
 def make_config(value: Mapping[str, Any], fetched: tuple[str, ...] | None = None) -> NodeConfig:
-    """All of a set of parameter values; ValueError when they do not fit together.
+    """Return the configuration for parameter values; ValueError when inconsistent.
 
-    `fetched` are the names of the hub that may be fetched, see `EngineConfig`.
+    `fetched` are the names on the hub that may be downloaded, see `EngineConfig`.
     """
     whole = {name: value[name.replace('_', '.', 1)] for name in (
         'features_reduce', 'overlay_width', 'calibration_seconds', 'calibration_sigma')}
@@ -318,7 +318,7 @@ def make_config(value: Mapping[str, Any], fetched: tuple[str, ...] | None = None
 
 
 def check(value: Mapping[str, Any]) -> None:
-    """Raise ValueError when values that belong to no camera do not fit together."""
+    """Raise ValueError when values of the node as a whole are inconsistent."""
     make_settings(value)
     make_obstacle_settings(value)
 

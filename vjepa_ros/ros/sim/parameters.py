@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The parameters of camera_source and simulated_robot, read when they start (needs no ROS)."""
+"""Parameters of camera_source and simulated_robot, read once at the start (needs no ROS)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ ROBOT_ROWS: tuple[Param, ...] = (
 
 
 def check_source(value: Mapping[str, Any]) -> None:
-    """Raise ValueError when the values of `SOURCE` do not fit together."""
+    """Raise ValueError when the values of `SOURCE` are inconsistent."""
     if (value['width'] == 0) != (value['height'] == 0):
         raise ValueError(f"width is {value['width']} and height {value['height']}: set both or "
                          'none')
