@@ -17,7 +17,7 @@ from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
 from vjepa_ros.runtime.forward import fused_rollout
 from vjepa_ros.runtime.forward.base import FUSED, PLAIN
 from vjepa_ros.runtime.forward.fused_rollout import FusedPredictor, prepare_world
-from vjepa_ros.runtime.forward.reference_ops import PlainSteps
+from vjepa_ros.runtime.forward.kernels import PlainSteps
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 

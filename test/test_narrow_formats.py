@@ -25,8 +25,8 @@ from vjepa_ros.runtime.forward import float8, int8
 from vjepa_ros.runtime.forward.base import Normalise, PlainForward
 from vjepa_ros.runtime.forward.float8 import Float8Encoder, narrow_mlp, norm_gain, plain_steps
 from vjepa_ros.runtime.forward.int8 import LEVELS, Int8Linear, check_products
+from vjepa_ros.runtime.forward.kernels import FLOAT8, LARGEST, PlainSteps
 from vjepa_ros.runtime.forward.narrow_formats import MOST, choose, max_error, trials
-from vjepa_ros.runtime.forward.reference_ops import FLOAT8, LARGEST, PlainSteps
 from vjepa_ros.runtime.noise_floor import random_scene
 from vjepa_ros.runtime.session import EncoderSession, SessionError
 

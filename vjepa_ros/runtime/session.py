@@ -16,7 +16,6 @@ from vjepa_ros.model.encoder import Encoder, pooled
 from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import PATCH
-from vjepa_ros.runtime.batching import SMALLER, Parts
 from vjepa_ros.runtime.cuda.frame_upload import Clip, Keys, check_clips
 from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS
 from vjepa_ros.runtime.cuda.runner import CudaRunner
@@ -30,7 +29,7 @@ from vjepa_ros.runtime.forward.compilation import (
 )
 from vjepa_ros.runtime.forward.select import prepare
 from vjepa_ros.runtime.host_runner import HostRunner
-from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
+from vjepa_ros.runtime.memory import SMALLER, Parts, is_out_of_memory, release_memory
 from vjepa_ros.runtime.noise_floor import Change
 from vjepa_ros.runtime.outputs import Landed, Output, Pending, reading, unpack
 

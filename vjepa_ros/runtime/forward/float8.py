@@ -33,7 +33,7 @@ from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.device import DeviceChoice, SessionError
 from vjepa_ros.runtime.forward.base import CLOSE, STEPS, Normalise, PlainForward, on_device
 from vjepa_ros.runtime.forward.fused import FusedEncoder, Layer, token_grid_of
-from vjepa_ros.runtime.forward.kernels import build
+from vjepa_ros.runtime.forward.kernels import FLOAT8, LARGEST, PlainSteps, Steps, build, eight
 from vjepa_ros.runtime.forward.narrow_formats import (
     Part,
     choose,
@@ -43,7 +43,6 @@ from vjepa_ros.runtime.forward.narrow_formats import (
     trials,
     useless,
 )
-from vjepa_ros.runtime.forward.reference_ops import FLOAT8, LARGEST, PlainSteps, Steps, eight
 from vjepa_ros.runtime.memory import is_out_of_memory
 from vjepa_ros.runtime.torch_private import scaled_mm
 

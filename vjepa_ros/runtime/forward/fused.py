@@ -23,8 +23,7 @@ from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.rope import rope_tables
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH, TUBELET
 from vjepa_ros.runtime.forward.base import FUSED, Normalise
-from vjepa_ros.runtime.forward.kernels import build
-from vjepa_ros.runtime.forward.reference_ops import Steps
+from vjepa_ros.runtime.forward.kernels import Steps, build
 from vjepa_ros.runtime.torch_private import addmm_gelu
 
 GREY, UNIT = 128, 1 / 64   # (pixel - GREY) UNIT is exact in half precision, and centred

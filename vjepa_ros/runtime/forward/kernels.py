@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""CUDA kernels for what lies between the matrix products of a transformer.
+"""The steps between the matrix products of a transformer: in CUDA kernels, and in PyTorch.
 
-PyTorch spends a kernel, and a trip through memory, on every elementary step there. Each of these,
-in `encoder.cu`, computes a chain of steps. `vjepa_ros.runtime.cuda.compiler` compiles them.
+PyTorch spends a kernel, and a trip through memory, on every elementary step there. Each kernel of
+`encoder.cu` computes a chain of steps. `PlainSteps` does the same operation by operation on every
+device: the reference for the kernels, and what runs instead of them.
 
 M tokens of all clips, N tokens of one clip, D width, F width of the MLP, d channels of a head.
 """
@@ -12,15 +13,96 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from vjepa_ros.model.rope import rotate
 from vjepa_ros.runtime.cuda.compiler import Kernel, KernelsMissing, compile_kernel, source_of
 
+FLOAT8 = torch.float8_e4m3fn
+LARGEST = 448.0         # of float8_e4m3fn
 NORM_THREADS = 128   # of the norm, at most: four values of a row each, and again
 BLOCK = 256
 WIDE = 8             # half precision values that a thread moves at once (16 bytes)
+
+
+class Steps(Protocol):
+    """Steps of a forward pass, see `Kernels`."""
+
+    def norm(self, x: Tensor, branch: Tensor | None, weight: Tensor, bias: Tensor,
+             out: Tensor) -> None:
+        """Add `branch` to `x` and write its layer norm."""
+        ...
+
+    def rotate(self, qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
+        """Encode positions into queries and keys, in place."""
+        ...
+
+    def gelu(self, values: Tensor) -> None:
+        """Apply GELU in place."""
+        ...
+
+    def norm8(self, x: Tensor, branch: Tensor | None, shift: Tensor, out: Tensor) -> None:
+        """Add `branch` to `x` and write its scaled and shifted norm as float8."""
+        ...
+
+    def gelu8(self, values: Tensor, gains: Tensor, shifts: Tensor, out: Tensor) -> None:
+        """Write the scaled and shifted GELU as float8."""
+        ...
+
+
+class PlainSteps:
+    """`Steps` for clips of one shape.
+
+    Parameters
+    ----------
+    head_dim : int
+        Channels of a head.
+    eps : float
+        Of the layer norms.
+    gain : float
+        Of `norm8`.
+
+    """
+
+    def __init__(self, head_dim: int, eps: float, gain: float):
+        self._head_dim, self._eps, self._gain = head_dim, eps, gain
+
+    def norm(self, x: Tensor, branch: Tensor | None, weight: Tensor, bias: Tensor,
+             out: Tensor) -> None:
+        """Compute `Kernels.norm`."""
+        if branch is not None:
+            x.add_(branch)
+        out.copy_(F.layer_norm(x, x.shape[1:], weight, bias, self._eps))
+
+    def rotate(self, qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
+        """Compute `Kernels.rotate`."""
+        tokens, width = cosine.shape[0], qkv.shape[1] // 3
+        both = qkv[:, :2 * width].unflatten(0, (-1, tokens)).unflatten(2, (-1, self._head_dim))
+        turned = rotate(both.transpose(1, 2).float(), cosine, sine)
+        both.copy_(turned.transpose(1, 2))
+
+    def gelu(self, values: Tensor) -> None:
+        """Compute `Kernels.gelu`."""
+        values.copy_(F.gelu(values.float()))
+
+    def norm8(self, x: Tensor, branch: Tensor | None, shift: Tensor, out: Tensor) -> None:
+        """Compute `Kernels.norm8`."""
+        if branch is not None:
+            x.add_(branch)
+        out.copy_(eight(self._gain * F.layer_norm(x, x.shape[1:], eps=self._eps) + shift))
+
+    def gelu8(self, values: Tensor, gains: Tensor, shifts: Tensor, out: Tensor) -> None:
+        """Compute `Kernels.gelu8`."""
+        out.copy_(eight(F.gelu(values.float()) * gains + shifts))
+
+
+def eight(values: Tensor) -> Tensor:
+    """Convert to float8 (e4m3), clamped to its range."""
+    return values.clamp(-LARGEST, LARGEST).to(FLOAT8)
 
 
 @dataclass(frozen=True)
