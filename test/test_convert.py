@@ -16,10 +16,8 @@ import pytest
 pytest.importorskip('rclpy')
 
 from scenes import texture
-from sensor_msgs.msg import CompressedImage, Image, PointField
-from std_msgs.msg import Header
+from sensor_msgs.msg import CompressedImage, Image
 
-from vjepa_ros.ros.common import message_conversion
 from vjepa_ros.ros.common.message_conversion import ImageError, decode
 
 pytestmark = pytest.mark.ros
@@ -85,11 +83,6 @@ def test_16_bit_encodings_keep_the_upper_byte_in_either_byte_order(encoding, pad
     pixels, expected = SIXTEEN_BIT[encoding]
     order = '>u2' if big_endian else '<u2'
     check(message(wide(pixels, order), encoding, padding=padding, big_endian=big_endian), expected)
-
-
-def test_the_common_encoding_is_not_copied():
-    msg = message(RGB, 'rgb8')
-    assert np.shares_memory(decode(msg), np.frombuffer(msg.data, np.uint8))
 
 
 def yuv422(rgb: np.ndarray, luma: int) -> np.ndarray:
@@ -207,16 +200,6 @@ def test_a_header_that_promises_a_monstrous_image_is_refused():
     with pytest.raises(ImageError) as caught:
         decode(compressed(data, 'png'))
     assert caught.value.kind == 'bad size'
-
-
-def test_a_feature_cloud_is_organised_like_the_grid():
-    features = np.random.default_rng(0).random((3, 5, 192)).astype(np.float32)
-    msg = message_conversion.feature_cloud(Header(), features)
-    assert (msg.height, msg.width, msg.point_step, msg.row_step) == (3, 5, 768, 3840)
-    (field,) = msg.fields
-    assert (field.name, field.offset, field.count) == ('feature', 0, 192)
-    assert field.datatype == PointField.FLOAT32
-    np.testing.assert_array_equal(np.frombuffer(msg.data, '<f4').reshape(3, 5, 192), features)
 
 
 class FakeBridgeError(TypeError):

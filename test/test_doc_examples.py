@@ -96,11 +96,6 @@ def test_what_can_not_be_trusted_stops(road, flag):
     road.wait_for(0.0)
 
 
-def test_silence_stops(road):
-    road.looking = False
-    road.wait_for(0.0)
-
-
 @pytest.mark.parametrize('age_s', [2.0, -2.0])
 def test_pictures_of_another_time_stop(road, age_s):
     road.age_s = age_s

@@ -37,7 +37,6 @@ from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.device import choose_device
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.session import EncoderSession
-from vjepa_ros.sources import SourceFrame
 
 RATE = 10.0
 GEOMETRY = ('--method', 'geometric', '--baseline-size', 'none', '--jobs', '1')
@@ -97,18 +96,6 @@ def report(recordings, tmp_path_factory) -> dict:
 
 def setup_of(*methods: str, engine: Engine | None = None, **track) -> Setup:
     return Setup(methods or ('geometric',), Settings(), TrackConfig(**track), engine)
-
-
-@pytest.mark.parametrize(('mark', 'truth', 'expected'), [
-    ('', None, (math.nan, math.nan)),
-    ('', {'collision': True, 'time_to_contact_s': 1.5}, (1.0, 1.5)),
-    ('negative', None, (0.0, math.nan)),
-    ('still', {'collision': None, 'time_to_contact_s': math.nan}, (0.0, math.inf)),
-])
-def test_what_is_true_comes_from_labels_and_marks(mark, truth, expected):
-    item = read_items(['x' + ('::' + mark if mark else '')])[0]
-    frame = SourceFrame(1, np.zeros((2, 2, 3), np.uint8), truth=truth)
-    assert item.truth(frame) == pytest.approx(expected, nan_ok=True)
 
 
 def test_an_approaching_wall_is_seen_and_a_still_one_is_not(report):

@@ -54,11 +54,6 @@ def test_without_an_interpreter_that_fits_the_remedy_is_named(found, ros, said):
         make_env.choose(found, ros)
 
 
-def test_with_a_sourced_ros_only_its_own_python_will_do():
-    found = [python('3.11.7'), python('3.10.12', has_rclpy=True)]
-    assert make_env.choose(found, make_env.SYSTEM).version == (3, 10, 12)
-
-
 def test_torch_is_installed_before_anything_that_could_pull_another():
     steps = make_env.plan('kilted', {}, LINUX)
     assert steps[0].pip == ('-r', 'requirements/torch.txt')
