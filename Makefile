@@ -109,6 +109,7 @@ coverage: $(READY) $(TESTED) ## run the tests and report which lines of the pack
 lint: $(READY) $(TESTED) $(LINTED) ## check style, imports and types of the code
 	@$(PY) -m ruff check $(ARGS) .
 	@$(VENV)/bin/lint-imports --no-cache
+	@$(VENV)/bin/pyright --pythonpath $(PY)
 
 docs: $(DOCS)/.ready ## build the documentation into site/; broken links are errors
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict $(ARGS)

@@ -26,9 +26,11 @@ def log_odds(probability: float) -> float:
 def constant_heads(*, expansion: float = 0.0, scale: float = 0.002, moving: float = 0.1,
                    course: float = 0.1, contact: float = math.inf, clearance: float = math.inf,
                    surely: float = 0.98) -> Heads:
-    """Heads that tell the same of every patch: looming per interval and its scale,
-    probabilities; and of the clip, `surely`, when contact comes [intervals] and how far the
-    way is free [m]."""
+    """Heads with the same output for every patch, and a sure one for the clip.
+
+    Of a patch: looming per interval and its scale, probabilities. Of the clip, with probability
+    `surely`: when contact comes [intervals] and how far the path is free [m].
+    """
     heads = Heads(find_variant('tiny').dim)
     heads.init_random(0)
     with torch.no_grad():

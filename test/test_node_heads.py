@@ -26,8 +26,10 @@ CAMERA = 'camera camera'
 
 @pytest.fixture(scope='module')
 def files(tmp_path_factory) -> dict[str, str]:
-    """Weights with heads that see everything closing in at 0.8 /s (at 10 frames a second), and
-    heads alone that see twice that, for these weights and for others."""
+    """Weights whose heads see everything closing in at 0.8 /s (at 10 frames a second).
+
+    And heads alone that see twice that, for these weights and for others.
+    """
     folder = tmp_path_factory.mktemp('heads')
     weights = save_constant_bundle(folder / 'tiny.safetensors', expansion=0.08, course=0.9,
                                    moving=1 / 3, contact=16.0)
