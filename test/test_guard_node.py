@@ -198,7 +198,7 @@ def test_an_override_lets_all_pass_is_loud_and_expires(rig):
         rig.wait_for_speed(0.0)
     rig.seen = CLEAR
     with rig.driving():
-        rig.wait_for_state('stopped: camera')
+        rig.wait_for_state('m ahead, static')
     with rig.driving(0.0, 3.0):              # what was seen is remembered until the robot turns
         rig.wait(lambda: rig.values(1)['free_way'] == 'unknown')
 
@@ -213,6 +213,9 @@ def test_what_no_camera_looks_at_is_told_at_once_and_while_the_robot_goes_there(
         rig.wait_for_state('free: guard')
         assert rig.status.level == DiagnosticStatus.WARN
         assert rig.values()['blind'] == 'True'
+    rig.seen = CLEAR
+    with rig.driving(0.0, 3.0):              # what was seen is remembered until the robot turns
+        rig.wait(lambda: rig.values(1)['free_way'] == 'unknown')
 
 
 def test_the_reaction_is_measured_and_published(rig):
