@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 _SIZE = (128, 96)
 _LOOSE = 0.15
 _SAME = 1e-2   # px, and relative error, of half of the numbers that rounding may cause
+_MEANS = ('gxx', 'gxy', 'gyy', 'hx', 'hy', 'energy', 'change')   # of `Samples`
 _FEW = 8       # of so many numbers none may be wrong
 
 # What is compared: its name, what the kernels compute, what is expected, and the scale of errors.
@@ -91,7 +92,12 @@ def _checks(kernels: LoomingKernels, device: torch.device) -> Iterator[Check]:
                    for used in (None, kernels))
     yield 'motion of the image', ours, guess, 1.0
     aligner = Aligner(_SIZE, device, 1)
-    samples = aligner.samples(aligner.prepared(newer), aligner.prepared(older), flow, 0.5 * flow)
+    pair = aligner.prepared(newer), aligner.prepared(0.8 * older + 10)
+    samples, ours = (one.samples(*pair, flow, 0.5 * flow)
+                     for one in (aligner, Aligner(_SIZE, device, 1, kernels)))
+    yield 'exposure', ours.exposure, samples.exposure, 1.0
+    for name, got, expected in zip(_MEANS, ours.means[0], samples.means[0], strict=True):
+        yield f'evidence {name}', got, expected, float(expected.abs().median())
     noise, trust = noise_energy(samples), 0.5 + 0.5 * samples.inside
     yield 'noise', noise_energy(samples, kernels), noise, float(noise[0])
     yield from _fits(kernels, samples, noise, trust)

@@ -239,7 +239,8 @@ class _Steps:
             self._flow = DenseFlow(size, device, kernels=self.kernels)
             self._global = GlobalMotion(size, device, self.kernels)
             self._trust = Trust(size, device)
-            self._half, self._full = (Aligner(size, device, reduce) for reduce in (2, 1))
+            self._half, self._full = (Aligner(size, device, reduce, self.kernels)
+                                      for reduce in (2, 1))
             self._fit_blunt, self._fit_narrow, *self._fit_wide = (
                 DeviceFitter(fitter, device, self.kernels)
                 for fitter in window_fitters(self.grid))

@@ -1,8 +1,101 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright 2026 vjepa_ros maintainers
-// Noise and sums of the evidence in samples, as `evidence.noise_energy` and `fit.moments`.
-// Defined by the caller: SAMPLE_PX, UNIT, MOST_VALUES, and those of `block.cu`.
+// Evidence in samples, its exposure, noise and sums, as `evidence.Aligner.samples`,
+// `evidence.noise_energy` and `fit.moments`.
+// Defined by the caller: SAMPLE_PX, UNIT, MOST_VALUES, and those of `block.cu` and `image.cu`.
 
+// Each block measures the exposure of a pair of frames: gain and offset of the older one, by a
+// robust fit to the means of every second sample inside.
+extern "C" __global__ void expose(const float* means, const float* inside, float* out, int rows,
+                                  int cols) {
+  __shared__ unsigned bits[MOST_VALUES];
+  __shared__ float weight[MOST_VALUES];
+  const int wide = (cols + 1) / 2, n = (rows + 1) / 2 * wide;
+  const float* y = means + (size_t)blockIdx.x * 2 * rows * cols;
+  const float* x = y + rows * cols;
+  inside += (size_t)blockIdx.x * rows * cols;
+  float seen = 0.f;
+  for (int i = threadIdx.x; i < n; i += THREADS) {
+    weight[i] = inside[i / wide * 2 * cols + i % wide * 2] > 0.9f ? 1.f : 0.f;
+    seen += weight[i];
+  }
+  seen = total(seen);
+  float gain = 1.f, offset = 0.f;
+  if (seen >= 30.f)
+    for (int round = 0; round < 4; ++round) {
+      float sum = 0.f, mx = 0.f, my = 0.f;
+      for (int i = threadIdx.x; i < n; i += THREADS) {
+        const int at = i / wide * 2 * cols + i % wide * 2;
+        sum += weight[i]; mx += weight[i] * x[at]; my += weight[i] * y[at];
+      }
+      float sums[3] = {sum, mx, my};
+      totals(sums);
+      sum = fmaxf(sums[0], 1e-6f);
+      mx = sums[1] / sum;
+      my = sums[2] / sum;
+      float xy = 0.f, xx = 0.f;
+      for (int i = threadIdx.x; i < n; i += THREADS) {
+        const int at = i / wide * 2 * cols + i % wide * 2;
+        const float dx = weight[i] * (x[at] - mx);
+        xy += dx * (y[at] - my); xx += dx * (x[at] - mx);
+      }
+      gain = (total(xy) + 25.f * sum) / (total(xx) + 25.f * sum);
+      offset = my - gain * mx;
+      for (int i = threadIdx.x; i < n; i += THREADS) {
+        const int at = i / wide * 2 * cols + i % wide * 2;
+        bits[i] = inside[at] > 0.9f ? __float_as_uint(fabsf(y[at] - gain * x[at] - offset))
+                                    : 0x7f800000u;
+      }
+      const float scale = 3.f * ranked(bits, n, ((int)seen - 1) / 2) + 0.5f;
+      for (int i = threadIdx.x; i < n; i += THREADS) {
+        const float z = __uint_as_float(bits[i]) / scale, w = 1.f / (1.f + z * z);
+        weight[i] = bits[i] < 0x7f800000u ? w * w : 0.f;
+      }
+    }
+  if (threadIdx.x == 0) { out[blockIdx.x * 2] = gain; out[blockIdx.x * 2 + 1] = offset; }
+}
+// Each thread computes the seven means of a sample, about the displacement `flow`. `moved` is the
+// older frame looked up at the matches of the newer one's pixels, before exposure.
+extern "C" __global__ void evidence(const float* newer, const float* moved, const float* flow,
+                                    const float* exposure, float* means, int all, int rows,
+                                    int cols, int reduce) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= all) return;
+  const int plane = rows * cols, pair = i / plane, col = i % cols, row = i % plane / cols;
+  const int step = SAMPLE_PX / reduce, w = cols * step, h = rows * step;
+  const float gain = exposure[2 * pair], offset = exposure[2 * pair + 1];
+  const float* u = flow + (size_t)pair * 2 * plane;
+  const float* v = u + plane;
+  newer += (size_t)pair * w * h;
+  moved += (size_t)pair * w * h;
+  float sums[7] = {};
+  for (int y = row * step; y < (row + 1) * step; ++y)
+    for (int x = col * step; x < (col + 1) * step; ++x) {
+      // Sobel's slopes of the sum of both frames.
+      float ix = 0.f, iy = 0.f;
+#pragma unroll
+      for (int k = -1; k <= 1; ++k) {
+        const float times = k ? 1.f : 2.f;
+        const int side = mirror(y + k, h) * w, up = mirror(y - 1, h) * w;
+        const int down = mirror(y + 1, h) * w, left = mirror(x - 1, w);
+        const int right = mirror(x + 1, w), at = mirror(x + k, w);
+        ix += times * (gain * (moved[side + right] - moved[side + left])
+                       + newer[side + right] - newer[side + left]);
+        iy += times * (gain * (moved[down + at] - moved[up + at])
+                       + newer[down + at] - newer[up + at]);
+      }
+      ix *= 0.0625f / reduce;
+      iy *= 0.0625f / reduce;
+      const float change = gain * moved[y * w + x] + offset - newer[y * w + x];
+      const float across = (x + 0.5f) / step - 0.5f, below = (y + 0.5f) / step - 0.5f;
+      const float goal = ix * look(u, cols, rows, across, below)
+                         + iy * look(v, cols, rows, across, below) - change;
+      sums[0] += ix * ix; sums[1] += ix * iy; sums[2] += iy * iy; sums[3] += ix * goal;
+      sums[4] += iy * goal; sums[5] += goal * goal; sums[6] += change * change;
+    }
+  for (int k = 0; k < 7; ++k)
+    means[((size_t)pair * 7 + k) * plane + i % plane] = sums[k] / (step * step);
+}
 // Each block computes the noise of a pair of frames: the quarter rank of the difference in every
 // second sample. What does not count is larger than all others.
 extern "C" __global__ void quarter(const float* means, const float* inside, float* out, int rows,

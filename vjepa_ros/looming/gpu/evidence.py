@@ -8,6 +8,7 @@ N pairs; (Hs, Ws) samples of SAMPLE_PX. Nothing waits for the device.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -76,9 +77,13 @@ class Aligner:
         Where the frames are.
     reduce
         The evidence is taken at 1/reduce of the resolution.
+    kernels
+        Of the device, where it has some.
     """
 
-    def __init__(self, size: tuple[int, int], device: torch.device, reduce: int) -> None:
+    def __init__(self, size: tuple[int, int], device: torch.device, reduce: int,
+                 kernels: LoomingKernels | None = None) -> None:
+        self._kernels = kernels
         self._n, self._step = reduce, SAMPLE_PX // reduce
         self._size = w, h = size[0] // reduce, size[1] // reduce
         self._slopes = Slopes(self._size, device)
@@ -112,20 +117,26 @@ class Aligner:
         """
         ends = self._at + flow
         inside = ((ends > EDGE_PX[0]) & (ends < self._last[:, None, None])).all(1).float()
-        parts = flow if beyond is None else torch.cat([flow, beyond], 1)
-        parts = functional.interpolate(parts, size=newer.shape[1:], mode='bilinear',
-                                       align_corners=False)
-        at = self._grid + parts[:, :2].permute(0, 2, 3, 1) * self._unit
+        per_pixel = partial(functional.interpolate, size=newer.shape[1:], mode='bilinear',
+                            align_corners=False)
+        about, dense, kernels = flow if beyond is None else beyond, per_pixel(flow), self._kernels
+        at = self._grid + dense.permute(0, 2, 3, 1) * self._unit
         moved = look_up(older[:, None], at)[:, 0]
         if exposure is None:
             means = functional.avg_pool2d(torch.stack([newer, moved], 1), self._step)
-            exposure = _measured_exposure(means[:, 0], means[:, 1], inside)
+            exposure = (kernels.exposure(means, inside)
+                        if kernels is not None and kernels.has_room(inside)
+                        else measured_exposure(means, inside))
+        if kernels is not None:
+            return Samples(kernels.evidence(newer, moved, about, exposure), inside, exposure)
+        if beyond is not None:
+            dense = per_pixel(beyond)
         moved = torch.addcmul(exposure[:, 1, None, None], moved, exposure[:, 0, None, None])
         change = moved - newer
         # Mean slope of both frames: second-order convergence (Malis, ICRA 2004).
         ix, iy = ((s + t) * (0.5 / self._n)
                   for s, t in zip(self._slopes(moved), self._slopes(newer), strict=True))
-        goal = ix * parts[:, -2] + iy * parts[:, -1] - change
+        goal = ix * dense[:, 0] + iy * dense[:, 1] - change
         products = torch.stack([ix * ix, ix * iy, iy * iy, ix * goal, iy * goal, goal * goal,
                                 change * change], 1)
         return Samples(functional.avg_pool2d(products, self._step), inside, exposure)
@@ -141,9 +152,17 @@ def _smoothing(length: int) -> np.ndarray:
     return out.astype(np.float32)
 
 
-def _measured_exposure(newer: Tensor, older: Tensor, inside: Tensor) -> Tensor:
-    """Measure the gain and offset (N, 2) that give older frames the brightness of newer ones."""
-    y, x = newer[:, ::2, ::2].flatten(1), older[:, ::2, ::2].flatten(1)
+def measured_exposure(means: Tensor, inside: Tensor) -> Tensor:
+    """Measure the gain and offset (N, 2) that give older frames the brightness of newer ones.
+
+    Parameters
+    ----------
+    means
+        (N, 2, Hs, Ws) mean grey levels of samples, newer and older.
+    inside
+        (N, Hs, Ws) 1 where both frames show the sample.
+    """
+    y, x = means[:, :, ::2, ::2].flatten(2).unbind(1)
     seen = inside[:, ::2, ::2].flatten(1) > 0.9
     weight = seen.float()
     none = torch.where(seen, 0.0, torch.nan)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright 2026 vjepa_ros maintainers
 // Inverse search of patches, as `flow.Level`, and correlation of images, as `flow.GlobalMotion`.
-// Defined by the caller: STEPS, STIFFNESS, ROUND.
+// Defined by the caller: STEPS, STIFFNESS, ROUND, and what is in `image.cu`.
 
 // Each warp computes a patch of 8x8 pixels, two a thread. ROUND 0 starts from the level above; 1
 // from the best of `before` of the patch and its neighbours, and tells how well each pixel fits.
@@ -9,18 +9,6 @@ __device__ __forceinline__ float total(float v) {
 #pragma unroll
   for (int step = 16; step; step /= 2) v += __shfl_xor_sync(~0u, v, step);
   return v;
-}
-__device__ __forceinline__ float look(const float* image, int w, int h, float x, float y) {
-  x = fminf(fmaxf(x, 0.f), w - 1.f);
-  y = fminf(fmaxf(y, 0.f), h - 1.f);
-  const int x0 = (int)x, y0 = (int)y, x1 = x0 + 1 < w ? x0 + 1 : x0, y1 = y0 + 1 < h ? y0 + 1 : y0;
-  const float a = x - x0, b = y - y0;
-  const float top = image[y0 * w + x0] * (1.f - a) + image[y0 * w + x1] * a;
-  const float low = image[y1 * w + x0] * (1.f - a) + image[y1 * w + x1] * a;
-  return top * (1.f - b) + low * b;
-}
-__device__ __forceinline__ int mirror(int i, int n) {
-  return i < 0 ? -i : i >= n ? 2 * (n - 1) - i : i;
 }
 extern "C" __global__ void search(const float* newer, const float* older, const float* above,
                                   const float* before, float* found, float* weight,

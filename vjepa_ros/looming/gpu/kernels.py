@@ -2,11 +2,11 @@
 # Copyright 2026 vjepa_ros maintainers
 """CUDA kernels for the parts of looming that take PyTorch most time.
 
-Searching patches, matching images, noise, sums and window fits are chains of many tiny steps for
-PyTorch; here a warp or a block of threads does all steps of one patch, cell or pair. The motion of
-the camera and the rates of the cells are the host's work without kernels, and need no trip to the
-host with them. docs/notebook/kernels.md has what each kernel gains. The sources are the `.cu`
-files beside this module.
+Searching patches, matching images, exposure, evidence, its noise and sums, and window fits are
+chains of many tiny steps for PyTorch; here a thread, a warp or a block of threads does all steps
+of one sample, patch, cell or pair. The motion of the camera and the rates of the cells are the
+host's work without kernels, and need no trip to the host with them. docs/notebook/kernels.md has
+what each kernel gains. The sources are the `.cu` files beside this module.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MOST_CELLS = 2 * ego_motion.MOST_USED      # that `motion.cu` has room for
 _MOST_VALUES = 4096    # of a pair, that `evidence.cu` has room for
 _WARPS = 4             # patches or places of a block of threads
 _EACH = 128            # threads of a block where each has a sample or a cell of its own
-_NOISE_THREADS, _MOTION_THREADS = 512, 128
+_RANK_THREADS, _MOTION_THREADS = 512, 128
 
 
 class Fits(NamedTuple):
@@ -122,14 +122,51 @@ class LoomingKernels:
 
     @staticmethod
     def has_room(samples: Tensor) -> bool:
-        """Tell whether `noise` has room for samples (N, Hs, Ws)."""
+        """Tell whether `exposure` and `noise` have room for samples (N, Hs, Ws)."""
         return -(-samples.shape[1] // 2) * -(-samples.shape[2] // 2) <= _MOST_VALUES
+
+    def exposure(self, means: Tensor, inside: Tensor) -> Tensor:
+        """Measure gain and offset (N, 2) of older frames, as `evidence.measured_exposure`.
+
+        Parameters
+        ----------
+        means
+            (N, 2, Hs, Ws) mean grey levels of samples, newer and older.
+        inside
+            (N, Hs, Ws) 1 where both frames show the sample.
+        """
+        pairs, _, rows, cols = means.shape
+        out = means.new_empty((pairs, 2))
+        self.made['expose']((pairs, 1, 1), (_RANK_THREADS, 1, 1),
+                            [means.contiguous(), inside.contiguous(), out, rows, cols])
+        return out
+
+    def evidence(self, newer: Tensor, moved: Tensor, flow: Tensor, exposure: Tensor) -> Tensor:
+        """Compute the means (N, 7, Hs, Ws) of `evidence.Samples`.
+
+        Parameters
+        ----------
+        newer, moved
+            (N, h, w) newer frames, and older ones looked up at their matches.
+        flow
+            (N, 2, Hs, Ws) px of the full resolution, the displacement the evidence is about.
+        exposure
+            (N, 2) gain and offset, not yet applied to `moved`.
+        """
+        pairs, _, rows, cols = flow.shape
+        means = flow.new_empty((pairs, 7, rows, cols))
+        count = pairs * rows * cols
+        self.made['evidence'](*_threads(count),
+                              [newer.contiguous(), moved.contiguous(), flow.contiguous(),
+                               exposure.contiguous(), means, count, rows, cols,
+                               rows * SAMPLE_PX // newer.shape[1]])
+        return means
 
     def noise(self, means: Tensor, inside: Tensor) -> Tensor:
         """Compute `noise_energy` (N,) from the means (N, 7, Hs, Ws) of samples."""
         pairs, _, rows, cols = means.shape
         out = means.new_empty(pairs)
-        self.made['quarter']((pairs, 1, 1), (_NOISE_THREADS, 1, 1),
+        self.made['quarter']((pairs, 1, 1), (_RANK_THREADS, 1, 1),
                              [means.contiguous(), inside.contiguous(), out, rows, cols])
         return out
 
@@ -251,8 +288,8 @@ def sources() -> dict[str, tuple[str, str]]:
         return {name: getattr(module, name) for name in names}
 
     patches = {'STEPS': STEPS, 'STIFFNESS': f'{STIFFNESS}f'}
-    evidence = read('block', 'evidence', **_block(_NOISE_THREADS), MOST_VALUES=_MOST_VALUES,
-                    SAMPLE_PX=SAMPLE_PX, UNIT=f'{affine.UNIT}f')
+    evidence = read('block', 'image', 'evidence', **_block(_RANK_THREADS),
+                    MOST_VALUES=_MOST_VALUES, SAMPLE_PX=SAMPLE_PX, UNIT=f'{affine.UNIT}f')
     motion = read('block', 'motion', **_block(_MOTION_THREADS), MOST_CELLS=_MOST_CELLS,
                   **constants(ego_motion, 'MOST_USED', 'LEAST_CELLS', 'LEAST_DEPTH', 'AGREE',
                               'SOFT', 'TURN_PRIOR', 'LOOSE_PX', 'LOOSE_SHARE', 'NEAR_PX',
@@ -262,10 +299,10 @@ def sources() -> dict[str, tuple[str, str]]:
     rates = read('rates', PI=math.pi, LEAST_DEPTH=ego_motion.LEAST_DEPTH, DOUBT=doubt,
                  DOUBT_SHARE=doubt_share,
                  **constants(expansion, 'FINEST', 'TAPER', 'STATIC_ODDS', 'ANY_LOOMING'))
-    return {'first': (read('flow', ROUND=0, **patches), 'search'),
-            'second': (read('flow', ROUND=1, **patches), 'search'),
-            'match': (read('flow', ROUND=0, **patches), 'match'),
-            'quarter': (evidence, 'quarter'), 'table': (evidence, 'table'),
+    return {'first': (read('image', 'flow', ROUND=0, **patches), 'search'),
+            'second': (read('image', 'flow', ROUND=1, **patches), 'search'),
+            'match': (read('image', 'flow', ROUND=0, **patches), 'match'),
+            **{name: (evidence, name) for name in ('expose', 'evidence', 'quarter', 'table')},
             'fit': (read('fit', FAKE=f'{affine.FAKE}f', MOST_BLOCKS=_MOST_BLOCKS), 'fit'),
             'motion': (motion, 'motion'), 'rates': (rates, 'rates')}
 
