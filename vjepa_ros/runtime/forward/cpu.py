@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 import math
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 
 import torch
 import torch.nn.functional as F
@@ -68,8 +69,9 @@ def speed_up(encoder: Encoder) -> None:
         those it need not pass over float32 pixels.
 
     """
-    if isinstance(encoder.patch_embed, PixelEmbed):
-        return  # by a session before
+    if isinstance(encoder.patch_embed, PixelEmbed):     # by a session before
+        bind(encoder)
+        return
     plain = encoder._positions
     encoder.patch_embed = PixelEmbed(encoder.patch_embed)
     if encoder.version != '2.0':
@@ -77,6 +79,13 @@ def speed_up(encoder: Encoder) -> None:
     encoder._positions = HalfPositions(plain.head_dim, plain.version, plain.spacing)
     for number, block in enumerate(encoder.blocks):
         encoder.blocks[number] = FastBlock(block)
+
+
+def bind(encoder: Encoder) -> None:
+    """Resolve the kernels of the linear layers again, after layers or their types changed."""
+    for block in encoder.blocks:
+        assert isinstance(block, FastBlock)     # `speed_up` has replaced them all
+        block.bind()
 
 
 class PixelEmbed(PatchEmbed):
@@ -105,6 +114,7 @@ class PixelEmbed(PatchEmbed):
         self.weight = _fixed(weight.permute(0, 2, 3, 4, 1).flatten(1))
         self.register_buffer('std', std.float(), persistent=False)
         self.register_buffer('mean', mean.float(), persistent=False)
+        self._product = bound(self)
 
     def forward(self, clip: Tensor, keep: Tensor | None = None) -> Tensor:
         """Embed uint8 or normalised pixels (B, 3, T, height, width): (B, N, D) float32."""
@@ -116,7 +126,7 @@ class PixelEmbed(PatchEmbed):
         x = x.to(torch.float32, memory_format=torch.contiguous_format).flatten(4).flatten(1, 3)
         if keep is not None:
             x = x[torch.arange(len(x))[:, None], keep]
-        return apply(self, x)
+        return self._product(x)
 
 
 class HalfPositions(Positions):
@@ -153,28 +163,27 @@ class FastBlock(Block):
             rows = parameter.detach().unflatten(0, (3, self.attn.heads, -1))  # 3 H C (D)
             # A new tensor: the old one may be a file that is mapped into memory.
             parameter.data = torch.cat((_halves(rows[:2], dim=2), rows[2:])).flatten(0, 2)
+        self.bind()
+
+    def bind(self) -> None:
+        """Resolve the kernels of the linear layers, so that no call has to."""
+        attn, mlp = self.attn, self.mlp
+        self._qkv, self._proj = bound(attn.qkv), bound(attn.proj)
+        self._fc1, self._fc2 = bound(mlp.fc1, gelu=True), bound(mlp.fc2)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None
                 ) -> Tensor:
         """Apply the block, see `Block.forward`, with tables of `HalfPositions`."""
-        attn, mlp, dtype = self.attn, self.mlp, cos.dtype
-        b, n, d = x.shape
-        qkv = apply(attn.qkv, self.norm1(x).to(dtype))
-        qkv = qkv.view(b, n, 3, attn.heads, -1).permute(2, 0, 3, 1, 4)  # 3 B H N C
-        q, k = rotate_halves(qkv[:2], cos, sin)
-        out = attend(q, k, qkv[2], allowed).transpose(1, 2).reshape(b, n, d)
-        x = x + apply(attn.proj, out)
-        hidden = apply(mlp.fc1, self.norm2(x).to(dtype), gelu=True)
-        return x + apply(mlp.fc2, hidden)
-
-
-def rotate_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate as `vjepa_ros.model.rope.rotate`, even channels before odd ones, in tables too."""
-    half = x.shape[-1] // 2
-    out = x * cos
-    out[..., :half].addcmul_(x[..., half:], sin[..., :half])
-    out[..., half:].addcmul_(x[..., :half], sin[..., half:])
-    return out
+        (b, n, d), dtype = x.shape, cos.dtype
+        qkv = self._qkv(self.norm1(x).to(dtype))
+        qkv = qkv.view(b, n, 3, self.attn.heads, -1).permute(2, 0, 3, 1, 4)     # 3 B H N C
+        # Rotated as by `vjepa_ros.model.rope.rotate`, with even channels before odd ones.
+        turned, half = qkv[:2] * cos, cos.shape[-1] // 2
+        turned[..., :half].addcmul_(qkv[:2, ..., half:], sin[..., :half])
+        turned[..., half:].addcmul_(qkv[:2, ..., :half], sin[..., half:])
+        out = attend(turned[0], turned[1], qkv[2], allowed).transpose(1, 2).reshape(b, n, d)
+        x = x + self._proj(out)
+        return x + self._fc2(self._fc1(self.norm2(x).to(dtype)))
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Tensor:
@@ -210,18 +219,20 @@ def products_are_faster() -> bool:
     return AVX512_BF16 in features and AMX not in features
 
 
-def apply(layer: nn.Module, x: Tensor, gelu: bool = False) -> Tensor:
-    """Apply a linear layer, perhaps one of `forward.int8`, and an exact GELU if wanted.
+def bound(layer: nn.Module, gelu: bool = False) -> Callable[[Tensor], Tensor]:
+    """Return the fastest function for a linear layer, with an exact GELU after it if wanted.
 
-    One kernel does both where there is one.
+    The layer may be one of `forward.int8`. A function holds the parameters of its layer, whose
+    values and type may change; replacing the layer or its parameters needs a new function.
     """
     if not isinstance(layer, nn.Linear | PixelEmbed):
-        return layer(x, gelu)
-    if not has_fused_linear(x.dtype):
-        x = F.linear(x, layer.weight, layer.bias)
-        return F.gelu(x) if gelu else x
-    kind = ('gelu', [], 'none') if gelu else ('none', [], '')
-    return torch.ops.mkldnn._linear_pointwise(x, layer.weight, layer.bias, *kind)
+        return partial(layer, gelu=gelu)
+    if has_fused_linear(layer.weight.dtype):
+        return partial(torch.ops.mkldnn._linear_pointwise, W=layer.weight, B=layer.bias,
+                       attr='gelu' if gelu else 'none', scalars=[],
+                       algorithm='none' if gelu else '')
+    plain = partial(F.linear, weight=layer.weight, bias=layer.bias)
+    return (lambda x: F.gelu(plain(x))) if gelu else plain
 
 
 @lru_cache

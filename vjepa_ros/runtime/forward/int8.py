@@ -28,7 +28,7 @@ from vjepa_ros.model.blocks import Block
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.runtime.device import DeviceChoice, SessionError
-from vjepa_ros.runtime.forward.cpu import PixelForward, apply
+from vjepa_ros.runtime.forward.cpu import PixelForward, bind, bound
 from vjepa_ros.runtime.forward.narrow_formats import (
     Part,
     choose,
@@ -131,7 +131,7 @@ class _Watch(nn.Module):
         rows = x.flatten(0, -2)
         self.mean = rows.mean(0)
         self.reach = torch.maximum(rows.amax(0) - self.mean, self.mean - rows.amin(0))
-        return apply(self.layer, x, gelu)
+        return bound(self.layer, gelu)(x)
 
     def take(self) -> Tensor:
         """Fit the layer to inputs without their mean, divided by the result (K)."""
@@ -157,6 +157,7 @@ def balance(forward: PixelForward, encoder: Encoder, clips: Tensor) -> None:
     for block, watches in zip(encoder.blocks, watched, strict=True):
         for name, watch in zip(names, watches, strict=True):
             _exchange(block, name, watch)
+    bind(encoder)
     forward(clips)
     for block, (qkv, proj, fc1) in zip(encoder.blocks, watched, strict=True):
         for name, watch in zip(names, (qkv, proj, fc1), strict=True):
@@ -171,6 +172,7 @@ def balance(forward: PixelForward, encoder: Encoder, clips: Tensor) -> None:
         weight[values] /= size[:, None]
         bias[values] = (bias[values] - proj.mean) / size
         qkv.layer.weight.data, qkv.layer.bias.data = weight, bias
+    bind(encoder)
 
 
 def _layer(block: Block, name: str) -> nn.Linear:
@@ -225,6 +227,7 @@ class Int8Forward(PixelForward):
         for part, layers in self._layers.items():
             for block, name, full, narrow in layers:
                 _exchange(block, name, narrow if part in chosen else full)
+        bind(self._encoder)
         self.chosen = chosen
 
     def features(self, pixels: Tensor, chosen: frozenset[Part]) -> Tensor:
