@@ -44,62 +44,27 @@ class Shown:
     @classmethod
     def by(cls, valid: np.ndarray, clip: Sequence[np.ndarray]) -> Shown:
         """Look at a clip, (T, S, S, 3) uint8, oldest frame first."""
-        inside = valid > 0.5
-        showing = shows(clip[-1], valid)
+        inside, whole = valid > 0.5, valid > 0.999
+        gray = _coarse(clip[-1], valid.shape)
+        showing = _spread(gray, whole) >= LEAST_STRUCTURE
         part = showing[inside].mean()
-        sees = bool(part >= HARDLY_SHOWN)
-        saw = sees or any(shows(frame, valid)[inside].mean() >= HARDLY_SHOWN
-                          for frame in clip[-2::-1])
+        saw = sees = bool(part >= HARDLY_SHOWN)
+        for frame in () if sees else clip[-2::-1]:
+            shows = _spread(_coarse(frame, valid.shape), whole) >= LEAST_STRUCTURE
+            if shows[inside].mean() >= HARDLY_SHOWN:
+                saw = True
+                break
         seen = inside & (showing | (part >= MOSTLY_SHOWN))
-        # What can make a view CLEAR needs more than what can tell a danger.
-        sure = more_than_slope(clip[-1], valid)
+        # CLEAR needs more than a danger does: structure that no smooth slope of the light makes.
+        sure = showing & (_spread(_without_slope(gray, whole), whole) >= LEAST_STRUCTURE)
         if sure[inside].mean() >= MOSTLY_SHOWN:
-            sure |= ~black(clip[-1], valid)
+            sure |= gray.mean(axis=(1, 3)) >= BLACK
         return cls(inside, seen, sure, sees, saw)
 
 
-def shows(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Which patches of a picture show structure, (Hp, Wp) bool; see `structure`."""
-    return structure(rgb, valid) >= LEAST_STRUCTURE
-
-
-def black(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Which patches of a picture are almost black on average, (Hp, Wp) bool."""
-    return _coarse(rgb, valid).mean(axis=(1, 3)) < BLACK
-
-
-def structure(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Compute the standard deviation [grey levels] of every patch with its eight neighbours.
-
-    Parameters
-    ----------
-    rgb
-        (H, W, 3) uint8; H and W are multiples of `GRAIN` times the grid.
-    valid
-        (Hp, Wp) part of each patch that shows image, 0..1. Only whole ones count: the edge of a
-        letterbox is no structure.
-
-    Returns
-    -------
-    numpy.ndarray
-        (Hp, Wp) float32.
-    """
-    return _spread(_coarse(rgb, valid), valid > 0.999)
-
-
-def more_than_slope(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Which patches show structure, also in what is left of the picture without its slope.
-
-    The slope is the best quadratic function of the place. (Hp, Wp) bool; arguments as for
-    `structure`.
-    """
-    left = _spread(_without_slope(_coarse(rgb, valid), valid > 0.999), valid > 0.999)
-    return shows(rgb, valid) & (left >= LEAST_STRUCTURE)
-
-
-def _coarse(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
+def _coarse(rgb: np.ndarray, grid: tuple[int, ...]) -> np.ndarray:
     """Grey levels (Hp, h, Wp, w) float32 of blocks of `GRAIN` pixels in each patch."""
-    rows, cols = valid.shape
+    rows, cols = grid
     height, width = rgb.shape[:2]
     small = cv2.resize(rgb, (width // GRAIN, height // GRAIN), interpolation=cv2.INTER_AREA)
     gray = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float32)
@@ -107,6 +72,7 @@ def _coarse(rgb: np.ndarray, valid: np.ndarray) -> np.ndarray:
 
 
 def _without_slope(gray: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Subtract the best quadratic function of the place, fitted to the whole patches."""
     rows, high, cols, wide = gray.shape
     y, x = np.meshgrid(np.linspace(-1, 1, rows * high, dtype=np.float32),
                        np.linspace(-1, 1, cols * wide, dtype=np.float32), indexing='ij')
@@ -121,10 +87,15 @@ def _without_slope(gray: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _spread(gray: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Compute the standard deviation [grey levels] of each patch with its eight neighbours.
+
+    Only whole patches count: the edge of a letterbox is no structure. (Hp, Wp) float32.
+    """
     weight = whole.astype(np.float32)
-    count = cv2.boxFilter(weight, -1, (3, 3), normalize=False, borderType=cv2.BORDER_REPLICATE)
-    mean, square = (
-        cv2.boxFilter(part * weight, -1, (3, 3), normalize=False,
-                      borderType=cv2.BORDER_REPLICATE) / np.maximum(count, 1.0)
-        for part in (gray.mean(axis=(1, 3)), np.square(gray).mean(axis=(1, 3))))
-    return np.sqrt(np.maximum(square - mean * mean, 0.0))
+    sums = np.dstack((weight, gray.mean(axis=(1, 3)) * weight,
+                      np.square(gray).mean(axis=(1, 3)) * weight))
+    count, mean, square = cv2.split(cv2.boxFilter(
+        sums, -1, (3, 3), normalize=False, borderType=cv2.BORDER_REPLICATE))
+    count = np.maximum(count, 1.0)
+    mean = mean / count
+    return np.sqrt(np.maximum(square / count - mean * mean, 0.0))
