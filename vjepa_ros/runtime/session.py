@@ -16,7 +16,7 @@ from vjepa_ros.model.encoder import Encoder, pooled
 from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import PATCH
-from vjepa_ros.runtime.cuda.frame_upload import Clip, Keys, check_clips
+from vjepa_ros.runtime.cuda.frame_upload import Clip, DeviceClip, Keys
 from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS
 from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.device import DeviceChoice, SessionError
@@ -297,6 +297,20 @@ class EncoderSession:
 
     def _report(self, timings: dict[str, float]) -> None:
         self.timings = timings
+
+
+def check_clips(clips: Sequence[Clip], keys: Sequence[Keys] | None,
+                shape: tuple[int, ...]) -> None:
+    """Raise ValueError for a clip of another shape or type, or another number of keys."""
+    for clip in clips:
+        forms = ({(clip.dtype, clip.shape)} if isinstance(clip, np.ndarray | DeviceClip)
+                 else {(frame.dtype, (len(clip), *frame.shape)) for frame in clip})
+        if forms != {(np.dtype(np.uint8), shape)}:
+            found = ' and '.join(f'{kind} {size}' for kind, size in sorted(forms, key=str))
+            raise ValueError(f"a clip is {found or 'empty'}, expected uint8 {shape}")
+    if keys is not None and [len(each) for each in keys] != [shape[0]] * len(clips):
+        raise ValueError(f'there are keys for {[len(each) for each in keys]} frames, expected '
+                         f'{shape[0]} for each of {len(clips)} clips')
 
 
 def _present(features: np.ndarray | None) -> np.ndarray:

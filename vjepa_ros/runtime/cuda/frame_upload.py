@@ -268,20 +268,6 @@ HostClip = np.ndarray | Sequence[np.ndarray]
 Clip = HostClip | DeviceClip
 
 
-def check_clips(clips: Sequence[Clip], keys: Sequence[Keys] | None,
-                shape: tuple[int, ...]) -> None:
-    """Raise ValueError for a clip of another shape or type, or another number of keys."""
-    for clip in clips:
-        forms = ({(clip.dtype, clip.shape)} if isinstance(clip, np.ndarray | DeviceClip)
-                 else {(frame.dtype, (len(clip), *frame.shape)) for frame in clip})
-        if forms != {(np.dtype(np.uint8), shape)}:
-            found = ' and '.join(f'{kind} {size}' for kind, size in sorted(forms, key=str))
-            raise ValueError(f"a clip is {found or 'empty'}, expected uint8 {shape}")
-    if keys is not None and [len(each) for each in keys] != [shape[0]] * len(clips):
-        raise ValueError(f'there are keys for {[len(each) for each in keys]} frames, expected '
-                         f'{shape[0]} for each of {len(clips)} clips')
-
-
 class Rows:
     """Numbers of frames on the device, at a fixed address.
 
