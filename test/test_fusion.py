@@ -12,7 +12,6 @@ import pytest
 
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
-from vjepa_ros.clip.view import ViewGeometry
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.assessment import Assessor, Measured, assess
 from vjepa_ros.perception.collision import UNKNOWN, Optics, find_threats
@@ -64,7 +63,7 @@ def learned(rate: float = 0.0, confidence: float = 1.0, sigma: float = 0.02, *,
             clearance_m: float = math.inf, mode: str = 'squash',
             sees: bool = True, saw: bool = True) -> LearnedField:
     """Heads that see the same patch coming nearer, contact at a time, and a wall ahead."""
-    view = ViewGeometry(mode, SIZE, 192)
+    view = View(mode, SIZE, 192)
     maps = {name: np.full((12, 12), value, np.float32) for name, value in (
         ('rate', 0.0), ('confidence', confidence), ('sigma', sigma), ('course', 0.0),
         ('moving', 0.1))}
@@ -132,7 +131,7 @@ def test_each_cell_takes_the_patch_it_lies_in():
 @pytest.mark.parametrize('gray', [(384, 288), (200, 100), (20, 9), (1, 1)])
 def test_without_geometry_the_cells_cover_the_image(gray):
     size = (2 * gray[0], 2 * gray[1])
-    heads = replace(learned(), view=ViewGeometry('squash', size, 192))
+    heads = replace(learned(), view=View('squash', size, 192))
     field = on_cells(heads, None, size, gray)
     assert field.gray_size == gray
     assert np.isfinite(field.rate).all()

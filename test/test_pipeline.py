@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from scenes import Approach, texture
 
-from vjepa_ros.clip.resize import View
+from vjepa_ros.clip.resize import PatchCells, View
 from vjepa_ros.clip.ring import Push
-from vjepa_ros.clip.view import PatchCells
 from vjepa_ros.perception import camera_track
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.patch_maps import looming_map, score_mask, valid_mask

@@ -12,9 +12,9 @@ import torch
 from vjepa_ros.clip.resize import (
     LETTERBOX_RGB,
     MODES,
+    PatchCells,
     View,
 )
-from vjepa_ros.clip.view import PatchCells
 from vjepa_ros.runtime.forward.base import Normalise
 
 SIZES = [(640, 480), (1280, 720), (1226, 370), (160, 120), (324, 244), (331, 247), (240, 320),

@@ -39,7 +39,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from vjepa_ros.cli.console import print_error
-from vjepa_ros.clip.view import MODES
+from vjepa_ros.clip.resize import MODES
 from vjepa_ros.lab.training.config import OBJECTIVES, OPTIMIZERS, PRECISIONS, TrainConfig
 from vjepa_ros.lab.training.loop import Report, TrainingError
 from vjepa_ros.lab.training.model_card import number

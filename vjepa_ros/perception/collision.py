@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from vjepa_ros.clip.view import middle
+from vjepa_ros.clip.resize import middle
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.danger import approaches, known_enough, level_rates
 from vjepa_ros.perception.settings import Settings

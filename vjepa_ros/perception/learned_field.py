@@ -30,8 +30,8 @@ from itertools import groupby
 
 import numpy as np
 
+from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
-from vjepa_ros.clip.view import ViewGeometry
 from vjepa_ros.looming.structure import Shown
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.model.head_specs import CLEARANCE_EDGES, CONTACT_EDGES
@@ -234,7 +234,7 @@ class LearnedField:
     course: np.ndarray
     contact: Distribution
     clearance: Distribution
-    view: ViewGeometry
+    view: View
     sees: bool = True
     saw: bool = True
 
@@ -256,7 +256,7 @@ class LearnedField:
         return self.clearance.quantile(BLOCKED) if self.sees else math.nan
 
 
-def learned_field(heads: HeadArrays, sample: Sample, view: ViewGeometry,
+def learned_field(heads: HeadArrays, sample: Sample, view: View,
                   clip: Sequence[np.ndarray] | Shown) -> LearnedField:
     """Convert the outputs of the heads for a clip in which they are valid.
 

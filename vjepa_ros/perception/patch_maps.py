@@ -27,8 +27,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from vjepa_ros.clip.resize import View
-from vjepa_ros.clip.view import PatchCells
+from vjepa_ros.clip.resize import PatchCells, View
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.runtime.noise_floor import Change, NoiseFloor, patch_strength, tubelet_change
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vjepa_ros.clip.view import MODES
+from vjepa_ros.clip.resize import MODES
 
 GEOMETRIES = ('auto', 'host', 'device')
 LOOMING_METHODS = ('geometric', 'learned', 'fused')

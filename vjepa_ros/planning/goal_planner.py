@@ -127,8 +127,8 @@ class Planner:
     gap : GapConfig
         Settings of the test against noise.
     resize_mode : str
-        How a picture is fitted to the encoder, see `vjepa_ros.clip.view`. V-JEPA 2-AC was trained
-        with 'crop', the centre.
+        How a picture is fitted to the encoder, see `vjepa_ros.clip.resize`. V-JEPA 2-AC was
+        trained with 'crop', the centre.
     clock : callable
         Steady time [s].
 

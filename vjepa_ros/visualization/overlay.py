@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from vjepa_ros.clip.view import ViewGeometry
+from vjepa_ros.clip.resize import View
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.types import Assessment, Level, Region
 from vjepa_ros.visualization import drawing
@@ -54,7 +54,7 @@ class Layers:
 
     motion_map: np.ndarray | None = None
     looming: LoomingField | None = None
-    view: ViewGeometry | None = None
+    view: View | None = None
     min_confidence: float = 0.2
 
 
@@ -124,7 +124,7 @@ def _grey_out(canvas: np.ndarray) -> None:
     cv2.cvtColor(grey, cv2.COLOR_GRAY2BGR, dst=canvas)
 
 
-def _dim_unseen(canvas: np.ndarray, zoom: float, view: ViewGeometry, line: int) -> None:
+def _dim_unseen(canvas: np.ndarray, zoom: float, view: View, line: int) -> None:
     """Darken and frame off what the model does not see."""
     height, width = canvas.shape[:2]
     x0, y0, x1, y1 = (round(zoom * edge) for edge in view.region)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from vjepa_ros.clip.view import MODES as RESIZE_MODES
+from vjepa_ros.clip.resize import MODES as RESIZE_MODES
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.planning.action_space import ActionSpace, ArmSpace, TwistSpace
 from vjepa_ros.planning.energy_test import GapConfig

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from vjepa_ros.clip.view import MODES as RESIZE_MODES
+from vjepa_ros.clip.resize import MODES as RESIZE_MODES
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.obstacles.config import AT_REST, DISTANCES, ObstacleSettings
 from vjepa_ros.obstacles.geometry import Mount
