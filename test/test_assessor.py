@@ -30,6 +30,10 @@ def seconds(value: float) -> int:
     return round(value * NS)
 
 
+def smooth(smoother: Smoother, value: float, stamp_ns: int, settings: Settings) -> float:
+    return smoother.update({'it': value}, stamp_ns, settings)['it']
+
+
 class Film:
     """Feeds an assessor at 10 Hz and remembers where in time it is."""
 
@@ -49,45 +53,45 @@ class Film:
 @pytest.mark.parametrize(('first', 'second', 'tau'), [(0.2, 0.8, 0.1), (0.8, 0.2, 0.5)])
 def test_rise_and_fall_follow_their_own_time_constants(first, second, tau):
     smoother, settings = Smoother(), Settings(smoothing_rise=0.1, smoothing_fall=0.5)
-    assert smoother.update(first, seconds(1), settings) == first
+    assert smooth(smoother, first, seconds(1), settings) == first
     keep = math.exp(-0.25 / tau)
     expected = keep * first + (1 - keep) * second
-    assert smoother.update(second, seconds(1.25), settings) == pytest.approx(expected)
+    assert smooth(smoother, second, seconds(1.25), settings) == pytest.approx(expected)
     # A stamp that does not advance changes nothing.
-    assert smoother.update(0.5, seconds(1.25), settings) == pytest.approx(expected)
-    assert smoother.update(0.5, seconds(1.0), settings) == pytest.approx(expected)
+    assert smooth(smoother, 0.5, seconds(1.25), settings) == pytest.approx(expected)
+    assert smooth(smoother, 0.5, seconds(1.0), settings) == pytest.approx(expected)
 
 
 def test_a_time_constant_of_zero_follows_at_once():
     smoother, settings = Smoother(), Settings(smoothing_rise=0.0, smoothing_fall=0.0)
-    assert [smoother.update(value, seconds(1), settings) for value in (0.1, 0.9, 0.2)] == [
+    assert [smooth(smoother, value, seconds(1), settings) for value in (0.1, 0.9, 0.2)] == [
         0.1, 0.9, 0.2]
 
 
 def test_smoothing_follows_time_and_not_the_number_of_results():
     for count in (100, 4):
         smoother, settings = Smoother(), Settings()
-        smoother.update(0.0, seconds(1), settings)
+        smooth(smoother, 0.0, seconds(1), settings)
         for i in range(1, count + 1):
-            value = smoother.update(1.0, seconds(1 + 0.2 * i / count), settings)
+            value = smooth(smoother, 1.0, seconds(1 + 0.2 * i / count), settings)
         assert value == pytest.approx(1 - math.exp(-0.2 / settings.smoothing_rise), rel=1e-6)
 
 
 @pytest.mark.parametrize('method', ['ema', 'median', 'none'])
 def test_unknown_is_given_as_unknown_and_poisons_nothing(method):
     smoother, settings = Smoother(), Settings(smoothing_method=method)
-    assert math.isnan(smoother.update(NAN, seconds(1), settings))
-    assert smoother.update(0.5, seconds(1), settings) == 0.5
-    assert math.isnan(smoother.update(NAN, seconds(1.1), settings))
+    assert math.isnan(smooth(smoother, NAN, seconds(1), settings))
+    assert smooth(smoother, 0.5, seconds(1), settings) == 0.5
+    assert math.isnan(smooth(smoother, NAN, seconds(1.1), settings))
     keep = math.exp(-0.2 / settings.smoothing_rise) if method == 'ema' else 0.0
-    assert smoother.update(1.0, seconds(1.2), settings) == pytest.approx(keep * 0.5 + 1 - keep)
+    assert smooth(smoother, 1.0, seconds(1.2), settings) == pytest.approx(keep * 0.5 + 1 - keep)
 
 
 def test_the_median_drops_an_outlier_and_its_window_is_live():
     smoother, settings = Smoother(), Settings(smoothing_method='median', smoothing_window=3)
-    given = [smoother.update(v, seconds(i), settings) for i, v in enumerate([1, 1, 9, 1, 2, 2])]
+    given = [smooth(smoother, v, seconds(i), settings) for i, v in enumerate([1, 1, 9, 1, 2, 2])]
     assert given[2:] == [1, 1, 2, 2]
-    assert smoother.update(50.0, seconds(9), replace(settings, smoothing_window=1)) == 50.0
+    assert smooth(smoother, 50.0, seconds(9), replace(settings, smoothing_window=1)) == 50.0
 
 
 # -- scores ---------------------------------------------------------------------------------------

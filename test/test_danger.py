@@ -46,9 +46,6 @@ class Heads:
     sees: bool = True
     saw: bool = True
 
-    def hazard(self, time_s: float) -> float:
-        return self.contact.below(time_s)
-
 
 def situations(seed: int) -> list[Random]:
     return [Random(f'{seed} {number}') for number in range(SITUATIONS)]
@@ -195,7 +192,7 @@ def test_a_probability_is_unknown_only_where_neither_source_knows():
         geometry = random.choice((UNKNOWN, threat_of(random)))
         p = collision_probability(heads, geometry, settings)
         told = heads.sees or (heads.saw
-                              and heads.hazard(settings.collision_horizon) >= danger.LIKELY)
+                              and heads.contact.below(settings.collision_horizon) >= danger.LIKELY)
         assert math.isnan(p) == (not told and math.isnan(geometry.course_rate))
         assert math.isnan(p) or 0 <= p <= 1
 

@@ -280,7 +280,7 @@ def test_learned_alone_gives_what_the_heads_say(detector):
     assert a.motion_score == pytest.approx(1 / 3, rel=0.01)
     assert a.known_fraction == 1.0
     assert a.regions[0].on_course
-    assert a.collision_probability == pytest.approx(result.learned.hazard(1.5), abs=1e-6)
+    assert a.collision_probability == pytest.approx(result.learned.contact.below(1.5), abs=1e-6)
     assert not a.flags & (Quality.UNTRAINED | Quality.HEADS_OUT_OF_RANGE)
 
 

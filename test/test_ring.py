@@ -224,7 +224,7 @@ def test_nothing_is_allocated_per_frame_after_the_first():
     feed(ring, 30.0, 1)
     for i in range(1, 200):
         ring.push(ns(100 + i / 30), image)
-    storage = ring.nbytes
+    storage = ring.store.nbytes
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -234,7 +234,7 @@ def test_nothing_is_allocated_per_frame_after_the_first():
         now, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert ring.nbytes == storage
+    assert ring.store.nbytes == storage
     assert now - before < image.nbytes
     assert peak - before < image.nbytes     # not one frame was allocated, not even for a moment
 
@@ -255,7 +255,7 @@ def test_the_storage_stays_below_its_limit_and_still_holds_a_clip():
     ring = FrameRing(8, clip_fps=0.5)
     ring.store.max_bytes = 60 * 8 * 6 * 3
     feed(ring, 30.0, 900)
-    assert ring.nbytes <= 60 * 8 * 6 * 3
+    assert ring.store.nbytes <= 60 * 8 * 6 * 3
     sample = ring.sample()
     assert sample.distinct == 8
     assert np.abs(np.diff(sample.stamps_ns) / NS - 2.0).max() < 0.6

@@ -134,10 +134,6 @@ class PlaneStore:
         self.serials[slot] = next(SERIALS)
         return slot
 
-    def give_back(self, slots: Sequence[int]) -> None:
-        """Free slots; until they are written again they keep their content."""
-        self.free.extend(slots)
-
     def gather(self, plane: str, slots: Sequence[int],
                out: np.ndarray | None = None) -> np.ndarray:
         """Copy several slots: (number of slots, *plane shape)."""
@@ -212,11 +208,6 @@ class FrameRing:
     def capacity(self) -> int:
         """Frames the storage holds (0 before the first frame)."""
         return self.store.capacity
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the preallocated storage."""
-        return self.store.nbytes
 
     @property
     def newest_ns(self) -> int | None:
@@ -362,7 +353,7 @@ class FrameRing:
         if self._stamps and (count <= LOGGED_RESETS or count.bit_count() == 1):
             log.info('%s: ring of %d frames reset: %s (%d so far)', self.name, len(self._stamps),
                      reason, count)
-        self.store.give_back(self._slots)
+        self.store.free.extend(self._slots)    # they keep their content until written again
         self._stamps.clear()
         self._slots.clear()
 
@@ -423,7 +414,7 @@ class FrameRing:
 
     def _remove(self, index: int) -> None:
         self._stamps.pop(index)
-        self.store.give_back([self._slots.pop(index)])
+        self.store.free.append(self._slots.pop(index))
 
 
 def _evenly(stamps_ns: Sequence[int], count: int, step_ns: float) -> list[int]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from vjepa_ros.clip.resize import View
@@ -110,36 +111,39 @@ def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
 
 
 class Smoother:
-    """Smooth one scalar over time (asymmetric exponential or median); NaN passes through."""
+    """Smooth scalars over time (asymmetric exponential or median), each by itself."""
 
     def __init__(self) -> None:
-        self._value = math.nan
-        self._stamp_ns = 0
-        self._recent: deque[float] = deque(maxlen=99)
+        self._last: dict[str, tuple[float, int]] = {}     # smoothed value and its stamp [ns]
+        self._recent: dict[str, deque[float]] = {}
 
-    def update(self, value: float, stamp_ns: int, settings: Settings) -> float:
-        """Take one raw value and return the smoothed one.
+    def update(self, values: Mapping[str, float], stamp_ns: int,
+               settings: Settings) -> dict[str, float]:
+        """Take raw values by name and return the smoothed ones.
 
-        Unknown input gives unknown output at once: an old value is never shown as current. The
-        exponential keeps its state, which fades with time; the window of the median would bring
-        old values back as new ones, so it starts anew.
+        Unknown input (NaN) gives unknown output at once: an old value is never shown as current.
+        The exponential keeps its state, which fades with time; the window of the median would
+        bring old values back as new ones, so it starts anew.
         """
-        if math.isnan(value):
-            self._recent.clear()
-            return value
-        if settings.smoothing_method == 'median':
-            self._recent.append(value)
-            window = sorted(list(self._recent)[-settings.smoothing_window:])
-            return window[len(window) // 2]
-        if settings.smoothing_method == 'none' or math.isnan(self._value):
-            self._value = value
-        else:
-            dt = max(0.0, (stamp_ns - self._stamp_ns) / NS)
-            tau = settings.smoothing_rise if value > self._value else settings.smoothing_fall
-            keep = math.exp(-dt / tau) if tau > 0 else 0.0
-            self._value = keep * self._value + (1.0 - keep) * value
-        self._stamp_ns = stamp_ns
-        return self._value
+        smoothed, method = dict(values), settings.smoothing_method
+        for name, value in values.items():
+            if math.isnan(value):
+                self._recent.pop(name, None)
+                continue
+            if method == 'median':
+                recent = self._recent.setdefault(name, deque(maxlen=99))
+                recent.append(value)
+                window = sorted(list(recent)[-settings.smoothing_window:])
+                smoothed[name] = window[len(window) // 2]
+                continue
+            if method != 'none' and name in self._last:
+                last, last_ns = self._last[name]
+                tau = settings.smoothing_rise if value > last else settings.smoothing_fall
+                keep = math.exp(-max(0.0, (stamp_ns - last_ns) / NS) / tau) if tau > 0 else 0.0
+                value = keep * last + (1.0 - keep) * value
+            smoothed[name] = value
+            self._last[name] = value, stamp_ns
+        return smoothed
 
 
 class Assessor:
@@ -150,8 +154,7 @@ class Assessor:
 
     def reset(self) -> None:
         """Forget the past (new scene, time jump)."""
-        self._motion, self._obstacle, self._rate = Smoother(), Smoother(), Smoother()
-        self._probability, self._believed = Smoother(), Smoother()
+        self._smoother = Smoother()
         self._direction = (math.nan, math.nan)
         self._level = Level.UNKNOWN
         self._since_ns = 0
@@ -174,9 +177,13 @@ class Assessor:
         self._results += 1
         if self._results <= SETTLE_RESULTS:
             flags |= Quality.WARMING_UP
-        rate = self._rate.update(raw.looming_rate, stamp_ns, settings)
-        obstacle = self._obstacle.update(raw.obstacle_score, stamp_ns, settings)
-        motion = self._motion.update(raw.motion_score, stamp_ns, settings)
+        scores = {
+            'rate': raw.looming_rate, 'obstacle': raw.obstacle_score, 'motion': raw.motion_score,
+            'believed': raw.looming_rate if found.believed is None else found.believed}
+        if found.probability is not None:
+            scores['probability'] = found.probability
+        scores = self._smoother.update(scores, stamp_ns, settings)
+        rate, obstacle, motion = scores['rate'], scores['obstacle'], scores['motion']
         flags |= measured_flags(rate, raw.known_fraction)
         closing = approaches(rate, settings)
         # While a danger fades in the smoothed rate, it keeps the direction it was last seen in.
@@ -185,14 +192,11 @@ class Assessor:
         elif not closing:
             self._direction = (math.nan, math.nan)
         bearing, elevation = self._direction if closing else (math.nan, math.nan)
-        believed = self._believed.update(
-            raw.looming_rate if found.believed is None else found.believed, stamp_ns, settings)
-        level = self._next_level(time_to_contact(believed, settings), obstacle, motion, stamp_ns,
-                                 settings)
-        if found.probability is None:
+        level = self._next_level(time_to_contact(scores['believed'], settings), obstacle, motion,
+                                 stamp_ns, settings)
+        probability = scores.get('probability')
+        if probability is None:
             probability = contact_probability(rate, settings.collision_horizon)
-        else:
-            probability = self._probability.update(found.probability, stamp_ns, settings)
         return replace(
             raw, motion_score=motion, obstacle_score=obstacle, collision_probability=probability,
             time_to_contact=time_to_contact(rate, settings), looming_rate=rate, bearing=bearing,

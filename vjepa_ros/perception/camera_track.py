@@ -140,10 +140,12 @@ class LoomingJob:
         The frames.
     optics
         Of the source image.
+    with_map
+        Whether the looming map of geometry alone is wanted.
 
     Attributes
     ----------
-    optics
+    geometry, optics
         As given.
     expired
         Whether there is a newer frame.
@@ -154,29 +156,31 @@ class LoomingJob:
         done before the result [s].
     """
 
-    def __init__(self, geometry: Geometry, ring: FrameRing, optics: Optics) -> None:
+    def __init__(self, geometry: Geometry, ring: FrameRing, optics: Optics,
+                 with_map: bool = True) -> None:
         self.optics = optics
+        self._with_map = with_map
         self.expired = self.failed = False
         self.looming_s = self.ahead_s = 0.0
-        self._geometry, self._ring = geometry, ring
+        self.geometry, self._ring = geometry, ring
         self._done = False
         self._field: LoomingField | None = None
         self._on_course: tuple[object, OnCourse] | None = None
 
     def start(self) -> None:
         """Start on a device."""
-        if not self._done and self._geometry.on_device:
-            self._timed(self._geometry.begin, self._ring, self.optics)
+        if not self._done and self.geometry.on_device:
+            self._timed(self.geometry.begin, self._ring, self.optics)
 
     def proceed(self) -> None:
         """Continue what `start` has begun, so that the device works on it again."""
         if not self._done:
-            self._timed(self._geometry.proceed)
+            self._timed(self.geometry.proceed)
 
     def finish(self) -> LoomingField | None:
         """Return the looming field, computed once; None: unknown."""
         if not self._done:
-            self._field = self._timed(self._geometry.looming, self._ring, self.optics)
+            self._field = self._timed(self.geometry.looming, self._ring, self.optics)
             self._done = True
         return self._field
 
@@ -184,21 +188,13 @@ class LoomingJob:
         """Do without the field: measuring it has failed."""
         self._done, self.failed, self._field = True, True, None
 
-    def on_course(self, optics: Optics, settings: Settings, view: View | None) -> OnCourse:
-        """Return the results of the field, computed once for the same arguments.
-
-        Parameters
-        ----------
-        optics, settings
-            See `find_threats`.
-        view
-            For the grid; None: it is not wanted.
-        """
-        asked = optics, settings, view
+    def on_course(self, optics: Optics, settings: Settings) -> OnCourse:
+        """Return the results of the field, computed once for the same arguments."""
+        asked = optics, settings
         if self._on_course is None or self._on_course[0] != asked:
-            field, clock = self.finish(), time.perf_counter()
-            grid = None if view is None else looming_map(view, field, settings.min_confidence)
-            threat = find_threats(field, self._geometry.view.source_size, optics, settings)
+            field, clock, view = self.finish(), time.perf_counter(), self.geometry.view
+            grid = looming_map(view, field, settings.min_confidence) if self._with_map else None
+            threat = find_threats(field, view.source_size, optics, settings)
             self._on_course = asked, OnCourse(threat, grid)
             self.ahead_s += time.perf_counter() - clock
         return self._on_course[1]
@@ -276,7 +272,8 @@ class Track:
         there is no store for it.
         """
         geometry = self._geometry
-        if geometry is not None and (geometry.on_device or _fits(geometry, rgb)):
+        if geometry is not None and (
+                geometry.on_device or geometry.view.source_size == rgb.shape[1::-1]):
             return geometry.prepare(rgb)
         if geometry is None and self._queue is not None:
             return Prepared()
@@ -305,7 +302,7 @@ class Track:
         if self._released:
             raise SessionError(f'{self.name}: frames can not be taken, the model is closed')
         resets, geometry = sum(self.ring.resets.values()), self._geometry
-        if geometry is None or not _fits(geometry, rgb):
+        if geometry is None or geometry.view.source_size != rgb.shape[1::-1]:
             geometry = self._change_size(rgb)
         self._sample = None
         try:
@@ -346,7 +343,9 @@ class Track:
     def own(self, rgb: np.ndarray) -> np.ndarray:
         """Copy a frame into memory that suits `push`."""
         geometry = self._geometry
-        return rgb.copy() if geometry is None or not _fits(geometry, rgb) else geometry.own(rgb)
+        if geometry is None or geometry.view.source_size != rgb.shape[1::-1]:
+            return rgb.copy()
+        return geometry.own(rgb)
 
     @property
     def view(self) -> View | None:
@@ -440,7 +439,9 @@ class Track:
         if self._job is None:
             if not len(self.ring):
                 raise SessionError(f'{self.name}: there are no frames')
-            self._job = LoomingJob(self._place, self.ring, self.optics())
+            # Heads change the looming map.
+            self._job = LoomingJob(self._place, self.ring, self.optics(),
+                                   with_map=self.heads.meta is None)
         return self._job
 
     def looming(self) -> LoomingField | None:
@@ -452,21 +453,17 @@ class Track:
         job, clock = self.looming_job(), time.perf_counter()
         self.frozen.look()
         job.ahead_s += time.perf_counter() - clock
-        job.on_course(job.optics, settings, self._grid_view)
+        job.on_course(job.optics, settings)
 
     def shown(self, sample: Sample) -> Shown:
         """Return where the frames of a clip show structure (computed once per clip)."""
         if self._shown is None or self._shown[0] is not sample:
-            clock, place = time.perf_counter(), self._place
+            clock, job = time.perf_counter(), self.looming_job()
+            place = job.geometry
             self._shown = sample, Shown.by(place.view.patch_valid(),
                                            place.pixels(self.ring, sample))
-            self.looming_job().ahead_s += time.perf_counter() - clock
+            job.ahead_s += time.perf_counter() - clock
         return self._shown[1]
-
-    @property
-    def _grid_view(self) -> View | None:
-        """For the looming map of geometry alone; None where heads change it."""
-        return self._place.view if self.heads.meta is None else None
 
     def result(self, sample: Sample, output: Output | None, settings: Settings, wants: Wants,
                age_s: float = 0.0, timings: Mapping[str, float] | None = None) -> Result:
@@ -487,10 +484,11 @@ class Track:
         timings
             Milliseconds by stage so far.
         """
-        times, place, job = dict(timings or {}), self._place, self.looming_job()
+        times, job = dict(timings or {}), self.looming_job()
+        place = job.geometry
         optics = self.optics()
         ahead_s, clock = job.ahead_s, time.perf_counter()
-        problem = self.heads.problem(sample) or self.heads.broken(output)
+        problem = self.heads.problem(sample, output)
         learned = None
         if output is not None and output.heads is not None and not problem:
             learned = learned_field(output.heads, sample, place.view, self.shown(sample))
@@ -509,7 +507,7 @@ class Track:
             if learned is None or settings.looming_method != 'learned':
                 field = job.finish()
             times['looming'], clock = job.looming_s * 1e3, time.perf_counter()
-            seen = seen if field is None else job.on_course(optics, settings, self._grid_view)
+            seen = seen if field is None else job.on_course(optics, settings)
         frozen, unchanged_s = self.frozen.state()
         found, raw = assess(Measured(
             self.name, sample, place.view, place.grey_size, optics, field, seen.threat,
@@ -546,10 +544,6 @@ class Track:
 
     def _view_for(self, rgb: np.ndarray) -> View:
         return View(self.config.resize_mode, (rgb.shape[1], rgb.shape[0]), self.config.image_size)
-
-
-def _fits(geometry: Geometry, rgb: np.ndarray) -> bool:
-    return geometry.view.source_size == (rgb.shape[1], rgb.shape[0])
 
 
 def _await_features(output: Output, timings: dict[str, float]) -> None:

@@ -76,7 +76,11 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
     if field is None:
         return UNKNOWN
     scale = size[0] / field.gray_size[0]
-    inside = _inside_roi(field, settings.roi)
+    # Cells of a column share x, cells of a row share y.
+    x = (field.centers[0, :, 0] + 0.5) / field.gray_size[0]
+    y = (field.centers[:, 0, 1] + 0.5) / field.gray_size[1]
+    left, top, right, bottom = settings.roi
+    inside = ((y >= top) & (y <= bottom))[:, None] & ((x >= left) & (x <= right))
     usable = np.isfinite(field.rate) & (field.confidence >= settings.min_confidence) & inside
     count = int(np.count_nonzero(usable))
     if not count:
@@ -101,13 +105,6 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
     return Threat(course_rate, bearing, elevation,
                   _obstacle_score(rate, field.confidence, usable, settings),
                   known_fraction, regions)
-
-
-def _inside_roi(field: LoomingField, roi: tuple[float, float, float, float]) -> np.ndarray:
-    width, height = field.gray_size
-    # Cells of a column share x, cells of a row share y.
-    x, y = (field.centers[0, :, 0] + 0.5) / width, (field.centers[:, 0, 1] + 0.5) / height
-    return ((y >= roi[1]) & (y <= roi[3]))[:, None] & ((x >= roi[0]) & (x <= roi[2]))
 
 
 def course_weight(field: LoomingField, rate: np.ndarray, focal: float,

@@ -253,7 +253,7 @@ def contact_within(time_s: float, learned: LearnedField, by_geometry: Threat,
         Numbers of the rule.
     """
     geometric = contact_probability(by_geometry.course_rate, time_s)
-    hazard = learned.hazard(time_s)
+    hazard = learned.contact.below(time_s)
     if not (learned.sees or (learned.saw and hazard >= LIKELY)):
         return geometric
     odds = _log_odds(hazard, MOST_LOG_ODDS)

@@ -204,9 +204,9 @@ def fields_disagree(geometry: CourseField, heads: CourseField, settings: Setting
     width, height = geometry.gray_size
     x, y = ((geometry.centers[..., 0] + 0.5) / width, (geometry.centers[..., 1] + 0.5) / height)
     left, top, right, bottom = settings.roi
-    sure = (_known(geometry, SURE) & _known(heads, SURE)
+    apart = np.abs(geometry.rate - heads.rate)      # NaN where either is unknown
+    sure = (np.isfinite(apart) & (np.minimum(geometry.confidence, heads.confidence) >= SURE)
             & (x >= left) & (x <= right) & (y >= top) & (y <= bottom))
-    apart = np.abs(geometry.rate - heads.rate)
     limit = APART_SIGMA * np.hypot(geometry.trusted_sigma, heads.trusted_sigma)
     against = sure & (apart > limit) & (apart > settings.looming_threshold)
     return int(against.sum()) >= max(APART_CELLS, APART_AREA * int(sure.sum()))

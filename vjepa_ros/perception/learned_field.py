@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import groupby
 
 import numpy as np
 
@@ -61,29 +61,27 @@ class Rhythm:
         How often each frame stands in the clip; 0 when that differs from frame to frame.
     spacing_s
         Shortest and longest time between different neighbours [s].
+    even
+        Whether all frames stand equally often and at about equal distances in the clip.
     """
 
     interval_s: float
     hold: int
     spacing_s: tuple[float, float]
+    even: bool
 
     @classmethod
     def of(cls, stamps_ns: Sequence[int]) -> Rhythm:
         """Return the rhythm of the stamps of a clip [ns], oldest first."""
-        runs = [len(list(group)) for _, group in groupby(stamps_ns)]
+        runs = Counter(stamps_ns)
         if len(runs) < 2:
-            return cls(math.nan, len(stamps_ns), (math.nan, math.nan))
-        hold = runs[0] if len(set(runs)) == 1 else 0
-        gaps = np.diff(sorted(set(stamps_ns))) / NS
+            return cls(math.nan, len(stamps_ns), (math.nan, math.nan), False)
+        hold = runs[stamps_ns[0]] if len(set(runs.values())) == 1 else 0
+        gaps = np.diff(sorted(runs)) / NS
         mean = float(gaps.mean()) / (hold or len(stamps_ns) / len(runs))
-        return cls(mean, hold, (float(gaps.min()), float(gaps.max())))
-
-    @property
-    def even(self) -> bool:
-        """Whether all frames stand equally often and at about equal distances in the clip."""
-        mean = self.interval_s * self.hold
-        low, high = self.spacing_s
-        return self.hold > 0 and low >= (1 - UNEVEN) * mean and high <= (1 + UNEVEN) * mean
+        low, high = float(gaps.min()), float(gaps.max())
+        even = low >= (1 - UNEVEN) * mean * hold and high <= (1 + UNEVEN) * mean * hold
+        return cls(mean, hold, (low, high), hold > 0 and even)
 
 
 _rhythm = lru_cache(64)(Rhythm.of)     # of the clips of all cameras
@@ -238,10 +236,6 @@ class LearnedField:
     sees: bool = True
     saw: bool = True
 
-    def hazard(self, time_s: float) -> float:
-        """Return the probability of contact within a time [s]."""
-        return self.contact.below(time_s)
-
     @cached_property
     def time_to_contact(self) -> float:
         """Time by which contact is as likely as not [s]; inf when it never is."""
@@ -307,8 +301,14 @@ class HeadsUse:
         self._checked: tuple[Sample | None, str] = (None, '')
         self._logged: set[str] = set()
 
-    def problem(self, sample: Sample) -> str:
-        """Return why the heads are not valid for a clip; '' when they are or there are none."""
+    def problem(self, sample: Sample, output: Output | None = None) -> str:
+        """Return why the heads are not valid for a clip, or what is wrong with their numbers.
+
+        Returns
+        -------
+        str
+            '' when they are valid, or there are none.
+        """
         if self.meta is None:
             return ''
         if self._checked[0] is not sample:
@@ -318,7 +318,14 @@ class HeadsUse:
                 self._warn(problem.partition(' is ')[0], 'the learned heads are not valid, '
                            f'geometry is used instead: {problem}')
             self._checked = sample, problem
-        return self._checked[1]
+        if self._checked[1] or output is None or output.heads is None:
+            return self._checked[1]
+        for values in vars(output.heads).values():
+            if not np.isfinite(values).all():
+                problem = 'the heads give values that are not finite; set `precision: fp32`'
+                self._warn('broken', f'{problem}; geometry is used meanwhile')
+                return problem
+        return ''
 
     def wanted(self, sample: Sample, wants: Wants, settings: Settings) -> bool:
         """Return whether the heads are valid for a clip and somebody uses them."""
@@ -329,17 +336,6 @@ class HeadsUse:
         if self.meta is None or self.problem(sample):
             return False
         return wants.features or wants.moving or (wants.looming and not geometric)
-
-    def broken(self, output: Output | None) -> str:
-        """Return what is wrong with the numbers of the heads; '' for nothing."""
-        if output is None or output.heads is None:
-            return ''
-        for values in vars(output.heads).values():
-            if not np.isfinite(values).all():
-                problem = 'the heads give values that are not finite; set `precision: fp32`'
-                self._warn('broken', f'{problem}; geometry is used meanwhile')
-                return problem
-        return ''
 
     def _warn(self, kind: str, text: str) -> None:
         if kind not in self._logged:

@@ -157,17 +157,18 @@ class Perception:
         for step in (LoomingJob.start, LoomingJob.proceed) if self._on_device else ():
             for name in looming:
                 if self.tracks[name].on_device:
-                    self._try(name, lambda track, step=step: step(track.looming_job()), on_error)
+                    self._try(name, on_error, lambda track, step=step: step(track.looming_job()))
         # The CPU has time for what needs no model.
         for name in heads:
             self.tracks[name].shown(samples[name])
         for name in looming:
-            self._try(name, lambda track: track.work_ahead(settings), on_error)
+            self._try(name, on_error, Track.work_ahead, settings)
 
-    def _try(self, name: str, step: Callable[[Track], None], on_error: OnError | None) -> None:
+    def _try(self, name: str, on_error: OnError | None, step: Callable[..., None],
+             *args: object) -> None:
         """Do a step of the looming of one camera; its failure does not affect the others."""
         try:
-            step(self.tracks[name])
+            step(self.tracks[name], *args)
         except Exception as error:
             if on_error is None:
                 raise

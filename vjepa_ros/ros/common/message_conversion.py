@@ -56,7 +56,11 @@ def decode(msg: Image | CompressedImage, max_pixels: int = encodings.MAX_PIXELS)
     try:
         if isinstance(msg, CompressedImage):
             return decode_compressed(msg, max_pixels)
-        return decode_raw(msg, max_pixels)
+        if msg.encoding not in encodings.SUPPORTED and msg.width and msg.height:
+            encodings.check_size(msg.width, msg.height, max_pixels)
+            return _by_cv_bridge(msg)
+        return encodings.decode_raw(np.frombuffer(msg.data, np.uint8), msg.width, msg.height,
+                                    msg.encoding, msg.step, bool(msg.is_bigendian), max_pixels)
     except ImageError as error:
         if error.kind != 'too large':
             raise
@@ -64,15 +68,6 @@ def decode(msg: Image | CompressedImage, max_pixels: int = encodings.MAX_PIXELS)
                          "'max_image_pixels'") from error
     except cv2.error as error:
         raise ImageError('corrupt', f'image can not be decoded: {error}'.strip()) from error
-
-
-def decode_raw(msg: Image, max_pixels: int) -> np.ndarray:
-    """Decode a sensor_msgs/Image, see `decode`."""
-    if msg.encoding not in encodings.SUPPORTED and msg.width and msg.height:
-        encodings.check_size(msg.width, msg.height, max_pixels)
-        return _by_cv_bridge(msg)
-    return encodings.decode_raw(np.frombuffer(msg.data, np.uint8), msg.width, msg.height,
-                                msg.encoding, msg.step, bool(msg.is_bigendian), max_pixels)
 
 
 def decode_compressed(msg: CompressedImage, max_pixels: int) -> np.ndarray:

@@ -152,9 +152,11 @@ class FrameQueue:
                 else:
                     kept.appendleft(item)
             self._items = kept
-            claimed = [item for item in kept if not item.claimed]
-            for item in claimed:
-                item.claimed = True
+            claimed = []
+            for item in kept:
+                if not item.claimed:
+                    item.claimed = True
+                    claimed.append(item)
             return claimed
 
     def finish(self, item: Waiting, frame: Frame | None) -> None:

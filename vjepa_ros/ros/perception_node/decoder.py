@@ -64,6 +64,11 @@ class Decoder:
         Returns the size above which images are refused.
     on_ready
         Called when a frame is ready that `settle` has not waited for.
+
+    Attributes
+    ----------
+    tracks
+        For which the threads decode what comes, so that `notify` is needed; None: they rest.
     """
 
     def __init__(self, cameras: Mapping[str, CameraInput], on_error: OnError,
@@ -77,7 +82,7 @@ class Decoder:
         self._settled = threading.Condition(self._lock)
         self._settling = False
         self._running = True
-        self._tracks: Mapping[str, Track] | None = None   # what to decode for; None: rest
+        self.tracks: Mapping[str, Track] | None = None
         self._spacing_ns = 0
 
     def stop(self) -> None:
@@ -95,11 +100,6 @@ class Decoder:
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
-
-    @property
-    def active(self) -> bool:
-        """Whether the threads decode what comes, so that `notify` is needed."""
-        return self._tracks is not None
 
     def notify(self) -> None:
         """Handle a new message."""
@@ -119,7 +119,7 @@ class Decoder:
             yield
         finally:
             with self._lock:
-                self._tracks = None
+                self.tracks = None
 
     def settle(self, tracks: Mapping[str, Track], spacing_ns: int) -> None:
         """Decode what has come for several cameras, each in its own thread, before `take`.
@@ -131,7 +131,7 @@ class Decoder:
             self._settling, until_s = True, time.monotonic() + PATIENCE_S
             while self._running and (left_s := self._left_s(until_s)) > 0:
                 self._settled.wait(left_s)
-            self._tracks, self._settling = None, False
+            self.tracks, self._settling = None, False
 
     def take(self, name: str, track: Track, spacing_ns: int) -> tuple[list[Frame], int]:
         """Return the frames of a camera since the last call, and how many images were skipped.
@@ -147,7 +147,7 @@ class Decoder:
     # -- all with the lock -----------------------------------------------------------------
 
     def _begin(self, tracks: Mapping[str, Track], spacing_ns: int) -> None:
-        self._tracks, self._spacing_ns = tracks, spacing_ns
+        self.tracks, self._spacing_ns = tracks, spacing_ns
         for lane in self._lanes.values():
             lane.ahead_ns = None
             if lane.thread is None and self._running:
@@ -157,11 +157,11 @@ class Decoder:
         self._give_jobs()
 
     def _give_jobs(self) -> None:
-        if self._tracks is None:
+        if self.tracks is None:
             return
         for name, lane in self._lanes.items():
             if lane.job is None and not lane.enough(self._spacing_ns):
-                lane.job = self._tracks[name], self._spacing_ns
+                lane.job = self.tracks[name], self._spacing_ns
                 lane.begun_s = time.monotonic()
                 lane.wake.notify()
 

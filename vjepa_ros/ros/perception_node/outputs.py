@@ -131,9 +131,9 @@ class Outputs:
 
     def wanted(self) -> frozenset[str]:
         """Return the names of the outputs that have subscribers now."""
-        names = [name for name, pub in self._pubs.items() if pub.get_subscription_count()]
-        if self.obstacles is not None:
-            for name, pub in self.obstacles.pubs.items():
+        names = []
+        for pubs in (self._pubs, {} if self.obstacles is None else self.obstacles.pubs):
+            for name, pub in pubs.items():
                 if pub.get_subscription_count():
                     names.append(name)
         return frozenset(names)

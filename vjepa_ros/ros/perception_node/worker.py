@@ -139,7 +139,7 @@ class Worker:
 
     def notify(self) -> None:
         """Take note of news: a message, a request."""
-        if self._decoder.active:
+        if self._decoder.tracks is not None:
             self._decoder.notify()
         with self._wake:
             self._news = True
