@@ -9,9 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from vjepa_ros.perception.assessment import SETTLE_RESULTS, Assessor, Smoother
+from vjepa_ros.perception.assessment import SETTLE_RESULTS, Assessor, Judgement, Smoother
 from vjepa_ros.perception.collision import UNKNOWN
-from vjepa_ros.perception.fusion import Judgement
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Assessment, Level, Quality
 

@@ -29,7 +29,7 @@ from vjepa_ros.perception.danger import (
     time_to_contact,
     wanted_level,
 )
-from vjepa_ros.perception.learned_field import Distribution
+from vjepa_ros.perception.patch_maps import Distribution
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Level, Quality, Threat
 

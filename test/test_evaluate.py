@@ -32,7 +32,7 @@ from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.model.checkpoint.load import load_model, save_bundle
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
-from vjepa_ros.perception.learned_field import Rhythm
+from vjepa_ros.perception.patch_maps import Rhythm
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.device import choose_device
 from vjepa_ros.runtime.engine import Engine, EngineConfig

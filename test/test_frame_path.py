@@ -28,5 +28,5 @@ def test_a_frame_takes_few_calls_through_few_modules():
     assert Quality.HEADS_OUT_OF_RANGE not in assessment.flags
     assert {f'vjepa_ros.{name}' for name in (
         'ros.perception_node.camera_input', 'ros.perception_node.decoder', 'clip.ring',
-        'model.heads', 'looming.estimator', 'perception.fusion', 'perception.danger',
+        'model.heads', 'looming.estimator', 'perception.assessment', 'perception.danger',
         'ros.perception_node.outputs')} <= set(modules)

@@ -13,22 +13,24 @@ import pytest
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.perception.assessment import Assessor, Measured, assess
+from vjepa_ros.perception.assessment import (
+    Assessor,
+    CourseField,
+    Judgement,
+    Measured,
+    assess,
+    fields_disagree,
+    fuse,
+    judge,
+    on_cells,
+)
 from vjepa_ros.perception.collision import UNKNOWN, Optics, find_threats
 from vjepa_ros.perception.danger import (
     collision_probability,
     contact_probability,
     times_disagree,
 )
-from vjepa_ros.perception.fusion import (
-    CourseField,
-    Judgement,
-    fields_disagree,
-    fuse,
-    judge,
-    on_cells,
-)
-from vjepa_ros.perception.learned_field import Distribution, LearnedField
+from vjepa_ros.perception.patch_maps import Distribution, LearnedField
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Level, Quality
 

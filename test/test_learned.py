@@ -18,7 +18,7 @@ from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import FrameRing, Sample
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.perception.assessment import Assessor
-from vjepa_ros.perception.learned_field import (
+from vjepa_ros.perception.patch_maps import (
     Distribution,
     Rhythm,
     evened,

@@ -1,6 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Assess one clip as a pure function, then smooth scores and level over the clips of a camera."""
+"""Assess one clip by geometric looming and learned heads, then smooth over the clips of a camera.
+
+`judge` combines geometry and heads, so that each guards the other; `assess` adds scores and flags,
+both pure functions. `Assessor` keeps the only state: smoothing and the hold of a level. The level
+itself follows from `vjepa_ros.perception.danger`.
+
+The rule (`looming.method: fused`), cell by cell and then for the whole view:
+
+1. Looming: where both know, their mean weighted by 1 / sigma^2 (no sigma counts as less than
+   0.01 /s + 5 %); where one knows, that one; else unknown.
+2. On course: the mean of the geometric weight (by how the surface moves away from its own focus
+   of expansion) and the learned weight, where both know; else that of the one that knows. The
+   learned weight is 0 up to a probability of 0.3 and 1 from 0.6 on: many cells that are
+   hardly on course are no danger together.
+3. The clip head gives the time by which contact is as likely as not. Where that is less than half
+   the time to contact of the learned field, it counts instead. This is the time to contact.
+4. Geometry and heads disagree when, both being sure (confidence 0.5), they differ by more than
+   three combined sigma and by more than ``thresholds.looming`` on a tenth of what both are sure of
+   (six cells at least), or when their times to contact differ by more than a factor of two and
+   one is below ``thresholds.caution_ttc``.
+
+`learned` takes the heads alone, `geometric` the geometry alone.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +30,230 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
 
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.perception.collision import Optics
+from vjepa_ros.perception.collision import UNKNOWN, Optics, course_weight, find_threats
 from vjepa_ros.perception.danger import (
+    RULE,
+    Rule,
     age_problem,
     approaches,
+    believed_rate,
+    clip_counts,
+    collision_probability,
     contact_probability,
     measured_flags,
     reported_level,
     time_to_contact,
+    times_disagree,
     wanted_level,
 )
-from vjepa_ros.perception.fusion import Judgement, judge
-from vjepa_ros.perception.learned_field import LearnedField
+from vjepa_ros.perception.patch_maps import LearnedField
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Assessment, Level, Quality, Threat
 
 NS = 1e9
 SETTLE_RESULTS = 3     # results after a reset that carry the warming-up flag
+CELL_PX = 16                  # of the grid where there is no geometric field, px of the grey image
+LEAST_SIGMA = (0.01, 0.05)    # 1/s, and part of the rate: no source counts as better than this
+SURE = 0.5                    # confidence from which a source can disagree
+APART_SIGMA = 3.0             # combined standard errors between cells that disagree
+APART_AREA, APART_CELLS = 0.1, 6
+
+
+@dataclass(frozen=True)
+class CourseField(LoomingField):
+    """A looming field that also says what is on course.
+
+    Attributes
+    ----------
+    course
+        (Hc, Wc) float32, how far a cell is on collision course, 0..1.
+    """
+
+    course: np.ndarray
+
+    @cached_property
+    def trusted_sigma(self) -> np.ndarray:
+        """Standard errors [1/s], no smaller than `LEAST_SIGMA`."""
+        return np.maximum(self.sigma, LEAST_SIGMA[0] + LEAST_SIGMA[1] * np.abs(
+            np.nan_to_num(self.rate)))
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is known about contact from one clip.
+
+    Attributes
+    ----------
+    method
+        What it comes from: 'geometric', 'learned' or 'fused'.
+    field
+        Looming on its cells, None when unknown.
+    threat
+        What is on course.
+    probability
+        Of contact within ``collision_horizon``, NaN unknown; None without heads, when it follows
+        from the smoothed looming rate.
+    disagrees
+        Whether geometry and heads contradict each other.
+    believed
+        Looming rate on course that the level follows, 1/s; None where that is the one of
+        `threat`.
+    """
+
+    method: str
+    field: LoomingField | None
+    threat: Threat
+    probability: float | None = None
+    disagrees: bool = False
+    believed: float | None = None
+
+
+def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tuple[int, int],
+          grey_size: tuple[int, int], optics: Optics, settings: Settings,
+          by_geometry: Threat | None = None) -> Judgement:
+    """Judge one clip by ``settings.looming_method`` where there are valid heads.
+
+    Parameters
+    ----------
+    geometric
+        Geometric looming of the newest frame; None when unknown or not wanted.
+    learned
+        Heads of the clip; None when there are none or they are not valid.
+    size, grey_size
+        Width and height of the source image and of the grey image of the looming estimate [px].
+    optics
+        Intrinsics of the source image.
+    settings
+        Live settings.
+    by_geometry
+        `find_threats` of `geometric`, if that was computed before.
+    """
+    if learned is None or settings.looming_method == 'geometric':
+        threat = by_geometry or find_threats(geometric, size, optics, settings)
+        return Judgement('geometric', geometric, threat)
+    heads = on_cells(learned, geometric, size, grey_size)
+    by_heads = _with_clip(find_threats(heads, size, optics, settings, heads.course), learned,
+                          heads, size, optics, settings)
+    if settings.looming_method == 'learned' or geometric is None:
+        threat, by_geometry, field, disagrees = by_heads, UNKNOWN, heads, False
+    else:
+        g, focal = geometric, optics.fx * geometric.gray_size[0] / size[0]
+        geometry = CourseField(
+            g.rate, g.confidence, g.sigma, g.flow, g.centers, g.rotation, g.direction, g.dt_s,
+            g.cell_px, g.gray_size, course_weight(g, np.nan_to_num(g.rate), focal, settings))
+        by_geometry = by_geometry or find_threats(geometric, size, optics, settings)
+        field = fuse(geometry, heads, settings.min_confidence)
+        threat = find_threats(field, size, optics, settings, field.course)
+        if not math.isnan(by_heads.course_rate):
+            threat = _with_clip(threat, learned, heads, size, optics, settings)
+        disagrees = (fields_disagree(geometry, heads, settings)
+                     or times_disagree(by_geometry, by_heads, settings))
+    believed = believed_rate((threat, by_geometry, by_heads), learned, by_geometry, settings)
+    if not math.isnan(believed) and not threat.course_rate >= believed:
+        # One source alone raises this: report it no later than the level does.
+        one = by_geometry if by_geometry.course_rate >= believed else by_heads
+        threat = replace(one, course_rate=believed, known_fraction=threat.known_fraction,
+                         regions=one.regions or threat.regions)
+    return Judgement(settings.looming_method, field, threat,
+                     collision_probability(learned, by_geometry, settings), disagrees, believed)
+
+
+def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
+             gray_size: tuple[int, int], rule: Rule = RULE) -> CourseField:
+    """Return what the heads say on the cells of a geometric field, or of a grid of the same kind.
+
+    Each cell takes the patch that its centre lies in; outside the view it is unknown.
+    """
+    if like is None:
+        centers, cell = _grid(gray_size), float(CELL_PX)
+    else:
+        centers, cell, gray_size = like.centers, like.cell_px, like.gray_size
+    points = (centers + 0.5) * (np.array(size) / gray_size) - 0.5
+    place = np.floor((learned.view.from_source(points) + 0.5) / learned.view.patch).astype(int)
+    rows, cols = learned.rate.shape
+    inside = ((place >= 0) & (place < (cols, rows))).all(axis=-1)
+    x, y = np.clip(place[..., 0], 0, cols - 1), np.clip(place[..., 1], 0, rows - 1)
+    f32 = np.float32
+    low, high = rule.on_course
+    course = np.clip((learned.course - low) / (high - low), 0.0, 1.0).astype(f32)
+    return CourseField(
+        np.where(inside, learned.rate[y, x], f32(np.nan)),
+        np.where(inside, learned.confidence[y, x], f32(0)),
+        np.where(inside, learned.sigma[y, x], f32(np.inf)),
+        np.zeros(centers.shape, f32), centers, np.zeros(3, f32), None,
+        math.nan, cell, gray_size, np.where(inside, course[y, x], f32(0)))
+
+
+def fuse(geometry: CourseField, heads: CourseField, min_confidence: float) -> CourseField:
+    """Combine both on their cells: points 1 and 2 of the rule."""
+    known = _known(geometry, min_confidence), _known(heads, min_confidence)
+    weights = (np.where(known[0], 1.0 / geometry.trusted_sigma ** 2, 0.0),
+               np.where(known[1], 1.0 / heads.trusted_sigma ** 2, 0.0))
+    any_known, total = known[0] | known[1], weights[0] + weights[1]
+    # Where neither knows, keep the less uncertain one with its low confidence.
+    first = geometry.confidence >= heads.confidence
+    even = known[0].astype(float), known[1].astype(float)
+    means = []
+    for one, other, (a, b) in ((geometry.rate, heads.rate, weights),
+                               (geometry.course, heads.course, even)):
+        whole = a + b
+        mixed = np.where(a > 0, a * one, 0.0) + np.where(b > 0, b * other, 0.0)
+        means.append(np.where(any_known, mixed / np.where(whole > 0, whole, 1.0),
+                              np.where(first, one, other)).astype(np.float32))
+    with np.errstate(divide='ignore'):
+        sigma = np.where(any_known, 1.0 / np.sqrt(total), np.where(first, geometry.sigma,
+                                                                  heads.sigma))
+    confidence = np.maximum(geometry.confidence, heads.confidence)
+    return replace(geometry, rate=means[0], sigma=sigma.astype(np.float32),
+                   confidence=confidence.astype(np.float32), course=means[1])
+
+
+def fields_disagree(geometry: CourseField, heads: CourseField, settings: Settings) -> bool:
+    """Return whether both are sure of contradicting rates on a part of the region of interest."""
+    width, height = geometry.gray_size
+    x, y = ((geometry.centers[..., 0] + 0.5) / width, (geometry.centers[..., 1] + 0.5) / height)
+    left, top, right, bottom = settings.roi
+    apart = np.abs(geometry.rate - heads.rate)      # NaN where either is unknown
+    sure = (np.isfinite(apart) & (np.minimum(geometry.confidence, heads.confidence) >= SURE)
+            & (x >= left) & (x <= right) & (y >= top) & (y <= bottom))
+    limit = APART_SIGMA * np.hypot(geometry.trusted_sigma, heads.trusted_sigma)
+    against = sure & (apart > limit) & (apart > settings.looming_threshold)
+    return int(against.sum()) >= max(APART_CELLS, APART_AREA * int(sure.sum()))
+
+
+def _with_clip(threat: Threat, learned: LearnedField, field: CourseField, size: tuple[int, int],
+               optics: Optics, settings: Settings) -> Threat:
+    """Apply point 3 of the rule."""
+    if not clip_counts(learned.time_to_contact, threat.course_rate):
+        return threat
+    bearing, elevation = threat.bearing, threat.elevation
+    if math.isnan(bearing):
+        # The danger has no place of its own: point at what is most probably on course.
+        likely = np.where(_known(field, settings.min_confidence), field.course, 0.0)
+        x, y = field.centers.reshape(-1, 2)[int(np.argmax(likely))] * size[0] / field.gray_size[0]
+        bearing, elevation = optics.direction(float(x), float(y))
+    return replace(threat, course_rate=1.0 / learned.time_to_contact, bearing=bearing,
+                   elevation=elevation)
+
+
+def _known(field: LoomingField, confidence: float) -> np.ndarray:
+    return np.isfinite(field.rate) & (field.confidence >= confidence)
+
+
+def _grid(gray_size: tuple[int, int]) -> np.ndarray:
+    """Return centres (Hc, Wc, 2) of cells in the middle of a grey image, at least one."""
+    axes = []
+    for length in gray_size:
+        count = max(1, length // CELL_PX)
+        axes.append((length - count * CELL_PX) / 2 + (np.arange(count) + 0.5) * CELL_PX - 0.5)
+    return np.stack(np.meshgrid(*axes), -1).astype(np.float32)
 
 
 @dataclass(frozen=True)

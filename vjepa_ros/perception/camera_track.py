@@ -28,8 +28,10 @@ from vjepa_ros.perception.frame_store import (
     grey_size,
     host_planes,
 )
-from vjepa_ros.perception.learned_field import HeadsUse, evened, learned_field
 from vjepa_ros.perception.patch_maps import (
+    HeadsUse,
+    evened,
+    learned_field,
     looming_map,
     motion_map,
     motion_of,

@@ -3,8 +3,8 @@
 """The danger law: level, time to contact and probability as functions of what was measured.
 
 Functions of numbers alone: no images, no fields, no state. Fields are reduced to a `Threat` by
-`vjepa_ros.perception.collision` and joined by `vjepa_ros.perception.fusion`; smoothing, hysteresis
-and the hold of a level are in `vjepa_ros.perception.assessment`.
+`vjepa_ros.perception.collision`; `vjepa_ros.perception.assessment` joins them, smooths, and holds
+levels.
 
 Level
     DANGER, WARNING and CAUTION begin below ``danger_ttc`` < ``warning_ttc`` < ``caution_ttc``.
@@ -50,7 +50,7 @@ from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Level, Quality, Threat
 
 if TYPE_CHECKING:
-    from vjepa_ros.perception.learned_field import LearnedField
+    from vjepa_ros.perception.patch_maps import LearnedField
 
 # Looming rate from which a time to contact is reported [1/s], 25 s: slower than what counts as
 # approaching, because what is far off can be measured long before it has to be shown.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Masks and maps on the patch grid of a camera: looming rate, and motion.
+"""Maps on the patch grid of a camera: looming, motion, and what the learned heads say.
 
 Motion comes from the change of the features of a patch over the tubelets of a clip. With F_t(p)
 the feature of patch p in tubelet t of D channels,
@@ -19,23 +19,61 @@ input pixel where the texture is fine. A surface without texture shows no motion
 only its borders do. With untrained weights the features are a random projection of the pixels:
 they show change, not its meaning. Trained weights give the same features to the same motion a
 tubelet later, so a view that slides evenly changes less than what starts, stops or turns.
+
+Heads know nothing of time: they count in intervals of the clip. Seconds come from the stamps of
+the frames that were used. A patch is known when
+
+- it shows image (not a bar of the letterbox),
+- it or its neighbours show structure, or most of the picture does: heads look at the whole clip,
+  and on rendered clips they are as right about plain patches among others as about those, while a
+  covered lens or a white-out is unknown, whatever they make of it. What is left of the picture
+  without its slope must show structure, too, for a patch to count as known; probabilities need
+  that of the picture alone, for a plain wall right ahead looks like a covered lens. A patch that
+  surely comes nearer (by two standard errors faster than the 0.25 /s at which caution begins)
+  needs no more than structure somewhere in the clip: what has come so near that nothing of it can
+  be made out has not gone away, but that nothing comes is never told blindly,
+- its own standard error is small: confidence is 1 / (1 + (sigma / doubt)^2) with
+  doubt = 0.0625 /s + 0.3 |rate|, so that at the usual least confidence of 0.2 two standard errors
+  of a surface that seems still stay below 0.25 /s, the looming at which caution begins.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+import logging
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from vjepa_ros.clip.resize import PatchCells, View
+from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.estimator import LoomingField
+from vjepa_ros.looming.structure import Shown
+from vjepa_ros.model.checkpoint.metadata import BundleMeta
+from vjepa_ros.model.head_specs import CLEARANCE_EDGES, CONTACT_EDGES
+from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.runtime.noise_floor import Change, NoiseFloor, patch_strength, tubelet_change
+from vjepa_ros.runtime.outputs import HeadArrays, Output
+
+log = logging.getLogger(__name__)
 
 CACHED = 64    # views and regions of interest; one or a few of each camera
 R_QUIET = 2.0  # noise floors that count as no motion
 R_SCALE = 3.0  # noise floors above r0 at which motion reaches 63 %
 WEAK = 0.4     # strength assumed when the pixels are unknown
+UNEVEN = 0.5             # part of the mean spacing by which a spacing of frames may differ
+TOLERANCE = 0.05         # part by which an interval may leave the trained range
+DOUBT_S = (0.0625, 0.3)  # standard error 1/s, absolute and relative, at which confidence is half
+SURELY = 2.0             # standard errors by which a surface comes nearer that needs no structure
+CLOSING_PER_S = 0.25     # and faster than this, 1/s
+BLOCKED = 0.2            # probability that the way ahead is blocked within what is told as free
+NS = 1e9
 
+
+# -- masks, looming and motion --------------------------------------------------------------------
 
 @lru_cache(CACHED)
 def valid_mask(view: View) -> np.ndarray:
@@ -143,3 +181,299 @@ def _check(tubelets: int, floor: NoiseFloor) -> None:
 def _read_only(mask: np.ndarray) -> np.ndarray:
     mask.flags.writeable = False    # all callers share it
     return mask
+
+
+# -- learned heads --------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Rhythm:
+    """How the frames of a clip lie in time.
+
+    Attributes
+    ----------
+    interval_s
+        Mean time between two frames of the clip, repeated ones counted [s]; NaN for one frame.
+    hold
+        How often each frame stands in the clip; 0 when that differs from frame to frame.
+    spacing_s
+        Shortest and longest time between different neighbours [s].
+    even
+        Whether all frames stand equally often and at about equal distances in the clip.
+    """
+
+    interval_s: float
+    hold: int
+    spacing_s: tuple[float, float]
+    even: bool
+
+    @classmethod
+    def of(cls, stamps_ns: Sequence[int]) -> Rhythm:
+        """Return the rhythm of the stamps of a clip [ns], oldest first."""
+        runs = Counter(stamps_ns)
+        if len(runs) < 2:
+            return cls(math.nan, len(stamps_ns), (math.nan, math.nan), False)
+        hold = runs[stamps_ns[0]] if len(set(runs.values())) == 1 else 0
+        gaps = np.diff(sorted(runs)) / NS
+        mean = float(gaps.mean()) / (hold or len(stamps_ns) / len(runs))
+        low, high = float(gaps.min()), float(gaps.max())
+        even = low >= (1 - UNEVEN) * mean * hold and high <= (1 + UNEVEN) * mean * hold
+        return cls(mean, hold, (low, high), hold > 0 and even)
+
+
+_rhythm = lru_cache(64)(Rhythm.of)     # of the clips of all cameras
+
+
+def evened(sample: Sample, clip_fps: float) -> Sample:
+    """Return the clip of a camera slower than `clip_fps` [Hz] with each frame equally often.
+
+    Where the times of a clip fall halfway between two frames, jitter of the stamps decides which
+    is nearer, and frames occur one to three times in the clip. Heads were trained on an even
+    pattern. A clip that can not be made even is returned as it is.
+    """
+    total = len(sample.slots)
+    if not 2 <= sample.distinct < total:
+        return sample
+    held = dict(zip(sample.stamps_ns, sample.slots, strict=True))
+    stamps = sorted(held)
+    hold = round(float(np.median(np.diff(stamps))) / NS * clip_fps)
+    if hold < 2 or total % hold or len(stamps) < total // hold or total // hold < 2:
+        return sample
+    kept = [stamp for stamp in stamps[-(total // hold):] for _ in range(hold)]
+    span_s = (kept[-1] - kept[0]) / NS
+    distinct = total // hold
+    return replace(sample, slots=tuple(held[stamp] for stamp in kept), stamps_ns=tuple(kept),
+                   span_s=span_s, rate_hz=(distinct - 1) / span_s, distinct=distinct)
+
+
+def range_problem(trained: BundleMeta, num_frames: int, image_size: int, resize_mode: str,
+                  sample: Sample) -> str:
+    """Return why heads are not valid for a clip: what, its value, the trained range, the remedy.
+
+    Parameters
+    ----------
+    trained
+        What the heads say about themselves.
+    num_frames, image_size, resize_mode
+        The running configuration.
+    sample
+        The clip.
+
+    Returns
+    -------
+    str
+        '' when they are valid.
+    """
+    for name, value in (('num_frames', num_frames), ('image_size', image_size),
+                        ('resize_mode', resize_mode)):
+        wanted = getattr(trained, name)
+        if value != wanted:
+            return f'{name} is {value}, the heads were trained on {wanted}; set {name}: {wanted}'
+    return _rhythm_problem(trained, _rhythm(sample.stamps_ns))
+
+
+def _rhythm_problem(trained: BundleMeta, rhythm: Rhythm) -> str:
+    if math.isnan(rhythm.interval_s):
+        return 'the clip is one single frame, repeated; lower clip_fps to the rate of the camera'
+    if not rhythm.even:
+        low, high = rhythm.spacing_s
+        return (f'spacing of the frames is uneven, {low:.3f} to {high:.3f} s, the heads were '
+                'trained on even clips; set clip_fps to the rate of the camera or a whole '
+                'fraction of it')
+    if rhythm.hold not in trained.holds:
+        fastest = max(trained.holds) / (rhythm.interval_s * rhythm.hold)
+        shown = ' or '.join(map(str, trained.holds))
+        return (f'frame repetition is {rhythm.hold}, the heads were trained on {shown}; '
+                f'lower clip_fps to {fastest:.3g} or less')
+    shortest, longest = trained.interval_s
+    if rhythm.interval_s > longest * (1 + TOLERANCE):
+        remedy = f'raise clip_fps to {1 / longest:.3g} or more'
+    elif rhythm.interval_s < shortest * (1 - TOLERANCE):
+        remedy = f'lower clip_fps to {1 / shortest:.3g} or less'
+    else:
+        return ''
+    return (f'frame interval is {rhythm.interval_s:.3f} s, the heads were trained on '
+            f'{shortest:.3f} to {longest:.3f} s; {remedy}')
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A distribution over bins of a positive quantity; the rest of it lies beyond all bins.
+
+    Attributes
+    ----------
+    edges
+        (K+1,) borders, ascending.
+    until
+        (K+1,) probability of at most each border, ascending from 0.
+    """
+
+    edges: np.ndarray
+    until: np.ndarray
+
+    @classmethod
+    def of(cls, edges: Sequence[float], probability: np.ndarray,
+           unit: float = 1.0) -> Distribution:
+        """Build one from K+1 edges (times `unit`) and K+1 probabilities, the last one: beyond."""
+        inside = np.cumsum(np.asarray(probability, np.float64)[:-1])
+        return cls(np.asarray(edges, np.float64) * unit, np.concatenate(([0.0], inside)))
+
+    def below(self, value: float) -> float:
+        """Return the probability of at most a value, linear in its logarithm inside a bin."""
+        if value <= 0:
+            return 0.0
+        return float(np.clip(np.interp(math.log(value), np.log(self.edges), self.until), 0, 1))
+
+    def quantile(self, probability: float) -> float:
+        """Return the value reached with a probability above 0; inf when none is."""
+        if self.until[-1] < probability:
+            return math.inf
+        return float(np.exp(np.interp(probability, self.until, np.log(self.edges))))
+
+    @property
+    def median(self) -> float:
+        """The value reached with a probability of one half; inf when none is."""
+        return self.quantile(0.5)
+
+
+@dataclass(frozen=True)
+class LearnedField:
+    """The heads of one clip in physical units, on the patch grid.
+
+    Attributes
+    ----------
+    rate
+        (Hp, Wp) float32 looming rate [1/s], NaN where the patch shows no image.
+    sigma
+        (Hp, Wp) float32 standard error of it [1/s].
+    confidence
+        (Hp, Wp) float32 0..1; 0 where nothing can be seen.
+    moving
+        (Hp, Wp) float32 probability that the surface moves by itself, NaN unknown.
+    course
+        (Hp, Wp) float32 probability that it will enter the robot's volume, 0..1.
+    contact
+        Distribution of the time until anything enters the robot's volume, as things move [s].
+    clearance
+        Distribution of the free way ahead of the robot, whether anything moves or not [m].
+    view
+        Where the patches lie in the source image.
+    sees, saw
+        Whether the newest frame of the clip shows structure at all; whether any frame does.
+    """
+
+    rate: np.ndarray
+    sigma: np.ndarray
+    confidence: np.ndarray
+    moving: np.ndarray
+    course: np.ndarray
+    contact: Distribution
+    clearance: Distribution
+    view: View
+    sees: bool = True
+    saw: bool = True
+
+    @cached_property
+    def time_to_contact(self) -> float:
+        """Time by which contact is as likely as not [s]; inf when it never is."""
+        return self.contact.quantile(0.5)
+
+    @cached_property
+    def free_way(self) -> float:
+        """Way ahead that is free with a probability of 0.8 [m]; inf beyond 16 m, NaN unknown.
+
+        Unknown where the newest frame shows no structure: a wall right ahead or a covered lens.
+        """
+        return self.clearance.quantile(BLOCKED) if self.sees else math.nan
+
+
+def learned_field(heads: HeadArrays, sample: Sample, view: View,
+                  clip: Sequence[np.ndarray] | Shown) -> LearnedField:
+    """Convert the outputs of the heads for a clip in which they are valid.
+
+    Parameters
+    ----------
+    heads
+        Their outputs.
+    sample
+        The clip, for its stamps.
+    view
+        Where the patches lie.
+    clip
+        The encoder's input, T times (S, S, 3) uint8, the newest frame last; or its structure.
+    """
+    shown = clip if isinstance(clip, Shown) else Shown.by(view.patch_valid(), clip)
+    interval = _rhythm(sample.stamps_ns).interval_s
+    rate = heads.expansion / interval
+    sigma = math.sqrt(2.0) * heads.scale / interval   # of a Laplace distribution
+    doubt = DOUBT_S[0] + DOUBT_S[1] * np.abs(rate)
+    closing = shown.inside & shown.saw & (rate - SURELY * sigma > CLOSING_PER_S)
+    confidence = np.where((shown.seen & shown.sure) | closing,
+                          1.0 / (1.0 + (sigma / doubt) ** 2), 0.0)
+    rate = np.where(shown.inside, rate, np.nan)
+    return LearnedField(
+        rate.astype(np.float32), sigma.astype(np.float32), confidence.astype(np.float32),
+        np.where(shown.seen, heads.moving, np.nan).astype(np.float32), heads.course,
+        Distribution.of(CONTACT_EDGES, heads.contact, interval),
+        Distribution.of(CLEARANCE_EDGES, heads.clearance), view, shown.sees, shown.saw)
+
+
+class HeadsUse:
+    """The learned heads as one camera may use them. Each kind of problem is logged once.
+
+    Parameters
+    ----------
+    camera
+        Its name, for log lines.
+    meta
+        Training range of the heads; None without heads.
+    config
+        Shape of the camera's clips.
+    """
+
+    def __init__(self, camera: str, meta: BundleMeta | None, config: TrackConfig) -> None:
+        self.camera = camera
+        self.meta = meta
+        self.config = config
+        self._checked: tuple[Sample | None, str] = (None, '')
+        self._logged: set[str] = set()
+
+    def problem(self, sample: Sample, output: Output | None = None) -> str:
+        """Return why the heads are not valid for a clip, or what is wrong with their numbers.
+
+        Returns
+        -------
+        str
+            '' when they are valid, or there are none.
+        """
+        if self.meta is None:
+            return ''
+        if self._checked[0] is not sample:
+            problem = range_problem(self.meta, self.config.num_frames, self.config.image_size,
+                                    self.config.resize_mode, sample)
+            if problem:
+                self._warn(problem.partition(' is ')[0], 'the learned heads are not valid, '
+                           f'geometry is used instead: {problem}')
+            self._checked = sample, problem
+        if self._checked[1] or output is None or output.heads is None:
+            return self._checked[1]
+        for values in vars(output.heads).values():
+            if not np.isfinite(values).all():
+                problem = 'the heads give values that are not finite; set `precision: fp32`'
+                self._warn('broken', f'{problem}; geometry is used meanwhile')
+                return problem
+        return ''
+
+    def wanted(self, sample: Sample, wants: Wants, settings: Settings) -> bool:
+        """Return whether the heads are valid for a clip and somebody uses them."""
+        geometric = settings.looming_method == 'geometric'
+        if settings.looming_method == 'learned' and self.meta is None:
+            self._warn('none', "looming_method is 'learned', but no heads are loaded: geometry is "
+                       'used; set `weights` to a file with heads, or set `heads`')
+        if self.meta is None or self.problem(sample):
+            return False
+        return wants.features or wants.moving or (wants.looming and not geometric)
+
+    def _warn(self, kind: str, text: str) -> None:
+        if kind not in self._logged:
+            self._logged.add(kind)
+            log.warning('%s: %s', self.camera, text)

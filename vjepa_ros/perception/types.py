@@ -13,7 +13,7 @@ import numpy as np
 if TYPE_CHECKING:
     from vjepa_ros.clip.resize import View
     from vjepa_ros.looming.estimator import LoomingField
-    from vjepa_ros.perception.learned_field import LearnedField
+    from vjepa_ros.perception.patch_maps import LearnedField
 
 
 class Level(IntEnum):
@@ -132,7 +132,7 @@ class Assessment:
     collision_probability
         Probability of contact within ``collision_horizon``, 0..1. Where learned heads are valid
         and used: calibrated, combined with geometry, as things move now or if the robot went ahead
-        at ``approach_speed`` (`vjepa_ros.perception.fusion`).
+        at ``approach_speed`` (`vjepa_ros.perception.assessment`).
         Otherwise a fixed function of the measured time to contact, not calibrated.
     time_to_contact
         Of the most urgent surface on collision course [s]; inf when the view is known and
@@ -205,7 +205,7 @@ class Result:
     image
         RGB uint8 (H, W, 3): the newest frame; None when nobody asked for it.
     learned
-        The heads (`vjepa_ros.perception.learned_field.LearnedField`); None when there are none,
+        The heads (`vjepa_ros.perception.patch_maps.LearnedField`); None when there are none,
         they are not valid, or nobody asked for them.
     method
         Source of looming and collision: 'geometric', 'learned' or 'fused'.
