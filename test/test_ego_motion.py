@@ -12,7 +12,7 @@ import pytest
 
 from vjepa_ros.looming.affine import AffineFits
 from vjepa_ros.looming.ego_motion import Rays, camera_motion
-from vjepa_ros.looming.expansion import pair_looming
+from vjepa_ros.looming.estimator import pair_looming
 
 FOCAL = 300.0
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from vjepa_ros.looming.affine import AffineFits, WindowFitter
 from vjepa_ros.looming.ego_motion import Rays
-from vjepa_ros.looming.expansion import pair_looming
+from vjepa_ros.looming.estimator import pair_looming
 from vjepa_ros.looming.flow import grain
 from vjepa_ros.looming.gpu.evidence import Aligner, Samples, noise_energy
 from vjepa_ros.looming.gpu.fit import DeviceFitter

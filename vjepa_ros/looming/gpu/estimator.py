@@ -27,9 +27,9 @@ from vjepa_ros.looming.estimator import (
     LoomingField,
     LoomingSettings,
     check_history,
+    pair_looming,
     window_fitters,
 )
-from vjepa_ros.looming.expansion import pair_looming
 from vjepa_ros.looming.flow import grain
 from vjepa_ros.looming.gpu.comparison import choose_kernels
 from vjepa_ros.looming.gpu.evidence import Aligner, noise_energy, signal

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.looming import affine, ego_motion, expansion
+from vjepa_ros.looming import affine, ego_motion, estimator
 from vjepa_ros.looming.ego_motion import SINGULAR, CameraMotion
-from vjepa_ros.looming.expansion import PairLooming
+from vjepa_ros.looming.estimator import PairLooming
 from vjepa_ros.looming.flow import SAMPLE_PX
 from vjepa_ros.runtime.cuda.compiler import (
     Grid,
@@ -295,10 +295,10 @@ def sources() -> dict[str, tuple[str, str]]:
                               'SOFT', 'TURN_PRIOR', 'LOOSE_PX', 'LOOSE_SHARE', 'NEAR_PX',
                               'WALL_ROUNDS', 'BEHIND', 'LEAST_VARIANCE', 'STILL_SHARE',
                               'FIXED_SHARE', 'TURN_SHARE', 'MOVE_GAIN'))
-    doubt, doubt_share = expansion.DOUBT_S
+    doubt, doubt_share = estimator.DOUBT_S
     rates = read('rates', PI=math.pi, LEAST_DEPTH=ego_motion.LEAST_DEPTH, DOUBT=doubt,
                  DOUBT_SHARE=doubt_share,
-                 **constants(expansion, 'FINEST', 'TAPER', 'STATIC_ODDS', 'ANY_LOOMING'))
+                 **constants(estimator, 'FINEST', 'TAPER', 'STATIC_ODDS', 'ANY_LOOMING'))
     return {'first': (read('image', 'flow', ROUND=0, **patches), 'search'),
             'second': (read('image', 'flow', ROUND=1, **patches), 'search'),
             'match': (read('image', 'flow', ROUND=0, **patches), 'match'),

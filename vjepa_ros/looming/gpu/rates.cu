@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright 2026 vjepa_ros maintainers
-// Looming of the cells, as `vjepa_ros.looming.expansion.pair_looming`. Each thread computes a cell:
+// Looming of the cells, as `vjepa_ros.looming.estimator.pair_looming`. Each thread computes a cell:
 // rate, sigma, confidence, flow. Defined by the caller: the constants of that module.
 __device__ __forceinline__ double heavy(double x, double scale) {   // Cauchy's density
   return scale / (PI * (scale * scale + x * x));
