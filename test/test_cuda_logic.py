@@ -31,9 +31,9 @@ from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward.base import Normalise
 from vjepa_ros.runtime.forward.select import prepare
-from vjepa_ros.runtime.host_runner import HostRunner
 from vjepa_ros.runtime.noise_floor import Change, patch_strength, tubelet_change
 from vjepa_ros.runtime.outputs import Output, Pending, reading
+from vjepa_ros.runtime.session import HostRunner
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 SIZE = Variant('test', 48, 2, 1, 96)

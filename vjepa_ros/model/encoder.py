@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import EPS, Block, ModuleList, bias_of, fill_random, set_branches
+from vjepa_ros.model.blocks import EPS, Block, ModuleList, fill_random, set_branches
 from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import PATCH, TUBELET, Variant
 
@@ -194,7 +194,8 @@ class Encoder(nn.Module):
 
     @property
     def _branch_dtype(self) -> torch.dtype:
-        return bias_of(self.blocks[0].attn.qkv).dtype     # the weights may be in int8
+        # In int8 the bias alone is a parameter, in float32.
+        return next(self.blocks[0].attn.qkv.parameters()).dtype
 
     @torch.no_grad()
     def init_random(self, seed: int) -> None:
