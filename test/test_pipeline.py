@@ -33,7 +33,7 @@ EVERYTHING = Wants()
 @pytest.fixture(scope='module')
 def engine():
     made = Engine.load(EngineConfig(weights='random', allow_random_weights=True, num_frames=4,
-                                    image_size=64, device='cpu'))
+                                    image_size=64, device='cpu', precision='fp32'))
     yield made
     made.close()
 

@@ -59,7 +59,9 @@ def test_one_pass_gives_features_and_what_the_heads_say():
     clips = [random_clip(i) for i in range(3)]
     outputs, alone = headed().run(clips), session()
     for clip, output in zip(clips, outputs, strict=True):
-        np.testing.assert_array_equal(output.features, headed().run([clip])[0].features)
+        # Products of other shapes round otherwise on some processors.
+        np.testing.assert_allclose(output.features, headed().run([clip])[0].features, rtol=1e-4,
+                                   atol=1e-5)
         np.testing.assert_allclose(output.features, alone.encode([clip])[0], rtol=1e-4, atol=1e-5)
         single = headed().run([clip])[0].heads
         for name, array in vars(output.heads).items():

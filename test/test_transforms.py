@@ -188,12 +188,14 @@ def test_obstacles_take_the_pose_at_the_stamp_and_are_withheld_without_one(tf, m
     reach = np.array([2.0])
     found = Obstacles(reach, 0 * reach, np.array([0]), np.array([[0.1, -0.1]]),
                       np.array([False]), np.array([np.inf]))
-    monkeypatch.setattr(out, '_find', lambda _, lens, mount, *more: mounts.append(mount) or found)
+    monkeypatch.setattr(out, '_find',
+                        lambda _, camera, *more: mounts.append(camera.mount) or found)
+    result = SimpleNamespace(view=SimpleNamespace(source_size=(640, 480)))
     optics = Optics(1.0, 1.0, 0.0, 0.0, assumed=False)
     for second in (4, 7):
-        out.publish(None, header(second), optics, frozenset({'obstacle_points'}), 0.0)
+        out.publish(result, header(second), optics, frozenset({'obstacle_points'}), 0.0)
     assert [m.heading.round(3).tolist() for m in mounts] == [[1, 0, 0], [0, 1, 0]]
     assert len(clouds) == 2
-    out.publish(None, header(12), optics, frozenset({'obstacle_points'}), 0.0)
+    out.publish(result, header(12), optics, frozenset({'obstacle_points'}), 0.0)
     assert len(clouds) == 2
     assert 'at the time 12' in out.report()['obstacle_points']
