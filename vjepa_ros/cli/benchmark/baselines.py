@@ -229,8 +229,8 @@ def make_huggingface(case: Case, device: torch.device, dtype: torch.dtype) -> nn
         mlp_ratio=(variant.mlp + 0.5) / variant.dim,    # the library rounds down
         pred_num_hidden_layers=1)                       # the predictor does not run
     with torch.device('meta'):      # its initialisation takes long on the CPU
-        model = VJEPA2Model(config)
-    model = model.to(dtype).to_empty(device=device).eval()
+        model: nn.Module = VJEPA2Model(config)
+    model = nn.Module.to(model, dtype).to_empty(device=device).eval()
     with torch.no_grad():
         for module in model.modules():
             for name, values in module.named_parameters(recurse=False):
