@@ -27,6 +27,7 @@ import sys
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -96,7 +97,7 @@ def yaml_value(value: Any) -> str:
 
 # -- nodes ----------------------------------------------------------------------------------------
 
-class Running:
+class Running(ABC):
     """A node that runs: what it has written so far, and its end."""
 
     pid: int
@@ -109,8 +110,9 @@ class Running:
         """What it has written so far: a process all, a node of this process its log."""
         return ''.join(self._lines)
 
+    @abstractmethod
     def alive(self) -> bool:
-        raise NotImplementedError
+        """Tell whether it has not ended."""
 
     def wait_for_output(self, text: str, timeout: float = _PATIENCE_S) -> str:
         """Wait until a text was written; return all output so far."""

@@ -131,6 +131,19 @@ def test_without_nav_msgs_the_parameter_that_wants_it_is_named(module, words, mo
 
 
 @BOTH
+def test_messages_refused_on_one_topic_do_not_hide_those_of_another(kind, monkeypatch):
+    with active(kind) as node:
+        logged = []
+        inputs = node._inputs
+        monkeypatch.setattr(inputs._node, 'get_logger',
+                            lambda: SimpleNamespace(error=logged.append))
+        for topic in ('front', 'rear', 'front'):
+            inputs.refuse(topic, ValueError('no cloud'))
+        assert inputs.refused == 3
+        assert [line.partition(':')[0] for line in logged] == ['front', 'rear']
+
+
+@BOTH
 def test_an_output_that_is_the_input_is_refused_with_the_remedy(kind):
     with ros_session() as ros:
         node = kind(context=ros.context, cli_args=['--ros-args', '-r', 'cmd_vel_out:=cmd_vel_in'])

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import pytest
 
+from vjepa_ros.guard.free_path import FreePath
 from vjepa_ros.guard.guard import VelocityGuard, uncovered_arcs
 from vjepa_ros.guard.motion_history import SpeedHistory
 from vjepa_ros.guard.settings import ALWAYS, GuardSettings
@@ -654,3 +655,11 @@ def test_bad_settings_are_refused_by_name(values, word):
 def test_a_guard_needs_a_source_with_a_direction(sources, word):
     with pytest.raises(ValueError, match=word):
         VelocityGuard(GuardSettings(), sources)
+
+
+def test_only_two_short_measurements_in_a_row_show_that_an_object_moves():
+    path = FreePath(0.0)
+    for now, (distance, moving) in enumerate(
+            [(5.0, False), (2.0, False), (5.0, False), (2.0, False), (2.0, True)]):
+        path.measure(distance, float(now), 0.0)
+        assert path.moving is moving
