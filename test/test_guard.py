@@ -663,3 +663,20 @@ def test_only_two_short_measurements_in_a_row_show_that_an_object_moves():
             [(5.0, False), (2.0, False), (5.0, False), (2.0, False), (2.0, True)]):
         path.measure(distance, float(now), 0.0)
         assert path.moving is moving
+
+
+@pytest.mark.parametrize('after_stop', [True, False])
+def test_after_a_stop_a_threat_measured_while_driving_releases_and_one_while_creeping_does_not(
+        after_stop):
+    w = world(wall=1.3, horizon=20.0, release_hold=0.1, release_acceleration=50.0)
+    w.run(1.0, STILL)
+    if after_stop:
+        w.change = {'flags': Quality.UNTRAINED}
+        w.run(0.5)
+    w.change = {}
+    w.run(2.0, Motion(0.06))
+    assert w.source.free_path.threat
+    assert (w.run(STEP).motion.vx == pytest.approx(0.3)) == after_stop
+    before = len(w.decisions)
+    w.run(1.0)
+    assert max(d.motion.vx for d in w.decisions[before:]) > 0.4
