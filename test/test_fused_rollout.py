@@ -23,7 +23,6 @@ pytestmark = pytest.mark.usefixtures('one_thread')
 
 ROWS, COLS, DIM, PLANS = 2, 3, 48, 5
 CPU = torch.device('cpu')
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
 
 
 def plain_steps(dim, head_dim, grid, dtype, eps):
@@ -35,70 +34,52 @@ def model(dim=DIM, width=64, depth=3, heads=2):
     return fill(ActionPredictor(dim, width, depth, heads))
 
 
-def play(world, steps, made_for=None, dim=DIM):
+def play(world, steps, dim=DIM):
     """Predictions of all steps of random plans from a random frame."""
     device = getattr(world, 'device', CPU)
     frame = normalised(noise(ROWS, COLS, dim)).to(device)
-    rollout = world.rollout(frame, made_for or steps)
+    rollout = world.rollout(frame, steps)
     return torch.stack([rollout.step(noise(PLANS, 7, seed=step + 1).to(device),
                                      noise(PLANS, 7, seed=step + 9).to(device)).cpu()
                         for step in range(steps)])
 
 
-@pytest.fixture
-def stand_ins(monkeypatch):
+@pytest.mark.parametrize('steps', [1, 3])
+@torch.inference_mode()
+def test_the_order_of_work_gives_the_predictions_of_the_plain_path(monkeypatch, steps):
     monkeypatch.setattr(fused_rollout, 'build', plain_steps)
     monkeypatch.setattr(torch.cuda, 'device', lambda device: nullcontext())
-
-
-@pytest.mark.parametrize('steps', [1, 2, 3])
-@torch.inference_mode()
-def test_the_order_of_work_gives_the_predictions_of_the_plain_path(stand_ins, steps):
     plain = model()
     fused = FusedPredictor(plain, (ROWS, COLS), 3)
     torch.testing.assert_close(play(fused, steps), play(plain, steps), rtol=1e-4, atol=1e-5)
 
 
-def on_cuda(monkeypatch, build, precision=torch.float16):
-    """What is chosen where a device claims to be CUDA, but computes here."""
-    monkeypatch.setattr(fused_rollout, 'build', build)
-    monkeypatch.setattr(torch.cuda, 'device', lambda device: nullcontext())
-    choice = DeviceChoice(torch.device('cuda:0'), precision, 'test')
-    trial = fused_rollout._trial
-    monkeypatch.setattr(fused_rollout, '_trial',
-                        lambda *given: trial(*given[:-1], CPU))
-    return prepare_world(model(), choice, (ROWS, COLS), 2)
+def missing(*args):
+    raise KernelsMissing('no compiler')
 
 
-def test_kernels_that_agree_serve(monkeypatch):
-    world, kind = on_cuda(monkeypatch, plain_steps)
-    assert (type(world), kind) == (FusedPredictor, FUSED)
-
-
-def test_kernels_that_disagree_do_not_serve_and_it_is_said(monkeypatch, caplog):
-    monkeypatch.setattr(PlainSteps, 'gelu', lambda self, values: values.copy_(F.relu(values)))
-    world, kind = on_cuda(monkeypatch, plain_steps)
-    assert (type(world), kind) == (ActionPredictor, PLAIN)
-    assert 'the kernels are not used for the world model' in caplog.text
-
-
-def test_kernels_that_cannot_be_made_are_done_without(monkeypatch, caplog):
-    def missing(*args):
-        raise KernelsMissing('no compiler')
-
+@pytest.mark.parametrize(('build', 'precision', 'agree', 'served', 'said'), [
+    (plain_steps, torch.float16, True, (FusedPredictor, FUSED), ''),
+    (plain_steps, torch.float16, False, (ActionPredictor, PLAIN), 'the kernels are not used'),
+    (missing, torch.float16, True, (ActionPredictor, PLAIN), 'no compiler'),
+    (None, torch.float32, True, (ActionPredictor, PLAIN), '')])
+def test_kernels_serve_only_where_they_agree(monkeypatch, caplog, build, precision, agree, served,
+                                             said):
+    """The device claims to be CUDA, but computes here."""
     caplog.set_level('INFO', 'vjepa_ros')
-    world, kind = on_cuda(monkeypatch, missing)
-    assert (type(world), kind) == (ActionPredictor, PLAIN)
-    assert 'no compiler' in caplog.text
+    trial = fused_rollout._trial
+    monkeypatch.setattr(fused_rollout, 'build', build)
+    monkeypatch.setattr(fused_rollout, '_trial', lambda *given: trial(*given[:-1], CPU))
+    monkeypatch.setattr(torch.cuda, 'device', lambda device: nullcontext())
+    if not agree:
+        monkeypatch.setattr(PlainSteps, 'gelu', lambda self, values: values.copy_(F.relu(values)))
+    choice = DeviceChoice(torch.device('cuda:0'), precision, 'test')
+    world, kind = prepare_world(model(), choice, (ROWS, COLS), 2)
+    assert (type(world), kind) == served
+    assert said in caplog.text
 
 
-def test_in_full_precision_and_elsewhere_the_plain_path_runs(monkeypatch):
-    assert on_cuda(monkeypatch, None, torch.float32)[1] == PLAIN
-    choice = DeviceChoice(CPU, torch.bfloat16, 'test')
-    assert prepare_world(model(), choice, (ROWS, COLS), 2)[1] == PLAIN
-
-
-@needs_cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
 @pytest.mark.parametrize(('precision', 'bound'), [('fp16', 5e-3), ('bf16', 3e-2)])
 @torch.inference_mode()
 def test_predictions_on_a_gpu_are_those_in_full_precision(precision, bound):

@@ -12,9 +12,8 @@ import pytest
 
 from vjepa_ros.guard.free_path import FreePath
 from vjepa_ros.guard.guard import VelocityGuard, uncovered_arcs
-from vjepa_ros.guard.motion_history import SpeedHistory
 from vjepa_ros.guard.settings import ALWAYS, GuardSettings
-from vjepa_ros.guard.source import SourceTiming, safe_speed
+from vjepa_ros.guard.source import safe_speed
 from vjepa_ros.guard.types import STILL, Decision, Motion, RangeReading, SourceReport
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.types import Level, Quality
@@ -49,21 +48,10 @@ class World:
     due: list = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
 
-    @property
-    def now(self) -> float:
-        return self.steps * STEP
-
-    @property
-    def gap(self) -> float:
-        return self.wall - self.position
-
-    @property
-    def last(self) -> Decision:
-        return self.decisions[-1]
-
-    @property
-    def source(self):
-        return self.guard.sources['front']
+    now = property(lambda self: self.steps * STEP)
+    gap = property(lambda self: self.wall - self.position)
+    last = property(lambda self: self.decisions[-1])
+    source = property(lambda self: self.guard.sources['front'])
 
     def report(self) -> SourceReport:
         closing = self.motion.along(self.yaw) - self.wall_speed
@@ -112,14 +100,6 @@ def slowing_on(*names: str) -> dict[str, tuple[str, ...]]:
 
 # -- the law ------------------------------------------------------------------------------
 
-def test_a_free_path_is_driven_as_asked_and_a_start_never_slows_down_again():
-    w = world()
-    assert w.run(8.0).state == 'free'
-    assert w.motion == AHEAD
-    assert w.position > 5.5
-    assert all(b >= a for a, b in pairwise(d.motion.vx for d in w.decisions))
-
-
 @pytest.mark.parametrize(('distance', 'speed'), [
     (math.nan, math.inf), (math.inf, math.inf), (0.3, 0.0), (1.1, 0.5), (3.5, 2.0),
     (20.3, math.sqrt(0.04 + 80.0) - 0.2)])               # far: the robot must be able to brake
@@ -127,7 +107,7 @@ def test_the_safe_speed_keeps_time_to_contact_and_braking_distance(distance, spe
     assert safe_speed(distance, GuardSettings()) == pytest.approx(speed)
 
 
-@pytest.mark.parametrize('start', [0.6, 1.0, 4.0, 8.0])
+@pytest.mark.parametrize('start', [0.6, 4.0, 8.0])
 def test_the_robot_keeps_its_time_to_contact_and_stands_before_the_wall(start):
     w = world(wall=start)
     shortest, obstacles = math.inf, set()
@@ -136,21 +116,18 @@ def test_the_robot_keeps_its_time_to_contact_and_stands_before_the_wall(start):
         obstacles.add(w.source.obstacle)
         if w.motion.vx > 0.05:
             shortest = min(shortest, w.gap / w.motion.vx)
-    assert w.motion == STILL
-    assert w.last.state == 'stopped'
+    assert w.motion == STILL and w.last.state == 'stopped'
     assert 0.1 < w.gap < 1.0
     if start >= 4:
-        assert shortest > 1.5
-        assert w.gap > 0.25
+        assert shortest > 1.5 and w.gap > 0.25
         assert obstacles <= {'none', 'static'}
     where = w.position
     w.run(30.0)                               # nor does it creep into it
     assert w.position - where < 0.05
 
 
-@pytest.mark.parametrize('speed', [-0.5, -1.0])
-def test_what_approaches_stops_the_robot_and_when_it_has_gone_the_robot_goes_on(speed):
-    w = world(wall=9.0, wall_speed=speed)
+def test_what_approaches_stops_the_robot_and_when_it_has_gone_the_robot_goes_on():
+    w = world(wall=9.0, wall_speed=-0.5)
     while w.gap > 1.5:
         w.run(0.1)
     assert w.motion.vx < 0.4
@@ -163,7 +140,7 @@ def test_what_approaches_stops_the_robot_and_when_it_has_gone_the_robot_goes_on(
     assert max(b - a for a, b in pairwise(speeds)) <= rise + 1e-9
 
 
-@pytest.mark.parametrize('time', [0.7, 1.0, 1.55])
+@pytest.mark.parametrize('time', [0.7, 1.55])
 @pytest.mark.parametrize('level', [Level.CLEAR, Level.CAUTION, Level.WARNING])
 @pytest.mark.parametrize('speed', [0.2, 2.0])
 def test_a_time_to_contact_below_the_least_scales_at_every_level(level, time, speed):
@@ -199,12 +176,11 @@ def test_caution_slows_less_where_a_contact_is_improbable(probability, threshold
     assert w.run(4.0).motion.vx == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(('bearing', 'side'), [(0.4, 'RIGHT'), (0.1, 'CENTER'), (-0.4, 'LEFT')])
-def test_what_comes_at_a_standing_robot_is_reported_as_moving_with_its_side(bearing, side):
-    w = world(change={**DANGER, 'bearing': bearing})
+def test_what_comes_at_a_standing_robot_is_reported_as_moving_with_its_side():
+    w = world(change={**DANGER, 'bearing': 0.4})
     assert w.run(1.0, STILL).state == 'free'
     assert w.source.obstacle == 'moving'
-    assert w.run(0.1).reason.endswith(f'{side}, moving')
+    assert w.run(0.1).reason.endswith('RIGHT, moving')
     w.change = CLEAR_VIEW
     w.run(LATENCY * STEP + 0.1)
     assert w.source.obstacle == 'none'
@@ -223,26 +199,17 @@ def test_the_sides_are_those_of_the_regions_where_no_camera_info_gives_the_lens(
 
 # -- directions ---------------------------------------------------------------------------
 
-def test_turning_and_driving_away_stay_free():
+def test_only_motion_towards_what_a_camera_sees_is_held_back():
     w = world(wall=2.0)
     w.run(20.0)
     assert w.motion.vx == 0
-    assert w.run(0.5, Motion(0.0, 0.0, 1.0)).motion == Motion(0.0, 0.0, 1.0)
-    assert w.run(0.5, Motion(-0.7, 0.2, 0.3)).motion == Motion(-0.7, 0.2, 0.3)
-
-
-def test_a_camera_that_looks_backward_guards_reversing_alone():
+    for free in (Motion(0.0, 0.0, 1.0), Motion(-0.7, 0.2, 0.3)):
+        assert w.run(0.5, free).motion == free
+    assert w.run(0.5, Motion(1.0, 0.5, 0.2)).motion == Motion(0.0, 0.5, 0.2)
     w = world(yaw=math.pi, wall=3.0)
     w.run(20.0, Motion(-1.0))
-    assert w.motion.vx == 0
-    assert w.gap > 0.25
+    assert w.motion.vx == 0 and w.gap > 0.25
     assert w.run(1.0, AHEAD).motion == AHEAD
-
-
-def test_only_the_part_towards_the_source_is_held_back():
-    w = world(wall=0.36, change={'level': Level.DANGER, 'time_to_contact': 0.5})
-    w.run(1.0, Motion(1.0, 0.5, 0.2))
-    assert w.motion == Motion(0.0, 0.5, 0.2)
 
 
 def after(guard: VelocityGuard, asked: Motion, danger: bool = False) -> Motion:
@@ -257,7 +224,7 @@ def after(guard: VelocityGuard, asked: Motion, danger: bool = False) -> Motion:
     return last.motion
 
 
-@pytest.mark.parametrize('yaw', [0.5, -0.8, 2.5])
+@pytest.mark.parametrize('yaw', [0.5, 2.5])
 def test_an_oblique_camera_makes_no_motion_that_nobody_commanded(yaw):
     asked = Motion(math.copysign(1.0, math.cos(yaw)), 0.0, 0.3)
     guard = VelocityGuard(GuardSettings(), {'oblique': yaw})
@@ -275,8 +242,7 @@ def test_motion_that_no_source_looks_at_is_treated_as_set(uncovered, asked, dang
     guard = VelocityGuard(GuardSettings(uncovered=uncovered), {'front': 0.0})
     assert after(guard, asked, danger) == left
     last = guard.decide(6.5)
-    assert last.blind
-    assert last.state == state
+    assert last.blind and last.state == state
     guard = VelocityGuard(GuardSettings(uncovered=uncovered), {'front': 0.0})
     assert after(guard, Motion(0.5, 0.4)) == Motion(0.5, 0.4)
     assert not guard.decide(6.5).blind
@@ -320,7 +286,7 @@ def approaching(**more: object) -> World:
     return w
 
 
-def test_single_free_views_do_not_lift_a_threat():
+def test_single_free_views_do_not_lift_a_threat_and_a_path_that_stays_free_does():
     w = approaching()
     path = w.source.free_path
     for _ in range(12):                       # every third view misses the wall
@@ -328,14 +294,7 @@ def test_single_free_views_do_not_lift_a_threat():
             w.change = change
             for _ in range(views * PERIOD):
                 w.run(STEP)
-                assert path.threat
-                assert path.distance < w.gap + 0.6
-    w.run(20.0)
-    assert w.motion.vx == 0
-    assert w.gap > 0.25
-
-
-def test_a_path_that_stays_free_lifts_a_threat_soon():
+                assert path.threat and path.distance < w.gap + 0.6
     w = approaching()
     w.change, w.wall = CLEAR_VIEW, math.inf
     w.run(LATENCY * STEP + 0.5)
@@ -372,17 +331,14 @@ def test_free_views_before_and_after_a_silence_are_not_in_a_row():
 def test_after_a_stop_one_free_view_does_not_release_the_full_speed():
     w = driving(release_hold=0.1, release_speed=0.3, release_acceleration=50.0)
     w.change = {'flags': Quality.UNTRAINED}
-    w.run(0.5)
-    assert w.motion.vx == 0
+    assert w.run(0.5).motion.vx == 0
     w.change = {}
     before = len(w.decisions)
-    w.run(3.0)
-    speeds = [d.motion.vx for d in w.decisions[before:]]
-    slow = [v for v in speeds if 0 < v < 0.5]
+    assert w.run(3.0).motion.vx == 1.0
+    slow = [d.motion.vx for d in w.decisions[before:] if 0 < d.motion.vx < 0.5]
     assert max(slow) <= 0.3 + 1e-9
     # A measurement takes 0.4 s of driving, and they must agree for 0.6 s.
     assert len(slow) * STEP > 0.4 + 0.6
-    assert speeds[-1] == 1.0
 
 
 def test_clearance_releases_a_robot_that_stands_and_holds_none():
@@ -390,12 +346,9 @@ def test_clearance_releases_a_robot_that_stands_and_holds_none():
     w.run(20.0)
     assert w.last.limits[0].kind == 'blocked'
     w.wall = math.inf
-    w.change = {'clearance': 0.4}
-    w.run(5.0)
-    assert w.motion.vx == 0
-    w.change = {'clearance': 5.0}
-    w.run(6.0)
-    assert w.motion.vx == pytest.approx(1.0)
+    for clearance, speed in ((0.4, 0.0), (5.0, 1.0)):
+        w.change = {'clearance': clearance}
+        assert w.run(6.0).motion.vx == pytest.approx(speed)
     w = world(change={'clearance': 0.3})
     w.run(3.0, STILL)
     assert w.run(6.0).motion.vx == pytest.approx(1.0)
@@ -415,19 +368,16 @@ def test_a_remembered_obstacle_is_dropped_also_when_odometry_trembles():
 @pytest.mark.parametrize(('change', 'word'), [
     ({'flags': Quality.UNTRAINED}, 'untrained'), ({'flags': Quality.WARMING_UP}, 'warming_up'),
     ({'flags': Quality.PARTIAL_VIEW}, 'partial_view'), ({'flags': Quality.STALE}, 'stale'),
-    ({'level': Level.UNKNOWN, 'time_to_contact': math.nan}, 'unknown'),
-    ({'time_to_contact': math.nan}, 'unknown'),
+    ({'level': Level.UNKNOWN}, 'unknown'), ({'time_to_contact': math.nan}, 'unknown'),
     ({'flags': Quality.LOOMING_UNKNOWN}, 'looming_unknown'),
     ({'flags': Quality.FROZEN}, 'frozen')])
 def test_a_fault_stops_with_its_reason_and_recovery_takes_its_time(change, word):
     w = driving()
     w.change = change
-    assert w.run(0.5).state == 'fault'
+    assert w.run(0.5).state == 'fault' and word in w.last.reason
     assert w.motion.vx == 0
-    assert word in w.last.reason
     w.change = {}
-    w.run(0.5)
-    assert w.motion.vx < 0.3                  # not at once
+    assert w.run(0.5).motion.vx < 0.3         # not at once
     assert w.run(6.0).state == 'free'
 
 
@@ -444,25 +394,17 @@ def test_a_fault_can_slow_instead_and_needs_no_release(name):
     assert min(d.motion.vx for d in w.decisions[before:]) > 0.05
 
 
-@pytest.mark.parametrize('flag', [Quality.GEOMETRY_FAILED, Quality.LOW_TEXTURE])
-def test_a_danger_stops_also_under_a_fault_that_only_slows(flag):
+def test_a_danger_stops_also_under_a_fault_that_only_slows():
     w = driving()
-    w.change = {'flags': flag}
-    assert w.run(0.5).motion.vx == pytest.approx(0.1)
-    w.change = {'flags': flag, 'level': Level.DANGER, 'time_to_contact': 0.3}
-    assert w.run(0.5).motion.vx == 0
-    assert 'danger' in w.last.reason
-    w.change = {'flags': flag}
-    assert w.run(3.0).motion.vx == pytest.approx(0.1)     # the danger has gone, the fault has not
-
-
-def test_a_robot_before_a_wall_does_not_creep_into_it_under_a_fault_that_only_slows():
+    for change, speed in (({}, 0.1), (DANGER, 0.0), ({}, 0.1)):
+        w.change = {'flags': Quality.GEOMETRY_FAILED, **change}
+        assert w.run(3.0).motion.vx == pytest.approx(speed)
     w = world(wall=4.0)
     w.run(20.0)
     where = w.position
     w.change = {'flags': Quality.LOW_TEXTURE}
     w.run(20.0)
-    assert w.position == where
+    assert w.position == where                # nor does it creep into a wall
 
 
 def test_a_silent_source_stops_at_its_timeout_and_before_the_first_assessment():
@@ -513,20 +455,6 @@ def test_stamps_of_the_future_and_of_another_clock_do_not_count():
     assert 'missing' in w.last.reason
 
 
-def test_a_slow_source_is_reported_with_its_figures_and_a_timeout_that_is_enough():
-    timing = SourceTiming()
-    for number in range(12):
-        assert (timing.problem(0.5) == '') is (number < 3)
-        timing.add(number * 0.33, number * 0.33 + 0.35)
-    assert (timing.period_s, timing.arrival_age_s) == (pytest.approx(0.33), pytest.approx(0.35))
-    assert 'source_timeout to 0.85 ' in timing.problem(0.5)
-    assert timing.problem(0.85) == ''
-    timing.add(99.0, 99.05)                       # one gap does not matter
-    assert 'to 0.85 ' in timing.problem(0.5)
-    timing.clear()
-    assert timing.problem(0.5) == timing.text == ''
-
-
 # -- commands and odometry ----------------------------------------------------------------
 
 @pytest.mark.parametrize('bad', [Motion(1.0, 0.0, math.nan), Motion(1.0, 0.0, math.inf),
@@ -558,22 +486,6 @@ def test_an_override_passes_commands_and_ends():
     assert w.run(0.6).motion.vx == 0
 
 
-def test_the_history_adds_up():
-    history = SpeedHistory()
-    history.add(0.0, AHEAD)
-    history.add(1.0, Motion(0.5, 0.0, 0.2))
-    assert history.travel(0.0, 2.0, 0.0) == pytest.approx(1.5)
-    assert history.mean(0.5, 1.5, 0.0) == pytest.approx(0.75)
-    assert history.turned(0.0, 2.0) == pytest.approx(0.2)
-    assert history.path(0.0, 2.0) == pytest.approx(1.5)
-    assert history.least(0.0, 2.0, 0.0) == 0.5
-    assert history.least(-1.0, 2.0, 0.0) == 0.0           # not all of it is known
-    assert history.travel(2.0, 2.0, 0.0) == 0
-    for i in range(2000):
-        history.add(2.0 + i * 0.005, Motion(0.5 + 0.001 * (i % 7)))
-    assert history.travel(-1.0, 4.0, 0.0) < 1.0           # only 5 s are kept
-
-
 def test_odometry_counts_instead_of_the_commands_also_after_a_clock_jump():
     guard = VelocityGuard(GuardSettings(), {'front': 0.0})
     guard.clock_jumped(0.0)                   # as at every activation
@@ -583,14 +495,6 @@ def test_odometry_counts_instead_of_the_commands_also_after_a_clock_jump():
         guard.command(AHEAD, i * 0.05)
         assert guard.decide(i * 0.05).motion.vx > 0.3 or i < 10
     assert guard.history.travel(1.0, 1.9, 0.0) == pytest.approx(0.2 * 0.9)
-
-
-def test_the_reaction_time_is_reported_once_for_each_assessment():
-    guard = VelocityGuard(GuardSettings(), {'front': 0.0})
-    guard.observe(SourceReport('front', 1.0, 1.2, Level.CLEAR, math.inf))
-    guard.command(AHEAD, 1.2)
-    assert guard.decide(1.21).reaction_s == pytest.approx(0.21)
-    assert math.isnan(guard.decide(1.22).reaction_s)
 
 
 # -- range sensors ------------------------------------------------------------------------
@@ -645,16 +549,13 @@ def test_a_late_reading_replaces_no_newer_one_and_silence_keeps_the_obstacle(set
     ({'caution_factor': 1.5}, 'caution_factor'), ({'horizon': math.nan}, 'horizon'),
     ({'release_speed': 0.05}, 'release_speed'), ({'uncovered': 'fly'}, 'uncovered'),
     ({'stop_distance': -1}, 'stop_distance'),
-    ({'stop_on': ('timeout',)}, 'missing'), ({'slow_on': ('tired',)}, 'tired')])
+    ({'stop_on': ('timeout',)}, 'missing'), ({'slow_on': ('tired',)}, 'tired'),
+    ({'sources': {}}, 'sources'), ({'sources': {'front': math.nan}}, 'front')])
 def test_bad_settings_are_refused_by_name(values, word):
+    values = {'sources': {'front': 0.0}, **values}
+    sources = values.pop('sources')
     with pytest.raises(ValueError, match=word):
-        GuardSettings(**values)
-
-
-@pytest.mark.parametrize(('sources', 'word'), [({}, 'sources'), ({'front': math.nan}, 'front')])
-def test_a_guard_needs_a_source_with_a_direction(sources, word):
-    with pytest.raises(ValueError, match=word):
-        VelocityGuard(GuardSettings(), sources)
+        VelocityGuard(GuardSettings(**values), sources)
 
 
 def test_only_two_short_measurements_in_a_row_show_that_an_object_moves():
