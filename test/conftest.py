@@ -42,6 +42,19 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture
+def tiny_training(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
+    """`vjepa-ros train` has a model 'test' and draws its clips in a moment."""
+    from tiny_world import TINY, TinyWorld
+
+    from vjepa_ros.lab.training import run
+    from vjepa_ros.model.variants import VARIANTS
+
+    monkeypatch.setitem(VARIANTS, 'test', TINY)
+    monkeypatch.setattr(run, 'ClipWorld', TinyWorld)
+    monkeypatch.setattr(run._Run, '_paint', lambda self: 'textures')
+
+
 @pytest.fixture(autouse=True)
 def _own_logging() -> Iterator[None]:
     """Undo what a command line of the package does to its logger, so that tests stay apart."""

@@ -10,10 +10,9 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from tiny_world import TinyWorld
+from tiny_world import TINY, TinyWorld
 
 from vjepa_ros.cli import train as tool
-from vjepa_ros.lab.training import run
 from vjepa_ros.lab.training.config import TrainConfig
 from vjepa_ros.lab.training.feeds import Draw, Order, WorldFeed
 from vjepa_ros.lab.training.labels import Flags, read_flags
@@ -22,7 +21,8 @@ from vjepa_ros.lab.training.recordings import MixedFeed, Recording, RecordingFee
 from vjepa_ros.lab.training.state import read_state
 from vjepa_ros.lab.world.targets import HORIZONS_S
 from vjepa_ros.model.checkpoint.load import read_meta
-from vjepa_ros.model.variants import VARIANTS, Variant
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.heads import Heads
 from vjepa_ros.sources import SourceError
 
 S = 1_000_000_000
@@ -54,7 +54,7 @@ def folder(path, rows, frames=20):
     return str(path)
 
 
-def bag(path, label_type, labels, frames=20, extra_types=''):
+def bag(path, label_type, labels, extra_types=''):
     """A rosbag2 with images at 10 Hz from 100 s on and labels (seconds, message fields)."""
     pytest.importorskip('rosbags')
     from rosbags.rosbag2 import StoragePlugin, Writer
@@ -64,17 +64,16 @@ def bag(path, label_type, labels, frames=20, extra_types=''):
     if extra_types:
         store.register(get_types_from_msg(extra_types, label_type))
     types = store.types
-    header = types['std_msgs/msg/Header']
-    time = types['builtin_interfaces/msg/Time']
 
     def stamped(seconds):
-        ns = round(seconds * S)
-        return header(stamp=time(sec=ns // S, nanosec=ns % S), frame_id='eye')
+        sec, nanosec = divmod(round(seconds * S), S)
+        return types['std_msgs/msg/Header'](
+            stamp=types['builtin_interfaces/msg/Time'](sec=sec, nanosec=nanosec), frame_id='eye')
 
     with Writer(path, version=9, storage_plugin=StoragePlugin.MCAP) as writer:
         images = writer.add_connection('/eye/image_raw', 'sensor_msgs/msg/Image', typestore=store)
         touch = writer.add_connection('/bumper', label_type, typestore=store)
-        for number in range(frames):
+        for number in range(20):
             at, pixels = 100 + number / 10, picture(number)
             message = types['sensor_msgs/msg/Image'](
                 header=stamped(at), height=pixels.shape[0], width=pixels.shape[1],
@@ -138,7 +137,6 @@ class TestLabels:
             read_flags(path, topic, field, threshold)
 
 
-
 class TestRecordings:
     def test_a_folder_tells_contacts_and_opinions(self, tmp_path):
         path = folder(tmp_path / 'r', lambda n: f',{1.5 - n / 10}' if n < 8 else
@@ -153,26 +151,22 @@ class TestRecordings:
         assert np.isnan(recording.danger[16:]).all()
 
     def test_what_has_no_labels_is_refused(self, tmp_path):
-        path = folder(tmp_path / 'r', lambda n: ',')
-        with pytest.raises(SourceError, match='has no labels'):
-            load_recording(path, config())
-        with pytest.raises(SourceError, match='label topic'):
-            load_recording(str(bumper(tmp_path / 'bag')), config())
+        for path, said in ((folder(tmp_path / 'r', lambda n: ','), 'has no labels'),
+                           (str(bumper(tmp_path / 'bag')), 'label topic')):
+            with pytest.raises(SourceError, match=said):
+                load_recording(path, config())
 
-    def made(self, contact=math.nan, certain=math.nan, danger=math.nan, count=30, gap_s=0.1,
-             hole=None):
-        stamps = np.arange(count) * gap_s
-        if hole is not None:
-            stamps[hole:] += 5.0
-        frames = np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None, None],
-                                 (count, 32, 32, 3))
-        return Recording('made', frames, (stamps * 1e9).astype(np.int64),
-                         np.full(count, contact), np.full(count, certain),
-                         np.full(count, danger))
+    def made(self, contact=math.nan, certain=math.nan, danger=math.nan, hole=30):
+        stamps = np.arange(30) * S // 10
+        stamps[hole:] += 5 * S
+        frames = np.broadcast_to(np.arange(30, dtype=np.uint8)[:, None, None, None],
+                                 (30, 32, 32, 3))
+        return Recording('made', frames, stamps,
+                         *(np.full(30, value) for value in (contact, certain, danger)))
 
-    def batch(self, recording, count=200, size=32, frames=4):
-        feed = RecordingFeed([recording], frames, 1.0)
-        return feed.batch(count, size, torch.Generator().manual_seed(0), CPU)
+    def batch(self, recording):
+        return RecordingFeed([recording], 4, 1.0).batch(
+            200, 32, torch.Generator().manual_seed(0), CPU)
 
     def test_clips_are_spaced_evenly_and_say_how_far(self):
         batch = self.batch(self.made(danger=1.0))
@@ -211,17 +205,6 @@ class TestRecordings:
         assert torch.equal(batch.frames, again.frames)
 
 
-@pytest.fixture
-def tiny(monkeypatch):
-    monkeypatch.setitem(VARIANTS, 'test', Variant('test', 48, 2, 3, 96))
-    monkeypatch.setattr(run, 'ClipWorld', TinyWorld)
-    monkeypatch.setattr(run._Run, '_paint', lambda self: 'textures')
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def train(out, *words):
     return tool.main(['--out', str(out), '--model-size', 'test', '--batch', '8', '--num-frames',
                       '4', '--image-sizes', '32', '--precision', 'fp32', '--validations', '0',
@@ -230,7 +213,7 @@ def train(out, *words):
 
 
 @pytest.mark.slow
-def test_a_bumper_of_a_bag_is_learned(tmp_path, tiny):
+def test_a_bumper_of_a_bag_is_learned(tmp_path, tiny_training):
     path = bumper(tmp_path / 'bag')
     assert train(tmp_path / 'out', '--recording', str(path), '--label-topic', '/bumper',
                  '--recording-share', '1', '--clips', '480', '--lr', '3e-3', '--auxiliary') == 0
@@ -243,7 +226,7 @@ def test_a_bumper_of_a_bag_is_learned(tmp_path, tiny):
     assert 'recordings (`bag`)' in (tmp_path / 'out' / 'test.md').read_text()
 
 
-def test_opinions_of_a_table_are_learned_beside_the_world(tmp_path, tiny):
+def test_opinions_of_a_table_are_learned_beside_the_world(tmp_path, tiny_training):
     path = folder(tmp_path / 'walk', lambda n: f'{int(n >= 12)},', frames=24)
     assert train(tmp_path / 'out', '--recording', path, '--recording-share', '0.5', '--clips',
                  '80', '--lr', '3e-3', '--tokens-kept', '0.75') == 0
@@ -262,12 +245,8 @@ def test_real_recordings_can_be_learned_from(shared_data):
     assert batch.targets.danger_known.all()
     assert set(batch.targets.danger.tolist()) == {0.0, 1.0}
     assert batch.frames.float().std() > 20
-    from vjepa_ros.model.encoder import Encoder
-    from vjepa_ros.model.heads import Heads
-
-    variant = Variant('test', 48, 2, 3, 96)
-    encoder = Encoder(variant)
+    encoder = Encoder(TINY)
     encoder.init_random(0)
-    losses = Network(encoder, Heads.for_variant(variant))(batch)
+    losses = Network(encoder, Heads.for_variant(TINY))(batch)
     assert losses['danger'].item() == pytest.approx(0.69, abs=0.3)
     assert losses['expansion'].item() == 0

@@ -17,7 +17,9 @@ from torch import Tensor
 from vjepa_ros.lab.world.clips import WorldClips
 from vjepa_ros.lab.world.rendering.truth import Truth
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
+from vjepa_ros.model.variants import Variant
 
+TINY = Variant('test', 48, 2, 3, 96)
 
 @dataclass(frozen=True)
 class TinySample:

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Test the targets of training, what patches are asked, and the losses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from vjepa_ros.lab.training import losses
+from vjepa_ros.lab.training.network import Auxiliary, Batch, Network
+from vjepa_ros.lab.world.clips import WorldClips
+from vjepa_ros.lab.world.rendering.truth import Truth
+from vjepa_ros.lab.world.scenes.scene import SKY
+from vjepa_ros.lab.world.targets import DEPTH_M, FLOW_UNIT, clip_targets, world_targets
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.head_specs import (
+    CLEARANCE_BINS,
+    CONTACT_BINS,
+    CONTACT_EDGES,
+    HEADS,
+    HeadOutputs,
+)
+from vjepa_ros.model.heads import Heads
+from vjepa_ros.model.variants import Variant
+
+pytestmark = pytest.mark.usefixtures('one_thread')
+SIDE, NUM_FRAMES, INTERVAL_S = 32, 4, 0.1
+QUESTIONS = {'enter', 'depth', 'flow'}
+KNOWN = torch.ones(2, dtype=torch.bool)
+
+
+def make_truth(count=1, **changed):
+    """Truth of a far wall that stands still; what is given is spread over all pixels."""
+    shape = (count, SIDE, SIDE)
+    inf, no = torch.full(shape, math.inf), torch.zeros(shape, dtype=torch.bool)
+    truth = Truth(depth=torch.full(shape, 4.0), looming=torch.zeros(shape), moving=no.clone(),
+                  flow=torch.zeros(*shape, 2), time_to_contact=inf, enters=no.clone(),
+                  enter_time=inf.clone(), clearance=inf,
+                  shape=torch.zeros(shape, dtype=torch.int16))
+    return replace(truth, **{name: torch.as_tensor(value).expand_as(getattr(truth, name)).clone()
+                             for name, value in changed.items()})
+
+
+def targets_of(truth=None, contact_s=1.0, **changed):
+    truth = truth or make_truth(2)
+    each = torch.ones(len(truth.depth))
+    targets = world_targets(truth, INTERVAL_S * each, contact_s * each, 2.0 * each)
+    return replace(targets, **changed)
+
+
+def make_outputs(**changed):
+    zero = torch.zeros(2, 2, 2)
+    return HeadOutputs(**{'expansion': zero, 'log_scale': zero, 'moving': zero, 'course': zero,
+                          'contact': torch.zeros(2, CONTACT_BINS + 1),
+                          'clearance': torch.zeros(2, CLEARANCE_BINS + 1)} | changed)
+
+
+def certain(bins, number):
+    """Logits of a head that is sure of one bin."""
+    logits = torch.full((2, bins + 1), -20.0)
+    logits[:, number] = 20.0
+    return logits
+
+
+class TestTargets:
+    def test_expansion_is_the_patch_mean_of_looming_times_interval(self):
+        truth = make_truth()
+        truth.looming[:, :16, :16], truth.looming[:, :16, 16:] = 1.0, -2.0
+        truth.looming[:, 16:, :8] = 4.0
+        assert torch.allclose(targets_of(truth).expansion[0],
+                              torch.tensor([[0.1, -0.2], [0.2, 0.0]]))
+
+    def test_patches_that_move_in_part_are_not_asked_and_a_thin_pole_on_course_counts(self):
+        truth = make_truth()
+        truth.moving[:, :16, :16] = True            # all of it
+        truth.moving[:, :16, 16:20] = True          # a quarter
+        truth.moving[:, 16, 0] = True               # a single pixel
+        truth.enters[:, :16, :5] = True
+        targets = targets_of(truth)
+        assert targets.moving_known[0].tolist() == [[True, False], [True, True]]
+        assert targets.moving[0].tolist() == [[1, 0], [0, 0]]
+        assert targets.course[0, 0, 0] == 1 and targets.course_known[0, 0, 0]
+
+    @pytest.mark.parametrize(('pixels', 'expected'), [(12, math.inf), (13, 2.0)])
+    def test_a_patch_enters_when_a_twentieth_of_it_has(self, pixels, expected):
+        truth = make_truth()
+        patch = truth.enter_time[0, :16, 16:]
+        spread = torch.randperm(256, generator=torch.Generator().manual_seed(0))[:pixels]
+        patch[spread // 16, spread % 16] = torch.linspace(1.0, 2.0, pixels)
+        assert targets_of(truth).enter_s[0].tolist() == [[math.inf, expected],
+                                                         [math.inf, math.inf]]
+
+    def test_depth_is_the_logarithm_within_limits(self):
+        truth = make_truth(depth=math.inf)          # the sky
+        truth.depth[0, :16, :16] = 1e-4
+        truth.depth[0, :16, 16:] = 3.0
+        truth.depth[0, 16:, :8] = 1.0               # half of it, beside sky
+        near, far = map(math.log, DEPTH_M)
+        assert torch.allclose(targets_of(truth).log_depth[0],
+                              torch.tensor([[near, math.log(3.0)], [far / 2, far]]))
+
+    def test_flow_bends_beyond_a_part_of_a_patch_per_interval(self):
+        steps = 16 * FLOW_UNIT / INTERVAL_S        # [px/s] for one unit
+        targets = targets_of(make_truth(flow=torch.tensor([3.0 * steps, -0.01 * steps])))
+        assert targets.flow_x[0, 0, 0].item() == pytest.approx(math.asinh(3.0), rel=1e-4)
+        assert targets.flow_y[0, 0, 0].item() == pytest.approx(-0.01, rel=1e-3)
+
+    def test_places_and_mirrors_take_every_dense_target_along(self):
+        targets = targets_of()
+        numbered = torch.arange(8).view(2, 2, 2)
+        dense = {name: values for name, values in vars(targets).items() if values.ndim == 3}
+        assert {'expansion', 'moving_known', 'enter_s', 'scene_known'} < set(dense)
+        targets = replace(targets, **{n: numbered.to(v.dtype) for n, v in dense.items()})
+        chosen = targets.at(torch.tensor([[1, 2], [0, 3]]))
+        turned = targets.flipped(torch.tensor([True, False]))
+        for name in ('enter_s', 'log_depth', 'flow_x', 'flow_y'):
+            assert getattr(chosen, name)[..., 0].tolist() == [[1, 2], [4, 7]]
+            sign = -1 if name == 'flow_x' else 1           # right becomes left, down stays
+            assert (sign * getattr(turned, name)).tolist()[0] == [[1, 0], [3, 2]]
+            assert getattr(turned, name).tolist()[1] == [[4, 5], [6, 7]]
+
+
+class TestVisibleMotion:
+    def targets(self, truth, velocity):
+        """Targets of a shape that moves before a camera with a focal length of 40 px."""
+        scenes = SimpleNamespace(velocity=torch.tensor([[velocity]]),
+                                 yaw_rate=torch.zeros(1, 1),
+                                 intrinsics=torch.tensor([[40.0, 99.0, 16.0, 16.0]]))
+        number, one = torch.zeros(1, dtype=torch.long), torch.ones(1)
+        frames = torch.zeros(1, NUM_FRAMES, SIDE, SIDE, 3, dtype=torch.uint8)
+        return clip_targets(WorldClips(frames, INTERVAL_S * one, number + 1, truth, scenes, one,
+                                       one, number, number))
+
+    # Seen at 4 m with 40 px for 3 intervals of 0.1 s, 1 m/s are 3 px.
+    @pytest.mark.parametrize(('speed', 'asked'), [(0.16, False), (0.18, True)])
+    @pytest.mark.parametrize('direction', [(1, 0, 0), (0, 0, -1), (-0.6, 0, 0.8)])
+    def test_a_patch_is_asked_when_it_moves_by_half_a_pixel(self, speed, asked, direction):
+        targets = self.targets(make_truth(moving=True), [speed * d for d in direction])
+        assert (targets.moving_known == asked).all()
+        assert (targets.moving == 1).all()
+
+    def test_what_stands_still_is_asked(self):
+        targets = self.targets(make_truth(depth=math.inf, shape=SKY), [0.0, 0.0, 0.0])
+        assert targets.moving_known.all() and not targets.moving.any()
+
+
+class TestLosses:
+    def test_laplace_is_the_negative_log_likelihood(self):
+        one = torch.ones(1)
+        value = losses.laplace(0.3 * one, math.log(0.1) * one, 0.1 * one, KNOWN[:1], 0.5)
+        density = torch.distributions.Laplace(0.3, 0.1).log_prob(torch.tensor(0.1))
+        assert value.item() == pytest.approx(-density.item(), rel=1e-5)
+
+    @pytest.mark.parametrize(('evenness', 'ratio'), [(0.0, 100), (0.5, 10), (1.0, 1)])
+    def test_well_known_values_do_not_pull_the_others_away(self, evenness, ratio):
+        mean = torch.tensor([0.3, 0.3], requires_grad=True)
+        scale = torch.tensor([math.log(0.001), math.log(0.1)], requires_grad=True)
+        losses.laplace(mean, scale, torch.zeros(2), KNOWN, evenness).backward()
+        assert (mean.grad[0] / mean.grad[1]).item() == pytest.approx(ratio, rel=1e-4)
+
+    @pytest.mark.parametrize(('seconds', 'bin_'), [
+        (0.0, 0), (CONTACT_EDGES[3] * 0.1001, 3), (11.9, CONTACT_BINS - 1), (12.1, CONTACT_BINS),
+        (math.inf, CONTACT_BINS)])
+    def test_the_right_bin_costs_little(self, seconds, bin_):
+        outputs = make_outputs(contact=certain(CONTACT_BINS, bin_))
+        targets = targets_of(contact_s=seconds)
+        assert losses.loss_of(HEADS['contact'], outputs, targets).item() < 1e-6
+
+    @pytest.mark.parametrize('size', [1e4, -1e4])
+    def test_gradients_are_finite_whatever_the_heads_say(self, size):
+        leaves = {name: torch.full_like(value, size, requires_grad=True)
+                  for name, value in vars(make_outputs()).items()}
+        with torch.no_grad():
+            leaves['contact'][:, ::2] *= -1
+        targets = targets_of(contact_s=0.3, danger=torch.ones(2), danger_known=KNOWN)
+        total = sum(losses.head_losses(HeadOutputs(**leaves), targets).values())
+        total.backward()
+        assert total.isfinite()
+        assert all(leaf.grad.isfinite().all() for leaf in leaves.values())
+
+    @pytest.mark.parametrize(('contact', 'clearance', 'low', 'high'), [
+        (0, CLEARANCE_BINS, 0, 1e-3),                # contact at once, way free
+        (CONTACT_BINS, 0, 0, 1e-3),                  # nothing comes, way blocked
+        (CONTACT_BINS, CLEARANCE_BINS, 10, 1e3)])
+    def test_people_call_both_dangerous_what_comes_and_what_blocks_the_way(
+            self, contact, clearance, low, high):
+        outputs = make_outputs(contact=certain(CONTACT_BINS, contact),
+                               clearance=certain(CLEARANCE_BINS, clearance))
+        targets = targets_of(danger=torch.ones(2), danger_known=KNOWN)
+        assert low <= losses.danger(outputs, targets).item() < high
+
+    def test_what_is_unknown_may_be_anything(self):
+        known = torch.tensor([True, False])
+        assert losses.masked_mean(torch.tensor([2.0, math.nan]), known) == 2
+        assert losses.masked_mean(torch.tensor([math.inf, math.nan]), known & False) == 0
+
+    def test_the_squared_error_asks_for_the_mean(self):
+        # A patch where a surface is near in one of four clips that look the same.
+        truth, known = torch.tensor([0.0, 0.0, 0.0, 0.8]), torch.ones(4, dtype=torch.bool)
+        costs = [losses.squared(torch.full((4,), m / 100), truth, known) for m in range(81)]
+        assert min(range(81), key=costs.__getitem__) == 20
+        last = losses.squared(torch.full((4,), 2.0), truth, torch.tensor([False] * 3 + [True]))
+        assert last.item() == pytest.approx(1.2 ** 2 / 2)
+        assert losses.squared(truth + 1, truth, ~known).item() == 0
+
+
+class TestAuxiliary:
+    """More questions about patches, which teach the network and are then dropped."""
+
+    def asked(self, **changed):
+        return targets_of(make_truth(2, enter_time=1.0, flow=torch.tensor([30.0, -10.0])),
+                          **changed)
+
+    def losses(self, known, targets):
+        module = Auxiliary(known.shape[-1])
+        with torch.no_grad():
+            module.read.weight.normal_(generator=torch.Generator().manual_seed(0))
+        return module(known, targets)
+
+    @pytest.mark.parametrize('seconds', [0.0, INTERVAL_S * CONTACT_EDGES[3] * 1.001, math.inf])
+    def test_the_right_answers_cost_nothing(self, seconds):
+        targets = self.asked(enter_s=torch.full((2, 2, 2), seconds))
+        module = Auxiliary(32)
+        with torch.no_grad():
+            number = sum(seconds / INTERVAL_S >= edge for edge in CONTACT_EDGES[1:])
+            module.read.bias[number] = 30.0
+            for place, name in ((-3, 'log_depth'), (-2, 'flow_x'), (-1, 'flow_y')):
+                module.read.bias[place] = getattr(targets, name)[0, 0, 0]
+        values = module(torch.randn(2, 2, 2, 32), targets)
+        assert all(v.item() < 1e-6 for v in values.values()), values
+
+    def test_what_is_unknown_may_be_anything(self):
+        known = torch.randn(2, 2, 2, 32, generator=torch.Generator().manual_seed(4))
+        half = self.asked(scene_known=torch.tensor([True, False])
+                          [:, None, None].expand(2, 2, 2))
+        wrong = {name: getattr(half, name).clone()
+                 for name in ('enter_s', 'log_depth', 'flow_x', 'flow_y')}
+        for values in wrong.values():
+            values[1] = math.inf
+        plain = self.losses(known, half)
+        assert plain == self.losses(known, replace(half, **wrong)) and all(plain.values())
+        nothing = replace(half, scene_known=torch.zeros(2, 2, 2, dtype=torch.bool), **wrong)
+        assert not any(self.losses(known, nothing).values())
+
+    @pytest.mark.parametrize('size', [1e4, -1e4])
+    def test_gradients_are_finite_whatever_is_known(self, size):
+        known = torch.full((2, 2, 2, 32), size, requires_grad=True)
+        sum(self.losses(known, self.asked()).values()).backward()
+        assert known.grad.isfinite().all() and known.grad.any()
+
+    def network(self, auxiliary=True):
+        encoder, heads = Encoder(Variant('test', 48, 2, 3, 96)), Heads(48)
+        encoder.init_random(0)
+        heads.init_random(0)
+        return Network(encoder, heads, auxiliary=auxiliary)
+
+    def batch(self, **changed):
+        features = torch.randn(2, 2, 2, 2, 48, generator=torch.Generator().manual_seed(1))
+        return Batch(torch.empty(0), self.asked(**changed), features=features)
+
+    def test_the_questions_teach_the_heads_and_change_no_other_loss(self):
+        network = self.network()
+        values, others = network(self.batch()), self.network(False)(self.batch())
+        assert values.keys() - others.keys() == QUESTIONS
+        assert all(values[k] == others[k] for k in others)
+        # Like the other last layers it starts at zero: what is below learns from step 2 on.
+        sum(values[k] for k in QUESTIONS).backward()
+        assert network.auxiliary.read.weight.grad.any()
+        network.zero_grad()
+        with torch.no_grad():
+            network.auxiliary.read.weight.normal_()
+        for name in QUESTIONS:
+            reached = torch.autograd.grad(network(self.batch())[name],
+                                          network.heads.dense[1].weight)[0]
+            assert reached.any(), name
+
+    def test_where_nothing_is_known_every_parameter_still_takes_part(self):
+        network, nothing = self.network(), torch.zeros(2, 2, 2, dtype=torch.bool)
+        sum(network(self.batch(**{f'{name}_known': nothing for name in (
+            'expansion', 'moving', 'course', 'scene')})).values()).backward()
+        for name, parameter in network.named_parameters():
+            if not name.startswith('encoder.'):
+                assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+        assert not network.auxiliary.read.weight.grad.any()
