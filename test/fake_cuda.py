@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -81,19 +81,8 @@ class Graph:
 class FakeCuda:
     """What the stand-ins were asked for."""
 
-    def __init__(self) -> None:
-        self.captures = 0
-        self.refuse = ''
-        self.capturing: Graph | None = None
-
-    def recorded(self, kernel: Callable[..., None]) -> Callable[..., None]:
-        """A kernel that is no operation of PyTorch, so that graphs repeat it, too."""
-        def run(*given: Any) -> None:
-            kernel(*given)
-            if self.capturing is not None:
-                self.capturing.calls.append((kernel, given, {}, None))
-
-        return run
+    captures = 0
+    refuse = ''
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
@@ -113,12 +102,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
         fake.captures += 1
         if fake.refuse:
             raise RuntimeError(fake.refuse)
-        fake.capturing = which
-        try:
-            with _Recorder(which.calls):
-                yield
-        finally:
-            fake.capturing = None
+        with _Recorder(which.calls):
+            yield
 
     empty = torch.empty
 

@@ -35,41 +35,27 @@ def pixels(batch=2, frames=4, height=64, width=96):
                          generator=generator)
 
 
-def as_input(clips):
-    """What the plain encoder is given for uint8 clips (B, T, H, W, 3)."""
-    return Normalise(torch.device('cpu'))(clips)
-
-
-def made_fast(encoder, dtype):
+@pytest.mark.parametrize('dtype', LIMITS)
+@pytest.mark.parametrize(('variant', 'version', 'onednn'), [
+    (SIZE, '2.0', True), (SIZE, '2.0', False), (SIZE, '2.1', True), (WIDE, '2.0', True)])
+@torch.inference_mode()
+def test_features_are_those_of_the_plain_encoder_in_float32(variant, version, onednn, dtype,
+                                                            monkeypatch):
+    if not onednn:
+        monkeypatch.setattr(cpu, 'has_fused_linear', lambda dtype: False)
+        monkeypatch.setattr(cpu, 'products_are_faster', lambda: False)
+    encoder, clips = fill(Encoder(variant, version)), pixels()
+    normalised, raw = Normalise(torch.device('cpu'))(clips), clips.permute(0, 4, 1, 2, 3)
     fast = copy.deepcopy(encoder)
     fast.set_branch_precision(dtype)
     cpu.speed_up(fast)
-    return fast
-
-
-@pytest.mark.parametrize('dtype', LIMITS)
-@pytest.mark.parametrize(('variant', 'version'), [(SIZE, '2.0'), (SIZE, '2.1'), (WIDE, '2.0')])
-@torch.inference_mode()
-def test_features_are_those_of_the_plain_encoder_in_float32(variant, version, dtype):
-    encoder = fill(Encoder(variant, version))
-    fast, clips = made_fast(encoder, dtype), pixels()
-    exact = encoder(as_input(clips))
-    assert error(fast(clips.permute(0, 4, 1, 2, 3)), exact) < LIMITS[dtype]
-    assert error(fast(as_input(clips)), exact) < LIMITS[dtype]   # normalised pixels do, too
+    exact = encoder(normalised)
+    assert error(fast(raw), exact) < LIMITS[dtype]
+    assert error(fast(normalised), exact) < LIMITS[dtype]
     layers = (2, 5) if variant is SIZE else (0, 2)
-    for got, wanted in zip(fast.layers(clips.permute(0, 4, 1, 2, 3), layers),
-                           encoder.layers(as_input(clips), layers), strict=True):
+    for got, wanted in zip(fast.layers(raw, layers), encoder.layers(normalised, layers),
+                           strict=True):
         assert error(got, wanted) < LIMITS[dtype]
-
-
-@torch.inference_mode()
-def test_without_onednn_the_numbers_are_the_same(monkeypatch):
-    encoder, clips = fill(Encoder(SIZE)), pixels().permute(0, 4, 1, 2, 3)
-    exact = encoder(as_input(pixels()))
-    monkeypatch.setattr(cpu, 'has_fused_linear', lambda dtype: False)
-    monkeypatch.setattr(cpu, 'products_are_faster', lambda: False)
-    for dtype, limit in LIMITS.items():
-        assert error(made_fast(encoder, dtype)(clips), exact) < limit
 
 
 @pytest.mark.parametrize('scores', [1, 50, 24 * 24, 3 * 24 * 24])
@@ -82,6 +68,8 @@ def test_attention_in_parts_is_attention(scores, monkeypatch):
     assert error(cpu.attend(q, k, v), exact) < 0.01
     whole = cpu.attend(q.transpose(1, 2).contiguous().transpose(1, 2), k, v)  # other strides
     assert error(whole, exact) < 0.01
+    masked = cpu.attend(q, k, v, torch.ones(24, 24, dtype=torch.bool).tril())
+    assert error(masked[:, :, 0], v[:, :, 0]) < 0.01   # the first may only look at itself
 
 
 def test_the_weights_that_were_read_are_not_written_to():
@@ -91,14 +79,6 @@ def test_the_weights_that_were_read_are_not_written_to():
     cpu.speed_up(encoder)
     assert all(map(torch.equal, read, before))
     assert not torch.equal(encoder.blocks[0].attn.qkv.weight, before[0])
-
-
-@torch.inference_mode()
-def test_a_mask_is_kept():
-    q, k, v = noise(3, 1, 2, 8, 16).to(torch.bfloat16)
-    allowed = torch.ones(8, 8, dtype=torch.bool).tril()
-    got = cpu.attend(q, k, v, allowed)
-    assert error(got[:, :, 0], v[:, :, 0]) < 0.01   # the first may only look at itself
 
 
 def test_the_fused_linear_layer_is_used_only_if_its_numbers_are_right(monkeypatch, caplog):

@@ -9,16 +9,12 @@ import threading
 
 import numpy as np
 import pytest
+import sessions
 import torch
 
-from vjepa_ros.model.checkpoint.load import load_encoder
-from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant
-from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
-from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.forward.compilation import Toolchain
 from vjepa_ros.runtime.noise_floor import patch_strength, tubelet_change
-from vjepa_ros.runtime.session import EncoderSession
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
 
@@ -28,35 +24,25 @@ SHAPE = (FRAMES, SIDE, SIDE, 3)
 DEVICE = torch.device('cuda:0')
 # Of the features, relative to float32 on the CPU. TF32 is off unless somebody turns it on.
 BOUNDS = {'fp32': 1e-4, 'fp16': 5e-3, 'bf16': 3e-2, 'fp8': 3e-2}
-STAGES = {'upload', 'encode', 'heads', 'download'}
 
 
-def lively_heads():
-    """Heads that say as much as after training."""
-    heads = Heads.for_variant(SIZE)
-    generator = torch.Generator().manual_seed(0)
-    for layer in (heads.dense[-1], heads.contact, heads.clearance):
-        layer.weight.data.normal_(std=0.1, generator=generator)
-    return heads
+def session(precision='fp32', graphs=True, **more):
+    made = sessions.session(precision, **{'device': DEVICE, 'size': SIZE, 'shape': SHAPE, **more})
+    if not graphs:
+        made._runner._stages.captured = False
+    return made
 
 
-def session(precision='fp32', device=DEVICE, heads=True, size=SIZE, shape=SHAPE, **more):
-    choice = DeviceChoice(device, PRECISIONS[precision], 'test')
-    encoder, _ = load_encoder(size, allow_random_weights=True)
-    return EncoderSession(encoder, choice, *shape[:2], lively_heads() if heads else None, **more)
+def clips_of(count, seed=0, shape=SHAPE):
+    return sessions.clips_of(count, seed, shape)
 
 
 def precisions():
     if not torch.cuda.is_available():
         return list(BOUNDS)
     capability = torch.cuda.get_device_capability(DEVICE)
-    return ['fp32', *['fp16'] * (capability >= (7, 0)), *['bf16'] * (capability >= (8, 0)),
-            *['fp8'] * (capability >= (8, 9))]
-
-
-def clips_of(count, seed=0, shape=SHAPE):
-    rng = np.random.default_rng(seed)
-    return [rng.integers(0, 256, shape, dtype=np.uint8) for _ in range(count)]
+    least = {'fp32': (0, 0), 'fp16': (7, 0), 'bf16': (8, 0), 'fp8': (8, 9)}
+    return [name for name, needed in least.items() if capability >= needed]
 
 
 def error(got, expected):
@@ -92,14 +78,11 @@ def runner():
     made.close()
 
 
-# -- numbers --------------------------------------------------------------------------------------
-
 @pytest.mark.parametrize('precision', precisions())
 @pytest.mark.parametrize('graphs', [True, False], ids=['graph', 'eager'])
 def test_every_path_stays_close_to_float32_on_the_cpu(reference, precision, graphs):
-    made = session(precision)
+    made = session(precision, graphs)
     try:
-        made._runner._stages.captured = graphs
         for count in (1, 2, 5, 3):
             outputs = made.run(clips_of(5)[:count])
             assert ('graph' in made.execution) == graphs, made.execution_reason
@@ -115,23 +98,6 @@ def test_every_path_stays_close_to_float32_on_the_cpu(reference, precision, grap
         made.close()
 
 
-def test_a_graph_gives_what_the_same_kernels_give_one_by_one(runner):
-    clips = clips_of(2, 7)
-    plain = session(runner.choice.precision)
-    plain._runner._stages.captured = False
-    same(runner.run(clips), plain.run(clips))
-    plain.close()
-
-
-def test_results_do_not_change_when_later_clips_run(runner):
-    outputs = runner.run(clips_of(1, 1))
-    before = outputs[0].features.copy(), outputs[0].heads.moving.copy()
-    for seed in range(2, 6):
-        runner.run(clips_of(1, seed))
-    np.testing.assert_array_equal(outputs[0].features, before[0])
-    np.testing.assert_array_equal(outputs[0].heads.moving, before[1])
-
-
 @pytest.mark.skipif(torch.cuda.is_available() and bool(Toolchain.here().missing('cuda')),
                     reason='torch.compile needs Triton and a C compiler')
 def test_a_compiled_graph_stays_close_to_float32_on_the_cpu(reference):
@@ -145,8 +111,6 @@ def test_a_compiled_graph_stays_close_to_float32_on_the_cpu(reference):
     finally:
         made.close()
 
-
-# -- frames by key --------------------------------------------------------------------------------
 
 def windows(count, cameras=1, frames=12, seed=0):
     """Clips that slide over the frames of cameras, with their keys."""
@@ -169,20 +133,21 @@ def test_frames_that_are_there_are_not_uploaded_again_and_nothing_changes():
     plain.close()
 
 
-# -- clips under way ------------------------------------------------------------------------------
-
-def test_clips_may_be_submitted_before_the_results_of_others_are_taken(runner):
+def test_results_that_are_taken_late_are_those_of_kernels_run_one_by_one(runner):
     batches = [clips_of(1 + seed % 3, 20 + seed) for seed in range(12)]
     expected = [runner.run(clips) for clips in batches]
+    plain = session(runner.choice.precision, graphs=False)
+    same(plain.run(batches[1]), expected[1])
+    plain.close()
     pending = []
     for clips in batches:
         mine = [clip.copy() for clip in clips]
         pending.append(runner.submit(mine))
         for clip in mine:
             clip[:] = 0  # the session has its own copy
-    for one, outputs in reversed(list(zip(pending, expected, strict=True))):
-        same(one.result(), outputs)
-        assert one.done()
+    outputs = [one.result() for one in reversed(pending)]
+    for one, wanted in zip(reversed(outputs), expected, strict=True):
+        same(one, wanted)
 
 
 def test_a_session_serves_while_another_is_captured():
@@ -217,15 +182,13 @@ def test_a_session_serves_while_another_is_captured():
 @pytest.mark.parametrize('graphs', [True, False], ids=['graph', 'eager'])
 def test_the_change_made_on_the_device_is_that_of_the_features(runner, graphs):
     rng = np.random.default_rng(4)
-    made = session(runner.choice.precision)
-    made._runner._stages.captured = graphs
+    made = session(runner.choice.precision, graphs)
     for seed in range(3):
         clips, masks = clips_of(2, seed), rng.random((2, 4, 4)) < 0.7
         for clip, mask, out in zip(clips, masks, made.run(clips, valid=masks), strict=True):
             wanted = tubelet_change(out.features, mask)
             np.testing.assert_allclose(out.change.steps, wanted, rtol=1e-3, atol=1e-5)
             np.testing.assert_allclose(out.change.strength, patch_strength(clip), rtol=1e-4)
-        assert set(made.timings) == STAGES | {'change'}
     assert made.run(clips_of(1))[0].change is None
     made.close()
 
@@ -246,9 +209,8 @@ def test_work_that_cannot_be_captured_runs_eagerly():
     made.close()
 
 
-# -- memory ---------------------------------------------------------------------------------------
-
 def held():
+    """Bytes of the device that tensors take, and that the process keeps."""
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -273,21 +235,23 @@ def test_a_closed_session_gives_all_device_memory_back():
 
 
 def test_memory_does_not_grow_over_ten_thousand_inferences():
-    made = session('fp32', heads=True, size=Variant('test', 192, 1, 3, 768), shape=(4, 32, 32, 3))
+    made = session(size=Variant('test', 192, 1, 3, 768), shape=(4, 32, 32, 3))
     clip = clips_of(1, 0, (4, 32, 32, 3))
+
+    def used():
+        return torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), made.memory_bytes()
+
     for number in range(300):
         made.run(clip, keys=[[number + i for i in range(4)]])
     made.run(clip)
-    before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), made.memory_bytes()
-    pending = []
+    before, pending = used(), []
     for number in range(10_000):
         pending.append(made.submit(clip, features=not number % 3,
                                    keys=[[1000 + number + i for i in range(4)]]))
         if len(pending) > 2:
             pending.pop(0).result()
     pending.clear()
-    after = torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), made.memory_bytes()
-    assert after == before
+    assert used() == before
     made.close()
 
 
@@ -317,24 +281,4 @@ def test_clips_that_do_not_fit_run_in_smaller_passes(little_memory, caplog):
     told = len(caplog.records)
     assert len(made.run(clips)) == 12
     assert len(caplog.records) == told
-    assert set(made.timings) == STAGES
     made.close()
-
-
-# -- the whole ------------------------------------------------------------------------------------
-
-def test_an_engine_serves_several_cameras_and_closes():
-    session().close()
-    before = held()
-    engine = Engine.load(EngineConfig(
-        weights='random', allow_random_weights=True, num_frames=FRAMES, image_size=SIDE,
-        device='cuda', require_device=True, compile='off'))
-    engine.prepare(3)
-    assert 'graph' in engine.execution, engine.execution_reason
-    outputs = engine.run(clips_of(3))
-    assert outputs[0].features.shape == (2, 4, 4, 192)
-    assert engine.timings['encode'] > 0
-    assert engine.memory_bytes() > 10e6
-    engine.close()
-    assert engine.memory_bytes() == 0
-    assert held()[0] <= before[0]

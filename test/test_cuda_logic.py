@@ -15,20 +15,18 @@ import torch
 from fake_cuda import Stream, install
 from looming_films import FOCAL, Wall, film
 from scenes import texture
+from sessions import CPU, SHAPE, SIZE, choice_of, clips_of, lively_heads
 
 from vjepa_ros.clip.resize import View
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.head_specs import Calibration
-from vjepa_ros.model.heads import Heads
-from vjepa_ros.model.variants import Variant
 from vjepa_ros.perception.gpu_frames import DeviceFrames
 from vjepa_ros.runtime.cuda import prewarm
 from vjepa_ros.runtime.cuda.frame_upload import Collector, DeviceClip, FrameStore, Rows
 from vjepa_ros.runtime.cuda.graph_replay import Queue, Replay
 from vjepa_ros.runtime.cuda.prewarm import waking
 from vjepa_ros.runtime.cuda.runner import CudaRunner
-from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward.base import Normalise
 from vjepa_ros.runtime.forward.select import prepare
 from vjepa_ros.runtime.noise_floor import Change, patch_strength, tubelet_change
@@ -36,9 +34,6 @@ from vjepa_ros.runtime.outputs import Output, Pending, reading
 from vjepa_ros.runtime.session import HostRunner
 
 pytestmark = pytest.mark.usefixtures('one_thread')
-SIZE = Variant('test', 48, 2, 1, 96)
-SHAPE = (4, 32, 32, 3)
-CPU = torch.device('cpu')
 
 
 @pytest.fixture
@@ -48,23 +43,12 @@ def fake(monkeypatch):
 
 def parts():
     encoder, _ = load_encoder(SIZE, allow_random_weights=True)
-    forward = prepare(encoder.eval(), DeviceChoice(CPU, torch.float32, 'test'), Normalise(CPU),
-                      SHAPE)
-    heads = Heads.for_variant(SIZE).eval()
-    heads.contact.weight.data.normal_(std=0.1, generator=torch.Generator().manual_seed(0))
-    return forward, reading(heads, Calibration())
+    forward = prepare(encoder.eval(), choice_of(), Normalise(CPU), SHAPE)
+    return forward, reading(lively_heads().eval(), Calibration())
 
 
-def clips_of(count, seed=0):
-    rng = np.random.default_rng(seed)
-    return [rng.integers(0, 256, SHAPE, dtype=np.uint8) for _ in range(count)]
-
-
-def both(clips, keys=None, runner=None):
-    """The results of the runner and of plain passes."""
-    host = HostRunner(*parts(), CPU)
-    return (runner.start(clips, keys, True, True).land(),
-            host.start(clips, None, True, True).land())
+def on_host(clips):
+    return HostRunner(*parts(), CPU).start(clips, None, True, True).land()
 
 
 def agree(got, expected):
@@ -73,16 +57,21 @@ def agree(got, expected):
     return got.clips == expected.clips
 
 
+def runs_as_on_the_host(runner, clips, keys=None):
+    landed = runner.start(clips, keys, True, True).land()
+    assert agree(landed, on_host(clips))
+    return landed
+
+
 def test_captured_passes_give_what_plain_ones_give(fake):
     runner = CudaRunner(*parts(), CPU, SHAPE)
     for seed, count in enumerate((1, 2, 1, 3, 2)):
-        got, expected = both(clips_of(count, seed), runner=runner)
-        assert agree(got, expected)
-        assert set(got.timings) == {'upload', 'encode', 'heads', 'download'}
+        landed = runs_as_on_the_host(runner, clips_of(count, seed))
+        assert set(landed.timings) == {'upload', 'encode', 'heads', 'download'}
     assert runner.captured
     assert fake.captures == 2 * 3  # encoder and heads, for 1, 2 and 3 clips
-    assert runner.start(clips_of(1), None, False, False).land().features is None
-    assert runner.start(clips_of(1), None, False, False).land().change is None
+    without = runner.start(clips_of(1), None, False, False).land()
+    assert without.features is None and without.change is None
 
 
 def test_passes_go_on_when_capturing_fails(fake, caplog):
@@ -90,7 +79,7 @@ def test_passes_go_on_when_capturing_fails(fake, caplog):
     runner.start(clips_of(1), None, True, True)
     fake.refuse = 'operation not permitted when stream is capturing'
     for count in (2, 1, 3):
-        assert agree(*both(clips_of(count), runner=runner))
+        runs_as_on_the_host(runner, clips_of(count))
     assert not runner.captured
     assert runner.reason == f'CUDA graph capture failed: RuntimeError: {fake.refuse}'
     assert caplog.text.count('kernel by kernel') == 1
@@ -99,11 +88,10 @@ def test_passes_go_on_when_capturing_fails(fake, caplog):
 
 def test_frames_with_keys_are_uploaded_once(fake):
     runner = CudaRunner(*parts(), CPU, SHAPE)
-    film = np.random.default_rng(0).integers(0, 256, (12, 32, 32, 3), dtype=np.uint8)
+    film = np.stack(clips_of(3)).reshape(12, *SHAPE[1:])
     for start in range(9):
-        clip, keys = film[start:start + 4], [range(start, start + 4)]
-        assert agree(*both([clip], keys, runner))
-        assert agree(*both(clips_of(2, start), None, runner))  # others in between
+        runs_as_on_the_host(runner, [film[start:start + 4]], [range(start, start + 4)])
+        runs_as_on_the_host(runner, clips_of(2, start))  # others in between
     frames = 12 + 9 * 2 * 4
     assert frames <= runner._frames.uploads < frames + 16
 
@@ -147,8 +135,7 @@ def test_features_come_last_and_who_reads_them_waits_for_them(fake, monkeypatch)
     assert took > 0
     assert pending.timings == {**before, 'download': before['download'] + took}
     assert pending.result() is outputs and len(told) == 2       # counted once
-    expected = HostRunner(*parts(), CPU).start(clips, None, True, True).land()
-    for output, want in zip(outputs, expected.features, strict=True):
+    for output, want in zip(outputs, on_host(clips).features, strict=True):
         np.testing.assert_allclose(output.features, want, atol=1e-5)
 
 
@@ -166,14 +153,11 @@ def test_clips_of_the_device_mix_with_those_of_the_host(fake):
         known = known and [each or [None] * 4 for each in known]
         landed = runner.start(clips, known, True, True).land()
         plain = [store[rows] if clip is there else clip for clip in clips]
-        assert agree(landed, HostRunner(*parts(), CPU).start(plain, None, True, True).land())
-        assert agree(HostRunner(*parts(), CPU).start(clips, None, True, True).land(),
-                     HostRunner(*parts(), CPU).start(plain, None, True, True).land())
+        assert agree(landed, on_host(plain))
+        assert agree(on_host(clips), on_host(plain))
     assert len(marks) == 4      # each clip of the device tells when its frames may go
     assert runner._frames.uploads == 8
 
-
-# -- frames on the device -------------------------------------------------------------------------
 
 SMALL = (4, 16, 16, 3)
 FRAME = 16 * 16 * 3
@@ -263,8 +247,6 @@ def test_numbers_that_are_still_on_their_way_are_not_overwritten():
     assert device.arrived == sent
 
 
-# -- work that is captured once and repeated ------------------------------------------------------
-
 def captured_queue():
     """A queue that captures, though its tensors are on the CPU."""
     queue = Queue(CPU)
@@ -339,41 +321,14 @@ def test_captured_frames_are_those_of_single_steps(fake, mode):
     np.testing.assert_array_equal(out, plain.pixels([1, 3, 2]))
 
 
-# -- start of a GPU -------------------------------------------------------------------------------
-
-def test_the_thread_is_over_when_the_block_is(monkeypatch):
-    begun, ended = threading.Event(), threading.Event()
-
-    def work(device, dtype):
-        assert (device, dtype) == (torch.device('cuda:1'), torch.bfloat16)
-        begun.wait(10)
-        ended.set()
-
-    monkeypatch.setattr(prewarm, '_wake', work)
-    with pytest.raises(KeyError), waking(torch.device('cuda:1'), torch.bfloat16):
-        assert not ended.is_set()
-        begun.set()
-        raise KeyError
-    assert ended.is_set()
-
-
-def test_trouble_of_any_kind_ends_no_thread(monkeypatch, caplog):
+def test_trouble_of_any_kind_in_the_start_of_a_gpu_is_logged_and_ends_nothing(monkeypatch, caplog):
     def trouble(*args):
-        threads.append(threading.current_thread())
         raise AttributeError('no such symbol')
 
-    threads, uncaught = [], []
+    uncaught = []
     monkeypatch.setattr(threading, 'excepthook', uncaught.append)
     monkeypatch.setattr(prewarm.torch.cuda, 'device', trouble)
     with caplog.at_level(logging.DEBUG), waking(torch.device('cuda:0'), torch.bfloat16):
         pass
-    assert 'AttributeError: no such symbol' in caplog.text
+    assert 'AttributeError: no such symbol' in caplog.text      # the thread has ended by now
     assert not uncaught
-    assert threads[0].name == 'wake' and threads[0].daemon    # a driver may hang
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
-def test_a_gpu_starts(caplog):
-    with caplog.at_level(logging.DEBUG), waking(torch.device('cuda:0'), torch.float16):
-        pass
-    assert 'did not start' not in caplog.text

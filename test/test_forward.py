@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Which forward pass is chosen; the kernels themselves are tested for CUDA in test_cuda.py."""
+"""Which forward pass is chosen and when it is compiled; test_cuda.py has the kernels for CUDA."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import ctypes
 import logging
 import shutil
 import subprocess
+import threading
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from sessions import CPU, SHAPE, clips_of, session
+from torch import nn
 
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.variants import Variant
@@ -19,11 +23,19 @@ from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward import metal, select
 from vjepa_ros.runtime.forward.base import FUSED, PLAIN, Normalise, PlainForward
+from vjepa_ros.runtime.forward.compilation import (
+    MOST_SHAPES,
+    CompileChoice,
+    Toolchain,
+    choose_compile,
+    compile_blocks,
+)
 from vjepa_ros.runtime.forward.select import prepare
+from vjepa_ros.runtime.session import SessionError
 
-CPU = torch.device('cpu')
+pytestmark = pytest.mark.usefixtures('one_thread')
 SIZE = Variant('test', 64, 1, 1, 128)
-SHAPE = (4, 32, 32, 3)
+ALL, NONE = Toolchain(True, True), Toolchain(False, False)
 
 
 def elsewhere(kind, dtype):
@@ -44,8 +56,20 @@ def encoder():
     return made.eval()
 
 
-def chosen(encoder, monkeypatch, wrong=0.0, error=None, dtype=torch.bfloat16, fuse=True):
-    """What `prepare` takes on CUDA where the kernels are off by `wrong`, or cannot be made."""
+HALF, FULL = torch.bfloat16, torch.float32
+
+
+@pytest.mark.parametrize(('dtype', 'fuse', 'wrong', 'error', 'kind', 'said'), [
+    (HALF, True, 0.0, None, FUSED, ''),
+    (HALF, True, 0.02, None, FUSED, ''),
+    (HALF, True, 0.1, None, PLAIN, 'differ by'),
+    (HALF, True, float('nan'), None, PLAIN, 'differ by'),
+    (HALF, True, 0.0, KernelsMissing('no compiler'), PLAIN, 'no compiler'),
+    (HALF, True, 0.0, SyntaxError('no compiler'), PLAIN, 'no compiler'),
+    (FULL, True, 0.0, AssertionError('kernels were made'), PLAIN, ''),
+    (HALF, False, 0.0, AssertionError('kernels were made'), PLAIN, '')])
+def test_kernels_serve_only_in_half_precision_and_if_they_agree(
+        encoder, monkeypatch, caplog, dtype, fuse, wrong, error, kind, said):
     class Fused:
         kind = FUSED
 
@@ -59,31 +83,11 @@ def chosen(encoder, monkeypatch, wrong=0.0, error=None, dtype=torch.bfloat16, fu
             return self.plain(pixels) * (1 + wrong)
 
     monkeypatch.setattr(select, 'FusedEncoder', Fused)
-    return prepare(encoder, elsewhere('cuda', dtype), Normalise(CPU), SHAPE, fuse=fuse).kind
-
-
-@pytest.mark.parametrize(('wrong', 'kind'), [
-    (0.0, FUSED), (0.02, FUSED), (0.1, PLAIN), (float('nan'), PLAIN)])
-def test_kernels_serve_only_if_they_agree(encoder, monkeypatch, caplog, wrong, kind):
-    with caplog.at_level(logging.WARNING):
-        assert chosen(encoder, monkeypatch, wrong) == kind
-    assert ('differ by' in caplog.text) == (kind == PLAIN)
-
-
-@pytest.mark.parametrize('error', [KernelsMissing('no compiler'), SyntaxError('no compiler')])
-def test_kernels_that_cannot_be_made_are_done_without(encoder, monkeypatch, caplog, error):
     with caplog.at_level(logging.INFO):
-        assert chosen(encoder, monkeypatch, error=error) == PLAIN
-    assert 'no compiler' in caplog.text
+        made = prepare(encoder, elsewhere('cuda', dtype), Normalise(CPU), SHAPE, fuse=fuse)
+    assert made.kind == kind
+    assert said in caplog.text and 'kernels were made' not in caplog.text
 
-
-@pytest.mark.parametrize(('dtype', 'fuse'), [(torch.float32, True), (torch.bfloat16, False)])
-def test_kernels_are_for_half_precision_and_may_be_refused(encoder, monkeypatch, dtype, fuse):
-    never = AssertionError('kernels were made')
-    assert chosen(encoder, monkeypatch, error=never, dtype=dtype, fuse=fuse) == PLAIN
-
-
-# -- Apple GPUs: the source of the kernel runs here as C++ ----------------------------------------
 
 SHIM = """
 #include <cstdint>
@@ -155,7 +159,65 @@ def test_a_wrong_kernel_for_apple_is_given_up(shaders, monkeypatch, caplog, enco
     encoder.set_branch_precision(torch.float32)
     monkeypatch.setattr(metal, 'SOURCE', metal.SOURCE.replace('sine[at + 1]', 'sine[at]'))
     with caplog.at_level(logging.INFO):
-        assert prepare(encoder, elsewhere('mps', torch.float32), Normalise(CPU),
-                       SHAPE).kind == PLAIN
+        made = prepare(encoder, elsewhere('mps', torch.float32), Normalise(CPU), SHAPE)
+    assert made.kind == PLAIN
     assert 'the rotation differs' in caplog.text
     assert not any(isinstance(block, metal.MetalBlock) for block in encoder.blocks)
+
+
+@pytest.mark.parametrize(('device', 'fused', 'tools', 'compiled', 'reason'), [
+    ('cuda', False, ALL, True, 'all'),
+    ('cuda', True, ALL, False, 'kernels of this package'),
+    ('cuda', False, Toolchain(False, True), False, 'needs Triton, which'),
+    ('cuda', False, NONE, False, 'Triton and a C compiler'),
+    ('cpu', False, ALL, False, 'on cpu'),
+    ('mps', False, ALL, False, 'on mps')])
+def test_auto_compiles_where_it_pays_and_says_why_not(device, fused, tools, compiled, reason):
+    choice = choose_compile('auto', device, fused, tools)
+    assert choice.compile is compiled
+    assert reason in choice.reason
+
+
+@pytest.mark.parametrize(('device', 'tools', 'problem'), [
+    ('cuda', Toolchain(False, True), 'needs Triton, which'),
+    ('cpu', NONE, 'needs a C compiler, which'),
+    ('mps', ALL, 'not used on mps')])
+def test_on_fails_with_a_remedy_where_it_is_impossible(device, tools, problem):
+    with pytest.raises(SessionError, match=rf"compile is 'on'.*{problem}.*`compile: auto`"):
+        choose_compile('on', device, False, tools)
+
+
+def test_a_compilation_that_fails_is_said_and_undone(caplog):
+    block, choice = nn.Identity(), CompileChoice(True, 'test')
+
+    def broken():
+        raise RuntimeError('cannot open the cache')
+
+    said = compile_blocks([block], choice, False, broken)
+    assert 'torch.compile failed: RuntimeError: cannot open the cache' in said
+    assert 'slower' in caplog.text
+    assert block._compiled_call_impl is None
+    with pytest.raises(SessionError, match=r'cannot open the cache.*`compile: off`'):
+        compile_blocks([block], choice, True, broken)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Toolchain.here().compiler, reason='torch.compile needs a C compiler here')
+def test_a_compiled_model_gives_the_same_numbers():
+    plain, compiled = session(compile='auto'), session(compile='on')
+    assert plain.execution == 'fused' and 'cpu' in plain.execution_reason
+    assert (compiled.execution, compiled.execution_reason) == ('compiled', '')
+    np.testing.assert_allclose(compiled.encode(clips_of(1))[0], plain.encode(clips_of(1))[0],
+                               atol=1e-5)
+    # PyTorch keeps the limit by thread; one that only runs passes compiles for other numbers too.
+    limits = []
+
+    def serve():
+        compiled.encode(clips_of(1))
+        limits.append(torch._dynamo.config.cache_size_limit)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    thread.join()
+    assert limits[0] >= MOST_SHAPES
+    compiled.close()
