@@ -34,6 +34,7 @@ SIZE = (384, 288)
 HEIGHT, PITCH = 0.5, 0.15
 MOUNT = Mount.from_angles(HEIGHT, pitch=PITCH)
 SETTINGS = Settings(looming_method='geometric')
+FUSED = replace(SETTINGS, looming_method='fused')
 HOW = ObstacleSettings(caution=0.0)
 SHORT = replace(HOW, max_range=3.0)      # up to where the ground is measured
 PERIOD = 0.1
@@ -57,23 +58,18 @@ def test_rays_undo_the_distortion_that_opencv_makes(model, coefficients):
     assert np.abs(rays - true).max() < 1e-4
 
 
-def test_a_lens_without_distortion_is_a_pinhole_and_an_unknown_distortion_is_refused():
-    lens = Lens(Optics(100.0, 200.0, 50.0, 60.0, False), (0.0,) * 5, 'whatever')
-    np.testing.assert_allclose(lens.rays(np.array([150.0, 160.0])), [1.0, 0.5])
+def test_an_unknown_distortion_and_a_pose_that_cannot_serve_are_refused():
     for model, coefficients in (('magic', (0.1,)), ('plumb_bob', (0.1, 0.2))):
         with pytest.raises(ValueError, match=model):
             Lens(Optics(1, 1, 0, 0, False), coefficients, model)
+    for height, pitch, text in ((0.0, 0.0, 'above 0'), (1.0, math.pi / 2, 'straight')):
+        with pytest.raises(ValueError, match=text):
+            Mount.from_angles(height, pitch=pitch)
 
 
 def test_angles_and_transforms_of_tf_give_the_pose():
-    level = Mount.from_angles(0.4, x=0.2, y=-0.1)
-    np.testing.assert_allclose(level.directions(np.array([[1.0, 1.0]])), [[1, -1, -1]], atol=1e-12)
-    down = Mount.from_angles(0.4, pitch=0.3)
-    assert down.directions(np.zeros((1, 2)))[0, 2] == pytest.approx(-math.sin(0.3))
     mount = Mount.from_angles(0.4, 0.2, -0.1, pitch=0.3, yaw=-0.5, roll=0.1)
-    trace = np.trace(mount.rotation)
-    w = math.sqrt(1 + trace) / 2
-    r = mount.rotation
+    r, w = mount.rotation, math.sqrt(1 + np.trace(mount.rotation)) / 2
     quaternion = ((r[2, 1] - r[1, 2]) / (4 * w), (r[0, 2] - r[2, 0]) / (4 * w),
                   (r[1, 0] - r[0, 1]) / (4 * w), w)
     same = Mount.from_transform((0.2, -0.1, 0.4), quaternion)
@@ -81,13 +77,6 @@ def test_angles_and_transforms_of_tf_give_the_pose():
     points = np.array([[2.0, 0.3, 0.1]])
     back = same.to_camera(points) @ same.rotation.T + same.position
     np.testing.assert_allclose(back, points, atol=1e-9)
-
-
-@pytest.mark.parametrize(('height', 'pitch', 'text'), [(0.0, 0.0, 'above 0'),
-                                                       (1.0, math.pi / 2, 'straight')])
-def test_a_pose_that_can_not_serve_is_refused(height, pitch, text):
-    with pytest.raises(ValueError, match=text):
-        Mount.from_angles(height, pitch=pitch)
 
 
 def test_the_closing_speed_is_that_of_the_camera_along_its_axis():
@@ -148,27 +137,11 @@ def test_a_box_is_found_where_it_stands(distance, speed):
     assert np.isnan(found.reach[beside]).all()
 
 
-def test_a_box_beside_the_way_is_placed_beside_it(ahead):
-    found = find(seen(box(2.0, x=0.7, half=(0.3, 0.4, 0.3))))
-    points = base_points(found, MOUNT, HOW)
-    assert len(points) >= 4
-    on_it = (points[:, 1] > -1.0) & (points[:, 1] < -0.4)
-    assert np.median(points[on_it, 0]) == pytest.approx(2.0, rel=0.1)
-    near = points[points[:, 0] < 2.3]      # the looming of its edge smears over cells beside it
-    assert -1.4 < near[:, 1].min() < near[:, 1].max() < 0.0     # right is negative
-
-
-def test_open_ground_is_free_and_gives_no_points():
+def test_open_ground_and_what_is_lower_than_the_band_give_no_points():
     found = find(seen(), how=SHORT)
-    assert found.withheld == ''
-    assert not (found.region >= 0).any()
+    assert found.withheld == '' and found.free.mean() > 0.6
     assert base_points(found, MOUNT, HOW).shape == (0, 3)
-    assert found.free.mean() > 0.6
-
-
-def test_what_is_lower_than_the_band_is_no_obstacle():
-    found = find(seen(box(2.0, half=(0.6, 0.01, 0.4))))
-    assert not (found.region >= 0).any()
+    assert not (find(seen(box(2.0, half=(0.6, 0.01, 0.4)))).region >= 0).any()
 
 
 def test_what_comes_towards_a_robot_that_stands_is_placed_by_where_it_stands():
@@ -177,7 +150,6 @@ def test_what_comes_towards_a_robot_that_stands_is_placed_by_where_it_stands():
     assert found.withheld == ''
     middle = np.abs(found.slope.mean(axis=1)) < 0.2
     assert np.nanmedian(found.reach[middle]) == pytest.approx(1.5, rel=0.5)
-    assert np.isfinite(found.reach[middle]).any()
 
 
 # -- points and rays ------------------------------------------------------------------------------
@@ -191,8 +163,6 @@ def test_points_fill_the_width_and_the_band_and_caution_moves_them_nearer(ahead)
     low, high = HOW.min_height, HOW.max_height
     assert ((points[:, 2] > low + 0.01) & (points[:, 2] < high - 0.01)).all()
     assert len(np.unique(points[:, 2].round(6))) == len(LEVELS)
-    for region in np.unique(found.region[found.region >= 0]):
-        assert (found.region == region).sum() * 2 * len(LEVELS) >= 4
     across = np.sort(points[np.abs(points[:, 1]) < 0.5, 1])
     assert np.diff(across).max() < 0.1
     assert across.min() < -0.4 < 0.4 < across.max()
@@ -203,7 +173,6 @@ def test_a_scan_has_numbers_for_obstacles_inf_for_free_and_nan_for_unknown(ahead
     angles = rays.angle_min + rays.step * np.arange(len(rays.ranges))
     front = rays.ranges[np.abs(angles) < 0.2]
     assert np.nanmedian(front) == pytest.approx(2.0, rel=0.15)
-    assert np.isfinite(front).all()
     beside = rays.ranges[np.abs(angles) > 0.42]
     assert np.isinf(beside).mean() > 0.5
     assert not (rays.ranges < rays.range_min).any()
@@ -212,10 +181,8 @@ def test_a_scan_has_numbers_for_obstacles_inf_for_free_and_nan_for_unknown(ahead
 def test_a_scan_of_a_camera_to_the_rear_does_not_break(ahead):
     mount = Mount.from_angles(HEIGHT, x=-0.3, pitch=PITCH, yaw=math.pi)
     rays = scan(find(ahead, mount=mount), mount, HOW)
-    angles = rays.angle_min + rays.step * np.arange(len(rays.ranges))
     hit = np.isfinite(rays.ranges)
-    assert hit.any()
-    assert (np.cos(angles[hit]) < 0).all()
+    assert (np.cos(rays.angle_min + rays.step * np.flatnonzero(hit)) < 0).all()
     assert rays.ranges[hit].min() == pytest.approx(2.3, rel=0.15)
 
 
@@ -226,18 +193,15 @@ def changed(view, **changes):
     return replace(result, assessment=replace(result.assessment, **changes)), lens
 
 
-@pytest.mark.parametrize(('changes', 'text'), [
-    ({'level': Level.UNKNOWN}, 'unknown'), ({'flags': Quality.STALE}, 'stale'),
-    ({'flags': Quality.WARMING_UP}, 'warming up'),
-    ({'flags': Quality.ASSUMED_INTRINSICS}, 'camera_info')])
-def test_what_is_not_known_is_withheld(ahead, changes, text):
-    assert text in find(changed(ahead, **changes)).withheld
-
-
-def test_untrained_weights_are_withheld_unless_nothing_comes_from_them(ahead):
-    view = changed(ahead, flags=Quality.UNTRAINED)
-    assert find(view).withheld == ''
-    assert 'untrained' in find(view, settings=replace(SETTINGS, looming_method='fused')).withheld
+@pytest.mark.parametrize(('changes', 'settings', 'text'), [
+    ({'level': Level.UNKNOWN}, SETTINGS, 'unknown'), ({'flags': Quality.STALE}, SETTINGS, 'stale'),
+    ({'flags': Quality.WARMING_UP}, SETTINGS, 'warming up'),
+    ({'flags': Quality.ASSUMED_INTRINSICS}, SETTINGS, 'camera_info'),
+    ({'flags': Quality.UNTRAINED}, FUSED, 'untrained')])
+def test_what_is_not_known_is_withheld(ahead, changes, settings, text):
+    assert text in find(changed(ahead, **changes), settings=settings).withheld
+    # Untrained weights matter only where something comes from them.
+    assert (find(changed(ahead, **changes)).withheld == '') is (settings is FUSED)
 
 
 def test_a_partly_measured_view_is_withheld(ahead):
@@ -282,7 +246,7 @@ def test_what_is_measured_up_to_min_sight_is_published_and_nothing_beyond_is_fre
     # Heads that see tell the way instead.
     told, lens = with_heads(view, 8.0)
     assert find((told, lens), how=replace(HOW, min_sight=3.0),
-                settings=replace(SETTINGS, looming_method='fused')).withheld == ''
+                settings=FUSED).withheld == ''
 
 
 def test_a_gap_ahead_hides_what_stands_there_and_one_cell_does_not():
@@ -336,13 +300,6 @@ def test_the_border_of_what_a_lens_sees_does_not_become_the_middle():
     assert found.slope[outer[1]].max() < -0.4
 
 
-def test_a_danger_without_a_place_is_withheld():
-    view = seen()
-    assert not (find(view).region >= 0).any()
-    assert find(view).withheld == ''
-    assert 'no known place' in find(changed(view, level=Level.DANGER)).withheld
-
-
 def region(x, width, on_course=True, time=1.0):
     return Region(x, 100.0, width, 60.0, 0.0, 0.0, time, 1 / time, 'CENTER', 0.8, on_course)
 
@@ -351,8 +308,11 @@ def region(x, width, on_course=True, time=1.0):
 def test_a_danger_is_not_placed_because_something_else_is(level):
     """A box to the right has a distance; what comes from the left has none."""
     view = seen(box(2.0, x=0.7, half=(0.3, 0.4, 0.3)))
-    beside = (find(view).region >= 0)
-    assert beside.any()
+    points = base_points(find(view), MOUNT, HOW)
+    on_it = points[(points[:, 1] > -1.0) & (points[:, 1] < -0.4)]
+    assert np.median(on_it[:, 0]) == pytest.approx(2.0, rel=0.1)
+    near = points[points[:, 0] < 2.3]      # the looming of its edge smears over cells beside it
+    assert -1.4 < near[:, 1].min() < near[:, 1].max() < 0.0     # right is negative
     on_it, left = region(270.0, 60.0), region(20.0, 60.0)
     placed = {'level': level, 'bearing': 0.35, 'regions': (on_it,)}
     assert find(changed(view, **placed)).withheld == ''
@@ -361,6 +321,7 @@ def test_a_danger_is_not_placed_because_something_else_is(level):
         assert 'no known place' in find(changed(view, **{**placed, **wrong})).withheld
     for harmless in (region(20.0, 60.0, on_course=False), region(20.0, 60.0, time=9.0)):
         assert find(changed(view, **{**placed, 'regions': (on_it, harmless)})).withheld == ''
+    assert 'no known place' in find(changed(seen(), level=level)).withheld
     # One that is placed a little beyond the range is known, and left out.
     assert find(changed(view, **placed), how=replace(HOW, max_range=1.8)).withheld == ''
 
@@ -377,16 +338,14 @@ def with_heads(view, free_m):
 def test_heads_tell_the_free_way_while_the_robot_stands():
     view = with_heads(seen(box(2.0), speed=0.0), 2.0)
     told, lens = view
-    settings = replace(SETTINGS, looming_method='fused')
-    found = find(view, 0.0, settings=settings)
+    found = find(view, 0.0, settings=FUSED)
     assert found.withheld == ''
-    assert found.way == pytest.approx(2.0)
     points = base_points(found, MOUNT, HOW)
     assert len(points) >= 4
     np.testing.assert_allclose(points[:, 0], 2.0)
     assert np.abs(points[:, 1]).max() == pytest.approx(0.3)
     blind = replace(told, learned=replace(told.learned, sees=False))
-    assert 'stands' in find((blind, lens), 0.0, settings=settings).withheld
+    assert 'stands' in find((blind, lens), 0.0, settings=FUSED).withheld
 
 
 # -- Nav2 -----------------------------------------------------------------------------------------
@@ -406,8 +365,7 @@ def test_the_parameters_for_nav2_fit_what_is_published():
         assert monitor[name]['min_points'] <= LEAST_ACROSS * len(LEVELS)
     layer = content['local_costmap']['local_costmap']['ros__parameters']['vjepa_layer']
     assert not layer['points']['clearing']
-    assert layer['scan']['clearing']
-    assert layer['scan']['inf_is_valid']
+    assert layer['scan']['clearing'] and layer['scan']['inf_is_valid']
     manager = content['lifecycle_manager_vjepa']['ros__parameters']
     assert manager['bond_timeout'] == 0.0
     assert manager['service_timeout'] >= 60.0
