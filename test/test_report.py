@@ -15,10 +15,7 @@ import numpy as np
 import pytest
 
 from vjepa_ros.lab.report import video
-from vjepa_ros.lab.report.report import (
-    ttc_error,
-    write_report,
-)
+from vjepa_ros.lab.report.report import ttc_error, write_report
 from vjepa_ros.lab.report.video import write_video
 
 pytest.importorskip('matplotlib')
@@ -69,27 +66,19 @@ def test_the_summary_has_the_promised_numbers(tmp_path):
     result = write_report(tmp_path / 'new' / 'folder', records, [], META)
     stored = strict((tmp_path / 'new' / 'folder' / 'summary.json').read_text())
     assert stored == result
-    assert {'frames_in', 'assessments_out', 'latency_ms', 'ttc_median_relative_error',
-            'level_changes', 'device', 'model', 'trained'} <= stored.keys()
-    assert stored['frames_in'] == 50 and stored['assessments_out'] == 5
-    assert stored['latency_ms'] == {'median': 20.0, 'p95': pytest.approx(38.0)}
-    assert stored['ttc_median_relative_error'] == pytest.approx(0.1)
-    assert stored['ttc_coverage'] == 1.0 and stored['ttc_judged'] == 5
-    assert stored['level_changes'] == 3
-    assert (stored['device'], stored['model'], stored['trained']) == (
-        'cpu', 'V-JEPA 2.0 tiny', False)
+    promised = {**META, 'assessments_out': 5, 'level_changes': 3, 'ttc_judged': 5,
+                'ttc_coverage': 1.0, 'ttc_median_relative_error': pytest.approx(0.1),
+                'latency_ms': {'median': 20.0, 'p95': pytest.approx(38.0)}}
+    assert {key: stored[key] for key in promised} == promised
 
 
 @pytest.mark.parametrize(('estimate', 'truth', 'error', 'coverage', 'judged'), [
     ([1.0, 2.0], [NAN, INF], None, None, 0),              # no truth to compare with
-    ([1.0], [0.2], None, None, 0),                        # too near to judge
-    ([1.0], [7.0], None, None, 0),                        # too far to judge
+    ([1.0, 1.0], [0.2, 7.0], None, None, 0),              # too near or too far to judge
     ([NAN], [2.0], None, 0.0, 1),                         # never known
     ([1.1, NAN, 3.0, 5.0], [1.0, 1.0, 2.0, INF], 0.3, 2 / 3, 3),
     ([INF, 2.2, INF], [2.0, 2.0, 2.0], INF, 1.0, 3),      # mostly blind
-    ([INF, 2.2, 2.0], [2.0, 2.0, 2.0], 0.1, 1.0, 3),      # blind once
-    ([INF, INF, 2.0, 2.0], [2.0] * 4, INF, 1.0, 4),
-])
+    ([INF, 2.2, 2.0], [2.0, 2.0, 2.0], 0.1, 1.0, 3)])     # blind once
 def test_the_error_of_time_to_contact_counts_what_is_known_and_judged(estimate, truth, error,
                                                                       coverage, judged):
     found = ttc_error(np.array(estimate), np.array(truth))
@@ -131,14 +120,11 @@ def test_text_from_outside_is_not_taken_for_markup(tmp_path):
 
 @pytest.mark.parametrize('records', [
     [],
-    [record(0)],
     [record(i, ttc=NAN, level=255, latency=None, timings={}, motion_score=None,
             obstacle_score=NAN, collision_probability=NAN, looming_rate=NAN) for i in range(3)],
     [record(i, ttc=INF, truth=INF, level=0) for i in range(4)],
     [{'stamp_ns': 5, 'level': 1}, {'stamp_ns': 5, 'level': 2}],
-    [record(i, ttc=1e-6, looming_rate=1e6) for i in range(3)],
-    [record(i, ttc=2.0) for i in (0, 1, 2, 500, 501)],
-])
+    [record(i, ttc=1e-6, looming_rate=1e6) for i in (0, 1, 2, 500, 501)]])
 def test_runs_with_little_or_strange_content_still_give_a_report(tmp_path, records):
     summary = write_report(tmp_path, records, [(0, image())] if records else [], META)
     assert summary['assessments_out'] == len(records)
@@ -147,20 +133,14 @@ def test_runs_with_little_or_strange_content_still_give_a_report(tmp_path, recor
     strict((tmp_path / 'summary.json').read_text())
 
 
-@pytest.mark.parametrize(('width', 'height'), [(320, 240), (161, 121)])
-def test_a_video_can_be_read_back(tmp_path, width, height):
-    frames = (image(width, height, 20 * i) for i in range(12))
+def test_a_video_can_be_read_back(tmp_path):
+    frames = (image(161, 121, 20 * i) for i in range(12))
     path = write_video(tmp_path / 'deep' / 'overlay', frames, 10.0)
-    assert path.parent == tmp_path / 'deep' and path.stem == 'overlay'
     capture = cv2.VideoCapture(str(path))
-    read = []
-    while True:
-        found, frame = capture.read()
-        if not found:
-            break
-        read.append(frame)
+    read = [capture.read()[1] for _ in range(13)]
     capture.release()
-    assert len(read) == 12 and read[0].shape == (height // 2 * 2, width // 2 * 2, 3)
+    assert read.pop() is None
+    assert read[0].shape == (120, 160, 3)
     assert [int(frame.mean()) for frame in read] == pytest.approx(range(0, 240, 20), abs=6)
 
 
