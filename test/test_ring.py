@@ -36,8 +36,6 @@ def numbers(ring: FrameRing) -> list[int]:
     return ring.gather(ring.sample())[:, 0, 0, 0].tolist()
 
 
-# -- sampling -------------------------------------------------------------------------------------
-
 def test_no_clip_until_the_frames_cover_its_whole_span():
     ring = FrameRing(4, clip_fps=10.0)
     for i in range(3):
@@ -49,8 +47,7 @@ def test_no_clip_until_the_frames_cover_its_whole_span():
     assert numbers(ring) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(('camera', 'clip', 'stride'), [(30.0, 10.0, 3), (30.0, 15.0, 2),
-                                                        (60.0, 4.0, 15), (10.0, 10.0, 1)])
+@pytest.mark.parametrize(('camera', 'clip', 'stride'), [(30.0, 10.0, 3), (10.0, 10.0, 1)])
 def test_a_faster_camera_gives_every_nth_frame(camera, clip, stride):
     ring = FrameRing(4, clip)
     feed(ring, camera, 3 * stride + 8)
@@ -62,38 +59,28 @@ def test_a_faster_camera_gives_every_nth_frame(camera, clip, stride):
     assert sample.distinct == 4
 
 
-def test_the_frame_nearest_to_each_target_time_is_chosen():
-    ring = FrameRing(3, clip_fps=10.0)
-    times = [0.0, 0.04, 0.06, 0.11, 0.17, 0.2]     # targets: 0.0, 0.1, 0.2
-    for i, t in enumerate(times):
-        ring.push(ns(5 + t), frame(i))
-    assert numbers(ring) == [0, 3, 5]
-
-
-def test_of_two_frames_equally_near_the_later_one_is_chosen():
-    ring = FrameRing(2, clip_fps=2.0)
-    for number, stamp in enumerate((10.0, 10.25, 10.75, 11.0)):
+@pytest.mark.parametrize(('count', 'clip_fps', 'stamps', 'chosen'), [
+    (3, 10.0, (5.0, 5.04, 5.06, 5.11, 5.17, 5.2), [0, 3, 5]),
+    (2, 2.0, (10.0, 10.25, 10.75, 11.0), [2, 3])], ids=['nearest', 'the later of two as near'])
+def test_the_frame_nearest_to_each_target_time_is_chosen(count, clip_fps, stamps, chosen):
+    ring = FrameRing(count, clip_fps)
+    for number, stamp in enumerate(stamps):
         ring.push(ns(stamp), frame(number))
-    assert numbers(ring) == [2, 3]
+    assert numbers(ring) == chosen
 
 
 def test_a_slower_camera_repeats_frames_and_says_its_effective_rate():
     ring = FrameRing(8, clip_fps=10.0, max_frame_gap=2.0)
     feed(ring, 4.0, 6)
     sample = ring.sample()
-    assert sample is not None
     assert sample.distinct < 8
     assert sample.rate_hz == pytest.approx(4.0, rel=1e-6)
     assert sorted(sample.stamps_ns) == list(sample.stamps_ns)
     assert sample.stamps_ns[-1] == ring.newest_ns
-
-
-def test_a_clip_shorter_than_the_interval_of_the_camera_says_that_it_holds_one_frame():
     ring = FrameRing(4, clip_fps=10.0, max_frame_gap=5.0)
     feed(ring, 1.0, 3)
     sample = ring.sample()
-    assert sample.distinct == 1
-    assert sample.span_s == 0.0
+    assert (sample.distinct, sample.span_s) == (1, 0.0)
     assert math.isnan(sample.rate_hz)
 
 
@@ -136,8 +123,6 @@ def test_recent_looks_back_by_time_and_gives_at_least_two():
     assert len(ring.recent('rgb', 0.0)) == 2
 
 
-# -- order ----------------------------------------------------------------------------------------
-
 def test_a_duplicate_stamp_is_dropped_and_counted():
     ring = FrameRing(2, clip_fps=10.0)
     ring.push(ns(1), frame(1))
@@ -155,31 +140,23 @@ def test_many_shuffled_frames_end_in_stamp_order():
         rng.shuffle(order[start:start + 4])
     for i in order:
         ring.push(ns(1 + i * 0.02), frame(int(i)))
-    sample = ring.sample()
-    assert sorted(sample.stamps_ns) == list(sample.stamps_ns)
-    assert numbers(ring) == [i - 5 * k for k in range(7, -1, -1) for i in (99,)]
+    assert numbers(ring) == list(range(64, 100, 5))
 
-
-# -- resets ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('change', 'reason'), [
-    ({'stamp': 1.0}, 'time_backwards'),
-    ({'stamp': 99.0}, 'gap'),
-    ({'frame_id': 'other'}, 'frame_id_change'),
-    ({'size': (32, 24)}, 'size_change'),
-])
+    ({'stamp': 1.0}, 'time_backwards'), ({'stamp': 99.0}, 'gap'),
+    ({'frame_id': 'other'}, 'frame_id_change'), ({'size': (32, 24)}, 'size_change')])
 def test_a_break_empties_the_ring_and_is_counted_by_reason(change, reason):
     ring = FrameRing(4, clip_fps=10.0, max_frame_gap=1.0)
     for i in range(6):
-        ring.push(ns(50 + i / 10), frame(i), frame_id='cam', size=(16, 12))
+        ring.push(ns(50 + i / 10), frame(i), frame_id='cam')
     assert ring.sample() is not None
-    push = ring.push(ns(change.get('stamp', 50.6)), frame(60),
-                     frame_id=change.get('frame_id', 'cam'), size=change.get('size', (16, 12)))
-    assert push is Push.RESET
-    assert push.stored
+    new = frame(60, change.get('size', (8, 6)))
+    assert ring.push(ns(change.get('stamp', 50.6)), new,
+                     frame_id=change.get('frame_id', 'cam')) is Push.RESET
     assert len(ring) == 1
     assert ring.sample() is None
-    assert ring.newest()[0, 0, 0] == 60
+    np.testing.assert_array_equal(ring.newest(), new)
     assert dict(ring.resets) == {reason: 1}
 
 
@@ -192,16 +169,6 @@ def test_a_single_wrong_stamp_does_not_block_the_camera():
     assert ring.resets == {'gap': 1, 'time_backwards': 1}
 
 
-def test_a_change_of_the_plane_shape_gets_new_storage():
-    ring = FrameRing(2, clip_fps=10.0)
-    feed(ring, 10.0, 4)
-    ring.push(ns(100.5), frame(7, (20, 10)))
-    assert ring.newest().shape == (10, 20, 3)
-    assert ring.resets == {'size_change': 1}
-
-
-# -- unstamped frames -----------------------------------------------------------------------------
-
 def test_unstamped_frames_take_their_arrival_and_warn_once(caplog):
     ring = FrameRing(3, clip_fps=10.0, name='front')
     with caplog.at_level(logging.WARNING):
@@ -210,19 +177,22 @@ def test_unstamped_frames_take_their_arrival_and_warn_once(caplog):
     assert numbers(ring) == [2, 3, 4]
     assert ring.newest_ns == ns(7.4)
     assert ring.counts['zero_stamp'] == 5
-    warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert len(warnings) == 1
-    assert 'front' in warnings[0]
-    assert 'stamp' in warnings[0]
+    warning, = caplog.messages
+    assert 'front' in warning and 'stamp' in warning
 
 
-# -- memory ---------------------------------------------------------------------------------------
+def test_a_camera_slower_than_the_longest_gap_is_named_once(caplog):
+    ring = FrameRing(4, 4.0, max_frame_gap=1.0, name='slow')
+    feed(ring, 1 / 1.1, 10)
+    told, = (text for text in caplog.messages if 'max_frame_gap' in text)
+    assert '1.10 s apart' in told and 'slow' in told
+    assert ring.resets['gap'] == 9
+
 
 def test_nothing_is_allocated_per_frame_after_the_first():
     ring = FrameRing(8, clip_fps=4.0)
     image = frame(1, (64, 64))
-    feed(ring, 30.0, 1)
-    for i in range(1, 200):
+    for i in range(200):
         ring.push(ns(100 + i / 30), image)
     storage = ring.store.nbytes
     tracemalloc.start()
@@ -231,23 +201,21 @@ def test_nothing_is_allocated_per_frame_after_the_first():
         tracemalloc.reset_peak()
         for i in range(200, 500):
             ring.push(ns(100 + i / 30), image)
-        now, peak = tracemalloc.get_traced_memory()
+        peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert ring.store.nbytes == storage
-    assert now - before < image.nbytes
     assert peak - before < image.nbytes     # not one frame was allocated, not even for a moment
 
 
-@pytest.mark.parametrize('rate', [120.0, 240.0, 1000.0])
+@pytest.mark.parametrize('rate', [120.0, 1000.0])
 def test_frames_of_a_faster_camera_are_thinned_without_a_hole(rate):
     ring = FrameRing(8, clip_fps=4.0)
     feed(ring, rate, round(4 * rate))
     sample = ring.sample()
-    steps = np.diff(sample.stamps_ns) / NS
     assert ring.counts['thinned'] > 0
     assert sample.distinct == 8
-    assert np.abs(steps - 0.25).max() < 0.06
+    assert np.abs(np.diff(sample.stamps_ns) / NS - 0.25).max() < 0.06
     assert sample.newest_ns == ns(100 + (round(4 * rate) - 1) / rate)
 
 
@@ -261,21 +229,8 @@ def test_the_storage_stays_below_its_limit_and_still_holds_a_clip():
     assert np.abs(np.diff(sample.stamps_ns) / NS - 2.0).max() < 0.6
 
 
-# -- arguments ------------------------------------------------------------------------------------
-
-@pytest.mark.parametrize(('arguments', 'named'), [
-    ({'num_frames': 1}, 'num_frames'), ({'clip_fps': 0.0}, 'clip_fps'),
-    ({'clip_fps': math.nan}, 'clip_fps'), ({'max_frame_gap': -1.0}, 'max_frame_gap')])
-def test_illegal_numbers_are_refused_by_name(arguments, named):
-    with pytest.raises(ValueError, match=named):
-        FrameRing(**{'num_frames': 4, 'clip_fps': 4.0, **arguments})
-
-
-def test_a_camera_slower_than_the_longest_gap_is_named_once(caplog):
-    ring = FrameRing(4, 4.0, max_frame_gap=1.0, name='slow')
-    for i in range(10):
-        ring.push(1_000_000_000 + round(i * 1.1e9), np.zeros((4, 4, 3), np.uint8))
-    told = [r.getMessage() for r in caplog.records if 'max_frame_gap' in r.getMessage()]
-    assert len(told) == 1
-    assert '1.10 s apart' in told[0] and 'slow' in told[0]
-    assert ring.resets['gap'] == 9
+@pytest.mark.parametrize(('name', 'value'), [
+    ('num_frames', 1), ('clip_fps', 0.0), ('clip_fps', math.nan), ('max_frame_gap', -1.0)])
+def test_illegal_numbers_are_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=name):
+        FrameRing(**{'num_frames': 4, 'clip_fps': 4.0, name: value})

@@ -45,17 +45,26 @@ def play(path) -> int:
         return sum(1 for _ in source)
 
 
-def write_pictures(folder: Path, names: list[str], size: tuple[int, int] = (32, 24)) -> None:
+def write_pictures(folder: Path, names: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number, name in enumerate(names):
-        assert cv2.imwrite(str(folder / name), picture(10 * number, size))
+        assert cv2.imwrite(str(folder / name), picture(10 * number))
 
 
-def write_recording(folder: Path, rows: list[str], pictures: int = 4,
-                    header: str = 'frame,stamp_s,collision,time_to_contact_s') -> Path:
-    write_pictures(folder / 'frames', [f'{n:05d}.png' for n in range(pictures)])
-    (folder / 'labels.csv').write_text('\n'.join([header, *rows]) + '\n')
+def write_recording(folder: Path, *rows: str) -> Path:
+    write_pictures(folder / 'frames', [f'{n:05d}.png' for n in range(4)])
+    (folder / 'labels.csv').write_text(
+        '\n'.join(['frame,stamp_s,collision,time_to_contact_s', *rows]) + '\n')
     return folder
+
+
+def write_video(path: Path, count: int, rate: float) -> Path:
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*'MJPG'), rate, (64, 48))
+    assert writer.isOpened()
+    for number in range(count):
+        writer.write(picture(10 * number, (64, 48)))
+    writer.release()
+    return path
 
 
 def values(frames) -> list[int]:
@@ -73,37 +82,18 @@ def ten(tmp_path) -> str:
     return str(tmp_path / 'ten')
 
 
-def write_video(path: Path, count: int, rate: float) -> Path:
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*'MJPG'), rate, (64, 48))
-    assert writer.isOpened()
-    for number in range(count):
-        writer.write(picture(10 * number, (64, 48)))
-    writer.release()
-    return path
-
-
-@pytest.fixture
-def clip(tmp_path) -> str:
-    """Video of 20 numbered frames at 20 Hz."""
-    return str(write_video(tmp_path / 'clip.avi', 20, 20.0))
-
-
-# -- pictures and folders -------------------------------------------------------------------------
-
 def test_a_folder_plays_in_natural_order_at_its_rate(ten):
     with opened(ten) as source:
         frames = list(source)
         assert (source.size, source.rate_hz, source.frame_count) == ((32, 24), 10.0, 10)
-    assert values(frames) == list(range(10))  # frame10 would come after frame9, not frame1
+    assert values(frames) == list(range(10))
     assert stamps_s(frames) == [round(n / 10, 4) for n in range(10)]
-    assert frames[0].stamp_ns > 0
-    assert frames[3].truth is None
-    assert frames[0].frame_id == 'camera'
+    assert frames[0].stamp_ns > 0 and frames[3].truth is None
     slow = opened(ten, rate=4.0)              # the rate of a folder says how it was taken
     assert stamps_s(slow)[:3] == [0.0, 0.25, 0.5]
     assert slow.frame_count == 10
-    shutil.copy(Path(ten) / 'frame0.png', Path(ten) / '1\u00b23.png')      # any name can be sorted
-    assert play(ten) == 11
+    write_pictures(Path(ten), ['frame10.png', '1\u00b23.png'])      # any name can be sorted
+    assert values(opened(ten)) == [1, *range(10), 0]
 
 
 def test_a_picture_comes_with_its_stored_bytes_until_it_is_resized(ten):
@@ -116,9 +106,7 @@ def test_a_picture_comes_with_its_stored_bytes_until_it_is_resized(ten):
 
 
 def test_a_single_picture_is_repeated_without_end_in_rgb(tmp_path):
-    red = np.zeros((8, 8, 3), np.uint8)
-    red[..., 2] = 255  # OpenCV writes BGR
-    cv2.imwrite(str(tmp_path / 'red.png'), red)
+    cv2.imwrite(str(tmp_path / 'red.png'), np.full((8, 8, 3), (0, 0, 255), np.uint8))    # BGR
     source = opened(tmp_path / 'red.png', rate=20.0)
     assert source.frame_count is None
     frames = list(itertools.islice(source, 300))
@@ -127,13 +115,11 @@ def test_a_single_picture_is_repeated_without_end_in_rgb(tmp_path):
     assert frames[0].rgb.dtype == np.uint8 and frames[0].rgb.flags.c_contiguous
 
 
-# -- recordings -----------------------------------------------------------------------------------
-
 def test_a_recording_has_its_stamps_and_truth(tmp_path):
-    folder = write_recording(tmp_path / 'rec', ['00000.png,1700000000.5,0,'])
+    folder = write_recording(tmp_path / 'rec', '00000.png,1700000000.5,0,')
     assert next(iter(opened(folder))).stamp_ns == 1_700_000_000_500_000_000    # of a real clock
-    folder = write_recording(tmp_path / 'rec', [
-        '00000.png,0.0,0,inf', '00001.png,0.1,,2.5', '00002.png,0.35,1,'])
+    folder = write_recording(tmp_path / 'rec', '00000.png,0.0,0,inf', '00001.png,0.1,,2.5',
+                             '00002.png,0.35,1,')
     (folder / 'frames' / '00002.png').unlink()
     (folder / 'frames' / '00002.png').symlink_to(folder / 'frames' / '00003.png')
     (tmp_path / 'linked').symlink_to(folder)         # links within a recording and to it are fine
@@ -146,17 +132,26 @@ def test_a_recording_has_its_stamps_and_truth(tmp_path):
     assert math.isnan(frames[2].truth['time_to_contact_s'])
 
 
+@pytest.mark.parametrize('text', [
+    '700 0 15.5 0 0 710 11.5 0 0 0 1 0\n1 2 3', 'P0: 700 0 15.5 0 0 710 11.5 0 0 0 1 0\nP1: 0'])
+def test_intrinsics_come_from_a_kitti_calibration(tmp_path, text):
+    folder = write_recording(tmp_path / 'rec', '00000.png,0,0,')
+    (folder / 'calib.txt').write_text(text)
+    assert opened(folder).intrinsics == (700.0, 710.0, 15.5, 11.5)
+    half = opened(folder, size=(16, 12)).intrinsics
+    assert half == (350.0, 355.0, 7.5, 5.5)  # the centre of a pixel is a whole number
+
+
 @pytest.mark.parametrize(('row', 'problem'), [
     (b'00009.png,0.1,0,', r'00009\.png'), (b'00001.png,soon,0,', "'soon'"),
-    (b'00001.png,nan,0,', 'finite'), (b'00001.png,1e300,0,1', 'finite'),
-    (b'00001.png,0.0,0,', 'not after'), (b'00001.png', "stamp_s ''"),
-    (b'00001.png,0.1,maybe,', "collision 'maybe'"), (b'00001.png,0.1,2,', "collision '2'"),
+    (b'00001.png,1e300,0,1', 'finite'), (b'00001.png,0.0,0,', 'not after'),
+    (b'00001.png', "stamp_s ''"), (b'00001.png,0.1,maybe,', "collision 'maybe'"),
     (b'00001.png,0.1,0,never', "time_to_contact_s 'never'"), (b'\xff\xfe,0.2,0,1', 'UTF-8'),
     (b'a' * 5000 + b',0.1,0,1', 'correct the name'), (b'"' + b'a' * 200_000 + b'",0.1,0,1', ''),
-    (b'../../secret.png,0.1,0,1', 'outside'), (b'../frames/00001.png,0.1,0,1', 'outside'),
-    (b'%OF%/00001.png,0.1,0,1', 'outside'), (b'link.png,0.1,0,1', 'outside')], ids=range(16))
+    (b'../../secret.png,0.1,0,1', 'outside'), (b'%OF%/00001.png,0.1,0,1', 'outside'),
+    (b'link.png,0.1,0,1', 'outside')], ids=range(13))
 def test_a_wrong_label_is_refused_with_its_line(tmp_path, row, problem):
-    folder = write_recording(tmp_path / 'rec', ['00000.png,0.0,0,1.5'])
+    folder = write_recording(tmp_path / 'rec', '00000.png,0.0,0,1.5')
     frames = folder / 'frames'
     with (folder / 'labels.csv').open('ab') as file:
         file.write(row.replace(b'%OF%', str(frames).encode()) + b'\n')
@@ -166,35 +161,22 @@ def test_a_wrong_label_is_refused_with_its_line(tmp_path, row, problem):
         play(folder)
 
 
-@pytest.mark.parametrize('text', [
-    '700 0 15.5 0 0 710 11.5 0 0 0 1 0\n1 2 3', 'P0: 700 0 15.5 0 0 710 11.5 0 0 0 1 0\nP1: 0'])
-def test_intrinsics_come_from_a_kitti_calibration(tmp_path, text):
-    folder = write_recording(tmp_path / 'rec', ['00000.png,0,0,'])
-    (folder / 'calib.txt').write_text(text)
-    assert opened(folder).intrinsics == (700.0, 710.0, 15.5, 11.5)
-    half = opened(folder, size=(16, 12)).intrinsics
-    assert half == (350.0, 355.0, 7.5, 5.5)  # the centre of a pixel is a whole number
-
-
 @pytest.mark.parametrize(('text', 'problem'), [
-    (b'\xff\xfe', 'line 1 .*UTF-8'), (b'fx: 700', '12 numbers'),
-    (b'nan 0 16 0 0 33 12 0 0 0 1 0', '12 numbers'),
+    (b'\xff\xfe', 'line 1 .*UTF-8'), (b'nan 0 16 0 0 33 12 0 0 0 1 0', '12 numbers'),
     (b'5e-324 0 16 0 0 33 12 0 0 0 1 0', r'fx is 4\.94066e-324 px'),
-    (b'33 0 1e9 0 0 33 12 0 0 0 1 0', r'cx is 1e\+09 px')], ids=range(5))
+    (b'33 0 1e9 0 0 33 12 0 0 0 1 0', r'cx is 1e\+09 px')], ids=range(4))
 def test_an_implausible_calibration_is_refused(tmp_path, text, problem):
-    folder = write_recording(tmp_path / 'rec', ['00000.png,0,0,'])
+    folder = write_recording(tmp_path / 'rec', '00000.png,0,0,')
     (folder / 'calib.txt').write_bytes(text)
     with pytest.raises(SourceError, match=problem):
         play(folder)
 
 
-# -- time: thinning, looping, skipping ------------------------------------------------------------
-
 @pytest.mark.parametrize(('rate', 'expected'), [
-    (10.0, list(range(0, 20, 2))), (5.0, [0, 4, 8, 12, 16]), (20.0, list(range(20))),
-    (60.0, list(range(20))), (8.0, [0, 3, 5, 8, 10, 13, 15, 18])])
-def test_a_lower_rate_takes_the_nearest_frames_and_a_higher_one_invents_none(clip, rate, expected):
-    source = opened(clip, rate=rate)
+    (5.0, [0, 4, 8, 12, 16]), (60.0, list(range(20))), (8.0, [0, 3, 5, 8, 10, 13, 15, 18])])
+def test_a_lower_rate_takes_the_nearest_frames_and_a_higher_one_invents_none(tmp_path, rate,
+                                                                             expected):
+    source = opened(write_video(tmp_path / 'clip.avi', 20, 20.0), rate=rate)
     times = stamps_s(source)
     assert source.frame_count == len(times) == len(expected)
     assert max(abs(time - n / 20) for time, n in zip(times, expected, strict=True)) < (
@@ -202,14 +184,14 @@ def test_a_lower_rate_takes_the_nearest_frames_and_a_higher_one_invents_none(cli
     assert source.rate_hz == min(rate, 20.0)
 
 
-@pytest.mark.parametrize(('mode', 'start_s', 'expected'), [
-    ('continue', 0.0, [0.8, 0.9, 1.0, 1.1, 1.2]), ('jump_back', 0.0, [0.8, 0.9, 0.0, 0.1, 0.2]),
-    ('continue', 0.7, [0.7, 0.8, 0.9, 1.0, 1.1]), ('jump_back', 0.7, [0.7, 0.8, 0.9, 0.7, 0.8])])
-def test_a_loop_goes_on_or_jumps_back(ten, mode, start_s, expected):
+@pytest.mark.parametrize(('mode', 'start_s', 'expected', 'shown'), [
+    ('continue', 0.7, [0.7, 0.8, 0.9, 1.0, 1.1], [7, 8, 9, 7, 8]),
+    ('jump_back', 0.0, [0.8, 0.9, 0.0, 0.1, 0.2], [8, 9, 0, 1, 2])])
+def test_a_loop_goes_on_or_jumps_back(ten, mode, start_s, expected, shown):
     count = 5 if start_s else 13
     frames = list(opened(ten, loop=True, loop_mode=mode, start_s=start_s, max_frames=count))
     assert stamps_s(frames)[-5:] == expected
-    assert values(frames)[-5:] == ([7, 8, 9, 7, 8] if start_s else [8, 9, 0, 1, 2])
+    assert values(frames)[-5:] == shown
 
 
 def test_a_loop_of_nothing_is_an_error_not_a_hang(ten):
@@ -234,7 +216,7 @@ def test_overdue_frames_are_skipped_undecoded_and_counted(ten):
 
 @pytest.mark.parametrize(('name', 'value'), [
     ('rate', 0.0), ('rate', 1e6), ('loop_mode', 'again'), ('size', (0, 10)), ('max_frames', 0),
-    ('start_s', -1.0), ('start_s', math.nan)])
+    ('start_s', math.nan)])
 def test_a_wrong_option_is_refused_by_name(name, value):
     with pytest.raises(SourceError, match=name):
         PlayOptions(**{name: value})
@@ -248,10 +230,7 @@ def test_frames_are_due_by_their_stamps_and_a_jump_back_is_one_frame_later():
     assert pacer.due_ns(100 * S + 80_000_000, now + 10 * S) == now + 80_000_000  # no drift
     assert pacer.overdue_before(now + S) == 101 * S - 40_000_000
     assert pacer.due_ns(90 * S, 0) == now + 120_000_000
-    assert pacer.due_ns(90 * S + 40_000_000, 0) == now + 160_000_000
 
-
-# -- video and cameras ----------------------------------------------------------------------------
 
 class FakeCapture:
     """Stands in for a camera driver: delivers ``left`` frames, then fails."""
@@ -262,8 +241,7 @@ class FakeCapture:
     log: list[tuple[int, float]] = []
 
     def __init__(self, device):
-        self.device = device
-        self.released = False
+        pass
 
     def isOpened(self):
         return self.opens
@@ -274,29 +252,23 @@ class FakeCapture:
     def get(self, name):
         return self.rate
 
-    def grab(self):
+    def read(self):
         type(self).left -= 1
-        return self.left >= 0
+        return (True, picture(70, (64, 48))) if self.left >= 0 else (False, None)
+
+    def grab(self):
+        return self.read()[0]
 
     def retrieve(self):
         return True, picture(70, (64, 48))
 
-    def read(self):
-        return (True, picture(70, (64, 48))) if self.grab() else (False, None)
-
     def release(self):
-        self.released = True
+        pass
 
 
-@pytest.fixture
-def camera(monkeypatch) -> type[FakeCapture]:
-    fake = type('Capture', (FakeCapture,), {'log': []})
-    monkeypatch.setattr(video.cv2, 'VideoCapture', fake)
-    return fake
-
-
-def test_a_camera_is_stamped_by_the_wall_clock_and_its_loss_is_an_error_of_its_own(
-        camera, monkeypatch):
+def test_a_camera_is_stamped_by_the_wall_clock_and_its_loss_is_an_error_of_its_own(monkeypatch):
+    camera = type('Capture', (FakeCapture,), {'log': []})
+    monkeypatch.setattr(video.cv2, 'VideoCapture', camera)
     clock = itertools.count(1_700_000_000 * S, 33_000_000)
     monkeypatch.setattr(video.time, 'time_ns', lambda: next(clock))
     source = opened('0', size=(64, 48), rate=30.0)
@@ -321,35 +293,18 @@ def test_a_camera_is_stamped_by_the_wall_clock_and_its_loss_is_an_error_of_its_o
         assert not isinstance(error.value, SourceLost)
 
 
-# -- synthetic ------------------------------------------------------------------------------------
-
-def test_the_synthetic_source_has_exact_truth_and_intrinsics():
-    source = opened('synthetic', size=(96, 72), rate=5.0, start_s=6.0, max_frames=4)
-    frames = list(source)
-    assert stamps_s(frames) == [6.0, 6.2, 6.4, 6.6]
-    truth = frames[0].truth
-    assert truth['time_to_contact_s'] == pytest.approx(truth['distance_m'] / truth['speed'])
-    assert source.intrinsics[0] == pytest.approx(75.0)
-    assert frames[0].rgb.shape == (72, 96, 3)
-    again = opened('synthetic:approach', size=(96, 72), rate=5.0, start_s=6.0, max_frames=1)
-    assert np.array_equal(next(iter(again)).rgb, frames[0].rgb)
-
-
 def test_the_synthetic_source_ends_after_a_cycle_unless_it_loops():
-    source = opened('synthetic', size=(32, 32), rate=1.0)
+    options = {'size': (32, 32), 'rate': 1.0}
+    source = opened('synthetic', **options)
+    assert source.intrinsics[0] == pytest.approx(25.0)
     assert len(list(source)) == source.frame_count
     more = source.frame_count + 5
-    on = stamps_s(opened('synthetic', size=(32, 32), rate=1.0, loop=True, max_frames=more))
+    on = stamps_s(opened('synthetic:approach', **options, loop=True, max_frames=more))
     assert on == [float(n) for n in range(more)]
-    back = stamps_s(opened('synthetic', size=(32, 32), rate=1.0, loop=True,
-                                loop_mode='jump_back', max_frames=more))
-    assert back[-5:] == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
-# -- names ----------------------------------------------------------------------------------------
-
-@pytest.mark.parametrize('spec', ['', '   ', 'nothing/here', '~/surely/not/there.mp4', 'a' * 5000,
-                                  '~nobody-of-this-name/drive', 'a' * 300 + '/b'], ids=range(7))
+@pytest.mark.parametrize('spec', ['   ', '~/surely/not/there.mp4', 'a' * 5000,
+                                  '~nobody-of-this-name/drive', 'a' * 300 + '/b'], ids=range(5))
 def test_what_does_not_exist_is_named_with_what_is_supported(spec):
     with pytest.raises(SourceError) as error:
         open_source(spec)
@@ -359,39 +314,39 @@ def test_what_does_not_exist_is_named_with_what_is_supported(spec):
 
 def test_what_is_neither_folder_of_pictures_nor_video_is_named(tmp_path):
     (tmp_path / 'notes.mp4').write_text('no video')
-    with pytest.raises(SourceError, match=r'notes\.mp4'):
-        opened(tmp_path / 'notes.mp4')
-    with pytest.raises(SourceError, match=r': notes\.mp4'):
-        opened(tmp_path)
+    for path, problem in ((tmp_path / 'notes.mp4', r'notes\.mp4'), (tmp_path, r': notes\.mp4')):
+        with pytest.raises(SourceError, match=problem):
+            opened(path)
 
-
-# -- bags -----------------------------------------------------------------------------------------
 
 class BagMaker:
-    """Writes a small bag with the rosbags library."""
+    """Writes a small bag with the rosbags library; leaving the block closes it."""
 
     def __init__(self, path: Path, storage: str = 'MCAP'):
         pytest.importorskip('rosbags')
         from rosbags.rosbag2 import StoragePlugin, Writer
         from rosbags.typesys import Stores, get_typestore
         self.store = get_typestore(Stores.ROS2_HUMBLE)
+        self.types = self.store.types
         self.writer = Writer(path, version=9, storage_plugin=StoragePlugin[storage])
-        self.writer.open()
         self.connections = {}
 
-    def type(self, name: str):
-        return self.store.types[name]
+    def __enter__(self):
+        self.writer.open()
+        return self
 
-    def header(self, stamp_ns: int, frame_id: str = 'eye'):
-        time = self.type('builtin_interfaces/msg/Time')(
-            sec=stamp_ns // S, nanosec=stamp_ns % S)
-        return self.type('std_msgs/msg/Header')(stamp=time, frame_id=frame_id)
+    def __exit__(self, *exc):
+        self.writer.close()
+
+    def header(self, stamp_ns: int):
+        time = self.types['builtin_interfaces/msg/Time'](*divmod(stamp_ns, S))
+        return self.types['std_msgs/msg/Header'](stamp=time, frame_id='eye')
 
     def add(self, topic: str, kind: str, recorded_ns: int, **fields) -> None:
         if topic not in self.connections:
-            self.connections[topic] = self.writer.add_connection(
-                topic, kind, typestore=self.store)
-        raw = self.store.serialize_cdr(self.type(kind)(**fields), kind)
+            self.connections[topic] = self.writer.add_connection(topic, kind,
+                                                                 typestore=self.store)
+        raw = self.store.serialize_cdr(self.types[kind](**fields), kind)
         self.writer.write(self.connections[topic], recorded_ns, raw)
 
     def image(self, topic: str, stamp_ns: int, rgb: np.ndarray, encoding: str = 'rgb8',
@@ -400,46 +355,37 @@ class BagMaker:
                  header=self.header(stamp_ns), height=rgb.shape[0], width=rgb.shape[1],
                  encoding=encoding, is_bigendian=0, step=rgb.shape[1] * 3, data=rgb.reshape(-1))
 
-    def jpeg(self, topic: str, stamp_ns: int, rgb: np.ndarray, text: str = 'jpeg') -> bytes:
+    def jpeg(self, topic: str, stamp_ns: int, rgb: np.ndarray, text: str) -> bytes:
         data = cv2.imencode('.jpg', rgb[..., ::-1])[1].reshape(-1)
         self.add(topic, 'sensor_msgs/msg/CompressedImage', stamp_ns,
                  header=self.header(stamp_ns), format=text, data=data)
         return data.tobytes()
 
-    def info(self, topic: str, stamp_ns: int, size: tuple[int, int], focal: float) -> None:
+    def info(self, stamp_ns: int, size: tuple[int, int] = (32, 24), focal: float = 33.0) -> None:
         k = np.array([focal, 0, 15.5, 0, focal, 11.5, 0, 0, 1.0])
-        roi = self.type('sensor_msgs/msg/RegionOfInterest')(
-            x_offset=0, y_offset=0, height=0, width=0, do_rectify=False)
-        self.add(topic, 'sensor_msgs/msg/CameraInfo', stamp_ns, header=self.header(stamp_ns),
-                 height=size[1], width=size[0], distortion_model='plumb_bob', d=np.zeros(5),
-                 k=k, r=np.eye(3).reshape(-1), p=np.zeros(12), binning_x=0, binning_y=0, roi=roi)
-
-    def close(self) -> None:
-        self.writer.close()
+        roi = self.types['sensor_msgs/msg/RegionOfInterest'](0, 0, 0, 0, do_rectify=False)
+        self.add('/eye/camera_info', 'sensor_msgs/msg/CameraInfo', stamp_ns,
+                 header=self.header(stamp_ns), height=size[1], width=size[0],
+                 distortion_model='plumb_bob', d=np.zeros(5), k=k, r=np.eye(3).reshape(-1),
+                 p=np.zeros(12), binning_x=0, binning_y=0, roi=roi)
 
 
 def bag_of(path: Path, storage: str = 'MCAP') -> Path:
-    bag = BagMaker(path, storage)
-    for n in range(3):
-        bag.image('/eye/image_raw', S + n * 100_000_000, picture(10 * n))
-    bag.info('/eye/camera_info', S, (32, 24), 33.0)
-    bag.add('/bumper', 'std_msgs/msg/Bool', S, data=True)
-    bag.close()
+    """A bag of five pictures, recorded ten seconds after their stamps, and of a bumper."""
+    with BagMaker(path, storage) as bag:
+        for n in range(5):
+            bag.image('/eye/image_raw', 50 * S + n * 100_000_000, picture(10 * n),
+                      recorded_ns=60 * S + n * 100_000_000)
+        bag.info(60 * S)
+        bag.add('/bumper', 'std_msgs/msg/Bool', 60 * S, data=True)
     return path
 
 
-@pytest.mark.parametrize(('storage', 'lone_file'), [
-    ('MCAP', False), ('MCAP', True), ('SQLITE3', False), ('SQLITE3', True)])
+@pytest.mark.parametrize(('storage', 'lone_file'), [('MCAP', False), ('SQLITE3', True)])
 def test_a_bag_plays_its_images_with_their_headers(tmp_path, storage, lone_file):
-    bag = BagMaker(tmp_path / 'bag', storage)
-    for n in range(5):
-        bag.image('/eye/image_raw', 50 * S + n * 100_000_000, picture(10 * n),
-                  recorded_ns=60 * S + n * 100_000_000)
-    bag.info('/eye/camera_info', 60 * S, (32, 24), 33.0)
-    bag.close()
-    path = tmp_path / 'bag'
+    path = bag_of(tmp_path / 'bag', storage)
     if lone_file:
-        path = next(p for p in path.iterdir() if p.suffix in ('.mcap', '.db3'))
+        path, = path.glob('*.db3')
     with opened(path) as source:
         frames = list(source)
         assert (source.size, source.frame_count) == ((32, 24), 5)
@@ -452,14 +398,12 @@ def test_a_bag_plays_its_images_with_their_headers(tmp_path, storage, lone_file)
 
 
 def test_the_image_topic_can_be_chosen_and_the_choice_is_logged(tmp_path, caplog):
-    bag = BagMaker(tmp_path / 'bag')
-    for n in range(3):
-        bag.image('/left/image_raw', S + n, picture(10))
-        data = bag.jpeg('/right/image_raw', S + n, picture(20), 'rgb8; jpeg compressed bgr8')
-    bag.jpeg('/left/image_raw/compressedDepth', S, picture(0), 'x; compressedDepth png')
-    bag.close()
     path = tmp_path / 'bag'
-    assert values(opened(path, topic='/right/image_raw')) == [2, 2, 2]
+    with BagMaker(path) as bag:
+        for n in range(3):
+            bag.image('/left/image_raw', S + n, picture(10))
+            data = bag.jpeg('/right/image_raw', S + n, picture(20), 'rgb8; jpeg compressed bgr8')
+        bag.jpeg('/left/image_raw/compressedDepth', S, picture(0), 'x; compressedDepth png')
     frame = next(iter(opened(path, topic='right/image_raw')))
     assert (frame.encoded, frame.encoding) == (data, 'jpeg')
     assert frame.rgb.mean() == pytest.approx(20, abs=2)
@@ -473,10 +417,9 @@ def test_the_image_topic_can_be_chosen_and_the_choice_is_logged(tmp_path, caplog
 @pytest.mark.parametrize(('size', 'focal'), [((640, 480), 500.0), ((32, 24), 5e-324)])
 def test_intrinsics_that_do_not_fit_the_images_are_ignored_with_a_warning(tmp_path, caplog, size,
                                                                           focal):
-    bag = BagMaker(tmp_path / 'bag')
-    bag.image('/eye/image_raw', 0, picture(10), recorded_ns=77 * S)
-    bag.info('/eye/camera_info', S, size, focal)
-    bag.close()
+    with BagMaker(tmp_path / 'bag') as bag:
+        bag.image('/eye/image_raw', 0, picture(10), recorded_ns=77 * S)
+        bag.info(S, size, focal)
     source = opened(tmp_path / 'bag')
     assert source.intrinsics is None
     assert 'ignored' in caplog.text
@@ -484,15 +427,13 @@ def test_intrinsics_that_do_not_fit_the_images_are_ignored_with_a_warning(tmp_pa
 
 
 def test_a_bag_without_images_or_with_a_broken_one_is_refused_by_topic(tmp_path):
-    bag = BagMaker(tmp_path / 'none')
-    bag.info('/eye/camera_info', S, (32, 24), 33.0)
-    bag.close()
+    with BagMaker(tmp_path / 'none') as bag:
+        bag.info(S)
     with pytest.raises(SourceError, match='/eye/camera_info'):
         opened(tmp_path / 'none')
-    bag = BagMaker(tmp_path / 'broken')
-    bag.image('/eye/image_raw', S, picture(10))
-    bag.image('/eye/image_raw', 2 * S, picture(10), encoding='strange')
-    bag.close()
+    with BagMaker(tmp_path / 'broken') as bag:
+        bag.image('/eye/image_raw', S, picture(10))
+        bag.image('/eye/image_raw', 2 * S, picture(10), encoding='strange')
     frames = iter(opened(tmp_path / 'broken'))
     next(frames)
     with pytest.raises(SourceError, match=r"/eye/image_raw.*'strange'"):
@@ -508,8 +449,6 @@ def test_a_bag_that_leads_out_of_its_folder_is_refused(tmp_path):
         with pytest.raises(SourceError, match=r"bag\.mcap' .*secret"):
             use(bag)
 
-
-# -- any damage at all ----------------------------------------------------------------------------
 
 def harm(data, dice):
     """Change, drop or repeat some bytes."""
@@ -527,7 +466,7 @@ def harm(data, dice):
 
 
 def test_whatever_is_wrong_with_a_recording_it_is_a_source_error(tmp_path):
-    table = write_recording(tmp_path / 'table', ['00000.png,0.0,0,1.5', '00001.png,0.1,1,'])
+    table = write_recording(tmp_path / 'table', '00000.png,0.0,0,1.5', '00001.png,0.1,1,')
     (table / 'calib.txt').write_text('P0: 33 0 16 0 0 33 12 0 0 0 1 0\n')
     bags = [bag_of(tmp_path / 'mcap'), bag_of(tmp_path / 'sqlite', 'SQLITE3')]
     file = [next(path for path in bag.iterdir() if path.suffix != '.yaml') for bag in bags]
@@ -550,28 +489,3 @@ def test_whatever_is_wrong_with_a_recording_it_is_a_source_error(tmp_path):
                 raise AssertionError(f'file {number} ({path.name}): {error!r}') from error
         path.write_bytes(whole)
     assert refused > 3 * ROUNDS
-
-
-# -- real recordings ------------------------------------------------------------------------------
-
-@pytest.mark.parametrize(('name', 'size', 'rate', 'count'), [
-    ('himax_2', (324, 244), 2.0, 34), ('himax_10', (324, 244), 2.0, 32),
-    ('kitti_street', (1226, 370), 10.0, 51), ('euroc_still', (752, 480), 20.0, 40),
-    ('motorway.mp4', (960, 540), 25.0, 221), ('cup.mp4', (640, 480), 26.8, 217),
-    ('box.mp4', (640, 480), 30.0, 455), ('donkey_tub_bag', (160, 120), 20.0, 1000)])
-def test_the_shared_recordings_are_read_whole(shared_data, name, size, rate, count):
-    if name.endswith('bag'):
-        pytest.importorskip('rosbags')
-    source = opened(shared_data / name)
-    assert source.size == size
-    assert source.rate_hz == pytest.approx(rate, rel=0.01)
-    assert source.frame_count == pytest.approx(count, abs=1)
-    times = [frame.stamp_ns for frame in source]
-    assert len(times) == count
-    assert (np.diff(times) > 0).all()
-
-
-def test_the_shared_labels_and_intrinsics_arrive(shared_data):
-    frames = list(opened(shared_data / 'himax_2'))
-    assert sum(f.truth['collision'] for f in frames) == 11
-    assert opened(shared_data / 'kitti_street').intrinsics[0] == pytest.approx(707.09, abs=0.01)
