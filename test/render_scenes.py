@@ -34,8 +34,6 @@ class Thing:
     yaw_rate: float = 0.0
     texture: int = NOISY
     tile_m: float = 0.0
-    tint: Vector = (1.0, 1.0, 1.0)
-    alive: bool = True
 
 
 @dataclass(frozen=True)
@@ -118,14 +116,14 @@ def scene(things: Sequence[Thing] = SAMPLE, camera: Camera | None = None, frames
         camera_position=(torch.tensor(camera.at) + moments * torch.tensor(camera.velocity))[None],
         camera_rotation=torch.stack([spun(start, camera.spin, t) for t in times])[None],
         camera_velocity=torch.tensor([camera.velocity]), camera_spin=torch.tensor([camera.spin]),
-        kinds=tuple(t.kind for t in things), alive=torch.tensor([[t.alive for t in things]]),
+        kinds=tuple(t.kind for t in things), alive=torch.ones(1, count, dtype=torch.bool),
         position=(rows([t.at for t in things]) + moments[..., None] * velocity)[None],
         yaw=torch.tensor([[t.yaw + s * t.yaw_rate for t in things] for s in times])[None],
         half=rows([t.half for t in things])[None], velocity=velocity[None],
         yaw_rate=torch.tensor([[t.yaw_rate for t in things]]),
         texture=torch.tensor([[t.texture for t in things]], dtype=torch.int64).view(1, count),
         tile_m=torch.tensor([[t.tile_m for t in things]]),
-        tint=rows([t.tint for t in things])[None], ground_texture=torch.tensor([NOISY]),
+        tint=torch.ones(1, count, 3), ground_texture=torch.tensor([NOISY]),
         ground_tile_m=2 * ones, ground_tint=white, sky_top=white * 0.6, sky_horizon=white * 0.8,
         sky_texture=torch.tensor([-1]), sun_direction=torch.tensor([[0.0, -0.8, -0.6]]),
         sun=0.6 * ones, ambient=0.4 * ones, shadow=0 * ones, fog_per_m=0 * ones,

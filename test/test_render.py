@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Pictures of the renderer: they show what the truth says, and repeat exactly."""
+"""Pictures of the renderer, its lens and its sensor: they show what the truth says, and repeat."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ import torch
 from render_scenes import (
     BOX,
     CARD,
-    CYLINDER,
     ELLIPSOID,
-    HOLED,
-    NOISY,
     SAMPLE,
     SIZE,
     STRIPED,
@@ -32,15 +29,15 @@ from render_scenes import (
 from vjepa_ros.lab.world.rendering import render as module
 from vjepa_ros.lab.world.rendering.lens import all_rays
 from vjepa_ros.lab.world.rendering.render import render
-from vjepa_ros.lab.world.rendering.sensor import expose
+from vjepa_ros.lab.world.rendering.sensor import compressed, expose, expose_single, tables
 from vjepa_ros.lab.world.rendering.trace import trace
 from vjepa_ros.lab.world.rendering.truth import truth
 from vjepa_ros.lab.world.scenes.scene import GROUND, Scenes
 from vjepa_ros.lab.world.textures.atlas import pack
 
-MIDDLE = (60, 80)
 CROWD = (*SAMPLE, Thing(BOX, (1.2, -1.0, 7.0), (0.3, 1.0, 3.0), yaw=-0.2, tile_m=0.7),
          Thing(ELLIPSOID, (-1.6, -0.3, 2.2), (0.2, 0.3, 0.2)))
+DARK = {name: torch.zeros(1, 3) for name in ('ground_tint', 'sky_top', 'sky_horizon')}
 
 
 def frames(scenes: Scenes, size: tuple[int, int] = SIZE, **options: object) -> np.ndarray:
@@ -55,12 +52,16 @@ def batch_frames(scenes: Scenes, samples: int = 2) -> torch.Tensor:
                              (all_rays, trace, expose))
 
 
-# -- shapes and motion ----------------------------------------------------------------------------
+def one(value: float) -> torch.Tensor:
+    return torch.full((1,), value)
+
+
+# -- shapes, motion and light ---------------------------------------------------------------------
 
 @pytest.mark.parametrize('camera', [
-    Camera(velocity=(0.4, 0.0, 0.8)), Camera(velocity=(0.0, 0.0, 1.0), spin=(0.0, 0.6, 0.0)),
+    Camera(velocity=(0.4, 0.0, 0.8)),
     Camera(velocity=(0.2, 0.0, 0.5), spin=(0.3, -0.4, 0.5), distortion=(-0.08, 0.01),
-           field=90.0)], ids=['drives', 'turns', 'all_axes_and_lens'])
+           field=90.0)], ids=['drives', 'all_axes_and_lens'])
 def test_the_frame_before_warped_by_the_flow_is_the_newest_frame(camera):
     scenes = scene(SAMPLE, camera, interval_s=0.05, sun=torch.zeros(1), ambient=torch.ones(1))
     old, new = frames(scenes).astype(np.float32)
@@ -73,32 +74,27 @@ def test_the_frame_before_warped_by_the_flow_is_the_newest_frame(camera):
     shape = found.shape[0].numpy()
     edge = cv2.dilate((cv2.morphologyEx(shape, cv2.MORPH_GRADIENT, np.ones((3, 3))) != 0
                        ).astype(np.uint8), np.ones((9, 9))) > 0
-    near = found.depth[0].numpy() < 8
-    use = ~edge & near & (warped[..., 0] >= 0) & (shape != -2)
+    use = ~edge & (found.depth[0].numpy() < 8) & (warped[..., 0] >= 0)
     assert use.sum() > 3000
     error, change = (np.abs(a - new).mean(-1)[use] for a in (warped, old))
     assert np.median(error) < 0.25 * np.median(change)
     assert error.mean() < 0.4 * change.mean()
 
 
-def test_narrow_windows_change_nothing():
-    """Drawing shape by shape within rectangles gives what trying all shapes everywhere gives."""
-    for camera in (Camera(pitch=-0.1), Camera(at=(0.0, -0.9, 2.0), yaw=0.6, roll=0.3),
-                   Camera(field=100.0, distortion=(-0.08, 0.01))):
-        scenes = scene(CROWD, camera, shutter=torch.full((1,), 0.4),
-                       shadow=torch.full((1,), 0.9))
-        fast, whole = render(scenes, plain_bank(), SIZE), batch_frames(scenes)
-        gap = (fast.int() - whole.int()).abs().float()
-        assert gap.mean() < 0.6           # bilinear weights of 5 bits, and rounding
-        assert (gap.amax(-1) > 8).float().mean() < 2e-3
-        assert whole.float().std() > 15
+@pytest.mark.parametrize('camera', [
+    Camera(at=(0.0, -0.9, 2.0), yaw=0.6, roll=0.3), Camera(field=100.0, distortion=(-0.08, 0.01))])
+def test_drawing_shape_by_shape_in_windows_gives_what_trying_all_everywhere_gives(camera):
+    scenes = scene(CROWD, camera, shutter=one(0.4), shadow=one(0.9))
+    fast, whole = render(scenes, plain_bank(), SIZE), batch_frames(scenes)
+    gap = (fast.int() - whole.int()).abs().float()
+    assert gap.mean() < 0.6           # bilinear weights of 5 bits, and rounding
+    assert (gap.amax(-1) > 8).float().mean() < 2e-3
+    assert whole.float().std() > 15
 
 
 def test_motion_blur_follows_the_shutter():
     bar = Thing(BOX, (0.0, -0.6, 3.0), (0.2, 0.6, 0.1), (3.0, 0.0, 0.0), texture=WHITE)
-    dark = torch.zeros(1, 3)
-    sharp, blurred = (frames(scene([bar], ground_tint=dark, sky_top=dark, sky_horizon=dark,
-                                   shutter=torch.full((1,), s)), samples=4)[1, MIDDLE[0], :, 0]
+    sharp, blurred = (frames(scene([bar], shutter=one(s), **DARK), samples=4)[1, 60, :, 0]
                       for s in (0.0, 0.5))
     between = [((line > 10) & (line < 0.9 * line.max())).sum() for line in (sharp, blurred)]
     assert between[0] <= 2
@@ -110,16 +106,14 @@ def test_motion_blur_follows_the_shutter():
 
 def test_edges_are_smooth_and_far_textures_do_not_flicker():
     tilted = Thing(CARD, (0.0, -0.6, 3.0), (0.7, 0.5, 0.001), texture=WHITE)
-    dark = torch.zeros(1, 3)
-    picture = frames(scene([tilted], Camera(roll=0.2), ground_tint=dark, sky_top=dark,
-                           sky_horizon=dark))[1, ..., 0]
+    picture = frames(scene([tilted], Camera(roll=0.2), **DARK))[1, ..., 0]
     bright = int(picture.max())
     assert ((picture > 0.2 * bright) & (picture < 0.8 * bright)).sum() > 60
     # Fine stripes on the ground turn into even grey far away, however the camera creeps on.
-    stripes = scene([], Camera(velocity=(0.11, 0.0, 0.07)), frames=4,
-                    ground_texture=torch.tensor([STRIPED]), ground_tile_m=torch.full((1,), 1.0))
-    far = frames(stripes)[:, 63:68, :, 0].astype(float)
-    near = frames(stripes)[:, 100:, :, 0].astype(float)
+    stripes = frames(scene([], Camera(velocity=(0.11, 0.0, 0.07)), frames=4,
+                           ground_tile_m=one(1.0), ground_texture=torch.tensor([STRIPED])))
+    stripes = stripes[..., 0].astype(float)
+    far, near = stripes[:, 63:68], stripes[:, 100:]
     assert far.std(0).mean() < 2.0
     assert far.std() < 4.0 < near.std()
 
@@ -129,29 +123,25 @@ def test_cards_show_their_pictures_upright_and_not_mirrored():
     image[..., 3] = 255
     image[:32, 32:, 0] = 255                                    # red in the upper right
     bank = replace(plain_bank(), atlas=pack([image, image]))
-    for thing in (Thing(CARD, (0.0, -0.6, 3.0), (0.5, 0.5, 0.001), texture=0),
-                  Thing(BOX, (0.0, -0.6, 3.5), (0.5, 0.5, 0.5), texture=0)):
-        picture = render(scene([thing], ground_texture=torch.tensor([0]),
-                               ambient=torch.ones(1)), bank, SIZE)[0, 1]
+    for kind, distance in ((CARD, 3.0), (BOX, 3.5)):
+        thing = Thing(kind, (0.0, -0.6, distance), (0.5, 0.5, 0.5), texture=0)
+        picture = render(scene([thing], ground_texture=torch.tensor([0]), ambient=one(1.0)),
+                         bank, SIZE)[0, 1]
         red = picture[45:75, 65:95, 0].float()
         assert red[:12, 18:].min() > 200
         assert red[18:].max() < 60 and red[:, :12].max() < 60
 
 
-# -- light ----------------------------------------------------------------------------------------
-
 def test_a_face_towards_the_sun_is_lighter_and_its_shadow_dark():
     box = Thing(BOX, (0.0, -0.4, 3.5), (0.4, 0.4, 0.4), texture=WHITE)
     sun = torch.nn.functional.normalize(torch.tensor([[-0.7, -0.6, -0.2]]), dim=1)
-    camera = Camera(at=(0.0, -1.5, 0.0), pitch=-0.35)
-    scenes = scene([box], camera, sun_direction=sun, shadow=torch.ones(1),
-                   ground_texture=torch.tensor([WHITE]))
+    scenes = scene([box], Camera(at=(0.0, -1.5, 0.0), pitch=-0.35), sun_direction=sun,
+                   shadow=one(1.0), ground_texture=torch.tensor([WHITE]))
     picture = frames(scenes)[1, ..., 0].astype(float)
     found = truth(scenes, plain_bank(), SIZE)
     ground = (found.shape[0] == GROUND).numpy()
-    ray = np.argwhere(ground & (np.abs(found.depth[0].numpy() - 3.6) < 0.3))
-    left = [picture[r, c] for r, c in ray if c < 55]
-    right = [picture[r, c] for r, c in ray if 95 < c < 105]
+    beside = ground & (np.abs(found.depth[0].numpy() - 3.6) < 0.3)
+    left, right = picture[:, :55][beside[:, :55]], picture[:, 96:105][beside[:, 96:105]]
     assert np.median(right) < 0.75 * np.median(left)            # the sun is on the left
     ambient_only = frames(replace(scenes, sun=torch.zeros(1)))[1, ..., 0].astype(float)
     assert (picture - ambient_only)[ground].max() > 40
@@ -161,10 +151,8 @@ def test_a_face_towards_the_sun_is_lighter_and_its_shadow_dark():
 # -- repetition -----------------------------------------------------------------------------------
 
 def noisy(**changes: object) -> Scenes:
-    strong = torch.full((1,), 4.0)
-    return scene(CROWD, Camera(velocity=(0.0, 0.0, 1.0)), frames=3, read_noise=strong,
-                 shot_noise=strong, jpeg=torch.full((1,), 0.5), shutter=torch.full((1,), 0.3),
-                 blur_px=torch.full((1,), 0.6), **changes)
+    return scene(CROWD, Camera(velocity=(0.0, 0.0, 1.0)), frames=3, read_noise=one(4.0),
+                 shot_noise=one(4.0), jpeg=one(0.5), shutter=one(0.3), blur_px=one(0.6), **changes)
 
 
 def test_the_same_scenes_give_the_same_pictures():
@@ -173,15 +161,13 @@ def test_the_same_scenes_give_the_same_pictures():
     other = frames(noisy(seed=torch.tensor([8])))
     assert not np.array_equal(first, other)
     assert np.abs(first.astype(float) - other).mean() < 8       # only its noise differs
-    assert not np.array_equal(first[0] - first[1], np.zeros_like(first[0]))
 
 
 @pytest.mark.parametrize('draw', [batch_frames, lambda s: render(s, plain_bank(), SIZE)],
                          ids=['whole', 'single'])
 def test_pictures_do_not_depend_on_the_batch(draw):
-    one, two = noisy(), noisy(seed=torch.tensor([99]), exposure=torch.full((1, 3), 0.7))
-    both, swapped = draw(joined(one, two)), draw(joined(two, one))
-    alone = draw(one)
+    first, other = noisy(), noisy(seed=torch.tensor([99]), exposure=torch.full((1, 3), 0.7))
+    both, swapped, alone = draw(joined(first, other)), draw(joined(other, first)), draw(first)
     assert (both[0].int() - swapped[1].int()).abs().max() <= 1
     assert (both[0].int() - alone[0].int()).abs().max() <= 1
     assert (both[0].int() - both[1].int()).abs().float().mean() > 5
@@ -192,18 +178,88 @@ def test_a_compiled_frame_is_the_same(monkeypatch):
     # What Inductor makes of graphs is tried with the truth: for these it would take a minute more.
     monkeypatch.setattr(torch, 'compile', partial(torch.compile, backend='aot_eager'))
     module._compiled.cache_clear()
-    things = (Thing(BOX, (-0.6, -0.4, 3.0), (0.3, 0.4, 0.3), yaw=0.5),
-              Thing(ELLIPSOID, (0.4, -0.4, 2.5), (0.2, 0.3, 0.2)),
-              Thing(CYLINDER, (0.9, -0.5, 3.5), (0.2, 0.5, 0.2), texture=NOISY),
-              Thing(CARD, (0.0, -0.7, 5.0), (0.6, 0.7, 0.001), texture=HOLED))
-    scenes = scene(things, Camera(velocity=(0.0, 0.0, 1.0)))
-    size = (48, 36)
-    scenes = replace(scenes, intrinsics=scenes.intrinsics * 0.3)
-    with torch.inference_mode():
-        plain = module._batch(scenes, plain_bank(), size, slice(None), 1,
-                              (all_rays, trace, expose))
-    compiled = render(scenes, plain_bank(), size, samples=1, compile=True)
+    scenes = scene(SAMPLE, Camera(velocity=(0.0, 0.0, 1.0)))
+    plain = batch_frames(scenes, 1)
+    compiled = render(scenes, plain_bank(), SIZE, samples=1, compile=True)
     module._compiled.cache_clear()
     gap = (plain.int() - compiled.int()).abs()
     assert (gap > 1).float().mean() < 0.01
     assert plain.float().std() > 15
+
+
+# -- sensor ---------------------------------------------------------------------------------------
+
+def even(level: float = 0.25, **changes: object) -> Scenes:
+    """An evenly lit wall that fills the picture; ``level`` is its light."""
+    wall = Thing(BOX, (0.0, -1.0, 2.0), (5.0, 3.0, 0.5), texture=WHITE)
+    return scene([wall], Camera(at=(0.0, -1.0, 0.0)), frames=3, sun=torch.zeros(1),
+                 ambient=one(level / 0.86), **changes)
+
+
+def picture(scenes: Scenes) -> np.ndarray:
+    return frames(scenes).astype(float)
+
+
+def test_exposure_white_balance_and_gamma_act_on_the_light():
+    assert picture(even())[1, 48, 64] == pytest.approx(0.5 * 255, abs=1.5)    # the root of 0.25
+    brighter = picture(even(exposure=torch.tensor([[1.0, 1.5, 100.0]])))[:, 48, 64, 0]
+    assert brighter == pytest.approx([127, 255 * np.sqrt(0.375), 255], abs=2)
+    warm = picture(even(white_balance=torch.tensor([[1.2, 1.0, 0.7]])))[1, 48, 64]
+    assert warm == pytest.approx(255 * np.sqrt(0.25 * np.array([1.2, 1.0, 0.7])), abs=2)
+    assert picture(even(gamma=one(1.0)))[1, 48, 64] == pytest.approx(64, abs=1.5)
+
+
+@pytest.mark.parametrize(('read', 'shot', 'level'), [(3.0, 0.0, 0.25), (1.0, 6.0, 0.25),
+                                                     (0.0, 5.0, 0.64)])
+def test_noise_is_as_strong_as_asked_and_differs_from_frame_to_frame(read, shot, level):
+    noise = picture(even(level, read_noise=one(read), shot_noise=one(shot)))
+    noise -= picture(even(level))
+    assert noise.std() == pytest.approx(np.hypot(read + shot * np.sqrt(level), 0.3), rel=0.08)
+    assert abs(noise.mean()) < 0.6      # the clean picture is rounded, all of it alike
+    for a, b in ((noise[0], noise[1]), (noise[1], noise[2]), (noise[0, ..., 0],
+                                                              noise[0, ..., 1])):
+        assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 0.05
+
+
+def test_a_grey_camera_has_equal_channels_also_in_its_noise():
+    grey = picture(even(read_noise=one(4.0), grey=torch.tensor([True]),
+                        tint=torch.tensor([[(1.0, 0.5, 0.2)]])))
+    assert (grey == grey[..., :1]).all()
+    luma = 0.25 * (0.299 + 0.587 * 0.5 + 0.114 * 0.2)
+    assert grey.mean() == pytest.approx(255 * np.sqrt(luma), abs=2)
+
+
+def busy_light(batch: int, count: int) -> torch.Tensor:
+    small = torch.rand(batch * count, 3, 12, 16, generator=torch.Generator().manual_seed(1))
+    light = torch.nn.functional.interpolate(small, (96, 128), mode='bilinear')
+    return light.view(batch, count, 3, 96, 128).permute(0, 1, 3, 4, 2).contiguous()
+
+
+def test_one_frame_is_exposed_as_in_a_batch():
+    light = busy_light(1, 3)
+    scenes = even(blur_px=one(0.8), vignette=one(0.4), read_noise=one(3.0), shot_noise=one(2.0),
+                  jpeg=one(0.6), gamma=one(0.45), white_balance=torch.tensor([[1.1, 1.0, 0.8]]))
+    whole = expose(light, scenes, slice(None), tables(light.device))
+    for number in range(3):
+        planes = light[:, number:number + 1].permute(4, 0, 1, 2, 3).contiguous()
+        single = expose_single(planes, scenes, slice(number, number + 1))
+        gap = (single[0, 0].int() - whole[0, number].int()).abs()
+        assert (gap > 1).float().mean() < 0.02    # a coarse step of jpeg may fall either way
+    assert whole.float().std() > 20
+
+
+def test_compression_rounds_the_waves_of_blocks():
+    image = 255 * busy_light(2, 1)
+    known = tables(image.device)
+    packed = compressed(image, torch.tensor([0.0, 0.8]), known)
+    assert torch.equal(packed[0], image[0])
+
+    def waves(of):
+        block = ((of[1, 0, 16:24, 40:48] - 128) @ known.turn.T)[..., 0].numpy()
+        return cv2.dct(np.ascontiguousarray(block))
+    step = (known.quanta[0] * 0.1 * 20 ** 0.8).clamp(min=1).numpy()
+    parts = waves(packed) / step
+    assert np.abs(parts - np.round(parts)).max() < 0.02
+    assert np.array_equal(np.round(waves(image) / step), np.round(parts))
+    loss = [(compressed(image, torch.full((2,), s), known) - image).std() for s in (0.2, 0.6, 1.0)]
+    assert 0.05 < loss[0] < loss[1] < loss[2] < 30

@@ -29,12 +29,11 @@ def image_of(atlas: Atlas, index: int) -> np.ndarray:
     return texels.numpy().view(np.uint8).reshape(atlas.size, atlas.size, 4)
 
 
-def at(atlas: Atlas, index: int, u: torch.Tensor, v: torch.Tensor, level_u: float,
-       level_v: float, fast: bool = False) -> torch.Tensor:
+def at(atlas: Atlas, index: int, u: torch.Tensor, v: torch.Tensor,
+       levels: tuple[torch.Tensor | float, ...], fast: bool = False) -> torch.Tensor:
     """Colours at places, (..., 4) in 0..1."""
     origin = tuple(o.expand(u.shape) for o in atlas.origin(torch.tensor(index)))
-    return fetch(atlas, origin, u, v, torch.full_like(u, level_u), torch.full_like(u, level_v),
-                 fast)
+    return fetch(atlas, origin, u, v, *(level + torch.zeros_like(u) for level in levels), fast)
 
 
 @pytest.mark.parametrize('name', PAINTERS)
@@ -64,10 +63,9 @@ def test_a_bank_has_every_group_and_people_who_walk(bank):
     assert all(len(numbers) >= 1 for numbers in bank.groups.values())
     assert all(len(pictures) == WALK_STEPS for pictures in bank.walks)
     assert set(bank.groups['walker']) == {n for w in bank.walks for n in w}
-    again = TextureBank.procedural(3, count=30, size=SIZE)
-    assert torch.equal(bank.atlas.texels, again.atlas.texels)
-    assert not torch.equal(bank.atlas.texels,
-                           TextureBank.procedural(4, count=30, size=SIZE).atlas.texels)
+    again, other = (TextureBank.procedural(s, count=30, size=SIZE).atlas.texels for s in (3, 4))
+    assert torch.equal(bank.atlas.texels, again)
+    assert not torch.equal(bank.atlas.texels, other)
 
 
 def test_fetching_is_bilinear_wraps_and_squares(bank):
@@ -79,16 +77,15 @@ def test_fetching_is_bilinear_wraps_and_squares(bank):
     x, y = ((w - torch.floor(w)).numpy() * SIZE + 1.5 for w in (u, v))
     expected = cv2.remap(wide, x.astype(np.float32), y.astype(np.float32), cv2.INTER_LINEAR) ** 2
     for fast in (False, True):
-        found = at(bank.atlas, index, u, v, -3.0, -1.0, fast).numpy()
+        found = at(bank.atlas, index, u, v, (-3.0, -1.0), fast).numpy()
         assert np.abs(found - expected).max() < 0.03
 
 
 def test_both_ways_of_fetching_agree_at_all_sharpnesses(bank):
     generator = torch.Generator().manual_seed(2)
     u, v, a, b = torch.rand(4, 60, 60, generator=generator)
-    origin = tuple(o.expand(u.shape) for o in bank.atlas.origin(torch.tensor(5)))
-    levels = 9 * a - 1, 9 * b - 1
-    slow, fast = (fetch(bank.atlas, origin, 4 * u, 4 * v, *levels, f) for f in (False, True))
+    slow, fast = (at(bank.atlas, 5, 4 * u, 4 * v, (9 * a - 1, 9 * b - 1), f)
+                  for f in (False, True))
     assert (slow - fast).abs().max() < 0.03
     assert slow.std() > 0.01
 
@@ -100,7 +97,7 @@ def test_colours_do_not_bleed_out_of_holes():
     u = torch.linspace(0.24, 0.76, 30)[None]    # a little over the edge
     v = torch.full_like(u, 0.5)
     for level in (0.0, 2.0, 4.0):
-        assert at(atlas, 0, u, v, level, level)[..., :3].min() > 0.98
+        assert at(atlas, 0, u, v, (level, level))[..., :3].min() > 0.98
     origin = tuple(o.expand(u.shape) for o in atlas.origin(torch.tensor(0)))
     inside = 0.5 + 0.9 * (u - 0.5)
     assert opacity(atlas, origin, inside, v, torch.zeros_like(u)).min() > 250
