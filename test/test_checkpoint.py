@@ -31,6 +31,7 @@ STATE = encoder_state()
 OTHER = encoder_state(seed=2)
 NEW = encoder_state('2.1')
 SIZE = Variant('test', 48, 2, 1, 96)
+SMALL = encoder_state(variant=SIZE)
 CONFIG = {'model_type': 'vjepa2', 'architectures': ['VJEPA2Model'], 'crop_size': 256,
           'frames_per_clip': 64}
 
@@ -50,25 +51,24 @@ def folder(path, tensors, shards=1, **config):
     """A folder of Hugging Face."""
     path.mkdir()
     (path / 'config.json').write_text(json.dumps(CONFIG | config))
-    names = sorted(tensors)
     if shards == 1:
         save_file(tensors, path / 'model.safetensors')
         return path
     where = {}
     for n in range(shards):
+        keys = sorted(tensors)[n::shards]
         shard = f'model-{n + 1:05}-of-{shards:05}.safetensors'
-        where |= dict.fromkeys(names[n::shards], shard)
-        save_file({key: tensors[key] for key in names[n::shards]}, path / shard)
+        where |= dict.fromkeys(keys, shard)
+        save_file({key: tensors[key] for key in keys}, path / shard)
     (path / 'model.safetensors.index.json').write_text(json.dumps({'weight_map': where}))
     return path
 
 
-def saved(path, content):
-    torch.save(content, path)
+def written(path, state):
+    """A state in the format that the name of a file says."""
+    torch.save(state, path) if path.suffix == '.pt' else save_file(state, path)
     return path
 
-
-# -- what loads -----------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('wrapper', ['', 'module.', 'module.backbone.'])
 @pytest.mark.parametrize(('asked', 'taken'), [
@@ -96,27 +96,26 @@ def test_a_folder_of_hugging_face_loads(tmp_path, shards):
     assert len(report.sha256) == 64
 
 
-def test_the_encoder_inside_a_classifier_of_hugging_face_loads(tmp_path):
-    tensors = prefixed(hugging_face_names(STATE), 'vjepa2.encoder.') | {
-        'classifier.weight': torch.zeros(5, 192), 'classifier.bias': torch.zeros(5),
-        'pooler.query_tokens': torch.zeros(1, 1, 192)}
-    path = folder(tmp_path / 'ssv2', tensors, architectures=['VJEPA2ForVideoClassification'])
-    encoder, report = load_encoder('tiny', weights=path / 'model.safetensors')
-    assert same(encoder, STATE)
-    assert report.others == ('probe',)
-    assert report.profile.clip_fps is None  # it was trained on a step of frames
-
-
-def test_the_fine_tuned_encoder_of_a_collision_checkpoint_loads(tmp_path):
-    head = {'temporal_processor.norm.weight': torch.ones(192),
-            'classifier.classifier.0.weight': torch.zeros(8, 192)}
-    tensors = prefixed(prefixed(hugging_face_names(STATE), 'backbone.encoder.') | head, 'model.')
-    path = saved(tmp_path / 'badas_open.pth', {
-        'state_dict': tensors, 'hyper_parameters': {'model': {'num_classes': 2}}, 'epoch': 3})
+@pytest.mark.parametrize(('prefix', 'more', 'others', 'mode', 'rate'), [
+    # It was trained on a step of frames, and not on a rate.
+    ('vjepa2.encoder.', {'classifier.weight': torch.zeros(5, 192),
+                         'classifier.bias': torch.zeros(5),
+                         'pooler.query_tokens': torch.zeros(1, 1, 192)}, ('probe',), 'hf', None),
+    ('model.backbone.encoder.', {'model.temporal_processor.norm.weight': torch.ones(192),
+                                 'model.classifier.classifier.0.weight': torch.zeros(8, 192)},
+     ('collision', 'hyper_parameters', 'epoch'), 'squash', 8.0)],
+    ids=['classifier', 'collision'])
+def test_the_encoder_inside_another_network_loads(tmp_path, prefix, more, others, mode, rate):
+    tensors = prefixed(hugging_face_names(STATE), prefix) | more
+    if mode == 'hf':
+        path = folder(tmp_path / 'ssv2', tensors, architectures=['VJEPA2ForVideoClassification'])
+    else:
+        path = written(tmp_path / 'badas_open.pt', {
+            'state_dict': tensors, 'hyper_parameters': {'model': {'num_classes': 2}}, 'epoch': 3})
     encoder, report = load_encoder('tiny', weights=path)
     assert same(encoder, STATE)
-    assert report.others == ('collision', 'hyper_parameters', 'epoch')
-    assert (report.profile.resize_mode, report.profile.clip_fps) == ('squash', 8.0)
+    assert report.others == others
+    assert (report.profile.resize_mode, report.profile.clip_fps) == (mode, rate)
 
 
 @pytest.mark.parametrize('name', [
@@ -136,22 +135,13 @@ def test_every_published_network_is_recognised_by_its_names_and_shapes(name):
                              'ac': 'action predictor', 'pr': 'probe'}[name[:2]]
 
 
-# -- plain files ----------------------------------------------------------------------------------
-
-def plain_state(variant=SIZE, seed=7):
-    return encoder_state(variant=variant, seed=seed)
-
-
-@pytest.mark.parametrize('weights', ['', 'random'])
-def test_without_leave_there_are_no_random_weights_and_both_remedies_are_named(weights):
-    with pytest.raises(WeightsError, match=r'`weights`.*`allow_random_weights: true`'):
-        load_encoder('tiny', weights=weights)
-
-
-@pytest.mark.parametrize('allow', [False, True])
-def test_a_missing_file_never_turns_into_random_weights(tmp_path, allow):
-    with pytest.raises(WeightsError, match='does not exist'):
-        load_encoder(SIZE, weights=tmp_path / 'none.safetensors', allow_random_weights=allow)
+@pytest.mark.parametrize(('weights', 'allow', 'problem'), [
+    ('', False, '`weights`.*`allow_random_weights: true`'),
+    ('random', False, '`weights`.*`allow_random_weights: true`'),
+    ('none.safetensors', False, 'does not exist'), ('none.safetensors', True, 'does not exist')])
+def test_random_weights_need_leave_and_never_replace_a_missing_file(weights, allow, problem):
+    with pytest.raises(WeightsError, match=problem):
+        load_encoder('tiny', weights=weights, allow_random_weights=allow)
 
 
 def test_random_weights_depend_on_the_seed_alone():
@@ -175,7 +165,7 @@ def test_random_weights_follow_the_initialisation_of_the_training_code():
 
 @pytest.mark.parametrize('prefix', ['', 'module.', 'backbone.', 'module.backbone.', 'encoder.'])
 def test_a_file_is_loaded_whatever_wrapper_its_keys_carry(tmp_path, prefix):
-    state, path = plain_state(), tmp_path / 'a.safetensors'
+    state, path = SMALL, tmp_path / 'a.safetensors'
     save_file(prefixed(state | {'pos_embed': torch.zeros(1, 4, 48)}, prefix), path)
     encoder, report = load_encoder(SIZE, weights=str(path))
     assert same(encoder, state) and not any(p.requires_grad for p in encoder.parameters())
@@ -188,7 +178,7 @@ def test_a_file_is_loaded_whatever_wrapper_its_keys_carry(tmp_path, prefix):
     ({'head.weight': torch.zeros(2)}, r'1 unexpected \(head\.weight\)'),
     ({'norm.bias': torch.zeros(5)}, r'norm\.bias \(5,\) instead of \(48,\)')])
 def test_parameters_that_do_not_fit_are_named(tmp_path, change, problem):
-    state = {key: value for key, value in (plain_state() | change).items() if value is not None}
+    state = {key: value for key, value in (SMALL | change).items() if value is not None}
     save_file(state, tmp_path / 'a.safetensors')
     with pytest.raises(WeightsError, match=problem):
         load_encoder(SIZE, weights=tmp_path / 'a.safetensors')
@@ -198,27 +188,10 @@ def test_parameters_that_do_not_fit_are_named(tmp_path, change, problem):
     (STATE, ('small', '2.0'), "does not fit model size 'small'.*size 'tiny'"),
     (NEW, ('tiny', '2.0'), "version 2.0.*fits model size 'tiny' version 2.1"),
     (STATE, ('tiny', '2.1'), "version 2.1.*fits model size 'tiny' version 2.0"),
-    (plain_state(), ('tiny', '2.0'), r'looks like version 2\.0 and fits none of the sizes')])
-def test_a_file_of_another_size_or_version_is_refused_with_those_it_fits(tmp_path, state, asked,
-                                                                         problem):
+    (SMALL, ('tiny', '2.0'), r'looks like version 2\.0 and fits none of the sizes')])
+def test_a_file_of_another_kind_is_refused_with_those_it_fits(tmp_path, state, asked, problem):
     with pytest.raises(WeightsError, match=problem):
-        load_encoder(*asked, saved(tmp_path / 'a.pt', state))
-
-
-# -- what does not --------------------------------------------------------------------------------
-
-def without(state, *keys):
-    return {key: value for key, value in state.items() if not key.startswith(keys)}
-
-
-def quantised(state):
-    return state | {'blocks.0.attn.proj.weight': torch.zeros(192, 192, dtype=torch.int8)}
-
-
-def with_nan(state):
-    broken = state['blocks.3.mlp.fc1.weight'].clone()
-    broken[5, 7] = float('nan')
-    return state | {'blocks.3.mlp.fc1.weight': broken}
+        load_encoder(*asked, written(tmp_path / 'a.pt', state))
 
 
 class Harm:
@@ -228,55 +201,52 @@ class Harm:
         return os.system, ('touch harmed',)
 
 
+def archive(path):
+    with zipfile.ZipFile(path, 'w') as made:
+        made.writestr('notes.txt', 'hello')
+
+
 @pytest.mark.parametrize(('content', 'problem'), [
-    (lambda: {'encoder': without(STATE, 'blocks.5.')},
+    ({'encoder': {key: value for key, value in STATE.items() if 'blocks.5.' not in key}},
      r"12 missing \(blocks\.5\.attn.*nearest to model size 'tiny'.*not exactly"),
-    (lambda: {'encoder': NEW},
-     r"2 missing.*12 unexpected.*The file fits model size 'tiny' version 2\.1"),
-    (lambda: {'encoder': checkpoints.predictor_state(), 'predictor': STATE},
+    ({'encoder': NEW}, r"2 missing.*12 unexpected.*The file fits model size 'tiny' version 2\.1"),
+    ({'encoder': checkpoints.predictor_state(), 'predictor': STATE},
      "swapped prefixes: its 'encoder' has the parameters of a predictor"),
-    (lambda: {'encoder': with_nan(STATE)},
-     r'damaged: 1 of its parameters contain NaN.*\(blocks\.3\.mlp\.fc1\.weight\).*again'),
-    (lambda: {'encoder': quantised(STATE)},
-     r'wrong type \(blocks\.0\.attn\.proj\.weight int8\).*float16'),
-    (lambda: {'encoder': STATE, 'extra': Harm()}, 'would run code.*system.*refused.*`weights`'),
-    (lambda: {'classifiers': [prefixed(probe_state(), 'module.')]},
+    ({'encoder': STATE | {'norm.bias': torch.full((192,), torch.nan)}},
+     r'damaged: 1 of its parameters contain NaN.*\(norm\.bias\).*again'),
+    ({'encoder': STATE | {'norm.bias': torch.zeros(192, dtype=torch.int8)}},
+     r'wrong type \(norm\.bias int8\).*float16'),
+    ({'encoder': STATE, 'extra': Harm()}, 'would run code.*system.*refused.*`weights`'),
+    ({'classifiers': [prefixed(probe_state(), 'module.')]},
      "has no encoder, but: 'probe'.*`weights`"),
-    (lambda: {'layer1.conv.weight': torch.zeros(3)}, r'not a V-JEPA checkpoint.*layer1\.conv'),
-    (lambda: {'epoch': 3}, 'has no tensors by name'),
-    (lambda: [torch.zeros(3)], 'has no tensors by name'),
-    (lambda: {'a': STATE, 'b': OTHER}, "several encoders \\('a', 'b'\\)")])
+    ({'layer1.conv.weight': torch.zeros(3)}, r'not a V-JEPA checkpoint.*layer1\.conv'),
+    ({'epoch': 3}, 'has no tensors by name'),
+    ([torch.zeros(3)], 'has no tensors by name'),
+    ({'a': STATE, 'b': OTHER}, "several encoders \\('a', 'b'\\)"),
+    (pickle.dumps(Harm()), 'bare pickle.*could run any code.*`weights`'),
+    (b'hello', 'not a checkpoint.*`weights`'), (b'', 'not a checkpoint'),
+    (archive, 'an archive, but not a checkpoint')], ids=range(15))
 def test_each_way_a_checkpoint_can_be_wrong_is_told_apart(tmp_path, content, problem, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    path = tmp_path / 'a.pt'
+    if callable(content):
+        content(path)
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        torch.save(content, path)
     with pytest.raises(WeightsError, match=rf"weights file '.*a\.pt'.*{problem}"):
-        load_encoder('tiny', weights=saved(tmp_path / 'a.pt', content()))
+        load_encoder('tiny', weights=path)
     assert not (tmp_path / 'harmed').exists()
 
 
 @pytest.mark.parametrize('kept', [0.3, 0.999])
 @pytest.mark.parametrize('suffix', ['pt', 'safetensors'])
 def test_a_truncated_file_is_refused(tmp_path, suffix, kept):
-    path = tmp_path / f'a.{suffix}'
-    torch.save(STATE, path) if suffix == 'pt' else save_file(STATE, path)
+    path = written(tmp_path / f'a.{suffix}', STATE)
     path.write_bytes(path.read_bytes()[:int(kept * path.stat().st_size)])
     with pytest.raises(WeightsError, match=r"weights file '.*truncated.*download the file again"):
         load_encoder('tiny', weights=path)
-
-
-def test_other_files_are_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / 'a.pt'
-    for content, problem in ((pickle.dumps(Harm()), 'bare pickle.*could run any code.*`weights`'),
-                             (b'hello', 'not a checkpoint.*`weights`'),
-                             (b'', 'not a checkpoint')):
-        path.write_bytes(content)
-        with pytest.raises(WeightsError, match=problem):
-            load_encoder('tiny', weights=path)
-    with zipfile.ZipFile(path, 'w') as archive:
-        archive.writestr('notes.txt', 'hello')
-    with pytest.raises(WeightsError, match='an archive, but not a checkpoint'):
-        load_encoder('tiny', weights=path)
-    assert not (tmp_path / 'harmed').exists()
 
 
 @pytest.mark.parametrize(('change', 'problem'), [
@@ -294,13 +264,9 @@ def test_an_incomplete_folder_is_refused(tmp_path, change, problem):
         load_encoder('tiny', weights=path)
 
 
-# -- memory and files ----------------------------------------------------------------------------
-
 @pytest.mark.parametrize('suffix', ['pt', 'safetensors'])
 def test_memory_that_was_given_back_is_read_again(tmp_path, suffix):
-    path = tmp_path / f'a.{suffix}'
-    torch.save(STATE, path) if suffix == 'pt' else save_file(STATE, path)
-    tensors = open_weights(path, 'weights').groups[FLAT]
+    tensors = open_weights(written(tmp_path / f'a.{suffix}', STATE), 'weights').groups[FLAT]
     for key, value in tensors.items():
         for _ in range(2):
             assert torch.equal(value, STATE[key]), key
@@ -318,42 +284,34 @@ def peak(name):
 
 torch.set_num_threads(1)
 kept = [load_encoder('tiny', weights='warm.pt')]     # what is not freed is not used again
-for path in sys.argv[2:]:
+for path in sys.argv[1:]:
     with open('/proc/self/clear_refs', 'w') as file:
         file.write('5')                              # the peak is counted from here
     before = peak('VmRSS')
-    kept.append(load_encoder(sys.argv[1], weights=path))
+    kept.append(load_encoder('small', weights=path))
     own = sum(4 * p.numel() for p in kept[-1][0].parameters())
     print((peak('VmHWM') - before) / own)
 """
-ON_LINUX = pytest.mark.skipif(sys.platform != 'linux', reason='reads peak memory from /proc')
-
-
-def peaks(size, *paths):
-    """Peak memory of loading each file, over the size of its encoder in float32."""
-    folder = paths[0].parent
-    torch.save(STATE, folder / 'warm.pt')
-    done = subprocess.run([sys.executable, '-c', PEAK, size, *map(str, paths)], cwd=folder,
-                          text=True, capture_output=True, timeout=400,
-                          env=os.environ | {'PYTHONPATH': str(cases.FOLDER.parents[1])})
-    assert done.returncode == 0, done.stderr
-    found = [float(line) for line in done.stdout.split()]
-    assert len(found) == len(paths)
-    return found
 
 
 @pytest.mark.slow
-@ON_LINUX
+@pytest.mark.skipif(sys.platform != 'linux', reason='reads peak memory from /proc')
 def test_loading_takes_little_more_memory_than_the_encoder_itself(tmp_path):
     """Files several times as large as their encoder, as that of the action-conditioned model."""
     state = encoder_state(variant=find_variant('small'))
     rest = {'predictor_blocks.0.attn.proj.weight': torch.ones(25 * 2**20)}
-    meta = saved(tmp_path / 'ac.pt', {
+    meta = written(tmp_path / 'ac.pt', {
         'encoder': prefixed(state, 'module.'), 'predictor': prefixed(rest, 'module.'),
         'opt': {'state': {0: {'exp_avg': torch.ones(10**7)}}, 'param_groups': []}})
     theirs = folder(tmp_path / 'model', prefixed(hugging_face_names(state), 'encoder.')
                     | prefixed(rest, 'predictor.'))
-    assert all(1.0 < ratio < 1.3 for ratio in peaks('small', meta, theirs))
+    written(tmp_path / 'warm.pt', STATE)
+    done = subprocess.run([sys.executable, '-c', PEAK, str(meta), str(theirs)], cwd=tmp_path,
+                          text=True, capture_output=True, timeout=400,
+                          env=os.environ | {'PYTHONPATH': str(cases.FOLDER.parents[1])})
+    assert done.returncode == 0, done.stderr
+    ratios = [float(line) for line in done.stdout.split()]
+    assert len(ratios) == 2 and all(1.0 < ratio < 1.3 for ratio in ratios)
 
 
 def test_the_hash_of_a_large_file_is_computed_once(tmp_path, monkeypatch):

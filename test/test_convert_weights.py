@@ -7,13 +7,7 @@ import json
 import checkpoints
 import pytest
 import torch
-from checkpoints import (
-    encoder_state,
-    hugging_face_names,
-    predictor_state,
-    prefixed,
-    probe_state,
-)
+from checkpoints import encoder_state, predictor_state, prefixed, probe_state
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -28,17 +22,10 @@ pytestmark = pytest.mark.usefixtures('one_thread')
 
 STATE = encoder_state()
 NEW = encoder_state('2.1')
-HEAD = {'temporal_processor.norm.weight': torch.ones(192),
-        'classifier.classifier.0.weight': torch.zeros(8, 192)}
 WHOLE = {
     '2.0': prefixed(STATE, 'encoder.') | prefixed(predictor_state(), 'predictor.'),
     '2.1': prefixed(NEW, 'encoder.') | prefixed(predictor_state('2.1'), 'predictor.'),
     'ac': prefixed(STATE, 'encoder.') | prefixed(predictor_state('ac'), 'predictor.')}
-
-
-def ours(path, kind='2.0'):
-    save_file(WHOLE[kind], path)
-    return path
 
 
 def equal(first, second):
@@ -47,13 +34,12 @@ def equal(first, second):
         for key in first)
 
 
-# -- round trips ----------------------------------------------------------------------------------
-
 @pytest.mark.parametrize(('kind', 'layout'), [
     *((kind, layout) for kind in WHOLE for layout in ('safetensors', 'meta')),
     ('2.0', 'huggingface')])
 def test_our_weights_come_back_bit_for_bit_from_every_layout(tmp_path, kind, layout):
-    there = convert(ours(tmp_path / 'ours.safetensors', kind), tmp_path / 'there', layout)
+    save_file(WHOLE[kind], tmp_path / 'ours.safetensors')
+    there = convert(tmp_path / 'ours.safetensors', tmp_path / 'there', layout)
     assert all(part.complete for part in there.parts)
     convert(tmp_path / 'there', tmp_path / 'back.safetensors')
     assert equal(load_file(tmp_path / 'back.safetensors'), WHOLE[kind])
@@ -76,41 +62,23 @@ def test_the_state_of_training_and_the_other_encoder_stay_behind(tmp_path, make)
     assert (about['variant'], about['version']) == ('tiny', '2.0')
 
 
-def test_the_names_of_hugging_face_are_those_of_the_library(tmp_path):
-    save_file(prefixed(STATE, 'encoder.'), tmp_path / 'a.safetensors')
-    convert(tmp_path / 'a.safetensors', tmp_path / 'model', 'huggingface')
-    expected = prefixed(hugging_face_names(STATE), 'encoder.')
-    assert equal(load_file(tmp_path / 'model' / 'model.safetensors'), expected)
-    config = json.loads((tmp_path / 'model' / 'config.json').read_text())
-    assert config['model_type'] == 'vjepa2'
-    assert int(config['hidden_size'] * config['mlp_ratio']) == 768
-
-
-@pytest.mark.parametrize(('change', 'options', 'problem'), [
-    ({'encoder.norm.bias': torch.full((192,), 1e6)}, {'dtype': 'float16'},
+@pytest.mark.parametrize(('kind', 'change', 'options', 'problem'), [
+    ('2.0', {'encoder.norm.bias': torch.full((192,), 1e6)}, {'dtype': 'float16'},
      'too large for float16'),
-    ({'encoder.norm.bias': torch.full((192,), torch.nan)}, {}, 'not finite'),
-    ({'encoder.norm.bias': torch.zeros(3)}, {}, 'encoder that is not complete.*inspect'),
-    ({'stray': torch.zeros(3)}, {}, r'belong to no network \(stray\)'),
-    ({}, {'weights_part': 'ema_encoder'}, "no 'ema_encoder'"),
-    ({'predictor.action_encoder.weight': torch.zeros(64, 7)}, {}, 'not complete')])
-def test_what_cannot_be_converted_is_refused_and_leaves_nothing(tmp_path, change, options,
+    ('2.0', {'encoder.norm.bias': torch.full((192,), torch.nan)}, {}, 'not finite'),
+    ('2.0', {'encoder.norm.bias': torch.zeros(3)}, {}, 'encoder that is not complete.*inspect'),
+    ('2.0', {'stray': torch.zeros(3)}, {}, r'belong to no network \(stray\)'),
+    ('2.0', {}, {'weights_part': 'ema_encoder'}, "no 'ema_encoder'"),
+    ('2.0', {'predictor.action_encoder.weight': torch.zeros(64, 7)}, {}, 'not complete'),
+    ('2.1', {}, {'layout': 'huggingface'}, 'Hugging Face does not have.*--encoder-only'),
+    ('ac', {}, {'layout': 'huggingface'}, 'Hugging Face does not have.*--encoder-only')])
+def test_what_cannot_be_converted_is_refused_and_leaves_nothing(tmp_path, kind, change, options,
                                                                 problem):
-    save_file(WHOLE['2.0'] | change, tmp_path / 'a.safetensors')
+    save_file(WHOLE[kind] | change, tmp_path / 'a.safetensors')
     with pytest.raises(WeightsError, match=problem):
         convert(tmp_path / 'a.safetensors', tmp_path / 'b', **options)
     assert [path.name for path in tmp_path.iterdir()] == ['a.safetensors']
 
-
-@pytest.mark.parametrize('kind', ['2.1', 'ac'])
-def test_what_hugging_face_does_not_have_is_refused(tmp_path, kind):
-    path = ours(tmp_path / 'a.safetensors', kind)
-    with pytest.raises(WeightsError, match=r'Hugging Face does not have.*--encoder-only'):
-        convert(path, tmp_path / 'b', 'huggingface')
-    assert not (tmp_path / 'b').exists()
-
-
-# -- the other networks ---------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('make', 'kind', 'network'), [
     (checkpoints.meta_20, '2.0', Predictor), (checkpoints.meta_21, '2.1', DensePredictor),
@@ -120,11 +88,15 @@ def test_predictors_are_loaded(tmp_path, make, kind, network):
     assert type(found) is network and equal(found.state_dict(), predictor_state(kind))
     assert report.keys_loaded == len(predictor_state(kind))
     assert report.sha256 == examine(tmp_path / 'a.pt').sha256
+    with pytest.raises(WeightsError, match=r'no probe to load here, but .*encoder.*predictor'):
+        load_network(tmp_path / 'a.pt', 'probe')
 
 
 @pytest.mark.parametrize(('content', 'kind'), [
     ({'classifiers': [prefixed(probe_state(), 'module.')], 'epoch': 3}, 'probe'),
-    ({'state_dict': prefixed(HEAD, 'model.')}, 'collision head')])
+    ({'state_dict': {
+        'model.temporal_processor.norm.weight': torch.ones(192),
+        'model.classifier.classifier.0.weight': torch.zeros(8, 192)}}, 'collision head')])
 def test_probes_and_collision_heads_are_recognised_but_not_run(tmp_path, content, kind):
     torch.save(content, tmp_path / 'a.pt')
     part, = examine(tmp_path / 'a.pt').parts
@@ -136,20 +108,12 @@ def test_probes_and_collision_heads_are_recognised_but_not_run(tmp_path, content
             use()
 
 
-@pytest.mark.parametrize('kind', ['probe', 'encoder'])
-def test_a_network_that_is_not_there_is_refused(tmp_path, kind):
-    with pytest.raises(WeightsError, match=rf"no {kind} to load here, but 'encoder', 'predictor'"):
-        load_network(ours(tmp_path / 'a.safetensors'), kind)
-
-
-# -- the commands ---------------------------------------------------------------------------------
-
 def test_inspect_says_what_is_in_a_checkpoint(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv('COLUMNS', '160')
     path = checkpoints.meta_20(tmp_path / 'vitl.pt')
     assert cli.main(['inspect', str(path)]) == 0
     text = capsys.readouterr().out
-    for words in ('target_encoder (default)', 'tiny', '2.0', 'Meta', 'float32', 'scaler',
+    for words in ('target_encoder (default)', 'Meta', 'float32', 'scaler',
                   'resize mode meta, 256 pixels, frames unknown, 4 Hz',
                   'encoder: 1 not needed: pos_embed', examine(path).sha256):
         assert words in text, words

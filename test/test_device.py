@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Device and precision are chosen from what is present, never silently.
-
-GPUs and CPUs are descriptions here; none of them needs to exist.
-"""
+"""Device and precision are chosen from what is present (here: described), never silently."""
 
 import logging
 import warnings
@@ -63,32 +60,25 @@ TURING, PASCAL = machine(gpu(capability=(7, 5))), machine(gpu(capability=(6, 1))
     (PLAIN, 'cpu', 'bf16', 'cpu', BRAIN),
     (ZEN4, 'auto', 'auto', 'cpu', BRAIN),
     (ZEN4, 'cpu', 'fp32', 'cpu', FP32),
-    (SAPPHIRE, 'cpu', 'auto', 'cpu', BRAIN),
     (CASCADE, 'cpu', 'auto', 'cpu', FP32),     # never int8 unasked
     (CASCADE, 'auto', 'int8', 'cpu', torch.int8),
     (ALDER, 'cpu', 'int8', 'cpu', torch.int8),
     (GPUS, 'auto', 'auto', 'cuda:0', BRAIN),
     (GPUS, 'cuda', 'fp16', 'cuda:0', FP16),
-    (GPUS, 'cuda', 'fp8', 'cuda:0', torch.float8_e4m3fn),
-    (machine(gpu(capability=(8, 9))), 'auto', 'fp8', 'cuda:0', torch.float8_e4m3fn),
     (GPUS, 'cuda:1', 'fp32', 'cuda:1', FP32),
     (GPUS, 'cpu', 'auto', 'cpu', FP32),
-    (machine(gpu(capability=(8, 7))), 'auto', 'auto', 'cuda:0', BRAIN),
+    (machine(gpu(capability=(8, 9))), 'auto', 'fp8', 'cuda:0', torch.float8_e4m3fn),
     (TURING, 'auto', 'auto', 'cuda:0', FP16),
     (PASCAL, 'auto', 'auto', 'cuda:0', FP32),
     (machine(amd('gfx942')), 'auto', 'auto', 'cuda:0', BRAIN),
-    (machine(amd('gfx1100')), 'cuda', 'auto', 'cuda:0', BRAIN),
     (machine(amd('gfx1030')), 'auto', 'auto', 'cuda:0', FP16),
     (machine(amd('gfx803')), 'auto', 'auto', 'cuda:0', FP32),
     (mac(), 'auto', 'auto', 'mps', FP16),
     (mac(BF16), 'mps', 'bf16', 'mps', BRAIN),
-    (mac(), 'mps', 'fp32', 'mps', FP32),
 ])
-@pytest.mark.parametrize('require', [False, True])
-def test_a_present_device_is_used_as_asked(present, wanted, precision, device, dtype, require,
-                                           caplog):
+def test_a_present_device_is_used_as_asked(present, wanted, precision, device, dtype, caplog):
     with caplog.at_level(logging.INFO):
-        choice = choose_device(wanted, require, precision, present)
+        choice = choose_device(wanted, True, precision, present)
     assert (choice.device, choice.dtype) == (torch.device(device), dtype)
     assert not choice.fell_back
     assert PRECISIONS[choice.precision] == dtype
@@ -96,19 +86,14 @@ def test_a_present_device_is_used_as_asked(present, wanted, precision, device, d
 
 
 @pytest.mark.parametrize(('precision', 'present', 'dtype'), [
-    ('auto', PLAIN, FP32), ('fp32', PLAIN, FP32), ('fp16', PLAIN, FP32), ('bf16', PLAIN, BRAIN),
-    ('auto', ZEN4, BRAIN), ('fp16', ZEN4, BRAIN)])
+    ('auto', PLAIN, FP32), ('fp16', PLAIN, FP32), ('bf16', PLAIN, BRAIN), ('fp16', ZEN4, BRAIN)])
 def test_a_missing_device_that_is_not_required_falls_back_and_says_so(caplog, precision, present,
                                                                       dtype):
-    with caplog.at_level(logging.WARNING):
-        choice = choose_device('cuda:0', False, precision, present)
+    choice = choose_device('cuda:0', False, precision, present)
     assert (choice.device.type, choice.dtype, choice.fell_back) == ('cpu', dtype, True)
-    assert "'cuda:0' is not available" in choice.reason
+    assert "'cuda:0' is not available" in choice.reason and choice.precision in choice.reason
     assert choice.reason in caplog.text
-    assert choice.precision in choice.reason
 
-
-# -- devices that are there and cannot be used ----------------------------------------------------
 
 BROKEN = machine(gpu(problem='this PyTorch has no code for it'))
 SMALL = machine(gpu(memory_bytes=1 * GB))
@@ -120,8 +105,7 @@ SMALL = machine(gpu(memory_bytes=1 * GB))
 def test_a_gpu_that_cannot_be_used_is_not_passed_over_in_silence(present, words, wanted, caplog):
     with pytest.raises(DeviceError, match=words):
         choose_device(wanted, True, 'auto', present, need_bytes=2 * GB)
-    with caplog.at_level(logging.WARNING):
-        choice = choose_device(wanted, False, 'auto', present, need_bytes=2 * GB)
+    choice = choose_device(wanted, False, 'auto', present, need_bytes=2 * GB)
     assert (choice.device.type, choice.fell_back) == ('cpu', True)
     assert words in choice.reason
     assert choice.reason in caplog.text
@@ -136,16 +120,13 @@ def test_auto_takes_the_first_gpu_that_has_code_and_room():
 
 @pytest.mark.parametrize(('capability', 'architectures', 'runs'), [
     ((9, 0), ['sm_80', 'sm_90'], True), ((8, 6), ['sm_80'], True), ((8, 0), ['sm_86'], False),
-    ((10, 3), ['sm_90', 'sm_100'], True), ((12, 0), ['sm_90', 'compute_90'], True),
-    ((12, 0), ['sm_90'], False), ((6, 1), ['sm_75', 'sm_90'], False),
-    ((9, 0), ['sm_90a'], True), ((7, 5), [], False)])
+    ((12, 0), ['sm_90', 'compute_90'], True), ((12, 0), ['sm_90'], False),
+    ((6, 1), ['sm_75', 'sm_90'], False), ((9, 0), ['sm_90a'], True), ((7, 5), [], False)])
 def test_a_build_runs_on_gpus_that_it_has_code_for(capability, architectures, runs):
     problem = unsupported(capability, architectures)
     assert (problem == '') == runs
     assert runs or '.'.join(map(str, capability)) in problem
 
-
-# -- what is refused ------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('wanted', 'precision', 'present', 'words'), [
     ('cpu', 'fp16', PLAIN, r"'fp16' is not available on cpu.*one of fp32, bf16"),
@@ -154,10 +135,8 @@ def test_a_build_runs_on_gpus_that_it_has_code_for(capability, architectures, ru
     ('cuda', 'fp16', PASCAL, 'one of fp32$'),
     ('cpu', 'fp8', ZEN4, r"'fp8' is not available on cpu, but on NVIDIA GPUs.*8\.9.*fp32, bf16"),
     ('cuda', 'fp8', machine(gpu(capability=(8, 6))), 'on cuda:0.*fp32, fp16, bf16$'),
-    ('cuda', 'fp8', machine(amd('gfx942')), 'not available on cuda:0'),
     ('cuda', 'int8', GPUS, "'int8' is not available on cuda:0.*but on CPUs with AVX512-VNNI.*fp8"),
     ('cpu', 'int8', PLAIN, 'is not .* cpu, but on CPUs with AVX512-VNNI.*one of fp32, bf16$'),
-    ('cpu', 'int8', ZEN4, 'gains too little over bf16 for its error.*one of fp32, bf16$'),
     ('cpu', 'int8', SAPPHIRE, 'gains too little over bf16 .*set `precision` to auto')])
 def test_a_precision_the_device_cannot_compute_is_refused_with_the_alternatives(
         wanted, precision, present, words):
@@ -165,20 +144,17 @@ def test_a_precision_the_device_cannot_compute_is_refused_with_the_alternatives(
         choose_device(wanted, False, precision, present)
 
 
-@pytest.mark.parametrize('wanted', ['gpu', 'cuda:', 'cuda:x', '', 'CPU', 'cuda:0 ', 'rocm'])
+@pytest.mark.parametrize('wanted', ['gpu', 'cuda:x', '', 'CPU', 'cuda:0 ', 'rocm'])
 def test_an_unknown_device_name_is_refused_even_when_falling_back_is_allowed(wanted):
     with pytest.raises(DeviceError, match='is not one of auto') as error:
         choose_device(wanted, False, 'auto', GPUS)
     assert ('AMD GPUs are called cuda' in str(error.value)) == (wanted == 'rocm')
 
 
-# -- Apple: no operator on the CPU in silence -----------------------------------------------------
-
 def test_the_fallback_of_pytorch_is_refused_where_the_device_is_required(caplog):
     with pytest.raises(DeviceError, match='PYTORCH_ENABLE_MPS_FALLBACK is set'):
         choose_device('mps', True, 'auto', mac(FALLBACK))
-    with caplog.at_level(logging.WARNING):
-        choose_device('mps', False, 'auto', mac(FALLBACK))
+    choose_device('mps', False, 'auto', mac(FALLBACK))
     assert 'PYTORCH_ENABLE_MPS_FALLBACK is set' in caplog.text
     assert choose_device('cpu', True, 'auto', mac(FALLBACK)).device.type == 'cpu'
 

@@ -55,10 +55,10 @@ def more_heads(monkeypatch):
         outputs.depth, targets.log_depth, targets.scene_known))
 
 
-def network(heads: Heads | None = None) -> Network:
+def network() -> Network:
     encoder = Encoder(TINY)
     encoder.init_random(0)
-    return Network(encoder.requires_grad_(False), heads or Heads.for_variant(TINY, 1))
+    return Network(encoder.requires_grad_(False), Heads.for_variant(TINY, 1))
 
 
 def batch(seed: int = 1) -> Batch:

@@ -12,7 +12,9 @@ import zipfile
 
 import pytest
 import torch
+from checkpoints import encoder_state, prefixed
 from safetensors.torch import save_file
+from sessions import SIZE
 
 from vjepa_ros.model.ac_predictor import ActionPredictor
 from vjepa_ros.model.checkpoint import pickles
@@ -22,23 +24,15 @@ from vjepa_ros.model.checkpoint.load import load_encoder, load_heads, read_meta
 from vjepa_ros.model.checkpoint.metadata import KEY
 from vjepa_ros.model.checkpoint.readers import open_weights
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.variants import Variant, find_variant
+from vjepa_ros.model.variants import find_variant
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
-SIZE = Variant('test', 48, 2, 1, 96)
 QUICK_S = 5.0   # of a processor; a refusal takes well below a second
 
 
-def encoder_state():
-    with torch.no_grad():
-        encoder = Encoder(SIZE)
-        encoder.init_random(1)
-    return {key: value.detach().clone() for key, value in encoder.state_dict().items()}
-
-
-STATE = encoder_state()
-WHOLE = {'encoder': {'module.' + key: value for key, value in STATE.items()},
+STATE = encoder_state(variant=SIZE)
+WHOLE = {'encoder': prefixed(STATE, 'module.'),
          'predictor': {key: value.detach().clone() for key, value in
                        ActionPredictor(48, 64, 2, 2).state_dict().items()},
          'opt': {'state': {0: {'step': torch.tensor(3.0)}}, 'param_groups': [{'lr': 1e-4}]},
@@ -65,8 +59,6 @@ def refusal(path, use=open_weights):
     assert len(str(error.value)) < 2000
     return str(error.value)
 
-
-# -- pickles that cost much -----------------------------------------------------------------------
 
 ORDERED = b'\x80\x02ccollections\nOrderedDict\nq\x00'
 BOMBS = {
@@ -113,8 +105,6 @@ def test_a_checkpoint_as_large_as_the_published_ones_is_far_from_the_limits(tmp_
     assert 3 * (names.count('REDUCE') + names.count('BINPERSID')) < pickles.MOST_CALLS
 
 
-# -- archives, headers and descriptions -----------------------------------------------------------
-
 PLAIN = b'\x80\x02}.'
 
 
@@ -140,16 +130,6 @@ def test_tensors_that_cannot_be_are_refused(tmp_path, content, problem):
     assert problem in refusal(tmp_path / 'a.pt', lambda path, _: load_encoder(SIZE, weights=path))
 
 
-def header(path, length, text):
-    path.write_bytes(length.to_bytes(8, 'little') + text + bytes(64))
-    return path
-
-
-def test_a_long_header_of_safetensors_is_refused(tmp_path):
-    text = b'{"__metadata__": {"a": "' + b'x' * (5 << 20) + b'"}}'
-    assert 'header of 5.0 MiB' in refusal(header(tmp_path / 'a.safetensors', len(text), text))
-
-
 @pytest.mark.parametrize('name', ['config.json', 'model.safetensors.index.json'])
 @pytest.mark.parametrize('text', [b'[' * 100_000, b'{"a": ' * 100_000, b'\xff\xfe', b'9' * 5000,
                                   b'{"weight_map": {}}', b' ' * (5 << 20)], ids=range(6))
@@ -159,12 +139,19 @@ def test_json_of_a_folder_is_bounded(tmp_path, name, text):
     refusal(tmp_path)
 
 
+def test_a_long_header_of_safetensors_is_refused(tmp_path):
+    text = b'{"__metadata__": {"a": "' + b'x' * (5 << 20) + b'"}}'
+    path = tmp_path / 'a.safetensors'
+    path.write_bytes(len(text).to_bytes(8, 'little') + text + bytes(64))
+    assert 'header of 5.0 MiB' in refusal(path)
+
+
 @pytest.mark.parametrize('text', ['[' * 100_000, '9' * 5000, '[]', '{"format": 1}', 'null',
                                   '{"format": 1, "contact_edges": [1' + '0' * 400 + ']}'],
                          ids=range(6))
 def test_a_description_of_heads_that_is_none_is_refused_by_all_who_read_it(tmp_path, text):
     path = tmp_path / 'a.safetensors'
-    save_file({f'encoder.{key}': value for key, value in STATE.items()}, path, {KEY: text})
+    save_file(prefixed(STATE, 'encoder.'), path, {KEY: text})
     refusal(path, lambda path, _: load_encoder(SIZE, weights=path))
     refusal(path, lambda path, _: examine(path))
     refusal(path, lambda path, _: read_meta(path))
@@ -176,8 +163,6 @@ def test_a_name_that_is_no_path_is_refused(name):
     with pytest.raises(WeightsError, match='`weights`'):
         load_encoder('tiny', weights=name)
 
-
-# -- any damage at all ----------------------------------------------------------------------------
 
 def harm(data, dice):
     """Change, move or drop some bytes."""
@@ -205,7 +190,7 @@ def harmed(folder, number):
             records = {name.removeprefix('whole/'): whole.read(name) for name in whole.namelist()}
         return archive(folder / 'a.pt', harm(records.pop('data.pkl'), dice), **records)
     path = folder / 'a.safetensors'
-    save_file({f'encoder.{key}': value for key, value in STATE.items()}, path)
+    save_file(prefixed(STATE, 'encoder.'), path)
     data = path.read_bytes()
     length = int.from_bytes(data[:8], 'little')
     text = harm(data[8:8 + length], dice)
