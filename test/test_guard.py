@@ -15,9 +15,7 @@ from vjepa_ros.guard.guard import VelocityGuard, uncovered_arcs
 from vjepa_ros.guard.settings import ALWAYS, GuardSettings
 from vjepa_ros.guard.source import safe_speed
 from vjepa_ros.guard.types import STILL, Decision, Motion, RangeReading, SourceReport
-from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.types import Level, Quality
-from vjepa_ros.ros.perception_node.parameters import SCHEMA
 
 STEP = 0.02              # s, of the world
 PERIOD = 5               # steps between assessments
@@ -184,17 +182,6 @@ def test_what_comes_at_a_standing_robot_is_reported_as_moving_with_its_side():
     w.change = CLEAR_VIEW
     w.run(LATENCY * STEP + 0.1)
     assert w.source.obstacle == 'none'
-
-
-def test_the_sides_are_those_of_the_regions_where_no_camera_info_gives_the_lens():
-    width = 640
-    fov = next(row.default for row in SCHEMA.rows if row.name == 'assumed_fov')
-    optics = Optics.assume((width, 480), math.radians(fov))
-    for x in range(5, width, 7):
-        side = 'LEFT' if x < width / 3 else 'RIGHT' if x > 2 * width / 3 else 'CENTER'
-        report = SourceReport('front', 0.0, 0.0, Level.DANGER, 1.0,
-                              bearing=optics.direction(x, 0.0)[0])
-        assert report.side == side, x
 
 
 # -- directions ---------------------------------------------------------------------------
@@ -407,19 +394,6 @@ def test_a_danger_stops_also_under_a_fault_that_only_slows():
     assert w.position == where                # nor does it creep into a wall
 
 
-def test_a_silent_source_stops_at_its_timeout_and_before_the_first_assessment():
-    w = world(silent=True)
-    assert w.run(1.0).motion == STILL
-    assert 'missing' in w.last.reason
-    w = driving()
-    w.silent = True
-    newest = max(seen.stamp_s for _, seen in w.due)
-    while w.motion.vx > 0:
-        w.run(STEP)
-    assert w.now - newest <= 0.5 + 2 * STEP
-    assert 'timeout' in w.last.reason
-
-
 def test_one_of_two_cameras_that_dies_stops_motion_towards_it_alone():
     guard = VelocityGuard(GuardSettings(), {'front': 0.0, 'back': math.pi})
     for i in range(160):
@@ -474,16 +448,6 @@ def test_the_end_of_commands_is_one_zero_and_then_silence():
     ended = sent.index(STILL)
     assert 0.4 < ended * STEP < 0.6
     assert all(m is None for m in sent[ended + 1:])
-
-
-def test_an_override_passes_commands_and_ends():
-    w = world(wall=2.0, override_timeout=1.0)
-    w.run(20.0)
-    w.guard.override(True, w.now)
-    assert w.run(0.5).motion.vx == 1.0
-    assert w.last.state == 'override'
-    assert w.run(0.1, Motion(math.nan)).motion == STILL
-    assert w.run(0.6).motion.vx == 0
 
 
 def test_odometry_counts_instead_of_the_commands_also_after_a_clock_jump():

@@ -116,15 +116,6 @@ def test_unknown_looming_is_dotted_and_not_tinted_and_unknown_scores_are_not_zer
     assert changed(unknown, zero)[420:].any()
 
 
-def test_motion_of_a_cropped_view_is_tinted_inside_its_part_only():
-    view = View('crop', SIZE, 192)  # columns 80 to 560
-    dim = show(result=assessment(), view=view, motion=np.zeros((12, 12), np.float32))
-    lit = show(result=assessment(), view=view, motion=np.ones((12, 12), np.float32))
-    assert dim[240, 30].max() < 60 and dim[240, 320].max() == 110      # beside it is dimmed
-    where = changed(dim, lit)[200]
-    assert where[100:540].all() and not where[:70].any() and not where[570:].any()
-
-
 def test_only_regions_on_course_are_framed_in_the_colour_of_the_level():
     box = region(200, 150, 200, 160)
     result = show(result=assessment(Level.DANGER, 0.8, regions=(box,)))
