@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Test weights and learned heads of a running node, and when it may fetch them by name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import sys
+from itertools import count
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from bundles import save_constant_bundle, save_constant_heads
+from checkpoints import encoder_state, hugging_face_names, meta_20, meta_ac, prefixed
+from safetensors.torch import save_file
+
+pytest.importorskip('rclpy')
+
+from node_fixtures import EXACT, NS, START_S, Camera, exact, node_running, now_ns
+from ros_harness import ros_session
+from test_planner_node import SMALL as SMALL_PLANNER
+from test_planner_node import Planner
+
+from vjepa_ros.model.variants import find_variant
+from vjepa_ros.perception.types import Level, Quality
+from vjepa_ros.ros import read
+
+pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
+
+CAMERA = 'camera camera'
+LOAD_S = 60.0   # a generous limit: a change takes about a second on an idle machine
+
+
+def even_camera(session) -> Camera:
+    """One with even stamps and no image lost: else heads would be out of range, and rightly so."""
+    start, number = now_ns(), count()
+    return Camera(session, rate=10.0, qos=EXACT,
+                  stamp=lambda _: start + next(number) * NS // 10)
+
+
+# -- heads ----------------------------------------------------------------------------------------
+
+@pytest.fixture(scope='module')
+def files(tmp_path_factory) -> dict[str, str]:
+    """Weights whose heads see everything closing in at 0.8 /s (at 10 frames a second).
+
+    And heads alone that see twice that, for these weights and for others.
+    """
+    folder = tmp_path_factory.mktemp('heads')
+    weights = save_constant_bundle(folder / 'tiny.safetensors', expansion=0.08, course=0.9,
+                                   moving=1 / 3, contact=16.0)
+    other = save_constant_bundle(folder / 'other.safetensors', seed=1)
+    return {'weights': weights,
+            'faster': save_constant_heads(folder / 'faster.safetensors', weights,
+                                          expansion=0.16, course=0.9),
+            'foreign': save_constant_heads(folder / 'foreign.safetensors', other)}
+
+
+@pytest.fixture(scope='module')
+def node(files):
+    """An active node with heads that hold, and a camera that looks at a still picture."""
+    with ros_session() as session, node_running(
+            session, autostart=True, weights=files['weights'], smoothing__method='none',
+            level_hold=0.0, hysteresis=0.0, max_frame_age=3600.0, **exact()) as running, \
+            even_camera(session) as camera:
+        running.camera = camera
+        assert running.ros.spin_until(lambda: running.state == 'active', START_S)
+        yield running
+
+
+def after(node, **values):
+    """The first assessment of a frame that was taken after these parameters were set."""
+    node.set(**values)
+    set_at = node.camera.stamps[-1]
+    with node.listen('assessment') as got:
+        assert node.ros.spin_until(lambda: got and read.stamp_ns(got[-1]) > set_at)
+        return read.assessment(got[-1])
+
+
+def test_what_moves_by_itself_is_published_and_diagnostics_tell_of_heads(node, files):
+    with node.listen('moving_map') as got, node.listen('assessment') as seen:
+        node.some(got, 3)
+        node.some(seen, 3)
+        values = node.wait_for(CAMERA, lambda v: int(v['disagreements']) > 0
+                               and v['looming_method'] == 'fused')
+    np.testing.assert_allclose(read.grid(got[-1]), 1 / 3, rtol=1e-2)
+    assessment = read.assessment(seen[-1])
+    assert assessment.motion_score == pytest.approx(1 / 3, rel=0.01)
+    assert not assessment.flags & (Quality.UNTRAINED | Quality.HEADS_OUT_OF_RANGE)
+    assert (values['heads'], values['motion_score']) == ('hold', 'what moves by itself')
+    model = node.values('model')
+    assert files['weights'] in model['heads'] and model['trained'] == 'True'
+
+
+def test_the_method_acts_on_the_next_result(node):
+    assert 'learned' in node.try_set('looming.method', 'magic').reason
+    learned = after(node, looming__method='learned')
+    assert learned.time_to_contact == pytest.approx(1.25, rel=0.1)
+    assert learned.level is Level.WARNING
+    assert Quality.DISAGREEMENT not in learned.flags
+    geometric = after(node, looming__method='geometric')
+    assert geometric.time_to_contact == math.inf
+    assert geometric.level is Level.CLEAR
+    fused = after(node, looming__method='fused')
+    assert fused.level is Level.WARNING             # the heads are sure, and so believed
+    assert Quality.DISAGREEMENT in fused.flags
+
+
+def test_other_heads_are_taken_while_the_node_runs_and_foreign_ones_refused(node, files):
+    assert after(node, looming__method='learned').time_to_contact == pytest.approx(1.25, rel=0.1)
+    node.set(heads=files['faster'])
+    node.wait_for('model', lambda v: files['faster'] in v['heads'])
+    assert after(node).time_to_contact == pytest.approx(0.625, rel=0.1)
+    since = node.written
+    node.set(heads=files['foreign'])
+    node.wait_for_log('foreign.safetensors', since)
+    assert after(node).time_to_contact == pytest.approx(0.625, rel=0.1)
+    node.set(heads='', looming__method='fused')
+    node.wait_for('model', lambda v: files['weights'] in v['heads']
+                  and v['model_change'] == 'none')
+
+
+def test_heads_out_of_range_give_way_to_geometry_and_the_node_says_so(node):
+    since = node.written
+    node.set(image_size=96)
+    node.wait_for('model', lambda v: (v['image_size'], v['model_change']) == ('96', 'none'))
+    with node.listen('moving_map') as got:
+        seen = after(node)
+        node.some(got)
+        assert Quality.HEADS_OUT_OF_RANGE in seen.flags
+        assert seen.time_to_contact == math.inf and seen.level is Level.CLEAR
+        assert np.isnan(read.grid(got[-1])).all()
+        node.wait_for_log('heads.*image_size is 96.*set image_size: 64', since)
+        values = node.wait_for(CAMERA, lambda v: v['heads'].startswith('out of range'))
+    assert 'trained on 64' in values['heads']
+    assert (values['looming_method'], values['motion_score']) == ('geometric', 'all change')
+    node.set(image_size=64)
+    node.wait_for('model', lambda v: (v['image_size'], v['model_change']) == ('64', 'none'))
+    assert Quality.HEADS_OUT_OF_RANGE not in after(node).flags
+
+
+def test_by_default_a_node_runs_the_weights_of_the_package_and_says_so():
+    unset = {'weights': '', 'allow_random_weights': False, 'num_frames': 8, 'image_size': 192}
+    with ros_session() as session, node_running(
+            session, autostart=True, max_frame_age=3600.0, **unset, **exact()) as node, \
+            even_camera(session):
+        assert not node.assess().flags & (Quality.UNTRAINED | Quality.HEADS_OUT_OF_RANGE)
+        model = node.wait_for('model', lambda v: v['trained'] == 'True')
+        assert model['weights'].endswith('vjepa_ros/weights/tiny.safetensors')
+        assert model['weights'] in model['heads']
+        assert 'untrained' not in node.report().message
+        assert 'RANDOM' not in node.process.output
+        node.set(model_size='small')                # there are none of this size
+        node.wait_for_log("model size 'small'.*Hugging Face hub", 0)
+        assert not node.assess().untrained
+
+
+# -- checkpoints of others ------------------------------------------------------------------------
+
+@pytest.fixture(scope='module')
+def good(tmp_path_factory):
+    """Checkpoints of different layouts and networks."""
+    folder = tmp_path_factory.mktemp('good')
+    theirs = folder / 'vjepa2-vitl-fpc64-256'
+    theirs.mkdir()
+    (theirs / 'config.json').write_text(json.dumps(
+        {'model_type': 'vjepa2', 'crop_size': 256, 'frames_per_clip': 64}))
+    save_file(prefixed(hugging_face_names(encoder_state(seed=3)), 'encoder.'),
+              theirs / 'model.safetensors')
+    small = folder / 'small.safetensors'
+    save_file(prefixed(encoder_state(variant=find_variant('small')), 'encoder.'), small)
+    return {'meta': meta_20(folder / 'vitl.pt'), 'theirs': theirs, 'small': small}
+
+
+@pytest.fixture(scope='module')
+def serving(good):
+    """An active node with the weights `good['meta']` and a camera that looks at a picture.
+
+    Random weights are allowed: a file that fails must not lead there all the same.
+    """
+    with ros_session() as session, node_running(
+            session, autostart=True, weights=str(good['meta'])) as node, \
+            Camera(session, rate=20.0):
+        assert node.ros.spin_until(lambda: node.state == 'active', START_S)
+        yield node
+
+
+def features(node):
+    """Those of a picture that is taken from now on."""
+    asked = now_ns()
+    with node.listen('features') as got:
+        assert node.ros.spin_until(lambda: got and read.stamp_ns(got[-1]) > asked, 60.0)
+        return read.features(got[-1])
+
+
+@pytest.mark.parametrize(('name', 'said'), [
+    ('theirs', {'weights_layout': 'Hugging Face', 'model': 'tiny',
+                'weights_made_for': 'resize mode hf, 256 pixels, 64 frames, 4 Hz'}),
+    ('small', {'weights_layout': 'Meta', 'model': 'small'})])
+def test_a_checkpoint_is_taken_while_the_node_runs_and_named(serving, good, name, said):
+    path = good[name]
+    content = (path / 'model.safetensors' if path.is_dir() else path).read_bytes()
+    said = {'trained': 'True', 'weights_part': 'encoder', 'weights_dtype': 'float32', **said,
+            'weights_sha256': hashlib.sha256(content).hexdigest()}
+    before = features(serving)
+    serving.set(weights=str(path), model_size=said['model'])
+    found = serving.wait_for('model', lambda v: (
+        v['weights'], v['model_change']) == (str(path), 'none'), LOAD_S)
+    assert {key: found[key] for key in said} == said
+    new = features(serving)
+    assert new.shape[-1] == (384 if name == 'small' else 192)
+    assert new.shape != before.shape or np.abs(new - before).max() > 0.1
+    assert not serving.assess().untrained
+
+
+class Harm:
+    """A pickle that makes a file when it is loaded without care."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f'touch {self.path}',)
+
+
+def test_a_checkpoint_that_is_wrong_is_named_and_the_old_model_keeps_serving(serving, tmp_path):
+    old, before, state = serving.values('model'), features(serving), encoder_state(seed=9)
+    torch.save({'encoder': state, 'extra': Harm(tmp_path / 'harmed')}, tmp_path / 'code.pt')
+    with serving.listen('assessment') as got:
+        for name, problem in (('code.pt', 'would run code'), ('none.pt', 'does not exist')):
+            since = serving.written
+            serving.set(weights=str(tmp_path / name))
+            log = serving.wait_for_log(r'the old one keeps serving: [^\n]*\n', since, LOAD_S)
+            assert re.search(f'{name}.*{problem}', log), log
+            np.testing.assert_allclose(features(serving), before, atol=1e-3, err_msg=name)
+        # What failed last is in the diagnostics until something else is asked for.
+        values = serving.wait_for('model', lambda v: 'none.pt' in v['model_change'], LOAD_S)
+        report, since = serving.reports['model'], serving.written
+        serving.set(max_frame_age=50.0)             # does not try the failing load again
+        features(serving)
+        assert 'keeps serving' not in serving.process.output[since:]
+    assert report.level == b'\x01' and 'none.pt' in report.message
+    for key in ('weights', 'weights_sha256', 'trained', 'state', 'errors'):
+        assert values[key] == old[key]
+    assert not any(read.assessment(msg).untrained for msg in got)
+    assert not (tmp_path / 'harmed').exists()
+
+
+# -- names of a hub -------------------------------------------------------------------------------
+
+FIRST, OTHER = 'somebody/first', 'somebody/other'
+
+
+@pytest.fixture
+def calls(tmp_path, monkeypatch):
+    """Calls of a library of the hub; all its models are the same."""
+    made, kept = [], {}
+    (tmp_path / 'config.json').write_text(json.dumps({'model_type': 'vjepa2'}))
+    save_file(prefixed(hugging_face_names(encoder_state()), 'encoder.'),
+              tmp_path / 'model.safetensors')
+
+    def snapshot_download(name, allow_patterns, local_files_only=False):
+        made.append(f'{name} {"cache" if local_files_only else "fetch"}')
+        if local_files_only and name not in kept:
+            raise FileNotFoundError(name)
+        return kept.setdefault(name, str(tmp_path))
+
+    monkeypatch.setitem(sys.modules, 'huggingface_hub',
+                        SimpleNamespace(snapshot_download=snapshot_download))
+    monkeypatch.delenv('HF_HUB_OFFLINE', raising=False)
+    return made
+
+
+def test_a_name_that_is_set_while_the_node_runs_is_not_fetched(calls):
+    with ros_session() as session, node_running(
+            session, weights=FIRST, allow_random_weights=False) as node:
+        node.do('configure', 'activate')
+        assert calls == [f'{FIRST} cache', f'{FIRST} fetch']
+        node.set(weights=OTHER)
+        log = node.wait_for_log('the old one keeps serving: WeightsError: .*allow_download', 0,
+                                LOAD_S)
+        assert f"weights '{OTHER}'" in log and f'`vjepa-ros download {OTHER}`' in log
+        assert calls[2:] == [f'{OTHER} cache']
+        refused = node.try_set('allow_download', True)
+        assert not refused.successful and 'restart' in refused.reason
+        # Nor does a new configure fetch it; what was named at the start is served again.
+        node.do('deactivate', 'cleanup')
+        assert not node.change('configure')
+        assert 'allow_download' in node.report().message
+        assert calls[3:] == [f'{OTHER} cache']
+        node.set(weights=FIRST)
+        node.do('configure')
+        assert calls[4:] == [f'{FIRST} cache']
+
+
+def test_with_allow_download_it_is(calls, tmp_path):
+    with ros_session() as session, node_running(session, allow_download=True) as node:
+        node.do('configure')
+        node.set(weights=OTHER, allow_random_weights=False)
+        node.wait_for('model', lambda v: v['model_change'] == 'none'
+                      and v['weights'] == str(tmp_path), LOAD_S)
+        assert calls == [f'{OTHER} cache', f'{OTHER} fetch']
+
+
+@pytest.mark.parametrize('name', ['weights', 'predictor'])
+def test_so_it_is_with_the_planner(calls, tmp_path, name):
+    path = str(meta_ac(tmp_path / 'ac.pt'))
+    with ros_session() as session, session.compose(
+            'vjepa_ros.ros.action_planner', {**SMALL_PLANNER, 'weights': path}) as process:
+        planner = Planner(session, process)
+        planner.set(**{name: OTHER})
+        assert not planner.change('configure')
+        planner.wait_for_log(f"{name} '{OTHER}'.*allow_download")
+        assert calls == [f'{OTHER} cache']
