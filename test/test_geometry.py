@@ -45,23 +45,29 @@ def drive():
     return [frame.rgb for frame in synthetic(start_s=4.5, count=14)]
 
 
-def results(engine, shape, frames, geometry, cameras=('cam',), rate=10):
+def show(one, frames, first=0, start=NS):
+    """Push frames at 10 Hz, numbered from `first`."""
+    for number, frame in enumerate(frames, first):
+        one.push(frame, start + number * NS // 10)
+
+
+def textures(*seeds, size=(160, 120)):
+    return [texture(size, seed) for seed in seeds]
+
+
+def results(engine, frames, geometry, cameras=('cam',)):
     """The last results of the cameras, and the perception."""
-    perception = Perception(engine, TrackConfig(geometry=geometry, **shape), cameras)
-    out = []
-    for number, frame in enumerate(frames):
-        for track in perception.tracks.values():
-            track.push(frame, NS + round(number * NS / rate))
-        samples = perception.pending()
-        if samples:
-            out = perception.run(samples, Settings(), dict.fromkeys(samples, Wants()),
-                                 lambda stamp: math.nan)
-    return out, perception
+    perception = Perception(engine, TrackConfig(geometry=geometry, **SHAPE), cameras)
+    for track in perception.tracks.values():
+        show(track, frames)
+    samples = perception.pending()
+    return samples and perception.run(samples, Settings(), dict.fromkeys(samples, Wants()),
+                                      lambda stamp: math.nan), perception
 
 
 def test_a_result_is_that_of_the_host(engine, drive):
-    (host,), _ = results(engine, SHAPE, drive, 'host')
-    (ours,), perception = results(engine, SHAPE, drive, 'device')
+    (host,), _ = results(engine, drive, 'host')
+    (ours,), perception = results(engine, drive, 'device')
     assert perception.tracks['cam'].geometry.startswith(DEVICE)
     np.testing.assert_allclose(ours.features, host.features, atol=2e-2)
     np.testing.assert_allclose(ours.motion_map, host.motion_map, atol=5e-3)
@@ -75,21 +81,11 @@ def test_a_result_is_that_of_the_host(engine, drive):
     assert set(a.timings) >= {'gather', 'encode', 'motion', 'looming', 'assess'}
 
 
-def test_cameras_share_the_device(engine, drive):
-    single, _ = results(engine, SHAPE, drive, 'device')
-    both, _ = results(engine, SHAPE, drive, 'device', ('left', 'right'))
-    assert len(both) == 2
-    for one in both:
-        np.testing.assert_array_equal(one.looming_map, single[0].looming_map)
-        assert one.assessment.time_to_contact == single[0].assessment.time_to_contact
-
-
 def test_the_device_is_the_default_with_cuda_alone(engine, drive, caplog):
     assert TrackConfig().geometry == 'auto'
     with caplog.at_level('INFO', 'vjepa_ros'):
-        _, perception = results(engine, SHAPE, drive[:1], 'auto')
+        _, perception = results(engine, drive[:1], 'auto')
     said, = (text for text in caplog.messages if 'frames are resized' in text)
-    assert f"geometry is 'auto' and the model runs on {DEVICE}" in said
     assert ('on the host' in said) == (DEVICE == 'cpu')
     assert perception.tracks['cam'].geometry.startswith('cuda' if DEVICE != 'cpu' else 'host')
     for name, expected in (('cuda:1', True), ('cpu', False), ('mps', False)):
@@ -102,8 +98,9 @@ def test_the_device_is_the_default_with_cuda_alone(engine, drive, caplog):
         TrackConfig(geometry='gpu')
 
 
-def track(**more):
-    return Track('cam', TrackConfig(**{**SHAPE, **more}), queue=Queue(torch.device(DEVICE)))
+def track(host=False, **more):
+    return Track('cam', TrackConfig(**{**SHAPE, **more}),
+                 queue=None if host else Queue(torch.device(DEVICE)))
 
 
 def clip_of(one):
@@ -111,20 +108,19 @@ def clip_of(one):
     out = torch.empty(clip.shape, dtype=torch.uint8, device=DEVICE)
     torch.cuda.synchronize() if DEVICE != 'cpu' else None
     clip.copy_to(out)
-    return out.cpu().numpy()
+    return out.cpu().numpy().astype(int)
 
 
 def test_clips_are_those_of_the_host_while_frames_come_go_and_change_order():
-    frames = [texture((160, 120), seed) for seed in range(40)]
-    ours, host = track(max_frame_gap=0.5), Track('cam', TrackConfig(max_frame_gap=0.5, **SHAPE))
+    frames = textures(*range(34))
+    ours, host = track(max_frame_gap=0.5), track(host=True, max_frame_gap=0.5)
     order = [*range(12), 13, 12, 13, 14, 15, *range(22, 34)]      # late, repeated, after a gap
     for number in order:
         pushed = {one.push(frames[number], NS + number * NS // 10) for one in (ours, host)}
         assert len(pushed) == 1
         assert (ours.sample() is None) == (host.sample() is None)
         if host.sample() is not None:
-            expected = host.clip(host.sample())
-            assert np.abs(clip_of(ours).astype(int) - expected).max() <= 1
+            assert np.abs(clip_of(ours) - host.clip(host.sample())).max() <= 1
     assert ours.ring.resets == host.ring.resets
 
 
@@ -133,18 +129,16 @@ def test_no_more_frames_are_kept_on_the_device_than_the_ring_holds():
     for number in range(150):
         one.push(texture((160, 120), number % 5), NS + number * NS // 60)
     frames = one._geometry._frames
-    held = np.array([int(number[0]) for _, number in one.ring.recent('number', 1e6)])
-    assert len(set(held.tolist())) == len(held) <= frames.capacity - 2
+    held = [int(number[0]) for _, number in one.ring.recent('number', 1e6)]
+    assert len(set(held)) == len(held) <= frames.capacity - 2
     assert frames.capacity == one.ring.capacity + 2
 
 
 def test_another_size_starts_anew_and_small_images_are_left_to_the_host(caplog):
     one = track()
-    for number in range(5):
-        one.push(texture((160, 120), number), NS + number * NS // 10)
+    show(one, textures(*range(5)))
     assert one.looming() is not None
-    for number in range(5):
-        one.push(texture((200, 160), number), 2 * NS + number * NS // 10)
+    show(one, textures(*range(5), size=(200, 160)), start=2 * NS)
     assert clip_of(one).shape == (4, 64, 64, 3)
     assert one.looming().gray_size == (200, 160)
     one.push(texture((60, 200), 0), 3 * NS)
@@ -154,14 +148,14 @@ def test_another_size_starts_anew_and_small_images_are_left_to_the_host(caplog):
     assert one.looming() is None
 
 
-def test_without_memory_for_the_frames_the_host_takes_over(monkeypatch, caplog):
-    def full(*args):
-        raise RuntimeError('CUDA out of memory')
+def full(*args, **more):
+    raise torch.OutOfMemoryError('CUDA out of memory')
 
+
+def test_without_memory_for_the_frames_the_host_takes_over(monkeypatch, caplog):
     monkeypatch.setattr('vjepa_ros.perception.frame_store.DeviceFrames', full)
     one = track()
-    for number in range(6):
-        one.push(texture((160, 120), number), NS + number * NS // 10)
+    show(one, textures(*range(6)))
     assert one.geometry == 'host'
     assert 'has no memory for' in caplog.text
     assert one.clip(one.sample()).shape == (4, 64, 64, 3)
@@ -169,16 +163,12 @@ def test_without_memory_for_the_frames_the_host_takes_over(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize('steps', [
-    (), ('start',), ('start', 'proceed'), ('proceed', 'start'),
-    ('start', 'start', 'proceed', 'proceed'), ('finish', 'start', 'proceed')])
-@pytest.mark.parametrize('queue', [True, False], ids=['device', 'host'])
-def test_a_job_gives_the_same_field_whatever_was_called_before(steps, queue):
-    one, other = track(), track()
-    if not queue:
-        one, other = (Track('cam', TrackConfig(**SHAPE)) for _ in range(2))
-    for number in range(6):
-        for each in (one, other):
-            each.push(texture((160, 120), number // 3), NS + number * NS // 10)
+    (), ('start', 'proceed'), ('proceed', 'start'), ('finish', 'start', 'start', 'proceed')])
+@pytest.mark.parametrize('host', [True, False], ids=['host', 'device'])
+def test_a_job_gives_the_same_field_whatever_was_called_before(steps, host):
+    one, other = track(host), track(host)
+    for each in (one, other):
+        show(each, textures(0, 0, 0, 1, 1, 1))
     job = one.looming_job()
     for step in steps:
         getattr(job, step)()
@@ -188,13 +178,12 @@ def test_a_job_gives_the_same_field_whatever_was_called_before(steps, queue):
 
 def test_a_job_measures_no_frame_but_its_own():
     one = track()
-    for number in range(6):
-        one.push(texture((160, 120), number // 3), NS + number * NS // 10)
-    done, late = one.looming_job(), None
+    show(one, textures(0, 0, 0, 1, 1, 1))
+    done = one.looming_job()
     kept = done.finish()
-    one.push(texture((160, 120), 2), NS + 6 * NS // 10)
+    show(one, textures(2), 6)
     late = one.looming_job()
-    one.push(texture((160, 120), 3), NS + 7 * NS // 10)
+    show(one, textures(3), 7)
     for step in (late.start, late.proceed, late.finish):
         with pytest.raises(SessionError, match='newest'):
             step()
@@ -206,23 +195,22 @@ def test_a_job_measures_no_frame_but_its_own():
 
 
 def test_a_picture_nobody_asked_for_costs_the_next_one_nothing(monkeypatch):
-    one, other = track(), track()
-
     def singular(self):
         raise np.linalg.LinAlgError('a singular matrix')
 
-    for number in range(8):
-        for each in (one, other):
-            each.push(texture((160, 120), number // 4), NS + number * NS // 10)
-        if number == 6:
-            with monkeypatch.context() as patch:
-                one.looming_job().start()
-                one.looming_job().proceed()
-                patch.setattr(DeviceLooming, 'finish', singular)
-                one.push(texture((160, 120), 1), NS + 65 * NS // 100)
-                one.looming_job().start()
-            other.push(texture((160, 120), 1), NS + 65 * NS // 100)
-            np.testing.assert_array_equal(one.looming().rate, other.looming().rate)
+    one, other = track(), track()
+    for each in (one, other):
+        show(each, textures(0, 0, 0, 0, 1, 1, 1))
+    one.looming_job().start()
+    one.looming_job().proceed()
+    for each in (one, other):
+        each.push(texture((160, 120), 1), NS + 65 * NS // 100)
+    with monkeypatch.context() as patch:
+        patch.setattr(DeviceLooming, 'finish', singular)
+        one.looming_job().start()
+    np.testing.assert_array_equal(one.looming().rate, other.looming().rate)
+    for each in (one, other):
+        show(each, textures(1), 7)
     np.testing.assert_array_equal(one.looming().rate, other.looming().rate)
 
 
@@ -231,13 +219,12 @@ def test_an_error_of_looming_costs_no_other_camera_its_own(engine, drive, monkey
     def fail(*args):
         raise ArithmeticError('no flow')
 
-    _, perception = results(engine, SHAPE, drive[:6], 'device', ('bad', 'good'))
-    bad, good = perception.tracks.values()
+    _, perception = results(engine, drive[:6], 'device', ('bad', 'good'))
     wants, told = dict.fromkeys(perception.tracks, Wants()), []
 
     def assess(number):
-        for track in (bad, good):
-            track.push(drive[number], NS + number * NS // 10)
+        for track in perception.tracks.values():
+            show(track, [drive[number]], number)
         samples = perception.pending()
         outputs, times = perception.encode(samples, wants, Settings(),
                                            lambda name, error: told.append((name, str(error))))
@@ -245,7 +232,7 @@ def test_an_error_of_looming_costs_no_other_camera_its_own(engine, drive, monkey
                                   math.nan, times) for name in samples]
 
     with monkeypatch.context() as patch:
-        patch.setattr(bad._geometry._estimator, step, fail)
+        patch.setattr(perception.tracks['bad']._geometry._estimator, step, fail)
         one, other = assess(6)
     assert told == [('bad', 'no flow')]
     assert Quality.GEOMETRY_FAILED in one.assessment.flags and one.looming is None
@@ -256,7 +243,7 @@ def test_an_error_of_looming_costs_no_other_camera_its_own(engine, drive, monkey
 
 
 def test_frames_are_uploaded_ahead(drive, monkeypatch):
-    ours, host = track(), Track('cam', TrackConfig(**SHAPE))
+    ours, host = track(), track(host=True)
     assert ours.prepare(drive[0]) == Prepared()     # there is no place for it yet
     copied, put = [], DeviceFrames.put
 
@@ -275,66 +262,16 @@ def test_frames_are_uploaded_ahead(drive, monkeypatch):
                   prepared=prepared)
         host.push(frame, NS + number * NS // 10, prepared=host.prepare(frame))
     assert copied == [True] + [False] * 5
-    assert np.abs(clip_of(ours).astype(int) - host.clip(host.sample())).max() <= 1
+    assert np.abs(clip_of(ours) - host.clip(host.sample())).max() <= 1
     small = texture((60, 200), 0)       # grows, which only the host does
     ours.push(small, 2 * NS, prepared=ours.prepare(small))
     assert ours.geometry == 'host'
     assert ours.ring.newest('gray').shape == small.shape[:2]
 
 
-def test_a_frame_that_did_not_arrive_shows_no_other_picture(drive, monkeypatch):
-    one = track()
-    for number in range(4):
-        one.push(drive[number], NS + number * NS // 10)
-
-    def fail(self, rgb):
-        raise RuntimeError('no pinned memory')
-
-    with monkeypatch.context() as patch:
-        patch.setattr(DeviceFrames, '_staged', fail)
-        with pytest.raises(RuntimeError, match='no pinned memory'):
-            one.push(drive[4], NS + 4 * NS // 10)
-    assert one.sample() is None
-    one.push(drive[5], NS + 5 * NS // 10)
-    assert one.ring.fill == 1
-
-
-def test_looming_that_could_not_begin_begins_with_the_next_frame(drive, monkeypatch):
-    one = track()
-    for number in range(3):
-        one.push(drive[number], NS + number * NS // 10)
-
-    def full(self, given):
-        raise torch.OutOfMemoryError('CUDA out of memory')
-
-    with monkeypatch.context() as patch:
-        patch.setattr(_Steps, '_refine', full)
-        with pytest.raises(torch.OutOfMemoryError):
-            one.looming()
-    assert 'not started' in one.geometry
-    one.push(drive[3], NS + 3 * NS // 10)
-    assert one.looming() is not None
-    assert 'not started' not in one.geometry
-
-
-def test_nothing_can_be_asked_of_a_camera_whose_model_is_closed(drive):
-    one = track()
-    for number in range(5):
-        one.push(drive[number], NS + number * NS // 10)
-    sample = one.sample()
-    one.release()
-    for ask in (lambda: one.frames(sample), lambda: one.push(drive[5], 2 * NS)):
-        with pytest.raises(SessionError, match='closed'):
-            ask()
-
-
 def test_a_frame_that_cannot_be_uploaded_ahead_is_uploaded_later(drive, monkeypatch):
     ours = track()
     ours.push(drive[0], NS)
-
-    def full(*args, **more):
-        raise torch.OutOfMemoryError('CUDA out of memory')
-
     with monkeypatch.context() as patch:
         patch.setattr(torch.Tensor, 'to', full)
         prepared = ours.prepare(drive[1])
@@ -343,23 +280,43 @@ def test_a_frame_that_cannot_be_uploaded_ahead_is_uploaded_later(drive, monkeypa
     assert ours.on_device and ours.ring.fill == 2
 
 
-def test_the_features_change_on_the_device_only_with_frames_there(engine, drive, monkeypatch):
-    asked, submit = [], engine.submit
+def test_a_frame_that_did_not_arrive_shows_no_other_picture(drive, monkeypatch):
+    one = track()
+    show(one, drive[:4])
+    with monkeypatch.context() as patch:
+        patch.setattr(DeviceFrames, '_staged', full)
+        with pytest.raises(RuntimeError, match='out of memory'):
+            show(one, drive[4:5], 4)
+    assert one.sample() is None
+    show(one, drive[5:6], 5)
+    assert one.ring.fill == 1
 
-    def look(clips, **more):
-        asked.append(more['valid'])
-        return submit(clips, **more)
 
-    monkeypatch.setattr(engine, 'submit', look)
-    results(engine, SHAPE, drive[:6], 'host')
-    assert asked and all(valid is None for valid in asked)
-    asked.clear()
-    results(engine, SHAPE, drive[:6], 'device')
-    assert asked and all(valid[0].all() for valid in asked)
+def test_looming_that_could_not_begin_begins_with_the_next_frame(drive, monkeypatch):
+    one = track()
+    show(one, drive[:3])
+    with monkeypatch.context() as patch:
+        patch.setattr(_Steps, '_refine', full)
+        with pytest.raises(torch.OutOfMemoryError):
+            one.looming()
+    assert 'not started' in one.geometry
+    show(one, drive[3:4], 3)
+    assert one.looming() is not None
+    assert 'not started' not in one.geometry
+
+
+def test_nothing_can_be_asked_of_a_camera_whose_model_is_closed(drive):
+    one = track()
+    show(one, drive[:5])
+    sample = one.sample()
+    one.release()
+    for ask in (lambda: one.frames(sample), lambda: one.push(drive[5], 2 * NS)):
+        with pytest.raises(SessionError, match='closed'):
+            ask()
 
 
 def test_closing_lets_go_of_the_frames_and_leaves_what_another_track_goes_on_with(engine, drive):
-    _, old = results(engine, SHAPE, drive, 'device')
+    _, old = results(engine, drive, 'device')
     frames = weakref.ref(old.tracks['cam']._geometry._frames)
     new = Perception(engine, TrackConfig(geometry='device', **SHAPE), ['cam'])
     new.take_over(old)
