@@ -28,26 +28,19 @@ GREY = cv2.cvtColor(RGB, cv2.COLOR_RGB2GRAY)
 GREY_RGB = np.repeat(GREY[..., None], 3, 2)
 
 
-def message(pixels: np.ndarray, encoding: str, *, padding: int = 0, cut: int = 0,
-            big_endian: bool = False, step: int | None = None) -> Image:
-    """An Image of an array, optionally with padded rows or a cut-off end."""
-    pixels = np.ascontiguousarray(pixels)
-    rows = pixels.reshape(pixels.shape[0], -1).view(np.uint8)
+def message(pixels: np.ndarray, encoding: str, *, padding: int = 0,
+            big_endian: bool = False) -> Image:
+    """An Image of an array, optionally with padded rows."""
+    rows = np.ascontiguousarray(pixels).reshape(pixels.shape[0], -1).view(np.uint8)
     rows = np.pad(rows, ((0, 0), (0, padding)), constant_values=0xAA)
-    data = rows.tobytes()
     msg = Image(height=pixels.shape[0], width=pixels.shape[1], encoding=encoding,
-                is_bigendian=int(big_endian), step=rows.shape[1] if step is None else step)
-    msg.data.frombytes(data[:len(data) - cut])
+                is_bigendian=int(big_endian), step=rows.shape[1])
+    msg.data.frombytes(rows.tobytes())
     return msg
 
 
 def alpha(pixels: np.ndarray) -> np.ndarray:
     return np.dstack((pixels, np.full(pixels.shape[:2], 77, np.uint8)))
-
-
-def wide(pixels: np.ndarray, order: str = '<u2') -> np.ndarray:
-    """8 bits as the upper byte of 16, with something in the lower byte."""
-    return ((pixels.astype(np.uint16) << 8) | 0x3C).astype(order)
 
 
 EIGHT_BIT = {
@@ -69,67 +62,41 @@ def check(msg: Image, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(rgb, expected)
 
 
-@pytest.mark.parametrize('padding', [0, 1, 13])
+@pytest.mark.parametrize('padding', [0, 13])
 @pytest.mark.parametrize('encoding', EIGHT_BIT)
 def test_8_bit_encodings_give_the_same_rgb(encoding, padding):
     pixels, expected = EIGHT_BIT[encoding]
     check(message(pixels, encoding, padding=padding), expected)
 
 
-@pytest.mark.parametrize('big_endian', [False, True])
-@pytest.mark.parametrize('padding', [0, 2, 13])
+@pytest.mark.parametrize(('order', 'padding'), [('<u2', 0), ('<u2', 13), ('>u2', 0), ('>u2', 2)])
 @pytest.mark.parametrize('encoding', SIXTEEN_BIT)
-def test_16_bit_encodings_keep_the_upper_byte_in_either_byte_order(encoding, padding, big_endian):
+def test_16_bit_encodings_keep_the_upper_byte_in_either_byte_order(encoding, padding, order):
+    """With something in the lower byte."""
     pixels, expected = SIXTEEN_BIT[encoding]
-    order = '>u2' if big_endian else '<u2'
-    check(message(wide(pixels, order), encoding, padding=padding, big_endian=big_endian), expected)
+    wide = ((pixels.astype(np.uint16) << 8) | 0x3C).astype(order)
+    check(message(wide, encoding, padding=padding, big_endian=order == '>u2'), expected)
 
 
-def yuv422(rgb: np.ndarray, luma: int) -> np.ndarray:
-    """Packed 4:2:2 by the BT.601 formula; `luma` is the place of Y in each pair of bytes."""
-    r, g, b = (rgb[..., i].astype(np.float64) for i in range(3))
-    y = 16 + 0.257 * r + 0.504 * g + 0.098 * b
-    u = 128 - 0.148 * r - 0.291 * g + 0.439 * b
-    v = 128 + 0.439 * r - 0.368 * g - 0.071 * b
-    packed = np.empty((*rgb.shape[:2], 2), np.float64)
-    packed[..., luma] = y
-    packed[:, 0::2, 1 - luma] = (u[:, 0::2] + u[:, 1::2]) / 2
-    packed[:, 1::2, 1 - luma] = (v[:, 0::2] + v[:, 1::2]) / 2
-    return np.clip(np.rint(packed), 0, 255).astype(np.uint8)
-
-
-@pytest.mark.parametrize('padding', [0, 6])
 @pytest.mark.parametrize(('encoding', 'luma'), [('yuv422', 1), ('uyvy', 1), ('yuv422_yuy2', 0),
                                                 ('yuyv', 0)])
-def test_packed_yuv_gives_the_true_colours(encoding, luma, padding):
+def test_packed_yuv_gives_the_true_colours(encoding, luma):
+    """Packed 4:2:2 by the formula of BT.601; `luma` is the place of Y in each pair of bytes."""
     colours = np.repeat(np.random.default_rng(0).integers(20, 235, (8, 8, 3)), 2, 1)
-    rgb = decode(message(yuv422(colours, luma), encoding, padding=padding))
+    y, u, v = np.moveaxis(colours @ np.transpose([
+        [0.257, 0.504, 0.098], [-0.148, -0.291, 0.439], [0.439, -0.368, -0.071]]), -1, 0)
+    packed = np.empty((8, 16, 2))
+    packed[..., luma] = 16 + y
+    packed[:, 0::2, 1 - luma], packed[:, 1::2, 1 - luma] = 128 + u[:, 0::2], 128 + v[:, 1::2]
+    pixels = np.clip(np.rint(packed), 0, 255).astype(np.uint8)
+    rgb = decode(message(pixels, encoding, padding=6))
     assert np.abs(rgb.astype(int) - colours).max() <= 4
 
 
-CHANNEL = {'r': 0, 'g': 1, 'b': 2}
-
-
-def mosaic(rgb: np.ndarray, pattern: str) -> np.ndarray:
-    """What a sensor behind a colour filter sees; `pattern` names the first 2x2 row by row."""
-    out = np.empty(rgb.shape[:2], np.uint8)
-    for i, letter in enumerate(pattern):
-        row, col = divmod(i, 2)
-        out[row::2, col::2] = rgb[row::2, col::2, CHANNEL[letter]]
-    return out
-
-
-@pytest.mark.parametrize('pattern', ['rggb', 'bggr', 'gbrg', 'grbg'])
-def test_a_bayer_mosaic_keeps_colours_in_their_place(pattern):
-    rgb = np.zeros((32, 32, 3), np.uint8)
-    rgb[:16, :16], rgb[:16, 16:] = (220, 30, 40), (30, 200, 50)
-    rgb[16:, :16], rgb[16:, 16:] = (20, 40, 210), (200, 200, 30)
-    got = decode(message(mosaic(rgb, pattern), f'bayer_{pattern}8'))
-    inner = np.zeros((32, 32), bool)
-    for y in (0, 16):
-        for x in (0, 16):
-            inner[y + 3:y + 13, x + 3:x + 13] = True
-    assert np.abs(got.astype(int) - rgb)[inner].max() <= 1
+def refused(msg: Image | CompressedImage) -> str:
+    with pytest.raises(ImageError) as caught:
+        decode(msg)
+    return caught.value.kind
 
 
 def compressed(data: bytes, form: str) -> CompressedImage:
@@ -138,25 +105,23 @@ def compressed(data: bytes, form: str) -> CompressedImage:
     return msg
 
 
-def encoded(bgr: np.ndarray, extension: str, *options: int) -> bytes:
-    ok, data = cv2.imencode(extension, bgr, list(options))
+def encoded(extension: str) -> bytes:
+    ok, data = cv2.imencode(extension, texture((96, 64))[..., ::-1])
     assert ok
     return data.tobytes()
 
 
 def test_an_image_is_not_turned_by_its_exif_tag():
     # camera_info and looming speak of the pixels as the sensor gave them.
-    data = encoded(texture((96, 64))[..., ::-1], '.jpg')
+    data = encoded('.jpg')
     exif = (b'Exif\0\0' + b'II*\0\x08\0\0\0' + b'\x01\0'
             + struct.pack('<HHIHH', 0x0112, 3, 1, 6, 0) + b'\0\0\0\0')
     turned = data[:2] + b'\xff\xe1' + struct.pack('>H', len(exif) + 2) + exif + data[2:]
     assert decode(compressed(turned, 'jpeg')).shape == (64, 96, 3)
 
 
-def test_an_unknown_encoding_is_refused_and_the_known_ones_are_named():
-    with pytest.raises(ImageError, match='32FC7') as caught:
-        decode(message(RGB, '32FC7'))
-    assert caught.value.kind == 'unknown encoding'
+def test_an_unknown_encoding_is_refused():
+    assert refused(message(RGB, '32FC7')) == 'unknown encoding'
 
 
 @pytest.mark.parametrize('encoding', ['rgb8', 'bgr8', 'mono8', 'yuv422', 'mono16',
@@ -174,19 +139,15 @@ def test_a_wrong_size_is_refused(encoding, fault):
         msg.height = msg.width = 2**31
     else:
         msg.data = type(msg.data)('B')
-    with pytest.raises(ImageError) as caught:
-        decode(msg)
-    assert caught.value.kind == 'bad size'
+    assert refused(msg) == 'bad size'
 
 
 @pytest.mark.parametrize('form', ['jpeg', 'png'])
 @pytest.mark.parametrize('keep', [0, 1, 2, 20, 0.3, 0.9])
 def test_a_cut_off_file_is_refused(form, keep):
-    data = encoded(texture((96, 64))[..., ::-1], f'.{form[:3] if form == "png" else "jpg"}')
+    data = encoded(f'.{form}')
     cut = keep if isinstance(keep, int) else round(keep * len(data))
-    with pytest.raises(ImageError) as caught:
-        decode(compressed(data[:cut], form))
-    assert caught.value.kind in ('corrupt', 'empty')
+    assert refused(compressed(data[:cut], form)) in ('corrupt', 'empty')
 
 
 def test_a_header_that_promises_a_monstrous_image_is_refused():
@@ -197,20 +158,7 @@ def test_a_header_that_promises_a_monstrous_image_is_refused():
     data = (b'\x89PNG\r\n\x1a\n'
             + chunk(b'IHDR', struct.pack('>IIBBBBB', 65535, 65535, 8, 2, 0, 0, 0))
             + chunk(b'IDAT', zlib.compress(bytes(1000))) + chunk(b'IEND', b''))
-    with pytest.raises(ImageError) as caught:
-        decode(compressed(data, 'png'))
-    assert caught.value.kind == 'bad size'
-
-
-class FakeBridgeError(TypeError):
-    """Stands for cv_bridge.CvBridgeError."""
-
-
-def fake_cv_bridge(convert_to) -> types.ModuleType:
-    module = types.ModuleType('cv_bridge')
-    module.CvBridgeError = FakeBridgeError
-    module.CvBridge = lambda: types.SimpleNamespace(imgmsg_to_cv2=convert_to)
-    return module
+    assert refused(compressed(data, 'png')) == 'bad size'
 
 
 def test_other_encodings_go_through_cv_bridge_where_it_is_installed(monkeypatch):
@@ -220,6 +168,7 @@ def test_other_encodings_go_through_cv_bridge_where_it_is_installed(monkeypatch)
         asked.append((msg.encoding, encoding))
         return RGB
 
-    monkeypatch.setitem(sys.modules, 'cv_bridge', fake_cv_bridge(convert_to))
+    monkeypatch.setitem(sys.modules, 'cv_bridge', types.SimpleNamespace(
+        CvBridge=lambda: types.SimpleNamespace(imgmsg_to_cv2=convert_to), CvBridgeError=TypeError))
     check(message(np.zeros((HEIGHT, WIDTH), np.uint8), 'nv12'), RGB)
     assert asked == [('nv12', 'rgb8')]

@@ -5,6 +5,7 @@
 import hashlib
 import http.server
 import json
+import os
 import sys
 import threading
 import types
@@ -70,47 +71,34 @@ def server(monkeypatch):
         thread.join()
 
 
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
-
-
-# -- published files ------------------------------------------------------------------------------
-
 def test_a_file_is_fetched_completely_with_its_progress(server, tmp_path):
     seen = []
     path = download(server + 'evals/a.pt', tmp_path / 'new', lambda *now: seen.append(now))
     assert path == tmp_path / 'new' / 'a.pt'
     assert path.read_bytes() == CONTENT
-    assert names(path.parent) == ['a.pt']
+    assert os.listdir(path.parent) == ['a.pt']
     assert seen[0] == (0, len(CONTENT)) and seen[-1] == (len(CONTENT), len(CONTENT))
     assert seen == sorted(seen) and len(seen) > 3
 
 
-@pytest.mark.parametrize('ranges', [True, False])
-def test_an_interrupted_download_goes_on_where_it_stopped(server, tmp_path, ranges, monkeypatch):
+@pytest.mark.parametrize(('later', 'goes_on'), [
+    ({}, True), ({'ranges': False}, True), ({'tag': '"2"'}, False)],
+    ids=['ranges', 'no ranges', 'changed'])
+def test_an_interrupted_download_goes_on_where_it_stopped_if_the_file_is_the_same(
+        server, tmp_path, later, goes_on, monkeypatch):
     monkeypatch.setattr(Server, 'cut', 3_000_000)
     with pytest.raises(WeightsError, match='is kept: run the same command again'):
         download(server + 'a.pt', tmp_path, lambda *now: None)
-    part, = names(tmp_path)
-    assert part.startswith('a.pt.') and part.endswith('.part')
-    monkeypatch.setattr(Server, 'cut', 0)
-    monkeypatch.setattr(Server, 'ranges', ranges)
-    there = (tmp_path / part).stat().st_size
+    part, = tmp_path.iterdir()
+    assert part.name.startswith('a.pt.') and part.suffix == '.part'
+    there = part.stat().st_size
     assert there > 0
+    for name, value in {'cut': 0, **later}.items():
+        monkeypatch.setattr(Server, name, value)
     path = download(server + 'a.pt', tmp_path, lambda *now: None)
-    assert Server.asked == ['', f'bytes={there}-']
+    assert Server.asked == ['', f'bytes={there}-' if goes_on else '']
     assert path.read_bytes() == CONTENT
-    assert names(tmp_path) == ['a.pt']
-
-
-def test_pieces_of_two_states_of_a_file_are_never_joined(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(Server, 'cut', 3_000_000)
-    with pytest.raises(WeightsError):
-        download(server + 'a.pt', tmp_path, lambda *now: None)
-    monkeypatch.setattr(Server, 'cut', 0)
-    monkeypatch.setattr(Server, 'tag', '"2"')
-    assert download(server + 'a.pt', tmp_path, lambda *now: None).read_bytes() == CONTENT
-    assert Server.asked == ['', '']
+    assert part.exists() != goes_on
 
 
 def test_what_cannot_be_fetched_is_refused_and_leaves_nothing(server, tmp_path, monkeypatch):
@@ -122,29 +110,25 @@ def test_what_cannot_be_fetched_is_refused_and_leaves_nothing(server, tmp_path, 
         download(server + 'a.pt', tmp_path, lambda *now: None)
     with pytest.raises(WeightsError, match='refused'):
         download('http://127.0.0.1:1/a.pt', tmp_path, lambda *now: None)
-    assert names(tmp_path) == []
+    assert sorted(os.listdir(tmp_path)) == []
 
 
 def test_the_command_shows_where_the_file_is_and_its_checksum(server, tmp_path, capsys,
                                                               monkeypatch):
-    from vjepa_ros.cli import download as download_weights
-    monkeypatch.setattr(download_weights, 'BASE_URL', server)
+    monkeypatch.setattr('vjepa_ros.cli.download.BASE_URL', server)
     assert cli.main(['download', 'vitl', '--folder', str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert str(tmp_path / 'vitl.pt') in text
     assert hashlib.sha256(CONTENT).hexdigest() in text
 
 
-# -- names of the hub -----------------------------------------------------------------------------
-
 class Hub:
     """Stands for huggingface_hub: a cache, and a network that works or does not."""
 
-    def __init__(self, monkeypatch, folder, cached=False, error=None):
+    def __init__(self, monkeypatch, folder, error=None):
         self.calls = []
-        self.folder, self.cached, self.error = folder, cached, error
-        module = types.ModuleType('huggingface_hub')
-        module.snapshot_download = self.snapshot_download
+        self.folder, self.error, self.cached = folder, error, False
+        module = types.SimpleNamespace(snapshot_download=self.snapshot_download)
         monkeypatch.setitem(sys.modules, 'huggingface_hub', module)
 
     def snapshot_download(self, name, allow_patterns, local_files_only=False):
@@ -152,17 +136,13 @@ class Hub:
         assert 'config.json' in allow_patterns
         if local_files_only and not self.cached:
             raise FileNotFoundError('not in the cache')
-        if not local_files_only:
-            if self.error:
-                raise self.error
-            self.fetch()
-        return str(self.folder)
-
-    def fetch(self):
+        if self.error:
+            raise self.error
         self.folder.mkdir(exist_ok=True)
         (self.folder / 'config.json').write_text(json.dumps({'model_type': 'vjepa2'}))
         save_file(prefixed(hugging_face_names(encoder_state()), 'encoder.'),
                   self.folder / 'model.safetensors')
+        return str(self.folder)
 
 
 @pytest.fixture(autouse=True)
@@ -186,7 +166,6 @@ def test_offline_only_the_cache_is_used(tmp_path, monkeypatch):
     hub = Hub(monkeypatch, tmp_path / 'snapshot')
     with pytest.raises(WeightsError, match='HF_HUB_OFFLINE forbids'):
         load_encoder('tiny', weights=NAME, allow_random_weights=True)
-    hub.fetch()
     hub.cached = True
     assert load_encoder('tiny', weights=NAME)[1].trained
     assert hub.calls == [(NAME, True), (NAME, True)]
@@ -200,26 +179,10 @@ def test_a_failed_fetch_is_an_error_and_never_random_weights(tmp_path, monkeypat
     assert not (tmp_path / 'snapshot').exists()
 
 
-def test_without_the_library_of_the_hub_the_error_says_so(monkeypatch):
+def test_without_the_library_of_the_hub_only_paths_are_found(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
     with pytest.raises(WeightsError, match=r'no file or folder here.*pip install huggingface_hub'):
         load_encoder('tiny', weights=NAME, allow_random_weights=True)
-
-
-def test_a_path_needs_neither_network_nor_library(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
     (tmp_path / 'owner' / 'name').mkdir(parents=True)
-    assert located('owner/name', 'weights') == Path('owner/name')
-    for path in ('owner/none.pt', './owner/none', 'a/b/c', str(tmp_path / 'none')):
+    for path in ('owner/name', 'owner/none.pt', './owner/none', 'a/b/c', str(tmp_path / 'none')):
         assert located(path, 'weights') == Path(path)
-
-
-LOAD = """
-import sys
-from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
-try:
-    encoder, report = load_encoder('tiny', weights=sys.argv[1], allow_random_weights=True)
-except WeightsError as error:
-    sys.exit(str(error))
-print(report.path, report.trained, report.layout)
-"""

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The exported graph computes what the session computes; without its packages the remedy is told.
+"""The exported graph computes what the session computes; missing packages are named."""
 
-Most of it needs onnx, onnxscript and onnxruntime, which `make test` installs.
-"""
-
-import importlib
+import json
+import sys
 
 import numpy as np
 import pytest
 import torch
 from golden.cases import fill
+from sessions import choice_of
 
 from vjepa_ros.cli import main as cli
 from vjepa_ros.model.encoder import Encoder
@@ -18,7 +17,6 @@ from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime import onnx
-from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.session import EncoderSession
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -26,14 +24,6 @@ pytestmark = pytest.mark.usefixtures('one_thread')
 SIZE = Variant('test', 96, 2, 2, 384)
 CALIBRATION = Calibration({'contact': (1.3, 0.2), 'moving': (1.1, 0.1),
                            'course': (0.9, -0.2), 'expansion': (1.2,), 'clearance': (0.8, 0.1)})
-ON_CPU = DeviceChoice(torch.device('cpu'), torch.float32, 'test')
-
-
-def needed():
-    try:
-        onnx.packages()
-    except onnx.ExportError as error:
-        pytest.skip(str(error))
 
 
 def clips(count=2):
@@ -48,7 +38,8 @@ def graph(heads=True):
 def test_what_is_exported_is_what_a_session_says():
     whole = graph()
     features, *said = whole(torch.from_numpy(clips()))
-    session = EncoderSession(fill(Encoder(SIZE)), ON_CPU, 4, 32, fill(Heads(96, 64)), CALIBRATION)
+    session = EncoderSession(fill(Encoder(SIZE)), choice_of(), 4, 32, fill(Heads(96, 64)),
+                             CALIBRATION)
     for number, output in enumerate(session.run(list(clips()))):
         np.testing.assert_allclose(features[number], output.features, rtol=1e-4, atol=1e-4)
         assert tuple(vars(output.heads)) == whole.names[1:]
@@ -58,16 +49,17 @@ def test_what_is_exported_is_what_a_session_says():
 
 @pytest.mark.parametrize('heads', [True, False])
 def test_onnxruntime_computes_the_same_from_the_file(heads, tmp_path):
-    needed()
-    from onnxruntime import InferenceSession
-
+    try:
+        runtime = onnx.packages()['onnxruntime']
+    except onnx.ExportError as error:
+        pytest.skip(str(error))
     whole = graph(heads)
     done = onnx.export(whole, tmp_path / 'new' / 'graph.onnx', 4, 32, clips=2)
     assert done.inputs == {'pixels': (2, 4, 32, 32, 3)}
     assert done.outputs['features'] == (2, 2, 2, 2, 96)
     assert len(done.outputs) == (7 if heads else 1)
     assert [file.name for file in (tmp_path / 'new').iterdir()] == ['graph.onnx']
-    found = InferenceSession(str(done.files[0])).run(None, {'pixels': clips()})
+    found = runtime.InferenceSession(str(done.files[0])).run(None, {'pixels': clips()})
     with torch.inference_mode():
         wanted = whole(torch.from_numpy(clips()))
     for got, exact in zip(found, wanted, strict=True):
@@ -75,14 +67,8 @@ def test_onnxruntime_computes_the_same_from_the_file(heads, tmp_path):
 
 
 def test_missing_packages_are_named_with_the_remedy(monkeypatch, tmp_path, capsys):
-    found = importlib.import_module
-
-    def without(name):
-        if name == 'onnxruntime':
-            raise ImportError(name)
-        return found('json')
-
-    monkeypatch.setattr(onnx.importlib, 'import_module', without)
+    for name in ('onnx', 'onnxscript', 'onnxruntime'):
+        monkeypatch.setitem(sys.modules, name, None if name == 'onnxruntime' else json)
     assert cli.main(['export', str(tmp_path / 'x.onnx')]) == 1
     text = capsys.readouterr().err
     assert text.startswith('onnxruntime cannot be imported')

@@ -56,15 +56,6 @@ def acted(case):
     return fill(ActionPredictor(48, 128, 3, 2))(features, *told)
 
 
-def test_the_golden_values_say_which_source_they_were_computed_with():
-    for file in FILES.values():
-        assert file['source'] == f'{cases.SOURCE} at {cases.COMMIT}'
-    assert FILES['encoders'].keys() == {'source', *ENCODERS}
-    assert FILES['others'].keys() == {'source', 'frames'}.union(
-        *({f'{kind}_{name}' for name in table} for kind, table in (
-            ('predictor', PREDICTORS), ('actions', ACTIONS))))
-
-
 @pytest.mark.parametrize('name', ENCODERS)
 @torch.inference_mode()
 def test_features_equal_those_of_the_reference(name):

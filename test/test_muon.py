@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from vjepa_ros.lab.training.optimizers import RMS, Muon, Together, orthogonal
+from vjepa_ros.lab.training.optimizers import RMS, Muon, orthogonal
 
 
 def random(*shape, seed=0):
@@ -24,98 +24,71 @@ def stepped(weight, gradient, parts=1, **options):
     return parameter.detach()
 
 
-class TestOrthogonal:
-    @pytest.mark.parametrize('shape', [(1, 24, 24), (1, 96, 16), (1, 16, 96), (5, 32, 48)])
-    @pytest.mark.parametrize('scale', [1e-5, 1.0, 1e5])
-    def test_singular_values_become_one(self, shape, scale):
-        values = torch.linalg.svdvals(orthogonal(scale * random(*shape)))
-        assert values.min() > 0.6 and values.max() < 1.3
+@pytest.mark.parametrize('shape', [(1, 24, 24), (1, 96, 16), (1, 16, 96), (5, 32, 48)])
+@pytest.mark.parametrize('scale', [1e-5, 1.0, 1e5])
+def test_singular_values_become_one(shape, scale):
+    values = torch.linalg.svdvals(orthogonal(scale * random(*shape)))
+    assert values.min() > 0.6 and values.max() < 1.3
 
 
-
-
-class TestMuon:
-    def test_a_step_has_the_size_of_one_of_adamw(self):
-        for shape in ((64, 64), (256, 64), (64, 256)):
-            change = stepped(torch.zeros(shape), 1e-3 * random(*shape))
-            assert change.square().mean().sqrt() == pytest.approx(0.1 * RMS, rel=0.15)
-
-    def test_steps_go_down_and_weights_decay(self):
-        gradient, weight = random(8, 8), random(8, 8, seed=1)
-        change = stepped(weight, gradient) - weight
+def test_a_step_has_the_size_of_one_of_adamw_and_goes_down():
+    for shape in ((64, 64), (256, 64), (64, 256)):
+        gradient = 1e-3 * random(*shape)
+        change = stepped(torch.zeros(shape), gradient)
+        assert change.square().mean().sqrt() == pytest.approx(0.1 * RMS, rel=0.15)
         assert (change * gradient).sum() < 0
-        decayed = stepped(weight, torch.zeros(8, 8), weight_decay=0.5)
-        assert torch.allclose(decayed, weight * (1 - 0.1 * 0.5))
-
-    def test_a_fused_projection_is_three(self):
-        gradient = random(48, 16) * torch.tensor([1.0, 100.0, 0.01]).repeat_interleave(16)[:, None]
-        fused = stepped(torch.zeros(48, 16), gradient, parts=3)
-        apart = [stepped(torch.zeros(16, 16), part) for part in gradient.split(16)]
-        assert torch.allclose(fused, torch.cat(apart), atol=1e-6)
-        for part in fused.split(16):            # as one, the small part would hardly move
-            assert torch.linalg.svdvals(part).min() > 0.6 * 0.1 * RMS * 4
-
-    @pytest.mark.parametrize(('parts', 'said'), [
-        ([3, 1], '2 numbers of parts for 1'), ([5], '48 rows cannot be 5'), ([0], 'cannot be 0')])
-    def test_parts_must_fit_their_matrices(self, parts, said):
-        with pytest.raises(ValueError, match=said):
-            Muon([{'params': [nn.Parameter(torch.zeros(48, 16))], 'parts': parts}])
-
-    def test_a_state_that_knows_no_parts_is_taken_up(self):
-        optimizer = Muon([{'params': [nn.Parameter(random(48, 16))], 'parts': [3]}], lr=0.1)
-        old = Muon([nn.Parameter(random(48, 16))], lr=0.02).state_dict()
-        for group in old['param_groups']:
-            del group['parts']
-        optimizer.load_state_dict(old)
-        assert optimizer.param_groups[0]['parts'] == [3]
-        assert optimizer.param_groups[0]['lr'] == 0.02
-
-    def test_matrices_of_many_shapes_are_each_changed_as_if_alone(self):
-        shapes = [(16, 32), (32, 16), (16, 32), (48, 16), (16, 16), (48, 16)]
-        parts = [1, 1, 1, 3, 1, 1]
-        parameters = [nn.Parameter(random(*s, seed=i)) for i, s in enumerate(shapes)]
-        before = [p.detach().clone() for p in parameters]
-        for i, p in enumerate(parameters):
-            p.grad = random(*p.shape, seed=10 + i)
-        Muon([{'params': parameters, 'parts': parts}], 0.1, 0.0).step()
-        for p, old, count in zip(parameters, before, parts, strict=True):
-            assert torch.allclose(p, stepped(old, p.grad, count), atol=1e-5)
-
-    def test_momentum_looks_ahead(self):
-        parameter = nn.Parameter(torch.zeros(6, 6))
-        optimizer = Muon([parameter], lr=1.0, momentum=0.9)
-        first, second = random(6, 6), random(6, 6, seed=1)
-        for gradient in (first, second):
-            before = parameter.detach().clone()
-            parameter.grad = gradient.clone()
-            optimizer.step()
-        kept = 0.9 * 0.1 * first + 0.1 * second
-        ahead = 0.1 * second + 0.9 * kept
-        expected = -RMS * 6 ** 0.5 * orthogonal(ahead[None])[0]
-        assert torch.allclose(parameter - before, expected, atol=1e-4)
+    weight = random(8, 8, seed=1)
+    decayed = stepped(weight, torch.zeros(8, 8), weight_decay=0.5)
+    assert torch.allclose(decayed, weight * (1 - 0.1 * 0.5))
 
 
+def test_a_fused_projection_is_three():
+    gradient = random(48, 16) * torch.tensor([1.0, 100.0, 0.01]).repeat_interleave(16)[:, None]
+    fused = stepped(torch.zeros(48, 16), gradient, parts=3)
+    apart = [stepped(torch.zeros(16, 16), part) for part in gradient.split(16)]
+    assert torch.allclose(fused, torch.cat(apart), atol=1e-6)
+    for part in fused.split(16):            # as one, the small part would hardly move
+        assert torch.linalg.svdvals(part).min() > 0.6 * 0.1 * RMS * 4
 
 
-class TestTogether:
-    def make(self, seed=0):
-        torch.manual_seed(seed)
-        layer = nn.Linear(6, 6)
-        return layer, Together(torch.optim.AdamW([layer.bias], 0.1), Muon([layer.weight], 0.1))
+@pytest.mark.parametrize(('parts', 'said'), [
+    ([3, 1], '2 numbers of parts for 1'), ([5], '48 rows cannot be 5'), ([0], 'cannot be 0')])
+def test_parts_must_fit_their_matrices(parts, said):
+    with pytest.raises(ValueError, match=said):
+        Muon([{'params': [nn.Parameter(torch.zeros(48, 16))], 'parts': parts}])
 
-    def teach(self, layer, optimizer, steps):
-        for step in steps:
-            layer(random(4, 6, seed=step)).square().sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
 
-    def test_a_saved_state_goes_on_exactly(self, tmp_path):
-        through, optimizer = self.make()
-        self.teach(through, optimizer, range(3))
-        torch.save(optimizer.state_dict(), tmp_path / 'state')
-        rest, other = self.make(seed=7)
-        rest.load_state_dict(through.state_dict())
-        other.load_state_dict(torch.load(tmp_path / 'state', weights_only=True))
-        for layer, its in ((through, optimizer), (rest, other)):
-            self.teach(layer, its, range(3, 6))
-        assert torch.equal(through.weight, rest.weight) and torch.equal(through.bias, rest.bias)
+def test_a_state_that_knows_no_parts_is_taken_up():
+    optimizer = Muon([{'params': [nn.Parameter(random(48, 16))], 'parts': [3]}], lr=0.1)
+    old = Muon([nn.Parameter(random(48, 16))], lr=0.02).state_dict()
+    for group in old['param_groups']:
+        del group['parts']
+    optimizer.load_state_dict(old)
+    assert optimizer.param_groups[0]['parts'] == [3]
+    assert optimizer.param_groups[0]['lr'] == 0.02
+
+
+def test_matrices_of_many_shapes_are_each_changed_as_if_alone():
+    shapes = [(16, 32), (32, 16), (16, 32), (48, 16), (16, 16), (48, 16)]
+    parts = [1, 1, 1, 3, 1, 1]
+    parameters = [nn.Parameter(random(*s, seed=i)) for i, s in enumerate(shapes)]
+    before = [p.detach().clone() for p in parameters]
+    for i, p in enumerate(parameters):
+        p.grad = random(*p.shape, seed=10 + i)
+    Muon([{'params': parameters, 'parts': parts}], 0.1, 0.0).step()
+    for p, old, count in zip(parameters, before, parts, strict=True):
+        assert torch.allclose(p, stepped(old, p.grad, count), atol=1e-5)
+
+
+def test_momentum_looks_ahead():
+    parameter = nn.Parameter(torch.zeros(6, 6))
+    optimizer = Muon([parameter], lr=1.0, momentum=0.9)
+    first, second = random(6, 6), random(6, 6, seed=1)
+    for gradient in (first, second):
+        before = parameter.detach().clone()
+        parameter.grad = gradient.clone()
+        optimizer.step()
+    kept = 0.9 * 0.1 * first + 0.1 * second
+    ahead = 0.1 * second + 0.9 * kept
+    expected = -RMS * 6 ** 0.5 * orthogonal(ahead[None])[0]
+    assert torch.allclose(parameter - before, expected, atol=1e-4)
