@@ -33,26 +33,8 @@ def texture(size: tuple[int, int], seed: int = 0) -> np.ndarray:
     return np.ascontiguousarray((255 * (total - low) / (high - low)).astype(np.uint8))
 
 
-def zoomed(picture: np.ndarray, scale: float, size: tuple[int, int]) -> np.ndarray:
-    """The middle of a picture, enlarged about its centre: RGB uint8 of the given size."""
-    width, height = size
-    centre = np.array([(picture.shape[1] - 1) / 2, (picture.shape[0] - 1) / 2])
-    matrix = np.array([[scale, 0, (width - 1) / 2 - scale * centre[0]],
-                       [0, scale, (height - 1) / 2 - scale * centre[1]]])
-    return cv2.warpAffine(picture, matrix, size, flags=cv2.INTER_LINEAR,
-                          borderMode=cv2.BORDER_REFLECT)
-
-
 class Approach:
-    """A wall that the camera drives at with constant speed.
-
-    Parameters
-    ----------
-    size
-        (width, height) of the frames [px].
-    contact_s
-        Time of contact [s]; the truth at time t is ``contact_s - t``.
-    """
+    """A wall that the camera drives at with constant speed; contact is at `contact_s`."""
 
     def __init__(self, size: tuple[int, int] = (320, 240), contact_s: float = 6.0) -> None:
         self.size = size
@@ -60,8 +42,13 @@ class Approach:
         self._picture = texture((2 * size[0], 2 * size[1]))
 
     def frame(self, t: float) -> np.ndarray:
-        """The frame at time t [s], before contact."""
-        return zoomed(self._picture, self.contact_s / (self.contact_s - t), self.size)
+        """The frame at time t [s], before contact: the middle of the wall, enlarged."""
+        picture, (width, height), scale = self._picture, self.size, self.contact_s / self.truth(t)
+        matrix = np.array(
+            [[scale, 0, (width - 1 - scale * (picture.shape[1] - 1)) / 2],
+             [0, scale, (height - 1 - scale * (picture.shape[0] - 1)) / 2]])
+        return cv2.warpAffine(picture, matrix, self.size, flags=cv2.INTER_LINEAR,
+                              borderMode=cv2.BORDER_REFLECT)
 
     def truth(self, t: float) -> float:
         """Time to contact at time t [s]."""

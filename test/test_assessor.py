@@ -47,8 +47,6 @@ class Film:
                                     Judgement('geometric', None, UNKNOWN), self.settings)
 
 
-# -- smoothing ------------------------------------------------------------------------------------
-
 @pytest.mark.parametrize(('first', 'second', 'tau'), [(0.2, 0.8, 0.1), (0.8, 0.2, 0.5)])
 def test_rise_and_fall_follow_their_own_time_constants(first, second, tau):
     smoother, settings = Smoother(), Settings(smoothing_rise=0.1, smoothing_fall=0.5)
@@ -87,8 +85,6 @@ def test_the_median_drops_an_outlier_and_its_window_is_live():
     assert given[2:] == [1, 1, 2, 2]
     assert smooth(smoother, 50.0, seconds(9), replace(settings, smoothing_window=1)) == 50.0
 
-
-# -- scores ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('true_s', 'told_s', 'level'), [
     (2.0, 2.0, Level.WARNING), (24.0, 24.0, Level.CLEAR), (26.0, math.inf, Level.CLEAR),
@@ -129,8 +125,6 @@ def test_a_fading_danger_keeps_its_direction_until_it_is_gone():
     assert math.isfinite(fading.time_to_contact)
     assert math.isinf(over.time_to_contact) and math.isnan(over.bearing)
 
-
-# -- levels ---------------------------------------------------------------------------------------
 
 def test_danger_is_shown_at_once_and_leaves_by_hysteresis():
     film = Film(replace(RAW, hysteresis=0.25))
@@ -183,8 +177,6 @@ def test_a_reset_forgets_level_smoothing_and_warm_up():
     assert scores.looming_rate == pytest.approx(1 / 9)
     assert Quality.WARMING_UP in scores.flags
 
-
-# -- flags and settings ---------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('fields', 'named'), [
     ({'danger_ttc': 3.0}, 'danger_ttc'), ({'warning_ttc': 4.0}, 'warning_ttc'),

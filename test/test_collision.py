@@ -75,8 +75,6 @@ def test_a_region_on_course_is_reported_even_when_little_else_is_known():
     assert threat.regions[0].on_course
 
 
-# -- on course ------------------------------------------------------------------------------------
-
 @pytest.mark.parametrize('rate', [0.3, 2.0])
 def test_something_straight_ahead_is_found_with_its_rate_and_place(rate):
     threat = find(approach(empty(), slice(7, 11), slice(10, 14), rate))
@@ -140,8 +138,6 @@ def test_a_near_thing_before_a_slower_background_keeps_its_own_region():
     field.rate[5, 5] = field.rate[5, 6] = 3.0
     assert find(field).regions == ()
 
-
-# -- what counts ----------------------------------------------------------------------------------
 
 def test_only_the_region_of_interest_counts():
     field = approach(empty(), slice(7, 11), slice(1, 5), 1.0)

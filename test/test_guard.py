@@ -96,8 +96,6 @@ def slowing_on(*names: str) -> dict[str, tuple[str, ...]]:
     return {'stop_on': tuple(name for name in ALWAYS if name not in names), 'slow_on': names}
 
 
-# -- the law ------------------------------------------------------------------------------
-
 @pytest.mark.parametrize(('distance', 'speed'), [
     (math.nan, math.inf), (math.inf, math.inf), (0.3, 0.0), (1.1, 0.5), (3.5, 2.0),
     (20.3, math.sqrt(0.04 + 80.0) - 0.2)])               # far: the robot must be able to brake
@@ -184,8 +182,6 @@ def test_what_comes_at_a_standing_robot_is_reported_as_moving_with_its_side():
     assert w.source.obstacle == 'none'
 
 
-# -- directions ---------------------------------------------------------------------------
-
 def test_only_motion_towards_what_a_camera_sees_is_held_back():
     w = world(wall=2.0)
     w.run(20.0)
@@ -261,8 +257,6 @@ def test_a_camera_that_moves_a_little_on_the_robot_keeps_its_memory():
     w.guard.turn_source('front', math.pi / 2)
     assert w.run(3.0).state != 'stopped'          # the wall is elsewhere
 
-
-# -- memory and release -------------------------------------------------------------------
 
 def approaching(**more: object) -> World:
     """A robot that drives towards a wall which is remembered as a threat."""
@@ -350,8 +344,6 @@ def test_a_remembered_obstacle_is_dropped_also_when_odometry_trembles():
     assert not w.source.free_path.threat
 
 
-# -- faults -------------------------------------------------------------------------------
-
 @pytest.mark.parametrize(('change', 'word'), [
     ({'flags': Quality.UNTRAINED}, 'untrained'), ({'flags': Quality.WARMING_UP}, 'warming_up'),
     ({'flags': Quality.PARTIAL_VIEW}, 'partial_view'), ({'flags': Quality.STALE}, 'stale'),
@@ -429,8 +421,6 @@ def test_stamps_of_the_future_and_of_another_clock_do_not_count():
     assert 'missing' in w.last.reason
 
 
-# -- commands and odometry ----------------------------------------------------------------
-
 @pytest.mark.parametrize('bad', [Motion(1.0, 0.0, math.nan), Motion(1.0, 0.0, math.inf),
                                  Motion(1.7e308, 1.7e308)])
 def test_a_command_that_cannot_be_meant_stops(bad):
@@ -460,8 +450,6 @@ def test_odometry_counts_instead_of_the_commands_also_after_a_clock_jump():
         assert guard.decide(i * 0.05).motion.vx > 0.3 or i < 10
     assert guard.history.travel(1.0, 1.9, 0.0) == pytest.approx(0.2 * 0.9)
 
-
-# -- range sensors ------------------------------------------------------------------------
 
 def test_a_range_sensor_limits_and_its_silence_is_a_fault():
     guard = VelocityGuard(GuardSettings(), {'front': 0.0}, {'sonar': 0.0})
@@ -505,8 +493,6 @@ def test_a_late_reading_replaces_no_newer_one_and_silence_keeps_the_obstacle(set
         guard.command(AHEAD, now)
         assert guard.decide(now).motion.vx == 0
 
-
-# -- settings -----------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('values', 'word'), [
     ({'stop_time_to_contact': 3.0}, 'stop_time_to_contact'), ({'braking': 0.0}, 'braking'),

@@ -41,8 +41,6 @@ PERIOD = 0.1
 SPEED = math.cos(PITCH)   # along the axis of a camera that drives ahead at 1 m/s
 
 
-# -- rays and poses -------------------------------------------------------------------------------
-
 @pytest.mark.parametrize(('model', 'coefficients'), [
     ('plumb_bob', (-0.3, 0.1, 0.001, -0.002, 0.0)),
     ('rational_polynomial', (0.4, 0.1, 0.0, 0.0, 0.01, 0.7, 0.2, 0.02)),
@@ -86,8 +84,6 @@ def test_the_closing_speed_is_that_of_the_camera_along_its_axis():
     # Turning left swings a camera ahead of the centre to the left, which is where it looks.
     assert side.closing_speed((2.0, 0.0, 0.0), (0, 0, 1.0)) == pytest.approx(0.5)
 
-
-# -- distances on rendered pictures ---------------------------------------------------------------
 
 @lru_cache
 def seen(*things, speed=1.0, frames=8):
@@ -143,8 +139,6 @@ def test_open_ground_and_what_is_lower_than_the_band_give_no_points():
     assert not (find(seen(box(2.0, half=(0.6, 0.01, 0.4)))).region >= 0).any()
 
 
-# -- points and rays ------------------------------------------------------------------------------
-
 def test_points_fill_the_width_and_the_band_and_caution_moves_them_nearer(ahead):
     found = find(ahead)
     points = base_points(found, MOUNT, HOW)
@@ -175,8 +169,6 @@ def test_a_scan_of_a_camera_to_the_rear_does_not_break(ahead):
     assert (np.cos(rays.angle_min + rays.step * np.flatnonzero(hit)) < 0).all()
     assert rays.ranges[hit].min() == pytest.approx(2.3, rel=0.15)
 
-
-# -- unknown is not clear -------------------------------------------------------------------------
 
 def changed(view, **changes):
     result, lens = view
@@ -333,8 +325,6 @@ def test_heads_tell_the_free_way_while_the_robot_stands():
     blind = replace(told, learned=replace(told.learned, sees=False))
     assert 'stands' in find((blind, lens), 0.0, settings=FUSED).withheld
 
-
-# -- Nav2 -----------------------------------------------------------------------------------------
 
 def test_the_parameters_for_nav2_fit_what_is_published():
     content = yaml.safe_load((ROOT / 'config/nav2_collision_monitor.yaml').read_text())

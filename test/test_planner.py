@@ -71,8 +71,6 @@ class Clock:
         return self.now
 
 
-# -- action spaces --------------------------------------------------------------------------------
-
 def states(yaw=0.0, count=1):
     out = torch.zeros(count, 7, dtype=torch.float64)
     out[:, 5] = yaw
@@ -149,8 +147,6 @@ def test_angles_and_matrices_belong_together_also_where_angles_lock():
     torch.testing.assert_close(to_matrix(angles), to_matrix(locked), atol=1e-7, rtol=0)
 
 
-# -- search ---------------------------------------------------------------------------------------
-
 def test_the_search_finds_a_minimum_within_the_limits():
     wanted = torch.tensor([0.03, -0.02, 0.2])   # the last one is beyond the limit
 
@@ -167,8 +163,6 @@ def test_the_search_finds_a_minimum_within_the_limits():
                SMALL.noise(4, 0))
 
 
-# -- plans ----------------------------------------------------------------------------------------
-
 def test_picture_state_and_goal_matter(planner):
     plan = planner.plan(picture(), np.zeros(7))
     assert not np.allclose(planner.plan(picture(5), np.zeros(7)).energies, plan.energies)
@@ -177,18 +171,13 @@ def test_picture_state_and_goal_matter(planner):
     assert not np.allclose(planner.plan(picture(), np.zeros(7)).energies, plan.energies)
     assert planner.plan(picture(), np.zeros(7)).energy_now > 0.1
     assert planner.plan(picture(7), np.zeros(7)).energy_now == pytest.approx(0.0, abs=1e-6)
+    for state in (np.zeros(6), np.full(7, np.nan)):
+        with pytest.raises(ValueError, match='must be 7 finite numbers'):
+            planner.plan(picture(), state)
     planner.set_goal(None)
     nothing = planner.plan(picture(), np.zeros(7))
     assert 'no goal' in nothing.refusal and nothing.actions is None
 
-
-@pytest.mark.parametrize('state', [np.zeros(6), np.full(7, np.nan)])
-def test_a_state_that_is_none_is_refused(planner, state):
-    with pytest.raises(ValueError, match='must be 7 finite numbers'):
-        planner.plan(picture(), state)
-
-
-# -- time -----------------------------------------------------------------------------------------
 
 LONG = SearchConfig(samples=16, elites=4, iterations=20)
 
@@ -211,9 +200,8 @@ def test_a_budget_leaves_time_for_the_test_against_noise(world):
     planner = planner_of(world, LONG, GapConfig(repetitions=3, least=0.0), clock=Clock(1.0))
     whole = planner.plan(picture(), np.zeros(7)).seconds['total']
     plan = planner.plan(picture(), np.zeros(7), budget_s=0.6 * whole)
-    assert plan.stopped == 'budget'
+    assert plan.stopped == 'budget' and plan.gap is not None
     assert 0 < plan.iterations < 20
-    assert plan.gap is not None
 
 
 def test_a_cancelled_plan_ends_at_its_next_step(world, monkeypatch):
@@ -233,8 +221,6 @@ def test_a_cancelled_plan_ends_at_its_next_step(world, monkeypatch):
     assert (plan.iterations, len(calls)) == (1, 2)
     assert planner.plan(picture(), np.zeros(7), cancel=cancel).iterations == 0
 
-
-# -- the test against noise -----------------------------------------------------------------------
 
 def test_gaps_of_pure_noise_are_seldom_clear_and_real_ones_always():
     gap = gap_of(np.array([[1.0, 2.0, 3.0, 10.0], [1.5, 2.0, 2.0, 2.0]]), least=1.0)
@@ -270,8 +256,6 @@ def test_the_result_says_the_gap_the_cost_and_the_times(world):
                           + pictures * world.shapes.encode_flops())
     assert 'UNTRAINED' in str(plan)
 
-
-# -- memory and weights ---------------------------------------------------------------------------
 
 @pytest.mark.parametrize('room', [5, 0])
 def test_passes_are_halved_when_memory_runs_out_down_to_one_plan(monkeypatch, caplog, room):
@@ -327,12 +311,11 @@ def test_a_predictor_of_another_size_is_refused(tmp_path):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
-@pytest.mark.parametrize('batch', [0, 7])
-def test_a_gpu_finds_nearly_the_same_energies_and_gives_its_memory_back(batch):
+def test_a_gpu_finds_nearly_the_same_energies_and_gives_its_memory_back():
     def energies(device, precision):
         made = WorldModel.load(WorldConfig(
             **{**LOADED, 'device': device, 'precision': precision,
-               'random_predictor': (128, 4, 2)}, allow_random_weights=True, batch=batch))
+               'random_predictor': (128, 4, 2)}, allow_random_weights=True, batch=7))
         plan = planner_of(made).plan(picture(), np.zeros(7))
         kind = made.kind
         made.close()
@@ -346,12 +329,7 @@ def test_a_gpu_finds_nearly_the_same_energies_and_gives_its_memory_back(batch):
     assert torch.cuda.memory_allocated() - before < 1 << 20
 
 
-# -- cost -----------------------------------------------------------------------------------------
-
 def test_the_cost_is_that_of_the_published_model():
     shapes = Shapes(find_variant('giant'), 1024, 24, 256)
     assert shapes.step_flops(1) / 1e12 == pytest.approx(0.164, abs=5e-4)
     assert 4000 * shapes.rollout_flops(2) / 1e15 == pytest.approx(1.34, abs=5e-3)
-    # Without keys and values kept, the second step computes both.
-    whole = 24 * (24 * 516 * 1024 ** 2 + 4 * 516 ** 2 * 1024) + 8 * 256 * 1408 * 1024
-    assert 4000 * (shapes.step_flops(1) + whole) / 1e15 == pytest.approx(2.02, abs=0.01)

@@ -206,8 +206,6 @@ def test_an_object_across_the_path_never_falls_between_two_steps(length, margin,
         assert time <= away / speed + 0.2
 
 
-# -- what is sent, and how messages find each other -----------------------------------------------
-
 VALUES = {row.name: row.default for row in (*SCHEMA.rows, *source_rows('camera'))}
 WALL = [(-3.0, 3.0, 1.2)]
 NS = 1_000_000_000
