@@ -149,14 +149,6 @@ def test_patches_that_show_no_image_are_unknown_and_do_not_disturb_the_others():
     assert np.isnan(motion_map(f, FLOOR, valid=np.zeros((5, 6), bool))).all()
 
 
-def test_the_score_is_the_mean_of_what_is_known_inside_the_mask():
-    motion = np.array([[0.2, np.nan], [0.6, 1.0]], np.float32)
-    assert motion_score(motion) == pytest.approx(0.6)
-    assert motion_score(motion, np.array([[1, 1], [0, 0]])) == pytest.approx(0.2)
-    assert np.isnan(motion_score(motion, np.array([[0, 1], [0, 0]])))
-    assert np.isnan(motion_score(motion, np.zeros((2, 2), bool)))
-
-
 def test_the_measured_floor_predicts_the_noise_of_scenes_it_has_not_seen(engine):
     rng = np.random.default_rng(1234)
     for picture in (random_scene(rng, SIZE), texture(8), texture(4, 90, 150), flat(60)):

@@ -116,18 +116,6 @@ def test_unknown_looming_is_dotted_and_not_tinted_and_unknown_scores_are_not_zer
     assert changed(unknown, zero)[420:].any()
 
 
-def test_only_regions_on_course_are_framed_in_the_colour_of_the_level():
-    box = region(200, 150, 200, 160)
-    result = show(result=assessment(Level.DANGER, 0.8, regions=(box,)))
-    for y, x in ((150, 300), (310, 300), (230, 200), (230, 400)):
-        patch = result[y - 2:y + 3, x - 2:x + 3].reshape(-1, 3).astype(int)
-        assert np.abs(patch - LEVEL_COLORS[Level.DANGER]).sum(axis=1).min() < 30
-    aside = region(200, 150, 200, 160, on_course=False)
-    result = show(result=assessment(Level.DANGER, 0.8, regions=(aside,)))
-    inner = result[100:400, 100:500].reshape(-1, 3).astype(int)
-    assert np.abs(inner - LEVEL_COLORS[Level.DANGER]).sum(axis=1).min() > 100
-
-
 @pytest.mark.parametrize(('bearing', 'column'), [
     (-0.3, 320 - 500 * math.tan(0.3)), (1.5, 632)])
 def test_the_bearing_points_at_its_column(bearing, column):

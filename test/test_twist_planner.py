@@ -279,19 +279,6 @@ def test_after_it_has_turned_away_the_way_is_not_measured():
     assert (choice.state, choice.twist) == ('unmeasured', Twist(1.0))
 
 
-def test_flags_that_only_slow_before_a_guard_make_the_way_unmeasured():
-    drive = Drive()
-    assert drive.go(1.0).state == 'free'
-    drive.flags = Quality.LOW_TEXTURE
-    choice = drive.go(0.1)
-    assert (choice.state, choice.twist) == ('unmeasured', Twist(1.0))
-    drive.decider.configure(make_config({**VALUES, 'speed_from': 'odometry', 'stop_on': (
-        *VALUES['stop_on'], 'low_texture')}))
-    assert drive.command().state == 'fault'            # where the user wants that
-    drive.flags = Quality(0)
-    assert drive.go(0.1).state == 'free'
-
-
 def test_without_a_speed_nothing_is_judged():
     drive = Drive()
     assert drive.go(1.0).state == 'free'
@@ -322,5 +309,3 @@ def test_a_command_ends_with_one_zero():
     drive.decider.reset(drive.now)                       # also after a jump of the clock
     first, second = drive.decider.decide(drive.now), drive.decider.decide(drive.now)
     assert (first.twist, second.twist) == (Twist(), None)
-
-
