@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""A guard with a controller and assessments that a test plays."""
+"""Nodes between controller and base, with a controller and cameras that a test plays."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import Twist, TwistStamped
-from node_fixtures import now_ns, values_of
+from node_fixtures import Node, now_ns, values_of
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros_harness import NodeThread, Session, ros_session
 from sensor_msgs.msg import PointCloud2
-from std_srvs.srv import SetBool
 
 from vjepa_ros.perception.types import Assessment, Level, Quality
 from vjepa_ros.ros.command.node import CommandNode
@@ -28,6 +27,7 @@ from vjepa_ros.ros.common import message_conversion
 from vjepa_ros.ros.common.message_conversion import make_header, pack_assessment
 
 GUARD = 'vjepa_ros.ros.collision_guard'
+PLANNER = 'vjepa_ros.ros.twist_planner'
 NS = 1_000_000_000
 CLEAR = Assessment('camera', 0, 'optical', 0.0, 0.0, 0.0, math.inf, 0.0, math.nan, math.nan,
                    Level.CLEAR, Quality(0), known_fraction=1.0)
@@ -35,11 +35,18 @@ CLEAR = Assessment('camera', 0, 'optical', 0.0, 0.0, 0.0, math.inf, 0.0, math.na
 QUICK = {'release.hold': 0.1, 'release.acceleration': 50.0, 'release.speed': 2.0,
          'unseen_speed': 2.0, 'min_time_to_contact': 1.5, 'autostart': True}
 WITHIN_S = 0.05          # in which the guard must have stopped after source_timeout
+RELIABLE = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
 
 
 def cloud(seen: Assessment) -> PointCloud2:
     return message_conversion.cloud(make_header(seen.stamp_ns, seen.frame_id),
                                     pack_assessment(seen, 1.0))
+
+
+def twist_of(vx: float = 1.0, omega: float = 0.0, vy: float = 0.0) -> Twist:
+    twist = Twist()
+    twist.linear.x, twist.linear.y, twist.angular.z = vx, vy, omega
+    return twist
 
 
 class Every(threading.Thread):
@@ -63,7 +70,7 @@ class Every(threading.Thread):
         self.join()
 
 
-class Late(threading.Thread):
+class Late(Every):
     """How late this machine wakes a thread that sleeps, at worst, until the block ends.
 
     The guard stops in its own time: of the `WITHIN_S` it takes up to 20 ms by itself, the period
@@ -72,110 +79,120 @@ class Late(threading.Thread):
     """
 
     def __init__(self, period_s: float = 0.01) -> None:
-        super().__init__(daemon=True)
-        self._period_s, self.worst_s = period_s, 0.0
-        self._ended = False
+        super().__init__(period_s, self._note)
+        self.worst_s, self._before_s = 0.0, time.monotonic()
 
-    def run(self) -> None:
-        while not self._ended:
-            start = time.monotonic()
-            time.sleep(self._period_s)
-            self.worst_s = max(self.worst_s, time.monotonic() - start - self._period_s)
-
-    def __enter__(self) -> Late:
-        self.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._ended = True
-        self.join()
+    def _note(self) -> None:
+        now_s = time.monotonic()
+        self.worst_s = max(self.worst_s, now_s - self._before_s - self._period_s)
+        self._before_s = now_s
 
 
-class Rig:
-    """A guard with a camera and a controller that this process plays."""
+class CommandRig(Node):
+    """A node with a controller that this process plays, and what it sends and tells."""
 
-    def __init__(self, ros: Session, process: NodeThread, stamped: bool = False,
-                 name: str = '/collision_guard') -> None:
-        self.ros, self.process, self.name = ros, process, name
-        node = ros.node
+    def __init__(self, ros: Session, process: NodeThread, name: str, stamped: bool) -> None:
+        super().__init__(ros, process, name)
         self.kind = TwistStamped if stamped else Twist
-        qos = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
-        self.camera = node.create_publisher(PointCloud2, 'vjepa_node/camera/assessment', 10)
-        self.controller = node.create_publisher(self.kind, 'cmd_vel_in', qos)
-        self.out: list[tuple[int, Any]] = []          # (when it was published [ns], Twist)
+        self.controller = ros.node.create_publisher(self.kind, 'cmd_vel_in', RELIABLE)
+        self.out: list[tuple[int, Twist]] = []        # when it was published [ns], and what
         self.states: list[DiagnosticArray] = []
-        self.seen = CLEAR
-        self.stamp: Callable[[], int] = now_ns
-        self.looking = True
-        self.looked_ns = 0                            # stamp of the newest assessment sent
-        node.create_subscription(self.kind, 'cmd_vel_out', self._on_out, 100)
-        node.create_subscription(DiagnosticArray, f'{name}/state', self.states.append, 10)
+        self.listen_to('cmd_vel_out')
+        ros.node.create_subscription(DiagnosticArray, f'{name}/state', self.states.append, 10)
 
-    def _on_out(self, msg: Any, info: Mapping[str, int]) -> None:
-        twist = msg.twist if self.kind is TwistStamped else msg
-        self.out.append((info['source_timestamp'], twist))
+    def listen_to(self, topic: str) -> None:
+        def hear(msg: Any, info: Mapping[str, int]) -> None:
+            self.out.append((info['source_timestamp'],
+                             msg.twist if self.kind is TwistStamped else msg))
+
+        self.ros.node.create_subscription(self.kind, topic, hear, 100)
+
+    def look(self) -> None:
+        """Publish what the cameras see."""
+        raise NotImplementedError
+
+    def send(self, publisher: Any, *motion: float) -> None:
+        twist = twist_of(*motion)
+        publisher.publish(TwistStamped(twist=twist) if self.kind is TwistStamped else twist)
+
+    def command(self, *motion: float) -> None:
+        self.send(self.controller, *motion)
+
+    @contextmanager
+    def driving(self, *motion: float, also: Callable[[], None] | None = None) -> Iterator[None]:
+        """A controller that commands this at 20 Hz, and what else happens at 20 Hz."""
+        with ExitStack() as parts:
+            for act in filter(None, (lambda: self.command(*motion), self.look, also)):
+                parts.enter_context(Every(0.05, act))
+            yield
+
+    @property
+    def twist(self) -> Twist | None:
+        return self.out[-1][1] if self.out else None
+
+    @property
+    def status(self) -> DiagnosticStatus | None:
+        return self.states[-1].status[0] if self.states else None
+
+    def told(self, number: int = 0) -> dict[str, str]:
+        """Values of the newest state: of the node, then of each source."""
+        return values_of(self.states[-1].status[number])
+
+    def wait(self, test: Callable[[], Any], timeout: float = 30.0) -> Any:
+        found = self.ros.spin_until(test, timeout)
+        assert found, f'{self.twist} {self.status}\n{self.process.output}'
+        return found
+
+    def wait_for_motion(self, test: Callable[[Twist], Any]) -> None:
+        """Wait until something that is sent from now on passes a test."""
+        before = len(self.out)
+        self.wait(lambda: len(self.out) > before and test(self.twist))
+
+    def wait_for_speed(self, speed: float) -> None:
+        self.wait_for_motion(lambda twist: abs(twist.linear.x - speed) < 1e-6)
+
+    def wait_for_state(self, text: str, omega: float | None = None) -> DiagnosticStatus:
+        """Wait for a new state with this text, and for a command with this turn."""
+        before = len(self.states)
+        asked = None if omega is None else ('none', 'nan', f'{omega:.3f}')
+        return self.wait(lambda: next(
+            (array.status[0] for array in self.states[before:] if text in array.status[0].message
+             and (asked is None or values_of(array.status[0])['asked.omega'] in asked)), None))
+
+
+class Rig(CommandRig):
+    """A guard with a camera."""
+
+    def __init__(self, ros: Session, process: NodeThread, stamped: bool = False) -> None:
+        super().__init__(ros, process, '/collision_guard', stamped)
+        self.camera = ros.node.create_publisher(PointCloud2, 'vjepa_node/camera/assessment', 10)
+        self.looked_ns = 0                            # stamp of the newest assessment sent
+        self.again()
+
+    def again(self) -> None:
+        """A clear view, now."""
+        self.seen, self.stamp, self.looking = CLEAR, now_ns, True
+
+    def look(self) -> None:
+        if self.looking:
+            self.looked_ns = self.stamp()
+            self.camera.publish(cloud(replace(self.seen, stamp_ns=self.looked_ns)))
 
     def stopped_ns(self) -> int:
         """When the guard published the first zero of those that it sends now."""
-        self.wait(lambda: self.speed == 0)
+        self.wait(lambda: self.twist.linear.x == 0)
         return next(when for (when, twist), (_, before) in zip(
             self.out[:0:-1], self.out[-2::-1], strict=True)
             if twist.linear.x == 0 and before.linear.x)
 
     def known_ns(self) -> int:
         """Stamp of the newest assessment that the guard has, as it says itself."""
-        array = self.states[-1]
-        age_ms = float(values_of(array.status[1])['age_ms'])
-        return array.header.stamp.sec * NS + array.header.stamp.nanosec - round(1e6 * age_ms)
+        stamp = self.states[-1].header.stamp
+        return stamp.sec * NS + stamp.nanosec - round(1e6 * float(self.told(1)['age_ms']))
 
-    def look(self) -> None:
-        """Publish one assessment."""
-        if self.looking:
-            self.looked_ns = self.stamp()
-            self.camera.publish(cloud(replace(self.seen, stamp_ns=self.looked_ns)))
 
-    def command(self, vx: float = 1.0, omega: float = 0.0, vy: float = 0.0) -> None:
-        twist = Twist()
-        twist.linear.x, twist.linear.y, twist.angular.z = vx, vy, omega
-        self.controller.publish(
-            TwistStamped(twist=twist) if self.kind is TwistStamped else twist)
-
-    @contextmanager
-    def driving(self, vx: float = 1.0, omega: float = 0.0, vy: float = 0.0) -> Iterator[None]:
-        """A controller that commands this at 20 Hz, and a camera of 20 Hz."""
-        with Every(0.05, lambda: self.command(vx, omega, vy)), Every(0.05, self.look):
-            yield
-
-    @property
-    def speed(self) -> float:
-        return self.out[-1][1].linear.x if self.out else math.nan
-
-    def wait(self, test: Callable[[], Any], timeout: float = 30.0) -> None:
-        assert self.ros.spin_until(test, timeout), (
-            f'{self.speed} {self.message}\n{self.process.output}')
-
-    def wait_for_speed(self, speed: float) -> None:
-        before = len(self.out)
-        self.wait(lambda: len(self.out) > before and abs(self.speed - speed) < 1e-6)
-
-    def wait_for_state(self, text: str) -> None:
-        before = len(self.states)
-        self.wait(lambda: any(text in array.status[0].message
-                              for array in self.states[before:]))
-
-    @property
-    def status(self) -> DiagnosticStatus:
-        return self.states[-1].status[0]
-
-    @property
-    def message(self) -> str:
-        return self.status.message if self.states else 'no state yet'
-
-    def values(self, number: int = 0) -> dict[str, str]:
-        return values_of(self.states[-1].status[number])
-
-    def override(self, on: bool) -> SetBool.Response:
-        return self.ros.call(SetBool, f'{self.name}/override', SetBool.Request(data=on))
+def parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace('__', '.'): value for name, value in given.items()}
 
 
 @contextmanager
@@ -195,8 +212,7 @@ def active(kind: type[CommandNode], **params: Any) -> Iterator[Any]:
 
 @contextmanager
 def guarding(ros: Session, stamped: bool = False, **params: Any) -> Iterator[Rig]:
-    values = {**QUICK, **{key.replace('__', '.'): value for key, value in params.items()}}
-    with ros.compose(GUARD, values) as process:
+    with ros.compose(GUARD, {**QUICK, **parameters(params)}) as process:
         rig = Rig(ros, process, stamped)
         rig.wait(lambda: rig.camera.get_subscription_count() and
                  rig.controller.get_subscription_count() and rig.states)

@@ -14,83 +14,55 @@ from dataclasses import replace
 
 import pytest
 
+pytest.importorskip('rclpy')
+
+import rclpy
+from diagnostic_msgs.msg import DiagnosticStatus
+from geometry_msgs.msg import TwistStamped
+from guard_rig import CLEAR, GUARD, NS, QUICK, WITHIN_S, Every, Late, Rig, active, guarding
+from node_fixtures import Node, now_ns, stamped
+from rcl_interfaces.msg import Parameter as ParameterMessage
+from rcl_interfaces.msg import ParameterValue
+from rcl_interfaces.srv import SetParameters
+from rclpy.signals import SignalHandlerOptions
+from ros_harness import ros_session
+from sensor_msgs.msg import LaserScan, PointCloud2, Range
+from std_srvs.srv import SetBool
+
+from vjepa_ros.guard.settings import GuardSettings
+from vjepa_ros.guard.types import Motion, SourceReport
+from vjepa_ros.perception.types import Level, Quality
+from vjepa_ros.ros.collision_guard.camera_directions import axis_yaw
+from vjepa_ros.ros.collision_guard.node import CollisionGuard
+from vjepa_ros.ros.collision_guard.range_sensors import range_distance, scan_distance
+from vjepa_ros.ros.common import process
+
 pytestmark = pytest.mark.ros
-rclpy = pytest.importorskip('rclpy')
-
-from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
-from geometry_msgs.msg import TwistStamped  # noqa: E402
-from guard_rig import (  # noqa: E402
-    CLEAR,
-    GUARD,
-    NS,
-    QUICK,
-    WITHIN_S,
-    Every,
-    Late,
-    Rig,
-    active,
-    guarding,
-)
-from node_fixtures import Node, now_ns  # noqa: E402
-from rcl_interfaces.msg import Parameter as ParameterMessage  # noqa: E402
-from rcl_interfaces.msg import ParameterValue  # noqa: E402
-from rcl_interfaces.srv import SetParameters  # noqa: E402
-from rclpy.signals import SignalHandlerOptions  # noqa: E402
-from ros_harness import ros_session  # noqa: E402
-from sensor_msgs.msg import LaserScan, PointCloud2, Range  # noqa: E402
-
-from vjepa_ros.guard.settings import GuardSettings  # noqa: E402
-from vjepa_ros.guard.types import Motion, SourceReport  # noqa: E402
-from vjepa_ros.perception.types import Level, Quality  # noqa: E402
-from vjepa_ros.ros.collision_guard.camera_directions import axis_yaw  # noqa: E402
-from vjepa_ros.ros.collision_guard.node import CollisionGuard  # noqa: E402
-from vjepa_ros.ros.collision_guard.range_sensors import range_distance, scan_distance  # noqa: E402
-from vjepa_ros.ros.common import process  # noqa: E402
 
 
 @pytest.fixture(scope='module')
-def rig() -> Iterator[Rig]:
+def shared() -> Iterator[Rig]:
     with ros_session() as ros, guarding(ros) as rig:
         yield rig
 
 
-@pytest.fixture(autouse=True)
-def _fresh(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each test that shares the guard begins with a clear view."""
-    yield
-    if 'rig' in request.fixturenames:
-        rig = request.getfixturevalue('rig')
-        rig.seen, rig.stamp, rig.looking = CLEAR, now_ns, True
+@pytest.fixture
+def rig(shared: Rig) -> Rig:
+    """The guard of the module, with a clear view."""
+    shared.again()
+    return shared
 
 
-# -- commands and levels --------------------------------------------------------------------------
+# -- commands, levels and faults ------------------------------------------------------------------
 
-def test_a_command_passes_where_the_view_is_clear(rig):
-    with rig.driving(0.7, 0.3, -0.2):
+def test_danger_stops_forward_motion_and_leaves_the_rest(rig):
+    with rig.driving(0.7, 0.5, -0.2):
         rig.wait_for_speed(0.7)
-    twist = rig.out[-1][1]
-    assert (twist.linear.y, twist.angular.z) == (-0.2, 0.3)
-
-
-def test_danger_stops_forward_motion_and_leaves_turning(rig):
-    with rig.driving(1.0, 0.5):
-        rig.wait_for_speed(1.0)
         rig.seen = replace(CLEAR, level=Level.DANGER, time_to_contact=0.8, bearing=0.4)
         rig.wait_for_speed(0.0)
-        assert rig.out[-1][1].angular.z == 0.5
+        assert (rig.twist.linear.y, rig.twist.angular.z) == (-0.2, 0.5)
         rig.wait_for_state('stopped: camera: level danger, RIGHT')
-        rig.seen = CLEAR
-        rig.wait_for_speed(1.0)
-
-
-def test_caution_slows(rig):
-    with rig.driving():
-        rig.wait_for_speed(1.0)
-        rig.seen = replace(CLEAR, level=Level.CAUTION, time_to_contact=3.5,
-                           collision_probability=0.2)
-        rig.wait_for_speed(0.95)
-        rig.wait_for_state('slowed')
-        rig.seen = replace(rig.seen, collision_probability=0.6)
+        rig.again()
         rig.wait_for_speed(0.7)
 
 
@@ -103,11 +75,9 @@ def test_the_end_of_commands_is_one_zero(rig):
         rig.ros.spin_for(0.4)
         assert len(rig.out) == before
         rig.looking = False                      # a fault is told also while nobody drives
-        rig.wait_for_state('idle: no command; camera: timeout')
-        assert rig.status.level == DiagnosticStatus.WARN
+        assert rig.wait_for_state('idle: no command; camera: timeout').level == (
+            DiagnosticStatus.WARN)
 
-
-# -- faults ---------------------------------------------------------------------------------------
 
 def test_a_perception_that_falls_silent_stops_within_its_timeout(rig):
     with rig.driving():
@@ -126,107 +96,115 @@ def test_a_perception_slower_than_the_timeout_is_told_with_what_is_measured_and_
         rig.stamp = lambda: now_ns() - 35 * NS // 100       # so old on arrival
         with Every(0.05, rig.command), Every(0.33, rig.look):
             rig.wait_for_state('source_timeout (0.5 s)')
-            found = rig.values(1)
+            found = rig.told(1)
             assert float(found['period_ms']) == pytest.approx(330, abs=60)
             assert float(found['arrival_age_ms']) == pytest.approx(350, abs=60)
-            rig.process.wait_for_output('source_timeout to 0.')
+            rig.wait_for_log('source_timeout to 0.')
             rig.ros.spin_for(1.5)
             # Held by the timeout and released in turns: it is told once, not in turns.
             assert rig.process.output.count('source_timeout to 0.') == 1
-            node = Node(ros, rig.process, '/collision_guard')
-            assert node.try_set('source_timeout', 1.2).successful
+            rig.set(source_timeout=1.2)
             rig.wait_for_speed(1.0)
 
 
 @pytest.mark.parametrize(('change', 'text'), [
-    ({'flags': Quality.UNTRAINED}, 'untrained'), ({'flags': Quality.WARMING_UP}, 'warming_up'),
-    ({'flags': Quality.FROZEN}, 'frozen'),
+    ({'flags': Quality.UNTRAINED}, 'untrained'), ({'flags': Quality.FROZEN}, 'frozen'),
     ({'level': Level.UNKNOWN, 'time_to_contact': math.nan,
-      'flags': Quality.LOOMING_UNKNOWN | Quality.LOW_TEXTURE}, 'unknown')])
+      'flags': Quality.LOOMING_UNKNOWN | Quality.LOW_TEXTURE}, 'unknown'), (None, 'clock')])
 def test_a_view_that_can_not_be_trusted_stops_with_the_reason(rig, change, text):
     with rig.driving():
         rig.wait_for_speed(1.0)
-        rig.seen = replace(CLEAR, **change)
-        rig.wait_for_state(f'fault: camera: {text}')
+        if change is None:
+            rig.stamp = lambda: now_ns() + 3 * NS
+        else:
+            rig.seen = replace(CLEAR, **change)
+        assert rig.wait_for_state(f'fault: camera: {text}').level == DiagnosticStatus.ERROR
         rig.wait_for_speed(0.0)
-        assert rig.status.level == DiagnosticStatus.ERROR
-        rig.seen = CLEAR
+        rig.again()
         rig.wait_for_speed(1.0)
 
 
-def test_a_stamp_from_the_future_stops(rig):
-    with rig.driving():
-        rig.wait_for_speed(1.0)
-        rig.stamp = lambda: now_ns() + 3 * NS
-        rig.wait_for_state('fault: camera')
-        rig.wait_for_speed(0.0)
-
-
-@pytest.mark.parametrize('bad', [math.nan, -math.inf])
-def test_a_malformed_command_stops_at_once_and_is_told(rig, bad):
+def test_malformed_commands_and_assessments_stop_and_are_told(rig):
     with Every(0.05, rig.look):
         with Every(0.05, rig.command):
             rig.wait_for_speed(1.0)
-        with Every(0.05, lambda: rig.command(1.0, bad)):
+        with Every(0.05, lambda: rig.command(1.0, math.nan)):
             rig.wait_for_speed(0.0)
             rig.wait_for_state('fault')
-        assert math.isfinite(rig.out[-1][1].angular.z)
-
-
-def test_a_message_that_is_no_assessment_stops_and_is_told(rig):
-    with Every(0.05, rig.command), Every(0.05, rig.look):
-        rig.wait_for_speed(1.0)
+        assert math.isfinite(rig.twist.angular.z)
+        with Every(0.05, rig.command):
+            rig.wait_for_speed(1.0)
     with Every(0.05, rig.command), Every(0.05, lambda: rig.camera.publish(PointCloud2())):
         rig.wait_for_state('malformed')
         rig.wait_for_speed(0.0)
 
 
-# -- override, state ------------------------------------------------------------------------------
+# -- override, state, parameters ------------------------------------------------------------------
 
-def test_an_override_lets_all_pass_is_loud_and_expires(rig):
+def test_an_override_lets_all_pass_and_is_loud(rig):
+    def override(on: bool) -> SetBool.Response:
+        return rig.ros.call(SetBool, '/collision_guard/override', SetBool.Request(data=on))
+
     with rig.driving():
         rig.seen = replace(CLEAR, level=Level.DANGER, time_to_contact=0.5)
         rig.wait_for_speed(0.0)
-        answer = rig.override(True)
-        assert answer.success
-        assert 'OVERRIDE' in answer.message
+        answer = override(True)
+        assert answer.success and 'OVERRIDE' in answer.message
         rig.wait_for_speed(1.0)
-        rig.wait_for_state('OVERRIDE')
-        assert rig.status.level == DiagnosticStatus.ERROR
-        rig.wait(lambda: 'OVERRIDE for' in rig.process.output)
-        assert rig.override(False).success
+        assert rig.wait_for_state('OVERRIDE').level == DiagnosticStatus.ERROR
+        rig.wait_for_log('OVERRIDE for')
+        assert override(False).success
         rig.wait_for_speed(0.0)
-    rig.seen = CLEAR
-    with rig.driving():
-        rig.wait_for_state('m ahead, static')
-    with rig.driving(0.0, 3.0):              # what was seen is remembered until the robot turns
-        rig.wait(lambda: rig.values(1)['free_way'] == 'unknown')
 
 
 def test_what_no_camera_looks_at_is_told_at_once_and_while_the_robot_goes_there(rig):
     text = 'left, backward, right, 60 to 300 degrees'
     assert '[WARN]' in next(line for line in rig.process.output.splitlines() if text in line)
-    assert text in rig.values()['uncovered']
+    assert text in rig.told()['uncovered']
     rig.seen = replace(CLEAR, level=Level.DANGER, time_to_contact=0.5)
     with rig.driving(-1.0):                    # away from what the camera sees
         rig.wait_for_speed(-1.0)
-        rig.wait_for_state('free: guard')
-        assert rig.status.level == DiagnosticStatus.WARN
-        assert rig.values()['blind'] == 'True'
-    rig.seen = CLEAR
+        assert rig.wait_for_state('free: guard').level == DiagnosticStatus.WARN
+        assert rig.told()['blind'] == 'True'
+    rig.again()
     with rig.driving(0.0, 3.0):              # what was seen is remembered until the robot turns
-        rig.wait(lambda: rig.values(1)['free_way'] == 'unknown')
+        rig.wait(lambda: rig.told(1)['free_way'] == 'unknown')
 
 
 def test_the_reaction_is_measured_and_published(rig):
     with rig.driving():
         rig.wait_for_speed(1.0)
-        rig.wait(lambda: float(rig.values()['reaction_ms']) > 0
-                 and rig.values(1)['level'] == 'clear')     # what was seen before is over
-    found = rig.values()
+        rig.wait(lambda: float(rig.told()['reaction_ms']) > 0
+                 and rig.told(1)['level'] == 'clear')     # what was seen before is over
+    found = rig.told()
     assert 0 < float(found['reaction_ms']) <= float(found['reaction_ms.worst'])
     assert 0 < float(found['latency_ms.median']) <= float(found['latency_ms.worst'])
-    assert float(rig.values(1)['age_ms']) >= 0
+
+
+def test_a_parameter_of_an_unknown_type_stops_the_robot_for_a_moment_and_ends_nothing(rig):
+    with rig.driving():
+        rig.wait_for_speed(1.0)
+        rig.ros.client(SetParameters, '/collision_guard/set_parameters').call_async(
+            SetParameters.Request(parameters=[ParameterMessage(
+                name='min_time_to_contact', value=ParameterValue(type=77))]))
+        rig.wait_for_speed(0.0)
+        assert rig.wait_for_state('77').level == DiagnosticStatus.ERROR
+        rig.wait(lambda: rig.told()['callbacks_failed'] == '1')
+        rig.wait_for_speed(1.0)                  # it is over
+        rig.wait_for_state('free')
+
+
+def test_bad_parameters_fail_to_configure_and_good_ones_then_do():
+    with ros_session() as ros, ros.compose(GUARD, {'stop_time_to_contact': 5.0}) as process:
+        node = Node(ros, process, '/collision_guard')
+        assert not node.change('configure')
+        process.wait_for_output('stop_time_to_contact is 5.0')
+        node.set(stop_time_to_contact=1.0)
+        node.do('configure', 'activate')
+        assert 'min_time_to_contact 0.5' in node.try_set('min_time_to_contact', 0.5).reason
+        node.set(min_time_to_contact=3.0)
+        assert not node.try_set('message', 'twist_stamped').successful
+        node.do('deactivate', 'cleanup', 'configure', 'activate')
 
 
 # -- wiring ---------------------------------------------------------------------------------------
@@ -263,18 +241,12 @@ def test_stamped_commands_have_a_stamp():
 def test_a_range_sensor_stops_what_the_camera_does_not_see():
     with ros_session() as ros, guarding(ros, ranges=['sonar']) as rig:
         sonar = ros.node.create_publisher(Range, 'sonar', 1)
-        distance = [math.inf]
-
-        def ping() -> None:
-            msg = Range(min_range=0.05, max_range=4.0, range=distance[0])
-            msg.header.stamp.sec, msg.header.stamp.nanosec = divmod(now_ns(), NS)
-            sonar.publish(msg)
-
+        msg = Range(min_range=0.05, max_range=4.0, range=math.inf)
         with rig.driving():
             rig.wait_for_state('sonar: missing')
-            with Every(0.05, ping):
+            with Every(0.05, lambda: sonar.publish(stamped(msg, now_ns()))):
                 rig.wait_for_speed(1.0)
-                distance[0] = 0.3
+                msg.range = 0.3
                 rig.wait_for_speed(0.0)
                 rig.wait_for_state('0.30 m')
 
@@ -283,19 +255,16 @@ def test_with_odometry_the_measured_speed_counts():
     messages = pytest.importorskip('nav_msgs.msg', reason='nav_msgs is not installed: make env')
     with ros_session() as ros, guarding(ros, odometry=True, min_time_to_contact=2.0) as rig:
         odom = ros.node.create_publisher(messages.Odometry, 'odom', 1)
-
-        def turn_wheels() -> None:
-            msg = messages.Odometry()
-            msg.header.stamp.sec, msg.header.stamp.nanosec = divmod(now_ns(), NS)
-            msg.twist.twist.linear.x = 0.5
-            odom.publish(msg)
-
-        with rig.driving(), Every(0.02, turn_wheels):
+        msg = messages.Odometry()
+        msg.twist.twist.linear.x = 0.5
+        with rig.driving(), Every(0.02, lambda: odom.publish(stamped(msg, now_ns()))):
             rig.wait_for_speed(1.0)
             # 3 s at the measured 0.5 m/s are 1.5 m less 0.3 m: not those of the commanded 1 m/s
             rig.seen = replace(CLEAR, level=Level.CAUTION, time_to_contact=3.0)
-            rig.wait(lambda: 0.5 < rig.speed < 0.6)
+            rig.wait_for_motion(lambda twist: 0.5 < twist.linear.x < 0.6)
 
+
+# -- in this process ------------------------------------------------------------------------------
 
 def test_a_clock_that_is_set_makes_all_seen_forgotten():
     with active(CollisionGuard) as node:
@@ -318,45 +287,29 @@ def test_an_active_guard_is_out_of_view_of_the_collector():
     gc.unfreeze()
 
 
-def test_a_parameter_of_an_unknown_type_stops_the_robot_for_a_moment_and_ends_nothing(rig):
-    with rig.driving():
-        rig.wait_for_speed(1.0)
-        client = rig.ros.node.create_client(SetParameters, '/collision_guard/set_parameters')
-        rig.wait(client.service_is_ready)
-        value = ParameterValue(type=77)
-        client.call_async(SetParameters.Request(
-            parameters=[ParameterMessage(name='min_time_to_contact', value=value)]))
-        rig.wait_for_speed(0.0)
-        rig.wait_for_state('77')
-        assert rig.status.level == DiagnosticStatus.ERROR
-        rig.wait(lambda: rig.values()['callbacks_failed'] == '1')
-        rig.wait_for_speed(1.0)                  # it is over
-        rig.wait_for_state('free')
-        assert rig.process.alive()
-        rig.ros.node.destroy_client(client)
-
-
 def test_a_module_of_this_package_that_is_missing_is_no_matter_of_installation():
     with pytest.raises(ModuleNotFoundError), process.starting('vjepa_node'):
         raise ModuleNotFoundError("No module named 'vjepa_ros.other'", name='vjepa_ros.other')
 
 
-def test_bad_parameters_fail_to_configure_and_good_ones_then_do():
-    with ros_session() as ros, ros.compose(GUARD, {'stop_time_to_contact': 5.0}) as process:
-        node = Node(ros, process, '/collision_guard')
-        assert not node.change('configure')
-        process.wait_for_output('stop_time_to_contact is 5.0')
-        assert node.try_set('stop_time_to_contact', 1.0).successful
-        node.do('configure', 'activate')
-        refused = node.try_set('min_time_to_contact', 0.5)
-        assert not refused.successful
-        assert 'min_time_to_contact 0.5' in refused.reason
-        assert node.try_set('min_time_to_contact', 3.0).successful
-        assert not node.try_set('message', 'twist_stamped').successful
-        node.do('deactivate', 'cleanup', 'configure', 'activate')
+@pytest.mark.skipif(importlib.util.find_spec('tf2_ros') is not None, reason='tf2_ros is here')
+def test_direction_from_tf_without_tf_is_refused_with_the_remedy():
+    with pytest.raises(AssertionError, match='tf2_ros'), \
+            active(CollisionGuard, **{'camera.direction': 'tf'}):
+        pass
 
 
-# -- range sensors and frames, as functions -------------------------------------------------------
+@pytest.mark.parametrize(('quaternion', 'yaw'), [
+    ((-0.5, 0.5, -0.5, 0.5), 0.0), ((0.5, 0.5, -0.5, -0.5), math.pi),
+    ((-0.7071068, 0.0, 0.0, 0.7071068), math.pi / 2),
+    ((0.0, 0.7071068, -0.7071068, 0.0), -math.pi / 2)])
+def test_the_direction_of_an_optical_frame(quaternion, yaw):
+    assert math.cos(axis_yaw(*quaternion) - yaw) == pytest.approx(1.0)
+    with pytest.raises(ValueError, match='up or down'):
+        axis_yaw(1.0, 0.0, 0.0, 0.0)
+
+
+# -- range sensors --------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('value', 'found'), [
     (1.0, 1.0), (0.01, 0.0), (-math.inf, 0.0), (4.0, math.inf), (math.inf, math.inf),
@@ -366,16 +319,21 @@ def test_a_range_by_rep_117(value, found):
         found, nan_ok=True)
 
 
-def scan(values: dict[int, float], default: float = math.inf) -> LaserScan:
+def scan(values: dict[int, float], default: float = math.inf, low: float = 0.1,
+         high: float = 10.0) -> LaserScan:
     """A scan of 360 rays of one degree, from -180 on."""
     ranges = array.array('f', [default] * 360)
     for degrees, value in values.items():
         ranges[degrees + 180] = value
-    return LaserScan(angle_min=-math.pi, angle_increment=math.pi / 180, range_min=0.1,
-                     range_max=10.0, ranges=ranges)
+    return LaserScan(angle_min=-math.pi, angle_increment=math.pi / 180, range_min=low,
+                     range_max=high, ranges=ranges)
 
 
 BLIND_AHEAD = dict.fromkeys(range(-15, 16), math.nan)
+# A field of view whose ends are no gaps.
+NARROW = LaserScan(angle_min=-0.5, angle_increment=0.02, range_min=0.1, range_max=10.0,
+                   ranges=array.array('f', [math.inf] * 51))
+ONE_RAY = 0.1 / math.radians(1.0)      # from there on one ray of a degree hides what is 0.1 m wide
 
 
 @pytest.mark.parametrize(('values', 'yaw', 'mounting', 'found'), [
@@ -388,9 +346,6 @@ def test_a_scan_counts_in_its_corridor(values, yaw, mounting, found):
     assert scan_distance(scan(values), yaw, mounting, 0.3) == pytest.approx(found, abs=1e-5)
 
 
-ONE_RAY = 0.1 / math.radians(1.0)      # from there on one ray of a degree hides what is 0.1 m wide
-
-
 @pytest.mark.parametrize(('values', 'found'), [
     ({0: math.nan}, ONE_RAY), ({0: 0.0}, ONE_RAY), ({0: 0.05}, ONE_RAY),
     ({0: math.nan, 2: math.nan}, ONE_RAY), ({0: math.nan, 1: math.nan}, ONE_RAY / 2),
@@ -398,70 +353,34 @@ ONE_RAY = 0.1 / math.radians(1.0)      # from there on one ray of a degree hides
     (dict.fromkeys(range(40, 50), math.nan), math.inf)])      # hides nothing in the corridor
 def test_rays_without_a_reading_are_not_free(values, found):
     assert scan_distance(scan(values), 0.0, 0.0, 0.3) == pytest.approx(found, rel=1e-3)
-    blank = scan({angle: value for angle, value in values.items() if value != 2.0})
-    assert scan_distance(blank, 0.0, 0.0, 0.3, blank_free=True) == math.inf
-
-
-def narrow() -> LaserScan:
-    """A field of view whose ends are no gaps."""
-    return LaserScan(angle_min=-0.5, angle_increment=0.02, range_min=0.1, range_max=10.0,
-                     ranges=array.array('f', [math.inf] * 51))
-
-
-def without_limits(low: float, high: float) -> LaserScan:
-    made = scan({}, default=0.5)
-    made.range_min, made.range_max = low, high
-    return made
 
 
 @pytest.mark.parametrize(('msg', 'yaw', 'reason'), [
     (scan(BLIND_AHEAD), 0.0, r'31 of 120 rays .* set blank: free'),
     (scan({}, math.nan), 0.0, '120 of 120 rays'), (LaserScan(range_max=1.0), 0.0, 'none of its'),
-    (narrow(), 1.0, 'none of its rays looks along the corridor'),
-    (without_limits(0.1, 0.0), 0.0, 'range_min'), (without_limits(2.0, 1.0), 0.0, 'range_min'),
-    (without_limits(0.1, math.nan), 0.0, 'range_min')])
+    (NARROW, 1.0, 'none of its rays looks along the corridor'),
+    *((scan({}, 0.5, low, high), 0.0, 'range_min')
+      for low, high in ((0.1, 0.0), (2.0, 1.0), (0.1, math.nan)))])
 def test_a_scan_that_tells_nothing_is_refused_with_the_reason(msg, yaw, reason):
     with pytest.raises(ValueError, match=reason):
         scan_distance(msg, yaw, 0.0, 0.3)
 
 
 def test_a_narrow_scan_and_a_blank_one_that_counts_as_free_are_free():
-    assert scan_distance(narrow(), 0.0, 0.0, 0.3) == math.inf
-    assert scan_distance(scan(BLIND_AHEAD), 0.0, 0.0, 0.3, blank_free=True) == math.inf
-
-
-@pytest.mark.parametrize(('quaternion', 'yaw'), [
-    ((-0.5, 0.5, -0.5, 0.5), 0.0), ((0.5, 0.5, -0.5, -0.5), math.pi),
-    ((-0.7071068, 0.0, 0.0, 0.7071068), math.pi / 2), ((0.0, 0.7071068, -0.7071068, 0.0),
-                                                       -math.pi / 2)])
-def test_the_direction_of_an_optical_frame(quaternion, yaw):
-    assert math.cos(axis_yaw(*quaternion) - yaw) == pytest.approx(1.0)
-
-
-def test_a_camera_that_looks_down_has_no_direction():
-    with pytest.raises(ValueError, match='up or down'):
-        axis_yaw(1.0, 0.0, 0.0, 0.0)
-
-
-@pytest.mark.skipif(importlib.util.find_spec('tf2_ros') is not None, reason='tf2_ros is here')
-def test_direction_from_tf_without_tf_is_refused_with_the_remedy():
-    with pytest.raises(AssertionError, match='tf2_ros'), \
-            active(CollisionGuard, **{'camera.direction': 'tf'}):
-        pass
+    assert scan_distance(NARROW, 0.0, 0.0, 0.3) == math.inf
+    for blank in (BLIND_AHEAD, {0: math.nan}, {0: 0.05}):
+        assert scan_distance(scan(blank), 0.0, 0.0, 0.3, blank_free=True) == math.inf
 
 
 def test_a_scan_that_goes_blind_ahead_stops_and_says_why():
     params = {'ranges': ['scan'], 'scan.type': 'scan', 'range_timeout': 0.1, **QUICK,
               'autostart': False}
     with active(CollisionGuard, **params) as node:
-        config = node.config.ranges[0]
-
         def drive(msg: LaserScan) -> str:
             for _ in range(10):
                 now = node.now_s()
                 node.guard.observe(SourceReport('camera', now, now, Level.CLEAR, math.inf))
-                msg.header.stamp.sec, msg.header.stamp.nanosec = divmod(now_ns(), NS)
-                node._inputs._on_range(config, msg)
+                node._inputs._on_range(node.config.ranges[0], stamped(msg, now_ns()))
                 node.guard.command(Motion(1.0), node.now_s())
                 time.sleep(0.02)
             return node.guard.decide(node.now_s())
