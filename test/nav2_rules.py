@@ -9,18 +9,11 @@ Written after reading `nav2_collision_monitor` (source.cpp, pointcloud.cpp, scan
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 STOP = None       # what an invalid source means to the collision monitor
-Transform = Callable[[np.ndarray], np.ndarray]
-
-
-def same(points: np.ndarray) -> np.ndarray:
-    """The transform of data that is in the base frame already."""
-    return points
 
 
 def cloud_xyz(msg: object) -> np.ndarray:
@@ -46,43 +39,30 @@ def cloud_xyz(msg: object) -> np.ndarray:
 
 @dataclass(frozen=True)
 class CollisionMonitor:
-    """One source and one polygon of the collision monitor.
+    """One source and one polygon.
 
-    Attributes
-    ----------
-    source_timeout
-        [s]; 0 switches the check off.
-    min_height, max_height
-        Of a point cloud [m].
-    min_points
-        Of the polygon.
-    band
-        What z is compared with the band: 'base' up to Jazzy, 'source' where the parameter
-        `use_global_height` exists.
+    Its data is in the base frame already, where all versions compare the same z with the band.
     """
 
-    source_timeout: float = 2.0
-    min_height: float = 0.05
+    source_timeout: float = 2.0      # s
+    min_height: float = 0.05         # m, of points of a cloud that count
     max_height: float = 0.5
-    min_points: int = 4
-    band: str = 'base'
+    min_points: int = 4              # in the polygon
 
     def valid(self, msg: object | None, now_ns: int) -> bool:
         """`Source::sourceValid`; a source that never spoke is invalid as well."""
         if msg is None:
             return False
         age = (now_ns - msg.header.stamp.sec * 10**9 - msg.header.stamp.nanosec) / 1e9
-        return self.source_timeout == 0.0 or age <= self.source_timeout
+        return age <= self.source_timeout
 
-    def cloud(self, msg: object | None, now_ns: int, to_base: Transform = same
-              ) -> np.ndarray | None:
+    def cloud(self, msg: object | None, now_ns: int) -> np.ndarray | None:
         """`PointCloud::getData`: (N, 2) in the base frame, or STOP."""
         if not self.valid(msg, now_ns):
             return STOP
-        source = cloud_xyz(msg)
-        base = to_base(source)
-        z = (base if self.band == 'base' else source)[:, 2]
-        return base[(z >= self.min_height) & (z <= self.max_height), :2]
+        points = cloud_xyz(msg)
+        z = points[:, 2]
+        return points[(z >= self.min_height) & (z <= self.max_height), :2]
 
     def scan(self, msg: object | None, now_ns: int) -> np.ndarray | None:
         """`Scan::getData`: (N, 2) in the frame of the scan, or STOP."""
@@ -99,10 +79,6 @@ class CollisionMonitor:
         inside = (data[:, 0] > 0) & (data[:, 0] < length) & (np.abs(data[:, 1]) < half_width)
         return int(inside.sum()) >= self.min_points
 
-    def older(self) -> CollisionMonitor:
-        """The same as of the other kind of version."""
-        return replace(self, band='source' if self.band == 'base' else 'base')
-
 
 def rays(msg: object) -> tuple[np.ndarray, np.ndarray]:
     """Ranges and angles of a scan."""
@@ -111,18 +87,12 @@ def rays(msg: object) -> tuple[np.ndarray, np.ndarray]:
 
 
 class ObstacleLayer:
-    """Marks and clears cells of a grid around the robot.
+    """Marks and clears cells of a grid around the robot."""
 
-    Parameters
-    ----------
-    inf_is_valid, obstacle_max_range
-        As the parameters of a LaserScan source; [m].
-    """
+    RESOLUTION, REACH, OBSTACLE_MAX_RANGE = 0.05, 4.0, 3.0       # m
 
-    RESOLUTION, REACH = 0.05, 4.0
-
-    def __init__(self, inf_is_valid: bool = True, obstacle_max_range: float = 3.0) -> None:
-        self.inf_is_valid, self.obstacle_max_range = inf_is_valid, obstacle_max_range
+    def __init__(self, inf_is_valid: bool = True) -> None:
+        self.inf_is_valid = inf_is_valid
         side = round(2 * self.REACH / self.RESOLUTION)
         self.cells = np.zeros((side, side), bool)
 
@@ -138,14 +108,13 @@ class ObstacleLayer:
             for part in np.arange(0.0, 1.0, 0.5 * self.RESOLUTION / math.hypot(x, y)):
                 self._set(part * x, part * y, False)
         for x, y in points:
-            if math.hypot(x, y) < self.obstacle_max_range:
+            if math.hypot(x, y) < self.OBSTACLE_MAX_RANGE:
                 self._set(x, y, True)
 
-    def cloud(self, msg: object, to_base: Transform = same, min_height: float = 0.0,
-              max_height: float = 2.0) -> None:
+    def cloud(self, msg: object) -> None:
         """A PointCloud2 source that marks only; an empty cloud changes nothing."""
-        for x, y, z in to_base(cloud_xyz(msg)):
-            if min_height <= z <= max_height:
+        for x, y, z in cloud_xyz(msg):
+            if 0.0 <= z <= 2.0:
                 self._set(x, y, True)
 
     def marked(self, x: float, y: float) -> bool:

@@ -7,8 +7,6 @@ from __future__ import annotations
 import math
 import re
 import signal
-import time
-from functools import partial
 from pathlib import Path
 
 import cv2
@@ -16,24 +14,18 @@ import numpy as np
 import pytest
 
 pytest.importorskip('rclpy')
-pytest.importorskip('sensor_msgs')
-pytest.importorskip('fcntl')
 
-from rcl_interfaces.msg import Parameter as ParameterMsg
-from rcl_interfaces.msg import ParameterType, ParameterValue
-from rcl_interfaces.srv import DescribeParameters, SetParameters
+from node_fixtures import Node
+from rcl_interfaces.srv import DescribeParameters
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros_harness import ros_session
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2
 
+from vjepa_ros.ros.read import stamp_ns
 from vjepa_ros.ros.sim import camera_source
 from vjepa_ros.ros.sim.parameters import SOURCE
-from vjepa_ros.ros.sim.source_output import (
-    TRUTH,
-    OutputOptions,
-    SourceOutput,
-)
+from vjepa_ros.ros.sim.source_output import TRUTH, OutputOptions, SourceOutput
 from vjepa_ros.sources import SourceError, SourceFrame, SourceLost, open_source
 from vjepa_ros.sources.base import PlayOptions, Source
 
@@ -65,10 +57,6 @@ def listen(ros, kind, topic: str, reliable: bool = True, depth: int = 50) -> lis
         ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT))
     ros.node.create_subscription(kind, topic, got.append, qos)
     return got
-
-
-def stamp_ns(message) -> int:
-    return message.header.stamp.sec * S + message.header.stamp.nanosec
 
 
 def pixels(message: Image, channels: int = 3) -> np.ndarray:
@@ -130,19 +118,16 @@ def test_a_scene_arrives_as_images_infos_and_truth_with_one_header(ros):
     assert (record['speed'], record['collision']) == pytest.approx((1.2, 0.0))
 
 
-@pytest.mark.parametrize(('encoding', 'channels'), [('bgr8', 3), ('mono8', 1)])
-def test_the_encoding_can_be_chosen(ros, tmp_path, encoding, channels):
-    rgb = np.zeros((24, 32, 3), np.uint8)
-    rgb[...] = (200, 100, 50)
-    cv2.imwrite(str(tmp_path / 'one.png'), rgb[..., ::-1])
+@pytest.mark.parametrize(('encoding', 'expected'), [('bgr8', [50, 100, 200]), ('mono8', [124])])
+def test_the_encoding_can_be_chosen(ros, tmp_path, encoding, expected):
+    bgr = np.full((24, 32, 3), (50, 100, 200), np.uint8)
+    cv2.imwrite(str(tmp_path / 'one.png'), bgr)
     images = listen(ros, Image, 'front/eye/image_raw')
     params = playing(str(tmp_path / 'one.png'), encoding=encoding, camera='front/eye')
     with ros.compose(MODULE, params) as process:
         assert ros.spin_until(lambda: images), process.output
-    assert images[0].encoding == encoding
-    assert images[0].step == 32 * channels
-    expected = [50, 100, 200] if channels == 3 else [124]
-    assert pixels(images[0], channels)[5, 5] == pytest.approx(expected, abs=1)
+    assert (images[0].encoding, images[0].step) == (encoding, 32 * len(expected))
+    assert pixels(images[0], len(expected))[5, 5] == pytest.approx(expected, abs=1)
 
 
 def test_stored_pictures_are_passed_on_byte_by_byte(ros, ten):
@@ -194,8 +179,8 @@ def test_large_images_reach_reliable_and_best_effort_subscribers(reliable, tmp_p
 @pytest.mark.parametrize(('variable', 'value', 'size', 'transport', 'lost'), [
     ('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST', (640, 480), 'raw', True),
     ('ROS_LOCALHOST_ONLY', '1', (640, 480), 'both', True),
-    ('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST', (160, 120), 'raw', False),
-    ('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST', (640, 480), 'compressed', False),
+    ('ROS_LOCALHOST_ONLY', '1', (160, 120), 'raw', False),
+    ('ROS_LOCALHOST_ONLY', '1', (640, 480), 'compressed', False),
     ('ROS_AUTOMATIC_DISCOVERY_RANGE', 'SUBNET', (640, 480), 'raw', False)])
 def test_an_environment_that_loses_large_images_is_named(ros, monkeypatch, variable, value, size,
                                                          transport, lost):
@@ -232,33 +217,6 @@ def test_present_stamps_have_the_exact_spacing_of_the_source_and_go_on_in_a_loop
     assert 0 <= min(ages) < 5 * S
     # An age that grows would be drift. The least, because a busy machine delivers late at times.
     assert min(ages[-10:]) - min(ages[:10]) < 0.1 * S
-
-
-class SlowSource(Source):
-    """A source that takes ten times as long for a frame as its rate allows."""
-
-    def _play(self):
-        for number in range(100_000):
-            yield number * S // 100, partial(self._frame, number * S // 100)
-
-    def _frame(self, stamp):
-        time.sleep(0.1)
-        return SourceFrame(stamp, np.zeros((8, 8, 3), np.uint8))
-
-
-@pytest.mark.slow
-def test_a_source_too_slow_for_its_rate_skips_frames_stays_in_time_and_says_so(ros, monkeypatch):
-    monkeypatch.setattr(camera_source, 'open_source', lambda *_, **__: SlowSource(
-        'a slow source', PlayOptions(), (8, 8), 100.0))
-    ages = []
-    ros.node.create_subscription(Image, 'camera/image_raw', lambda m: ages.append(
-        ros.node.get_clock().now().nanoseconds - stamp_ns(m)), 5)
-    with ros.compose(MODULE, playing('synthetic', rate=100)) as process:
-        assert ros.spin_until(lambda: 'frames skipped in' in process.output), process.output
-        ages.clear()
-        assert ros.spin_until(lambda: len(ages) >= 10), process.output
-    assert 'too slow' in process.output
-    assert min(ages) < 2 * S              # after the five seconds in which they would add up
 
 
 class UnpluggedCamera(Source):
@@ -323,22 +281,9 @@ def test_it_waits_for_a_subscriber_only_as_long_as_told_and_can_stay_after_the_e
         assert process.alive()
 
 
-def test_every_frame_of_a_recording_reaches_who_was_waited_for(ros, ten):
-    images = listen(ros, Image, 'camera/image_raw')
-    with ros.compose(MODULE, playing(ten, rate=20)) as process:
-        wait_for_all(ros, process, images)
-        assert process.wait() == 0
-    played, skipped = map(int, END.search(process.output).groups())
-    assert played + skipped == 10
-    numbers = [round(pixels(m).mean() / 10) for m in images]
-    assert numbers[0] == 0
-    assert numbers == sorted(set(numbers))
-
-
 @pytest.mark.parametrize(('params', 'message'), [
     ({'transport': 'carrier_pigeon'}, 'must be one of raw, compressed, both'),
     ({'rate': -1.0}, "parameter 'rate' is -1.0"),
-    ({'rate': 'fast'}, "parameter 'rate' is 'fast'"),
     ({'width': 320}, 'set both or none'),
     ({'camera': 'not a name'}, "parameter 'camera'"),
     ({'loop_mode': 'jump_back'}, "needs 'stamp' to be 'source'")])
@@ -361,20 +306,16 @@ def test_a_source_that_can_not_be_opened_ends_it_with_the_reason(ros, source, me
 def test_a_process_that_can_not_play_exits_with_code_1_and_without_a_traceback(ros, params):
     with ros.spawn(MODULE, params) as process:
         assert process.wait() == 1
-        assert next(iter(params)) in process.output or params['source'] in process.output
         assert 'Traceback' not in process.output
 
 
 def test_its_parameters_are_described_and_cannot_be_changed_while_it_runs(ros, ten):
-    with ros.compose(MODULE, {'source': ten, 'loop': True}):
-        names = [row.name for row in SOURCE.rows]
-        answer = ros.call(DescribeParameters, '/camera_source/describe_parameters',
-                          DescribeParameters.Request(names=names))
+    with ros.compose(MODULE, {'source': ten, 'loop': True}) as process:
+        node = Node(ros, process, '/camera_source')
+        answer = node.ask('describe_parameters', DescribeParameters.Request(
+            names=[row.name for row in SOURCE.rows]))
         assert all(d.description and d.read_only for d in answer.descriptors)
-        value = ParameterValue(type=ParameterType.PARAMETER_STRING, string_value='synthetic')
-        answer = ros.call(SetParameters, '/camera_source/set_parameters', SetParameters.Request(
-            parameters=[ParameterMsg(name='source', value=value)]))
-        assert not answer.results[0].successful
+        assert not node.try_set('source', 'synthetic').successful
 
 
 def test_a_bag_plays_over_dds(ros, shared_data):

@@ -9,17 +9,19 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.ros
 pytest.importorskip('rclpy')
 
-from checkpoints import meta_ac  # noqa: E402
-from geometry_msgs.msg import PoseStamped, TwistStamped  # noqa: E402
-from node_fixtures import Node, now_ns, raw, stamped  # noqa: E402
-from ros_harness import ros_session  # noqa: E402
-from sensor_msgs.msg import Image, JointState, PointCloud2  # noqa: E402
-from std_srvs.srv import Trigger  # noqa: E402
+from checkpoints import meta_ac
+from geometry_msgs.msg import PoseStamped, TwistStamped
+from guard_rig import parameters
+from node_fixtures import Node, now_ns, raw, stamped
+from ros_harness import ros_session
+from sensor_msgs.msg import Image, JointState, PointCloud2
+from std_srvs.srv import Trigger
 
-from vjepa_ros.ros.planner_read import records  # noqa: E402
+from vjepa_ros.ros.planner_read import records
+
+pytestmark = pytest.mark.ros
 
 NAME = '/action_planner'
 SMALL = {'model_size': 'tiny', 'image_size': 32, 'random_predictor.width': 48,
@@ -71,28 +73,23 @@ class Planner(Node):
         publisher.publish(msg)
         self.ros.spin_for(0.15)
 
-    def send_image(self, seed=1, stamp=None):
-        self.send(self.image, stamped(raw(picture(seed)), stamp or now_ns()))
+    def send_image(self, stamp=None):
+        self.send(self.image, stamped(raw(picture(1)), stamp or now_ns()))
 
-    def send_goal(self, seed=2):
-        self.show_goal(raw(picture(seed)))
-
-    def show_goal(self, msg):
+    def send_goal(self, msg=None):
         since = self.written
-        self.send(self.goal, stamped(msg, now_ns()))
+        self.send(self.goal, stamped(msg or raw(picture(2)), now_ns()))
         self.wait_for_log('new goal', since)
 
-    def send_pose(self, **position):
+    def send_pose(self):
         msg = stamped(PoseStamped(), now_ns(), 'base')
-        msg.pose.orientation.w = 1.0
-        for axis, value in position.items():
-            setattr(msg.pose.position, axis, value)
+        msg.pose.orientation.w, msg.pose.position.x = 1.0, 0.4
         self.send(self.pose, msg)
 
     def ready(self):
         self.send_image()
         self.send_goal()
-        self.send_pose(x=0.4)
+        self.send_pose()
 
     def plan(self):
         return self.ros.call(Trigger, f'{self.name}/plan')
@@ -100,9 +97,8 @@ class Planner(Node):
 
 @contextmanager
 def planner_running(kind='compose', **params):
-    values = {**SMALL, **{key.replace('__', '.'): value for key, value in params.items()}}
-    with ros_session() as ros, \
-            getattr(ros, kind)('vjepa_ros.ros.action_planner', values) as served:
+    with ros_session() as ros, getattr(ros, kind)(
+            'vjepa_ros.ros.action_planner', {**SMALL, **parameters(params)}) as served:
         yield Planner(ros, served)
 
 
@@ -115,32 +111,28 @@ def node():
 def test_a_plan_from_nothing_to_the_best_action(node):
     assert 'unconfigured' in node.plan().message
     node.do('configure', 'activate')
-    answer = node.plan()
-    assert not answer.success
-    assert '/goal/image_raw' in answer.message
+    assert '/goal/image_raw' in node.plan().message
     node.send_goal()
     assert 'image' in node.plan().message
-    node.send_image(stamp=now_ns())
+    node.send_image()
     assert 'PoseStamped' in node.plan().message
-    node.send_pose(x=0.4)
+    node.send_pose()
     answer = node.plan()
-    assert answer.success, answer.message
-    assert answer.message.startswith('UNTRAINED')
-    assert node.ros.spin_until(lambda: node.heard['candidates'] and node.heard['best_action'], 60)
-    rows = records(node.heard['candidates'][-1])
+    assert answer.success and answer.message.startswith('UNTRAINED'), answer.message
+    (cloud,) = node.some(node.heard['candidates'])
+    rows = records(cloud)
     assert rows.dtype.names == ('dx_0', 'dy_0', 'dz_0', 'dgripper_0', 'dx_1', 'dy_1', 'dz_1',
                                 'dgripper_1', 'energy', 'rank', 'trained', 'accepted')
-    assert len(rows) == 20
     assert sorted(rows['rank']) == list(range(20))
     assert rows['energy'][rows['rank'].argmin()] == rows['energy'].min()
-    assert not rows['trained'].any()
-    assert rows['accepted'].all()
+    assert not rows['trained'].any() and rows['accepted'].all()
     assert max(np.abs(rows[f'd{axis}_{step}']).max() for axis in 'xyz' for step in (0, 1)) <= .05
-    best = records(node.heard['best_action'][-1])
+    (cloud,) = node.some(node.heard['best_action'])
+    best = records(cloud)
     assert list(best['step']) == [0, 1]
     assert not best['trained'].any()
     assert (best['gap'] > 3 * best['gap_sigma']).all()
-    assert node.heard['best_action'][-1].header.frame_id == 'base'
+    assert cloud.header.frame_id == 'base'
     # These messages have no place to say that the weights are random.
     assert not node.heard['target_pose']
 
@@ -148,7 +140,7 @@ def test_a_plan_from_nothing_to_the_best_action(node):
 @pytest.mark.any_distro
 def test_equal_inputs_give_equal_plans_and_another_seed_another(node):
     def best():
-        del node.heard['best_action'][:]
+        node.heard['best_action'].clear()
         assert node.plan().success
         (msg,) = node.some(node.heard['best_action'])
         return records(msg)['dx'].tolist()
@@ -177,26 +169,18 @@ def test_a_gap_that_is_noise_is_refused_and_shows_no_action(node):
 
 
 @pytest.mark.any_distro
-def test_what_takes_too_long_or_is_too_old_is_refused_with_the_remedy(node):
+def test_what_is_late_old_or_no_picture_fails_one_plan_with_the_reason(node):
     node.begin_anew(time_budget=0.01, samples=2000, max_age=5.0)
     node.ready()
-    answer = node.plan()
-    assert not answer.success and 'time budget' in answer.message
+    assert 'time budget' in node.plan().message
     node.send_image(stamp=now_ns() - 60 * 10**9)
-    answer = node.plan()
-    assert 'max_age is 5 s' in answer.message
-
-
-@pytest.mark.any_distro
-def test_a_picture_that_cannot_be_read_fails_one_plan_and_no_more(node):
+    assert 'max_age is 5 s' in node.plan().message
     node.begin_anew()
     node.ready()
     bad = raw(picture(3))
     bad.encoding = 'smell8'
-    node.show_goal(bad)
-    answer = node.plan()
-    assert not answer.success
-    assert 'smell8' in answer.message
+    node.send_goal(bad)
+    assert 'smell8' in node.plan().message
     assert 'smell8' in node.values('planner')['last_error']
     node.send_goal()
     assert node.plan().success
@@ -250,10 +234,9 @@ def test_twists_and_joints(node):
 
 def test_parameters_are_checked_and_cleanup_ends_the_thread(node):
     node.begin_anew()
-    assert 'iterations' in node.try_set('iterations', 0).reason
-    assert 'elites' in node.try_set('elites', 30).reason
-    assert 'configured' in node.try_set('image_size', 64).reason
-    assert node.try_set('iterations', 4).successful
+    for name, value, word in (('iterations', 0, 'iterations'), ('elites', 30, 'elites'),
+                              ('image_size', 64, 'configured')):
+        assert word in node.try_set(name, value).reason
     threads = node.threads
     node.do('deactivate', 'cleanup')
     assert node.ros.spin_until(lambda: node.threads < threads, 30.0)
@@ -280,19 +263,16 @@ def test_weights_of_a_file_also_publish_the_target_pose(tmp_path):
                          gap__least=0.0) as planner:
         planner.do('configure', 'activate')
         planner.ready()
-        answer = planner.plan()
-        assert answer.success, answer.message
+        assert planner.plan().success
         (cloud,) = planner.some(planner.heard['best_action'])
         (target,) = planner.some(planner.heard['target_pose'])
         best = records(cloud)
         assert best['trained'].all()
         assert target.pose.position.x == pytest.approx(0.4 + best['dx'][0], abs=1e-6)
-        assert target.pose.position.z == pytest.approx(best['dz'][0], abs=1e-6)
         assert target.header == cloud.header
         values = planner.values('planner')
         assert values['trained'] == 'True'
         assert float(values['last_plan_total_s']) > 0
-        assert float(values['plan_tflop']) > 0
 
 
 @pytest.mark.parametrize('kind', ['compose', pytest.param('spawn', marks=pytest.mark.slow)])

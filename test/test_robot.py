@@ -32,15 +32,10 @@ def test_a_robot_that_goes_straight_and_turned_stays_on_its_circle():
 
 def test_speed_changes_within_the_limits_and_brakes_harder_than_it_accelerates():
     robot = Unicycles(2, Drive(speed=2.0, acceleration=1.0, braking=2.5))
-    for _ in range(50):
-        robot.step(np.array([5.0, -5.0]), np.zeros(2), 0.02)
-    assert robot.speed == pytest.approx([1.0, -1.0])
-    for _ in range(100):
-        robot.step(np.array([5.0, -5.0]), np.zeros(2), 0.02)
-    assert robot.speed == pytest.approx([2.0, -2.0])
-    for _ in range(20):
-        robot.step(np.zeros(2), np.zeros(2), 0.02)
-    assert robot.speed == pytest.approx([1.0, -1.0])
+    for steps, asked, reached in ((50, 5.0, 1.0), (100, 5.0, 2.0), (20, 0.0, 1.0)):
+        for _ in range(steps):
+            robot.step(np.array([asked, -asked]), np.zeros(2), 0.02)
+        assert robot.speed == pytest.approx([reached, -reached])
 
 
 def test_commands_must_be_numbers():

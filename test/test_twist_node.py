@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +16,17 @@ pytest.importorskip('rclpy')
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import Twist
-from guard_rig import GUARD, PLANNER, QUICK, RELIABLE, CommandRig, Every, cloud, parameters
+from guard_rig import (
+    GUARD,
+    PLANNER,
+    QUICK,
+    RELIABLE,
+    CommandRig,
+    Every,
+    cloud,
+    parameters,
+    twist_of,
+)
 from looming_scenes import OPTICS, field, seen
 from node_fixtures import now_ns, stamped, values_of
 from ros_harness import NodeThread, Session, ros_session
@@ -243,22 +252,20 @@ def test_two_cameras_and_stamped_commands():
 @pytest.mark.parametrize(('speed_from', 'words'), [
     ('sent', 'cmd_vel_sent'), ('odometry', 'odometry')])
 def test_it_stops_until_somebody_tells_the_speed(speed_from, words):
+    msg, topic, stamp = twist_of(), 'cmd_vel_sent', speed_from == 'odometry'
+    if stamp:
+        msg, topic = pytest.importorskip('nav_msgs.msg').Odometry(), 'odom'
+        msg.twist.twist = twist_of()
     with ros_session() as ros, planning(ros, speed_from=speed_from) as rig, \
             Every(0.05, rig.command), Every(0.05, rig.look):
-        tell = partial(rig.send, rig.base, 1.0)
-        if speed_from == 'odometry':
-            msg = pytest.importorskip('nav_msgs.msg').Odometry()
-            msg.twist.twist.linear.x = 1.0
-            odometry = ros.node.create_publisher(type(msg), 'odom', 1)
-
-            def tell() -> None:
-                odometry.publish(stamped(msg, now_ns()))
-
+        ros.node.destroy_publisher(rig.base)
         rig.boxes = LEFT
         rig.wait_for_state(words)
         rig.wait_for_speed(0.0)
-        with Every(0.05, tell):
+        base = ros.node.create_publisher(type(msg), topic, 1)
+        with Every(0.05, lambda: base.publish(stamped(msg, now_ns()) if stamp else msg)):
             rig.wait_for_turn()
+        ros.node.destroy_publisher(base)
         rig.wait_for_state(words)
 
 
