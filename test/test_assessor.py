@@ -149,13 +149,6 @@ def test_a_danger_that_vanishes_is_unknown_and_comes_back_as_danger():
     assert film.show(9.0).level is Level.DANGER       # still within its hold
 
 
-def test_a_stale_frame_gives_level_unknown_but_keeps_the_numbers():
-    scores = Film(RAW).show(1.0, flags=Quality.STALE | Quality.UNTRAINED)
-    assert scores.level is Level.UNKNOWN is max(Level)
-    assert scores.time_to_contact == pytest.approx(1.0)
-    assert Quality.STALE | Quality.UNTRAINED in scores.flags
-
-
 @pytest.mark.parametrize('score', ['motion', 'obstacle'])
 def test_a_score_above_its_threshold_raises_caution_with_hysteresis_and_no_more(score):
     film = Film(replace(RAW, **{f'{score}_threshold': 0.4}, hysteresis=0.25))
@@ -180,9 +173,8 @@ def test_a_reset_forgets_level_smoothing_and_warm_up():
 
 @pytest.mark.parametrize(('fields', 'named'), [
     ({'danger_ttc': 3.0}, 'danger_ttc'), ({'warning_ttc': 4.0}, 'warning_ttc'),
-    ({'caution_ttc': NAN}, 'caution_ttc'), ({'roi': (0.5, 0.0, 0.5, 1.0)}, 'roi'),
-    ({'roi': (0.0, 0.9, 1.0, 0.1)}, 'roi'), ({'roi': (0.0, 0.0, 1.5, 1.0)}, 'roi'),
-    ({'roi': (0.0, 0.0, NAN, 1.0)}, 'roi'), ({'roi': (0.0, 1.0)}, 'roi'),
+    ({'caution_ttc': NAN}, 'caution_ttc'), ({'roi': (0.0, 0.9, 1.0, 0.1)}, 'roi'),
+    ({'roi': (0.0, 0.0, 1.5, 1.0)}, 'roi'), ({'roi': (0.0, 1.0)}, 'roi'),
     ({'smoothing_method': 'mean'}, 'smoothing_method'),
     ({'collision_horizon': math.inf}, 'collision_horizon')])
 def test_settings_that_do_not_fit_together_are_refused_by_name(fields, named):

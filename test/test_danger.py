@@ -97,7 +97,7 @@ def test_a_level_never_falls_when_the_time_falls_or_a_score_rises():
                   for time in (math.inf, *times, 0.0)]
         assert levels == sorted(levels)
         assert levels[-1] == Level.DANGER
-        low, high, time = *sorted((random.random(), random.random())), times[0]
+        (low, high), time = sorted((random.random(), random.random())), 10 ** random.uniform(-1, 1)
         for more in (wanted_level(time, high, low, settings),
                      wanted_level(time, low, high, settings),
                      wanted_level(time, low, low, settings, ease)):

@@ -30,11 +30,9 @@ def test_area_under_the_roc_curve_counts_pairs_in_order(scores, labels, auc):
 
 
 def test_the_threshold_keeps_the_rate_of_false_alarms():
-    scores = [0.1, 0.2, 0.3, 0.4, 0.5, 0.35, 0.9]
-    labels = [0, 0, 0, 0, 0, 1, 1]
-    assert metrics.threshold_at(scores, labels, 0.2) == 0.5      # one of five
-    assert metrics.threshold_at(scores, labels, 0.4) == 0.35     # two of five, lowest such
-    assert metrics.threshold_at(scores, labels, 0.0) == 0.9
+    scores, labels = [0.1, 0.2, 0.3, 0.4, 0.5, 0.35, 0.9], [0, 0, 0, 0, 0, 1, 1]
+    for rate, threshold in ((0.2, 0.5), (0.4, 0.35), (0.0, 0.9)):    # 0.2: one of five
+        assert metrics.threshold_at(scores, labels, rate) == threshold
     assert metrics.threshold_at([0.5, 0.5, 0.5], [0, 0, 1], 0.3) == INF
     assert math.isnan(metrics.threshold_at([0.5], [1], 0.1))
 

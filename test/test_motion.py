@@ -31,19 +31,20 @@ MOVING = {
 FLOOR = NoiseFloor(np.full(3, 0.01, np.float32), np.full(3, 0.05, np.float32), 0.1)
 
 
-@pytest.fixture(scope='module')
-def engine():
-    engine = Engine.load(EngineConfig(weights='random', allow_random_weights=True, device='cpu'))
+def loaded(**options):
+    engine = Engine.load(EngineConfig(device='cpu', **options))
     yield engine
     engine.close()
+
+
+@pytest.fixture(scope='module')
+def engine():
+    yield from loaded(weights='random', allow_random_weights=True)
 
 
 @pytest.fixture(scope='module')
 def trained():
-    """The weights of the package."""
-    engine = Engine.load(EngineConfig(device='cpu'))
-    yield engine
-    engine.close()
+    yield from loaded()
 
 
 def score(engine, clip, valid=None):
@@ -75,10 +76,8 @@ def sliding(picture, pixels_per_frame):
 
 STILL = {
     'fine texture': texture(2), 'texture': texture(8), 'grey texture': texture(16, grey=True),
-    'faint texture': texture(8, 100, 140), 'white noise': texture(1), 'dark': flat(8),
-    'mean grey': flat(118), 'bright': flat(240), 'mixed': random_scene(
-        np.random.default_rng(77), SIZE),
-}
+    'faint texture': texture(8, 100, 140), 'dark': flat(8), 'mean grey': flat(118),
+    'mixed': random_scene(np.random.default_rng(77), SIZE)}
 
 
 @pytest.mark.parametrize('name', STILL)
@@ -106,17 +105,13 @@ def test_light_that_changes_over_the_whole_view_is_not_motion(engine, name, gain
 
 
 def test_the_map_shows_where_a_small_object_moves(engine):
-    background, thing = texture(12), texture(4, seed=9)
-    frames = []
+    frames = np.repeat(texture(12)[None], FRAMES, axis=0)
     for k in range(FRAMES):
-        frame = background.copy()
-        frame[64:96, 48 + 4 * k:80 + 4 * k] = thing[:32, :32]
-        frames.append(frame)
+        frames[k, 64:96, 48 + 4 * k:80 + 4 * k] = texture(4, seed=9)[:32, :32]
     clip = noisy(frames)
     motion = motion_map(engine.encode([clip])[0], engine.noise_floor, clip)
-    crossed = np.zeros_like(motion, dtype=bool)
+    crossed = np.zeros((12, 12), dtype=bool)
     crossed[4:6, 3:7] = True
-    assert motion.shape == (12, 12)
     assert motion[crossed].min() > 0.8 and motion[~crossed].max() < 0.05
 
 

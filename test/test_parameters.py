@@ -119,8 +119,7 @@ def test_values_reach_the_action_planner():
                           'twist.step': 0.5, 'samples': 33, 'gap.least': 1.5, 'steps': 3,
                           'random_predictor.width': 96, 'random_predictor.heads': 2})
     assert isinstance(config.space, TwistSpace)
-    assert config.space.spread[0].item() == pytest.approx(0.7)
-    assert config.space.step_s == 0.5
+    assert (config.space.spread[0].item(), config.space.step_s) == pytest.approx((0.7, 0.5))
     assert (config.search.samples, config.search.steps, config.world.steps) == (33, 3, 3)
     assert config.gap.least == 1.5
     assert config.world.random_predictor == (96, 24, 2)
