@@ -15,16 +15,7 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from node_fixtures import (
-    ANSWER_S,
-    KINDS,
-    NS,
-    Camera,
-    Publisher,
-    now_ns,
-    raw,
-    two_camera_node,
-)
+from node_fixtures import ANSWER_S, KINDS, NS, Camera, Publisher, now_ns, raw, two_camera_node
 from ros_harness import ros_session
 from scenes import Approach, texture
 from sensor_msgs.msg import CameraInfo, PointField
@@ -38,7 +29,8 @@ pytestmark = pytest.mark.ros
 PERIOD = NS // 10
 STAMPED = tuple(t for t, kind in KINDS.items() if hasattr(kind(), 'header'))
 SIZE = (160, 120)
-THRESHOLDS = ('thresholds.motion', 'thresholds.obstacle', 'thresholds.looming')
+STILL = raw(texture(SIZE))
+HAND = 'camera hand'
 
 
 @pytest.fixture(scope='module')
@@ -48,16 +40,9 @@ def again():
         yield node
 
 
-@pytest.fixture
-def shared(again):
-    """The same, active as it was started, for tests that leave it as they found it."""
-    again.restore()
-    return again
-
-
 @pytest.fixture(scope='module')
 def everything(again):
-    """All outputs for the same newest frame, by topic."""
+    """All outputs for the same newest frame, by topic, and its stamp."""
     # Stamps that a double or a rounded duration would not keep.
     start = now_ns() // NS * NS + 123_456_789
 
@@ -78,105 +63,84 @@ def everything(again):
         assert again.ros.spin_until(lambda: all(plain), ANSWER_S)
     newest = {topic: next(m for m in got[topic] if read.stamp_ns(m) == stamp)
               for topic in STAMPED}
-    return stamp, {**{topic: messages[-1] for topic, messages in got.items()}, **newest}
+    return {**{topic: messages[-1] for topic, messages in got.items()}, **newest, 'stamp': stamp}
 
 
 # -- headers, shapes, values ----------------------------------------------------------------------
 
 def test_every_header_is_exactly_that_of_the_newest_frame(everything):
-    stamp, messages = everything
     for topic in STAMPED:
-        header = messages[topic].header
-        assert (header.stamp.sec, header.stamp.nanosec) == divmod(stamp, NS), topic
+        header = everything[topic].header
+        assert (header.stamp.sec, header.stamp.nanosec) == divmod(everything['stamp'], NS), topic
         assert header.frame_id == 'front_optical', topic
 
 
 def test_maps_lie_on_the_patch_grid(everything):
     for topic in ('motion_map', 'moving_map', 'looming_map'):
-        msg = everything[1][topic]
+        msg = everything[topic]
         assert (msg.height, msg.width, msg.step) == (4, 4, 16)
         assert (msg.encoding, msg.is_bigendian) == ('32FC1', 0)
-        assert read.grid(msg).shape == (4, 4)
-    motion = read.grid(everything[1]['motion_map'])
+    motion = read.grid(everything['motion_map'])
     assert np.all((motion >= 0) & (motion <= 1))
-    # There are no heads that could know.
-    assert np.isnan(read.grid(everything[1]['moving_map'])).all()
-
-
-def test_the_looming_field_has_directions_and_rates(everything):
-    cells = read.looming_field(everything[1]['looming_field'])
+    cells = read.looming_field(everything['looming_field'])
     assert len(cells) > 20
     # 65 degrees are assumed; cells lie within the picture.
     edge = math.tan(math.radians(32.5))
     assert 0.6 * edge < cells.across.max() < edge and -edge < cells.across.min() < -0.6 * edge
-    assert np.isnan(cells.moving).all()      # there are no heads that could know
     assert (np.isnan(cells.rate) | (cells.confidence >= 0)).all()
+    # There are no heads that could know.
+    assert np.isnan(read.grid(everything['moving_map'])).all() and np.isnan(cells.moving).all()
 
 
 def test_map_info_is_the_camera_of_the_patch_grid(everything):
-    info = everything[1]['map_info']
+    info = everything['map_info']
     assert (info.height, info.width) == (4, 4)
     # 65 degrees are assumed; squashed to 4 patches across and 4 down.
     assert info.k[0] == pytest.approx(2 / math.tan(math.radians(32.5)), rel=1e-3)
     assert info.k[4] == pytest.approx(info.k[0] * 160 / 120, rel=1e-3)
     assert (info.k[2], info.k[5]) == pytest.approx((1.5, 1.5), abs=0.02)
     assert list(info.p[:3]) == pytest.approx([info.k[0], 0.0, info.k[2]])
-    assert (info.roi.x_offset, info.roi.y_offset) == (0, 0)
     assert (info.roi.width, info.roi.height) == SIZE
 
 
 def test_features_are_organised_as_the_grid_with_one_field(everything):
-    msg = everything[1]['features']
-    assert (msg.height, msg.width) == (4, 4)
+    msg = everything['features']
     (field,) = msg.fields
     assert (field.name, field.datatype, field.count) == ('feature', PointField.FLOAT32, 192)
     assert (msg.point_step, msg.row_step) == (768, 3072)
     features = read.features(msg)
     assert features.shape == (4, 4, 192)
     assert np.isfinite(features).all() and features.std() > 0.1
-    embedding = read.features(everything[1]['embedding'])       # one point of the same layout
-    assert embedding.shape == (1, 1, 192)
-    assert np.isfinite(embedding).all()
+    embedding = read.features(everything['embedding'])       # one point of the same layout
+    assert embedding.shape == (1, 1, 192) and np.isfinite(embedding).all()
 
 
-def test_the_assessment_holds_what_the_scalars_say(everything):
-    _, messages = everything
-    seen = read.assessment(messages['assessment'])
+def test_the_assessment_holds_what_the_scalars_say_and_flags_random_weights(again, everything):
+    seen = read.assessment(everything['assessment'])
     for topic in ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact'):
-        assert messages[topic].data == pytest.approx(getattr(seen, topic), nan_ok=True)
+        assert everything[topic].data == pytest.approx(getattr(seen, topic), nan_ok=True)
     assert seen.clip_rate_hz == pytest.approx(10.0)
     assert seen.clip_span_s == pytest.approx(0.3)
     assert 0 <= seen.known_fraction <= 1
+    assert seen.untrained and Quality.ASSUMED_INTRINSICS in seen.flags
+    report = again.report()
+    assert report.level == b'\x01' and 'untrained' in report.message
 
 
 def test_the_overlay_is_a_readable_picture(everything):
-    _, messages = everything
-    msg = messages['overlay']
-    assert msg.encoding == 'bgr8'
-    assert msg.width == 640
-    assert msg.height == 480
-    assert msg.step == 3 * msg.width
-    assert len(msg.data) == msg.step * msg.height
-    picture = np.frombuffer(msg.data, np.uint8).reshape(msg.height, msg.width, 3)
-    packed = cv2.imdecode(np.frombuffer(messages['overlay/compressed'].data, np.uint8),
-                          cv2.IMREAD_COLOR)
-    assert 'jpeg' in messages['overlay/compressed'].format
+    msg, jpeg = everything['overlay'], everything['overlay/compressed']
+    assert (msg.encoding, msg.width, msg.height, msg.step) == ('bgr8', 640, 480, 1920)
+    picture = np.frombuffer(msg.data, np.uint8).reshape(480, 640, 3)
+    packed = cv2.imdecode(np.frombuffer(jpeg.data, np.uint8), cv2.IMREAD_COLOR)
+    assert 'jpeg' in jpeg.format
     assert np.abs(packed.astype(int) - picture).mean() < 10
     assert picture.std() > 20
-
-
-def test_untrained_features_are_flagged_in_everything_that_carries_flags(again, everything):
-    seen = read.assessment(everything[1]['assessment'])
-    assert seen.untrained
-    assert Quality.ASSUMED_INTRINSICS in seen.flags
-    report = again.report()
-    assert report.level == b'\x01' and 'untrained' in report.message
 
 
 # -- only what is wanted --------------------------------------------------------------------------
 
 @pytest.mark.any_distro
-def test_without_subscribers_nothing_is_computed(again):
+def test_only_what_somebody_wants_is_computed(again):
     again.begin_anew()
     with Camera(again.ros) as camera:
         again.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
@@ -184,20 +148,12 @@ def test_without_subscribers_nothing_is_computed(again):
         assert again.ros.spin_until(lambda: len(camera.stamps) > sent + 10)
         values = again.values()
         assert values['assessments_out'] == '0'
-        assert not [key for key in values if key in ('stage_ms.encode', 'stage_ms.looming')]
+        assert not {'stage_ms.encode', 'stage_ms.looming'} & values.keys()
         assert again.report('camera camera').message == 'nobody listens'
-
-
-@pytest.mark.any_distro
-def test_only_what_somebody_wants_is_computed(again):
-    again.begin_anew()
-    with Camera(again.ros), again.listen('time_to_contact') as got:
-        again.some(got, 5)
-        again.wait_for('camera camera', lambda v: 'stage_ms.looming' in v
-                       and 'stage_ms.encode' not in v)
-        with again.listen('motion_score') as scores:
-            assert 0 <= again.some(scores)[0].data <= 1
-        again.wait_for('camera camera', lambda v: 'stage_ms.encode' in v)
+        with again.listen('time_to_contact') as got:
+            again.some(got, 5)
+            again.wait_for('camera camera', lambda v: 'stage_ms.looming' in v
+                           and 'stage_ms.encode' not in v)
     again.begin_anew()
     with Camera(again.ros), again.listen('features') as got:
         again.some(got, 5)
@@ -210,20 +166,19 @@ def test_a_late_subscriber_gets_the_newest_clip_without_waiting_for_a_new_one(ag
     with Publisher(again.ros, 'hand/image_raw') as camera:
         start = now_ns()
         for i in range(6):
-            last = camera.send(raw(texture(SIZE)), start + i * PERIOD)
-        again.wait_for('camera hand', lambda v: v['frames.accepted'] == '6')
+            last = camera.send(STILL, start + i * PERIOD)
+        again.wait_for(HAND, lambda v: v['frames.accepted'] == '6')
         with again.listen('assessment', 'hand') as got:
             assert read.stamp_ns(again.some(got)[0]) == last
 
 
-def test_the_rate_of_results_is_limited(shared):
-    shared.set(max_rate=4.0)
-    with Camera(shared.ros, rate=60.0), shared.listen('assessment') as got:
-        shared.some(got, 8)
+def test_the_rate_of_results_is_limited(again):
+    again.begin_anew(max_rate=4.0)
+    with Camera(again.ros, rate=60.0), again.listen('assessment') as got:
+        again.some(got, 8)
         stamps = [read.stamp_ns(m) for m in got[3:]]
         # 4 periods of 0.25 s; the age of the first and of the last frame need not be the same.
         assert (stamps[-1] - stamps[0]) / NS > 0.6
-    shared.set(max_rate=60.0)
 
 
 # -- what is seen ---------------------------------------------------------------------------------
@@ -253,8 +208,7 @@ def test_an_approach_is_measured_and_reported_over_the_wire(again):
     assert np.median(errors) < 0.2
     levels = [a.level for a in seen]
     assert levels[-1] is Level.DANGER
-    assert Level.CAUTION in levels
-    assert Level.WARNING in levels
+    assert {Level.CAUTION, Level.WARNING} <= set(levels)
     assert not any(Quality.STALE in a.flags for a in seen)
     (wall, *_) = read.obstacles(regions[-1])
     assert wall.on_course
@@ -277,9 +231,9 @@ def test_the_overlay_shows_that_the_clip_is_filling_and_that_the_camera_fell_sil
     with Publisher(again.ros, 'hand/image_raw') as camera, \
             again.listen('overlay', 'hand') as got, again.listen('assessment', 'hand') as seen:
         again.some(got)                       # of the camera that has not sent anything yet
-        last = camera.step(raw(texture(SIZE)), now_ns(), got)
+        last = camera.step(STILL, now_ns(), got)
         first = next(m for m in got if read.stamp_ns(m) == last)
-        again.wait_for_silence('hand')
+        again.wait_for_status(HAND, lambda s: s.message == 'no frames')
         # Not one new image, yet new pictures: they say for how long.
         stale = again.next(got, 2)[-1]
         assert bytes(stale.data) != bytes(first.data)
@@ -289,20 +243,20 @@ def test_the_overlay_shows_that_the_clip_is_filling_and_that_the_camera_fell_sil
 # -- services -------------------------------------------------------------------------------------
 
 @pytest.mark.any_distro
-def test_reset_starts_clips_and_levels_anew(shared):
-    with Publisher(shared.ros, 'hand/image_raw') as camera, \
-            shared.listen('assessment', 'hand') as got:
+def test_reset_starts_clips_and_levels_anew(again):
+    again.begin_anew()
+    with Publisher(again.ros, 'hand/image_raw') as camera, \
+            again.listen('assessment', 'hand') as got:
         start = now_ns() + 30 * NS
-        begin = 1 + camera.play(lambda i: raw(texture(SIZE)), start, PERIOD, got)
-        answer = shared.ask('reset')
+        begin = 1 + camera.play(lambda i: STILL, start, PERIOD, got)
+        answer = again.ask('reset')
         assert answer.success
-        assert 'camera' in answer.message
-        assert 'hand' in answer.message
-        shared.wait_for('camera hand', lambda v: int(v.get('resets.service', 0)) == 1)
+        assert 'camera' in answer.message and 'hand' in answer.message
+        again.wait_for(HAND, lambda v: v.get('resets.service') == '1')
         for i in range(begin, begin + 3):
-            camera.send(raw(texture(SIZE)), start + i * PERIOD)
-        shared.wait_for('camera hand', lambda v: v['clip_fill'] == '3/4')
-        last = camera.step(raw(texture(SIZE)), start + (begin + 3) * PERIOD, got)
+            camera.send(STILL, start + i * PERIOD)
+        again.wait_for(HAND, lambda v: v['clip_fill'] == '3/4')
+        last = camera.step(STILL, start + (begin + 3) * PERIOD, got)
         new = [m for m in got if read.stamp_ns(m) >= start + begin * PERIOD]
         assert [read.stamp_ns(m) for m in new] == [last]
         assert Quality.WARMING_UP in read.assessment(new[0]).flags
@@ -314,11 +268,12 @@ def test_only_a_quiet_scene_calibrates(again, shared_data, name, rate, quiet):
     with open_source(str(shared_data / name)) as source:
         pictures = [frame.rgb for frame in source][-40:]
     again.begin_anew(clip_fps=5.0, calibration__seconds=3.0)
-    before = {name: again.get(name) for name in THRESHOLDS}
+    thresholds = ('thresholds.motion', 'thresholds.obstacle', 'thresholds.looming')
+    before = {name: again.get(name) for name in thresholds}
     with Camera(again.ros, rate=rate, picture=lambda i: pictures[i % len(pictures)]):
         again.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
         answer = again.ask('calibrate')
-    now = {name: again.get(name) for name in THRESHOLDS}
+    now = {name: again.get(name) for name in thresholds}
     assert answer.success == quiet, answer.message
     if quiet:
         # Both are nothing but noise: as sensitive as a threshold may be, or almost.
@@ -337,8 +292,7 @@ def test_the_node_goes_on_while_it_calibrates_and_an_end_of_it_is_answered(again
     with Camera(again.ros), again.listen('assessment') as got:
         again.some(got, 3)
         first = again.begin('calibrate')
-        second = again.ask('calibrate')
-        assert not second.success
+        assert not again.ask('calibrate').success        # one at a time
         again.set(max_frame_age=1.5)
         again.next(got, 3)
         assert not first.done()
@@ -360,49 +314,44 @@ def test_a_calibration_that_can_not_be_made_says_why(again):
 
 # -- diagnostics ----------------------------------------------------------------------------------
 
-def test_diagnostics_tell_what_one_asks_first(shared):
+def test_diagnostics_tell_what_one_asks_first(again):
     def tells(shown: str, times_ns: Sequence[int]) -> bool:
         """Whether a rate [Hz] is about that of the last 3 s."""
         recent = [t for t in list(times_ns) if t > now_ns() - 3 * NS]
         return len(recent) > 2 and float(shown) == pytest.approx(
             (len(recent) - 1) / (recent[-1] - recent[0]) * NS, rel=0.4)
 
-    with Camera(shared.ros) as source, shared.listen('assessment') as got:
-        shared.some(got, 10)
+    again.begin_anew()
+    with Camera(again.ros) as source, again.listen('assessment') as got:
+        again.some(got, 10)
         # The rates are those at which images really come and results really go.
-        camera = shared.wait_for('camera camera', lambda v: (
+        camera = again.wait_for('camera camera', lambda v: (
             tells(v['rate_in_hz'], source.stamps) and tells(v['rate_out_hz'], got.sent_ns)))
-        model = shared.values('model')
-        report = shared.reports['camera camera']
-    assert report.name == 'vjepa_node: camera camera'
-    assert report.hardware_id == 'cpu'
-    assert model['state'] == 'active'
-    assert (model['device'], model['model'], model['trained']) == ('cpu', 'tiny', 'False')
-    assert (model['num_frames'], model['image_size']) == ('4', '64')
-    assert (model['weights_sha256'], model['heads']) == ('none', 'none')
-    assert (camera['heads'], camera['looming_method']) == ('none', 'geometric')
-    assert camera['motion_score'] == 'all change'
+        model = again.values('model')
+        report = again.reports['camera camera']
+    assert (report.name, report.hardware_id) == ('vjepa_node: camera camera', 'cpu')
+    expected = {'state': 'active', 'device': 'cpu', 'model': 'tiny', 'trained': 'False',
+                'num_frames': '4', 'image_size': '64', 'weights_sha256': 'none',
+                'heads': 'none', 'errors': '0', 'last_error': 'none'}
+    assert {key: model[key] for key in expected} == expected
+    expected = {'heads': 'none', 'looming_method': 'geometric', 'motion_score': 'all change'}
+    assert {key: camera[key] for key in expected} == expected
     assert float(model['memory_rss_mb']) > 50
     assert float(model['model_memory_mb']) > 5
-    assert (model['errors'], model['last_error']) == ('0', 'none')
     assert 0 < float(camera['latency_ms_median']) <= float(camera['latency_ms_p95'])
     for stage in ('decode', 'preprocess', 'encode', 'motion', 'looming', 'publish'):
         assert float(camera[f'stage_ms.{stage}']) >= 0
     assert camera['level'] in ('clear', 'unknown')
     assert 'untrained' in camera['flags']
-    for key in ('dropped.inbox', 'dropped.skipped', 'frames_in', 'frames.accepted'):
-        assert int(camera[key]) >= 0
 
 
 def test_diagnostics_come_in_every_state_and_never_as_an_error(again):
     again.begin_anew()
     for transition, state in ((None, 'active'), ('deactivate', 'inactive'),
-                              ('cleanup', 'unconfigured'), ('configure', 'inactive'),
-                              ('activate', 'active')):
+                              ('cleanup', 'unconfigured')):
         if transition:
             again.do(transition)
-        report = again.report()
-        assert {v.key: v.value for v in report.values}['state'] == state
+        assert again.values('model')['state'] == state
         assert all(r.level in (b'\x00', b'\x01', b'\x03') for r in again.reports.values())
 
 
@@ -414,5 +363,4 @@ def test_a_missing_device_that_is_not_required_is_flagged(again):
     with Camera(again.ros):
         assert Quality.DEVICE_FALLBACK in again.assess().flags
         report = again.report()
-        assert report.level == b'\x01'
-        assert 'cuda:63' in report.message
+        assert report.level == b'\x01' and 'cuda:63' in report.message
