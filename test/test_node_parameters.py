@@ -13,7 +13,6 @@ pytest.importorskip('rclpy')
 
 from node_fixtures import (
     NS,
-    SMALL,
     Camera,
     Publisher,
     SlowNode,
@@ -34,7 +33,6 @@ from vjepa_ros.ros.perception_node.parameters import SCHEMA
 
 pytestmark = pytest.mark.ros
 
-RATE = 30.0
 FRAME = NS // 30
 
 
@@ -55,64 +53,41 @@ def again():
 def shared(again):
     """The same, active with the parameters of the start, and a camera that runs."""
     again.restore()
-    with Camera(again.ros, rate=RATE):
+    with Camera(again.ros):
         yield again
 
 
 # -- declared -------------------------------------------------------------------------------------
 
 def test_every_parameter_is_declared_with_type_range_and_description(shared):
-    rows = {row.name: row for row in SCHEMA.rows}
-    names = [*rows, 'camera.transport']
-    request = DescribeParameters.Request(names=names)
-    described = shared.ask('describe_parameters', request).descriptors
-    for name, seen in zip(names, described, strict=True):
-        assert seen.name == name
+    rows = SCHEMA.rows
+    request = DescribeParameters.Request(names=[*(row.name for row in rows), 'camera.transport'])
+    *described, camera = shared.ask('describe_parameters', request).descriptors
+    assert camera.type == ParameterType.PARAMETER_STRING and 'raw' in camera.description
+    for row, seen in zip(rows, described, strict=True):
+        assert seen.name == row.name
         assert seen.type != ParameterType.PARAMETER_NOT_SET
-        assert len(seen.description) > 10
-        row = rows.get(name)
-        if row is None:
-            continue
         assert row.text in seen.description
-        if row.unit:
-            assert f'[{row.unit}]' in seen.description
-        if row.kind is int and row.high is not None:
-            (limits,) = seen.integer_range
+        assert not row.unit or f'[{row.unit}]' in seen.description
+        if row.kind in (int, float) and row.high is not None:
+            (limits,) = seen.integer_range if row.kind is int else seen.floating_point_range
             assert (limits.from_value, limits.to_value) == (row.low, row.high)
-        if row.kind is float and row.high is not None:
-            (limits,) = seen.floating_point_range
-            assert (limits.from_value, limits.to_value) == (row.low, row.high)
-        if row.choices:
-            assert all(choice in seen.additional_constraints for choice in row.choices)
-
-
-def test_values_given_at_the_start_are_in_force(shared):
-    for name, value in SMALL.items():
-        assert shared.get(name) == value
+        assert all(choice in seen.additional_constraints for choice in row.choices)
 
 
 # -- refused --------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('name', 'value', 'reason'), [
     ('clip_fps', 'fast', 'clip_fps'),
-    ('clip_fps', 1000.0, r'clip_fps'),
-    ('clip_fps', -1, 'clip_fps'),
-    ('num_frames', 5, 'num_frames'),
-    ('num_frames', 8.0, 'num_frames'),
-    ('image_size', 100, 'image_size'),
+    ('clip_fps', 1000.0, 'clip_fps'),
     ('model_size', 'enormous', 'model_size.*tiny, small'),
-    ('device', 'toaster', 'device.*cuda:N'),
     ('roi', [0.9, 0.0, 0.1, 1.0], 'roi.*left'),
-    ('roi', [0.0, 1.0], 'roi'),
     ('thresholds.danger_ttc', 3.0, 'danger < warning < caution'),
-    ('smoothing.method', 'magic', 'smoothing.method.*ema, median, none'),
     ('max_rate', float('nan'), 'max_rate'),
     ('cameras', ['front'], 'cameras.*active'),
     ('camera.transport', 'compressed', 'camera.transport.*active'),
     ('autostart', False, 'autostart.*start'),
     ('clip_fps', None, 'clip_fps.*double'),          # deletes it, where that is allowed
-    ('model_size', 7, 'model_size'),
-    ('allow_random_weights', 'yes', 'allow_random_weights.*bool'),
 ])
 def test_an_illegal_value_is_refused_with_the_reason_and_changes_nothing(shared, name, value,
                                                                          reason):
@@ -123,19 +98,12 @@ def test_an_illegal_value_is_refused_with_the_reason_and_changes_nothing(shared,
     assert shared.get(name) == before
 
 
-def test_values_that_fit_only_together_can_be_set_together(shared):
-    shared.set(thresholds__caution_ttc=9.0, thresholds__warning_ttc=7.0,
-               thresholds__danger_ttc=5.0)
-    assert shared.get('thresholds.danger_ttc') == 5.0
-    shared.set(thresholds__caution_ttc=4.0, thresholds__warning_ttc=2.5,
-               thresholds__danger_ttc=1.2)
-
-
-def test_a_whole_number_is_taken_for_a_double(shared):
-    assert shared.try_set('max_frame_age', 30).successful
-    assert shared.get('max_frame_age') == 30.0
-    assert shared.assess().level is not Level.UNKNOWN
-    assert shared.try_set('max_frame_age', SMALL['max_frame_age']).successful
+def test_values_that_fit_only_together_can_be_set_together_and_whole_numbers_are_doubles(again):
+    again.begin_anew(thresholds__caution_ttc=9, thresholds__warning_ttc=7.0,
+                     thresholds__danger_ttc=5.0)
+    assert (again.get('thresholds.caution_ttc'), again.get('thresholds.danger_ttc')) == (9.0, 5.0)
+    with Camera(again.ros):
+        assert again.assess().level is Level.CLEAR
 
 
 # -- live -----------------------------------------------------------------------------------------
@@ -180,7 +148,6 @@ def test_the_reduction_of_features_acts_on_the_next_result(shared, how, height):
 # -- structural, while active ---------------------------------------------------------------------
 
 CHANGES = {
-    'frames': ({'num_frames': 8}, {'num_frames': 4}),
     'size': ({'image_size': 96}, {'image_size': 64}),
     'rate': ({'clip_fps': 5.0}, {'clip_fps': 10.0}),
     'view': ({'resize_mode': 'crop'}, {'resize_mode': 'squash'}),
@@ -241,7 +208,7 @@ def test_a_structural_change_does_not_interrupt_the_results(again, change):
             since = again.written
             with again.held('load'):
                 again.set(**values)
-                if change in ('frames', 'size', 'model'):       # the others keep their model
+                if change in ('size', 'model'):       # the others keep their model
                     again.wait_for_log('loading begins', since)
                 steady.results(2)
             steady.results_until(lambda since=since: 'now serving' in again.process.output[since:])
@@ -256,10 +223,10 @@ def test_a_structural_change_does_not_interrupt_the_results(again, change):
 @pytest.mark.slow
 @pytest.mark.any_distro
 def test_many_structural_changes_leave_nothing_behind():
+    threads, memory = [], []
     with ros_session() as ros, node_process(ros, autostart=True) as node, \
-            Camera(ros, rate=RATE), node.listen('assessment') as got:
+            Camera(ros), node.listen('assessment') as got:
         node.some(got)
-        threads, memory = [], []
         for i in range(10):
             since = node.written
             node.set(seed=i + 1, num_frames=4 + 2 * (i % 2))
@@ -271,44 +238,6 @@ def test_many_structural_changes_leave_nothing_behind():
             memory.append(node.memory_mb)
     assert threads[-1] <= threads[2]
     assert memory[-1] - memory[2] < 15.0, memory
-
-
-@pytest.mark.any_distro
-def test_a_failed_change_leaves_the_old_model_serving_and_says_why(again):
-    again.begin_anew()
-    with Steady(again) as steady:
-        since = again.written
-        again.set(weights='/nowhere/vitl.safetensors')
-        steady.results_until(lambda: 'old one keeps serving' in again.process.output[since:])
-        again.wait_for_log('/nowhere/vitl.safetensors', since)
-        report = again.report()
-        assert report.level == b'\x01'
-        assert '/nowhere/vitl.safetensors' in report.message
-        assert again.state == 'active'
-        # A live change does not try the failing load again.
-        since = again.written
-        again.set(max_frame_age=1.5)
-        steady.results(3)
-        assert 'keeps serving' not in again.process.output[since:]
-        assert 'loading begins' not in again.process.output[since:]
-        again.set(weights='random', max_frame_age=1.0)
-        again.wait_for_status('model', lambda s: 'nowhere' not in s.message)
-        steady.results(3)
-
-
-@pytest.mark.any_distro
-def test_a_change_taken_back_while_it_loads_has_no_effect(again):
-    again.begin_anew()
-    since = again.written
-    with Steady(again, 'features') as steady:
-        with again.held('load'):
-            again.set(model_size='small')
-            again.wait_for_log('loading begins', since)
-            again.set(model_size='tiny')
-        again.wait_for('model', lambda v: v['model_change'] == 'none')
-        assert {read.features(m).shape[2] for m in steady.results(5)} == {192}
-        assert again.values('model')['model'] == 'tiny'
-        assert 'now serving' not in again.process.output[since:]
 
 
 @pytest.mark.any_distro
@@ -335,8 +264,8 @@ def test_the_newest_of_many_changes_wins_and_live_ones_load_nothing(again):
 def test_a_change_is_adopted_although_one_camera_is_dead(again):
     again.begin_anew(cameras=['alive', 'dying'])
     ros = again.ros
-    with Camera(ros, 'alive/image_raw', rate=RATE), again.listen('features', 'alive') as got:
-        with Camera(ros, 'dying/image_raw', rate=RATE):
+    with Camera(ros, 'alive/image_raw'), again.listen('features', 'alive') as got:
+        with Camera(ros, 'dying/image_raw'):
             again.wait_for('camera dying', lambda v: v['clip_fill'] == '4/4')
         again.some(got)
         again.set(image_size=96)
