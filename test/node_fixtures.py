@@ -83,12 +83,7 @@ class Heard(list):
 class Node:
     """The node under test, seen through its services and topics.
 
-    Attributes
-    ----------
-    process
-        Its process.
-    reports
-        Newest diagnostic status by its name without the name of the node.
+    `reports` are the newest diagnostic statuses by their names without that of the node.
     """
 
     def __init__(self, ros: Session, process: NodeProcess, name: str = '/vjepa_node') -> None:
@@ -105,8 +100,6 @@ class Node:
         self.reports = {s.name.split(': ', 1)[1]: s for s in array.status}
         self.report_count += 1
         self.report_stamp = read.stamp_ns(array)
-
-    # -- services --------------------------------------------------------------------------
 
     def ask(self, service: str, request: Any = None, timeout: float = ANSWER_S) -> Any:
         """Call a service of the node."""
@@ -171,8 +164,6 @@ class Node:
         (value,) = self.ask('get_parameters', request).values
         return parameter_value_to_python(value)
 
-    # -- topics ----------------------------------------------------------------------------
-
     @contextmanager
     def listen(self, topic: str, camera: str = 'camera') -> Iterator[Heard]:
         """Subscribe to an output; the list fills with what arrives."""
@@ -216,8 +207,6 @@ class Node:
         assert found, f'{len(got)} results\n{self.process.output}'
         return found
 
-    # -- diagnostics -----------------------------------------------------------------------
-
     def wait_for_status(self, part: str, test: Callable[[DiagnosticStatus], Any],
                         timeout: float = ANSWER_S) -> DiagnosticStatus:
         """Wait until a status that was made after this call passes a test."""
@@ -257,10 +246,6 @@ class Node:
         """Values of a status that was made after this call."""
         return values_of(self.report(part))
 
-    def wait_for_silence(self, camera: str = 'camera') -> None:
-        """Wait until the node reports that a camera sends nothing."""
-        self.wait_for_status(f'camera {camera}', lambda s: s.message == 'no frames')
-
     @property
     def written(self) -> int:
         """How much the process has written; a place to wait from with `wait_for_log`."""
@@ -272,8 +257,6 @@ class Node:
             lambda: re.search(pattern, self.process.output[since:], re.S), timeout)
         assert found, f'{pattern!r} was not written, but:\n{self.process.output[since:]}'
         return self.process.output[since:]
-
-    # -- the process -----------------------------------------------------------------------
 
     @property
     def threads(self) -> int:
@@ -460,18 +443,10 @@ class Publisher:
 
 
 class Camera(Publisher):
-    """A camera: a thread that publishes pictures at an even rate until the block ends.
+    """A camera: a thread that publishes so many pictures per second until the block ends.
 
-    Parameters
-    ----------
-    rate
-        Pictures per second.
-    picture
-        Gives the RGB picture of a number; default: a still, textured one.
-    make
-        Turns the picture into the message.
-    stamp
-        Gives the stamp [ns] of a number; default: the time of publishing.
+    `picture` and `stamp` [ns] are given a number; by default, a still picture is stamped with the
+    time of publishing. `make` turns an RGB picture into the message.
     """
 
     def __init__(self, ros: Session, topic: str = 'camera/image_raw', kind: Any = Image, *,

@@ -12,8 +12,8 @@ codes, crashes and memory::
         with ros.compose('vjepa_ros.ros.sim.camera_source', {'source': 'synthetic'}) as source:
             assert ros.spin_until(lambda: len(got) >= 3), source.output
 
-Every session has a DDS domain of its own, limited to this machine, so that tests can run beside
-each other and beside a robot. ``rclpy`` is imported only by what needs it.
+Every session has a DDS domain of its own, limited to this machine. ``rclpy`` is imported only by
+what needs it.
 """
 
 from __future__ import annotations
@@ -62,10 +62,7 @@ _takers: list[Callable[[str, str, str], None]] = []
 
 
 def ros_env(domain_id: int, extra: Mapping[str, str | None] | None = None) -> dict[str, str]:
-    """Environment of a process that takes part in the domain, on this machine only.
-
-    A variable of ``extra`` that is None is removed.
-    """
+    """Environment of a process of the domain; a variable of ``extra`` that is None is removed."""
     folder = Path(tempfile.gettempdir()) / f'vjepa_ros_test_log_{os.getuid()}'
     env: dict[str, str | None] = {
         name: value for name, value in ros_environment(domain_id, folder, os.environ).items()
@@ -75,10 +72,9 @@ def ros_env(domain_id: int, extra: Mapping[str, str | None] | None = None) -> di
     return {name: value for name, value in env.items() if value is not None}
 
 
-def arguments_of(params: Mapping[str, Any] | None, remaps: Mapping[str, str] | None,
-                 more: Sequence[str] = ()) -> list[str]:
+def arguments_of(params: Mapping[str, Any] | None, remaps: Mapping[str, str] | None) -> list[str]:
     """Command line words that set parameters and remap names."""
-    words = ['--ros-args', *more]
+    words = ['--ros-args']
     for name, value in (params or {}).items():
         words += ['-p', f'{name}:={yaml_value(value)}']
     for old, new in (remaps or {}).items():
@@ -111,8 +107,7 @@ class Running(ABC):
         return ''.join(self._lines)
 
     @abstractmethod
-    def alive(self) -> bool:
-        """Tell whether it has not ended."""
+    def alive(self) -> bool: ...
 
     def wait_for_output(self, text: str, timeout: float = _PATIENCE_S) -> str:
         """Wait until a text was written; return all output so far."""
@@ -127,13 +122,7 @@ class Running(ABC):
 
 
 class NodeProcess(Running):
-    """A spawned node.
-
-    Attributes
-    ----------
-    popen : subprocess.Popen
-        The process; it leads a process group of its own.
-    """
+    """A spawned node; its process `popen` leads a process group of its own."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path | None = None):
         super().__init__()
@@ -210,13 +199,7 @@ def _interruptible_children() -> Iterator[None]:
 
 
 class NodeThread(Running):
-    """A node in a thread of this process.
-
-    Attributes
-    ----------
-    node : rclpy.node.Node
-        Only its thread may spin it.
-    """
+    """A node in a thread of this process; only that may spin `node`."""
 
     def __init__(self, module: str, arguments: Sequence[str], domain_id: int):
         import rclpy
@@ -329,16 +312,7 @@ class Session:
               env: Mapping[str, str | None] | None = None) -> Iterator[NodeProcess]:
         """Run ``python -m module`` as a node; its whole process group is gone after the block.
 
-        Parameters
-        ----------
-        module : str
-            Dotted module with a ``__main__`` guard, such as ``vjepa_ros.ros.sim.camera_source``.
-        params : mapping, optional
-            Parameter name to Python value (bool, int, float, str, list).
-        remaps : mapping, optional
-            Remapping rules, also ``{'__node': 'name', '__ns': '/space'}``.
-        env : mapping, optional
-            Environment variables on top of those of the session; None removes one.
+        Its environment is that of the session and `env`, where None removes a variable.
         """
         process = NodeProcess([sys.executable, '-m', module, *arguments_of(params, remaps)],
                               ros_env(self.domain_id, {**self.env, **(env or {})}))
@@ -349,10 +323,9 @@ class Session:
 
     @contextmanager
     def compose(self, module: str, params: Mapping[str, Any] | None = None,
-                remaps: Mapping[str, str] | None = None, ros_args: Sequence[str] = ()
-                ) -> Iterator[NodeThread]:
+                remaps: Mapping[str, str] | None = None) -> Iterator[NodeThread]:
         """Run the node of a module in a thread of this process; it is gone after the block."""
-        node = NodeThread(module, arguments_of(params, remaps, ros_args), self.domain_id)
+        node = NodeThread(module, arguments_of(params, remaps), self.domain_id)
         try:
             yield node
         finally:
@@ -399,17 +372,11 @@ class Session:
 
 
 @contextmanager
-def ros_session(name: str = 'tester', env: Mapping[str, str | None] | None = None
-                ) -> Iterator[Session]:
+def ros_session(env: Mapping[str, str | None] | None = None) -> Iterator[Session]:
     """Join a fresh DDS domain of this machine with one node; everything is gone afterwards.
 
-    Parameters
-    ----------
-    name : str
-        Name of the node of this process.
-    env : mapping, optional
-        Environment of this process and of those spawned; None removes a variable. Processes find
-        each other only with transports in common.
+    `env` is for this process and those spawned: they find each other only with transports in
+    common.
     """
     import rclpy
     from rclpy.signals import SignalHandlerOptions
@@ -420,7 +387,7 @@ def ros_session(name: str = 'tester', env: Mapping[str, str | None] | None = Non
             # The first context of a process says where all its nodes log.
             rclpy.init(args=QUIET, context=context, domain_id=domain_id,
                        signal_handler_options=SignalHandlerOptions.NO)
-            node = rclpy.create_node(name, context=context)
+            node = rclpy.create_node('tester', context=context)
             try:
                 yield Session(domain_id, context, node, env or {})
             finally:
