@@ -14,10 +14,10 @@ import cv2
 import numpy as np
 import pytest
 from bundles import constant_heads, meta, save_constant_bundle
+from scenes import texture, zoomed
 
 from vjepa_ros.cli import evaluate
-from vjepa_ros.clip.resize import View
-from vjepa_ros.lab.evaluation import baselines, recording_replay
+from vjepa_ros.lab.evaluation import recording_replay
 from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.clips import clip_figures, joined
 from vjepa_ros.lab.evaluation.recording_replay import Setup, read_items
@@ -34,40 +34,27 @@ from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.perception.patch_maps import Rhythm
 from vjepa_ros.perception.settings import Settings, TrackConfig
-from vjepa_ros.runtime.device import choose_device
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.runtime.session import EncoderSession
 
 RATE = 10.0
-GEOMETRY = ('--method', 'geometric', '--baseline-size', 'none', '--jobs', '1')
 
 
-def texture(seed: int = 0) -> np.ndarray:
-    noise = np.random.default_rng(seed).normal(size=(360, 480)).astype(np.float32)
-    picture = sum(cv2.GaussianBlur(noise, (0, 0), s) * s for s in (2, 5, 12))
-    return np.uint8(np.clip(128 + 90 * picture / np.abs(picture).max() * 1.6, 0, 255))
-
-
-def wall(picture: np.ndarray, distance: float) -> np.ndarray:
-    """A wall at some distance [m], (120, 160, 3): at 4 m its pixels are those of the picture."""
-    zoom = 4.0 / distance
-    shift = np.array([[zoom, 0, 79.5 - zoom * 239.5], [0, zoom, 59.5 - zoom * 179.5]])
-    grey = cv2.warpAffine(picture, shift, (160, 120), flags=cv2.INTER_LINEAR)
-    return np.repeat(grey[..., None], 3, axis=2)
-
-
-def write_recording(folder: Path, distances: np.ndarray, *, speed: float = 0.0,
-                    labels: bool = True) -> Path:
+def write_recording(folder: Path, distances: np.ndarray, speed: float = 0.0) -> None:
     """Frames of a wall, and labels: collision within 2 s, and the time to contact."""
     (folder / 'frames').mkdir(parents=True)
-    picture, rows = texture(), ['frame,stamp_s,collision,time_to_contact_s']
+    picture, rows = texture((480, 360)), ['frame,stamp_s,collision,time_to_contact_s']
     for i, distance in enumerate(distances):
-        cv2.imwrite(str(folder / 'frames' / f'{i:03d}.png'), wall(picture, distance))
+        wall = zoomed(picture, 4.0 / distance, (160, 120))
+        cv2.imwrite(str(folder / 'frames' / f'{i:03d}.png'), wall)
         ttc = distance / speed if speed > 0 else math.inf
-        known = f'{int(ttc < 2)},{ttc:g}' if labels else ','
-        rows.append(f'{i:03d}.png,{i / RATE:.3f},{known}')
+        rows.append(f'{i:03d}.png,{i / RATE:.3f},{int(ttc < 2)},{ttc:g}')
     (folder / 'labels.csv').write_text('\n'.join(rows) + '\n')
-    return folder
+
+
+def evaluated(out: Path, *words: str) -> dict:
+    """The figures that the command writes without the slow baseline."""
+    assert evaluate.main([*words, '--baseline-size', 'none', '--json', str(out)]) == 0
+    return json.loads(out.read_text())
 
 
 @pytest.fixture(scope='module')
@@ -87,11 +74,10 @@ def report(recordings, tmp_path_factory) -> dict:
     document.write_text('before\n<!-- accuracy:begin -->\nold\n<!-- accuracy:end -->\nafter\n')
     (out / 'accuracy').mkdir()
     (out / 'accuracy' / 'stale.png').write_bytes(b'')
-    done = evaluate.main([str(recordings / 'closing'), str(recordings / 'still'), *GEOMETRY,
-                          '--json', str(out / 'figures.json'), '--html', str(out / 'page.html'),
-                          '--document', str(document)])
-    assert done == 0
-    return {'out': out, 'figures': json.loads((out / 'figures.json').read_text())}
+    figures = evaluated(out / 'figures.json', str(recordings / 'closing'),
+                        str(recordings / 'still'), '--method', 'geometric', '--jobs', '1',
+                        '--html', str(out / 'page.html'), '--document', str(document))
+    return {'out': out, 'figures': figures}
 
 
 def setup_of(*methods: str, engine: Engine | None = None, **track) -> Setup:
@@ -110,16 +96,25 @@ def test_an_approaching_wall_is_seen_and_a_still_one_is_not(report):
 
 
 def test_a_model_without_heads_leaves_geometry_and_says_why(recordings, tmp_path):
-    out = tmp_path / 'figures.json'
-    done = evaluate.main([str(recordings / 'still'), '--model-size', 'gigantic',
-                          '--baseline-size', 'none', '--json', str(out)])
-    assert done == 0
-    figures = json.loads(out.read_text())
+    figures = evaluated(tmp_path / 'figures.json', str(recordings / 'still'), '--model-size',
+                        'gigantic')
     assert figures['configuration']['methods'] == ['geometric']
     assert figures['baselines']['geometric']['frames'] == 26
     for name in ('learned', 'fused'):
         assert figures['baselines'][name]['frames'] is None
         assert 'no learned heads' in figures['baselines'][name]['reason']
+
+
+def test_where_heads_do_not_hold_the_report_says_why(recordings, tmp_path):
+    weights, encoder = tmp_path / 'w.safetensors', Encoder(find_variant('tiny'))
+    encoder.init_random(0)
+    save_bundle(weights, meta(interval_s=(0.03, 0.1)), encoder=encoder.state_dict(),
+                heads=constant_heads().state_dict())
+    figures = evaluated(tmp_path / 'figures.json', str(recordings / 'still'), '--weights',
+                        str(weights), '--num-frames', '4', '--image-size', '64', '--device', 'cpu')
+    still = figures['sequences']['still']
+    assert set(still['methods_used']) == {'geometric'}
+    assert 'interval' in still['heads_problem']
 
 
 @pytest.fixture(scope='module')
@@ -149,38 +144,6 @@ def test_methods_are_assessed_side_by_side_without_touching_each_other(recording
     assert three.results[30].features is None and three.results[30].image is None
 
 
-def test_where_heads_do_not_hold_the_report_says_why(recordings, tmp_path):
-    weights, encoder = tmp_path / 'w.safetensors', Encoder(find_variant('tiny'))
-    encoder.init_random(0)
-    save_bundle(weights, meta(interval_s=(0.03, 0.1)), encoder=encoder.state_dict(),
-                heads=constant_heads().state_dict())
-    out = tmp_path / 'figures.json'
-    done = evaluate.main([str(recordings / 'still'), '--weights', str(weights),
-                          '--num-frames', '4', '--image-size', '64', '--device', 'cpu',
-                          '--baseline-size', 'none', '--json', str(out)])
-    assert done == 0
-    still = json.loads(out.read_text())['sequences']['still']
-    assert set(still['methods_used']) == {'geometric'}
-    assert 'interval' in still['heads_problem']
-
-
-def test_the_variance_score_is_that_of_the_last_sixteen_frames(recordings):
-    item = read_items([str(recordings / 'closing')])[0]
-    frames = [f.rgb for f in recording_replay.frames_of(item, setup_of())]
-    score = baselines.VarianceScore('tiny', 'cpu')
-    found = score.of_recording(item, setup_of(), [15, 30])
-    view = View('crop', (160, 120), 256)
-    clip = np.stack([view.apply(f) for f in frames[15:31]])
-    encoder = Encoder(find_variant('tiny'))
-    encoder.init_random(baselines.SEED)
-    session = EncoderSession(encoder, choose_device('cpu'), 16, 256)
-    expected = baselines.token_variance(session.encode([clip])[0])
-    session.close()
-    score.close()
-    assert list(found) == [15, 30]
-    assert found[30] == pytest.approx(expected, rel=1e-5)
-
-
 @pytest.mark.slow
 def test_processes_give_what_one_gives(recordings, tmp_path):
     """Two recordings in two processes, with the slow baseline in them, too."""
@@ -197,8 +160,8 @@ def test_processes_give_what_one_gives(recordings, tmp_path):
             assert found[1]['sequences'][name][key] == pytest.approx(value, rel=1e-5), key
     assert found[0]['baselines']['variance']['frames_scored'] == 2
     for name in ('variance', 'brightness'):
-        assert (found[0]['baselines'][name]['collision_auc']
-                == found[1]['baselines'][name]['collision_auc'])
+        one, two = (f['baselines'][name]['collision_auc'] for f in found)
+        assert one == two
 
 
 def ending(setup: Setup) -> None:
@@ -214,7 +177,7 @@ def test_a_process_that_dies_is_told_with_a_remedy():
         workers.run([(ending,)], lambda made: None)
 
 
-@pytest.mark.parametrize(('hold', 'interval'), [(1, 0.05), (1, 0.5), (2, 0.1), (2, 0.4)])
+@pytest.mark.parametrize(('hold', 'interval'), [(1, 0.5), (2, 0.1), (2, 0.4)])
 def test_a_rendered_clip_fills_the_frame_memory_as_it_was_made(hold, interval):
     frames = np.arange(8, dtype=np.uint8).repeat(hold)[:8]
     frames = np.ascontiguousarray(np.broadcast_to(
@@ -240,26 +203,25 @@ def test_rendered_clips_are_judged_by_every_method(engine, monkeypatch):
     function, *task = evaluate_world.tasks(3, 'cpu', 2)[0]
     part = function(setup, *task)
     run = evaluate_world.gathered([part])
+    methods, learned = run.figures['methods'], run.outcomes['learned']
     assert len(run.newest) == run.figures['clips'] == 3
     assert list(part.films) == [0, 2]
     assert run.figures['first_seed'] >= TRAINING_SEEDS
     assert run.truth.looming.shape == (3, 4, 4)
-    assert run.outcomes['learned'].hazard.shape == (3, 5)
     # These heads are sure of a contact after three intervals, whatever they see.
     sure = run.truth.interval_s * 3 < 0.4
-    assert (run.outcomes['learned'].hazard[sure, 0] > 0.85).all()
-    assert (np.diff(run.outcomes['learned'].hazard, axis=1) >= 0).all()
+    assert (learned.hazard[sure, 0] > 0.85).all()
+    assert (np.diff(learned.hazard, axis=1) >= 0).all()
     assert run.outcomes['geometric'].moving is None
-    assert run.figures['methods']['geometric']['moving_auc'] is None
+    assert methods['geometric']['moving_auc'] is None
     assert run.figures['heads_held'] == 1.0
     shown = cv2.imdecode(np.frombuffer(run.newest[0], np.uint8), cv2.IMREAD_COLOR)
     assert min(shown.shape[:2]) == 64
     # Baselines: no probabilities, and the slow one only of the clips that it saw.
-    bright = run.figures['methods']['brightness']
-    assert bright['clips'] == 3 and bright['expected_calibration_error'] is None
-    both = evaluate_world.with_scores(run, 'variance', {2: 0.7, 0: 0.5})
-    assert both.figures['methods']['variance']['clips'] == 2
-    assert list(both.figures['methods']) == ['variance', *run.figures['methods']]
+    assert methods['brightness']['clips'] == 3
+    assert methods['brightness']['expected_calibration_error'] is None
+    both = evaluate_world.with_scores(run, 'variance', {2: 0.7, 0: 0.5}).figures['methods']
+    assert both['variance']['clips'] == 2 and list(both) == ['variance', *methods]
 
 
 @pytest.mark.slow
@@ -285,23 +247,19 @@ def test_the_heads_alone_have_the_figures_that_training_gives_them():
 
 def test_the_document_is_rewritten_between_its_marks(report):
     text = (report['out'] / 'accuracy.md').read_text()
-    assert text.startswith('before\n<!-- accuracy:begin -->\n')
+    assert text.startswith('before\n<!-- accuracy:begin -->\n') and '\nold\n' not in text
     assert text.endswith('<!-- accuracy:end -->\nafter\n')
-    assert 'old' not in text.split('accuracy:begin')[1].split('accuracy:end')[0].split('\n')
     shown = re.findall(r'\]\((accuracy/[\w.]+)\)', text)
     assert {'accuracy/closing.png', 'accuracy/still.png', 'accuracy/roc.png'} <= set(shown)
-    for name in shown:
-        assert cv2.imread(str(report['out'] / name)) is not None, name
+    assert all(cv2.imread(str(report['out'] / name)) is not None for name in shown)
     there = {f'accuracy/{p.name}' for p in (report['out'] / 'accuracy').iterdir()}
     assert there == set(shown)                          # nothing is left of an older run
-    known = report['figures']['configuration']
-    assert known['command'] in text and known['date'] in text and known['machine'] in text
 
 
 @pytest.mark.parametrize(('words', 'text'), [
     ([], r'nothing to evaluate.*--world'),
     (['--world', '-3'], r'--world is -3'),
-    (['nowhere.mp4', *GEOMETRY], r"'nowhere.mp4' does not exist"),
+    (['nowhere.mp4', '--method', 'geometric'], r"'nowhere.mp4' does not exist"),
     (['x', '--baseline-frames', '0'], r'--baseline-frames is 0'),
     (['x', '--jobs', '-1'], r'--jobs is -1'),
     (['x', '--document', 'nowhere.md'], r"'nowhere.md' is not a file"),
