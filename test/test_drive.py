@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test the closed loop: figures, the command line, and a drive with the real perception."""
+"""Test the closed loop: random episodes, figures, the command line, a drive with perception."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import math
 from functools import partial
 
+import numpy as np
 import pytest
 
 from vjepa_ros.cli import drive
@@ -16,11 +17,76 @@ from vjepa_ros.lab.drive.figures import figures
 from vjepa_ros.lab.drive.loop import MODES, Loop, LoopConfig, Outcome, Recorder
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
+from vjepa_ros.lab.world.episodes.robot import Drive, Route, free_run
+from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
-SMALL = LoopConfig(width=160)
 SHORT = EpisodeConfig(speed=(0.8, 1.2), travel_s=(2.5, 3.0), rate=8.0, settle_s=3.3)
+LONG = EpisodeConfig(settle_s=0.2)
+
+
+@pytest.fixture(scope='module')
+def bank() -> TextureBank:
+    return TextureBank.procedural(1, count=30, size=64)
+
+
+@pytest.fixture(scope='module')
+def materials(bank) -> Materials:
+    return Materials(bank.groups, bank.walks)
+
+
+def first(scenario, seed, materials, config):
+    """The first episode of a kind."""
+    return next(e for e in (draw(seed, n, materials, config) for n in range(99))
+                if e.scenario == scenario)
+
+
+@pytest.mark.slow
+def test_what_is_planned_as_free_is_free_and_what_stands_in_the_way_is_hit(bank, materials):
+    episodes = [draw(5, number, materials, LONG) for number in range(30)]
+    world, frame = EpisodeWorld(episodes, LONG, bank, 64), 0
+    ends = np.array([e.run.duration for e in episodes])
+    while frame / LONG.rate < ends.max():
+        commands = np.array([e.route.command(world.robots.place[n], float(world.robots.yaw[n]))
+                             for n, e in enumerate(episodes)])
+        world.step(commands[:, 0], commands[:, 1], frame / LONG.rate < ends)
+        frame += 1
+    planned = np.array([e.scenario for e in episodes])
+    free = planned == 'free'
+    assert 5 <= free.sum() <= 20
+    assert not world.collided[free].any()
+    assert world.collided[np.isin(planned, ('static', 'wall'))].mean() > 0.8
+    assert 0.3 < world.collided.mean() < 0.85
+    assert [bool(what) for what in world.touched] == world.collided.tolist()
+
+
+def test_free_way_ahead_shrinks_by_what_is_driven(bank, materials):
+    world = EpisodeWorld([first('wall', 5, materials, LONG)], LONG, bank, 64)
+    before, start = world.clearance(0, 30.0), world.robots.place[0].copy()
+    for _ in range(12):
+        world.step(np.array([0.5]), np.zeros(1))
+    gone = float(np.linalg.norm(world.robots.place[0] - start))
+    assert gone > 0.2
+    assert world.clearance(0, 30.0) == pytest.approx(before - gone, abs=0.01)
+
+
+def test_a_mover_waits_for_a_robot_that_stands(bank, materials):
+    world = EpisodeWorld([first('approach', 5, materials, LONG)], LONG, bank, 64)
+    for _ in range(round(10 * LONG.rate)):
+        world.step(np.zeros(1), np.zeros(1))
+    assert not world.collided.any()
+
+
+def test_a_route_bends_and_ends():
+    route = Route(np.array([(0.0, 0.0), (0.0, 4.0), (3.0, 8.0)]), 1.0)
+    assert route.length == pytest.approx(9.0)
+    assert route.at(6.5) == pytest.approx((1.5, 6.0))
+    assert route.gone(np.array((0.2, 3.0))) == pytest.approx(3.0)
+    run = free_run(route, Drive())
+    assert np.linalg.norm(run.place[-1] - route.points[-1]) < 0.5
+    assert 9.0 < run.duration < 14.0
+    assert route.command(np.array((3.0, 8.0)), 0.0) == (0.0, 0.0)
 
 
 def outcome(number: int, collided: bool, progress: float, **more) -> Outcome:
@@ -45,8 +111,7 @@ def test_figures_count_collisions_and_compare_progress_on_free_episodes():
     assert [row['number'] for row in details['with_guard']['collided']] == [2, 3]
 
 
-def test_the_command_writes_figures_plot_and_video(tmp_path, monkeypatch, capsys):
-    bank = TextureBank.procedural(1, count=30, size=64)
+def test_the_command_writes_figures_plot_and_video(bank, tmp_path, monkeypatch, capsys):
     short = EpisodeConfig(speed=(0.8, 1.2), travel_s=(1.0, 1.2), rate=4.0, settle_s=1.0)
     model = EngineConfig(num_frames=4, image_size=64, device='cpu', weights='random',
                          allow_random_weights=True)
@@ -59,7 +124,7 @@ def test_the_command_writes_figures_plot_and_video(tmp_path, monkeypatch, capsys
                      '--json', str(file), '--film', str(tmp_path / 'film'), '--video',
                      str(tmp_path / 'film.mp4')])
     assert code == 0
-    result = json.loads(file.read_text(encoding='utf-8'))
+    result = json.loads(file.read_text())
     assert set(result) == {*MODES, 'progress_kept', 'configuration'}
     for mode in MODES:
         assert set(result[mode]) == {'collisions_per_episode', 'progress'}
@@ -92,28 +157,15 @@ def test_settings_of_the_guard_become_parameters_of_its_node():
         'braking': 3.0}
 
 
-@pytest.fixture(scope='module')
-def world():
-    bank = TextureBank.procedural(BANK_SEED)
-    return bank, Materials(bank.groups, bank.walks)
-
-
-@pytest.fixture(scope='module')
-def engine():
-    loaded = Engine.load(EngineConfig(device='cpu'))
-    yield loaded
-    loaded.close()
-
-
 @pytest.mark.slow
-def test_guard_and_planner_stop_what_drives_into_a_wall_without_them(world, engine):
-    bank, materials = world
-    number = next(n for n in range(99) if draw(1, n, materials, SHORT).scenario == 'wall')
-    episode = draw(1, number, materials, SHORT)
-    follow = frozenset([number])
+def test_guard_and_planner_stop_what_drives_into_a_wall_without_them():
+    bank, small = TextureBank.procedural(BANK_SEED), LoopConfig(width=160)
+    episode = first('wall', 1, Materials(bank.groups, bank.walks), SHORT)
+    engine, follow = Engine.load(EngineConfig(device='cpu')), frozenset([episode.number])
     before, guarded, planned = (
-        Loop([episode], SHORT, bank, mode, engine, SMALL, Recorder(follow)).run()[0]
+        Loop([episode], SHORT, bank, mode, engine, small, Recorder(follow)).run()[0]
         for mode in ('without_guard', 'with_guard', 'with_planner'))
+    engine.close()
     assert before.collided and before.touched == 'wall'
     assert not guarded.collided and not planned.collided
     assert 0 < guarded.progress < before.progress + 0.05

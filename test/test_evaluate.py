@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 import pytest
 from bundles import constant_heads, meta, save_constant_bundle
-from scenes import texture, zoomed
+from scenes import Approach
 
 from vjepa_ros.cli import evaluate
 from vjepa_ros.lab.evaluation import recording_replay
@@ -42,10 +42,9 @@ RATE = 10.0
 def write_recording(folder: Path, distances: np.ndarray, speed: float = 0.0) -> None:
     """Frames of a wall, and labels: collision within 2 s, and the time to contact."""
     (folder / 'frames').mkdir(parents=True)
-    picture, rows = texture((480, 360)), ['frame,stamp_s,collision,time_to_contact_s']
+    wall, rows = Approach((160, 120), 4.0), ['frame,stamp_s,collision,time_to_contact_s']
     for i, distance in enumerate(distances):
-        wall = zoomed(picture, 4.0 / distance, (160, 120))
-        cv2.imwrite(str(folder / 'frames' / f'{i:03d}.png'), wall)
+        cv2.imwrite(str(folder / 'frames' / f'{i:03d}.png'), wall.frame(4.0 - distance))
         ttc = distance / speed if speed > 0 else math.inf
         rows.append(f'{i:03d}.png,{i / RATE:.3f},{int(ttc < 2)},{ttc:g}')
     (folder / 'labels.csv').write_text('\n'.join(rows) + '\n')

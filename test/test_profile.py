@@ -18,24 +18,21 @@ from vjepa_ros.runtime.device import choose_device
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
-WORDS = ['--num-frames', '4', '--image-size', '64', '--device', 'cpu', '--source', '160x120']
-
-
 @pytest.mark.slow
 def test_a_profile_tells_stages_layers_operators_and_precisions(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(case, 'SCENE_S', 0.2)
     out, trace = tmp_path / 'profile.json', tmp_path / 'trace.json'
-    words = [*WORDS, '--runs', '3', '--json', str(out), '--trace', str(trace)]
-    assert cli.main(['profile', *words]) == 0
+    assert cli.main(['profile', '--num-frames', '4', '--image-size', '64', '--device', 'cpu',
+                     '--source', '160x120', '--runs', '3', '--json', str(out), '--trace',
+                     str(trace)]) == 0
     text = out.read_text()
     told = json.loads(text)
     assert {'end_to_end', 'encode', 'looming', 'assess'} <= told['stages_ms'].keys()
     total = told['layer_totals_ms']
     assert 0 < total['attention'] + total['mlp'] <= total['block']
     assert total['qkv'] + total['projection'] < total['attention']
-    names = [each['name'] for each in told['operators']]
     products = {'aten::addmm', 'mkldnn::_linear_pointwise'}    # which of them depends on the CPU
-    assert products & set(names[:4])
+    assert products & {each['name'] for each in told['operators'][:4]}
     times = [each['ms'] for each in told['operators']]
     assert times == sorted(times, reverse=True)
     found = told['precisions']
@@ -45,12 +42,9 @@ def test_a_profile_tells_stages_layers_operators_and_precisions(tmp_path, monkey
     events = json.loads(trace.read_text())['traceEvents']
     assert any(event.get('name') in products for event in events)
     assert os.uname().nodename not in text
-    said = capsys.readouterr().out
-    assert 'layers of the plain network' in said
     # Without a terminal there is no spinner: a line tells of each step as it begins.
-    steps = re.findall(r'^ +\d+\.\d s  (.+)$', said, re.MULTILINE)
+    steps = re.findall(r'^ +\d+\.\d s  (.+)$', capsys.readouterr().out, re.MULTILINE)
     assert steps[:5] == ['stages', 'operators', 'layers', 'precisions: fp32', 'precisions: bf16']
-    assert steps[5:] in ([], ['precisions: int8'])      # which CPUs without bf16 have
 
 
 @pytest.mark.parametrize('version', ['2.0', '2.1'])
