@@ -26,9 +26,8 @@ def logged(stamp_ns=START_NS, latency_ms=46.0, session_ms=39.0):
 def run(count=20, latency_ms=lambda number: 48.0, step=1):
     """Records of the recorder and what the node told of them."""
     stamps = [START_NS + PERIOD_NS * number * step for number in range(count)]
-    records = [{'stamp_ns': stamp, 'latency_ms': latency_ms(number)}
-               for number, stamp in enumerate(stamps)]
-    return records, {stamp: logged(stamp) for stamp in stamps}
+    return ([{'stamp_ns': stamp, 'latency_ms': latency_ms(number)}
+             for number, stamp in enumerate(stamps)], {stamp: logged(stamp) for stamp in stamps})
 
 
 def test_the_parts_of_a_result_add_up_to_its_latency():

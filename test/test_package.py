@@ -33,7 +33,7 @@ CONFIGS = sorted(p for p in (REPOSITORY / 'config').glob('*.yaml')
                  if not p.name.startswith(('nav2', 'collision_guard', 'action_planner',
                                             'twist_planner')))
 COMMANDS = {'vjepa_node', 'camera_source', 'collision_guard', 'action_planner', 'twist_planner',
-            'simulated_robot',            'vjepa-ros'}
+            'simulated_robot', 'vjepa-ros'}
 # Import name -> name in package.xml and on the package index, where they differ.
 ROS_PACKAGES = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
                 **{name: f'python3-{name}' for name in ('matplotlib', 'numpy', 'psutil', 'yaml')}}
@@ -66,19 +66,15 @@ def depends() -> set[str]:
 
 
 @pytest.fixture
-def setup_arguments(monkeypatch):
-    """Function that runs setup.py with an environment and returns what it passes to setup()."""
-    def run(**environ: str) -> dict:
-        got = {}
-        monkeypatch.chdir(REPOSITORY)
-        monkeypatch.setattr(setuptools, 'setup', lambda **arguments: got.update(arguments))
-        for name in ('COLCON', 'ROS_DISTRO'):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in environ.items():
-            monkeypatch.setenv(name, value)
-        runpy.run_path('setup.py')
-        return got
-    return run
+def setup_arguments(monkeypatch) -> dict:
+    """What setup.py passes to setup()."""
+    got = {}
+    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.setattr(setuptools, 'setup', lambda **arguments: got.update(arguments))
+    for name in ('COLCON', 'ROS_DISTRO'):
+        monkeypatch.delenv(name, raising=False)
+    runpy.run_path('setup.py')
+    return got
 
 
 def names_of(requirements: list[str]) -> set[str]:
@@ -86,7 +82,7 @@ def names_of(requirements: list[str]) -> set[str]:
 
 
 def test_the_version_is_the_same_everywhere(setup_arguments):
-    assert manifest().find('version').text == setup_arguments()['version']
+    assert manifest().find('version').text == setup_arguments['version']
     assert manifest().find('version').text == vjepa_ros.__version__
 
 
@@ -103,9 +99,8 @@ def test_every_ros_package_in_use_is_in_the_manifest():
 
 
 def test_every_library_in_use_is_required_for_pip(setup_arguments):
-    arguments = setup_arguments()
-    extras = [line for lines in arguments['extras_require'].values() for line in lines]
-    required = names_of([*arguments['install_requires'], *extras])
+    extras = [line for lines in setup_arguments['extras_require'].values() for line in lines]
+    required = names_of([*setup_arguments['install_requires'], *extras])
     used = {WHEELS.get(name, name) for name in imports_of('vjepa_ros')}
     assert used - depends() <= required
     assert {'torch', 'numpy', 'opencv-python-headless'} <= required
@@ -182,19 +177,15 @@ def prefix(request) -> Path:
     return request.getfixturevalue(f'{request.param}_prefix')
 
 
-@pytest.mark.parametrize('folder', ['launch', 'config'])
-def test_launch_and_config_files_are_installed(prefix, folder):
-    here = {p.name for p in (REPOSITORY / folder).iterdir() if p.is_file()}
-    there = {p.name for p in (prefix / 'share/vjepa_ros' / folder).iterdir()}
-    assert there - {'__pycache__'} == here   # pip compiles every Python file it installs
-    assert here
+def files(package: Path) -> set[str]:
+    return {str(p.relative_to(package)) for p in package.rglob('*')
+            if p.is_file() and p.suffix != '.pyc'}    # pip compiles every file it installs
 
 
-def test_every_file_of_the_package_is_installed(prefix):
-    def files(package: Path) -> set[str]:
-        return {str(p.relative_to(package)) for p in package.rglob('*')
-                if p.is_file() and p.suffix != '.pyc'}
+def test_every_file_is_installed(prefix):
     assert files(site_packages(prefix) / 'vjepa_ros') == files(REPOSITORY / 'vjepa_ros')
+    for folder in ('launch', 'config'):
+        assert files(prefix / 'share/vjepa_ros' / folder) == files(REPOSITORY / folder) != set()
 
 
 def test_pip_puts_the_executables_on_the_path(pip_prefix):
@@ -203,13 +194,11 @@ def test_pip_puts_the_executables_on_the_path(pip_prefix):
 
 
 def test_the_installed_command_runs_without_the_repository(prefix, tmp_path):
-    command = next(prefix.rglob('vjepa-ros'))
     env = tool_env(site_packages(prefix))
-    out = run([command, '--version'], tmp_path, env)
-    assert vjepa_ros.__version__ in out
-    where = run([sys.executable, '-c', 'import vjepa_ros; print(vjepa_ros.__file__)'],
-                tmp_path, env)
-    assert str(prefix) in where
+    said = run([next(prefix.rglob('vjepa-ros')), '--version'], tmp_path, env)
+    assert vjepa_ros.__version__ in said
+    code = 'import vjepa_ros; print(vjepa_ros.__file__)'
+    assert str(prefix) in run([sys.executable, '-c', code], tmp_path, env)
 
 
 @pytest.mark.ros
@@ -229,16 +218,12 @@ def test_the_installed_node_runs_with_the_installed_parameters(colcon_prefix):
             node.kill()
 
 
-def values_in(file: Path) -> dict:
-    content = yaml.safe_load(file.read_text())
-    assert list(content) == ['/**'], 'the file must fit a node in every namespace'
-    assert list(content['/**']) == ['ros__parameters']
-    return content['/**']['ros__parameters']
-
-
 @pytest.mark.parametrize('file', CONFIGS, ids=lambda file: file.stem)
 def test_with_every_parameter_file_the_heads_of_the_package_hold(file):
-    values = {**{row.name: row.default for row in SCHEMA.rows}, **values_in(file)}
+    content = yaml.safe_load(file.read_text())
+    assert list(content) == ['/**'], 'the file must fit a node in every namespace'
+    values = {**{row.name: row.default for row in SCHEMA.rows},
+              **content['/**']['ros__parameters']}
     assert (values['weights'], values['heads'], values['allow_random_weights']) == ('', '', False)
     meta = read_meta(bundled_file(values['model_size'], values['model_version']))
     assert {name: values[name] for name in ('num_frames', 'image_size', 'resize_mode')} == {
