@@ -185,22 +185,6 @@ def test_random_clips_of_many_frames_are_never_mixed_up():
     assert store.nbytes == 20 * FRAME
 
 
-def test_places_grow_only_for_frames_that_come_again():
-    frames = pictures(32)
-    store = FrameStore(CPU, SMALL, most_bytes=100 * FRAME)
-    for start in range(28):  # a camera whose frames all follow each other
-        gathered(store, [frames[start:start + 4]], [range(start, start + 4)])
-    assert store.nbytes == 4 * FRAME
-    uploads = []
-    for start in range(27):  # every fourth frame: each is used again four clips later
-        keys = range(100 + start, 100 + start + 4 * 4, 4)
-        before = store.uploads
-        gathered(store, [frames[:4]], [keys])
-        uploads.append(store.uploads - before)
-    assert uploads[-1] == 1
-    assert store.nbytes <= 16 * FRAME
-
-
 def test_a_frame_that_could_not_be_uploaded_is_not_believed_to_be_there(monkeypatch):
     store = FrameStore(CPU, SMALL)
     clip = pictures(4)
@@ -252,14 +236,6 @@ def captured_queue():
     queue = Queue(CPU)
     queue.stream = Stream()
     return queue
-
-
-def test_a_repeated_run_takes_its_new_numbers(fake):
-    replay = Replay(captured_queue(), lambda given: 2 * given + 1, 3, 'a test')
-    assert replay.captured and not replay.reason
-    for numbers in ([1, 2, 3], [-4, 0.5, 9]):
-        replay.start(np.array(numbers))
-        np.testing.assert_allclose(replay.finish(), 2 * np.array(numbers) + 1)
 
 
 @pytest.mark.parametrize('captured', [True, False])

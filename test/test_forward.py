@@ -165,26 +165,24 @@ def test_a_wrong_kernel_for_apple_is_given_up(shaders, monkeypatch, caplog, enco
     assert not any(isinstance(block, metal.MetalBlock) for block in encoder.blocks)
 
 
-@pytest.mark.parametrize(('device', 'fused', 'tools', 'compiled', 'reason'), [
-    ('cuda', False, ALL, True, 'all'),
-    ('cuda', True, ALL, False, 'kernels of this package'),
-    ('cuda', False, Toolchain(False, True), False, 'needs Triton, which'),
-    ('cuda', False, NONE, False, 'Triton and a C compiler'),
-    ('cpu', False, ALL, False, 'on cpu'),
-    ('mps', False, ALL, False, 'on mps')])
-def test_auto_compiles_where_it_pays_and_says_why_not(device, fused, tools, compiled, reason):
-    choice = choose_compile('auto', device, fused, tools)
-    assert choice.compile is compiled
-    assert reason in choice.reason
-
-
-@pytest.mark.parametrize(('device', 'tools', 'problem'), [
-    ('cuda', Toolchain(False, True), 'needs Triton, which'),
-    ('cpu', NONE, 'needs a C compiler, which'),
-    ('mps', ALL, 'not used on mps')])
-def test_on_fails_with_a_remedy_where_it_is_impossible(device, tools, problem):
-    with pytest.raises(SessionError, match=rf"compile is 'on'.*{problem}.*`compile: auto`"):
-        choose_compile('on', device, False, tools)
+@pytest.mark.parametrize(('wanted', 'device', 'fused', 'tools', 'reason'), [
+    ('auto', 'cuda', False, ALL, 'all'),
+    ('auto', 'cuda', True, ALL, 'kernels of this package'),
+    ('auto', 'cuda', False, Toolchain(False, True), 'needs Triton, which'),
+    ('auto', 'cuda', False, NONE, 'Triton and a C compiler'),
+    ('auto', 'cpu', False, ALL, 'on cpu'),
+    ('on', 'cuda', False, Toolchain(False, True), 'needs Triton, which'),
+    ('on', 'cpu', False, NONE, 'needs a C compiler, which'),
+    ('on', 'mps', False, ALL, 'not used on mps')])
+def test_compilation_is_used_where_it_pays_and_on_is_refused_where_it_is_impossible(
+        wanted, device, fused, tools, reason):
+    if wanted == 'auto':
+        choice = choose_compile(wanted, device, fused, tools)
+        assert choice.compile is (reason == 'all')
+        assert reason in choice.reason
+    else:
+        with pytest.raises(SessionError, match=rf"compile is 'on'.*{reason}.*`compile: auto`"):
+            choose_compile(wanted, device, fused, tools)
 
 
 def test_a_compilation_that_fails_is_said_and_undone(caplog):

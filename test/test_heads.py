@@ -7,11 +7,9 @@ from itertools import pairwise
 
 import pytest
 import torch
-import torch.nn.functional as F
 from sessions import lively_heads
 
 from vjepa_ros.model.head_specs import (
-    CONTACT,
     CONTACT_BINS,
     CONTACT_EDGES,
     Calibration,
@@ -19,7 +17,7 @@ from vjepa_ros.model.head_specs import (
     contact_cdf,
     expected_log_contact,
 )
-from vjepa_ros.model.heads import CrossAttention, Heads
+from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import VARIANTS
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -54,17 +52,6 @@ def test_dense_heads_look_at_their_own_patch_of_the_newest_two_tubelets():
         assert not torch.equal(after.contact, before.contact)  # pooling sees all of them
 
 
-def test_pooling_equals_plain_attention_with_keys_and_values():
-    attention = CrossAttention(DIM)
-    query, x = features(2, (1, 1, DIM)), features(3, (2, 7, DIM))
-    with torch.no_grad():
-        attention.kv.bias.normal_(generator=torch.Generator().manual_seed(5))
-        q = attention.q(query).expand(2, -1, -1).unflatten(-1, (16, -1)).transpose(1, 2)
-        k, v = (t.unflatten(-1, (16, -1)).transpose(1, 2) for t in attention.kv(x).chunk(2, -1))
-        expected = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-        torch.testing.assert_close(attention(query, x), expected, rtol=1e-4, atol=1e-5)
-
-
 def test_a_stated_scale_never_reaches_zero():
     heads = lively_heads(DIM)
     heads.dense[-1].bias.data[1] = -80.0
@@ -93,15 +80,6 @@ def test_the_cumulative_probability_never_passes_one():
     logits = 12 * torch.randn(20_000, 21, generator=torch.Generator().manual_seed(3))
     assert logits.softmax(-1)[:, :-1].cumsum(-1).max() > 1
     assert contact_cdf(logits, torch.full((20_000,), 200.0)).max() <= 1
-
-
-def test_inside_a_bin_probability_grows_with_the_logarithm_of_time():
-    p = torch.zeros(1, 21)
-    p[0, 4], p[0, 20] = 0.8, 0.2
-    low, high = CONTACT_EDGES[4:6]
-    times = torch.tensor([[low * (high / low) ** part for part in (0.0, 0.25, 0.5, 1.0)]])
-    expected = torch.tensor([[0.0, 0.2, 0.4, 0.8]])
-    torch.testing.assert_close(CONTACT.cumulative(p, times), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_expected_time_is_that_of_the_likely_bin_whatever_the_chance_of_none():

@@ -18,7 +18,6 @@ from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import FrameRing, Sample
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.perception.patch_maps import (
-    Distribution,
     Rhythm,
     evened,
     learned_field,
@@ -128,16 +127,6 @@ def test_what_heads_were_not_trained_on_is_named_with_the_remedy(running, sample
     problem = range_problem(META, *running, sample)
     assert all(words in problem for words in said), problem
     assert bool(problem) == bool(said)
-
-
-def test_a_distribution_over_bins_is_read_at_any_value():
-    bins = Distribution.of([1.0, 2.0, 4.0], np.array([0.2, 0.6, 0.2]), unit=0.5)
-    assert bins.below(0.5) == 0.0
-    assert bins.below(1.0) == pytest.approx(0.2)
-    assert bins.below(math.sqrt(2)) == pytest.approx(0.5)    # half way in its logarithm
-    assert bins.below(2.0) == bins.below(99.0) == pytest.approx(0.8)
-    assert bins.below(0.0) == bins.below(-1.0) == 0.0
-    assert bins.median == pytest.approx(math.sqrt(2))
 
 
 @pytest.mark.parametrize('interval', [1 / 30, 0.1, 0.5])

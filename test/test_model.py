@@ -8,7 +8,6 @@ import torch
 from golden.cases import fill, noise, some_tokens
 
 from vjepa_ros.model.encoder import Encoder, token_grid
-from vjepa_ros.model.rope import rope_tables
 from vjepa_ros.model.variants import Variant
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -21,13 +20,6 @@ CLIP = 4.0 * noise(2, 3, 4, 48, 32)     # 2 x 3 x 2 tokens
 def test_a_clip_that_cannot_be_cut_into_tubelets_is_refused(shape):
     with pytest.raises(ValueError, match='clip'):
         token_grid(shape)
-
-
-def test_position_tables_do_not_depend_on_where_they_are_first_asked_for():
-    with torch.device('meta'), torch.inference_mode():
-        cos, _ = rope_tables(2, 7, 11, 64)
-    assert cos.device.type == 'cpu'
-    assert not cos.is_inference()
 
 
 def test_an_encoder_used_for_inference_can_still_be_trained():

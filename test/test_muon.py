@@ -58,16 +58,6 @@ def test_parts_must_fit_their_matrices(parts, said):
         Muon([{'params': [nn.Parameter(torch.zeros(48, 16))], 'parts': parts}])
 
 
-def test_a_state_that_knows_no_parts_is_taken_up():
-    optimizer = Muon([{'params': [nn.Parameter(random(48, 16))], 'parts': [3]}], lr=0.1)
-    old = Muon([nn.Parameter(random(48, 16))], lr=0.02).state_dict()
-    for group in old['param_groups']:
-        del group['parts']
-    optimizer.load_state_dict(old)
-    assert optimizer.param_groups[0]['parts'] == [3]
-    assert optimizer.param_groups[0]['lr'] == 0.02
-
-
 def test_matrices_of_many_shapes_are_each_changed_as_if_alone():
     shapes = [(16, 32), (32, 16), (16, 32), (48, 16), (16, 16), (48, 16)]
     parts = [1, 1, 1, 3, 1, 1]

@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 from scenes import Approach, texture
 
-from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Push
 from vjepa_ros.perception.camera_track import Track
-from vjepa_ros.perception.patch_maps import score_mask, valid_mask
 from vjepa_ros.perception.pipeline import Perception, known_age
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Level, Quality
@@ -127,36 +125,9 @@ def test_the_model_is_told_which_frames_it_has_seen_before(engine, monkeypatch):
     assert len(seen) == 2 * 7
 
 
-@pytest.mark.parametrize(('wants', 'ahead'), [
-    (EVERYTHING, True), (Wants(looming=False), False), (Wants(features=False), False)])
-def test_geometry_is_computed_while_the_model_is_at_work(engine, picture, wants, ahead,
-                                                         monkeypatch):
-    done, submit = [], engine.submit
-    perception = Perception(engine, CONFIG, ['cam'])
-    track = perception.tracks['cam']
-    fill(track, [picture] * 4)
-    estimate = track._geometry._estimator.estimate
-    monkeypatch.setattr(track._geometry._estimator, 'estimate',
-                        lambda *args, **more: done.append('looming') or estimate(*args, **more))
-
-    def late(*args, **more):
-        done.append('submit')
-        pending = submit(*args, **more)
-        early = pending.early
-        monkeypatch.setattr(pending, 'early', lambda: done.append('result') or early())
-        return pending
-
-    monkeypatch.setattr(engine, 'submit', late)
-    timings = run(perception, wants)['cam'].assessment.timings
-    whole = ['submit', *['looming'] * ahead, 'result']
-    assert done == (whole if wants.features else ['looming'])
-    assert (timings.get('looming', 0.0) > 0.05) == wants.looming   # the time it really took
-
-
 def test_features_that_come_late_are_whole_when_the_result_is_there(engine, picture, monkeypatch):
-    perception, submit = Perception(engine, CONFIG, ['cam']), engine.submit
+    perception, submit, known = Perception(engine, CONFIG, ['cam']), engine.submit, {}
     fill(perception.tracks['cam'], [picture] * 4)
-    known = {}
 
     def late(*args, **more):
         pending = submit(*args, **more)
@@ -249,17 +220,6 @@ def test_motion_outside_the_region_of_interest_does_not_count(engine):
     left, right = (one(engine, frames, settings=replace(SETTINGS, roi=roi)).assessment.motion_score
                    for roi in ((0.0, 0.0, 0.5, 1.0), [0.5, 0.0, 1.0, 1.0]))
     assert right > left + 0.1
-
-
-def test_masks_of_several_views_are_kept_apart_and_can_not_be_changed():
-    for _ in range(2):
-        views = [View(mode, (160, 120), 64) for mode in ('squash', 'crop', 'letterbox')]
-        for view in views:
-            np.testing.assert_array_equal(valid_mask(view), view.patch_valid() > 0.5)
-            with pytest.raises(ValueError, match='read-only'):
-                score_mask(view, (0.5, 0.0, 1.0, 1.0))[0] = True
-    assert [score_mask(view, (0.5, 0.0, 1.0, 1.0)).sum() for view in views] == [8, 8, 4]
-    assert score_mask(views[0], (0.5, 0.0, 1.0, 0.5))[:2, 2:].all()
 
 
 def settled(engine, picture):
