@@ -23,8 +23,7 @@ from vjepa_ros.perception.patch_maps import (
     learned_field,
     range_problem,
 )
-from vjepa_ros.perception.pipeline import Perception
-from vjepa_ros.perception.settings import Settings, Wants
+from vjepa_ros.perception.settings import Settings
 from vjepa_ros.runtime.outputs import HeadArrays
 
 NS = 1_000_000_000
@@ -271,30 +270,3 @@ def test_a_covered_lens_is_unknown_and_never_clear_with_heads(detector, method):
     assert a.level is Level.UNKNOWN
     assert np.isnan([a.time_to_contact, a.collision_probability, a.motion_score]).all()
     assert {Quality.LOW_TEXTURE, Quality.LOOMING_UNKNOWN} <= set(a.flags)
-
-
-@pytest.mark.parametrize(('method', 'wants', 'ran', 'features'), [
-    ('fused', Wants(features=False, moving=False, image=False), True, False),
-    ('learned', Wants(features=False, moving=False, image=False), True, False),
-    ('geometric', Wants(features=False, moving=False, image=False), False, False),
-    ('geometric', Wants(features=False, looming=False, image=False), True, False),
-    ('fused', Wants(change=False), True, False),          # heads tell what moves
-    ('fused', Wants(), True, True),
-    ('fused', Wants(False, False, True, True, False), False, False)])
-def test_the_encoder_runs_for_what_heads_are_asked_and_features_are_rarely_fetched(
-        detector, monkeypatch, method, wants, ran, features):
-    asked = []
-    run = detector.engine.submit
-    monkeypatch.setattr(detector.engine, 'submit',
-                        lambda clips, features, keys, valid: asked.append(features)
-                        or run(clips, features, keys, valid))
-    perception = Perception(detector.engine, detector.track.config, ['cam'])
-    for i in range(5):
-        perception.tracks['cam'].push(texture(SIZE), round((10 + i / 10) * NS))
-    settings = replace(RAW, looming_method=method)
-    (result,) = perception.run(perception.pending(), settings, {'cam': wants}, lambda stamp: 0.0)
-    assert asked == ([features] if ran else [])
-    assert (result.features is not None) == features
-    assert (result.motion_map is not None) == features
-    assert (result.looming_map is not None) == wants.looming
-    assert (result.learned is not None) == ran

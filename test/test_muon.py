@@ -51,13 +51,6 @@ def test_a_fused_projection_is_three():
         assert torch.linalg.svdvals(part).min() > 0.6 * 0.1 * RMS * 4
 
 
-@pytest.mark.parametrize(('parts', 'said'), [
-    ([3, 1], '2 numbers of parts for 1'), ([5], '48 rows cannot be 5'), ([0], 'cannot be 0')])
-def test_parts_must_fit_their_matrices(parts, said):
-    with pytest.raises(ValueError, match=said):
-        Muon([{'params': [nn.Parameter(torch.zeros(48, 16))], 'parts': parts}])
-
-
 def test_matrices_of_many_shapes_are_each_changed_as_if_alone():
     shapes = [(16, 32), (32, 16), (16, 32), (48, 16), (16, 16), (48, 16)]
     parts = [1, 1, 1, 3, 1, 1]

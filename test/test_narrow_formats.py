@@ -196,15 +196,16 @@ def test_products_that_overflow_are_found(checked_anew, monkeypatch):
         out = right(self, x, gelu)
         out[0, 0] *= 32767 / (2 * 255 * 127)
         return out
+
     monkeypatch.setattr(Int8Linear, 'forward', narrow)
     assert 'off by 0.49' in checked_anew()
 
 
-# Errors of PyTorch for operators that a build lacks or has with other arguments.
 @pytest.mark.parametrize('error', [AttributeError, NotImplementedError, TypeError, RuntimeError])
 def test_a_pytorch_without_the_products_is_found(checked_anew, monkeypatch, error):
     def lacking(*args):
         raise error('qlinear is not here\nmore')
+
     monkeypatch.setattr(torch.ops.onednn, 'qlinear_prepack', lacking)
     assert checked_anew().endswith('(qlinear is not here)')
     assert torch.__version__ in refused('int8')
