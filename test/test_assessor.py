@@ -97,15 +97,6 @@ def test_time_to_contact_is_one_over_the_looming_rate_as_far_as_it_can_be_measur
     assert scores.collision_probability == 0.0 or true_s > 0
 
 
-def test_unknown_looming_is_nan_everywhere_and_never_clear():
-    scores = Assessor().smooth(raw(NAN, 1.0, motion_score=NAN, obstacle_score=NAN,
-                                   known_fraction=0.0), Judgement('geometric', None, UNKNOWN), RAW)
-    assert all(map(math.isnan, (scores.motion_score, scores.collision_probability,
-                                scores.time_to_contact, scores.looming_rate)))
-    assert scores.level is Level.UNKNOWN
-    assert Quality.LOOMING_UNKNOWN | Quality.LOW_TEXTURE in scores.flags
-
-
 def test_the_probability_belongs_to_the_smoothed_rate_unless_it_is_given():
     film = Film(Settings(smoothing_rise=1.0, collision_horizon=2.0))
     film.show(100.0)

@@ -75,25 +75,19 @@ def test_a_region_on_course_is_reported_even_when_little_else_is_known():
     assert threat.regions[0].on_course
 
 
-@pytest.mark.parametrize('rate', [0.3, 2.0])
-def test_something_straight_ahead_is_found_with_its_rate_and_place(rate):
-    threat = find(approach(empty(), slice(7, 11), slice(10, 14), rate))
+@pytest.mark.parametrize(('cols', 'side'), [(slice(1, 5), 'LEFT'), (slice(10, 14), 'CENTER'),
+                                            (slice(19, 23), 'RIGHT')])
+@pytest.mark.parametrize(('rows', 'rate'), [(slice(2, 6), 0.3), (slice(12, 16), 2.0)])
+def test_what_comes_is_found_with_its_rate_and_place(rows, rate, cols, side):
+    """The bearing is positive to the right, the elevation upwards."""
+    threat = find(approach(empty(), rows, cols, rate))
     region = threat.regions[0]
     assert threat.course_rate == pytest.approx(rate, rel=0.1)
     assert region.time_to_contact == pytest.approx(1 / rate, rel=1e-5)
-    assert region.on_course and region.side == 'CENTER'
+    assert region.on_course and region.side == side
     assert (region.x, region.y, region.width, region.height) == pytest.approx(
-        (159.5, 111.5, 64, 64), abs=1.0)
-    assert (threat.bearing, threat.elevation) == pytest.approx((0.0, 0.0), abs=0.01)
-
-
-@pytest.mark.parametrize(('cols', 'side'), [(slice(1, 5), 'LEFT'), (slice(10, 14), 'CENTER'),
-                                            (slice(19, 23), 'RIGHT')])
-@pytest.mark.parametrize('rows', [slice(2, 6), slice(12, 16)])
-def test_bearing_is_positive_right_and_elevation_positive_up(rows, cols, side):
-    threat = find(approach(empty(), rows, cols, 1.0))
+        (CELL * cols.start - 0.5, CELL * rows.start - 0.5, 64, 64), abs=1.0)
     x, y = (CELL * (s.start + s.stop) / 2 - 0.5 for s in (cols, rows))
-    assert threat.regions[0].side == side
     assert threat.bearing == pytest.approx(math.atan2(x - 191.5, 300.0), abs=0.01)
     assert threat.elevation == pytest.approx(math.atan2(143.5 - y, 300.0), abs=0.01)
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from checkpoints import encoder_state, meta_20, meta_ac
-from golden import planner_case as case
+from golden import make_planner as case
 from golden.cases import FOLDER, fill
 
 from vjepa_ros.model.ac_predictor import ActionPredictor
