@@ -16,14 +16,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
-@dataclass(frozen=True)
-class Mutation:
+class Mutation(NamedTuple):
     """One changed line, and the tests that must notice."""
 
     file: str
@@ -71,11 +70,10 @@ def main() -> int:
     bad = 0
     with tempfile.TemporaryDirectory(prefix='mutations_') as work:
         copy = Path(work)
-        for name in ('vjepa_ros', 'test', 'config', 'launch', 'docs', 'requirements'):
+        for name in ('vjepa_ros', 'test'):
             shutil.copytree(REPOSITORY / name, copy / name,
                             ignore=shutil.ignore_patterns('__pycache__'))
-        for name in ('pyproject.toml', 'setup.py', 'package.xml', 'Makefile', 'README.md'):
-            shutil.copy(REPOSITORY / name, copy)
+        shutil.copy(REPOSITORY / 'pyproject.toml', copy)
         for one in MUTATIONS:
             verdict = tried(one, copy)
             print(f'{verdict:10} {one.file}: {one.mutated}', flush=True)
@@ -90,15 +88,13 @@ def tried(one: Mutation, copy: Path) -> str:
     if code.count(one.line) != 1:
         return 'NOT FOUND'
     tests = [f'test/{name}' for name in one.tests.split()]
-    if missing := [name for name in tests if not (copy / name).exists()]:
-        return f'NOT FOUND: {", ".join(missing)}'
     path.write_text(code.replace(one.line, one.mutated), encoding='utf-8')
     try:
         done = subprocess.run(
             [sys.executable, '-m', 'pytest', '-q', '-x', '-p', 'no:cacheprovider',
              '-m', 'not ros and not slow', *tests],
             cwd=copy, env={**os.environ, 'PYTHONPATH': str(copy), 'PYTHONDONTWRITEBYTECODE': '1'},
-            capture_output=True, text=True)
+            capture_output=True)
     finally:
         path.write_text(code, encoding='utf-8')
     # Code 1: tests have run, and some failed.
