@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from vjepa_ros.lab.evaluation import alarms, metrics
-from vjepa_ros.lab.evaluation.clips import ClipOutcome, ClipTruth, clip_figures
 from vjepa_ros.lab.evaluation.sequence import Outcome, Truth, figures
 
 NAN, INF = math.nan, math.inf
@@ -94,23 +93,6 @@ def test_looming_is_judged_by_the_inverse_of_the_true_time():
     assert found['still_frames'] == 2
     assert found['ttc_median_relative_error'] == pytest.approx(0.125)
     assert (found['ttc_frames'], found['ttc_coverage']) == (2, 1.0)
-
-
-def test_perfect_answers_have_perfect_figures():
-    contact = np.array([0.4, 0.9, 2.5, INF])
-    looming = np.array([2.0, 1.0, 0.4, 0.0])[:, None, None] * np.ones((4, 2, 2))
-    moving = np.zeros((4, 2, 2))
-    moving[:, 0, 0] = 1
-    hazard = np.array([[0.9, 1.0, 1.0, 1.0, 1.0], [0.2, 0.9, 1.0, 1.0, 1.0],
-                       [0.0, 0.0, 0.0, 0.3, 0.9], [0.0, 0.0, 0.0, 0.0, 0.1]])
-    found = clip_figures(
-        ClipTruth(contact, np.full(4, 0.1), looming, moving),
-        ClipOutcome(hazard, np.array([0.4, 0.9, 2.0, INF]), looming.copy(), moving + 0.5))
-    assert found['collision_auc'] == {'0.5': 1.0, '1': 1.0, '1.5': 1.0, '2': 1.0, '3': 1.0}
-    assert found['looming_r2'] == found['expansion_r2'] == found['moving_auc'] == 1.0
-    assert found['looming_when_still_per_s'] == found['ttc_median_relative_error'] == 0.0
-    assert found['detected'] == 1.0
-    assert found['mean_time_to_collision_s'] == pytest.approx((0.4 + 0.9 + 2.5) / 3)
 
 
 def test_approaches_are_found_and_alarms_sorted_by_them():

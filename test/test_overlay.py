@@ -106,16 +106,6 @@ def test_looming_tints_warm_and_motion_tints_blue_where_they_are_known():
     assert np.abs(blue[250, 40]).max() == 0
 
 
-def test_unknown_looming_is_dotted_and_not_tinted_and_unknown_scores_are_not_zero():
-    looming = field(rate=NAN)
-    plain = show(result=assessment())
-    inside = changed(show(result=assessment(), looming=looming), plain)[60:420]
-    assert 0.001 < inside.mean() < 0.05
-    unknown, zero = (show(result=assessment(Level.UNKNOWN, NAN, scores=score))
-                     for score in (NAN, 0.0))
-    assert changed(unknown, zero)[420:].any()
-
-
 @pytest.mark.parametrize(('bearing', 'column'), [
     (-0.3, 320 - 500 * math.tan(0.3)), (1.5, 632)])
 def test_the_bearing_points_at_its_column(bearing, column):

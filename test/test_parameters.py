@@ -27,7 +27,6 @@ from vjepa_ros.ros.action_planner.parameters import SCHEMA as ACTION
 from vjepa_ros.ros.collision_guard.parameters import SCHEMA as GUARD
 from vjepa_ros.ros.common import parameter
 from vjepa_ros.ros.perception_node.parameters import SCHEMA as PERCEPTION
-from vjepa_ros.ros.perception_node.parameters import make_settings
 from vjepa_ros.ros.sim.parameters import ROBOT, SOURCE
 from vjepa_ros.ros.twist_planner.parameters import SCHEMA as TWIST
 from vjepa_ros.runtime.engine import EngineConfig
@@ -81,7 +80,8 @@ def test_the_defaults_are_those_of_the_modules_that_use_them():
 
 
 @pytest.mark.parametrize(('schema', 'config', 'part'), [
-    (GUARD, GuardSettings, 'settings'), (TWIST, TwistConfig, 'twist')], ids=['guard', 'twist'])
+    (GUARD, GuardSettings, 'settings'), (TWIST, TwistConfig, 'twist'),
+    (PERCEPTION, Settings, 'settings')], ids=['guard', 'twist', 'perception'])
 def test_each_parameter_reaches_its_own_setting(schema, config, part):
     values = defaults(schema, 'camera')
     rows = [row for row in schema.rows if row.config is config]
@@ -160,22 +160,6 @@ def test_illegal_values_are_refused_with_name_value_and_what_is_allowed(name, va
     got, problem = ROWS[name].check(value)
     assert got is None
     assert f"'{name}'" in problem and allowed in problem and repr(value) in problem
-
-
-def test_every_setting_of_perception_comes_from_the_table():
-    changed = dict(DEFAULTS)
-    for row in PERCEPTION.rows:
-        if (row.effect == parameter.LIVE and row.kind is float
-                and not row.name.startswith('thresh')):
-            changed[row.name] = row.low + 0.37 * (min(row.high, 10.0) - row.low)
-    changed |= {'thresholds.caution_ttc': 9.0, 'thresholds.warning_ttc': 7.0,
-                'thresholds.danger_ttc': 5.0, 'thresholds.motion': 0.5,
-                'thresholds.obstacle': 0.6, 'thresholds.looming': 0.2, 'smoothing.window': 7,
-                'smoothing.method': 'median', 'looming.method': 'learned',
-                'roi': (0.1, 0.2, 0.8, 0.9)}
-    made, default = make_settings(changed), Settings()
-    assert not [f.name for f in fields(Settings)
-                if getattr(made, f.name) == getattr(default, f.name)]
 
 
 @pytest.mark.parametrize('name', parameter_docs.BLOCKS)

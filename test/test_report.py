@@ -8,6 +8,7 @@ import base64
 import json
 import math
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import cv2
@@ -38,19 +39,19 @@ def image(width: int = 320, height: int = 240, value: int = 128) -> np.ndarray:
     return np.full((height, width, 3), value, np.uint8)
 
 
-def strict(text: str):
+def strict(path: Path) -> dict:
     def refuse(word: str):
         raise AssertionError(f'{word} is not JSON')
-    return json.loads(text, parse_constant=refuse)
+    return json.loads(path.read_text(), parse_constant=refuse)
 
 
 class Page(HTMLParser):
     """Collects what a page refers to and what it says."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__()
         self.links, self.words, self.tags = [], [], []
-        self.feed(text)
+        self.feed(path.read_text(encoding='utf-8'))
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
@@ -64,7 +65,7 @@ def test_the_summary_has_the_promised_numbers(tmp_path):
     records = [record(i, ttc=2.2, truth=2.0, latency=10.0 * i, level=[0, 1, 1, 255, 3][i])
                for i in range(5)]
     result = write_report(tmp_path / 'new' / 'folder', records, [], META)
-    stored = strict((tmp_path / 'new' / 'folder' / 'summary.json').read_text())
+    stored = strict(tmp_path / 'new' / 'folder' / 'summary.json')
     assert stored == result
     promised = {**META, 'assessments_out': 5, 'level_changes': 3, 'ttc_judged': 5,
                 'ttc_coverage': 1.0, 'ttc_median_relative_error': pytest.approx(0.1),
@@ -89,22 +90,16 @@ def test_the_page_is_self_contained_and_its_pictures_are_valid(tmp_path):
     records = [record(i, ttc=6 - 0.1 * i, truth=6 - 0.1 * i) for i in range(50)]
     frames = [(i, image(1280, 720, 5 * i)) for i in range(0, 50, 4)]
     write_report(tmp_path, records, frames, {**META, 'video': 'overlay.mp4'})
-    page = Page((tmp_path / 'report.html').read_text(encoding='utf-8'))
+    page = Page(tmp_path / 'report.html')
     assert 'script' not in page.tags and 'link' not in page.tags
     outside = [link for link in page.links if not link.startswith('data:')]
     assert outside == ['overlay.mp4']
-    drawings = photos = 0
-    for link in page.links:
-        kind, _, data = link.partition(';base64,')
-        if kind == 'data:image/svg+xml':
-            root = ElementTree.fromstring(base64.b64decode(data))
-            assert root.tag.endswith('svg') and root.find('.//{*}image') is None
-            drawings += 1
-        elif kind == 'data:image/jpeg':
-            decoded = cv2.imdecode(np.frombuffer(base64.b64decode(data), np.uint8), 1)
-            assert decoded.shape[1] == 720
-            photos += 1
-    assert drawings == 4 and photos == 9
+    pictures = [link.partition(';base64,') for link in page.links if link.startswith('data:')]
+    drawings = [base64.b64decode(data) for kind, _, data in pictures if kind.endswith('svg+xml')]
+    photos = [base64.b64decode(data) for kind, _, data in pictures if kind.endswith('jpeg')]
+    assert (len(drawings), len(photos)) == (4, 9)
+    assert all(ElementTree.fromstring(each).find('.//{*}image') is None for each in drawings)
+    assert all(cv2.imdecode(np.frombuffer(each, np.uint8), 1).shape[1] == 720 for each in photos)
 
 
 def test_text_from_outside_is_not_taken_for_markup(tmp_path):
@@ -113,7 +108,7 @@ def test_text_from_outside_is_not_taken_for_markup(tmp_path):
             'device': evil, 'configuration': {evil: evil}, 'video': '"><script>'}
     records = [record(0, timings={evil: 1.0})]
     write_report(tmp_path, records, [(0, image())], meta)
-    page = Page((tmp_path / 'report.html').read_text())
+    page = Page(tmp_path / 'report.html')
     assert 'script' not in page.tags
     assert sum(evil in word for word in page.words) >= 6
 
@@ -128,9 +123,9 @@ def test_text_from_outside_is_not_taken_for_markup(tmp_path):
 def test_runs_with_little_or_strange_content_still_give_a_report(tmp_path, records):
     summary = write_report(tmp_path, records, [(0, image())] if records else [], META)
     assert summary['assessments_out'] == len(records)
-    page = Page((tmp_path / 'report.html').read_text())
+    page = Page(tmp_path / 'report.html')
     assert any('safety device' in word for word in page.words)
-    strict((tmp_path / 'summary.json').read_text())
+    strict(tmp_path / 'summary.json')
 
 
 def test_a_video_can_be_read_back(tmp_path):

@@ -10,7 +10,7 @@ import math
 import pytest
 from rich.console import Console
 
-from vjepa_ros.lab.report.live_view import Point, Status, View, render
+from vjepa_ros.lab.report.live_view import Point, Status, render
 from vjepa_ros.lab.report.recording import Recording
 from vjepa_ros.perception.types import Assessment, Level, Quality
 
@@ -31,19 +31,6 @@ def test_the_view_shows_estimate_truth_direction_and_that_it_is_untrained():
     for part in ('WARNING', 'contact in 1.9 s', 'true: 2.1 s', '6° left', 'UNTRAINED',
                  'low texture', 'nearing, 1.9 s', '1.0 / 10.0 s', 'latency 50 ms', 'recorder'):
         assert part in capture.get(), part
-
-
-def test_a_log_gets_one_line_per_phase_and_then_the_results():
-    console = Console(width=200, force_terminal=False)
-    status = Status('vjepa-ros demo', 'somewhere', parts={'node': 'starting'})
-    with console.capture() as capture, View(status, console) as view:
-        view.tick()
-        view.tick()
-        status.add(Point(3.0, assessment(1.9), 2.0, 40.0))
-        view.tick()
-    first, second = capture.get().splitlines()
-    assert first == 'starting'
-    assert '[  3.0 s] WARNING  contact in 1.9 s (true: 2.0 s)' in second
 
 
 def result_line(stamp_ns, ttc=2.0):
