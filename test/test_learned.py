@@ -23,7 +23,8 @@ from vjepa_ros.perception.patch_maps import (
     learned_field,
     range_problem,
 )
-from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.pipeline import Perception
+from vjepa_ros.perception.settings import Settings, Wants
 from vjepa_ros.runtime.outputs import HeadArrays
 
 NS = 1_000_000_000
@@ -235,22 +236,6 @@ def test_learned_alone_gives_what_the_heads_say(detector):
     assert not a.flags & (Quality.UNTRAINED | Quality.HEADS_OUT_OF_RANGE)
 
 
-def test_heads_outside_their_range_give_way_to_geometry_and_say_so(bundle, caplog):
-    with ObstacleDetector(weights=bundle, **{**SMALL, 'clip_fps': 1.25},
-                          max_frame_gap=3.0) as slow:
-        slow.update_settings(smoothing_method='none')
-        result = show(slow, [texture(SIZE)] * 8, rate=1.25)
-        show(slow, [texture(SIZE)], rate=1.25)
-    a = result.assessment
-    assert result.method == 'geometric' and result.learned is None
-    assert 'frame interval is 0.800 s' in result.heads_problem
-    assert Quality.HEADS_OUT_OF_RANGE in a.flags
-    assert a.level is Level.CLEAR and a.time_to_contact == math.inf
-    assert a.motion_score < 0.05 and result.moving_map is None   # no change, as without heads
-    told = [r.message for r in caplog.records if 'are not valid' in r.message]
-    assert len([text for text in told if 'interval is 0.8' in text]) == 1, told
-
-
 def test_learned_without_heads_is_geometry_with_one_warning(caplog):
     with ObstacleDetector(weights='random', allow_random_weights=True, **SMALL) as plain:
         plain.settings = replace(RAW, looming_method='learned')
@@ -270,3 +255,28 @@ def test_a_covered_lens_is_unknown_and_never_clear_with_heads(detector, method):
     assert a.level is Level.UNKNOWN
     assert np.isnan([a.time_to_contact, a.collision_probability, a.motion_score]).all()
     assert {Quality.LOW_TEXTURE, Quality.LOOMING_UNKNOWN} <= set(a.flags)
+
+
+NUMBERS = {'features': False, 'image': False}
+
+
+@pytest.mark.parametrize(('method', 'wants', 'ran', 'features'), [
+    ('fused', {'moving': False, **NUMBERS}, True, False),
+    ('geometric', {'moving': False, **NUMBERS}, False, False),
+    ('geometric', {'looming': False, **NUMBERS}, True, False),
+    ('fused', {'change': False}, True, False),          # heads tell what moves
+    ('fused', {}, True, True),
+    ('fused', {'looming': False, 'moving': False, **NUMBERS}, False, False)])
+def test_the_encoder_runs_for_what_heads_are_asked_and_features_are_rarely_fetched(
+        detector, monkeypatch, method, wants, ran, features):
+    asked, run = [], detector.engine.submit
+    monkeypatch.setattr(detector.engine, 'submit', lambda clips, features, **more: asked.append(
+        features) or run(clips, features, **more))
+    perception = Perception(detector.engine, detector.track.config, ['cam'])
+    for i in range(5):
+        perception.tracks['cam'].push(texture(SIZE), round((10 + i / 10) * NS))
+    [result] = perception.run(perception.pending(), replace(RAW, looming_method=method),
+                              {'cam': Wants(**wants)}, lambda stamp: 0.0)
+    assert asked == [features] * ran
+    assert (result.features is not None) == features
+    assert (result.learned is not None) == ran
