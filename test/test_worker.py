@@ -27,7 +27,6 @@ from vjepa_ros.ros.perception_node import decoder, model_swapper
 from vjepa_ros.ros.perception_node import worker as worker_module
 from vjepa_ros.ros.perception_node.camera_input import FrameQueue, Waiting
 from vjepa_ros.ros.perception_node.model_swapper import Swapper
-from vjepa_ros.ros.perception_node.outputs import SCALARS, Outputs, Publishing
 from vjepa_ros.ros.perception_node.statistics import Rate
 from vjepa_ros.ros.perception_node.worker import Worker
 from vjepa_ros.runtime.engine import Engine, EngineConfig
@@ -138,32 +137,6 @@ class Log:
     warning = debug = info
 
 
-class Device:
-    """What an accelerator does: passes begin at once and end when the test lets them."""
-
-    def __init__(self, engine: Engine, monkeypatch) -> None:
-        self.begun = threading.Semaphore(0)
-        self.end = threading.Event()
-        submit = engine.submit
-
-        def late(*args, **more):
-            pending = submit(*args, **more)
-            early = pending.early
-
-            def wait():
-                self.begun.release()
-                assert self.end.wait(PATIENCE_S), 'the test does not let the pass end'
-                return early()
-
-            pending.early = wait
-            return pending
-
-        monkeypatch.setattr(engine, 'submit', late)
-
-    def await_pass(self) -> None:
-        assert self.begun.acquire(timeout=PATIENCE_S), 'no pass began'
-
-
 @pytest.fixture(scope='module')
 def loaded():
     made = Engine.load(EngineConfig(weights='random', allow_random_weights=True, num_frames=4,
@@ -181,8 +154,18 @@ def engine(loaded, monkeypatch):
 
 
 @pytest.fixture
-def device(engine, monkeypatch):
-    return Device(engine, monkeypatch)
+def device(engine, monkeypatch) -> Gate:
+    """What an accelerator does: passes begin at once and end when the gate is open."""
+    gate, submit = Gate(), engine.submit
+
+    def late(*args, **more):
+        pending = submit(*args, **more)
+        early = pending.early
+        pending.early = lambda: gate.enter() or early()
+        return pending
+
+    monkeypatch.setattr(engine, 'submit', late)
+    return gate
 
 
 def on_cpu(engine, monkeypatch) -> None:
@@ -245,38 +228,27 @@ def test_the_next_frames_are_decoded_while_a_gpu_computes_but_not_beside_a_cpu_m
         on_cpu(engine, monkeypatch)
     b = bench()
     b.send(4)
-    device.await_pass()
+    device.await_entry()
     before = len(threads)
     b.send(2)
     if kind == 'cuda':
         b.until(lambda: threads[before:] == ['vjepa_decoder'] * 2)
         assert b.topic.stamps == []                                     # the pass goes on
         assert b.track().ring.newest_ns == 100 * NS + 4 * NS // 10      # its clip is left alone
-    device.end.set()
+    device.open()
     b.until_assessed(6)
     assert b.topic.stamps == [4, 6]                                     # the newest wins
     assert len(threads) == 6                                            # each was decoded once
     assert kind == 'cuda' or set(threads) == {'vjepa_worker'}
 
 
-@pytest.mark.parametrize('ahead', [False, True])
-def test_an_unforeseen_error_of_decoding_costs_one_image_of_one_camera(bench, device, ahead,
-                                                                       monkeypatch):
-    decode = decoder.decode
-
-    def fail(message, limit):
-        if message.header.frame_id == 'bad':
-            raise MemoryError('no room for the picture')
-        return decode(message, limit)
-
-    monkeypatch.setattr(decoder, 'decode', fail)
-    b = bench('bad', 'good')
-    if ahead:
-        b.send(4, 'good')
-        device.await_pass()
+def test_an_unforeseen_error_of_decoding_costs_one_image_of_one_camera(bench, monkeypatch):
+    b, decode = bench('bad', 'good'), decoder.decode
+    broken = failing(MemoryError('no room for the picture'))
+    monkeypatch.setattr(decoder, 'decode', lambda message, limit: (
+        broken if message.header.frame_id == 'bad' else decode)(message, limit))
     b.send(1, 'bad')
     b.until(lambda: b.worker.errors == 1 and b.log.errors)
-    device.end.set()
     bad, good = b.worker.stats['bad'], b.worker.stats['good']
     assert (bad.errors, good.errors) == (1, 0)
     assert bad.trouble == 'decoding: MemoryError: no room for the picture'
@@ -312,13 +284,13 @@ def test_an_image_that_takes_long_holds_up_no_other_camera(bench, engine, monkey
 def test_an_image_that_is_being_decoded_at_a_reset_is_thrown_away(bench, device, monkeypatch):
     b, gate = bench(), Gate()
     b.send(4)
-    device.await_pass()
+    device.await_entry()
     monkeypatch.setattr(decoder, 'decode', gate.before(decoder.decode))
     b.send(1)
     gate.await_entry()
     b.worker.request_reset('clock_jump')                 # does not wait for the image
     gate.open()
-    device.end.set()
+    device.open()
     stats = b.worker.stats['cam']
     b.until(lambda: stats.memory.get('resets.clock_jump') == 1 and stats.skipped == 1)
     assert len(b.track().ring) == 0
@@ -327,11 +299,11 @@ def test_an_image_that_is_being_decoded_at_a_reset_is_thrown_away(bench, device,
 def test_both_threads_end_and_a_stuck_image_does_not_hold_up_the_end(bench, device, monkeypatch):
     b, gate = bench(), Gate()
     b.send(4)
-    device.await_pass()
+    device.await_entry()
     monkeypatch.setattr(decoder, 'decode', gate.before(failing(MemoryError('gave up'))))
     b.send(1)
     gate.await_entry()
-    device.end.set()
+    device.open()
     begin = time.monotonic()
     b.worker.stop()
     assert not b.worker.join(0.2)
@@ -339,21 +311,6 @@ def test_both_threads_end_and_a_stuck_image_does_not_hold_up_the_end(bench, devi
     gate.open()
     assert b.worker.join(PATIENCE_S)
     assert not [t.name for t in threading.enumerate() if t.name.startswith('vjepa_')]
-
-
-def test_a_frame_that_was_assessed_is_not_assessed_again_by_another_model(bench, engine):
-    b = bench()
-    b.send(4)
-    b.until_assessed(4)
-    b.worker.offer(Perception(engine, TRACK, ['cam']))
-    for number in range(5, 9):                           # the last one fills the clip of both
-        b.send(1)
-        b.until_assessed(number)
-    b.worker.notify()
-    b.until(lambda: not b.worker.swapping)
-    b.send(1)
-    b.until_assessed(9)
-    assert b.topic.stamps == [4, 5, 6, 7, 8, 9]
 
 
 def test_a_pass_that_fails_is_told_of_every_camera_in_it(bench, engine, monkeypatch):
@@ -399,31 +356,6 @@ def test_a_model_is_not_closed_while_a_frame_is_pushed_to_it(bench, engine):
     assert not b.worker.swapping and b.worker.errors == 0
 
 
-@pytest.mark.parametrize('adopted', [True, False])
-def test_frames_on_a_device_are_let_go_of_though_the_model_stays(bench, engine, monkeypatch,
-                                                                 adopted):
-    on_cpu(engine, monkeypatch)
-    b, there = bench(), replace(TRACK, geometry='device')
-    first, second = (Perception(engine, there, ['cam']) for _ in range(2))
-    b.worker.offer(first)
-    b.send(4)
-    b.until(lambda: b.worker.perception is first and b.track().on_device)
-    b.worker.offer(second)
-    b.send(1)
-    b.until(lambda: second.tracks['cam'].on_device)
-    if adopted:
-        b.send(4)
-        b.until(lambda: b.worker.perception is second)
-    else:
-        b.worker.withdraw()
-    old, new = (first, second) if adopted else (second, first)
-    b.until(lambda: not old.tracks['cam'].on_device)
-    assert new.tracks['cam'].on_device
-    b.send(1)
-    b.until_assessed(b.camera.sent)
-    assert b.worker.errors == 0
-
-
 def test_a_clip_of_one_activation_is_not_assessed_in_the_next(bench, monkeypatch):
     b = bench()
     b.topic.topics.clear()               # nobody listens: the clip waits
@@ -467,9 +399,9 @@ def test_the_wait_for_tf_of_one_camera_holds_up_no_assessment(bench, device):
     outputs = {name: Topics('obstacle_points', wait=gate.enter) for name in ('one', 'two')}
     b.worker._outputs.update(outputs)
     b.send(4, 'first')
-    device.await_pass()
+    device.await_entry()
     b.send(4, *outputs)                  # so both clips are in the next pass
-    device.end.set()
+    device.open()
     gate.await_entry()
     told = {name: out.stamps for name, out in outputs.items()}
     gate.open()
@@ -479,71 +411,25 @@ def test_the_wait_for_tf_of_one_camera_holds_up_no_assessment(bench, device):
     assert b.worker.errors == 0
 
 
-def test_the_assessment_is_published_first_and_detections_wait_for_nothing(bench):
-    b, sent = bench(), []
-
-    def publisher(kind, topic, *_, **more):
-        return SimpleNamespace(publish=lambda _: sent.append(topic.removeprefix('~/cam/')))
-
-    outputs = Outputs(SimpleNamespace(create_lifecycle_publisher=publisher), 'cam')
-    outputs.obstacles = SimpleNamespace(
-        publish_detections=lambda *_: sent.append('detections'),
-        publish=lambda *_: sent.append('obstacle_points'))
-    b.send(4)
-    b.until_assessed(4)
-    result, optics = b.topic.results[0], b.track().optics()
-    wanted = frozenset({'assessment', 'detections', 'obstacle_points', 'looming_map', 'map_info',
-                        'overlay', *SCALARS})
-    outputs.publish(result, wanted, Publishing('none', 0.0, optics))
-    assert sent[0] == 'assessment'
-    assert set(sent) == wanted - {'obstacle_points', 'overlay'}
-    outputs.publish_late(result, wanted, optics, lambda: PICTURE, 0.0)
-    assert sent[-2:] == ['obstacle_points', 'overlay']
-
-
-def change(engine: EngineConfig, track: TrackConfig = TRACK) -> SimpleNamespace:
-    """What is asked of the swapper."""
-    return SimpleNamespace(engine=engine, track=track)
-
-
-def test_a_change_that_is_ready_survives_the_failure_of_the_next(bench, engine, monkeypatch):
-    b = bench()
-    b.send(4)
-    b.until_assessed(4)
-    b.worker.config = SimpleNamespace(**vars(CONFIG), engine=engine.config, track=TRACK)
-    swapper, shorter = Swapper(b.worker, b.log), replace(TRACK, clip_fps=5.0)
-    swapper.request(change(engine.config, shorter))
-    assert swapper.join(PATIENCE_S)
-    assert b.worker.swapping                            # until its clips are full
-    monkeypatch.setattr(Engine, 'load', failing(NO_DEVICE))
-    swapper.request(change(EngineConfig(seed=7), shorter))
-    b.until(lambda: 'the device is lost' in swapper.error)
-    assert swapper.join(PATIENCE_S)
-    assert b.worker.swapping
-    assert 'the change before it is still made' in b.log.errors[0]
-    b.send(8)
-    b.until(lambda: b.worker.perception.config == shorter)
-    assert 'the device is lost' in swapper.error        # and is still told of
-
-
 @pytest.mark.parametrize('end', ['closed', 'taken back'])
 def test_no_model_is_left_over_when_a_change_is_not_wanted_any_more(bench, engine, monkeypatch,
                                                                     end):
-    b, closed, gate, other = bench(), [], Gate(), EngineConfig(seed=7)
+    b, closed, gate = bench(), [], Gate()
+    other = SimpleNamespace(engine=EngineConfig(seed=7), track=TRACK)
     b.worker.config = SimpleNamespace(**vars(CONFIG), engine=engine.config, track=TRACK)
     swapper = Swapper(b.worker, b.log)
     monkeypatch.setattr(Engine, 'load', gate.before(lambda config: SimpleNamespace(
         config=config, close=lambda: closed.append(config))))
     monkeypatch.setattr(model_swapper, 'Perception', lambda engine, track, names: (
         SimpleNamespace(engine=engine, config=track, close=engine.close)))
-    swapper.request(change(other))
+    swapper.request(other)
     gate.await_entry()
     if end == 'closed':
         swapper.close()
     else:
-        swapper.request(change(engine.config))
+        swapper.request(b.worker.config)
     gate.open()
-    b.until(lambda: closed == [other])
+    b.until(lambda: closed == [other.engine])
     assert swapper.join(PATIENCE_S)
     assert not b.worker.swapping
     assert not b.log.errors
