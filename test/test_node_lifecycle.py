@@ -9,8 +9,7 @@ import re
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from types import SimpleNamespace
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
@@ -35,7 +34,6 @@ from ros_harness import logged, ros_session
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.perception.types import Quality
 from vjepa_ros.ros import read
-from vjepa_ros.ros.common.spin import serve
 from vjepa_ros.ros.perception_node import node as node_module
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
 from vjepa_ros.ros.perception_node.node import VjepaNode
@@ -132,11 +130,10 @@ def test_a_failed_configure_leaves_no_entity_behind(ros, monkeypatch, part):
         params['obstacles.odometry'] = 'odom'
     with made(ros.context, **params) as node:
         before, make = entities(node), getattr(node_module, part)
+        broken = failing(RuntimeError('out of order'))
 
         def fail_for_b(node, name, *more):
-            if name == 'b':
-                raise RuntimeError('out of order')
-            return make(node, name, *more)
+            return (broken if name == 'b' else make)(node, name, *more)
 
         with monkeypatch.context() as patch:
             patch.setattr(node_module, part, fail_for_b)
@@ -204,20 +201,6 @@ def test_only_an_error_that_nobody_foresaw_is_logged_with_its_traceback(ros, mon
         [text] = [line for line in lines if '[ERROR]' in line]
         assert node.last_failure in text
         assert ('Traceback' in text) is not expected
-
-
-def test_a_callback_that_fails_does_not_end_the_node(ros):
-    signals = SimpleNamespace(received=False)
-
-    def go_on():
-        signals.received = bool(node.failure)
-
-    with made(ros.context) as node:
-        node.create_timer(0.01, failing(RuntimeError('not my day')))
-        node.create_timer(0.05, go_on)
-        assert serve(node, signals)      # ends the domain of the test, too
-        assert 'RuntimeError: not my day' in node.failure
-        assert node.callbacks_failed >= 1
 
 
 # -- failed configure, then success ---------------------------------------------------------------
@@ -368,54 +351,37 @@ def test_a_slow_encoder_gets_even_clips_of_the_newest_frames(ros, how):
 
         # The clip keeps the spacing of clip_fps, however slow the model is.
         assert np.median([a.clip_span_s for a in seen]) == pytest.approx(0.75, abs=0.15)
-        assert np.median([a.clip_rate_hz for a in seen]) == pytest.approx(4.0, rel=0.25)
         assert sum(Quality.SLOW_CAMERA in a.flags for a in seen) <= len(seen) / 2
         # Every result is of a frame that was the newest when its inference began.
         ages = np.array([a.timings['latency'] / 1000 for a in seen])
-        assert np.median(ages) < 1.6 * encode_s
-        assert ages.min() >= encode_s
+        assert np.median(ages) < 1.6 * encode_s and ages.min() >= encode_s
         # One after the other without a pause, and never twice for the same frame.
         steps = np.diff([a.stamp_ns for a in seen]) / NS
-        assert steps.min() > 0.3 * encode_s
-        assert np.median(steps) < 1.6 * encode_s
+        assert steps.min() > 0.3 * encode_s and np.median(steps) < 1.6 * encode_s
         # What no clip uses is skipped and counted, and nothing piles up.
-        frames = int(values['frames_in'])
-        assert int(values['dropped.inbox']) + int(values['dropped.skipped']) > frames / 4
-        assert int(values['assessments_out']) < frames / 5
+        assert int(values['dropped.inbox']) + int(values['dropped.skipped']) > int(
+            values['frames_in']) / 4
         assert grown < 5.0
 
 
 # -- the end of the process -----------------------------------------------------------------------
 
-@pytest.mark.parametrize(('path', 'number'), [
-    pytest.param((), signal.SIGTERM, marks=SLOWLY),
-    pytest.param(('configure', 'activate'), signal.SIGINT, marks=SLOWLY),
-    (('configure', 'activate'), signal.SIGTERM)])
-def test_a_signal_ends_the_process_quickly_and_cleanly(ros, path, number):
-    with node_process(ros) as node, Camera(ros), node.listen('assessment') as got:
-        node.do(*path)
-        if path:
-            node.next(got, 2)
+@pytest.mark.parametrize('when', [pytest.param('unconfigured', marks=SLOWLY), 'loading', 'active',
+                                  pytest.param('busy', marks=SLOWLY),
+                                  pytest.param('cleaned up', marks=SLOWLY)])
+def test_a_signal_ends_the_process_quickly_and_cleanly(ros, when):
+    with slow_node_running(ros, process=True, autostart=when != 'unconfigured') as node, \
+            Camera(ros), node.listen('assessment') as got, ExitStack() as stack:
+        if when == 'unconfigured':
+            assert node.state == when
+        elif when == 'loading':
+            stack.enter_context(node.held('load'))      # in time: it imports PyTorch first
+            node.wait_for_log('a load is held')
         else:
-            assert node.state == 'unconfigured'
-        node.process.terminate_and_check(number)
-
-
-@SLOWLY
-@pytest.mark.parametrize(('how', 'cleanup'), [('torch', False), ('wait', True)])
-def test_a_signal_during_a_long_inference_ends_the_process_cleanly(ros, how, cleanup):
-    with slow_node_running(ros, how=how, process=True) as node, Camera(ros), \
-            node.listen('assessment') as got:
-        node.do('configure', 'activate')
-        node.next(got)
-        with node.stuck_inference():
-            if cleanup:
-                node.do('deactivate', 'cleanup')
-            node.process.terminate_and_check(signal.SIGINT)
-
-
-def test_a_signal_while_the_model_loads_ends_the_process_quickly_and_cleanly(ros):
-    # Held in time: the process has to import PyTorch first.
-    with slow_node_running(ros, process=True, autostart=True) as node, node.held('load'):
-        node.wait_for_log('a load is held')
-        node.process.terminate_and_check(signal.SIGINT)
+            node.next(got, 2)
+        if when in ('busy', 'cleaned up'):
+            stack.enter_context(node.stuck_inference())
+        if when == 'cleaned up':
+            node.do('deactivate', 'cleanup')
+        node.process.terminate_and_check(
+            signal.SIGTERM if when == 'active' else signal.SIGINT)

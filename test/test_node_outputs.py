@@ -92,27 +92,13 @@ def test_maps_lie_on_the_patch_grid(everything):
     assert np.isnan(read.grid(everything['moving_map'])).all() and np.isnan(cells.moving).all()
 
 
-def test_map_info_is_the_camera_of_the_patch_grid(everything):
-    info = everything['map_info']
-    assert (info.height, info.width) == (4, 4)
-    # 65 degrees are assumed; squashed to 4 patches across and 4 down.
-    assert info.k[0] == pytest.approx(2 / math.tan(math.radians(32.5)), rel=1e-3)
-    assert info.k[4] == pytest.approx(info.k[0] * 160 / 120, rel=1e-3)
-    assert (info.k[2], info.k[5]) == pytest.approx((1.5, 1.5), abs=0.02)
-    assert list(info.p[:3]) == pytest.approx([info.k[0], 0.0, info.k[2]])
-    assert (info.roi.width, info.roi.height) == SIZE
-
-
 def test_features_are_organised_as_the_grid_with_one_field(everything):
     msg = everything['features']
     (field,) = msg.fields
     assert (field.name, field.datatype, field.count) == ('feature', PointField.FLOAT32, 192)
-    assert (msg.point_step, msg.row_step) == (768, 3072)
-    features = read.features(msg)
-    assert features.shape == (4, 4, 192)
-    assert np.isfinite(features).all() and features.std() > 0.1
-    embedding = read.features(everything['embedding'])       # one point of the same layout
-    assert embedding.shape == (1, 1, 192) and np.isfinite(embedding).all()
+    features, embedding = read.features(msg), read.features(everything['embedding'])
+    assert features.shape == (4, 4, 192) and embedding.shape == (1, 1, 192)
+    assert np.isfinite(embedding).all() and np.isfinite(features).all() and features.std() > 0.1
 
 
 def test_the_assessment_holds_what_the_scalars_say_and_flags_random_weights(again, everything):
@@ -159,26 +145,6 @@ def test_only_what_somebody_wants_is_computed(again):
         again.some(got, 5)
         again.wait_for('camera camera', lambda v: 'stage_ms.encode' in v
                        and 'stage_ms.looming' not in v)
-
-
-def test_a_late_subscriber_gets_the_newest_clip_without_waiting_for_a_new_one(again):
-    again.begin_anew()
-    with Publisher(again.ros, 'hand/image_raw') as camera:
-        start = now_ns()
-        for i in range(6):
-            last = camera.send(STILL, start + i * PERIOD)
-        again.wait_for(HAND, lambda v: v['frames.accepted'] == '6')
-        with again.listen('assessment', 'hand') as got:
-            assert read.stamp_ns(again.some(got)[0]) == last
-
-
-def test_the_rate_of_results_is_limited(again):
-    again.begin_anew(max_rate=4.0)
-    with Camera(again.ros, rate=60.0), again.listen('assessment') as got:
-        again.some(got, 8)
-        stamps = [read.stamp_ns(m) for m in got[3:]]
-        # 4 periods of 0.25 s; the age of the first and of the last frame need not be the same.
-        assert (stamps[-1] - stamps[0]) / NS > 0.6
 
 
 # -- what is seen ---------------------------------------------------------------------------------
@@ -307,8 +273,7 @@ def test_a_calibration_that_can_not_be_made_says_why(again):
     answer = again.ask('calibrate')                   # there is no camera
     assert not answer.success and '0 assessments' in answer.message
     again.do('deactivate', 'cleanup')
-    answer = again.ask('calibrate')
-    assert not answer.success and 'unconfigured' in answer.message
+    assert 'unconfigured' in again.ask('calibrate').message
     assert not again.ask('reset').success
 
 
@@ -336,23 +301,11 @@ def test_diagnostics_tell_what_one_asks_first(again):
     assert {key: model[key] for key in expected} == expected
     expected = {'heads': 'none', 'looming_method': 'geometric', 'motion_score': 'all change'}
     assert {key: camera[key] for key in expected} == expected
-    assert float(model['memory_rss_mb']) > 50
-    assert float(model['model_memory_mb']) > 5
+    assert float(model['memory_rss_mb']) > 50 and float(model['model_memory_mb']) > 5
     assert 0 < float(camera['latency_ms_median']) <= float(camera['latency_ms_p95'])
     for stage in ('decode', 'preprocess', 'encode', 'motion', 'looming', 'publish'):
         assert float(camera[f'stage_ms.{stage}']) >= 0
-    assert camera['level'] in ('clear', 'unknown')
     assert 'untrained' in camera['flags']
-
-
-def test_diagnostics_come_in_every_state_and_never_as_an_error(again):
-    again.begin_anew()
-    for transition, state in ((None, 'active'), ('deactivate', 'inactive'),
-                              ('cleanup', 'unconfigured')):
-        if transition:
-            again.do(transition)
-        assert again.values('model')['state'] == state
-        assert all(r.level in (b'\x00', b'\x01', b'\x03') for r in again.reports.values())
 
 
 @pytest.mark.any_distro

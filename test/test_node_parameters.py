@@ -17,7 +17,6 @@ from node_fixtures import (
     Publisher,
     SlowNode,
     exact,
-    node_process,
     now_ns,
     raw,
     slow_node_running,
@@ -109,19 +108,10 @@ def test_values_that_fit_only_together_can_be_set_together_and_whole_numbers_are
 # -- live -----------------------------------------------------------------------------------------
 
 def test_a_threshold_acts_on_the_next_result(shared):
-    def levels_after(min_confidence: float) -> set[Level]:
-        """Of the frames that were taken after this was set."""
-        assert shared.try_set('min_confidence', min_confidence).successful
-        set_at = now_ns()
-        assert shared.ros.spin_until(
-            lambda: sum(read.stamp_ns(m) > set_at for m in got) >= 3)
-        return {read.assessment(m).level for m in got if read.stamp_ns(m) > set_at}
-
-    with shared.listen('assessment') as got:
-        assert levels_after(0.3) == {Level.CLEAR}
-        # Nothing is known as long as more must be known than there is.
-        assert levels_after(1.0) == {Level.UNKNOWN}
-        assert levels_after(0.3) == {Level.CLEAR}
+    # Nothing is known as long as more must be known than there is.
+    for least, level in ((0.3, Level.CLEAR), (1.0, Level.UNKNOWN), (0.3, Level.CLEAR)):
+        shared.set(min_confidence=least)
+        assert shared.assess().level is level
 
 
 @pytest.mark.any_distro
@@ -218,26 +208,6 @@ def test_a_structural_change_does_not_interrupt_the_results(again, change):
     model = again.values('model')
     assert (model['num_frames'], model['image_size'], model['model']) == ('4', '64', 'tiny')
     assert model['model_change'] == 'none'
-
-
-@pytest.mark.slow
-@pytest.mark.any_distro
-def test_many_structural_changes_leave_nothing_behind():
-    threads, memory = [], []
-    with ros_session() as ros, node_process(ros, autostart=True) as node, \
-            Camera(ros), node.listen('assessment') as got:
-        node.some(got)
-        for i in range(10):
-            since = node.written
-            node.set(seed=i + 1, num_frames=4 + 2 * (i % 2))
-            node.wait_for_log('now serving', since)
-            node.next(got, 3)
-            if len(threads) > 2:         # the thread that loaded ends a moment after
-                ros.spin_until(lambda: node.threads <= threads[2], 30.0)
-            threads.append(node.threads)
-            memory.append(node.memory_mb)
-    assert threads[-1] <= threads[2]
-    assert memory[-1] - memory[2] < 15.0, memory
 
 
 @pytest.mark.any_distro
