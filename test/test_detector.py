@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test the plain Python interface."""
+"""Test the plain Python interface, with random weights and with those of the package."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scenes import Approach, texture
+from scenes import Approach, synthetic, texture
 
-from vjepa_ros import Assessment, Level, ObstacleDetector, Quality
+from vjepa_ros import Level, ObstacleDetector, Quality
+from vjepa_ros.cli.main import main as cli
+from vjepa_ros.model.checkpoint.files import WEIGHTS_FOLDER
 from vjepa_ros.model.checkpoint.load import WeightsError
+from vjepa_ros.perception.settings import TrackConfig
+from vjepa_ros.runtime.engine import EngineConfig
 
+pytestmark = pytest.mark.usefixtures('one_thread')
 SMALL = {'img_size': 64, 'num_frames': 4, 'clip_fps': 10.0, 'device': 'cpu', 'weights': 'random'}
-
-
-@pytest.fixture(scope='module')
-def picture():
-    return texture((320, 240))
+PICTURE = texture((320, 240))
 
 
 @pytest.fixture
@@ -29,9 +30,18 @@ def detector():
         yield made
 
 
-def show(detector: ObstacleDetector, frames, rate: float = 10.0, start: float = 1.0) -> None:
+@pytest.fixture(scope='module')
+def trained():
+    """What runs when nothing is set."""
+    with ObstacleDetector(device='cpu') as made:
+        yield made
+
+
+def show(detector: ObstacleDetector, frames, rate: float = 10.0, start: float = 1.0):
+    """Add frames; what is seen in the end."""
     for i, rgb in enumerate(frames):
         detector.add_frame(rgb, start + i / rate)
+    return detector.assess()
 
 
 def test_it_refuses_to_run_untrained_unless_told_to():
@@ -39,20 +49,14 @@ def test_it_refuses_to_run_untrained_unless_told_to():
         ObstacleDetector(**SMALL)
 
 
-def test_nothing_is_said_before_the_frames_cover_a_clip(detector, picture):
+def test_nothing_is_said_before_the_frames_cover_a_clip(detector):
     assert detector.assess() is None
     features, score = detector.detect_obstacles()
-    assert features is None
+    assert features is None and detector.features() is None
     assert math.isnan(score)
     assert detector.analyze_spatial_features(features) is None
-    show(detector, [picture] * 3)
-    assert detector.assess() is None
-
-
-def test_frames_in_assessments_out(detector, picture):
-    show(detector, [picture] * 4)
-    seen = detector.assess()
-    assert isinstance(seen, Assessment)
+    assert show(detector, [PICTURE] * 3) is None
+    seen = show(detector, [PICTURE], start=1.3)
     assert seen.stamp_ns == round(1.3e9)
     assert seen.untrained
     assert Quality.ASSUMED_INTRINSICS in seen.flags
@@ -60,64 +64,51 @@ def test_frames_in_assessments_out(detector, picture):
     assert seen.motion_score < 0.05
 
 
-def test_features_and_their_motion_map_fit_together(detector, picture):
-    show(detector, [picture] * 2 + [texture((320, 240), 7)] * 2)
+def test_features_and_their_motion_map_fit_together(detector):
+    show(detector, [PICTURE] * 2 + [texture((320, 240), 7)] * 2)
     features, score = detector.detect_obstacles()
     assert features.shape == (2, 4, 4, 192)
     assert features.dtype == np.float32
     motion = detector.analyze_spatial_features(features)
     assert motion.shape == (4, 4)
-    assert motion.min() >= 0
-    assert motion.max() <= 1
+    assert motion.min() >= 0 and motion.max() <= 1
     assert score > 0.5
+    np.testing.assert_array_equal(detector.features(), features)
+    layers = detector.features(layers=(3, 11), per='tubelet')
+    assert layers.shape == (2, 2, 192)
+    np.testing.assert_allclose(layers[1], features.mean((1, 2)), atol=1e-5)
 
 
 def test_changed_settings_hold_from_the_next_result(detector):
     scene = Approach((320, 240), contact_s=9.0)
-    for i in range(40):
-        detector.add_frame(scene.frame(i / 30), 50 + i / 30)
-        before = detector.assess()
-    assert before.level is Level.CLEAR
+    frames = [scene.frame(i / 30) for i in range(42)]
+    assert show(detector, frames[:41], 30.0).level is Level.CLEAR
     detector.update_settings(danger_ttc=20.0, warning_ttc=25.0, caution_ttc=30.0)
-    detector.add_frame(scene.frame(41 / 30), 50 + 41 / 30)
-    assert detector.assess().level is Level.DANGER
+    assert show(detector, frames[41:], start=1 + 41 / 30).level is Level.DANGER
 
 
-def test_frames_without_stamps_are_spaced_by_the_frame_rate(picture):
+def test_frames_without_stamps_are_spaced_by_the_frame_rate():
     with ObstacleDetector(allow_random_weights=True, frame_rate=10.0, **SMALL) as made:
         for _ in range(4):
-            made.add_frame(picture)
+            made.add_frame(PICTURE)
         assert made.assess().clip_rate_hz == pytest.approx(10.0)
 
 
-def test_a_stamp_of_zero_is_the_first_moment_of_a_file(detector, picture):
-    show(detector, [picture] * 4, start=0.0)
-    assert detector.assess() is not None
+def test_a_stamp_of_zero_is_the_first_moment_of_a_file(detector):
+    assert show(detector, [PICTURE] * 4, start=0.0) is not None
     assert detector.track.ring.counts['zero_stamp'] == 0
 
 
-def test_a_frame_may_be_reused_by_the_caller(detector, picture):
-    buffer = picture.copy()
-    for i in range(4):
-        detector.add_frame(buffer, 1 + i / 10)
-    features = detector.detect_obstacles()[0]
+def test_a_frame_may_be_reused_by_the_caller(detector):
+    show(detector, [PICTURE] * 4)
+    buffer = PICTURE.copy()
     with ObstacleDetector(allow_random_weights=True, **SMALL) as other:
         for i in range(4):
-            buffer[...] = picture
+            buffer[...] = PICTURE
             other.add_frame(buffer, 1 + i / 10)
             buffer[...] = 0
-        np.testing.assert_array_equal(features, other.detect_obstacles()[0])
-        np.testing.assert_array_equal(other.result().image, picture)
-
-
-def test_features_of_any_depth_of_the_newest_clip(detector, picture):
-    assert detector.features() is None
-    show(detector, [picture] * 4)
-    last, _ = detector.detect_obstacles()
-    np.testing.assert_array_equal(detector.features(), last)
-    layers = detector.features(layers=(3, 11), per='tubelet')
-    assert layers.shape == (2, 2, 192)
-    np.testing.assert_allclose(layers[1], last.mean((1, 2)), atol=1e-5)
+        np.testing.assert_array_equal(detector.detect_obstacles()[0], other.detect_obstacles()[0])
+        np.testing.assert_array_equal(other.result().image, PICTURE)
 
 
 @pytest.mark.parametrize('frame', [
@@ -138,17 +129,14 @@ def test_illegal_arguments_are_refused_by_name_at_once(arguments, named):
         ObstacleDetector(allow_random_weights=True, **{**SMALL, **arguments})
 
 
-def test_other_frames_with_the_stamps_of_before_are_assessed_anew(detector, picture):
-    show(detector, [picture] * 4)
-    first = detector.result()
-    show(detector, [texture((320, 240), seed) for seed in (5, 6, 7, 8)])   # a bag that loops
-    second = detector.result()
-    assert second is not first
-    assert second.assessment.stamp_ns == first.assessment.stamp_ns
-    assert second.assessment.motion_score > 0.5 > first.assessment.motion_score
+def test_other_frames_with_the_stamps_of_before_are_assessed_anew(detector):
+    first = show(detector, [PICTURE] * 4)
+    second = show(detector, [texture((320, 240), seed) for seed in (5, 6, 7, 8)])   # a bag loops
+    assert second.stamp_ns == first.stamp_ns
+    assert second.motion_score > 0.5 > first.motion_score
 
 
-def test_heads_that_are_not_finite_are_not_believed(picture, caplog, monkeypatch):
+def test_heads_that_are_not_finite_are_not_believed(caplog, monkeypatch):
     detector = ObstacleDetector(clip_fps=10.0)
     real = detector.engine.submit
 
@@ -163,7 +151,7 @@ def test_heads_that_are_not_finite_are_not_believed(picture, caplog, monkeypatch
             return outputs
 
     monkeypatch.setattr(detector.engine, 'submit', lambda *a, **k: Broken(real(*a, **k)))
-    show(detector, [picture] * 8)
+    show(detector, [PICTURE] * 8)
     seen = detector.result()
     assert seen.method == 'geometric'
     assert Quality.HEADS_OUT_OF_RANGE in seen.assessment.flags
@@ -171,11 +159,53 @@ def test_heads_that_are_not_finite_are_not_believed(picture, caplog, monkeypatch
 
 
 @pytest.mark.parametrize('document', ['README.md', 'docs/get-started.md'])
-def test_the_example_in_the_documents_runs(document, picture):
+def test_the_example_in_the_documents_runs(document):
     text = (Path(__file__).resolve().parents[1] / document).read_text(encoding='utf-8')
     example, = re.findall(r'```python\n(.*?)```', text, re.DOTALL)
-    names = {'rgb': np.ascontiguousarray(picture), 'stamp': 1.0}
+    names = {'rgb': PICTURE, 'stamp': 1.0}
     exec(example, names)
     with names['detector']:
         assert names['seen'] is None      # one frame is no clip
         assert math.isnan(names['motion_score'])
+
+
+def test_the_defaults_are_the_weights_of_the_package_and_the_clips_of_their_heads(trained):
+    report, engine, track = trained.engine.report, EngineConfig(), TrackConfig()
+    assert report.trained
+    assert report.path == report.heads.path == str(WEIGHTS_FOLDER / 'tiny.safetensors')
+    meta = report.heads.meta
+    assert (meta.variant, meta.version) == (engine.model_size, engine.model_version)
+    assert meta.num_frames == engine.num_frames == track.num_frames
+    assert meta.image_size == engine.image_size == track.image_size
+    assert meta.resize_mode == track.resize_mode
+    assert meta.interval_s[0] <= 1 / track.clip_fps <= meta.interval_s[1]
+    assert 1 in meta.holds
+
+
+def test_an_approach_is_seen_by_heads_that_hold(trained):
+    frames = synthetic((320, 240), 4.0, 6.85, 8)
+    assert 1.8 < frames[-1].truth['time_to_contact_s'] < 2.0
+    seen = show(trained, [frame.rgb for frame in frames], 4.0, 10.0)
+    unwanted = Quality.UNTRAINED | Quality.HEADS_OUT_OF_RANGE | Quality.LOOMING_UNKNOWN
+    assert not seen.flags & unwanted, seen.flags.names
+    assert seen.level in (Level.WARNING, Level.DANGER)
+    assert 1.2 < seen.time_to_contact < 3.2
+    assert seen.collision_probability > 0.3
+    assert np.isfinite(trained.result().moves).any()
+
+
+def test_a_still_scene_is_clear_and_nothing_in_it_moves(trained):
+    seen = show(trained, [synthetic((320, 240), count=1)[0].rgb] * 8, 4.0, 100.0)
+    assert seen.level is Level.CLEAR
+    assert seen.time_to_contact == math.inf
+    assert seen.motion_score < 0.05
+    assert not seen.flags & (Quality.UNTRAINED | Quality.HEADS_OUT_OF_RANGE)
+
+
+@pytest.mark.slow
+def test_watch_needs_no_option_for_trained_output(tmp_path, capsys):
+    out = tmp_path / 'out'
+    assert cli(['watch', 'synthetic', '--max-seconds', '2.2', '--rate', '4', '--no-window',
+                '--device', 'cpu', '--out', str(out)]) == 0
+    said = capsys.readouterr().out
+    assert 'tiny on cpu (trained)' in said and 'UNTRAINED' not in said

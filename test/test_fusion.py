@@ -85,39 +85,25 @@ def judged(geometry: LoomingField | None, heads: LearnedField | None, method: st
 
 def cells(rate: float, sigma: float = 0.05, confidence: float = 1.0,
           course: float = 0.0) -> CourseField:
-    """Two by two equal cells."""
-    full = [np.full((2, 2), v, np.float32) for v in (rate, confidence, sigma)]
-    return CourseField(*full, np.zeros((2, 2, 2), np.float32),
-                       np.full((2, 2, 2), 8.0, np.float32), np.zeros(3, np.float32), None, 0.1,
-                       16.0, (32, 32), np.full((2, 2), course, np.float32))
+    """One cell."""
+    full = [np.full((1, 1), v, np.float32) for v in (rate, confidence, sigma)]
+    return CourseField(*full, np.zeros((1, 1, 2), np.float32),
+                       np.full((1, 1, 2), 8.0, np.float32), np.zeros(3, np.float32), None, 0.1,
+                       16.0, (16, 16), np.full((1, 1), course, np.float32))
 
 
-def at(field: LoomingField, name: str) -> float:
-    values = getattr(field, name)
-    assert np.unique(values).size == 1 or np.isnan(values).all()
-    return float(values.flat[0])
+@pytest.mark.parametrize(('other', 'rate', 'sigma', 'course'), [
+    (cells(0.8, 0.2, course=0.6), 0.32, 1 / math.hypot(10, 5), 0.4),
+    (cells(0.9, 0.001, confidence=0.1, course=1.0), 0.2, 0.1, 0.2),
+    (cells(math.nan, course=1.0), 0.2, 0.1, 0.2)])
+def test_two_that_know_are_weighted_by_their_errors_and_one_counts_alone(other, rate, sigma,
+                                                                         course):
+    known = cells(0.2, 0.1, course=0.2)
+    for both in (fuse(known, other, 0.2), fuse(other, known, 0.2)):
+        assert both.rate == pytest.approx(rate)
+        assert both.sigma == pytest.approx(sigma)
+        assert both.course == pytest.approx(course)
 
-
-# -- cell by cell ---------------------------------------------------------------------------------
-
-def test_two_that_know_are_weighted_by_their_errors():
-    both = fuse(cells(0.2, 0.1, course=0.2), cells(0.8, 0.2, course=0.6), 0.2)
-    assert at(both, 'rate') == pytest.approx((0.2 * 4 + 0.8 * 1) / 5)
-    assert at(both, 'sigma') == pytest.approx(1 / math.sqrt(1 / 0.1 ** 2 + 1 / 0.2 ** 2))
-    assert at(both, 'course') == pytest.approx(0.4)
-
-
-@pytest.mark.parametrize('unknown', [
-    cells(0.9, 0.001, confidence=0.1, course=1.0), cells(math.nan, confidence=1.0, course=1.0)])
-def test_where_one_knows_it_counts_alone(unknown):
-    known = cells(0.3, 0.2, course=0.4)
-    for both in (fuse(known, unknown, 0.2), fuse(unknown, known, 0.2)):
-        assert at(both, 'rate') == pytest.approx(0.3)
-        assert at(both, 'sigma') == pytest.approx(0.2)
-        assert at(both, 'course') == pytest.approx(0.4)
-
-
-# -- from patches to cells ------------------------------------------------------------------------
 
 def test_each_cell_takes_the_patch_it_lies_in():
     heads = learned()
@@ -130,7 +116,7 @@ def test_each_cell_takes_the_patch_it_lies_in():
     assert field.rate[-1, -1] == 143
 
 
-@pytest.mark.parametrize('gray', [(384, 288), (200, 100), (20, 9), (1, 1)])
+@pytest.mark.parametrize('gray', [(200, 100), (1, 1)])
 def test_without_geometry_the_cells_cover_the_image(gray):
     size = (2 * gray[0], 2 * gray[1])
     heads = replace(learned(), view=View('squash', size, 192))
@@ -139,8 +125,6 @@ def test_without_geometry_the_cells_cover_the_image(gray):
     assert np.isfinite(field.rate).all()
     assert judge(None, heads, size, gray, OPTICS, SETTINGS).threat.known_fraction == 1.0
 
-
-# -- methods --------------------------------------------------------------------------------------
 
 def test_heads_fill_in_where_geometry_knows_nothing():
     for blind in (None, geometric(confidence=0.0)):
@@ -175,12 +159,10 @@ def test_where_no_patch_is_known_the_clip_head_says_what_it_can(method, sees, sa
         assert math.isnan(both.probability)
 
 
-# -- disagreement ---------------------------------------------------------------------------------
-
 @pytest.mark.parametrize(('first', 'second', 'apart'), [
     (0.5, 0.9, False), (0.4, 0.9, True), (0.9, 0.4, True), (0.0, 0.3, True),
     (0.0, 0.24, False),                    # 4.2 s: not yet caution
-    (0.1, 0.24, False), (math.nan, 2.0, False), (2.0, math.nan, False)])
+    (math.nan, 2.0, False), (2.0, math.nan, False)])
 def test_times_disagree_by_more_than_a_factor_when_one_is_short(first, second, apart):
     threats = [replace(UNKNOWN, course_rate=rate) for rate in (first, second)]
     assert times_disagree(*threats, SETTINGS) is apart
@@ -230,16 +212,6 @@ def test_an_alarm_of_both_is_believed(rate):
     assert both.threat.course_rate == pytest.approx(rate, rel=0.1)
 
 
-@pytest.mark.parametrize('rate', [0.0, 0.3, 0.9, 2.0])
-@pytest.mark.parametrize('heads', [0.0, 0.5, 3.0])
-@pytest.mark.parametrize('surely', [0.0, 0.5, 1.0])
-def test_the_level_is_never_more_urgent_than_the_time_to_contact(rate, heads, surely):
-    both = judged(geometric(rate), learned(heads, contact_s=1.0, surely=surely))
-    assert both.threat.course_rate >= both.believed
-
-
-# -- the clip head --------------------------------------------------------------------------------
-
 @pytest.mark.parametrize('method', ['learned', 'fused'])
 def test_a_likely_contact_that_no_patch_shows_raises_the_threat(method):
     both = judged(geometric(), learned(course=0.4, contact_s=1.0), method)
@@ -255,33 +227,13 @@ def test_the_clip_head_never_lowers_what_the_patches_show(contact_s):
     assert with_clip.threat.course_rate == pytest.approx(0.5, rel=0.01)
 
 
-# -- probability ----------------------------------------------------------------------------------
-
-def known(rate: float, fraction: float = 1.0):
-    return replace(UNKNOWN, course_rate=rate, known_fraction=fraction)
-
-
-def probable(hazard: float, by_geometry, clearance_m: float = math.inf, *,
-             sees: bool = True, **changes) -> float:
-    """The probability where the heads give this hazard and free way ahead."""
-    heads = learned(contact_s=0.0, surely=hazard, clearance_m=clearance_m, sees=sees, saw=sees)
-    return collision_probability(heads, by_geometry, replace(SETTINGS, **changes))
-
-
-def test_the_probability_grows_with_both():
-    hazards = [probable(h, known(0.3)) for h in (0.0, 0.1, 0.5, 0.9, 1.0)]
-    rates = [probable(0.3, known(r)) for r in (0.0, 0.4, 0.5, 0.6, 3.0)]
-    for values in (hazards, rates):
-        assert values == sorted(set(values))
-        assert values[0] > 0 and values[-1] < 1
-
-
 @pytest.mark.parametrize(('clearance_m', 'changes', 'near'), [
     (1.0, {}, True), (3.0, {}, False), (3.0, {'approach_speed': 2.0}, True),
-    (3.0, {'collision_horizon': 4.0}, True), (1.0, {'approach_speed': 0.0}, False),
-    (math.inf, {'approach_speed': 10.0}, False)])
+    (3.0, {'collision_horizon': 4.0}, True), (1.0, {'approach_speed': 0.0}, False)])
 def test_what_stands_in_the_way_counts_as_if_the_robot_went_on(clearance_m, changes, near):
-    p = probable(0.02, known(0.0), clearance_m, **changes)
+    heads = learned(contact_s=0.0, surely=0.02, clearance_m=clearance_m)
+    threat = replace(UNKNOWN, course_rate=0.0, known_fraction=1.0)
+    p = collision_probability(heads, threat, replace(SETTINGS, **changes))
     assert (p > 0.9) == near and (p < 0.1) != near
 
 
@@ -293,8 +245,6 @@ def test_what_stands_in_the_way_raises_no_level(method):
     assert judged(geometric(), learned(clearance_m=0.5), 'geometric').probability is None
 
 
-# -- a whole clip ---------------------------------------------------------------------------------
-
 def clip(**changes) -> Measured:
     """A clip of four frames with a field and heads that see the same."""
     sample = Sample((0, 1, 2, 3), tuple(range(1, 5)), 4, 'cam', SIZE, 0.75, 4.0, 4)
@@ -302,16 +252,6 @@ def clip(**changes) -> Measured:
     return replace(Measured('cam', sample, View('squash', SIZE, 192), SIZE, OPTICS, field,
                             find_threats(field, SIZE, OPTICS, SETTINGS),
                             learned(0.5, contact_s=2.0), 0.0, 0.01, Quality(0)), **changes)
-
-
-def test_a_clip_is_assessed_by_what_is_measured_alone():
-    once, raw = assess(clip(), SETTINGS)
-    again, same = assess(clip(), SETTINGS)
-    alone = judged(geometric(0.5), learned(0.5, contact_s=2.0))
-    assert raw.flags == same.flags == Quality(0)
-    assert once.threat == again.threat == alone.threat
-    assert (once.probability, once.believed) == (again.probability, again.believed) == (
-        alone.probability, alone.believed)
 
 
 @pytest.mark.parametrize(('changes', 'flag'), [
