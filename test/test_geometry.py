@@ -124,16 +124,6 @@ def test_clips_are_those_of_the_host_while_frames_come_go_and_change_order():
     assert ours.ring.resets == host.ring.resets
 
 
-def test_no_more_frames_are_kept_on_the_device_than_the_ring_holds():
-    one = track()
-    for number in range(150):
-        one.push(texture((160, 120), number % 5), NS + number * NS // 60)
-    frames = one._geometry._frames
-    held = [int(number[0]) for _, number in one.ring.recent('number', 1e6)]
-    assert len(set(held)) == len(held) <= frames.capacity - 2
-    assert frames.capacity == one.ring.capacity + 2
-
-
 def test_another_size_starts_anew_and_small_images_are_left_to_the_host(caplog):
     one = track()
     show(one, textures(*range(5)))

@@ -80,18 +80,6 @@ def test_time_to_a_wall_is_right(estimator, wall, largest, options):
     assert np.abs(field.rotation - options.get('turn', 0)).max() < 0.05
 
 
-@anywhere
-@pytest.mark.parametrize(('dt', 'turn'), [(1 / 30, (0, 1.0, 0)), (0.25, (0, 0, 0.8))])
-def test_turning_is_not_read_as_looming(estimator, dt, turn):
-    history, _, _ = film([Wall((0, 0, 3))], turn=turn, dt=dt)
-    field = estimator.estimate(history, FOCAL)
-    known = np.isfinite(field.rate)
-    assert known.mean() > 0.4
-    assert np.median(np.abs(field.rate[known])) < 0.01
-    assert np.abs(field.rate[known]).max() < 0.06
-    assert field.rotation == pytest.approx(turn, abs=0.05)
-
-
 GROUND = Wall((0, 0.6, 3), down=(0, 0, 1), half=(6, 5), look=1)
 SCENES = {
     'ground': ([Wall((0, 0, 8), texel=0.01), GROUND], {'velocity': (0, 0, 1)}),
@@ -118,15 +106,17 @@ def test_each_part_of_a_scene_looms_as_it_comes(estimator, walls, options):
 
 
 @anywhere
-@pytest.mark.parametrize(('noise', 'dt', 'count'), [(0.0, 1 / 30, 2), (2.0, 1 / 30, 12)])
-def test_a_still_scene_is_known_not_to_loom(estimator, noise, dt, count):
-    history, _, _ = film([Wall((0, 0, 2))], dt=dt, count=count, noise=noise)
+@pytest.mark.parametrize(('options', 'most'), [
+    ({'noise': 0.0, 'dt': 1 / 30, 'count': 2}, 0.01), ({'dt': 1 / 30, 'count': 12}, 0.01),
+    ({'turn': (0, 1.0, 0), 'dt': 1 / 30}, 0.06), ({'turn': (0, 0, 0.8), 'dt': 0.25}, 0.06)])
+def test_a_still_or_turning_camera_sees_no_looming(estimator, options, most):
+    history, _, _ = film([Wall((0, 0, 3))], **options)
     field = estimator.estimate(history, FOCAL)
     known = np.isfinite(field.rate)
-    assert known.mean() > 0.9
-    assert np.abs(field.rate[known]).mean() < 0.002
-    assert np.abs(field.rate[known]).max() < 0.01
-    assert np.abs(field.rotation).max() < 0.01
+    assert known.mean() > (0.4 if 'turn' in options else 0.9)
+    assert np.abs(field.rate[known]).mean() < most / 5
+    assert np.abs(field.rate[known]).max() < most
+    assert field.rotation == pytest.approx(options.get('turn', (0, 0, 0)), abs=0.02)
 
 
 @anywhere
@@ -200,22 +190,6 @@ def test_the_result_depends_on_the_history_alone(estimator):
     again = estimator.estimate(one, FOCAL)
     for name in ('rate', 'confidence', 'flow'):
         np.testing.assert_array_equal(getattr(first, name), getattr(again, name))
-
-
-@pytest.mark.parametrize(('velocity', 'turn', 'dt'), [
-    ((0.4, 0, 0.3), (0, 0.2, 0), 0.1), ((0, 0, 0), (0, 0.5, 0.1), 1 / 30)])
-def test_device_and_host_agree_cell_by_cell(velocity, turn, dt):
-    history, _, _ = film([FAR, thing(0, 0, -0.5)], velocity, turn, dt)
-    ours, theirs = (one.estimate(history, FOCAL) for one in (ON_DEVICE, HOST))
-    assert ours.dt_s == theirs.dt_s     # the same older frame was chosen
-    np.testing.assert_allclose(ours.rotation, theirs.rotation, atol=0.01)
-    np.testing.assert_array_equal(ours.centers, theirs.centers)
-    known = np.isfinite(ours.rate) & np.isfinite(theirs.rate)
-    assert known.sum() > 0.9 * np.isfinite(theirs.rate).sum()
-    apart = np.abs(ours.rate - theirs.rate)[known] / (ours.sigma + theirs.sigma)[known]
-    assert np.median(apart) < 0.3
-    assert np.percentile(apart, 95) < 1.5
-    assert np.median(ours.sigma[known] / theirs.sigma[known]) == pytest.approx(1, abs=0.15)
 
 
 def test_the_flow_points_away_from_where_the_camera_goes():
@@ -293,21 +267,3 @@ def test_on_a_real_drive_the_camera_is_seen_to_go_ahead_and_not_to_turn(shared_d
         known = np.isfinite(field.rate)
         assert known.mean() > 0.15
         assert (field.rate[known] > -0.1).mean() > 0.95
-
-
-@pytest.mark.parametrize(('first', 'last', 'sign'), [(24, 36, 1), (140, 152, -1)])
-def test_a_real_cup_looms_when_it_comes_and_recedes_when_it_leaves(shared_data, first, last, sign):
-    video = cv2.VideoCapture(str(shared_data / 'cup.mp4'))
-    period = 1e9 / video.get(cv2.CAP_PROP_FPS)
-    history, rates = [], []
-    for k in range(last + 1):
-        gray = cv2.cvtColor(video.read()[1], cv2.COLOR_BGR2GRAY)
-        history.append((round(k * period), cv2.resize(gray, (W, H), interpolation=cv2.INTER_AREA)))
-        history = history[-12:]
-        if k >= first and k % 2 == 0:
-            rate = HOST.estimate(history).rate
-            rates.append(rate[np.isfinite(rate)])
-    rates = np.concatenate(rates)
-    moving = rates[np.abs(rates) > 0.03]
-    assert len(moving) > 30
-    assert (np.sign(moving) == sign).mean() > 0.8

@@ -20,7 +20,6 @@ from vjepa_ros.looming.gpu import comparison, kernels
 from vjepa_ros.looming.gpu import estimator as device_looming
 from vjepa_ros.looming.gpu.comparison import choose_kernels, disagreement
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
-from vjepa_ros.looming.gpu.evidence import Aligner
 from vjepa_ros.looming.gpu.kernels import (
     MOTION_NUMBERS,
     Fits,
@@ -126,24 +125,6 @@ def test_looming_by_kernels_is_that_without(both, size):
     assert (np.abs(ours.rate - plain.rate)[known] < 0.01 * plain.sigma[known]).mean() > 0.95
     np.testing.assert_allclose(ours.confidence, plain.confidence, atol=1e-3)
     np.testing.assert_allclose(ours.flow[known], plain.flow[known], atol=0.01)
-
-
-@pytest.mark.parametrize('reduce', [1, 2])
-@pytest.mark.parametrize('seen', [1.0, 0.7, 0.02])     # of the samples, the last too few
-def test_exposure_and_evidence_are_those_without_kernels(made, reduce, seen):
-    random = torch.Generator().manual_seed(2)
-    plain, ours = (Aligner(SIZE, CPU, reduce, used) for used in (None, made))
-    newer = plain.prepared(255 * torch.rand(2, SIZE[1], SIZE[0], generator=random))
-    older = torch.tensor([0.7, 1.3])[:, None, None] * newer.roll(1, 2) + 20
-    flow, beyond = torch.randn(2, 2, 2, SIZE[1] // 4, SIZE[0] // 4, generator=random)
-    flow = torch.where(torch.rand(flow[:, :1].shape, generator=random) > seen, 1000.0, flow)
-    expected = plain.samples(newer, older, flow, beyond)
-    got = ours.samples(newer, older, flow, beyond)
-    assert (expected.exposure[:, 0] == 1).all() == (seen < 0.1)
-    torch.testing.assert_close(got.exposure, expected.exposure, rtol=1e-3, atol=1e-3)
-    again = ours.samples(newer, older, flow, beyond, expected.exposure)
-    scale = expected.means.abs().amax((0, 2, 3), keepdim=True)
-    assert ((again.means - expected.means).abs() / scale).max() < 1e-4
 
 
 def test_black_pictures_tell_nothing(both):

@@ -125,17 +125,6 @@ def test_a_fine_checkerboard_becomes_grey_instead_of_aliasing(mode):
     assert np.abs(result[inside].astype(int) - 127).max() <= 12
 
 
-@any_mode
-def test_the_result_is_written_into_the_array_given(mode):
-    image = picture((640, 480))
-    clip = np.zeros((3, 192, 192, 3), np.uint8)
-    view = View(mode, (640, 480), 192)
-    result = view.apply(image, out=clip[1])
-    assert np.shares_memory(result, clip) and np.array_equal(clip[1], view.apply(image))
-    assert not clip[0].any() and not clip[2].any()
-    assert np.array_equal(image, picture((640, 480)))
-
-
 @pytest.mark.parametrize(('arguments', 'message'), [
     (('fit', (640, 480), 192), "'fit'.*crop"), (('crop', (640, 480), 200), '200.*multiple.*16'),
     (('crop', (640, 480), 0), 'multiple'), (('crop', (0, 480), 192), '0x480')])
@@ -212,11 +201,3 @@ def test_what_is_half_a_byte_is_rounded_to_the_even_one(size, small):
         np.testing.assert_array_equal(out[..., c], low + up)
         if share[0, 0] % 2 == 0:
             assert (2 * rest == share).mean() > 1e-3
-
-
-def test_a_view_that_enlarges_is_left_to_the_host():
-    view = View('squash', (200, 400), 256)
-    assert 'grow' in DeviceView.problem(view)
-    with pytest.raises(ValueError, match='200x400 grow to 256x256'):
-        DeviceView(view, CPU)
-    assert not DeviceView.problem(View('squash', (256, 256), 256))
