@@ -16,9 +16,8 @@ import torch
 from looming_films import FOCAL, Wall, film
 from scenes import texture
 
-from vjepa_ros.clip.device_resize import DeviceGrey, DeviceView
+from vjepa_ros.clip.device_resize import DeviceView
 from vjepa_ros.clip.resize import MODES, View
-from vjepa_ros.looming.estimator import LoomingEstimator
 from vjepa_ros.looming.gpu.comparison import choose_kernels, disagreement
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.perception.gpu_frames import DeviceFrames
@@ -42,42 +41,38 @@ def test_the_kernels_are_made_and_agree_with_the_plain_path():
     assert disagreement(kernels, DEVICE) == ''
 
 
-@pytest.mark.parametrize('mode', MODES)
-@pytest.mark.parametrize('size', [(1280, 720), (640, 480), (1226, 370)])
-def test_images_are_resized_to_the_bytes_of_the_host(mode, size):
-    rng = np.random.default_rng(0)
-    image = rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
-    view = View(mode, size, 256)
+def picture(seed, size):
+    return np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+
+
+def resized(image, view):
     out = torch.empty((256, 256, 3), dtype=torch.uint8, device=DEVICE)
     DeviceView(view, DEVICE).apply(torch.from_numpy(image).to(DEVICE), out)
-    difference = np.abs(out.cpu().numpy().astype(int) - view.apply(image))
+    return out.cpu().numpy()
+
+
+@pytest.mark.parametrize('mode', MODES)
+@pytest.mark.parametrize('size', [(1280, 720), (1226, 370)])
+def test_images_are_resized_to_the_bytes_of_the_host(mode, size):
+    image, view = picture(0, size), View(mode, size, 256)
+    difference = np.abs(resized(image, view).astype(int) - view.apply(image))
     assert difference.max() <= (0 if mode in ('hf', 'meta') else 1)
     assert (difference > 0).mean() <= 2e-4
-    grey = torch.empty((180, 320), dtype=torch.uint8, device=DEVICE)
-    DeviceGrey(size, (320, 180), DEVICE).apply(torch.from_numpy(image).to(DEVICE), grey)
-
-
-def images_of(size, count):
-    rng = np.random.default_rng(1)
-    return [rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8) for _ in range(count)]
 
 
 def test_an_upload_stays_until_it_was_resized():
-    frames = DeviceFrames(Queue(DEVICE), View('squash', (640, 480), 256), (384, 288), 40,
-                          mirror=False)
+    view = View('squash', (640, 480), 256)
+    frames = DeviceFrames(Queue(DEVICE), view, (384, 288), 40, mirror=False)
     assert frames.captured and frames.how == 'graph'
-    images = images_of((640, 480), 40)
+    images = [picture(seed, (640, 480)) for seed in range(40)]
     for row, image in enumerate(images):
         frames.put(image, row, frames.upload(image))    # let go at once: its memory is wanted
-    view = DeviceView(View('squash', (640, 480), 256), DEVICE)
     for pixels, image in zip(frames.pixels(range(40)), images, strict=True):
-        wanted = torch.empty((256, 256, 3), dtype=torch.uint8, device=DEVICE)
-        view.apply(torch.from_numpy(image).to(DEVICE), wanted)
-        np.testing.assert_array_equal(pixels, wanted.cpu())
+        np.testing.assert_array_equal(pixels, resized(image, view))
 
 
-FILMS = [{'velocity': (0, 0, 1), 'dt': 1 / 15}, {'turn': (0, 1.0, 0), 'dt': 0.25},
-         {'velocity': (0.3, 0, 4), 'turn': (0, 0.3, 0), 'dt': 0.1}, {'dt': 1 / 30}]
+FILMS = [{'turn': (0, 1.0, 0), 'dt': 0.25}, {'dt': 1 / 30},
+         {'velocity': (0.3, 0, 4), 'turn': (0, 0.3, 0), 'dt': 0.1}]
 
 
 @pytest.mark.parametrize('kernels', [True, False], ids=['kernels', 'plain'])
@@ -86,15 +81,13 @@ def test_looming_is_a_graph_that_gives_what_the_cpu_gives(monkeypatch, kernels):
         monkeypatch.setattr('vjepa_ros.looming.gpu.estimator.choose_kernels',
                             lambda device: (None, 'not wanted'))
     ours, cpu = DeviceLooming(Queue(DEVICE)), DeviceLooming(Queue(torch.device('cpu')))
-    host = LoomingEstimator()
     for options in FILMS:
         history, _, _ = film([Wall((0, 0, 2))], **options)
-        found, plain, expected = (one.estimate(history, FOCAL) for one in (ours, cpu, host))
+        found, plain = (one.estimate(history, FOCAL) for one in (ours, cpu))
         made = kernels and hasattr(torch.cuda, '_compile_kernel')
         assert ours.how.startswith('graph of kernels' if made else 'graph without kernels: ')
         assert found.dt_s == plain.dt_s
         np.testing.assert_allclose(found.rotation, plain.rotation, atol=5e-3)
-        np.testing.assert_allclose(found.rotation, expected.rotation, atol=0.02)
         known = np.isfinite(found.rate) & np.isfinite(plain.rate)
         assert known.sum() > 0.95 * np.isfinite(plain.rate).sum()
         apart = np.abs(found.rate - plain.rate)[known] / plain.sigma[known]

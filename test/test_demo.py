@@ -21,8 +21,6 @@ pytest.importorskip('rclpy')
 psutil = pytest.importorskip('psutil')
 
 ROOT = Path(__file__).resolve().parents[1]
-KEYS = {'frames_in', 'assessments_out', 'latency_ms', 'ttc_median_relative_error',
-        'level_changes', 'device', 'model', 'trained'}
 
 
 def start_demo(out, *words):
@@ -45,12 +43,16 @@ def finish(demo, timeout_s=300.0):
             demo.kill()
 
 
-def wait_for(condition, log, timeout_s=300.0):
+def playing_children(demo, log, timeout_s=300.0):
+    """The three children, once results come."""
     end = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < end, f'waited in vain; it wrote:\n{log.read_text()}'
+    while time.monotonic() < end:
+        assert demo.poll() is None, log.read_text()
+        children = psutil.Process(demo.pid).children()
+        if '[ ' in log.read_text() and len(children) == 3:
+            return children
         time.sleep(0.1)
-    return found
+    raise AssertionError(f'waited in vain; it wrote:\n{log.read_text()}')
 
 
 def test_the_demo_plays_the_scene_over_dds_and_writes_everything(tmp_path):
@@ -60,10 +62,7 @@ def test_the_demo_plays_the_scene_over_dds_and_writes_everything(tmp_path):
     assert finish(demo) == 0, log.read_text()
     took = time.monotonic() - begin
     summary = json.loads((out / 'summary.json').read_text())
-    assert summary.keys() >= KEYS
-    assert summary['latency_ms'].keys() == {'median', 'p95'}
-    assert summary['trained'] is True and summary['device'] == 'cpu'
-    assert summary['model'] == 'tiny'
+    assert (summary['trained'], summary['device'], summary['model']) == (True, 'cpu', 'tiny')
     configuration = summary['configuration']
     assert configuration['weights'].endswith('weights/tiny.safetensors')
     assert configuration['weights'] in configuration['heads']
@@ -78,15 +77,16 @@ def test_the_demo_plays_the_scene_over_dds_and_writes_everything(tmp_path):
         assert isinstance(summary['ttc_median_relative_error'], float)
     page = (out / 'report.html').read_text()
     assert '<svg' in page or 'image/svg' in page
-    video = next(p for p in (out / 'overlay.mp4', out / 'overlay.gif') if p.is_file())
-    if video.suffix == '.mp4':
-        capture = cv2.VideoCapture(str(video))
+    if (out / 'overlay.mp4').is_file():
+        capture = cv2.VideoCapture(str(out / 'overlay.mp4'))
         seconds = capture.get(cv2.CAP_PROP_FRAME_COUNT) / capture.get(cv2.CAP_PROP_FPS)
         capture.release()
         # In real time; a node that waits for its camera shows that, too.
         played = float(re.search(r'talked over DDS for ([\d.]+) s', page)[1])
         assert played > 8
         assert 0.7 * played < seconds < took
+    else:
+        assert (out / 'overlay.gif').is_file()
     text = log.read_text()
     assert 'report.html' in text and 'tiny on cpu (trained)' in text
     assert 'UNTRAINED' not in text + re.sub('data:[^"]+', '', page)
@@ -96,17 +96,16 @@ def test_the_demo_plays_the_scene_over_dds_and_writes_everything(tmp_path):
 @pytest.mark.any_distro
 @pytest.mark.parametrize('victim', ['vjepa_ros.ros.perception_node', 'vjepa_ros.ros.sim.recorder'])
 def test_a_killed_child_ends_the_demo_with_its_log_and_nothing_is_left(victim, tmp_path):
-    out, log = tmp_path / 'out', tmp_path / 'log'
-    demo = start_demo(out, '--seconds', '60')
+    log = tmp_path / 'log'
+    demo = start_demo(tmp_path / 'out', '--seconds', '60')
     try:
-        children = wait_for(lambda: playing_children(demo, log), log)
+        children = playing_children(demo, log)
         next(c for c in children if victim in c.cmdline()).kill()
-        assert finish(demo) == 1
     finally:
-        demo.poll() is None and demo.kill()
+        code = finish(demo)
+    assert code == 1
     assert 'exit code -9' in log.read_text()
-    gone, alive = psutil.wait_procs(children, timeout=30.0)
-    assert alive == [] and len(gone) == 3
+    assert psutil.wait_procs(children, timeout=30.0)[1] == []
 
 
 @pytest.mark.any_distro
@@ -114,21 +113,11 @@ def test_ctrl_c_ends_everything_and_still_writes_the_report(tmp_path):
     out, log = tmp_path / 'out', tmp_path / 'log'
     demo = start_demo(out, '--seconds', '60')
     try:
-        children = wait_for(lambda: playing_children(demo, log), log)
+        children = playing_children(demo, log)
         demo.send_signal(signal.SIGINT)
-        assert finish(demo) == 130, log.read_text()
     finally:
-        demo.poll() is None and demo.kill()
+        code = finish(demo)
+    assert code == 130, log.read_text()
     assert 'Traceback' not in log.read_text()
     assert json.loads((out / 'summary.json').read_text())['assessments_out'] > 0
-    _, alive = psutil.wait_procs(children, timeout=30.0)
-    assert alive == []
-
-
-def playing_children(demo, log):
-    """The three children once results come, None before."""
-    assert demo.poll() is None, log.read_text()
-    if '[ ' not in log.read_text():
-        return None
-    children = psutil.Process(demo.pid).children()
-    return children if len(children) == 3 else None
+    assert psutil.wait_procs(children, timeout=30.0)[1] == []
