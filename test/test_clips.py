@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from vjepa_ros.lab.world.clips import ClipWorld, soonest
-from vjepa_ros.lab.world.rendering.lens import undistort
 from vjepa_ros.lab.world.rendering.render import render
 from vjepa_ros.lab.world.rendering.truth import Robot, truth
 from vjepa_ros.lab.world.scenes.motion import frame_times, picture_of
@@ -80,22 +79,6 @@ def test_intervals_are_spread_evenly_over_their_logarithms(many):
     assert (many.scenes.interval_s * many.hold).max() <= high * 1.0001
 
 
-def test_lenses_show_the_field_of_view_and_can_be_inverted(many):
-    size = 96
-    fx, fy, cx, cy = many.scenes.intrinsics.unbind(-1)
-    assert (cx - (size - 1) / 2).abs().max() <= 0.041 * size
-    k1, k2 = many.scenes.distortion.unbind(-1)
-    edge = undistort(size / 2 / fx, torch.zeros_like(fx), k1, k2).x
-    degrees = torch.rad2deg(2 * edge.atan())
-    assert degrees.min() > 34 and degrees.max() < 131
-    assert share(degrees > 100) > 0.08 and share(degrees < 50) > 0.05
-    reach_x, reach_y = ((size / 2 + (c - (size - 1) / 2).abs()) / f
-                        for c, f in ((cx, fx), (cy, fy)))
-    corner = undistort(reach_x, reach_y, k1, k2)
-    r2 = corner.x.square() + corner.y.square()
-    assert (1 + 3 * k1 * r2 + 5 * k2 * r2.square()).min() > 0.1
-
-
 def test_no_camera_is_within_a_shape_or_under_the_ground(many):
     s = many.scenes
     assert (s.camera_position[..., 1] < 0).all()
@@ -142,13 +125,6 @@ def test_times_of_a_slow_camera_come_in_pairs():
         [-0.4, -0.3, -0.2, -0.1, 0.0], [-0.4, -0.2, -0.2, 0.0, 0.0]]))
     shown = picture_of(torch.tensor([1, 2]), 6)
     assert shown.tolist() == [[0, 1, 2, 3, 4, 5], [1, 1, 3, 3, 5, 5]]
-
-
-def test_geometry_does_not_depend_on_the_size_of_the_pictures(bank, world):
-    other = ClipWorld(SIZE * 2, 4, bank=bank).sample(4, 50).scenes
-    scenes = world.sample(4, 50).scenes
-    assert torch.equal(other.position, scenes.position)
-    torch.testing.assert_close(other.intrinsics[:, :2], 2 * scenes.intrinsics[:, :2])
 
 
 def test_contacts_count_when_enough_of_the_picture_shows_them():

@@ -13,7 +13,6 @@ import pytest
 from scenes import Approach, synthetic, texture
 
 from vjepa_ros import Level, ObstacleDetector, Quality
-from vjepa_ros.cli.main import main as cli
 from vjepa_ros.model.checkpoint.files import WEIGHTS_FOLDER
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.perception.settings import TrackConfig
@@ -200,12 +199,3 @@ def test_a_still_scene_is_clear_and_nothing_in_it_moves(trained):
     assert seen.time_to_contact == math.inf
     assert seen.motion_score < 0.05
     assert not seen.flags & (Quality.UNTRAINED | Quality.HEADS_OUT_OF_RANGE)
-
-
-@pytest.mark.slow
-def test_watch_needs_no_option_for_trained_output(tmp_path, capsys):
-    out = tmp_path / 'out'
-    assert cli(['watch', 'synthetic', '--max-seconds', '2.2', '--rate', '4', '--no-window',
-                '--device', 'cpu', '--out', str(out)]) == 0
-    said = capsys.readouterr().out
-    assert 'tiny on cpu (trained)' in said and 'UNTRAINED' not in said

@@ -181,17 +181,6 @@ def test_any_size_of_frame_is_covered_by_cells(estimator, size):
     assert np.nanmedian(field.rate) == pytest.approx(0.5, rel=0.1)
 
 
-@anywhere
-def test_the_result_depends_on_the_history_alone(estimator):
-    one, _, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 1))
-    two, _, _ = film([Wall((0, 0, 2), look=1)], velocity=(0, 0, -1), seed=1)
-    first = estimator.estimate(one, FOCAL)
-    estimator.estimate(two, FOCAL)
-    again = estimator.estimate(one, FOCAL)
-    for name in ('rate', 'confidence', 'flow'):
-        np.testing.assert_array_equal(getattr(first, name), getattr(again, name))
-
-
 def test_the_flow_points_away_from_where_the_camera_goes():
     history, rate, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 1), turn=(0, 0.3, 0))
     field = HOST.estimate(history, FOCAL)

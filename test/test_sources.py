@@ -171,16 +171,6 @@ def test_a_lower_rate_takes_the_nearest_frames_and_a_higher_one_invents_none(tmp
     assert source.rate_hz == min(rate, 20.0)
 
 
-@pytest.mark.parametrize(('mode', 'start_s', 'expected', 'shown'), [
-    ('continue', 0.7, [0.7, 0.8, 0.9, 1.0, 1.1], [7, 8, 9, 7, 8]),
-    ('jump_back', 0.0, [0.8, 0.9, 0.0, 0.1, 0.2], [8, 9, 0, 1, 2])])
-def test_a_loop_goes_on_or_jumps_back(ten, mode, start_s, expected, shown):
-    count = 5 if start_s else 13
-    frames = list(opened(ten, loop=True, loop_mode=mode, start_s=start_s, max_frames=count))
-    assert stamps_s(frames)[-5:] == expected
-    assert values(frames)[-5:] == shown
-
-
 def test_a_loop_of_nothing_is_an_error_not_a_hang(ten):
     with pytest.raises(SourceError, match='no frames to repeat'):
         next(iter(opened(ten, loop=True, start_s=5.0)))
