@@ -102,8 +102,10 @@ class CommandRig(Node):
 
     def listen_to(self, topic: str) -> None:
         def hear(msg: Any, info: Mapping[str, int]) -> None:
-            self.out.append((info['source_timestamp'],
-                             msg.twist if self.kind is TwistStamped else msg))
+            if self.kind is TwistStamped:
+                assert abs(msg.header.stamp.sec - time.time()) < 60
+                msg = msg.twist
+            self.out.append((info['source_timestamp'], msg))
 
         self.ros.node.create_subscription(self.kind, topic, hear, 100)
 

@@ -18,20 +18,18 @@ STAGES = {'transport': 3.0, 'wait': 0.5, 'decode': 1.0, 'preprocess': 2.0, 'gath
 START_NS, PERIOD_NS = 5_000_000_000, 200_000_000
 
 
-def logged(stamp_ns=START_NS, latency_ms=46.0, session_ms=39.0):
-    return {'camera': 'camera', 'stamp_ns': stamp_ns, 'latency_ms': latency_ms,
-            'session_ms': session_ms, 'stages_ms': dict(STAGES)}
-
-
 def run(count=20, latency_ms=lambda number: 48.0, step=1):
     """Records of the recorder and what the node told of them."""
     stamps = [START_NS + PERIOD_NS * number * step for number in range(count)]
+    told = {'camera': 'camera', 'latency_ms': 46.0, 'session_ms': 39.0, 'stages_ms': STAGES}
     return ([{'stamp_ns': stamp, 'latency_ms': latency_ms(number)}
-             for number, stamp in enumerate(stamps)], {stamp: logged(stamp) for stamp in stamps})
+             for number, stamp in enumerate(stamps)],
+            {stamp: {**told, 'stamp_ns': stamp} for stamp in stamps})
 
 
 def test_the_parts_of_a_result_add_up_to_its_latency():
-    times = split({'latency_ms': 48.0}, logged())
+    (record,), told = run(1)
+    times = split(record, told[START_NS])
     assert sum(times[name] for name in PARTS) == pytest.approx(48.0)
     assert times['back'] == pytest.approx(2.0)      # what is left after the node began to publish
     assert times['rest'] == pytest.approx(0.5)      # 46 - (3 + 0.5 + 1 + 2) - 39
@@ -74,25 +72,19 @@ def test_a_short_run_over_dds(transport, tmp_path, capsys):
              '--device', 'cpu', '--num-frames', '4', '--image-size', '64', '--weights', 'random',
              '--transport', transport, '--json', str(path)]
     assert cli.main(['benchmark', 'node', *words]) == 0, capsys.readouterr().out
-    text = capsys.readouterr().out
-    assert 'overhead' in text and transport in text
-    result = json.loads(path.read_text())
-    assert result['command'].startswith('vjepa-ros benchmark node --source 320x240 --rate 3')
     assert str(tmp_path) not in path.read_text()
+    result = json.loads(path.read_text())
     c = result['configuration']
-    assert (c['model_size'], c['num_frames'], c['device']) == ('tiny', 4, 'cpu')
-    assert (c['source'], c['transport'], c['trained']) == ([320, 240], transport, 'False')
+    assert (c['model_size'], c['num_frames'], c['device'], c['transport'], c['trained']) == (
+        'tiny', 4, 'cpu', transport, 'False')
     assert result['counts']['results'] >= 4
     over, latency, session = (result[f'{key}_ms'] for key in ('overhead', 'latency', 'session'))
-    assert 0 < over['min'] <= over['median'] <= over['p95'] <= over['p99']
-    assert over['median'] < latency['median'] < 334
+    assert 0 < over['min'] <= over['median'] < latency['median'] < 334
     assert 0 < session['min'] < latency['min']
-    assert result['beyond_model_ms']['median'] > over['median']
     # Where tests run beside this one, times of two threads may overlap, which the rest pays.
     parts = {name: found['median' if name == 'rest' else 'min']
              for name, found in result['parts_ms'].items()}
     assert min(parts.values()) > 0, parts
-    assert result['stages_ms'].keys() >= {'encode', 'looming', 'assess', 'publish'}
 
 
 @pytest.mark.slow
@@ -103,9 +95,7 @@ def test_a_node_that_cannot_start_is_an_error_with_the_reason(tmp_path, capsys):
     path = tmp_path / 'node.json'
     assert cli.main(['benchmark', 'node', '--weights', 'nowhere.safetensors', '--source',
                      '320x240', '--seconds', '1', '--json', str(path)]) == 1
-    text = re.sub(r'\s+', ' ', capsys.readouterr().out)
-    assert 'cannot measure: the node process could not start' in text
-    assert 'nowhere.safetensors' in text
+    assert 'nowhere.safetensors' in re.sub(r'\s+', ' ', capsys.readouterr().out)
     assert not path.exists()
 
 

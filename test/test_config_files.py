@@ -39,8 +39,7 @@ MISSPELT = {
     CollisionGuard: ('stop_distanse', 'stop_distance'),
     TwistPlannerNode: ('robot.half_with', 'robot.half_width'),
     PlannerNode: ('gap.repetition', 'gap.repetitions'),
-    CameraSource: ('start_dellay', 'start_delay'),
-}
+    CameraSource: ('start_dellay', 'start_delay')}
 IGNORED = re.compile(r"parameter '(\S+)' is ignored: [^;]*(?:; (.*))?")
 
 

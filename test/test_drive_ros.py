@@ -32,7 +32,6 @@ def test_robot_node_and_guard_close_the_loop(tmp_path):
                and m.time > 2 for m in moments)
     assert not [m.reason for m in moments if m.time > 0.5 and m.state == 'fault']
     assert any(m.level < 255 for m in moments)
-    assert 0 < outcome.real_time_factor < 1.05
     assert not list(tmp_path.iterdir())       # no logs of failures
 
 

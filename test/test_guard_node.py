@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import array
-import gc
 import importlib.util
 import math
 import time
@@ -91,24 +90,8 @@ def test_a_perception_that_falls_silent_stops_within_its_timeout(rig):
         assert rig.known_ns() == pytest.approx(rig.looked_ns, abs=NS // 50)
 
 
-def test_a_perception_slower_than_the_timeout_is_told_with_what_is_measured_and_the_remedy():
-    with ros_session() as ros, guarding(ros, release__hold=1.0) as rig:
-        rig.stamp = lambda: now_ns() - 35 * NS // 100       # so old on arrival
-        with Every(0.05, rig.command), Every(0.33, rig.look):
-            rig.wait_for_state('source_timeout (0.5 s)')
-            found = rig.told(1)
-            assert float(found['period_ms']) == pytest.approx(330, abs=60)
-            assert float(found['arrival_age_ms']) == pytest.approx(350, abs=60)
-            rig.wait_for_log('source_timeout to 0.')
-            rig.ros.spin_for(1.5)
-            # Held by the timeout and released in turns: it is told once, not in turns.
-            assert rig.process.output.count('source_timeout to 0.') == 1
-            rig.set(source_timeout=1.2)
-            rig.wait_for_speed(1.0)
-
-
 @pytest.mark.parametrize(('change', 'text'), [
-    ({'flags': Quality.UNTRAINED}, 'untrained'), ({'flags': Quality.FROZEN}, 'frozen'),
+    ({'flags': Quality.UNTRAINED}, 'untrained'),
     ({'level': Level.UNKNOWN, 'time_to_contact': math.nan,
       'flags': Quality.LOOMING_UNKNOWN | Quality.LOW_TEXTURE}, 'unknown'), (None, 'clock')])
 def test_a_view_that_can_not_be_trusted_stops_with_the_reason(rig, change, text):
@@ -141,6 +124,13 @@ def test_malformed_commands_and_assessments_stop_and_are_told(rig):
 
 # -- override, state, parameters ------------------------------------------------------------------
 
+def forget(rig: Rig) -> None:
+    """What was seen is remembered until the robot turns."""
+    rig.again()
+    with rig.driving(0.0, 3.0):
+        rig.wait(lambda: rig.told(1)['free_way'] == 'unknown')
+
+
 def test_an_override_lets_all_pass_and_is_loud(rig):
     def override(on: bool) -> SetBool.Response:
         return rig.ros.call(SetBool, '/collision_guard/override', SetBool.Request(data=on))
@@ -155,6 +145,7 @@ def test_an_override_lets_all_pass_and_is_loud(rig):
         rig.wait_for_log('OVERRIDE for')
         assert override(False).success
         rig.wait_for_speed(0.0)
+    forget(rig)
 
 
 def test_what_no_camera_looks_at_is_told_at_once_and_while_the_robot_goes_there(rig):
@@ -166,19 +157,7 @@ def test_what_no_camera_looks_at_is_told_at_once_and_while_the_robot_goes_there(
         rig.wait_for_speed(-1.0)
         assert rig.wait_for_state('free: guard').level == DiagnosticStatus.WARN
         assert rig.told()['blind'] == 'True'
-    rig.again()
-    with rig.driving(0.0, 3.0):              # what was seen is remembered until the robot turns
-        rig.wait(lambda: rig.told(1)['free_way'] == 'unknown')
-
-
-def test_the_reaction_is_measured_and_published(rig):
-    with rig.driving():
-        rig.wait_for_speed(1.0)
-        rig.wait(lambda: float(rig.told()['reaction_ms']) > 0
-                 and rig.told(1)['level'] == 'clear')     # what was seen before is over
-    found = rig.told()
-    assert 0 < float(found['reaction_ms']) <= float(found['reaction_ms.worst'])
-    assert 0 < float(found['latency_ms.median']) <= float(found['latency_ms.worst'])
+    forget(rig)
 
 
 def test_a_parameter_of_an_unknown_type_stops_the_robot_for_a_moment_and_ends_nothing(rig):
@@ -228,16 +207,6 @@ def test_a_controller_of_another_type_is_told(rig):
         rclpy.shutdown(context=context)
 
 
-def test_stamped_commands_have_a_stamp():
-    with ros_session() as ros, guarding(ros, stamped=True, message='twist_stamped') as rig:
-        heard: list[TwistStamped] = []
-        ros.node.create_subscription(TwistStamped, 'cmd_vel_out', heard.append, 10)
-        with rig.driving():
-            rig.wait_for_speed(1.0)
-            rig.wait(lambda: heard)
-        assert abs(heard[-1].header.stamp.sec - time.time()) < 60
-
-
 def test_a_range_sensor_stops_what_the_camera_does_not_see():
     with ros_session() as ros, guarding(ros, ranges=['sonar']) as rig:
         sonar = ros.node.create_publisher(Range, 'sonar', 1)
@@ -278,13 +247,6 @@ def test_a_clock_that_is_set_makes_all_seen_forgotten():
         told[0] += 60.0
         node._on_tick()
         assert node.guard.sources['camera'].report is None
-
-
-def test_an_active_guard_is_out_of_view_of_the_collector():
-    with active(CollisionGuard) as node:
-        assert gc.get_freeze_count() > 0
-        assert not any(found is node for found in gc.get_objects())
-    gc.unfreeze()
 
 
 def test_a_module_of_this_package_that_is_missing_is_no_matter_of_installation():
@@ -341,18 +303,17 @@ ONE_RAY = 0.1 / math.radians(1.0)      # from there on one ray of a degree hides
     ({20: 0.6}, 0.0, 0.0, 0.6 * math.cos(math.radians(20))), ({0: 20.0}, 0.0, 0.0, math.inf),
     ({0: -math.inf}, 0.0, 0.0, 0.0), ({90: 2.0}, math.pi / 2, 0.0, 2.0),
     ({0: 2.0}, math.pi, math.pi, 2.0), ({-180: 2.0}, math.pi, 0.0, 2.0),
-    ({**BLIND_AHEAD, 20: 0.15}, 0.0, 0.0, 0.15 * math.cos(math.radians(20)))])
+    ({**BLIND_AHEAD, 20: 0.15}, 0.0, 0.0, 0.15 * math.cos(math.radians(20))),
+    # Rays without a reading are not free.
+    *(({0: blank}, 0.0, 0.0, ONE_RAY) for blank in (math.nan, 0.0, 0.05)),
+    ({0: math.nan, 1: math.nan}, 0.0, 0.0, ONE_RAY / 2),
+    ({0: math.nan, 5: 2.0}, 0.0, 0.0, 2.0 * math.cos(math.radians(5))),
+    (dict.fromkeys(range(40, 50), math.nan), 0.0, 0.0, math.inf)])   # hides nothing in there
 def test_a_scan_counts_in_its_corridor(values, yaw, mounting, found):
-    assert scan_distance(scan(values), yaw, mounting, 0.3) == pytest.approx(found, abs=1e-5)
-
-
-@pytest.mark.parametrize(('values', 'found'), [
-    ({0: math.nan}, ONE_RAY), ({0: 0.0}, ONE_RAY), ({0: 0.05}, ONE_RAY),
-    ({0: math.nan, 2: math.nan}, ONE_RAY), ({0: math.nan, 1: math.nan}, ONE_RAY / 2),
-    ({0: math.nan, 5: 2.0}, 2.0 * math.cos(math.radians(5))),
-    (dict.fromkeys(range(40, 50), math.nan), math.inf)])      # hides nothing in the corridor
-def test_rays_without_a_reading_are_not_free(values, found):
-    assert scan_distance(scan(values), 0.0, 0.0, 0.3) == pytest.approx(found, rel=1e-3)
+    assert scan_distance(scan(values), yaw, mounting, 0.3) == pytest.approx(found, rel=1e-3)
+    if not values or math.isnan(values.get(0, 0.0)):
+        free = scan({angle: value for angle, value in values.items() if math.isnan(value)})
+        assert scan_distance(free, yaw, mounting, 0.3, blank_free=True) == math.inf
 
 
 @pytest.mark.parametrize(('msg', 'yaw', 'reason'), [
@@ -364,12 +325,7 @@ def test_rays_without_a_reading_are_not_free(values, found):
 def test_a_scan_that_tells_nothing_is_refused_with_the_reason(msg, yaw, reason):
     with pytest.raises(ValueError, match=reason):
         scan_distance(msg, yaw, 0.0, 0.3)
-
-
-def test_a_narrow_scan_and_a_blank_one_that_counts_as_free_are_free():
     assert scan_distance(NARROW, 0.0, 0.0, 0.3) == math.inf
-    for blank in (BLIND_AHEAD, {0: math.nan}, {0: 0.05}):
-        assert scan_distance(scan(blank), 0.0, 0.0, 0.3, blank_free=True) == math.inf
 
 
 def test_a_scan_that_goes_blind_ahead_stops_and_says_why():

@@ -16,7 +16,6 @@ import os
 import re
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -60,34 +59,27 @@ time.sleep(float(os.environ.get('RECORDER_S', '0')))
 """
 
 
-def table_of(file: Path) -> dict[str, tuple]:
-    """Read the literal table ARGUMENTS of a launch file (SWITCH stays a name)."""
-    for node in ast.parse(file.read_text()).body:
-        if isinstance(node, ast.Assign) and node.targets[0].id == 'ARGUMENTS':
-            return {row.elts[0].value: (row.elts[1].value, ast.unparse(row.elts[2]),
-                                        row.elts[3].value) for row in node.value.elts}
-    raise AssertionError(f'{file.name} has no table ARGUMENTS')
+def table_of(name: str) -> dict[str, tuple]:
+    """The literal tables of a launch file by name; rows of ARGUMENTS by their first word."""
+    tree = ast.parse((LAUNCH / f'{name}.launch.py').read_text())
+    tables = {node.targets[0].id: node.value for node in tree.body if isinstance(node, ast.Assign)}
+    return {'ARGUMENTS': {row.elts[0].value: row.elts[3].value
+                          for row in tables['ARGUMENTS'].elts},
+            'FORWARDED': ast.literal_eval(tables.get('FORWARDED', ast.Tuple([])))}
 
 
 # -- without launch -------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('file', FILES, ids=lambda f: f.name)
 def test_every_argument_is_described_and_used(file):
+    tables = table_of(file.name.partition('.')[0])
     text = file.read_text()
     shared = SHARED.read_text() if 'launching.model_node(' in text else ''
-    for name, (_, _, description) in table_of(file).items():
-        assert len(description) > 15 and description[0].isupper(), name
-        assert text.count(f"'{name}'") > 1 or f"'{name}'" in shared, \
-            f'{name} is declared, but not used'
-
-
-@pytest.mark.parametrize('name', ['demo', 'guarded'])
-def test_others_pass_on_only_what_the_node_launch_file_declares(name):
-    tree = ast.parse((LAUNCH / f'{name}.launch.py').read_text())
-    forwarded = next(ast.literal_eval(node.value) for node in tree.body
-                     if isinstance(node, ast.Assign) and node.targets[0].id == 'FORWARDED')
-    assert set(forwarded) <= set(table_of(LAUNCH / 'vjepa.launch.py'))
-    assert set(forwarded) <= set(table_of(LAUNCH / f'{name}.launch.py'))
+    for name, description in tables['ARGUMENTS'].items():
+        assert len(description) > 15, name
+        assert text.count(f"'{name}'") > 1 or f"'{name}'" in shared, name
+    assert set(tables['FORWARDED']) <= (tables['ARGUMENTS'].keys()
+                                        & table_of('vjepa')['ARGUMENTS'].keys())
 
 
 FRONT = '/**:\n  ros__parameters:\n    sources: [front]\n    front: {direction: forward}\n'
@@ -401,19 +393,3 @@ def test_every_launch_file_starts_its_nodes(launched, file):
     launch.send(signal.SIGINT)
     assert launch.wait(60) == 0, launch.output
     assert file == 'planner.launch.py' or 'Traceback' not in launch.output
-
-
-@pytest.mark.slow
-@pytest.mark.ros
-@pytest.mark.skipif(not REAL, reason='launch and launch_ros have no wheels: source a ROS 2')
-def test_respawn_brings_back_an_active_node(launched):
-    launch = launched('vjepa.launch.py', 'respawn:=true')
-    launch.wait_for_output(': active', timeout=180)
-    pid = launch.output.partition('process started with pid [')[2].partition(']')[0]
-    os.kill(int(pid), signal.SIGKILL)
-    end = time.monotonic() + 180
-    while launch.output.count(': active') < 2 and time.monotonic() < end:
-        time.sleep(0.1)
-    assert launch.output.count(': active') == 2, launch.output
-    launch.send(signal.SIGINT)
-    assert launch.wait(60) == 0

@@ -32,8 +32,6 @@ CONFIGS = sorted(p for p in (REPOSITORY / 'config').glob('*.yaml')
                  # Those of other nodes are tested beside them.
                  if not p.name.startswith(('nav2', 'collision_guard', 'action_planner',
                                             'twist_planner')))
-COMMANDS = {'vjepa_node', 'camera_source', 'collision_guard', 'action_planner', 'twist_planner',
-            'simulated_robot', 'vjepa-ros'}
 # Import name -> name in package.xml and on the package index, where they differ.
 ROS_PACKAGES = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
                 **{name: f'python3-{name}' for name in ('matplotlib', 'numpy', 'psutil', 'yaml')}}
@@ -186,11 +184,6 @@ def test_every_file_is_installed(prefix):
     assert files(site_packages(prefix) / 'vjepa_ros') == files(REPOSITORY / 'vjepa_ros')
     for folder in ('launch', 'config'):
         assert files(prefix / 'share/vjepa_ros' / folder) == files(REPOSITORY / folder) != set()
-
-
-def test_pip_puts_the_executables_on_the_path(pip_prefix):
-    assert {p.name for p in (pip_prefix / 'bin').iterdir()} == COMMANDS
-    assert not (pip_prefix / 'lib' / 'vjepa_ros').exists()
 
 
 def test_the_installed_command_runs_without_the_repository(prefix, tmp_path):

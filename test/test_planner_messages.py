@@ -122,11 +122,9 @@ def test_a_twist_names_no_frame_as_it_is_told_along_the_base():
     node = SimpleNamespace(create_lifecycle_publisher=lambda kind, name, *more, **how:
                            SimpleNamespace(publish=lambda msg: sent.update({name: msg})))
     header = Header(frame_id='map')
-    header.stamp.sec = 7
     PlannerOutputs(node, 'twist').publish(plan(), header, np.zeros(7))
     assert sent['~/twist'].twist.linear.x == pytest.approx(float(plan().actions[0, 0]))
     assert sent['~/twist'].header.frame_id == ''
-    assert sent['~/twist'].header.stamp.sec == 7
     assert sent['~/best_action'].header.frame_id == 'map'
 
 
@@ -149,7 +147,6 @@ def test_an_image_without_a_stamp_is_as_old_as_its_arrival():
     inputs.camera._on_image(Image())
     assert inputs.problem(1.0) == ''
     now[0] += 2 * 10**9
-    assert inputs.problem(1.0).startswith('the newest image on /camera/image_raw or ')
     assert 'is 2.00 s old' in inputs.problem(1.0)
     now[0] -= 3 * 10**9
     assert 'is 1.00 s in the future' in inputs.problem(1.0)
@@ -199,16 +196,14 @@ def test_a_cancel_during_publication_waits_and_finds_nothing_to_cancel():
 
 
 def test_what_is_cancelled_in_time_is_not_published():
+    def cancelled_meanwhile(*what, **how):
+        assert worker.cancel('it was cancelled')
+        return plan()
+
     published = []
     with working() as worker:
-        job = job_of(published.append)
-        planning = worker.planner.plan
-
-        def cancelled_meanwhile(*what, **how):
-            assert worker.cancel('it was cancelled')
-            return planning()
-
         worker.planner.plan = cancelled_meanwhile
+        job = job_of(published.append)
         worker.submit(job)
         assert job.done.wait(30)
         assert job.answer == (False, 'refused: it was cancelled')
@@ -216,7 +211,6 @@ def test_what_is_cancelled_in_time_is_not_published():
 
 
 @pytest.mark.parametrize(('part', 'error'), [
-    ('publish', RuntimeError('the publisher is gone')),
     ('publish', AssertionError('a field has another type')),
     ('goal', cv2.error('Insufficient memory'))])
 def test_an_error_costs_one_plan_and_not_the_planner(part, error):
@@ -224,14 +218,16 @@ def test_an_error_costs_one_plan_and_not_the_planner(part, error):
         if worker.errors == 0:
             raise error
 
+    def nothing(given):
+        pass
+
     told = []
-    publish, goal = (fail, lambda rgb: None) if part == 'publish' else (lambda plan: None, fail)
+    publish, goal = (fail, nothing) if part == 'publish' else (nothing, fail)
     with working(told, goal) as worker:
-        first, second = job_of(publish), job_of(publish)
-        worker.submit(first)
-        assert first.done.wait(30)
-        assert first.answer[0] is False and str(error) in first.answer[1]
-        worker.submit(second)
-        assert second.done.wait(30) and second.answer[0]
-        assert worker.alive
+        jobs = [job_of(publish), job_of(publish)]
+        for job in jobs:
+            worker.submit(job)
+            assert job.done.wait(30)
+        assert [job.answer[0] for job in jobs] == [False, True]
+        assert str(error) in jobs[0].answer[1] and worker.alive
     assert len(told) == 1

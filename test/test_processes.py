@@ -14,7 +14,6 @@ from vjepa_ros.ros.common.processes import (
     SHARED_MEMORY,
     Children,
     ProcessFailed,
-    free_domain,
     ros_arguments,
     ros_environment,
     takes_large_images,
@@ -66,11 +65,6 @@ def is_gone(pid, timeout_s=60.0):
             return True
         time.sleep(0.02)
     return False
-
-
-def test_two_runs_at_once_get_different_domains():
-    with free_domain() as one, free_domain() as other:
-        assert one != other
 
 
 @pytest.mark.parametrize('value, text', [

@@ -47,7 +47,6 @@ def test_no_path_of_a_machine_is_written_down():
 
 
 def test_links_between_documents_lead_to_files():
-    # `make docs` checks those below docs/ and their anchors, but not the README.
     broken = [(path.relative_to(ROOT).as_posix(), target)
               for path in (*ROOT.glob('*.md'), *ROOT.glob('docs/**/*.md'), *PACKAGE.rglob('*.md'))
               for target in LINK.findall(path.read_text(encoding='utf-8'))
