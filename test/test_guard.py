@@ -357,8 +357,7 @@ def test_a_danger_stops_also_under_a_fault_that_only_slows():
         assert w.run(3.0).motion.vx == pytest.approx(speed)
     w = world(wall=4.0)
     w.run(20.0)
-    where = w.position
-    w.change = {'flags': Quality.LOW_TEXTURE}
+    where, w.change = w.position, {'flags': Quality.LOW_TEXTURE}
     w.run(20.0)
     assert w.position == where                # nor does it creep into a wall
 
@@ -415,6 +414,15 @@ def test_the_end_of_commands_is_one_zero_and_then_silence():
     ended = sent.index(STILL)
     assert 0.4 < ended * STEP < 0.6
     assert all(m is None for m in sent[ended + 1:])
+
+
+def test_an_override_passes_commands_and_ends():
+    w = world(wall=2.0, override_timeout=1.0)
+    w.run(20.0)
+    w.guard.override(True, w.now)
+    assert w.run(0.5).motion.vx == 1.0 and w.last.state == 'override'
+    assert w.run(0.1, Motion(math.nan)).motion == STILL
+    assert w.run(0.6).motion.vx == 0
 
 
 def test_odometry_counts_instead_of_the_commands_also_after_a_clock_jump():

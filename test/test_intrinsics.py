@@ -16,40 +16,28 @@ FULL = (640, 480)
 
 def info(roi: tuple[int, int, int, int] = (0, 0, 0, 0), binning: int = 0,
          **changes: object) -> SimpleNamespace:
-    made = SimpleNamespace(
-        width=FULL[0], height=FULL[1], k=[500.0, 0.0, 319.5, 0.0, 510.0, 239.5, 0.0, 0.0, 1.0],
-        d=[], binning_x=binning, binning_y=binning, roi=SimpleNamespace(
-            x_offset=roi[0], y_offset=roi[1], width=roi[2], height=roi[3]))
-    made.__dict__.update(changes)
-    return made
-
-
-def shown(full: np.ndarray, roi: tuple[int, int, int, int], bins: int) -> np.ndarray:
-    """What a driver makes of a picture of the whole sensor."""
-    x, y, width, height = roi if roi[2] else (0, 0, *FULL)
-    part = full[y:y + height, x:x + width]
-    return part.reshape(height // bins, bins, width // bins, bins).mean(axis=(1, 3))
+    part = dict(zip(('x_offset', 'y_offset', 'width', 'height'), roi, strict=True))
+    return SimpleNamespace(**{
+        'width': FULL[0], 'height': FULL[1], 'd': [], 'binning_x': binning, 'binning_y': binning,
+        'k': [500.0, 0.0, 319.5, 0.0, 510.0, 239.5, 0.0, 0.0, 1.0],
+        'roi': SimpleNamespace(**part), **changes})
 
 
 @pytest.mark.parametrize(('roi', 'bins'), [
     ((0, 0, 0, 0), 4), ((100, 100, 320, 240), 1), ((0, 120, 640, 200), 2)])
 def test_a_point_is_seen_along_the_same_ray_in_every_part_and_binning(roi, bins):
-    full = np.zeros((FULL[1], FULL[0]))
-    full[300:308, 360:376] = 1.0                      # a bright spot that bins do not split
-    found = []
-    for picture, (fx, fy, cx, cy) in (
-            (full, intrinsics(info(), FULL)),
-            (image := shown(full, roi, bins), intrinsics(info(roi, bins), image.shape[::-1]))):
-        y, x = (np.array(np.nonzero(picture)) * picture[np.nonzero(picture)]).sum(
-            axis=1) / picture.sum()
-        found.append(((x - cx) / fx, (y - cy) / fy))
-    np.testing.assert_allclose(found[1], found[0], atol=1e-9)
+    point, size = np.array([367.5, 303.5]), np.array(roi[2:] if roi[2] else FULL) // bins
+    rays = []
+    for pixel, (fx, fy, cx, cy) in (
+            (point, intrinsics(info(), FULL)),
+            ((point + 0.5 - roi[:2]) / bins - 0.5, intrinsics(info(roi, bins), tuple(size)))):
+        rays.append((pixel - (cx, cy)) / (fx, fy))
+    np.testing.assert_allclose(rays[1], rays[0], atol=1e-9)
 
 
 @pytest.mark.parametrize(('made', 'size', 'text'), [
     (info((0, 120, 640, 200)), FULL, '640 x 480 can not show the region of interest'),
     (info((400, 0, 320, 240)), (320, 240), 'not within its 640 x 480'),
-    (info((0, 0, 320, 0)), (320, 240), 'not within'),
     (info(k=[0.0] * 9), FULL, 'not calibrated'), (info(width=0), FULL, 'not calibrated')])
 def test_a_camera_info_that_does_not_fit_is_refused_with_a_remedy(made, size, text):
     with pytest.raises(ValueError, match=text):
@@ -65,9 +53,9 @@ def test_numbers_that_no_camera_has_are_no_calibration(place, value):
         intrinsics(info(k=k), FULL)
 
 
-@pytest.mark.parametrize('focal', [3.0, 36_000.0])
-def test_the_widest_and_the_longest_lens_are_calibrations(focal):
-    k = [focal, 0.0, 319.5, 0.0, focal, 239.5, 0.0, 0.0, 1.0]
-    assert calibration_problem(info(k=k, width=640, height=640)) == ''
-    for d in ([0.1, float('nan')], [1e300], [0.0] * 15):     # that no lens has
+def test_the_widest_and_the_longest_lens_are_calibrations_but_no_wild_distortion():
+    for focal in (3.0, 36_000.0):
+        k = [focal, 0.0, 319.5, 0.0, focal, 239.5, 0.0, 0.0, 1.0]
+        assert calibration_problem(info(k=k, width=640, height=640)) == ''
+    for d in ([0.1, float('nan')], [1e300], [0.0] * 15):
         assert 'the distortion of camera_info' in calibration_problem(info(d=d))

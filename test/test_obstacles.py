@@ -106,12 +106,6 @@ def box(distance, x=0.0, half=(0.6, 0.4, 0.4), **more):
     return Thing(BOX, (x, -half[1], distance + half[2]), half, tile_m=0.8, **more)
 
 
-@pytest.fixture(scope='module')
-def ahead():
-    """A box 2 m ahead of a robot that drives at 1 m/s."""
-    return seen(box(2.0))
-
-
 def find(view, speed=SPEED, how=HOW, mount=MOUNT, settings=SETTINGS):
     result, lens = view
     still = speed == 0 and result.unchanged_s > 0.5      # as rendered for a robot that stands
@@ -139,7 +133,8 @@ def test_open_ground_and_what_is_lower_than_the_band_give_no_points():
     assert not (find(seen(box(2.0, half=(0.6, 0.01, 0.4)))).region >= 0).any()
 
 
-def test_points_fill_the_width_and_the_band_and_caution_moves_them_nearer(ahead):
+def test_points_fill_the_width_and_the_band_and_caution_moves_them_nearer():
+    ahead = seen(box(2.0))
     found = find(ahead)
     points = base_points(found, MOUNT, HOW)
     near = base_points(found, MOUNT, replace(HOW, caution=1.0))[:, 0].min()
@@ -152,7 +147,8 @@ def test_points_fill_the_width_and_the_band_and_caution_moves_them_nearer(ahead)
     assert across.min() < -0.4 < 0.4 < across.max()
 
 
-def test_a_scan_has_numbers_for_obstacles_inf_for_free_and_nan_for_unknown(ahead):
+def test_a_scan_has_numbers_for_obstacles_inf_for_free_and_nan_for_unknown():
+    ahead = seen(box(2.0))
     rays = scan(find(ahead, how=SHORT), MOUNT, SHORT)
     angles = rays.angle_min + rays.step * np.arange(len(rays.ranges))
     front = rays.ranges[np.abs(angles) < 0.2]
@@ -172,13 +168,15 @@ def changed(view, **changes):
     ({'flags': Quality.WARMING_UP}, SETTINGS, 'warming up'),
     ({'flags': Quality.ASSUMED_INTRINSICS}, SETTINGS, 'camera_info'),
     ({'flags': Quality.UNTRAINED}, FUSED, 'untrained')])
-def test_what_is_not_known_is_withheld(ahead, changes, settings, text):
+def test_what_is_not_known_is_withheld(changes, settings, text):
+    ahead = seen(box(2.0))
     assert text in find(changed(ahead, **changes), settings=settings).withheld
     # Untrained weights matter only where something comes from them.
     assert (find(changed(ahead, **changes)).withheld == '') is (settings is FUSED)
 
 
-def test_a_partly_measured_view_is_withheld(ahead):
+def test_a_partly_measured_view_is_withheld():
+    ahead = seen(box(2.0))
     result, lens = ahead
     rate = result.looming.rate.copy()
     rate[:, 3:] = np.nan
@@ -228,8 +226,9 @@ def test_a_gap_ahead_hides_what_stands_there_and_one_cell_does_not():
     assert find(blanked(seen(), 3, 4, slice(12, 13))).withheld == ''
 
 
-def test_no_ray_leads_through_what_is_not_measured(ahead):
+def test_no_ray_leads_through_what_is_not_measured():
     """Behind a plain thing one with texture is seen: it marks, but the way to it is not free."""
+    ahead = seen(box(2.0))
     whole = find(ahead, how=SHORT)
     hidden = find(blanked(ahead, 2, 4), how=replace(SHORT, min_sight=0.0))
     assert hidden.withheld == ''
@@ -239,7 +238,8 @@ def test_no_ray_leads_through_what_is_not_measured(ahead):
     assert np.isnan(scan(hidden, MOUNT, SHORT).ranges).all()
 
 
-def test_a_robot_that_stands_is_withheld_unless_asked_for_and_calls_nothing_free(ahead):
+def test_a_robot_that_stands_is_withheld_unless_asked_for_and_calls_nothing_free():
+    ahead = seen(box(2.0))
     view = seen(box(2.0), speed=0.0)
     assert 'stands' in find(view, 0.0).withheld
     found = find(view, 0.0, replace(HOW, at_rest='publish'))

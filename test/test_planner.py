@@ -9,7 +9,6 @@ make_planner.py: equal weights, pictures, state and noise, at reduced size.
 from __future__ import annotations
 
 import math
-import threading
 
 import numpy as np
 import pytest
@@ -204,24 +203,6 @@ def test_a_budget_bounds_the_time_and_gives_the_completed_iterations(world):
     whole = planner.plan(picture(), np.zeros(7)).seconds['total']
     plan = planner.plan(picture(), np.zeros(7), budget_s=0.6 * whole)
     assert 0 < plan.iterations < 20 and plan.gap is not None     # time is left for the test
-
-
-def test_a_cancelled_plan_ends_at_its_next_step(world, monkeypatch):
-    cancel, calls = threading.Event(), []
-    real = WorldModel._pass
-
-    def counted(self, *args):
-        calls.append(1)
-        if len(calls) == 2:
-            cancel.set()
-        return real(self, *args)
-
-    monkeypatch.setattr(WorldModel, '_pass', counted)
-    planner = planner_of(world, gap=GapConfig())
-    plan = planner.plan(picture(), np.zeros(7), cancel=cancel)
-    assert plan.stopped == 'cancelled' and plan.refusal
-    assert (plan.iterations, len(calls)) == (1, 2)
-    assert planner.plan(picture(), np.zeros(7), cancel=cancel).iterations == 0
 
 
 def test_gaps_of_pure_noise_are_seldom_clear_and_real_ones_always():

@@ -78,21 +78,19 @@ def test_it_slows_down_before_a_wall_and_for_no_doubtful_contact():
 
 
 def test_it_remembers_what_it_saw_while_the_robot_stands_and_turns():
-    planner = driving()
+    planner, ahead = driving(), Twist(0.8)
     look(planner, 1.0, [(-0.3, 0.3, 1.0)])
     for _ in range(10):
         planner.move(Twist(), 0.1)
         look(planner, 0.0, [(-0.3, 0.3, 1.0)])
-    ahead = Twist(0.8)
     assert straight_on(planner.choose(ahead))['risk'] > 0.5
     drive(planner, 0.0, 1.0, math.pi / 2)             # now it looks to the left
     assert planner.choose(ahead).twist.vx == 0.8
     drive(planner, 0.0, 10.0)
-    chosen = planner.choose(ahead)
-    assert chosen.points == 0                             # it has forgotten, and reports that
-    assert 'nothing for 3 s' in chosen.unmeasured
+    chosen = planner.choose(ahead)                    # it has forgotten, and reports that
+    assert chosen.points == 0 and 'nothing for 3 s' in chosen.unmeasured
     drive(planner, 0.2)
-    look(planner, 0.2, [(-0.4, 0.4, 1.0)])                # too slow to measure
+    look(planner, 0.2, [(-0.4, 0.4, 1.0)])            # too slow to measure
     assert planner.choose(ahead).points == 0
 
 
@@ -147,10 +145,6 @@ def test_what_was_measured_while_braking_is_not_kept():
     assert planner.choose(Twist(1.0)).points > 0            # it counts
     look(planner, 0.7, [], Level.DANGER)
     assert planner.choose(Twist(1.0)).points == 0           # until the next picture
-    drive(planner, 0.6, 0.5)
-    look(planner, 0.6, [(-0.4, 0.4, 1.2)], Level.DANGER)
-    look(planner, 0.6, [], Level.DANGER)
-    assert planner.choose(Twist(1.0)).points > 0            # at an even speed it is kept
 
 
 @pytest.mark.parametrize(('level', 'counts'), [(Level.CAUTION, False), (Level.WARNING, True)])
@@ -265,10 +259,8 @@ def test_a_picture_counts_when_both_of_its_messages_have_come():
 def test_after_it_has_turned_away_the_way_is_not_measured():
     drive = Drive()
     assert drive.go(1.0).state == 'free'
-    before = drive.decider.sources['camera'].judged_s
     drive.boxes = WALL
     drive.look(drive.now - 0.4)                        # older than the newest: not taken
-    assert drive.decider.sources['camera'].judged_s == before
     assert drive.command().state == 'free'
     drive.boxes = []
     for _ in range(10):                                # on the spot, by 1 rad
