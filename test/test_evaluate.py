@@ -37,6 +37,7 @@ from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
 RATE = 10.0
+REAL = ('himax_2', 'himax_10', 'kitti_street', 'euroc_still::still')
 
 
 def write_recording(folder: Path, distances: np.ndarray, speed: float = 0.0) -> None:
@@ -141,26 +142,6 @@ def test_methods_are_assessed_side_by_side_without_touching_each_other(recording
     assert not np.array_equal(three.outcomes['fused'].score, learned.score)
     assert three.results[30].method == 'fused'                   # the reported one is kept
     assert three.results[30].features is None and three.results[30].image is None
-
-
-@pytest.mark.slow
-def test_processes_give_what_one_gives(recordings, tmp_path):
-    """Two recordings in two processes, with the slow baseline in them, too."""
-    words = [str(recordings / 'closing'), str(recordings / 'still'), '--method', 'geometric',
-             '--baseline-size', 'tiny', '--baseline-frames', '2', '--device', 'cpu']
-    found = []
-    for jobs in ('1', '2'):
-        path = tmp_path / f'{jobs}.json'
-        assert evaluate.main([*words, '--jobs', jobs, '--json', str(path)]) == 0
-        found.append(json.loads(path.read_text()))
-    assert [f['configuration']['processes'] for f in found] == [1, 2]
-    for name, figures in found[0]['sequences'].items():
-        for key, value in figures.items():      # rounding differs with the number of threads
-            assert found[1]['sequences'][name][key] == pytest.approx(value, rel=1e-5), key
-    assert found[0]['baselines']['variance']['frames_scored'] == 2
-    for name in ('variance', 'brightness'):
-        one, two = (f['baselines'][name]['collision_auc'] for f in found)
-        assert one == two
 
 
 def ending(setup: Setup) -> None:
@@ -268,3 +249,26 @@ def test_the_document_is_rewritten_between_its_marks(report):
 def test_mistakes_are_named_with_their_remedy(words, text, capsys):
     assert evaluate.main(words) == 1
     assert re.search(text, ' '.join(capsys.readouterr().out.split()))
+
+
+@pytest.fixture(scope='module')
+def real(shared_data, one_thread, tmp_path_factory):
+    """Figures of the bundled weights on real recordings with the defaults: docs/accuracy.md."""
+    return evaluated(tmp_path_factory.mktemp('accuracy') / 'figures.json', '--jobs', '1',
+                     *(str(shared_data / name) for name in REAL))
+
+
+def test_collisions_ahead_are_ranked_above_free_ways(real):
+    def auc(method):
+        return real['baselines'][method]['groups']['collision']['collision_auc']
+
+    assert auc('fused') == real['groups']['collision']['collision_auc'] >= 0.9
+    assert auc('fused') > auc('geometric') + 0.3
+    assert auc('brightness') < 0.7      # a score that must not work
+
+
+def test_there_is_no_alarm_where_nothing_is_imminent(real):
+    for name in ('kitti_street', 'euroc_still'):
+        assert real['sequences'][name]['false_alarms_per_minute'] == 0, name
+        assert real['sequences'][name]['unknown_fraction'] < 0.05, name
+    assert real['sequences']['euroc_still']['looming_when_still_per_s'] < 0.01

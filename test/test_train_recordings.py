@@ -27,19 +27,17 @@ from vjepa_ros.sources import SourceError
 
 S = 1_000_000_000
 CPU = torch.device('cpu')
-CONTACT_AT = 15        # frame of the recordings in which the bumper is pressed, at 10 Hz
 
 
-def config(**changed):
-    return TrainConfig(**{'out': 'unused', 'clips': 8, 'num_frames': 4, 'image_sizes': '32',
-                          **changed})
+def config(size='32'):
+    return TrainConfig(out='unused', clips=8, num_frames=4, image_sizes=size)
 
 
-def picture(number, side=40):
+def picture(number):
     """A square that grows by the frame."""
-    image = np.full((side, side + 8, 3), 60, np.uint8)
-    half = 2 + number
-    image[max(0, side // 2 - half):side // 2 + half, max(0, side // 2 - half):] = 200
+    image = np.full((40, 48, 3), 60, np.uint8)
+    near = max(0, 18 - number)
+    image[near:22 + number, near:] = 200
     return image
 
 
@@ -87,14 +85,8 @@ def bag(path, label_type, labels, extra_types=''):
     return path
 
 
-def bumper(path):
-    """Pressed from frame 15 on, reported at 20 Hz."""
-    return bag(path, 'std_msgs/msg/Bool',
-               [(100 + n / 20, {'data': n >= 2 * CONTACT_AT}) for n in range(39)])
-
-
 def ranges(path):
-    """A distance that falls to nothing at frame 15."""
+    """A distance that falls to nothing after 1.5 s."""
     return bag(path, 'sensor_msgs/msg/Range',
                [(100 + n / 20, {'radiation_type': 0, 'field_of_view': 0.1, 'min_range': 0.0,
                                 'max_range': 9.0, 'range': max(0.0, 1.5 - n / 20)})
@@ -114,6 +106,11 @@ class TestLabels:
     def test_a_distance_below_the_threshold_is_a_contact(self, tmp_path, threshold, first):
         flags = read_flags(ranges(tmp_path / 'bag'), '/bumper', threshold=threshold)
         assert flags.contact_s(100 * S)[0] == pytest.approx(first, abs=0.051)
+
+    def test_a_bumper_tells_contacts(self, tmp_path):
+        path = bag(tmp_path / 'bag', 'std_msgs/msg/Bool',
+                   [(100 + n / 20, {'data': n >= 30}) for n in range(39)])
+        assert read_flags(path, '/bumper').contact_s(100 * S)[0] == pytest.approx(1.5, abs=0.051)
 
     def test_a_type_of_ones_own_needs_the_name_of_its_field(self, tmp_path):
         kind = 'my_msgs/msg/Touch'
@@ -152,7 +149,7 @@ class TestRecordings:
 
     def test_what_has_no_labels_is_refused(self, tmp_path):
         for path, said in ((folder(tmp_path / 'r', lambda n: ','), 'has no labels'),
-                           (str(bumper(tmp_path / 'bag')), 'label topic')):
+                           (str(ranges(tmp_path / 'bag')), 'label topic')):
             with pytest.raises(SourceError, match=said):
                 load_recording(path, config())
 
@@ -205,43 +202,25 @@ class TestRecordings:
         assert torch.equal(batch.frames, again.frames)
 
 
-def train(out, *words):
-    return tool.main(['--out', str(out), '--model-size', 'test', '--batch', '8', '--num-frames',
-                      '4', '--image-sizes', '32', '--precision', 'fp32', '--validations', '0',
-                      '--calibration-clips', '0', '--held-out-clips', '8', '--progress-s', '0',
-                      *words])
-
-
-@pytest.mark.slow
-def test_a_bumper_of_a_bag_is_learned(tmp_path, tiny_training):
-    path = bumper(tmp_path / 'bag')
-    assert train(tmp_path / 'out', '--recording', str(path), '--label-topic', '/bumper',
-                 '--recording-share', '1', '--clips', '480', '--lr', '3e-3', '--auxiliary') == 0
-    history = read_state(tmp_path / 'out').history
-    first, last = history[0]['losses'], history[-1]['losses']
-    assert last['contact'] < 0.8 * first['contact']
-    assert last['hazard'] < 0.5 * first['hazard']
-    for name in ('expansion', 'large', 'enter', 'depth', 'flow'):
-        assert first[name] == last[name] == 0                # nothing is known about patches
-    assert 'recordings (`bag`)' in (tmp_path / 'out' / 'test.md').read_text()
-
-
 def test_opinions_of_a_table_are_learned_beside_the_world(tmp_path, tiny_training):
     path = folder(tmp_path / 'walk', lambda n: f'{int(n >= 12)},', frames=24)
-    assert train(tmp_path / 'out', '--recording', path, '--recording-share', '0.5', '--clips',
-                 '80', '--lr', '3e-3', '--tokens-kept', '0.75') == 0
-    history = read_state(tmp_path / 'out').history
-    assert history[-1]['losses']['danger'] < 0.9 * history[0]['losses']['danger']
-    assert history[-1]['losses']['expansion'] != 0
+    assert tool.main([
+        '--out', str(tmp_path / 'out'), '--model-size', 'test', '--batch', '8', '--num-frames',
+        '4', '--image-sizes', '32', '--precision', 'fp32', '--validations', '0',
+        '--calibration-clips', '0', '--held-out-clips', '8', '--progress-s', '0', '--recording',
+        path, '--recording-share', '0.5', '--clips', '80', '--lr', '3e-3', '--tokens-kept',
+        '0.75']) == 0
+    first, *_, last = read_state(tmp_path / 'out').history
+    assert last['losses']['danger'] < 0.9 * first['losses']['danger']
+    assert last['losses']['expansion'] != 0
     data = read_meta(tmp_path / 'out' / 'test.safetensors').training['data']
     assert data == ('rendered scenes of `vjepa_ros.lab.world`, 200 painted textures; recordings '
                     '(`walk`, 50% of each batch)')
 
 
 def test_real_recordings_can_be_learned_from(shared_data):
-    recording = load_recording(str(shared_data / 'himax_2'), config(image_sizes='64'))
-    feed = RecordingFeed([recording], 4, 1.0)
-    batch = feed.batch(16, 64, torch.Generator().manual_seed(0), CPU)
+    recording = load_recording(str(shared_data / 'himax_2'), config('64'))
+    batch = RecordingFeed([recording], 4, 1.0).batch(16, 64, torch.Generator(), CPU)
     assert batch.targets.danger_known.all()
     assert set(batch.targets.danger.tolist()) == {0.0, 1.0}
     assert batch.frames.float().std() > 20
