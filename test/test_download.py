@@ -71,16 +71,6 @@ def server(monkeypatch):
         thread.join()
 
 
-def test_a_file_is_fetched_completely_with_its_progress(server, tmp_path):
-    seen = []
-    path = download(server + 'evals/a.pt', tmp_path / 'new', lambda *now: seen.append(now))
-    assert path == tmp_path / 'new' / 'a.pt'
-    assert path.read_bytes() == CONTENT
-    assert os.listdir(path.parent) == ['a.pt']
-    assert seen[0] == (0, len(CONTENT)) and seen[-1] == (len(CONTENT), len(CONTENT))
-    assert seen == sorted(seen) and len(seen) > 3
-
-
 @pytest.mark.parametrize(('later', 'goes_on'), [
     ({}, True), ({'ranges': False}, True), ({'tag': '"2"'}, False)],
     ids=['ranges', 'no ranges', 'changed'])
@@ -110,11 +100,17 @@ def test_what_cannot_be_fetched_is_refused_and_leaves_nothing(server, tmp_path, 
         download(server + 'a.pt', tmp_path, lambda *now: None)
     with pytest.raises(WeightsError, match='refused'):
         download('http://127.0.0.1:1/a.pt', tmp_path, lambda *now: None)
-    assert sorted(os.listdir(tmp_path)) == []
+    assert os.listdir(tmp_path) == []
 
 
-def test_the_command_shows_where_the_file_is_and_its_checksum(server, tmp_path, capsys,
-                                                              monkeypatch):
+def test_a_file_is_fetched_completely_with_its_progress_and_checksum(server, tmp_path, capsys,
+                                                                     monkeypatch):
+    seen, size = [], len(CONTENT)
+    path = download(server + 'evals/a.pt', tmp_path / 'new', lambda *now: seen.append(now))
+    assert path == tmp_path / 'new' / 'a.pt' and path.read_bytes() == CONTENT
+    assert os.listdir(path.parent) == ['a.pt']
+    assert seen[0] == (0, size) and seen[-1] == (size, size)
+    assert seen == sorted(seen) and len(seen) > 3
     monkeypatch.setattr('vjepa_ros.cli.download.BASE_URL', server)
     assert cli.main(['download', 'vitl', '--folder', str(tmp_path)]) == 0
     text = capsys.readouterr().out

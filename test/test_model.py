@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The encoder in use and in training, with adapters too; test_golden.py compares its numbers."""
+"""Networks in use, in training, with adapters and in low precision; test_golden.py has values."""
+
+import copy
 
 import pytest
 import torch
 from golden.cases import fill, noise, some_tokens
 
+from vjepa_ros.model.ac_predictor import ActionPredictor
 from vjepa_ros.model.encoder import Encoder, token_grid
 from vjepa_ros.model.lora import (
     PARTS,
@@ -14,6 +17,7 @@ from vjepa_ros.model.lora import (
     merge_adapters,
     merge_state,
 )
+from vjepa_ros.model.predictor import DensePredictor, Predictor
 from vjepa_ros.model.variants import Variant
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -137,3 +141,43 @@ def test_adapters_that_do_not_fit_are_refused_and_change_nothing(change):
 def test_an_impossible_rank_or_layer_is_refused(rank, parts):
     with pytest.raises(ValueError, match='rank must be at least 1'):
         add_adapters(Encoder(SMALL), rank, parts=parts)
+
+
+DEEP = Variant('test', 96, 12, 2, 384)
+GRID = (2, 4, 4)
+WHOLE = 4.0 * noise(1, 3, 4, 64, 64)
+CONTEXT, SEEN, WANTED = noise(2, 20, 96), some_tokens(2, 32, 20), some_tokens(2, 32, 9, start=20)
+STEPS = noise(2, 2, 4, 4, 96), noise(2, 2, 7, seed=1), noise(2, 2, 7, seed=2)
+NETWORKS = {
+    'encoder 2.0': (lambda: Encoder(DEEP), lambda net: net(WHOLE)),
+    'encoder 2.1': (lambda: Encoder(DEEP, '2.1'), lambda net: net.dense(WHOLE)),
+    'predictor': (lambda: Predictor(96, 64, 4, 2), lambda net: net(CONTEXT, SEEN, WANTED, GRID)),
+    'dense predictor': (lambda: DensePredictor(96, 64, 4, 2),
+                        lambda net: net(CONTEXT, SEEN, WANTED, GRID)[0]),
+    'action predictor': (lambda: ActionPredictor(96, 64, 4, 2), lambda net: net(*STEPS)),
+}
+# Largest rms error relative to float32; docs/notebook/numerics.md has those of the encoders in
+# full size.
+LIMITS = {torch.bfloat16: 0.03, torch.float16: 0.004}
+
+
+@pytest.mark.parametrize('dtype', LIMITS)
+@pytest.mark.parametrize('name', NETWORKS)
+@torch.inference_mode()
+def test_low_branches_cost_little_and_the_rest_stays_float32(name, dtype):
+    make, run = NETWORKS[name]
+    network = fill(make())
+    exact = run(network)
+    low = copy.deepcopy(network)
+    low.set_branch_precision(dtype)
+    got = run(low)
+    assert got.dtype == torch.float32
+    assert 0.01 * LIMITS[dtype] < (got - exact).norm() / exact.norm() < LIMITS[dtype]
+    changed = {'.'.join(key.split('.')[-3:-1]) for key, value in low.state_dict().items()
+               if value.dtype == dtype}
+    assert changed == {'attn.qkv', 'attn.proj', 'mlp.fc1', 'mlp.fc2'}
+    # Neither tables nor layers of the other type are left when the type changes again.
+    low.set_branch_precision(torch.float32)
+    assert not torch.equal(run(low), got)
+    low.set_branch_precision(dtype)
+    assert torch.equal(run(low), got)
