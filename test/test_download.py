@@ -157,28 +157,21 @@ def test_a_name_of_the_hub_is_fetched_once(tmp_path, monkeypatch):
     assert hub.calls == [(NAME, True), (NAME, False), (NAME, True)]
 
 
-def test_offline_only_the_cache_is_used(tmp_path, monkeypatch):
-    monkeypatch.setenv('HF_HUB_OFFLINE', '1')
-    hub = Hub(monkeypatch, tmp_path / 'snapshot')
-    with pytest.raises(WeightsError, match='HF_HUB_OFFLINE forbids'):
+@pytest.mark.parametrize(('cause', 'problem'), [
+    ('network', r"weights 'facebook/.*no route to host.*`weights`"),
+    ('offline', 'HF_HUB_OFFLINE forbids'),
+    ('library', 'no file or folder here.*pip install huggingface_hub')])
+def test_a_name_that_can_not_be_fetched_is_an_error_and_never_random_weights(
+        tmp_path, monkeypatch, cause, problem):
+    hub = Hub(monkeypatch, tmp_path / 'snapshot', error=RuntimeError('no route to host'))
+    if cause == 'offline':
+        monkeypatch.setenv('HF_HUB_OFFLINE', '1')
+    if cause == 'library':
+        monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
+    with pytest.raises(WeightsError, match=problem):
         load_encoder('tiny', weights=NAME, allow_random_weights=True)
-    hub.cached = True
-    assert load_encoder('tiny', weights=NAME)[1].trained
-    assert hub.calls == [(NAME, True), (NAME, True)]
-
-
-@pytest.mark.parametrize('allow', [False, True])
-def test_a_failed_fetch_is_an_error_and_never_random_weights(tmp_path, monkeypatch, allow):
-    Hub(monkeypatch, tmp_path / 'snapshot', error=RuntimeError('no route to host'))
-    with pytest.raises(WeightsError, match=r"weights 'facebook/.*no route to host.*`weights`"):
-        load_encoder('tiny', weights=NAME, allow_random_weights=allow)
-    assert not (tmp_path / 'snapshot').exists()
-
-
-def test_without_the_library_of_the_hub_only_paths_are_found(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
-    with pytest.raises(WeightsError, match=r'no file or folder here.*pip install huggingface_hub'):
-        load_encoder('tiny', weights=NAME, allow_random_weights=True)
+    assert hub.calls == {'network': [(NAME, True), (NAME, False)], 'offline': [(NAME, True)],
+                         'library': []}[cause]
     (tmp_path / 'owner' / 'name').mkdir(parents=True)
     for path in ('owner/name', 'owner/none.pt', './owner/none', 'a/b/c', str(tmp_path / 'none')):
         assert located(path, 'weights') == Path(path)
