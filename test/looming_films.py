@@ -44,10 +44,7 @@ class Wall:
                  down: Sequence[float] = (0, 1, 0), half: Sequence[float] = (50, 50),
                  velocity: Sequence[float] = (0, 0, 0), look: int = 0,
                  texel: float = 0.0034) -> None:
-        """Place it by its middle, two axes and half extents, moving at velocity in m/s.
-
-        look is the seed of its texture, texel the side of a texel in metres.
-        """
+        """Place it by its middle, two axes and half extents, with a texture of a seed."""
         self.middle, self.velocity = np.array(middle, float), np.array(velocity, float)
         self.along, self.down = (np.array(v, float) / np.linalg.norm(v) for v in (along, down))
         self.half, self.look, self.texel = half, look, texel
@@ -75,17 +72,11 @@ def film(walls: Sequence[Wall], velocity: Sequence[float] = (0, 0, 0),
          turn: Sequence[float] = (0, 0, 0), dt: float = 0.1, count: int | None = None,
          noise: float = 2.0, light: Light | None = None, jpeg: int | None = None,
          seed: int = 0) -> tuple[History, np.ndarray, np.ndarray]:
-    """Render a history of frames, later walls before earlier ones.
+    """Render stamped grey frames, later walls before earlier ones, by default of 0.4 s.
 
-    The camera moves at velocity (m/s) and turns at turn (rad/s about x, y, z); at the newest
-    frame it stands in the origin and looks along z. light(frame, time_s) changes the grey,
-    noise is in grey levels, jpeg a quality; by default the frames span 0.4 s.
-
-    Returns
-    -------
-    history : (stamp in ns, grey uint8 (288, 384)), oldest first
-    rate : (288, 384) true looming rate at the newest frame, 1/s
-    which : (288, 384) index of the wall seen there, -1 none
+    The camera moves (m/s) and turns (rad/s about x, y, z); at the newest frame it stands in the
+    origin and looks along z. With it come the true looming rates [1/s] there, and the index of
+    the wall seen, -1 none.
     """
     rng = np.random.default_rng(seed)
     count = count or max(2, round(0.4 / dt) + 1)

@@ -28,7 +28,6 @@ from vjepa_ros.perception.collision import UNKNOWN, Optics, find_threats
 from vjepa_ros.perception.danger import (
     collision_probability,
     contact_probability,
-    times_disagree,
 )
 from vjepa_ros.perception.patch_maps import Distribution, LearnedField
 from vjepa_ros.perception.settings import Settings
@@ -172,15 +171,6 @@ def test_where_no_patch_is_known_the_clip_head_says_what_it_can(method, sees, sa
         assert both.probability == pytest.approx(surely)
     else:
         assert math.isnan(both.probability)
-
-
-@pytest.mark.parametrize(('first', 'second', 'apart'), [
-    (0.5, 0.9, False), (0.4, 0.9, True), (0.9, 0.4, True), (0.0, 0.3, True),
-    (0.0, 0.24, False),                    # 4.2 s: not yet caution
-    (math.nan, 2.0, False), (2.0, math.nan, False)])
-def test_times_disagree_by_more_than_a_factor_when_one_is_short(first, second, apart):
-    threats = [replace(UNKNOWN, course_rate=rate) for rate in (first, second)]
-    assert times_disagree(*threats, SETTINGS) is apart
 
 
 @pytest.mark.parametrize(('changes', 'apart'), [

@@ -176,21 +176,6 @@ def test_a_loop_of_nothing_is_an_error_not_a_hang(ten):
         next(iter(opened(ten, loop=True, start_s=5.0)))
 
 
-def test_overdue_frames_are_skipped_undecoded_and_counted(ten):
-    (Path(ten) / 'frame2.png').write_bytes(b'never read')
-    with pytest.raises(SourceError, match=r'frame2\.png'):
-        play(ten)
-    source = opened(ten, loop=True)
-    frames = iter(source)
-    assert stamps_s([next(frames)]) == [0.0]
-    source.skip_before(S + 450_000_000)
-    assert stamps_s([next(frames)]) == [0.5]
-    assert source.skipped == 4
-    assert stamps_s([next(frames)]) == [0.6]
-    source.skip_before(S + 10 * S)            # far beyond the end of this pass
-    assert stamps_s([next(frames)]) == [1.0]
-
-
 @pytest.mark.parametrize(('name', 'value'), [
     ('rate', 0.0), ('rate', 1e6), ('loop_mode', 'again'), ('size', (0, 10)), ('max_frames', 0),
     ('start_s', math.nan)])
