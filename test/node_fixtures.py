@@ -31,7 +31,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from ros_harness import NodeProcess, Session
 from rosgraph_msgs.msg import Clock
 from scenes import texture
-from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image, LaserScan, PointCloud2
 from std_msgs.msg import Float32
 from std_srvs.srv import Trigger
 
@@ -50,6 +50,7 @@ KINDS = {'motion_score': Float32, 'obstacle_score': Float32, 'collision_probabil
          'motion_map': Image, 'moving_map': Image, 'looming_map': Image, 'map_info': CameraInfo,
          'looming_field': PointCloud2, 'features': PointCloud2, 'embedding': PointCloud2,
          'overlay': Image, 'overlay/compressed': CompressedImage}
+METRIC = {'obstacle_points': PointCloud2, 'scan': LaserScan}     # where a camera's pose is known
 TRANSITIONS = {'configure': Transition.TRANSITION_CONFIGURE,
                'activate': Transition.TRANSITION_ACTIVATE,
                'deactivate': Transition.TRANSITION_DEACTIVATE,
@@ -147,8 +148,7 @@ class Node:
         state = self.state
         self.do(*{'active': ('deactivate', 'cleanup'), 'inactive': ('cleanup',)}.get(state, ()))
         if self._changed:
-            back, self._changed = self._changed, {}
-            self._set(back)
+            self._set(self._changed)
             self._changed = {}
         if values:
             self.set(**values)
@@ -169,16 +169,16 @@ class Node:
         """Subscribe to an output; the list fills with what arrives."""
         got = Heard()
         subscription = self.ros.node.create_subscription(
-            KINDS[topic], f'{self.name}/{camera}/{topic}', got.take, 50)
+            {**KINDS, **METRIC}[topic], f'{self.name}/{camera}/{topic}', got.take, 50)
         try:
             yield got
         finally:
             self.ros.node.destroy_subscription(subscription)
 
     def wait_until_heard(self, camera: str = 'camera') -> None:
-        """Wait until the node has found all subscriptions; its camera must be silent or send.
+        """Wait until the node has found all subscriptions: who subscribes last is found last.
 
-        Who subscribes last is found last, and the overlay comes without images, too.
+        The camera must be silent or send: the overlay comes without images, too.
         """
         with self.listen('overlay', camera) as pictures:
             self.some(pictures)

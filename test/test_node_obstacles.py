@@ -4,14 +4,10 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import math
 import re
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from types import SimpleNamespace
 
@@ -39,7 +35,6 @@ from vjepa_ros.ros.perception_node.obstacle_output import (
     Sources,
     detections,
     scan_message,
-    vision_messages,
 )
 from vjepa_ros.ros.perception_node.parameters import SCHEMA, camera_rows, make_obstacle_config
 
@@ -72,17 +67,6 @@ def camera_info(focal: float = FOCAL, model: str = 'plumb_bob',
                       k=[focal, 0.0, x, 0.0, focal, y, 0.0, 0.0, 1.0])
 
 
-@contextmanager
-def listening(node, topic: str, kind: type = PointCloud2) -> Iterator[list]:
-    got: list = []
-    subscription = node.ros.node.create_subscription(
-        kind, f'{node.name}/camera/{topic}', got.append, 50)
-    try:
-        yield got
-    finally:
-        node.ros.node.destroy_subscription(subscription)
-
-
 def exists(node, topic: str) -> bool:
     return bool(node.ros.node.get_publishers_info_by_topic(f'{node.name}/camera/{topic}'))
 
@@ -102,8 +86,7 @@ def with_geometry(node) -> None:
 def play(node, pictures: list[np.ndarray], *, each=lambda stamp: None) -> int:
     """Send pictures, waiting for the assessment of each; the stamp of the newest.
 
-    Who listens to other topics has subscribed before, and is found before the first assessment
-    comes. Until then the first picture is repeated.
+    The first one is repeated until there are assessments: by then, other listeners are found.
     """
     with node.listen('assessment') as told, Publisher(node.ros) as camera:
         start = now_ns() - 10 * NS     # they come faster than their stamps, not from the future
@@ -126,8 +109,7 @@ def node():
 def clouds_and_scan(node, pictures) -> tuple[int, PointCloud2, LaserScan]:
     """What is published of the newest of these pictures, and its stamp."""
     with_geometry(node)
-    with listening(node, 'obstacle_points') as clouds, \
-            listening(node, 'scan', LaserScan) as scans:
+    with node.listen('obstacle_points') as clouds, node.listen('scan') as scans:
         stamp = play(node, pictures)
         node.some(clouds)
         node.some(scans)
@@ -204,10 +186,10 @@ def begin(node, **params) -> int:
     return node.written
 
 
-def stamps_of_clouds(node, pictures, **more) -> tuple[list[int], int]:
+def stamps_of_clouds(node, pictures) -> tuple[list[int], int]:
     """Stamps of the clouds of pictures, and that of the newest picture."""
-    with listening(node, 'obstacle_points') as clouds:
-        stamp = play(node, pictures, **more)
+    with node.listen('obstacle_points') as clouds:
+        stamp = play(node, pictures)
     return [read.stamp_ns(cloud) for cloud in clouds], stamp
 
 
@@ -256,13 +238,6 @@ def test_a_lens_that_becomes_unknown_is_withheld_and_costs_no_other_output(node,
     assert 'failed, continuing' not in node.process.output[since:]
 
 
-@pytest.mark.skipif(importlib.util.find_spec('tf2_ros') is not None, reason='tf2_ros is here')
-def test_without_tf2_the_log_asks_for_the_parameters(node, blocked):
-    since = node.written
-    node.begin_anew(camera__mount__height=0.0)
-    node.wait_for_log('tf2_ros.*camera.mount.height', since)
-
-
 def test_odometry_gives_the_distance(node, blocked):
     Message = pytest.importorskip('nav_msgs.msg').Odometry
     since = node.written
@@ -271,7 +246,7 @@ def test_odometry_gives_the_distance(node, blocked):
     node.wait_for_log('/odom', since)
     speed = Message(child_frame_id='base_link')
     speed.twist.twist.linear.x = 2.0          # twice the real one: everything is twice as far
-    with listening(node, 'obstacle_points') as clouds, \
+    with node.listen('obstacle_points') as clouds, \
             Publisher(node.ros, 'odom', Message, qos=None) as odometry:
         node.ros.spin_until(lambda: odometry.send(speed, now_ns()) and False, 1.0)
         with_geometry(node)
@@ -407,19 +382,3 @@ def test_regions_become_detections_with_a_stand_in_for_vision_msgs():
     hypothesis = first.results[0].hypothesis
     assert (hypothesis.class_id, hypothesis.score) == ('on_course', 0.75)
     assert (second.results[0].hypothesis.class_id, second.id) == ('approaching', '1')
-
-
-@pytest.mark.skipif(vision_messages() is not None, reason='vision_msgs is here')
-def test_without_vision_msgs_one_line_says_so(node):
-    assert node.process.output.count('vision_msgs is not installed') >= 1
-    assert not exists(node, 'detections')
-
-
-@pytest.mark.parametrize(('changes', 'text'), [
-    ({'obstacles.scan': True}, 'base_frame'),
-    ({'obstacles.points_frame': 'base'}, 'base_frame'),
-    ({'obstacles.min_height': 0.6}, 'min_height')])
-def test_parameters_that_do_not_fit_together_are_refused(changes, text):
-    values = {row.name: row.default for row in SCHEMA.rows}
-    assert SCHEMA.problem(values) == ''
-    assert text in SCHEMA.problem({**values, **changes})

@@ -133,6 +133,8 @@ PLAN_JOINTS = {'state_source': 'joints', 'state_joints': ('a', 'b')}
     (PERCEPTION, {'cameras': ('features',)}, 'features'),
     (PERCEPTION, {'thresholds.danger_ttc': 3.0}, 'danger'),
     (PERCEPTION, {'roi': (0.5, 0.0, 0.4, 1.0)}, 'roi'),
+    (PERCEPTION, {'obstacles.scan': True}, 'base_frame'),
+    (PERCEPTION, {'obstacles.min_height': 0.6}, 'min_height'),
     (GUARD, {'sources': ()}, 'empty'), (GUARD, {'ranges': ('camera',)}, 'once'),
     (GUARD, {'stop_time_to_contact': 9.0}, 'stop_time_to_contact'),
     (TWIST, {'sources': ('rate',)}, 'rate'), (TWIST, {'turns': (1.0,)}, 'turns'),
