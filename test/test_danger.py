@@ -18,7 +18,6 @@ from vjepa_ros.perception.danger import (
     RULE,
     age_problem,
     believed_rate,
-    clip_counts,
     collision_probability,
     contact_within,
     is_alarm,
@@ -139,13 +138,6 @@ def test_a_stale_frame_reports_unknown_and_no_other_does(level):
     (-math.inf, False)])
 def test_a_frame_is_current_neither_too_old_nor_of_the_future_nor_of_unknown_age(age_s, current):
     assert (age_problem(age_s, 1.0) == '') is current
-
-
-def test_a_clip_head_counts_only_where_patches_are_known_and_it_is_much_sooner():
-    for rate in (math.nan, 0.0, 0.5):
-        for contact_s in (0.01, 0.9, 1.1, math.inf):
-            assert clip_counts(contact_s, rate) == (
-                not math.isnan(rate) and 1 / contact_s > 2 * rate)
 
 
 def test_probabilities_are_probabilities_and_never_fall_as_the_time_grows():

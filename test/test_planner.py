@@ -9,6 +9,7 @@ make_planner.py: equal weights, pictures, state and noise, at reduced size.
 from __future__ import annotations
 
 import math
+from itertools import count
 
 import numpy as np
 import pytest
@@ -63,17 +64,6 @@ def planner_of(world, config=SMALL, gap=NO_GAP, **more):
 @pytest.fixture
 def planner(world):
     return planner_of(world)
-
-
-class Clock:
-    """Steady time that passes by itself, a little with each look."""
-
-    def __init__(self, step_s):
-        self.now, self.step_s = 0.0, step_s
-
-    def __call__(self):
-        self.now += self.step_s
-        return self.now
 
 
 def states(yaw=0.0, count=1):
@@ -188,7 +178,7 @@ LONG = SearchConfig(samples=16, elites=4, iterations=20)
 
 
 def test_a_budget_bounds_the_time_and_gives_the_completed_iterations(world):
-    planner = planner_of(world, LONG, clock=Clock(1.0))
+    planner = planner_of(world, LONG, clock=count().__next__)
     whole = planner.plan(picture(), np.zeros(7))
     took = whole.seconds['total']
     plan = planner.plan(picture(), np.zeros(7), budget_s=0.5 * took)
@@ -199,7 +189,7 @@ def test_a_budget_bounds_the_time_and_gives_the_completed_iterations(world):
     plan = planner.plan(picture(), np.zeros(7), budget_s=0.03 * took)
     assert plan.iterations == 0 and plan.actions is None
     assert 'time budget' in plan.refusal
-    planner = planner_of(world, LONG, GapConfig(repetitions=3, least=0.0), clock=Clock(1.0))
+    planner = planner_of(world, LONG, GapConfig(repetitions=3, least=0.0), clock=count().__next__)
     whole = planner.plan(picture(), np.zeros(7)).seconds['total']
     plan = planner.plan(picture(), np.zeros(7), budget_s=0.6 * whole)
     assert 0 < plan.iterations < 20 and plan.gap is not None     # time is left for the test
