@@ -37,15 +37,15 @@ NO_GAP = GapConfig(repetitions=0)
 GOLDEN = dict(np.load(FOLDER / case.FILE))
 
 
-def picture(seed=0, shape=(40, 60, 3)):
-    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+def picture(seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (40, 60, 3), dtype=np.uint8)
 
 
-def small_world(batch=0, steps=2):
-    encoder = fill(Encoder(Variant('test', 48, 2, 1, 96)))
-    choice = DeviceChoice(torch.device('cpu'), torch.float32, 'test')
-    return WorldModel(encoder, fill(ActionPredictor(48, 48, 2, 2)), choice,
-                      WorldConfig(image_size=SIDE, batch=batch, steps=steps))
+def small_world(encoder=(48, 2, 1, 96), predictor=(48, 2, 2), dtype=torch.float32, **config):
+    return WorldModel(
+        fill(Encoder(Variant('test', *encoder))), fill(ActionPredictor(encoder[0], *predictor)),
+        DeviceChoice(torch.device('cpu'), dtype, 'test'),
+        WorldConfig(**{'image_size': SIDE, 'steps': 2, **config}))
 
 
 @pytest.fixture(scope='module')
@@ -61,15 +61,8 @@ def planner_of(world, config=SMALL, gap=NO_GAP, **more):
     return made
 
 
-@pytest.fixture
-def planner(world):
-    return planner_of(world)
-
-
-def states(yaw=0.0, count=1):
-    out = torch.zeros(count, 7, dtype=torch.float64)
-    out[:, 5] = yaw
-    return out
+def states(yaw=0.0):
+    return torch.tensor([[0, 0, 0, 0, 0, yaw, 0]], dtype=torch.float64)
 
 
 def test_the_published_space_has_position_and_gripper():
@@ -158,7 +151,8 @@ def test_the_search_finds_a_minimum_within_the_limits():
                SMALL.noise(4, 0))
 
 
-def test_picture_state_and_goal_matter(planner):
+def test_picture_state_and_goal_matter(world):
+    planner = planner_of(world)
     plan = planner.plan(picture(), np.zeros(7))
     assert not np.allclose(planner.plan(picture(5), np.zeros(7)).energies, plan.energies)
     assert not np.allclose(planner.plan(picture(), np.ones(7)).energies, plan.energies)
@@ -309,12 +303,10 @@ def test_the_cost_is_that_of_the_published_model():
 
 
 def golden_plan(batch=0, dtype=torch.float32):
-    encoder = fill(Encoder(Variant('test', *case.ENCODER)))
-    made = WorldModel(encoder, fill(ActionPredictor(case.ENCODER[0], *case.PREDICTOR)),
-                      DeviceChoice(torch.device('cpu'), dtype, 'test'),
-                      WorldConfig(image_size=case.SIDE, steps=case.STEPS, batch=batch))
-    planner = Planner(made, ArmSpace(), SearchConfig(
-        case.SAMPLES, elites=case.ELITES, iterations=case.ITERATIONS, steps=case.STEPS), NO_GAP)
+    made = small_world(case.ENCODER, case.PREDICTOR, dtype, image_size=case.SIDE,
+                       steps=case.STEPS, batch=batch)
+    planner = planner_of(made, SearchConfig(
+        case.SAMPLES, elites=case.ELITES, iterations=case.ITERATIONS, steps=case.STEPS))
     planner.set_goal(case.picture(2))
     plan = planner.plan(case.picture(1), np.array(case.STATE), noise=case.search_noise())
     made.close()
