@@ -32,27 +32,17 @@ class Entity:
         self.given, self.named = given, named
 
 
+    def perform(self, context: SimpleNamespace) -> str:
+        """The value of a LaunchConfiguration."""
+        return context.launch_configurations[self.given[0]]
+
+
 class Declare(Entity):
     """DeclareLaunchArgument."""
 
 
-class Opaque(Entity):
-    """OpaqueFunction."""
-
-
 class Include(Entity):
     """IncludeLaunchDescription."""
-
-
-class Node(Entity):
-    """A node of launch_ros."""
-
-
-class Configuration(Entity):
-    """LaunchConfiguration."""
-
-    def perform(self, context: SimpleNamespace) -> str:
-        return context.launch_configurations[self.given[0]]
 
 
 def modules() -> dict[str, ModuleType]:
@@ -60,12 +50,12 @@ def modules() -> dict[str, ModuleType]:
     contents = {
         'launch': {'LaunchContext': SimpleNamespace, 'LaunchDescription': Entity,
                    'logging': SimpleNamespace(get_logger=logging.getLogger)},
-        'launch.actions': {'DeclareLaunchArgument': Declare, 'OpaqueFunction': Opaque,
+        'launch.actions': {'DeclareLaunchArgument': Declare, 'OpaqueFunction': Entity,
                            'IncludeLaunchDescription': Include, 'Shutdown': Entity},
         'launch.launch_description_sources': {'PythonLaunchDescriptionSource': Entity},
-        'launch.substitutions': {'LaunchConfiguration': Configuration,
+        'launch.substitutions': {'LaunchConfiguration': Entity,
                                  'PathJoinSubstitution': Entity, 'ThisLaunchFileDir': Entity},
-        'launch_ros': {}, 'launch_ros.actions': {'Node': Node},
+        'launch_ros': {}, 'launch_ros.actions': {'Node': Entity},
         'launch_ros.parameter_descriptions': {'ParameterFile': Entity, 'ParameterValue': Entity}}
     made = {name: ModuleType(name) for name in contents}
     for name, content in contents.items():
@@ -73,7 +63,7 @@ def modules() -> dict[str, ModuleType]:
     return made
 
 
-def nodes_of(file: Path, given: dict[str, str]) -> list[Node]:
+def nodes_of(file: Path, given: dict[str, str]) -> list[Entity]:
     """The nodes that a launch file starts."""
     context = SimpleNamespace(launch_configurations=dict(given))
     found = []
@@ -108,7 +98,7 @@ def parameters(source: Any, folder: Path) -> str:
     return path
 
 
-def command(node: Node, folder: Path) -> list[str]:
+def command(node: Entity, folder: Path) -> list[str]:
     """The command that starts a node."""
     named = node.named
     program = Path(get_package_prefix(named['package'])) / 'lib/vjepa_ros' / named['executable']

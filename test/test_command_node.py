@@ -17,7 +17,6 @@ import pytest
 pytest.importorskip('rclpy')
 
 from guard_rig import CLEAR, active, cloud, twist_of
-from rclpy.qos import ReliabilityPolicy
 from ros_harness import ros_session
 
 from vjepa_ros.guard.types import Motion
@@ -101,17 +100,6 @@ def test_after_another_activation_nothing_is_sent_before_a_command_comes(kind):
         node._publish = sent.append
         node._on_tick()
         assert node.state == 'active' and sent == []
-
-
-@BOTH
-def test_a_policy_that_is_set_for_one_camera_holds_for_that_alone(kind):
-    topic = '/vjepa_node/{}/assessment'
-    with active(kind, sources=['one', 'two'], **{
-            f'qos_overrides.{topic.format("one")}.subscription.reliability': 'best_effort'}
-                ) as node:
-        policies = [node.get_subscriptions_info_by_topic(topic.format(name))[0]
-                    .qos_profile.reliability for name in ('one', 'two')]
-    assert policies == [ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE]
 
 
 @BOTH

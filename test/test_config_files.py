@@ -15,8 +15,6 @@ import yaml
 
 pytest.importorskip('rclpy')
 
-import rclpy
-from rclpy.node import Node
 from ros_harness import QUIET, logged, ros_session
 
 from vjepa_ros.ros.action_planner.node import PlannerNode
@@ -28,11 +26,9 @@ from vjepa_ros.ros.twist_planner.node import TwistPlannerNode
 pytestmark = pytest.mark.ros
 
 CONFIG = Path(__file__).resolve().parents[1] / 'config'
-FILES = sorted(CONFIG.glob('*.yaml'))
 OTHERS = {'action_planner': PlannerNode, 'collision_guard': CollisionGuard,
           'twist_planner': TwistPlannerNode}
-OURS = [file for file in FILES if not file.stem.startswith('nav2')]
-
+FILES = sorted(file for file in CONFIG.glob('*.yaml') if not file.stem.startswith('nav2'))
 
 MISSPELT = {
     VjepaNode: ('front.mount.hight', 'front.mount.height'),
@@ -44,64 +40,35 @@ IGNORED = re.compile(r"parameter '(\S+)' is ignored: [^;]*(?:; (.*))?")
 
 
 @contextmanager
-def started(make: Any, file: Path, **options: Any) -> Iterator[Any]:
+def started(make: type, file: Path) -> Iterator[Any]:
     """A node of this process that reads a parameter file as `--params-file` does."""
     with ros_session() as ros:
-        context = rclpy.Context()
-        rclpy.init(args=[*QUIET, '--params-file', str(file)], context=context,
-                   domain_id=ros.domain_id)
+        node = make(context=ros.context, cli_args=[*QUIET, '--params-file', str(file)])
         try:
-            node = make(context=context, **options)
-            try:
-                yield node
-            finally:
-                node.destroy_node()
+            yield node
         finally:
-            rclpy.shutdown(context=context)
+            node.destroy_node()
 
 
 def flat(values: dict, before: str = '') -> dict[str, Any]:
     """Nested parameters by their whole names."""
-    found = {}
-    for name, value in values.items():
-        found |= (flat(value, f'{before}{name}.') if isinstance(value, dict)
-                  else {before + name: value})
-    return found
-
-
-def sections(content: dict, before: str = '') -> dict[str, dict[str, Any]]:
-    """Parameters by the name of the node they are for."""
-    if 'ros__parameters' in content:
-        return {before: flat(content['ros__parameters'])}
-    found = {}
-    for name, inner in content.items():
-        found |= sections(inner, f'{before}/{name.lstrip("/")}')
-    return found
+    return {inner: value for name, given in values.items() for inner, value in (
+        flat(given, f'{before}{name}.') if isinstance(given, dict) else {before + name: given}
+        ).items()}
 
 
 def plain(value: Any) -> Any:
     return list(value) if isinstance(value, (tuple, list)) or hasattr(value, 'tolist') else value
 
 
-@pytest.mark.parametrize('file', OURS, ids=lambda file: file.stem)
+@pytest.mark.parametrize('file', FILES, ids=lambda file: file.stem)
 def test_the_node_of_a_file_takes_each_of_its_parameters(file):
     with logged() as lines, started(OTHERS.get(file.stem, VjepaNode), file) as node:
         assert not any('is ignored' in line for line in lines)
         node.params.read()                               # raises, naming what was refused
-        for name, value in sections(yaml.safe_load(file.read_text()))['/**'].items():
+        content = yaml.safe_load(file.read_text())['/**']['ros__parameters']
+        for name, value in flat(content).items():
             assert plain(node.params.get(name)) == value, name
-
-
-@pytest.mark.parametrize('file', FILES, ids=lambda file: file.stem)
-def test_the_parser_of_ros_reads_what_stands_in_a_file(file):
-    for path, values in sections(yaml.safe_load(file.read_text())).items():
-        space, _, name = path.rpartition('/')
-        with started(Node, file, node_name=name.replace('**', 'anything'),
-                     namespace=space) as node:
-            got = {key: override.value for key, override in node._parameter_overrides.items()}
-        for key, value in values.items():
-            if value != []:                              # which has no type in ROS
-                assert (type(plain(got[key])), plain(got[key])) == (type(value), value), key
 
 
 # -- names that nothing reads ---------------------------------------------------------------------

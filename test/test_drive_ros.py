@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.ros, pytest.mark.any_distro]
 pytest.importorskip('rclpy')
 
-from vjepa_ros.lab.drive.loop import Moment  # noqa: E402
-from vjepa_ros.lab.drive.ros import RosRun, outcome_of  # noqa: E402
+from vjepa_ros.lab.drive.loop import Moment
+from vjepa_ros.lab.drive.ros import RosRun, outcome_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.ros, pytest.mark.any_distro]
 
 SEED, DOOR = 1, 9     # a door stands in the way
 RECORD = {'number': 3, 'scenario': 'static', 'place': 'room', 'cruise': 1.0, 'collided': False,

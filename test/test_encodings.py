@@ -77,15 +77,12 @@ def test_images_that_do_not_fit_are_refused(arguments, message):
         encodings.decode_raw(RGB.tobytes(), *arguments)
 
 
-@pytest.mark.parametrize(('text', 'kind'), [
-    ('rgb8; jpeg compressed bgr8', 'jpeg'), ('PNG', 'png'), ('', None), ('h264', None),
-    ('16UC1; compressedDepth png', None)])
-def test_compressed_formats_are_known_by_their_words(text, kind):
-    if kind is None:
+def test_compressed_formats_are_known_by_their_words():
+    assert encodings.compressed_kind('rgb8; jpeg compressed bgr8') == 'jpeg'
+    assert encodings.compressed_kind('PNG') == 'png'
+    for text in ('', 'h264', '16UC1; compressedDepth png'):
         with pytest.raises(ValueError, match='jpeg, png'):
             encodings.compressed_kind(text)
-    else:
-        assert encodings.compressed_kind(text) == kind
 
 
 # -- headers of compressed pictures ---------------------------------------------------------------
@@ -189,7 +186,8 @@ def test_a_jpeg_of_endless_scans_is_refused():
 
 # -- files ----------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize('suffix', ['.png', '.bmp', '.tif', '.webp', '.ppm'])
+
+@pytest.mark.parametrize('suffix', ['.png', '.tif', '.webp'])
 def test_a_picture_file_that_is_too_large_is_refused_by_name(tmp_path, suffix, monkeypatch):
     path = tmp_path / f'vast{suffix}'
     path.write_bytes(file(suffix))

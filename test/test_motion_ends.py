@@ -13,18 +13,18 @@ from dataclasses import replace
 
 import pytest
 
-pytestmark = pytest.mark.ros
 pytest.importorskip('rclpy')
 
-from geometry_msgs.msg import Twist  # noqa: E402
-from guard_rig import CLEAR, GUARD, QUICK, Every, cloud  # noqa: E402
-from lifecycle_msgs.srv import ChangeState  # noqa: E402
-from node_fixtures import TRANSITIONS, now_ns  # noqa: E402
-from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
-from ros_harness import NodeProcess, Session, ros_session  # noqa: E402
-from sensor_msgs.msg import PointCloud2  # noqa: E402
+from geometry_msgs.msg import Twist
+from guard_rig import CLEAR, GUARD, PLANNER, QUICK, Every, cloud, twist_of
+from lifecycle_msgs.srv import ChangeState
+from node_fixtures import TRANSITIONS, now_ns
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from ros_harness import NodeProcess, Session, ros_session
+from sensor_msgs.msg import PointCloud2
 
-PLANNER = 'vjepa_ros.ros.twist_planner'
+pytestmark = pytest.mark.ros
+
 BUSY = 4                 # processes that keep the cores from the nodes
 LONG = {'source_timeout': 10.0, 'command_timeout': 10.0}       # none of these may stop the base
 WAYS = ('SIGTERM', 'active_shutdown', 'SIGINT twice', 'deactivate', 'SIGINT')
@@ -46,12 +46,10 @@ def driving(ros: Session) -> Every:
     """A controller and a camera for all nodes."""
     camera = ros.node.create_publisher(PointCloud2, 'vjepa_node/camera/assessment', 10)
     controller = ros.node.create_publisher(Twist, 'cmd_vel_in', 1)
-    command = Twist()
-    command.linear.x = 1.0
 
     def act() -> None:
         camera.publish(cloud(replace(CLEAR, stamp_ns=now_ns())))
-        controller.publish(command)
+        controller.publish(twist_of(1.0))
 
     return Every(0.05, act)
 

@@ -11,7 +11,6 @@ import runpy
 import shutil
 import subprocess
 import sys
-import tarfile
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -102,19 +101,6 @@ def test_every_library_in_use_is_required_for_pip(setup_arguments):
     used = {WHEELS.get(name, name) for name in imports_of('vjepa_ros')}
     assert used - depends() <= required
     assert {'torch', 'numpy', 'opencv-python-headless'} <= required
-
-
-@pytest.mark.slow
-def test_a_source_distribution_holds_the_bundled_weights(tmp_path):
-    source = copy_of_repository(tmp_path / 'source')
-    code = 'from setuptools import build_meta; build_meta.build_sdist("dist")'
-    run([sys.executable, '-c', code], source, tool_env())
-    with tarfile.open(next((source / 'dist').glob('*.tar.gz'))) as archive:
-        names = {name.partition('/')[2] for name in archive.getnames()}
-    assert {f'vjepa_ros/weights/{file.name}' for file in WEIGHTS.iterdir()} <= names
-    assert {'vjepa_ros/weights/tiny.safetensors', 'vjepa_ros/weights/tiny.md',
-            'vjepa_ros/looming/gpu/fit.cu', 'vjepa_ros/runtime/forward/encoder.cu',
-            *(f'vjepa_ros/sources/clips/approach.{end}' for end in ('webm', 'npz'))} <= names
 
 
 def copy_of_repository(target: Path) -> Path:

@@ -128,15 +128,6 @@ def test_a_twist_names_no_frame_as_it_is_told_along_the_base():
     assert sent['~/best_action'].header.frame_id == 'map'
 
 
-def test_a_goal_that_is_remapped_takes_its_compressed_topic_along():
-    topics = []
-    node = SimpleNamespace(
-        resolve_topic_name=lambda name: {'goal/image_raw': '/shelf/goal'}.get(name, '/' + name),
-        create_subscription=lambda kind, topic, *more, **how: topics.append(topic))
-    PlannerInputs(node, DEFAULTS).open()
-    assert '/shelf/goal/compressed' in topics
-
-
 def test_an_image_without_a_stamp_is_as_old_as_its_arrival():
     now = [50 * 10**9]
     node = SimpleNamespace(

@@ -232,19 +232,6 @@ def test_twists_and_joints(node):
     assert best['vy'][0] == 0.0
 
 
-def test_parameters_are_checked_and_cleanup_ends_the_thread(node):
-    node.begin_anew()
-    for name, value, word in (('iterations', 0, 'iterations'), ('elites', 30, 'elites'),
-                              ('image_size', 64, 'configured')):
-        assert word in node.try_set(name, value).reason
-    threads = node.threads
-    node.do('deactivate', 'cleanup')
-    assert node.ros.spin_until(lambda: node.threads < threads, 30.0)
-    node.do('configure', 'activate')
-    node.ready()
-    assert node.plan().success
-
-
 @pytest.mark.any_distro
 def test_without_trained_weights_configure_fails_with_the_reason():
     with planner_running(allow_random_weights=False) as planner:

@@ -48,8 +48,7 @@ class Tf:
     """What tf knows: a camera that looks ahead up to 5 s, and to the left from 6 s to 9 s."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[int, float]] = []
-        self.jumped: Callable[[object], None] | None = None
+        self.asked: list[tuple[float, float]] = []
         self.calls: list[str] = []
 
     def node(self) -> SimpleNamespace:
@@ -59,7 +58,8 @@ class Tf:
             return SimpleNamespace(unregister=lambda: self.calls.append('unregister'))
 
         clock = SimpleNamespace(create_jump_callback=create_jump_callback)
-        return SimpleNamespace(get_clock=lambda: clock)
+        return SimpleNamespace(get_clock=lambda: clock, get_logger=lambda: SimpleNamespace(
+            info=print, warning=print))
 
     def clear(self) -> None:
         self.calls.append('clear')
@@ -70,8 +70,7 @@ class Tf:
         self.asked.append((at, timeout.nanoseconds / NS))
         if source != 'optical':
             raise TransformException(f'"{source}" passed to lookupTransform does not exist')
-        assert target == 'base_link'
-        if 5 < at < 6 or at > 9:
+        if target != 'base_link' or 5 < at < 6 or at > 9:
             raise TransformException('Lookup would require extrapolation')
         turn = AHEAD if 0 < at <= 5 else LEFT       # 0 is the newest
         return SimpleNamespace(transform=SimpleNamespace(
@@ -88,12 +87,16 @@ def tf(monkeypatch: pytest.MonkeyPatch) -> Tf:
     return made
 
 
+@pytest.fixture
+def poses(tf: Tf) -> Poses:
+    return Poses(tf.node(), 'base_link')
+
+
 def header(second: int, frame_id: str = 'optical') -> Header:
     return Header(stamp=Time(sec=second), frame_id=frame_id)
 
 
-def test_a_pose_is_that_at_the_stamp_of_the_image_and_not_the_newest(tf):
-    poses = Poses(tf.node(), 'base_link')
+def test_a_pose_is_that_at_the_stamp_of_the_image_and_not_the_newest(tf, poses):
     then, why = poses.mount('optical', Time(sec=4), time.monotonic() + 9.0)
     assert why == ''
     np.testing.assert_allclose(then.rotation, Mount.from_angles(0.4).rotation, atol=1e-6)
@@ -102,8 +105,8 @@ def test_a_pose_is_that_at_the_stamp_of_the_image_and_not_the_newest(tf):
     assert tf.asked == [(4.0, pytest.approx(9.0, abs=1.0)), (0.0, 0.0)]
 
 
-def test_cameras_that_share_a_deadline_wait_for_tf_no_longer_than_one(tf):
-    poses, until_s = Poses(tf.node(), 'base_link'), time.monotonic() + 0.03
+def test_cameras_that_share_a_deadline_wait_for_tf_no_longer_than_one(tf, poses):
+    until_s = time.monotonic() + 0.03
     poses.mount('optical', Time(sec=12), until_s)
     time.sleep(0.04)                                   # so long tf has been waited for
     poses.mount('optical', Time(sec=12), until_s)
@@ -112,8 +115,7 @@ def test_cameras_that_share_a_deadline_wait_for_tf_no_longer_than_one(tf):
     assert second == 0
 
 
-def test_without_a_transform_at_that_time_the_reason_says_so(tf):
-    poses = Poses(tf.node(), 'base_link')
+def test_without_a_transform_at_that_time_the_reason_says_so(poses):
     mount, why = poses.mount('optical', Time(sec=12, nanosec=5))
     assert mount is None
     assert "no pose of 'optical' in 'base_link' at the time 12.000000005" in why
@@ -123,8 +125,7 @@ def test_without_a_transform_at_that_time_the_reason_says_so(tf):
     assert 'stamp' in poses.mount('optical', Time())[1]        # 0 would be the newest
 
 
-def test_after_a_jump_of_time_tf_begins_anew_and_it_ends_with_the_node(tf):
-    poses = Poses(tf.node(), 'base_link')
+def test_after_a_jump_of_time_tf_begins_anew_and_it_ends_with_the_node(tf, poses):
     tf.jumped(None)
     assert tf.calls == ['clear']
     poses.close()
@@ -159,16 +160,14 @@ def test_a_distortion_that_is_no_number_gives_no_cloud(bad):
         _lens(info, OPTICS)
 
 
-def test_obstacles_take_the_pose_at_the_stamp_and_are_withheld_without_one(tf, monkeypatch):
-    node = SimpleNamespace(get_logger=lambda: SimpleNamespace(info=print, warning=print))
+def test_obstacles_take_the_pose_at_the_stamp_and_are_withheld_without_one(tf, poses, monkeypatch):
     camera = SimpleNamespace(name='camera', info=CameraInfo(header=header(0)),
                              info_problem='')
     config = make_obstacle_config({
         **{row.name: row.default for row in SCHEMA.rows},
         **{row.name: row.default for row in camera_rows('camera')},
         'obstacles.base_frame': 'base_link'})
-    sources = Sources(None, Poses(tf.node(), 'base_link'))
-    out = ObstacleOutput(node, camera, config, Settings(), sources)
+    out = ObstacleOutput(tf.node(), camera, config, Settings(), Sources(None, poses))
     clouds: list[PointCloud2] = []
     out.pubs = {'obstacle_points': SimpleNamespace(publish=clouds.append)}
     mounts: list[Mount] = []

@@ -170,20 +170,16 @@ def test_what_is_sent_in_a_fault_can_be_chosen(rig):
 
 
 def test_messages_that_are_something_else_are_refused_by_name(rig):
-    def refused() -> int:
-        return int(values_of(rig.wait_for_state(''))['refused'])
-
     with rig.driving():
         rig.wait_for_motion(lambda twist: twist.linear.x > 0)
         rig.measuring = False
-        with Every(0.05, lambda: rig.cameras['camera'][1].publish(PointCloud2())):
+        with Every(0.05, lambda: rig.cameras['camera'][1].publish(PointCloud2())), \
+                Every(0.05, lambda: rig.send(rig.base, math.nan)):
             rig.wait_for_state('malformed')
-        rig.wait_for_log('vjepa_node/camera/looming_field')
+            rig.wait_for_log('vjepa_node/camera/looming_field: .*')
+            rig.wait_for_log('cmd_vel_sent: ')
         rig.again()
         rig.wait_for_motion(lambda twist: twist.linear.x > 0)
-        before = refused()
-        with Every(0.05, lambda: rig.send(rig.base, math.nan)):
-            rig.wait(lambda: refused() > before)
 
 
 def test_parameters_are_checked_and_act_at_once(rig):
@@ -198,20 +194,6 @@ def test_parameters_are_checked_and_act_at_once(rig):
         rig.set(accepted=1.0)                   # and now anything
         rig.wait_for_speed(1.0)
     rig.set(turns=[-1.0, -0.7, -0.45, -0.2, 0.0, 0.2, 0.45, 0.7, 1.0], accepted=0.3)
-
-
-def test_lifecycle(rig):
-    with rig.driving():
-        rig.wait_for_speed(1.0)
-        rig.do('deactivate')
-        rig.wait(lambda: rig.twist == Twist())         # the last word
-        before = len(rig.out)
-        rig.ros.spin_for(0.3)
-        rig.do('cleanup', 'configure')
-        rig.ros.spin_for(0.3)
-        assert len(rig.out) == before
-        rig.do('activate')
-        rig.wait_for_speed(1.0)
 
 
 def test_two_cameras_and_stamped_commands():
