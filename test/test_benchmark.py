@@ -189,9 +189,6 @@ def test_a_profile_tells_stages_layers_operators_and_precisions(tmp_path, capsys
     text = out.read_text()
     told = json.loads(text)
     assert {'end_to_end', 'encode', 'looming', 'assess'} <= told['stages_ms'].keys()
-    total = told['layer_totals_ms']
-    assert 0 < total['attention'] + total['mlp'] <= total['block']
-    assert total['qkv'] + total['projection'] < total['attention']
     products = {'aten::addmm', 'mkldnn::_linear_pointwise'}    # which of them depends on the CPU
     assert products & {each['name'] for each in told['operators'][:4]}
     times = [each['ms'] for each in told['operators']]

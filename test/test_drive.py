@@ -17,7 +17,6 @@ from vjepa_ros.lab.drive.figures import figures
 from vjepa_ros.lab.drive.loop import MODES, Loop, LoopConfig, Outcome, Recorder
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
-from vjepa_ros.lab.world.episodes.robot import Drive, Route, free_run
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.runtime.engine import Engine, EngineConfig
@@ -76,17 +75,6 @@ def test_a_mover_waits_for_a_robot_that_stands(bank, materials):
     for _ in range(round(10 * LONG.rate)):
         world.step(np.zeros(1), np.zeros(1))
     assert not world.collided.any()
-
-
-def test_a_route_bends_and_ends():
-    route = Route(np.array([(0.0, 0.0), (0.0, 4.0), (3.0, 8.0)]), 1.0)
-    assert route.length == pytest.approx(9.0)
-    assert route.at(6.5) == pytest.approx((1.5, 6.0))
-    assert route.gone(np.array((0.2, 3.0))) == pytest.approx(3.0)
-    run = free_run(route, Drive())
-    assert np.linalg.norm(run.place[-1] - route.points[-1]) < 0.5
-    assert 9.0 < run.duration < 14.0
-    assert route.command(np.array((3.0, 8.0)), 0.0) == (0.0, 0.0)
 
 
 def outcome(number: int, collided: bool, progress: float, **more) -> Outcome:

@@ -52,36 +52,15 @@ FULL_FRAMES, WARM_FRAMES = 19, 25    # when the clip is full, and all that is ma
 TIMERS = ('_on_watch', '_on_report')
 
 
-class CallCounter:
-    """Counts by module the calls in `vjepa_ros` in every thread that starts from now on."""
-
-    def __init__(self) -> None:
-        self._calls: Counter[str] = Counter()
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        threading.setprofile(self._on_event)
-        try:
-            yield
-        finally:
-            threading.setprofile(None)
-
-    def _on_event(self, frame: FrameType, event: str, argument: object) -> None:
-        if event != 'call' or not _ours(frame):
-            return
-        root, outer = frame, frame.f_back
-        while outer is not None:
-            root, outer = outer if _ours(outer) else root, outer.f_back
-        if root.f_code.co_name not in TIMERS:
-            with self._lock:
-                self._calls[frame.f_globals['__name__']] += 1
-
-    def take(self) -> Counter[str]:
-        """Return the calls since the last time."""
-        with self._lock:
-            calls, self._calls = self._calls, Counter()
-        return calls
+def _count(seen: list[str], frame: FrameType, event: str) -> None:
+    """Note the module of a call in `vjepa_ros`."""
+    if event != 'call' or not _ours(frame):
+        return
+    root, outer = frame, frame.f_back
+    while outer is not None:
+        root, outer = outer if _ours(outer) else root, outer.f_back
+    if root.f_code.co_name not in TIMERS:
+        seen.append(frame.f_globals['__name__'])
 
 
 def _ours(frame: FrameType) -> bool:
@@ -146,15 +125,19 @@ class _Camera:
 
 def frame_path() -> tuple[Counter[str], Any]:
     """Return the calls of a frame in the steady state, the median of five, and its assessment."""
-    counter, counts = CallCounter(), []
-    with ros_session() as ros, counter.installed(), _node(ros):
-        camera = _Camera(ros)
-        for _ in range(WARM_FRAMES):
-            camera.step()
-        counter.take()
-        for _ in range(5):
-            assessment = camera.step()
-            counts.append(counter.take())
+    seen, counts = [], []
+    threading.setprofile(lambda frame, event, argument: _count(seen, frame, event))
+    try:
+        with ros_session() as ros, _node(ros):
+            camera = _Camera(ros)
+            for _ in range(WARM_FRAMES):
+                camera.step()
+            for _ in range(5):
+                seen.clear()
+                assessment = camera.step()
+                counts.append(Counter(seen))
+    finally:
+        threading.setprofile(None)
     return sorted(counts, key=Counter.total)[2], assessment
 
 

@@ -177,27 +177,6 @@ def test_adapters_change_the_encoder_that_heads_are_loaded_for(tmp_path):
     assert not torch.equal(before, encoder.blocks[0].attn.qkv.weight)
 
 
-def watched(monkeypatch, kind):
-    """The worlds that a run makes, in their order."""
-    worlds = []
-
-    class Watched(kind):
-        def __init__(self, *args, **options):
-            super().__init__(*args, **options)
-            worlds.append(self)
-    monkeypatch.setattr(run, 'ClipWorld', Watched)
-    return worlds
-
-
-def test_clips_can_be_encoded_once(tmp_path, monkeypatch):
-    worlds = watched(monkeypatch, TinyWorld)
-    assert train(tmp_path / 'run', '--heads-only', '--weights', str(backbone(tmp_path)),
-                 '--cached-clips', '16', '--clips', '400', '--validations', '0', '--auxiliary',
-                 '--calibration-clips', '0', '--held-out-clips', '0') == 0
-    assert sum(worlds[0].filmed) == 16
-    assert 'Not measured.' in (tmp_path / 'run' / 'test-heads.md').read_text()
-
-
 WORKER = """
 import sys
 sys.path[:0] = {paths!r}
@@ -247,9 +226,15 @@ def test_two_processes_train_one_network(tmp_path):
 
 
 def test_the_real_world_is_trained_on(tmp_path, monkeypatch):
+    worlds, photos = [], tmp_path / 'photos'
+
+    class Watched(ClipWorld):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            worlds.append(self)
     monkeypatch.undo()
     monkeypatch.setitem(VARIANTS, 'test', TINY)
-    worlds, photos = watched(monkeypatch, ClipWorld), tmp_path / 'photos'
+    monkeypatch.setattr(run, 'ClipWorld', Watched)
     photos.mkdir()
     cv2.imwrite(str(photos / 'a.png'), np.random.default_rng(0).integers(
         0, 255, (64, 64, 3), np.uint8))

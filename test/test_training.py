@@ -278,19 +278,6 @@ class TestLearning:
         with pytest.raises(loop.TrainingError, match=r'contact.*step 1'):
             run(make_config(progress_s=0.0), FixedFeed(), network)
 
-    def test_a_run_by_time_ends_annealed(self, monkeypatch):
-        now = [0.0]
-
-        def clock():
-            now[0] += 0.1
-            return now[0]
-        monkeypatch.setattr(loop.time, 'monotonic', clock)
-        trainer, told = run(make_config(clips=0, seconds=20.0, progress_s=2.0), FixedFeed())
-        assert trainer.budget.spent
-        assert told[-1].lr < 0.05 * max(t.lr for t in told)
-        assert told[-1].progress == 1
-
-
 class TestJudging:
     def synthetic(self, boldness, count=4000):
         """Answers whose logits are too bold, about clips of 0.1 s per frame."""
