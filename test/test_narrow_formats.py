@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""fp8 and int8: their arithmetic on the CPU, and which matrices are chosen.
-
-fp8 runs by operations of PyTorch here; test_cuda.py tests its kernels.
-"""
+"""fp8 (by operations of PyTorch) and int8 on the CPU, and which matrices are chosen."""
 
 from __future__ import annotations
 
