@@ -14,23 +14,17 @@ from vjepa_ros.perception.collision import UNKNOWN
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Assessment, Level, Quality
 
-NS = 1_000_000_000
-NO_FLAGS = Quality(0)
 NAN = math.nan
 RAW = Settings(smoothing_method='none', level_hold=0.0, hysteresis=0.0)
 
 
 def raw(rate: float, stamp_s: float, **more) -> Assessment:
-    return replace(Assessment('cam', seconds(stamp_s), 'f', 0.0, 0.0, NAN, NAN, rate, NAN, NAN,
-                              Level.UNKNOWN, NO_FLAGS, known_fraction=1.0), **more)
+    return replace(Assessment('cam', round(stamp_s * 1e9), 'f', 0.0, 0.0, NAN, NAN, rate, NAN, NAN,
+                              Level.UNKNOWN, Quality(0), known_fraction=1.0), **more)
 
 
-def seconds(value: float) -> int:
-    return round(value * NS)
-
-
-def smooth(smoother: Smoother, value: float, stamp_ns: int, settings: Settings) -> float:
-    return smoother.update({'it': value}, stamp_ns, settings)['it']
+def smooth(smoother: Smoother, value: float, stamp_s: float, settings: Settings) -> float:
+    return smoother.update({'it': value}, round(stamp_s * 1e9), settings)['it']
 
 
 class Film:
@@ -41,8 +35,8 @@ class Film:
         self.settings = settings
         self.time = 100.0
 
-    def show(self, ttc: float, *, step: float = 0.1, **more) -> Assessment:
-        self.time += step
+    def show(self, ttc: float, **more) -> Assessment:
+        self.time += 0.1
         return self.assessor.smooth(raw(1.0 / ttc, self.time, **more),
                                     Judgement('geometric', None, UNKNOWN), self.settings)
 
@@ -50,40 +44,40 @@ class Film:
 @pytest.mark.parametrize(('first', 'second', 'tau'), [(0.2, 0.8, 0.1), (0.8, 0.2, 0.5)])
 def test_rise_and_fall_follow_their_own_time_constants(first, second, tau):
     smoother, settings = Smoother(), Settings(smoothing_rise=0.1, smoothing_fall=0.5)
-    assert smooth(smoother, first, seconds(1), settings) == first
+    assert smooth(smoother, first, 1, settings) == first
     keep = math.exp(-0.25 / tau)
     expected = keep * first + (1 - keep) * second
-    assert smooth(smoother, second, seconds(1.25), settings) == pytest.approx(expected)
+    assert smooth(smoother, second, 1.25, settings) == pytest.approx(expected)
     for stamp in (1.25, 1.0):                  # a stamp that does not advance changes nothing
-        assert smooth(smoother, 0.5, seconds(stamp), settings) == pytest.approx(expected)
+        assert smooth(smoother, 0.5, stamp, settings) == pytest.approx(expected)
 
 
 def test_smoothing_follows_time_and_not_the_number_of_results():
     for count in (100, 4):
         smoother, settings = Smoother(), Settings()
-        smooth(smoother, 0.0, seconds(1), settings)
+        smooth(smoother, 0.0, 1, settings)
         for i in range(1, count + 1):
-            value = smooth(smoother, 1.0, seconds(1 + 0.2 * i / count), settings)
+            value = smooth(smoother, 1.0, 1 + 0.2 * i / count, settings)
         assert value == pytest.approx(1 - math.exp(-0.2 / settings.smoothing_rise), rel=1e-6)
     smoother, settings = Smoother(), Settings(smoothing_rise=0.0, smoothing_fall=0.0)
-    assert [smooth(smoother, value, seconds(1), settings) for value in (0.1, 0.9)] == [0.1, 0.9]
+    assert [smooth(smoother, value, 1, settings) for value in (0.1, 0.9)] == [0.1, 0.9]
 
 
 @pytest.mark.parametrize('method', ['ema', 'median', 'none'])
 def test_unknown_is_given_as_unknown_and_poisons_nothing(method):
     smoother, settings = Smoother(), Settings(smoothing_method=method)
-    assert math.isnan(smooth(smoother, NAN, seconds(1), settings))
-    assert smooth(smoother, 0.5, seconds(1), settings) == 0.5
-    assert math.isnan(smooth(smoother, NAN, seconds(1.1), settings))
+    assert math.isnan(smooth(smoother, NAN, 1, settings))
+    assert smooth(smoother, 0.5, 1, settings) == 0.5
+    assert math.isnan(smooth(smoother, NAN, 1.1, settings))
     keep = math.exp(-0.2 / settings.smoothing_rise) if method == 'ema' else 0.0
-    assert smooth(smoother, 1.0, seconds(1.2), settings) == pytest.approx(keep * 0.5 + 1 - keep)
+    assert smooth(smoother, 1.0, 1.2, settings) == pytest.approx(keep * 0.5 + 1 - keep)
 
 
 def test_the_median_drops_an_outlier_and_its_window_is_live():
     smoother, settings = Smoother(), Settings(smoothing_method='median', smoothing_window=3)
-    given = [smooth(smoother, v, seconds(i), settings) for i, v in enumerate([1, 1, 9, 1, 2, 2])]
+    given = [smooth(smoother, v, i, settings) for i, v in enumerate([1, 1, 9, 1, 2, 2])]
     assert given[2:] == [1, 1, 2, 2]
-    assert smooth(smoother, 50.0, seconds(9), replace(settings, smoothing_window=1)) == 50.0
+    assert smooth(smoother, 50.0, 9, replace(settings, smoothing_window=1)) == 50.0
 
 
 @pytest.mark.parametrize(('true_s', 'told_s', 'level'), [

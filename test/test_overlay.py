@@ -21,8 +21,7 @@ READY = OverlayStatus(camera='front', model='V-JEPA 2.0 tiny', device='cpu', fil
                       rate_in_hz=30.0, rate_out_hz=12.0, latency_ms=80.0)
 
 
-def scene(size: tuple[int, int] = SIZE, value: int = 110) -> np.ndarray:
-    return np.full((size[1], size[0], 3), value, np.uint8)
+BOX = Region(200, 150, 200, 160, 0.1, 0.0, 0.8, 1.25, 'CENTER', 0.9, True)
 
 
 def assessment(level: Level = Level.CLEAR, ttc: float = math.inf, *, flags: int = 0,
@@ -30,11 +29,6 @@ def assessment(level: Level = Level.CLEAR, ttc: float = math.inf, *, flags: int 
                regions: tuple[Region, ...] = ()) -> Assessment:
     return Assessment('front', 1, 'cam', scores, scores, scores, ttc,
                       1 / ttc if ttc > 0 else NAN, bearing, 0.0, level, Quality(flags), regions)
-
-
-def region(x: float, y: float, width: float, height: float, *, on_course: bool = True,
-           bearing: float = 0.1) -> Region:
-    return Region(x, y, width, height, bearing, 0.0, 0.8, 1.25, 'CENTER', 0.9, on_course)
 
 
 def field(size: tuple[int, int] = SIZE, rate: float = 0.0) -> SimpleNamespace:
@@ -49,7 +43,7 @@ def field(size: tuple[int, int] = SIZE, rate: float = 0.0) -> SimpleNamespace:
 
 
 def show(image=None, result=None, motion=None, looming=None, view=None, status=READY, **keys):
-    image = scene() if image is None else image
+    image = np.full((480, 640, 3), 110, np.uint8) if image is None else image
     return draw_overlay(image, result, Layers(motion, looming, view), status, **keys)
 
 
@@ -70,8 +64,7 @@ def test_every_size_and_mode_is_drawn_with_the_aspect_ratio_of_the_image(size, m
     before = image.copy()
     view = View(mode, size, 192)
     motion = np.where(view.patch_valid() > 0.5, 0.7, NAN).astype(np.float32)
-    box = region(size[0] * 0.2, size[1] * 0.3, size[0] * 0.4, size[1] * 0.4)
-    result = show(image, assessment(Level.DANGER, 0.8, flags=511, bearing=0.1, regions=(box,)),
+    result = show(image, assessment(Level.DANGER, 0.8, flags=511, bearing=0.1, regions=(BOX,)),
                   motion, field(size, 0.6), view)
     width = max(480, size[0])
     assert result.shape == (max(1, round(size[1] * width / size[0])), width, 3)
@@ -134,8 +127,7 @@ def test_an_untrained_model_is_watermarked_all_over_but_stays_legible(flags, unt
 def test_a_stale_image_is_grey_and_shows_no_old_result(age):
     image = np.random.default_rng(0).integers(0, 256, (480, 640, 3), dtype=np.uint8)
     status = OverlayStatus(camera='front', stale_s=age)
-    box = region(200, 150, 200, 160)
-    danger = assessment(Level.DANGER, 0.5, bearing=0.1, flags=Quality.LOW_TEXTURE, regions=(box,))
+    danger = assessment(Level.DANGER, 0.5, bearing=0.1, flags=Quality.LOW_TEXTURE, regions=(BOX,))
     result = show(image, danger, None, field(rate=0.9), View('squash', SIZE, 192), status=status)
     assert np.array_equal(result, show(image, None, None, None, None, status=status))
     scene_part = result[60:150].astype(int)

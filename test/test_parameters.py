@@ -33,7 +33,6 @@ from vjepa_ros.runtime.engine import EngineConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = {row.name: row for row in PERCEPTION.rows}
-DEFAULTS = {row.name: row.default for row in PERCEPTION.rows}
 SCHEMAS = {'vjepa_node': PERCEPTION, 'collision_guard': GUARD, 'twist_planner': TWIST,
            'action_planner': ACTION, 'camera_source': SOURCE, 'simulated_robot': ROBOT}
 ALL = [pytest.param(row, id=f'{node}-{row.name}') for node, schema in SCHEMAS.items()
