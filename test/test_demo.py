@@ -63,10 +63,6 @@ def test_the_demo_plays_the_scene_over_dds_and_writes_everything(tmp_path):
     took = time.monotonic() - begin
     summary = json.loads((out / 'summary.json').read_text())
     assert (summary['trained'], summary['device'], summary['model']) == (True, 'cpu', 'tiny')
-    configuration = summary['configuration']
-    assert configuration['weights'].endswith('weights/tiny.safetensors')
-    assert configuration['weights'] in configuration['heads']
-    assert configuration['looming_method'] == 'fused'
     # The camera sends 180 frames, fewer on a slow machine.
     assert summary['frames_in'] > 60
     assert summary['assessments_out'] > 5
@@ -94,30 +90,21 @@ def test_the_demo_plays_the_scene_over_dds_and_writes_everything(tmp_path):
 
 
 @pytest.mark.any_distro
-@pytest.mark.parametrize('victim', ['vjepa_ros.ros.perception_node', 'vjepa_ros.ros.sim.recorder'])
-def test_a_killed_child_ends_the_demo_with_its_log_and_nothing_is_left(victim, tmp_path):
-    log = tmp_path / 'log'
-    demo = start_demo(tmp_path / 'out', '--seconds', '60')
-    try:
-        children = playing_children(demo, log)
-        next(c for c in children if victim in c.cmdline()).kill()
-    finally:
-        code = finish(demo)
-    assert code == 1
-    assert 'exit code -9' in log.read_text()
-    assert psutil.wait_procs(children, timeout=30.0)[1] == []
-
-
-@pytest.mark.any_distro
-def test_ctrl_c_ends_everything_and_still_writes_the_report(tmp_path):
+@pytest.mark.parametrize(('victim', 'code', 'said'), [
+    ('vjepa_ros.ros.perception_node', 1, 'exit code -9'),
+    ('vjepa_ros.ros.sim.recorder', 1, 'exit code -9'), ('', 130, 'report.html')])
+def test_a_killed_child_and_ctrl_c_end_the_demo_and_nothing_is_left(victim, code, said, tmp_path):
     out, log = tmp_path / 'out', tmp_path / 'log'
     demo = start_demo(out, '--seconds', '60')
     try:
         children = playing_children(demo, log)
-        demo.send_signal(signal.SIGINT)
+        if victim:
+            next(c for c in children if victim in c.cmdline()).kill()
+        else:
+            demo.send_signal(signal.SIGINT)
     finally:
-        code = finish(demo)
-    assert code == 130, log.read_text()
-    assert 'Traceback' not in log.read_text()
-    assert json.loads((out / 'summary.json').read_text())['assessments_out'] > 0
+        ended = finish(demo)
+    assert ended == code, log.read_text()
+    assert said in log.read_text() and 'Traceback' not in log.read_text()
+    assert victim or json.loads((out / 'summary.json').read_text())['assessments_out'] > 0
     assert psutil.wait_procs(children, timeout=30.0)[1] == []

@@ -8,8 +8,10 @@ import itertools
 import math
 import os
 import random
+import re
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -184,62 +186,36 @@ def test_a_wrong_option_is_refused_by_name(name, value):
         PlayOptions(**{name: value})
 
 
-class FakeCapture:
-    """Stands in for a camera driver: delivers ``left`` frames, then fails."""
-
-    left = 5
-    opens = True
-    rate = 30.0
-    log: list[tuple[int, float]] = []
-
-    def __init__(self, device):
-        pass
-
-    def isOpened(self):
-        return self.opens
-
-    def set(self, name, value):
-        self.log.append((name, value))
-
-    def get(self, name):
-        return self.rate
-
-    def read(self):
-        type(self).left -= 1
-        return (True, picture(70, (64, 48))) if self.left >= 0 else (False, None)
-
-    def grab(self):
-        return self.read()[0]
-
-    def retrieve(self):
-        return True, picture(70, (64, 48))
-
-    def release(self):
-        pass
+def plug_camera(monkeypatch, frames=5, opens=True, rate=30.0) -> Mock:
+    """A camera that delivers some frames, then fails."""
+    left, shown = iter(range(frames)), picture(70, (64, 48))
+    capture = Mock()
+    capture.isOpened.return_value = opens
+    capture.get.return_value = rate
+    capture.grab.side_effect = lambda: next(left, None) is not None
+    capture.retrieve.return_value = True, shown
+    capture.read.side_effect = lambda: (True, shown) if capture.grab() else (False, None)
+    monkeypatch.setattr(video.cv2, 'VideoCapture', lambda device: capture)
+    return capture
 
 
 def test_a_camera_is_stamped_by_the_wall_clock_and_its_loss_is_an_error_of_its_own(monkeypatch):
-    camera = type('Capture', (FakeCapture,), {'log': []})
-    monkeypatch.setattr(video.cv2, 'VideoCapture', camera)
+    capture = plug_camera(monkeypatch)
     clock = itertools.count(1_700_000_000 * S, 33_000_000)
     monkeypatch.setattr(video.time, 'time_ns', lambda: next(clock))
     source = opened('0', size=(64, 48), rate=30.0)
-    assert source.live
-    assert source.frame_count is None
-    assert (cv2.CAP_PROP_FRAME_WIDTH, 64) in camera.log
+    assert source.live and source.frame_count is None
+    capture.set.assert_any_call(cv2.CAP_PROP_FRAME_WIDTH, 64)
     frames = []
     with pytest.raises(SourceLost, match='camera 0 stopped'):
         for frame in source:
             frames.append(frame)
     assert len(frames) == 4
     assert frames[0].stamp_ns == 1_700_000_000 * S
-    camera.rate, camera.left = 0.0, 5
+    plug_camera(monkeypatch, rate=0.0)
     assert math.isnan(opened('0').rate_hz)
-    camera.left = 0
-    with pytest.raises(SourceError, match='camera 0'):
-        opened('0')
-    camera.opens = False
-    for spec in ('3', '/dev/video7', 'rtsp://host/stream'):
+    for spec, opens in (('0', True), ('/dev/video7', False), ('rtsp://host/stream', False)):
+        plug_camera(monkeypatch, frames=0, opens=opens)
         with pytest.raises(SourceError, match=spec) as error:
             opened(spec)
         assert not isinstance(error.value, SourceLost)
@@ -258,16 +234,16 @@ def test_the_synthetic_source_ends_after_a_cycle_unless_it_loops():
 @pytest.mark.parametrize('spec', ['   ', '~/surely/not/there.mp4', 'a' * 5000,
                                   '~nobody-of-this-name/drive', 'a' * 300 + '/b'], ids=range(5))
 def test_what_does_not_exist_is_named_with_what_is_supported(spec):
-    with pytest.raises(SourceError) as error:
+    with pytest.raises(SourceError, match=re.escape(SUPPORTED)) as error:
         open_source(spec)
     assert spec.strip()[:200] in str(error.value)
-    assert SUPPORTED in str(error.value)
 
 
 def test_what_is_neither_folder_of_pictures_nor_video_is_named(tmp_path):
-    (tmp_path / 'notes.mp4').write_text('no video')
-    for path, problem in ((tmp_path / 'notes.mp4', r'notes\.mp4'), (tmp_path, r': notes\.mp4')):
-        with pytest.raises(SourceError, match=problem):
+    film = tmp_path / 'notes.mp4'
+    film.write_text('no video')
+    for path in (film, tmp_path):
+        with pytest.raises(SourceError, match=r'notes\.mp4'):
             opened(path)
 
 
