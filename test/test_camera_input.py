@@ -14,7 +14,6 @@ pytest.importorskip('rclpy')
 
 from rclpy.qos import ReliabilityPolicy
 from rclpy.qos_overriding_options import InvalidQosOverridesError
-from sensor_msgs.msg import CompressedImage
 
 from vjepa_ros.perception.frame_store import Prepared
 from vjepa_ros.ros.perception_node import camera_input
@@ -123,7 +122,6 @@ class Owner:
 
     def __init__(self, *published: str, **names: str) -> None:
         self.published, self.names = list(published), names
-        self.refused = None
         self.now, self.warnings, self.subscribed = 0.0, [], {}
 
     def resolve_topic_name(self, name: str) -> str:
@@ -134,13 +132,8 @@ class Owner:
         return [SimpleNamespace(qos_profile=profile)] if topic in self.published else []
 
     def create_subscription(self, kind, topic: str, callback, *_, **more) -> str:
-        if kind is self.refused:
-            raise InvalidQosOverridesError(f'reliability of {topic} is refused')
         self.subscribed[topic] = callback
         return topic
-
-    def destroy_subscription(self, topic: str) -> None:
-        del self.subscribed[topic]
 
     def get_logger(self) -> SimpleNamespace:
         return SimpleNamespace(info=lambda text: None,
@@ -161,23 +154,6 @@ def opened(owner: Owner, monkeypatch, transport: str = 'auto') -> CameraInput:
     return camera
 
 
-def test_a_transport_that_is_refused_leaves_the_other_and_is_told_each_time(monkeypatch):
-    owner = Owner('/cam/image_raw/compressed')
-    owner.refused = CompressedImage
-    camera = opened(owner, monkeypatch)
-    for _ in range(2):
-        with pytest.raises(InvalidQosOverridesError, match='/cam/image_raw/compressed'):
-            camera.choose_transport()
-        assert camera.chosen == 'raw'
-        assert list(owner.subscribed) == ['cam/camera_info', 'cam/image_raw']
-    owner.refused = None
-    camera.choose_transport()
-    assert camera.chosen == 'compressed'
-    assert list(owner.subscribed) == ['cam/camera_info', '/cam/image_raw/compressed']
-    camera.close()
-    assert not owner.subscribed
-
-
 @pytest.mark.parametrize('warned', [True, False])
 def test_transport_is_not_blamed_while_nobody_publishes_or_the_camera_is_starting(monkeypatch,
                                                                                   warned):
@@ -194,19 +170,6 @@ def test_transport_is_not_blamed_while_nobody_publishes_or_the_camera_is_startin
     owner.watch(camera, 3.0)                     # now the camera has been there for the timeout
     assert len(owner.warnings) == warned + 1
     assert 'FASTDDS' in owner.warnings[-1] and 'start the camera' not in owner.warnings[-1]
-
-
-@pytest.mark.parametrize(('sent', 'words', 'blamed'), [
-    ('', 'still starting', False), ('cam/camera_info', 'arrives, images do not', True)])
-def test_a_camera_info_tells_a_camera_that_starts_from_one_whose_images_are_lost(
-        monkeypatch, sent, words, blamed):
-    owner = Owner('/cam/image_raw', '/cam/camera_info')
-    camera = opened(owner, monkeypatch, 'raw')
-    if sent:
-        owner.subscribed[sent](None)
-    owner.watch(camera, 4.0)
-    assert len(owner.warnings) == 1 and words in owner.warnings[0]
-    assert ('FASTDDS' in owner.warnings[0]) is blamed
 
 
 def test_a_topic_that_is_remapped_to_a_compressed_one_is_read_as_such(monkeypatch):

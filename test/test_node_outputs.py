@@ -191,21 +191,6 @@ def test_the_part_outside_the_view_of_the_model_is_reported(again):
         assert (roi.x_offset, roi.y_offset, roi.width, roi.height) == (20, 0, 120, 120)
 
 
-@pytest.mark.any_distro
-def test_the_overlay_shows_that_the_clip_is_filling_and_that_the_camera_fell_silent(again):
-    again.begin_anew(num_frames=16, no_frame_timeout=0.5)
-    with Publisher(again.ros, 'hand/image_raw') as camera, \
-            again.listen('overlay', 'hand') as got, again.listen('assessment', 'hand') as seen:
-        again.some(got)                       # of the camera that has not sent anything yet
-        last = camera.step(STILL, now_ns(), got)
-        first = next(m for m in got if read.stamp_ns(m) == last)
-        again.wait_for_status(HAND, lambda s: s.message == 'no frames')
-        # Not one new image, yet new pictures: they say for how long.
-        stale = again.next(got, 2)[-1]
-        assert bytes(stale.data) != bytes(first.data)
-        assert not seen
-
-
 # -- services -------------------------------------------------------------------------------------
 
 @pytest.mark.any_distro

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 
@@ -33,6 +33,7 @@ from vjepa_ros.ros.perception_node.parameters import SCHEMA
 pytestmark = pytest.mark.ros
 
 FRAME = NS // 30
+PICTURE = raw(texture((160, 120)))
 
 
 @pytest.fixture(scope='module')
@@ -151,40 +152,33 @@ class Steady:
     Whoever lets a clip fill while nothing serves, or stops for a moment to load, fails.
     """
 
-    def __init__(self, node: SlowNode, topic: str = 'assessment') -> None:
-        self.node, self.topic = node, topic
-        self._start = now_ns()
-        self._picture = raw(texture((160, 120)))
-        self._next = 0
+    def __init__(self, node: SlowNode) -> None:
+        self._node, self._start, self._next = node, now_ns(), 0
+        self._stack = ExitStack()
 
     def __enter__(self) -> Steady:
-        self._listening = self.node.listen(self.topic, 'hand')
-        self.got = self._listening.__enter__()
-        self._hand = Publisher(self.node.ros, 'hand/image_raw').__enter__()
-        self._next = 1 + self._hand.play(lambda i: self._picture, self._start, FRAME, self.got)
+        self._got = self._stack.enter_context(self._node.listen('assessment', 'hand'))
+        self._hand = self._stack.enter_context(Publisher(self._node.ros, 'hand/image_raw'))
+        self._next = 1 + self._hand.play(lambda i: PICTURE, self._start, FRAME, self._got)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._hand.__exit__(*exc)
-        self._listening.__exit__(*exc)
+        self._stack.close()
 
     def results(self, count: int) -> list:
         """Of so many further images."""
         for _ in range(count):
-            self._hand.step(self._picture, self._start + self._next * FRAME, self.got)
+            self._hand.step(PICTURE, self._start + self._next * FRAME, self._got)
             self._next += 1
-        return self.got[-count:]
+        return self._got[-count:]
 
-    def results_until(self, done: Callable[[], object]) -> list:
-        """Of further images, until that is so and a little longer."""
-        before = len(self.got)
+    def results_until_written(self, pattern: str, since: int) -> list:
+        """Of further images, until the node has written that and a little longer."""
         for _ in range(2000):
-            if done():
-                break
+            if re.search(pattern, self._node.process.output[since:]):
+                return self.results(3)
             self.results(1)
-        assert done(), self.node.process.output
-        self.results(3)
-        return self.got[before:]
+        raise AssertionError(self._node.process.output[since:])
 
 
 @pytest.mark.any_distro
@@ -201,8 +195,7 @@ def test_a_structural_change_does_not_interrupt_the_results(again, change):
                 if change in ('size', 'model'):       # the others keep their model
                     again.wait_for_log('loading begins', since)
                 steady.results(2)
-            steady.results_until(lambda since=since: 'now serving' in again.process.output[since:])
-            seen = read.assessment(steady.results(3)[-1])
+            seen = read.assessment(steady.results_until_written('now serving', since)[-1])
             wanted = (again.get('num_frames') - 1) / again.get('clip_fps')
             assert seen.clip_span_s == pytest.approx(wanted, abs=0.1)
     model = again.values('model')
@@ -213,7 +206,7 @@ def test_a_structural_change_does_not_interrupt_the_results(again, change):
 @pytest.mark.any_distro
 def test_the_newest_of_many_changes_wins_and_live_ones_load_nothing(again):
     again.begin_anew()
-    with Steady(again, 'features') as steady:
+    with Steady(again) as steady:
         since = again.written
         with again.held('load'):
             again.set(num_frames=6)
@@ -222,8 +215,7 @@ def test_the_newest_of_many_changes_wins_and_live_ones_load_nothing(again):
                 again.set(num_frames=frames)
             for age in (1.1, 1.2, 1.3):
                 again.set(max_frame_age=age)
-        steady.results_until(lambda: re.search('now serving.*12 frames',
-                                               again.process.output[since:]))
+        steady.results_until_written('now serving.*12 frames', since)
         # The first was under way when the others came; of those only the last is made.
         assert again.process.output[since:].count('loading begins') == 2
         assert again.values('model')['num_frames'] == '12'
