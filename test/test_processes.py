@@ -76,7 +76,6 @@ def test_parameters_keep_their_type_on_the_command_line(value, text):
 
 @pytest.mark.parametrize('environ, raw', [
     ({}, True), ({'ROS_DISTRO': 'jazzy'}, True), ({'ROS_DISTRO': 'humble'}, False),
-    ({'RMW_IMPLEMENTATION': 'rmw_fastrtps_cpp', 'ROS_DISTRO': 'kilted'}, True),
     ({'RMW_IMPLEMENTATION': 'rmw_cyclonedds_cpp'}, False)])
 def test_raw_images_are_sent_only_where_they_arrive(environ, raw):
     assert takes_large_images(environ) is raw

@@ -16,7 +16,6 @@ from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 
-from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment, Level, Quality, Region
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common import message_conversion
@@ -24,11 +23,10 @@ from vjepa_ros.ros.common.message_conversion import (
     cloud,
     make_header,
     pack_assessment,
-    pack_cells,
     pack_regions,
 )
 from vjepa_ros.ros.perception_node.outputs import reduce_features
-from vjepa_ros.ros.read import ASSESSMENT, CELL, REGION
+from vjepa_ros.ros.read import REGION
 
 pytestmark = pytest.mark.ros
 
@@ -60,46 +58,16 @@ def test_an_assessment_arrives_as_it_was_sent():
     assert asdict(replace(got, timings={})) == asdict(replace(SEEN, timings={}, latency_ms=12.5))
     assert got.timings == {'latency': 12.5}
     assert read.stamp_ns(msg) == STAMP
+    for value in (math.nan, math.inf, 0.0):
+        fields = ('motion_score', 'collision_probability', 'time_to_contact', 'clearance')
+        unusual = read.assessment(sent(replace(SEEN, **dict.fromkeys(fields, value))))
+        np.testing.assert_array_equal([getattr(unusual, field) for field in fields], value)
+    many = pack_assessment(replace(SEEN, regions=REGIONS * 100), 0.0)
+    assert many['regions'][0] == 255                 # does not overflow
     for level in Level:
         assert read.assessment(sent(replace(SEEN, level=level))).level is level
     for flag in Quality:
         assert read.assessment(sent(replace(SEEN, flags=flag))).flags == flag
-
-
-@pytest.mark.parametrize('count', [0, 5])
-def test_the_looming_field_arrives_as_it_was_sent(count):
-    values = np.arange(9.0 * count, dtype=np.float32).reshape(9, count)
-    if count:
-        values[2, 1] = np.nan
-    cells = LoomingCells(*values)
-    got = read.looming_field(over_the_wire(cloud(make_header(STAMP, ''), pack_cells(cells))))
-    assert len(got) == count
-    for name in CELL.names:
-        np.testing.assert_array_equal(getattr(got, name), getattr(cells, name))
-
-
-@pytest.mark.parametrize('value', [math.nan, math.inf, 0.0])
-def test_unknown_and_infinite_values_survive(value):
-    fields = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact',
-              'looming_rate', 'bearing', 'elevation', 'clip_rate_hz', 'clearance')
-    got = read.assessment(sent(replace(SEEN, **dict.fromkeys(fields, value))))
-    np.testing.assert_array_equal([getattr(got, field) for field in fields], value)
-
-
-def test_an_assessment_is_one_point_with_named_fields():
-    msg = sent(replace(SEEN, regions=REGIONS))
-    assert (msg.height, msg.width) == (1, 1)
-    assert msg.row_step == msg.point_step == len(msg.data) == ASSESSMENT.itemsize
-    types = {f.name: f.datatype for f in msg.fields}
-    assert types['time_to_contact'] == 7      # FLOAT32
-    assert types['level'] == 2                # UINT8
-    assert types['flags'] == 4                # UINT16
-    assert all(f.count == 1 for f in msg.fields)
-    place = {f.name: f.offset for f in msg.fields}
-    assert np.frombuffer(msg.data, 'u1')[place['regions']] == 3
-    assert place['flags'] % 2 == 0            # a planner may read it in place
-    many = replace(SEEN, regions=REGIONS * 100)
-    assert pack_assessment(many, 0.0)['regions'][0] == 255        # and does not overflow
 
 
 @pytest.mark.parametrize('regions', [REGIONS, ()])
