@@ -54,14 +54,6 @@ def imports_of(*folders: str) -> set[str]:
     return found - set(sys.stdlib_module_names) - {'vjepa_ros'}
 
 
-def manifest() -> ElementTree.Element:
-    return ElementTree.parse(REPOSITORY / 'package.xml').getroot()
-
-
-def depends() -> set[str]:
-    return {tag.text for tag in manifest().iter('exec_depend')}
-
-
 @pytest.fixture
 def setup_arguments(monkeypatch) -> dict:
     """What setup.py passes to setup()."""
@@ -74,25 +66,16 @@ def setup_arguments(monkeypatch) -> dict:
     return got
 
 
-def names_of(requirements: list[str]) -> set[str]:
-    return {re.match(r'[\w-]+', line).group().lower() for line in requirements}
-
-
-def test_the_version_is_the_same_everywhere(setup_arguments):
-    assert manifest().find('version').text == setup_arguments['version']
-    assert manifest().find('version').text == vjepa_ros.__version__
-
-
-def test_every_ros_package_in_use_is_in_the_manifest():
-    used = imports_of('vjepa_ros', 'launch') - ONLY_FROM_PIP
-    assert {ROS_PACKAGES.get(name, name) for name in used} <= depends()
-
-
-def test_every_library_in_use_is_required_for_pip(setup_arguments):
-    extras = [line for lines in setup_arguments['extras_require'].values() for line in lines]
-    required = names_of([*setup_arguments['install_requires'], *extras])
+def test_what_is_imported_is_required_and_the_version_is_the_same_everywhere(setup_arguments):
+    manifest = ElementTree.parse(REPOSITORY / 'package.xml').getroot()
+    assert manifest.find('version').text == setup_arguments['version'] == vjepa_ros.__version__
+    depends = {tag.text for tag in manifest.iter('exec_depend')}
+    used = imports_of('vjepa_ros', 'launch')
+    assert {ROS_PACKAGES.get(name, name) for name in used - ONLY_FROM_PIP} <= depends
+    lines = sum(setup_arguments['extras_require'].values(), setup_arguments['install_requires'])
+    required = {re.match(r'[\w-]+', line).group().lower() for line in lines}
     used = {WHEELS.get(name, name) for name in imports_of('vjepa_ros')}
-    assert used - depends() <= required
+    assert used - depends <= required
     assert {'torch', 'numpy', 'opencv-python-headless'} <= required
 
 
