@@ -181,6 +181,20 @@ def test_any_size_of_frame_is_covered_by_cells(estimator, size):
     assert np.nanmedian(field.rate) == pytest.approx(0.5, rel=0.1)
 
 
+@pytest.mark.parametrize(('velocity', 'turn', 'dt'), [
+    ((0.4, 0, 0.3), (0, 0.2, 0), 0.1), ((0, 0, 0), (0, 0.5, 0.1), 1 / 30)])
+def test_device_and_host_agree_cell_by_cell(velocity, turn, dt):
+    history, _, _ = film([FAR, thing(0, 0, -0.5)], velocity, turn, dt)
+    ours, theirs = (one.estimate(history, FOCAL) for one in (ON_DEVICE, HOST))
+    assert ours.dt_s == theirs.dt_s     # the same older frame was chosen
+    known = np.isfinite(ours.rate) & np.isfinite(theirs.rate)
+    assert known.sum() > 0.9 * np.isfinite(theirs.rate).sum()
+    apart = np.abs(ours.rate - theirs.rate)[known] / (ours.sigma + theirs.sigma)[known]
+    assert np.median(apart) < 0.3
+    assert np.percentile(apart, 95) < 1.5
+    assert np.median(ours.sigma[known] / theirs.sigma[known]) == pytest.approx(1, abs=0.15)
+
+
 def test_the_flow_points_away_from_where_the_camera_goes():
     history, rate, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 1), turn=(0, 0.3, 0))
     field = HOST.estimate(history, FOCAL)
