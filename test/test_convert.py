@@ -43,16 +43,12 @@ def alpha(pixels: np.ndarray) -> np.ndarray:
     return np.dstack((pixels, np.full(pixels.shape[:2], 77, np.uint8)))
 
 
-EIGHT_BIT = {
-    'rgb8': (RGB, RGB), 'bgr8': (RGB[..., ::-1], RGB), '8UC3': (RGB[..., ::-1], RGB),
-    'rgba8': (alpha(RGB), RGB), 'bgra8': (alpha(RGB[..., ::-1]), RGB),
-    '8UC4': (alpha(RGB[..., ::-1]), RGB), 'mono8': (GREY, GREY_RGB), '8UC1': (GREY, GREY_RGB),
-}
-SIXTEEN_BIT = {
-    'mono16': (GREY, GREY_RGB), '16UC1': (GREY, GREY_RGB), 'rgb16': (RGB, RGB),
-    'bgr16': (RGB[..., ::-1], RGB), 'rgba16': (alpha(RGB), RGB),
-    'bgra16': (alpha(RGB[..., ::-1]), RGB),
-}
+CHANNELS = {
+    'rgb': RGB, 'bgr': RGB[..., ::-1], 'rgba': alpha(RGB), 'bgra': alpha(RGB[..., ::-1]),
+    'mono': GREY}
+ENCODINGS = [
+    *((f'{order}{bits}', order, bits) for order in CHANNELS for bits in (8, 16)),
+    ('8UC3', 'bgr', 8), ('8UC4', 'bgra', 8), ('8UC1', 'mono', 8), ('16UC1', 'mono', 16)]
 
 
 def check(msg: Image, expected: np.ndarray) -> None:
@@ -63,19 +59,16 @@ def check(msg: Image, expected: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize('padding', [0, 13])
-@pytest.mark.parametrize('encoding', EIGHT_BIT)
-def test_8_bit_encodings_give_the_same_rgb(encoding, padding):
-    pixels, expected = EIGHT_BIT[encoding]
-    check(message(pixels, encoding, padding=padding), expected)
-
-
-@pytest.mark.parametrize(('order', 'padding'), [('<u2', 0), ('<u2', 13), ('>u2', 0), ('>u2', 2)])
-@pytest.mark.parametrize('encoding', SIXTEEN_BIT)
-def test_16_bit_encodings_keep_the_upper_byte_in_either_byte_order(encoding, padding, order):
-    """With something in the lower byte."""
-    pixels, expected = SIXTEEN_BIT[encoding]
-    wide = ((pixels.astype(np.uint16) << 8) | 0x3C).astype(order)
-    check(message(wide, encoding, padding=padding, big_endian=order == '>u2'), expected)
+@pytest.mark.parametrize(('encoding', 'order', 'bits'), ENCODINGS)
+def test_encodings_of_8_and_16_bits_give_the_same_rgb(encoding, order, bits, padding):
+    pixels, expected = CHANNELS[order], GREY_RGB if order == 'mono' else RGB
+    if bits == 8:
+        check(message(pixels, encoding, padding=padding), expected)
+        return
+    wide = (pixels.astype(np.uint16) << 8) | 0x3C       # something in the lower byte
+    for byte_order in ('<u2', '>u2'):
+        check(message(wide.astype(byte_order), encoding, padding=padding,
+                      big_endian=byte_order == '>u2'), expected)
 
 
 @pytest.mark.parametrize(('encoding', 'luma'), [('yuv422', 1), ('uyvy', 1), ('yuv422_yuy2', 0),

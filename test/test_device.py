@@ -59,7 +59,6 @@ TURING, PASCAL = machine(gpu(capability=(7, 5))), machine(gpu(capability=(6, 1))
     (PLAIN, 'auto', 'auto', 'cpu', FP32),
     (PLAIN, 'cpu', 'bf16', 'cpu', BRAIN),
     (ZEN4, 'auto', 'auto', 'cpu', BRAIN),
-    (ZEN4, 'cpu', 'fp32', 'cpu', FP32),
     (CASCADE, 'cpu', 'auto', 'cpu', FP32),     # never int8 unasked
     (CASCADE, 'auto', 'int8', 'cpu', torch.int8),
     (ALDER, 'cpu', 'int8', 'cpu', torch.int8),

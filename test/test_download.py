@@ -31,9 +31,7 @@ class Server(http.server.BaseHTTPRequestHandler):
     """Serve CONTENT everywhere but at /none; end early while `cut` is set."""
 
     protocol_version = 'HTTP/1.1'
-    cut = 0
-    ranges = True
-    tag = '"1"'
+    cut, ranges, tag = 0, True, '"1"'
     asked: list[str] = []
 
     def do_HEAD(self):
