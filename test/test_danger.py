@@ -140,18 +140,7 @@ def test_a_frame_is_current_neither_too_old_nor_of_the_future_nor_of_unknown_age
     assert (age_problem(age_s, 1.0) == '') is current
 
 
-def test_probabilities_are_probabilities_and_never_fall_as_the_time_grows():
-    for random in situations(10):
-        heads, geometry = heads_of(random), threat_of(random)
-        times = sorted(10 ** random.uniform(-1, 1) for _ in range(10))
-        sure = [contact_within(time, heads, geometry) for time in times]
-        if not heads.sees:
-            continue            # a hazard that begins to count replaces what geometry says
-        assert all(0 <= p <= 1 for p in sure)
-        assert all(a <= b + 1e-12 for a, b in pairwise(sure))
-
-
-def test_a_probability_is_unknown_only_where_neither_knows_and_a_blocked_way_never_lowers_it():
+def test_a_probability_never_falls_as_the_time_grows_and_is_unknown_only_where_nobody_knows():
     for random in situations(11):
         heads, settings, geometry = heads_of(random), settings_of(random), threat_of(random)
         p = collision_probability(heads, geometry, settings)
@@ -160,7 +149,12 @@ def test_a_probability_is_unknown_only_where_neither_knows_and_a_blocked_way_nev
         assert math.isnan(p) == (not told and math.isnan(geometry.course_rate))
         assert math.isnan(p) or 0 <= p <= 1
         within = contact_within(settings.collision_horizon, heads, geometry)
-        assert p >= within or (math.isnan(p) and math.isnan(within))
+        assert p >= within or (math.isnan(p) and math.isnan(within))    # a blocked way adds
+        if heads.sees:           # a hazard that begins to count replaces what geometry says
+            times = sorted(10 ** random.uniform(-1, 1) for _ in range(10))
+            sure = [contact_within(time, heads, geometry) for time in times]
+            assert all(0 <= p <= 1 for p in sure)
+            assert all(a <= b + 1e-12 for a, b in pairwise(sure))
 
 
 def test_belief_never_clears_what_is_seen_and_an_alarm_needs_a_probable_contact():
