@@ -327,19 +327,19 @@ class SlowNode(Node):
 
 
 @contextmanager
-def slow_node_running(ros: Session, encode_ms: int = 0, how: str = 'wait', process: bool = False,
-                      **params: Any) -> Iterator[SlowNode]:
+def slow_node_running(ros: Session, encode_s: float = 0.0, how: str = 'wait',
+                      process: bool = False, **params: Any) -> Iterator[SlowNode]:
     """As `node_running`, with a model that takes at least so long to encode and can be held."""
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
     with tempfile.TemporaryDirectory() as hold, ExitStack() as stack:
         if process:
-            env = {'SLOW_ENCODE_MS': str(encode_ms), 'SLOW_HOLD': hold, 'SLOW_HOW': how,
+            env = {'SLOW_ENCODE_S': str(encode_s), 'SLOW_HOLD': hold, 'SLOW_HOW': how,
                    'PYTHONPATH': os.pathsep.join([*paths, os.environ.get('PYTHONPATH', '')])}
             made = node_process(ros, 'slow_node', env, SlowNode, **params)
         else:
             from slow_node import slowed
 
-            stack.enter_context(slowed(encode_ms / 1e3, Path(hold), how))
+            stack.enter_context(slowed(encode_s, Path(hold), how))
             made = node_running(ros, kind=SlowNode, **params)
         node = stack.enter_context(made)
         node.hold = Path(hold)
@@ -373,6 +373,7 @@ def exact(topic: str = 'camera/image_raw') -> dict[str, Any]:
 
 EXACT = QoSProfile(depth=50, reliability=ReliabilityPolicy.RELIABLE,
                    durability=DurabilityPolicy.TRANSIENT_LOCAL)
+BEST_EFFORT = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
 def came(stamp_ns: int, *heard: list[Any]) -> bool:
@@ -387,13 +388,10 @@ class Publisher:
     """
 
     def __init__(self, ros: Session, topic: str = 'camera/image_raw', kind: Any = Image,
-                 reliable: bool = True, qos: QoSProfile | None = EXACT,
-                 frame_id: str = 'optical') -> None:
+                 qos: QoSProfile | int = EXACT, frame_id: str = 'optical') -> None:
         self.ros = ros
         self.frame_id = frame_id
-        self._pub = ros.node.create_publisher(kind, topic, qos or QoSProfile(
-            depth=1, reliability=ReliabilityPolicy.RELIABLE if reliable
-            else ReliabilityPolicy.BEST_EFFORT))
+        self._pub = ros.node.create_publisher(kind, topic, qos)
 
     def __enter__(self) -> Publisher:
         self.wait_for_reader()
@@ -453,9 +451,9 @@ class Camera(Publisher):
                  rate: float = 30.0, picture: Callable[[int], np.ndarray] | None = None,
                  make: Callable[[np.ndarray], Any] = raw, frame_id: str = 'optical',
                  size: tuple[int, int] = (160, 120),
-                 stamp: Callable[[int], int] | None = None, reliable: bool = True,
-                 qos: QoSProfile | None = None) -> None:
-        super().__init__(ros, topic, kind, reliable, qos, frame_id)
+                 stamp: Callable[[int], int] | None = None,
+                 qos: QoSProfile | int = 1) -> None:
+        super().__init__(ros, topic, kind, qos, frame_id)
         still = texture(size)
         self._picture = picture or (lambda i: still)
         self._make = make

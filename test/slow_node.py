@@ -2,10 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """A model that is slow, or held, for tests of the timing of its node.
 
-`slowed` makes it so in this process. As a program, this file runs a node with it. Environment:
-SLOW_ENCODE_MS, the least time of one forward pass [ms]; SLOW_HOLD, a folder: while it holds a file
-``encode`` or ``load``, a forward pass or the loading of a model does not end; SLOW_HOW, ``torch``
-(multiply matrices meanwhile, as a large model does) or ``wait`` (sleep, as for a busy GPU).
+`slowed` makes it so in this process. As a program, this file runs a node with it: the environment
+gives SLOW_ENCODE_S, SLOW_HOLD and SLOW_HOW.
 """
 
 from __future__ import annotations
@@ -28,32 +26,33 @@ log = logging.getLogger('vjepa_ros.slow_node')
 HOLD_AT_MOST_S = 300.0   # a test that died does not let go
 
 
-def work_while(busy: Callable[[], bool], how: str) -> None:
-    """Be busy as long as that is so."""
-    matrix = torch.rand(256, 256)
-    with torch.inference_mode():
-        while busy():
-            if how == 'torch':
-                torch.mm(matrix, matrix)
-            else:
-                time.sleep(0.005)
-
-
 @contextmanager
 def slowed(encode_s: float, folder: Path, how: str) -> Iterator[None]:
-    """Let forward passes take at least so long, and end neither them nor loads that are held."""
-    submit, load = Engine.submit, Engine.load
+    """Let forward passes take at least so long [s]; hold them, or loads, while a file is there.
+
+    The files are ``encode`` and ``load`` of the folder. Meanwhile, `how` is ``torch`` (multiply
+    matrices, as a large model does) or ``wait`` (sleep, as for a busy GPU).
+    """
+    submit, load, matrix = Engine.submit, Engine.load, torch.rand(256, 256)
+
+    def work_while(busy: Callable[[], bool]) -> None:
+        with torch.inference_mode():
+            while busy():
+                if how == 'torch':
+                    torch.mm(matrix, matrix)
+                else:
+                    time.sleep(0.005)
 
     def hold(what: str, text: str) -> None:
         if (folder / what).exists():
             log.info(text)
             end = time.monotonic() + HOLD_AT_MOST_S
-            work_while(lambda: (folder / what).exists() and time.monotonic() < end, how)
+            work_while(lambda: (folder / what).exists() and time.monotonic() < end)
 
     def slow_submit(self: Engine, clips: Sequence[np.ndarray], **more: object) -> Pending:
         start = time.monotonic()
         outputs = submit(self, clips, **more)
-        work_while(lambda: time.monotonic() < start + encode_s, how)
+        work_while(lambda: time.monotonic() < start + encode_s)
         hold('encode', 'an inference is held')
         return outputs
 
@@ -70,6 +69,6 @@ def slowed(encode_s: float, folder: Path, how: str) -> Iterator[None]:
 
 
 if __name__ == '__main__':
-    with slowed(float(os.environ['SLOW_ENCODE_MS']) / 1e3, Path(os.environ['SLOW_HOLD']),
+    with slowed(float(os.environ['SLOW_ENCODE_S']), Path(os.environ['SLOW_HOLD']),
                 os.environ['SLOW_HOW']):
         main()

@@ -14,6 +14,7 @@ pytest.importorskip('rclpy')
 
 import rclpy
 from node_fixtures import (
+    BEST_EFFORT,
     NS,
     Camera,
     Publisher,
@@ -81,9 +82,9 @@ def play(publisher: Publisher, frames, start_ns: int) -> int:
 
 # -- quality of service ---------------------------------------------------------------------------
 
-@pytest.mark.parametrize('reliable', [True, False])
-def test_publishers_of_every_quality_are_read(shared, reliable):
-    with Camera(shared.ros, reliable=reliable) as camera:
+@pytest.mark.parametrize('qos', [1, BEST_EFFORT], ids=['reliable', 'best effort'])
+def test_publishers_of_every_quality_are_read(shared, qos):
+    with Camera(shared.ros, qos=qos) as camera:
         assert shared.assess().frame_id == 'optical'
         assert camera.readers == 1
 
@@ -91,9 +92,9 @@ def test_publishers_of_every_quality_are_read(shared, reliable):
 def test_an_incompatible_publisher_is_named_once_with_the_remedy(ros):
     name = 'qos_overrides./camera/image_raw.subscription.reliability'
     with node_running(ros, autostart=True, **{name: 'reliable'}) as node, \
-            Camera(ros, reliable=False) as camera:
+            Camera(ros, qos=BEST_EFFORT) as camera:
         assert name in node.wait_for_log('incompatible')
-        with Camera(ros, reliable=False):           # the same fault again is only counted
+        with Camera(ros, qos=BEST_EFFORT):           # the same fault again is only counted
             node.wait_for('camera camera', lambda v: int(v['input.incompatible_qos']) >= 2)
         assert node.process.output.count('offers an incompatible') == 1
         assert camera.readers == 0

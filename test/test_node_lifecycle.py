@@ -337,7 +337,7 @@ def test_transitions_do_not_wait_for_an_inference_and_its_result_is_not_publishe
 @pytest.mark.parametrize('how', ['torch', 'wait'])
 def test_a_slow_encoder_gets_even_clips_of_the_newest_frames(ros, how):
     encode_s = 1.2         # so slow that the rest of the work takes little in comparison
-    with slow_node_running(ros, round(1000 * encode_s), how, process=True, autostart=True,
+    with slow_node_running(ros, encode_s, how, process=True, autostart=True,
                            clip_fps=4.0) as node, node.listen('assessment') as got:
         with Camera(ros, rate=30.0):
             node.some(got, 3)                              # memory is filled from here on

@@ -73,7 +73,7 @@ def exists(node, topic: str) -> bool:
 
 def show_info(node, message: CameraInfo, until) -> None:
     """Send a camera_info until something is so."""
-    with Publisher(node.ros, 'camera/camera_info', CameraInfo, qos=None) as info:
+    with Publisher(node.ros, 'camera/camera_info', CameraInfo, qos=10) as info:
         assert node.ros.spin_until(lambda: info.send(message, now_ns()) and until(),
                                    ANSWER_S), node.process.output
 
@@ -247,7 +247,7 @@ def test_odometry_gives_the_distance(node, blocked):
     speed = Message(child_frame_id='base_link')
     speed.twist.twist.linear.x = 2.0          # twice the real one: everything is twice as far
     with node.listen('obstacle_points') as clouds, \
-            Publisher(node.ros, 'odom', Message, qos=None) as odometry:
+            Publisher(node.ros, 'odom', Message, qos=10) as odometry:
         node.ros.spin_until(lambda: odometry.send(speed, now_ns()) and False, 1.0)
         with_geometry(node)
         play(node, drive(True), each=lambda stamp: odometry.send(speed, stamp))
