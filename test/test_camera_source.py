@@ -79,8 +79,6 @@ def wait_for_all(ros, process, *topics: list) -> int:
     return played
 
 
-# -- messages -------------------------------------------------------------------------------------
-
 def test_a_scene_arrives_as_images_infos_and_truth_with_one_header(ros):
     images = listen(ros, Image, 'camera/image_raw')
     infos = listen(ros, CameraInfo, 'camera/camera_info')
@@ -141,8 +139,6 @@ def test_stored_pictures_are_passed_on_byte_by_byte(ros, ten):
     assert bytes(got[-1].data) == (Path(ten) / f'{number}.png').read_bytes()
 
 
-# -- quality of service ---------------------------------------------------------------------------
-
 @pytest.mark.slow
 def test_large_images_reach_reliable_and_best_effort_subscribers(tmp_path):
     """The process sets transports of its own that carry them; the subscriber has the default."""
@@ -174,8 +170,6 @@ def test_an_environment_that_loses_large_images_is_named(ros, monkeypatch, varia
     assert (variable in output.transport_problem(size)) == lost
     assert bool(output.transport_problem(size)) == lost
 
-
-# -- time -----------------------------------------------------------------------------------------
 
 def test_recorded_stamps_can_be_kept_and_jump_back_in_a_loop(ros, ten):
     images = listen(ros, Image, 'camera/image_raw')
@@ -240,8 +234,6 @@ def test_a_camera_that_is_pulled_out_is_opened_again_and_the_node_stays(ros, mon
         node.stop()
         node.destroy_node()
 
-
-# -- beginning and end ----------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('number', 'params', 'said'), [
     (signal.SIGTERM, {'loop': True}, '(stopped)'),

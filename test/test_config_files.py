@@ -71,8 +71,6 @@ def test_the_node_of_a_file_takes_each_of_its_parameters(file):
             assert plain(node.params.get(name)) == value, name
 
 
-# -- names that nothing reads ---------------------------------------------------------------------
-
 def remarks(make: type, folder: Path, text: str) -> dict[str, str]:
     """What a node that reads these parameters says of those that it does not have."""
     file = folder / 'mine.yaml'

@@ -85,8 +85,6 @@ def test_compressed_formats_are_known_by_their_words():
             encodings.compressed_kind(text)
 
 
-# -- headers of compressed pictures ---------------------------------------------------------------
-
 SIZE = (96, 64)
 PICTURE = texture(SIZE)
 
@@ -182,9 +180,6 @@ def test_a_jpeg_of_endless_scans_is_refused():
     assert decode_compressed(PROGRESSIVE[:at] + scan * 3 + b'\xff\xd9').shape[:2] == SIZE[::-1]
     with pytest.raises(ImageError, match='header'):
         decode_compressed(PROGRESSIVE[:at] + scan * MAX_SCANS + b'\xff\xd9')
-
-
-# -- files ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize('suffix', ['.png', '.tif', '.webp'])

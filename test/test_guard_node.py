@@ -51,8 +51,6 @@ def rig(shared: Rig) -> Rig:
     return shared
 
 
-# -- commands, levels and faults ------------------------------------------------------------------
-
 def test_danger_stops_forward_motion_and_leaves_the_rest(rig):
     with rig.driving(0.7, 0.5, -0.2):
         rig.wait_for_speed(0.7)
@@ -100,8 +98,6 @@ def test_a_message_that_is_no_assessment_stops_and_is_told(rig):
         rig.wait_for_state('malformed')
         rig.wait_for_speed(0.0)
 
-
-# -- override, state, parameters ------------------------------------------------------------------
 
 def forget(rig: Rig) -> None:
     """What was seen is remembered until the robot turns."""
@@ -165,8 +161,6 @@ def test_bad_parameters_fail_to_configure_and_good_ones_then_do():
         node.do('deactivate', 'cleanup', 'configure', 'activate')
 
 
-# -- wiring ---------------------------------------------------------------------------------------
-
 def test_two_guards_on_one_topic_are_told(rig):
     with rig.ros.compose(GUARD, QUICK, {'__node': 'second_guard'}) as second:
         rig.wait_for_state('/second_guard')
@@ -198,8 +192,6 @@ def test_with_odometry_the_measured_speed_counts():
             rig.seen = replace(CLEAR, level=Level.CAUTION, time_to_contact=3.0)
             rig.wait_for_motion(lambda twist: 0.5 < twist.linear.x < 0.6)
 
-
-# -- in this process ------------------------------------------------------------------------------
 
 def test_a_clock_that_is_set_makes_all_seen_forgotten():
     with active(CollisionGuard) as node:
@@ -236,8 +228,6 @@ def test_the_direction_of_an_optical_frame(quaternion, yaw):
     with pytest.raises(ValueError, match='up or down'):
         axis_yaw(1.0, 0.0, 0.0, 0.0)
 
-
-# -- range sensors --------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('value', 'found'), [
     (1.0, 1.0), (0.01, 0.0), (-math.inf, 0.0), (4.0, math.inf), (math.inf, math.inf),

@@ -58,8 +58,6 @@ def table_of(name: str) -> dict[str, tuple]:
             'FORWARDED': ast.literal_eval(tables.get('FORWARDED', ast.Tuple([])))}
 
 
-# -- without launch -------------------------------------------------------------------------------
-
 @pytest.mark.parametrize('file', FILES, ids=lambda f: f.name)
 def test_every_argument_is_described_and_used(file):
     tables = table_of(file.name.partition('.')[0])
@@ -104,8 +102,6 @@ def test_cameras_and_parameters_are_read_from_files(tmp_path):
                     'vjepa_node:\n  ros__parameters:\n    sources: [other]\n')
     assert parameters_in(file, 'collision_guard') == {'rear.yaw': 1.0}
 
-
-# -- with recorders in place of the nodes ---------------------------------------------------------
 
 def make_prefix(prefix: Path, executables: dict[str, str]) -> Path:
     """Lay out an installation whose executables run the given Python code."""
@@ -308,8 +304,6 @@ def test_a_guard_that_would_wait_for_a_camera_that_nobody_runs_is_not_started(re
                    'respawn:=false')
     assert parameters_of(got['collision_guard'])['sources'] == ['front', 'rear']
 
-
-# -- with the real nodes --------------------------------------------------------------------------
 
 # As setup.py has them: name of the executable, module, function.
 EXECUTABLES = {
