@@ -19,7 +19,7 @@ from vjepa_ros.lab.world.textures.bank import TextureBank
 Vector = tuple[float, float, float]
 SIZE = (160, 120)
 # Numbers of the textures in `plain_bank`.
-WHITE, NOISY, HOLED, STRIPED = range(4)
+WHITE, NOISY, HOLED = range(3)
 
 
 @dataclass(frozen=True)
@@ -60,18 +60,17 @@ SAMPLE = (
 
 @lru_cache(maxsize=1)
 def plain_bank() -> TextureBank:
-    """White, noise, a solid frame around a hole, fine stripes."""
+    """White, noise, a solid frame around a hole."""
     size = 64
     rng = np.random.default_rng(1)
     coarse = np.kron(rng.integers(30, 226, (16, 16)), np.ones((4, 4)))
     smooth = sum(np.roll(coarse, (y, x), (0, 1)) for y in range(3) for x in range(3)) / 9
-    stripe = np.broadcast_to((np.arange(size) % 2) * 255, (size, size))
     images = []
-    for grey in (np.full((size, size), 255), smooth, np.full((size, size), 200), stripe):
+    for grey in (np.full((size, size), 255), smooth, np.full((size, size), 200)):
         images.append(np.dstack([np.asarray(grey, np.uint8)] * 3
                                 + [np.full((size, size), 255, np.uint8)]))
     images[HOLED][16:48, 16:48, 3] = 0
-    names = {'plain': (WHITE, NOISY, STRIPED), 'person': (HOLED,)}
+    names = {'plain': (WHITE, NOISY), 'person': (HOLED,)}
     return TextureBank(pack(images), names, ())
 
 

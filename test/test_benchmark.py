@@ -18,9 +18,8 @@ from vjepa_ros.cli import main as cli
 from vjepa_ros.cli.benchmark import baselines, case, suite
 from vjepa_ros.cli.benchmark import model as benchmark_model
 from vjepa_ros.cli.benchmark.baselines import Floor
-from vjepa_ros.cli.benchmark.case import Case, case_of
+from vjepa_ros.cli.benchmark.case import Case
 from vjepa_ros.cli.benchmark.clock import BLOCK, measure
-from vjepa_ros.cli.benchmark.main import make_parser
 from vjepa_ros.cli.profile import time_layers
 from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.model.variants import find_variant
@@ -135,19 +134,6 @@ def test_rows_run_alone_and_one_that_fails_leaves_the_others(tmp_path, monkeypat
     assert not stale.exists()
     text = capsys.readouterr().out
     assert 'num_frames is 3' in text and 'FAILED: bad' in text and '1 of 2 rows' in text
-
-
-def test_a_sweep_takes_the_usual_shape_of_each_size_unless_one_is_given():
-    def shapes(only, *words):
-        return {name: (case.num_frames, case.image_size, case.model_version, case.cameras)
-                for name, row in suite.sweep_rows(only, words).items()
-                for case in [case_of(make_parser().parse_args(row))]}
-
-    found = shapes('', '--sweep', '--cameras', '2')
-    assert list(found) == ['tiny', 'small', 'base', 'large', 'huge', 'giant', 'gigantic']
-    assert found['tiny'] == (8, 192, '2.0', 2) and found['large'] == (16, 256, '2.0', 2)
-    assert found['gigantic'] == (16, 256, '2.1', 2)
-    assert shapes('large', '--num-frames', '4') == {'large': (4, 256, '2.0', 1)}
 
 
 def test_the_world_counts_clips_and_scenes(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from vjepa_ros.lab.evaluation import recording_replay
 from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.clips import clip_figures, joined
 from vjepa_ros.lab.evaluation.recording_replay import Setup, read_items
-from vjepa_ros.lab.evaluation.world import Film, films, truth_of
+from vjepa_ros.lab.evaluation.world import films, truth_of
 from vjepa_ros.lab.training import validation
 from vjepa_ros.lab.training.network import Batch, Network
 from vjepa_ros.lab.worker_pool import WorkerPool
@@ -32,7 +32,6 @@ from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.model.checkpoint.load import load_model, save_bundle
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
-from vjepa_ros.perception.patch_maps import Rhythm
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
@@ -155,25 +154,6 @@ def test_a_process_that_dies_is_told_with_a_remedy():
     with WorkerPool(2, recording_replay.remade(setup), setup) as workers, \
             pytest.raises(OSError, match=r'one of 2 processes.*--jobs'):
         workers.run([(ending,)], lambda made: None)
-
-
-@pytest.mark.parametrize(('hold', 'interval'), [(1, 0.5), (2, 0.1), (2, 0.4)])
-def test_a_rendered_clip_fills_the_frame_memory_as_it_was_made(hold, interval):
-    frames = np.arange(8, dtype=np.uint8).repeat(hold)[:8]
-    frames = np.ascontiguousarray(np.broadcast_to(
-        frames[:, None, None, None] * 20, (8, 32, 32, 3)))
-    film = Film(frames, interval, hold, (20.0, 40.0, 15.5, 15.5))
-    assert film.size == (64, 32)
-    assert film.optics() == pytest.approx((40.0, 40.0, 31.5, 15.5))
-    reader = recording_replay.Track('camera', film.track(TrackConfig()))
-    for stamp, picture in film.sent():
-        assert picture.shape == (32, 64, 3)
-        reader.push(picture, stamp)
-    sample = reader.sample()
-    rhythm = Rhythm.of(sample.stamps_ns)
-    assert rhythm.hold == hold
-    assert rhythm.interval_s == pytest.approx(interval, rel=1e-6)
-    np.testing.assert_array_equal(reader.clip(sample), frames)
 
 
 def test_rendered_clips_are_judged_by_every_method(engine, monkeypatch):

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -101,10 +102,12 @@ class TestLabels:
         flags = read_flags(ranges(tmp_path / 'bag'), '/bumper', threshold=threshold)
         assert flags.contact_s(100 * S)[0] == pytest.approx(first, abs=0.051)
 
-    def test_a_bumper_tells_contacts(self, tmp_path):
+    def test_a_bumper_of_a_bag_tells_contacts(self, tmp_path):
         path = bag(tmp_path / 'bag', 'std_msgs/msg/Bool',
                    [(100 + n / 20, {'data': n >= 30}) for n in range(39)])
-        assert read_flags(path, '/bumper').contact_s(100 * S)[0] == pytest.approx(1.5, abs=0.051)
+        recording = load_recording(str(path), replace(CONFIG, label_topic='/bumper'))
+        assert recording.contact_s[:15] == pytest.approx(1.5 - np.arange(15) / 10, abs=0.051)
+        assert not recording.contact_s[15:19].any()
 
     def test_a_type_of_ones_own_needs_the_name_of_its_field(self, tmp_path):
         kind = 'my_msgs/msg/Touch'

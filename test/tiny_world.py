@@ -7,8 +7,8 @@ Stands in for `ClipWorld` where a test is about training and not about pictures.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +21,7 @@ from vjepa_ros.model.variants import Variant
 
 TINY = Variant('test', 48, 2, 3, 96)
 
-@dataclass(frozen=True)
-class TinySample:
+class TinySample(NamedTuple):
     """What is drawn: noise (B, 3, 12, 12), interval [s] and expansion per interval, (B,)."""
 
     texture: Tensor
@@ -36,15 +35,14 @@ class TinyWorld:
     def __init__(self, size: int = 32, num_frames: int = 4, device: str = 'cpu', bank=None,
                  config: WorldConfig | None = None, compile: bool = False) -> None:
         self.size, self.num_frames, self.bank = size, num_frames, bank or 'bank'
-        self.device = torch.device(device)
-        self.config = config or WorldConfig()
+        self.device, self.config = torch.device(device), config or WorldConfig()
         self.filmed: list[int] = []      # clips of each film, for the tests
 
     def sample(self, seed: int, count: int) -> TinySample:
         random = torch.Generator().manual_seed(seed)
-        return TinySample(torch.rand(count, 3, 12, 12, generator=random),
-                          0.05 + 0.45 * torch.rand(count, generator=random),
-                          0.3 * (torch.rand(count, generator=random) - 0.4))
+        texture = torch.rand(count, 3, 12, 12, generator=random)
+        interval, expansion = torch.rand(2, count, generator=random)
+        return TinySample(texture, 0.05 + 0.45 * interval, 0.3 * (expansion - 0.4))
 
     def film(self, sample: TinySample) -> WorldClips:
         count, side = len(sample.interval_s), self.size
