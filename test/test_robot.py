@@ -41,8 +41,6 @@ def test_speed_changes_within_the_limits_and_brakes_harder_than_it_accelerates()
 def test_commands_must_be_numbers():
     with pytest.raises(ValueError, match='finite'):
         Unicycles(1).step(np.array([math.nan]), np.zeros(1), 0.02)
-    with pytest.raises(ValueError, match='braking'):
-        Drive(braking=0.0)
 
 
 def _inside(kind: int, own: np.ndarray, half: np.ndarray) -> np.ndarray:
