@@ -247,22 +247,6 @@ def test_wrong_requests_do_not_harm_the_node(unconfigured):
     node.do('cleanup')
 
 
-def test_illegal_values_at_the_start_are_named_and_can_be_corrected(ros):
-    wrong = {'clip_fps': 'fast', 'num_frames': 7, 'model_size': 'enormous', 'roi': [0.0, 2.0]}
-    with node_running(ros, **wrong) as node:
-        assert not node.change('configure')
-        assert node.state == 'unconfigured'
-        for name, value in wrong.items():
-            node.wait_for_log(rf"parameter '{name}' is {re.escape(repr(value))}")
-        message = node.report().message
-        assert all(f"'{name}'" in message for name in wrong)
-        for name, value in (('clip_fps', 10.0), ('num_frames', 4), ('model_size', 'tiny')):
-            assert node.try_set(name, value).successful
-            assert not node.change('configure')          # one fault is left
-        assert node.try_set('roi', [0.0, 0.0, 1.0, 1.0]).successful
-        node.do('configure', 'activate')
-
-
 def test_a_failed_autostart_says_why_and_leaves_the_node_to_be_corrected(ros):
     with node_running(ros, autostart=True, allow_random_weights=False) as node:
         node.process.wait_for_output('autostart ended', START_S)

@@ -311,13 +311,6 @@ def test_speeds_that_are_no_numbers_or_in_another_frame_are_told_once(odometry):
     assert odometry.closing_speed(Mount.from_angles(0.5), NS, 0.5) == pytest.approx(1.0)
 
 
-def test_turning_counts_as_motion_and_way(odometry):
-    fed(odometry, [0.0] * 20, [0.4] * 10 + [0.0] * 10)      # 1.0 to 2.9 s
-    assert odometry.motion(round(1.5 * NS), round(1.9 * NS), 0.5) == pytest.approx((0.4, 0.16))
-    assert odometry.motion(round(2.1 * NS), round(2.9 * NS), 0.5) == (0.0, 0.0)
-    assert math.isnan(odometry.motion(NS, 2 * NS, 0.0)[0])
-
-
 def still_output(odometry):
     out = ObstacleOutput.__new__(ObstacleOutput)
     out._sources, out._moved_under = Sources(odometry, None), 0

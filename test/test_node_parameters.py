@@ -250,15 +250,3 @@ def test_cameras_can_change_between_two_configures(again):
         for name in ('front', 'side'):
             assert again.assess(name).untrained
         assert again.values('camera side')['transport'] == 'raw'
-
-
-@pytest.mark.any_distro
-def test_a_structural_change_while_inactive_is_in_force_when_active_again(again):
-    again.begin_anew()
-    with Camera(again.ros), again.listen('motion_map') as got:
-        again.do('deactivate')
-        again.set(image_size=96)
-        again.wait_for('model', lambda v: v['image_size'] == '96')
-        got.clear()
-        again.do('activate')
-        assert read.grid(again.some(got)[0]).shape == (6, 6)
