@@ -460,3 +460,41 @@ def test_a_camera_of_the_greatest_rate_does_not_wait_for_ever_after_a_late_resul
     assert waits.count(0.0) == pytest.approx(served, abs=2)
     # A faster camera has frames to spare; others are never held up.
     assert rate > 15 or not any(waits)
+
+
+def test_a_frame_that_was_assessed_is_not_assessed_again_by_another_model(bench, engine):
+    b = bench()
+    b.send(4)
+    b.until_assessed(4)
+    b.worker.offer(Perception(engine, TRACK, ['cam']))
+    for number in range(5, 9):                     # the last one fills the clip of both
+        b.send(1)
+        b.until_assessed(number)
+    b.worker.notify()
+    b.until(lambda: not b.worker.swapping)
+    b.send(1)
+    b.until_assessed(9)
+    assert b.topic.stamps == [4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize('adopted', [True, False])
+def test_a_model_that_goes_lets_go_of_its_frames_on_the_device(bench, engine, monkeypatch,
+                                                               adopted):
+    on_cpu(engine, monkeypatch)
+    b, there = bench(), replace(TRACK, geometry='device')
+    first, second = (Perception(engine, there, ['cam']) for _ in range(2))
+    b.worker.offer(first)
+    b.send(4)
+    b.until(lambda: b.worker.perception is first and b.track().on_device)
+    b.worker.offer(second)
+    b.send(1)
+    b.until(lambda: second.tracks['cam'].on_device)
+    if adopted:
+        b.send(4)
+        b.until(lambda: b.worker.perception is second)
+    else:
+        b.worker.withdraw()
+    old, new = (first, second) if adopted else (second, first)
+    b.until(lambda: not old.tracks['cam'].on_device)
+    assert new.tracks['cam'].on_device
+    assert b.worker.errors == 0
