@@ -135,5 +135,5 @@ def scene(things: Sequence[Thing] = SAMPLE, camera: Camera | None = None, frames
 def joined(*parts: Scenes) -> Scenes:
     """Scenes with the same kinds of shapes as one batch."""
     tensors = {name: torch.cat([getattr(p, name) for p in parts])
-               for name in vars(parts[0]) if name != 'kinds'}
+               for name in vars(parts[0]) if name not in ('kinds', 'capture')}
     return Scenes(kinds=parts[0].kinds, **tensors)

@@ -160,7 +160,7 @@ def test_rendered_clips_are_judged_by_every_method(engine, monkeypatch):
     bank = TextureBank.procedural(1, count=30, size=64)
     monkeypatch.setattr(TextureBank, 'procedural', lambda *more: bank)
     setup = setup_of('geometric', 'learned', 'fused', engine=engine, num_frames=4, image_size=64)
-    function, *task = evaluate_world.tasks(3, 'cpu', 2)[0]
+    function, *task = evaluate_world.tasks('standard', 3, 'cpu', 2)[0]
     part = function(setup, *task)
     run = evaluate_world.gathered([part])
     methods, learned = run.figures['methods'], run.outcomes['learned']

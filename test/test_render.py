@@ -31,7 +31,7 @@ from render_scenes import (
 )
 
 from vjepa_ros.lab.world.rendering import render as module
-from vjepa_ros.lab.world.rendering.lens import all_rays, image_rays, project
+from vjepa_ros.lab.world.rendering.lens import all_rays, project
 from vjepa_ros.lab.world.rendering.render import render
 from vjepa_ros.lab.world.rendering.sensor import expose, expose_single, tables
 from vjepa_ros.lab.world.rendering.trace import trace
@@ -238,7 +238,7 @@ def of(scenes: Scenes, robot: Robot | None = None) -> Truth:
 
 def points(scenes: Scenes, found: Truth) -> torch.Tensor:
     """World points of all pixels (H, W, 3), float64; the sky at 1e6 m."""
-    rays = image_rays(scenes.intrinsics, scenes.distortion, SIZE)
+    rays = all_rays(scenes.intrinsics, scenes.distortion, SIZE)
     ray = torch.stack((rays.x[0, 0], rays.y[0, 0], torch.ones(SIZE[::-1])), -1).double()
     depth = found.depth[0].double().clamp(max=1e6)
     rotation = scenes.camera_rotation[0, -1].double()

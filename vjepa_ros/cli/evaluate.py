@@ -61,6 +61,7 @@ NO_HEADS = ('the model has no learned heads (none are bundled for this size, and
             '--weights nor --heads names a file with heads)')
 MOST_ON_GPU = 6     # processes, whose contexts and scenes share its memory
 NOT_ASKED = 'not requested'
+WORLD_KEYS = {'world': 'standard', 'rough': 'rough'}     # names of the worlds by key of the report
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -75,6 +76,9 @@ def make_parser() -> argparse.ArgumentParser:
                         '(frames/ and labels.csv), image folder, video, rosbag2')
     parser.add_argument('--world', type=int, default=0, metavar='N',
                         help='also evaluate on N held-out rendered clips (2000 in the documents)')
+    parser.add_argument('--rough', type=int, default=0, metavar='N',
+                        help='also evaluate on N held-out clips of the rough world, see '
+                        '`vjepa-ros train --world`')
     parser.add_argument('--method', nargs='+', choices=METHODS,
                         help='methods to run (default: all that the model supports)')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write all figures')
@@ -113,10 +117,11 @@ def check(args: argparse.Namespace) -> None:
     ValueError
         Naming the option, its value and the remedy.
     """
-    if not args.paths and not args.world:
+    if not args.paths and not args.world and not args.rough:
         raise ValueError('there is nothing to evaluate; give recordings, or request rendered '
-                         'clips with --world N')
-    for name, least in (('world', 0), ('jobs', 0), ('baseline_clips', 0), ('baseline_frames', 1)):
+                         'clips with --world N or --rough N')
+    for name, least in (('world', 0), ('rough', 0), ('jobs', 0), ('baseline_clips', 0),
+                        ('baseline_frames', 1)):
         if getattr(args, name) < least:
             raise ValueError(f'--{name.replace("_", "-")} is {getattr(args, name)}, must be at '
                              f'least {least}')
@@ -142,16 +147,16 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
             played, parts = play_all(items, args, workers, progress, bar)
             variance, without = add_variance(played, parts, args, workers, progress)
             processes = workers.count
-        world = evaluate_world.gathered(parts) if parts else None
-        if world is not None and variance:
-            world = evaluate_world.with_scores(world, 'variance', variance)
-        report = assemble(played, methods[-1], missing | without, world and world.figures,
+        worlds = {key: evaluate_world.gathered(own) for key, name in WORLD_KEYS.items()
+                  if (own := [part for part in parts if part.world == name])}
+        if 'world' in worlds and variance:
+            worlds['world'] = evaluate_world.with_scores(worlds['world'], 'variance', variance)
+        report = assemble(played, methods[-1], missing | without,
+                          {key: world.figures for key, world in worlds.items()},
                           configuration(args, setup, items, command)
                           | {'processes': processes,
                              'minutes': round((time.monotonic() - start) / 60, 1)})
-        pictures: dict[str, list[Picture]] = {}
-        if world is not None:
-            pictures['world'] = world_failures(world, methods[-1])
+        pictures = {key: world_failures(world, methods[-1]) for key, world in worlds.items()}
         if args.html or args.document:
             drawn = progress.add_task('pictures', total=len(played))
             for each in played:
@@ -164,15 +169,21 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
     evaluate_document.show(report, console)
     for reason in evaluate_document.reasons(report):
         console.print(reason, style='dim', markup=False, highlight=False, soft_wrap=True)
-    write(args, report, played, pictures, world, console)
+    write(args, report, played, pictures, worlds, console)
     return 0
 
 
 def process_count(args: argparse.Namespace, items: Sequence[Item]) -> int:
     """Return the number of processes: as requested, or one for each core with work."""
     on_gpu = choose_device(args.device).device.type != 'cpu'
-    return args.jobs or usual_jobs(len(items) + len(evaluate_world.tasks(args.world, '', 0)),
+    return args.jobs or usual_jobs(len(items) + len(world_tasks(args, '', 0)),
                                    MOST_ON_GPU if on_gpu else None)
+
+
+def world_tasks(args: argparse.Namespace, device: str, slow: int) -> list[tuple[Any, ...]]:
+    """Return the tasks for the rendered clips; the slow baseline is for the standard world."""
+    return (evaluate_world.tasks('standard', args.world, device, slow)
+            + evaluate_world.tasks('rough', args.rough, device, 0))
 
 
 def load_engine(args: argparse.Namespace) -> tuple[Engine | None, dict[str, str]]:
@@ -204,7 +215,8 @@ def load_engine(args: argparse.Namespace) -> tuple[Engine | None, dict[str, str]
 def play_all(items: Sequence[Item], args: argparse.Namespace, workers: WorkerPool,
              progress: Progress, bar: TaskID) -> tuple[list[Played], list[WorldPart]]:
     """Play the recordings, and assess the rendered clips with every method."""
-    clips = progress.add_task('rendered clips', total=args.world, visible=bool(args.world))
+    clips = progress.add_task('rendered clips', total=args.world + args.rough,
+                              visible=bool(args.world + args.rough))
     device = str(choose_device(args.device).device)
     slow = 0 if args.baseline_size == 'none' else args.baseline_clips
 
@@ -215,7 +227,7 @@ def play_all(items: Sequence[Item], args: argparse.Namespace, workers: WorkerPoo
             progress.advance(bar, made.truth.stamps_s.size)
 
     made = workers.run([*((play, item) for item in items),
-                        *evaluate_world.tasks(args.world, device, slow)], done)
+                        *world_tasks(args, device, slow)], done)
     return made[:len(items)], made[len(items):]
 
 
@@ -301,13 +313,14 @@ def notes(args: argparse.Namespace) -> list[str]:
 
 
 def write(args: argparse.Namespace, report: dict[str, Any], played: Sequence[Played],
-          pictures: dict[str, list[Picture]], world: WorldRun | None, console: Console) -> None:
+          pictures: dict[str, list[Picture]], worlds: dict[str, WorldRun],
+          console: Console) -> None:
     """Write the requested files."""
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(json_safe(report), indent=1, ensure_ascii=False, allow_nan=False)
         args.json.write_text(text + '\n', encoding='utf-8')
-    parts = evaluate_document.sections(report, played, pictures, world) \
+    parts = evaluate_document.sections(report, played, pictures, worlds) \
         if args.html or args.document else []
     if args.html:
         args.html.parent.mkdir(parents=True, exist_ok=True)

@@ -44,6 +44,7 @@ from vjepa_ros.lab.training.config import OBJECTIVES, OPTIMIZERS, PRECISIONS, Tr
 from vjepa_ros.lab.training.loop import Report, TrainingError
 from vjepa_ros.lab.training.model_card import number
 from vjepa_ros.lab.training.run import TOKENS_KEPT, ablate, train
+from vjepa_ros.lab.world.scenes.scene_spec import WORLDS
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.runtime.device import DeviceError
 
@@ -112,6 +113,9 @@ def _model(group: argparse._ArgumentGroup) -> None:
 
 def _clips(group: argparse._ArgumentGroup) -> None:
     _add(group, '--batch', 'clips per step (and per process)', metavar='N')
+    _add(group, '--world', 'standard: smooth drives and even frames. rough: drones, legged '
+         'robots, hands, cars and trucks with the turns, shakes, sensors and uneven frames that '
+         'they have', choices=WORLDS)
     _add(group, '--num-frames', 'frames per clip', metavar='N')
     _add(group, '--image-sizes', 'pixels per side, a multiple of 16. Several with their shares of '
          "the run, such as '128:0.7,192:0.3', because small images train faster. The result is "

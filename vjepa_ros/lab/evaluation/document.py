@@ -80,14 +80,16 @@ METHOD_COLUMNS = (   # group of sequences, head of the column, figure, its forma
 )
 
 
+WORLD_TITLES = {'world': 'World', 'rough': 'Rough world'}    # by their key in the report
+
+
 def grids(report: Mapping[str, Any]) -> list[Grid]:
     """Return every table that the report has figures for."""
     tables = []
     if report['sequences']:
         tables += [sequence_grid(report), method_grid(report)]
-    if report['world']:
-        tables.append(world_grid(report['world']))
-    return tables
+    return tables + [world_grid(report[name], title) for name, title in WORLD_TITLES.items()
+                     if report[name]]
 
 
 def sequence_grid(report: Mapping[str, Any]) -> Grid:
@@ -121,7 +123,7 @@ def method_grid(report: Mapping[str, Any]) -> Grid:
                 f'Over groups of sequences: {titles}.')
 
 
-def world_grid(world: Mapping[str, Any]) -> Grid:
+def world_grid(world: Mapping[str, Any], title: str) -> Grid:
     """Return the figures of the rendered clips, with one column per method."""
     methods = list(world['methods'])
     columns = [world['methods'][name] for name in methods]
@@ -141,7 +143,7 @@ def world_grid(world: Mapping[str, Any]) -> Grid:
         ('median relative error of time to contact', 'ttc_median_relative_error', percent),
         ('mean time to collision at 5 % false alarms (s)', 'mean_time_to_collision_s',
          lambda v: number(v, 2)))]
-    return Grid(f'World, {world["clips"]} held-out clips',
+    return Grid(f'{title}, {world["clips"]} held-out clips',
                 ('figure', *(name.replace('_', ' ') for name in methods)), tuple(rows),
                 'heads: what the heads say, with nothing left out; its time to contact is a mean '
                 'given that there is contact. Unknown counts as a looming of 0, ranks lowest, and '
@@ -192,7 +194,8 @@ class Section:
 
 
 def sections(report: Mapping[str, Any], played: Sequence[Played],
-             pictures: Mapping[str, Sequence[Picture]], world: WorldRun | None) -> list[Section]:
+             pictures: Mapping[str, Sequence[Picture]],
+             worlds: Mapping[str, WorldRun]) -> list[Section]:
     """Return the sections after the tables: curves, rendered clips, and each recording.
 
     Parameters
@@ -202,9 +205,9 @@ def sections(report: Mapping[str, Any], played: Sequence[Played],
     played
         The recordings.
     pictures
-        By name of the sequence; ``world`` for the rendered clips.
-    world
-        The rendered clips, None without any.
+        By name of the sequence, and of `WORLD_TITLES` for the rendered clips.
+    worlds
+        The rendered clips, by name of `WORLD_TITLES`.
     """
     found = []
     members = report['groups'].get('collision', {}).get('sequences', [])
@@ -218,15 +221,15 @@ def sections(report: Mapping[str, Any], played: Sequence[Played],
                                  'roc': ('ROC curves', partial(roc, curves)),
                                  'reliability': ('reliability',
                                                  partial(reliability_plot, bins))}))
-    if world is not None:
+    for name, world in worlds.items():
         happened = world.truth.contact_time[:, None] <= np.array(HORIZONS_S)
-        bins = {name: reliability(outcome.hazard, happened)
-                for name, outcome in world.outcomes.items() if outcome.is_probability}
+        bins = {method: reliability(outcome.hazard, happened)
+                for method, outcome in world.outcomes.items() if outcome.is_probability}
         found.append(Section(
-            'world', 'Rendered clips', 'Reliability of the hazard over all horizons; below, the '
-            'clips that were judged worst.',
-            {'world_reliability': ('reliability', partial(reliability_plot, bins))},
-            pictures.get('world', ()), 4))
+            name, f'Rendered clips: {WORLD_TITLES[name].lower()}', 'Reliability of the hazard '
+            'over all horizons; below, the clips that were judged worst.',
+            {f'{name}_reliability': ('reliability', partial(reliability_plot, bins))},
+            pictures.get(name, ()), 4))
     for each in played:
         name = each.item.name
         found.append(Section(name, name, summary(each, report['sequences'][name]),
@@ -353,7 +356,7 @@ def _markdown_section(section: Section, folder: Path) -> str:
                      for name, (alt, _) in section.plots.items()) + '\n'
     if not section.name:
         return shown
-    title = section.title if section.name == 'world' else f'`{section.title}`'
+    title = section.title if section.name in WORLD_TITLES else f'`{section.title}`'
     text = f'### {title}\n\n{section.text}\n\n{shown}'
     wrong = [p for p in section.pictures if p.failure]
     if not wrong:

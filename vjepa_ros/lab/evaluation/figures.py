@@ -23,7 +23,8 @@ Pairs = list[tuple[Truth, Outcome]]
 
 
 def assemble(played: Sequence[Played], reported: str, missing: Mapping[str, str],
-             world: dict[str, Any] | None, configuration: dict[str, Any]) -> dict[str, Any]:
+             worlds: Mapping[str, dict[str, Any]],
+             configuration: dict[str, Any]) -> dict[str, Any]:
     """Assemble all figures, ready for JSON.
 
     Parameters
@@ -34,15 +35,17 @@ def assemble(played: Sequence[Played], reported: str, missing: Mapping[str, str]
         Method of the figures in ``sequences`` and ``pooled``.
     missing
         Why a method or baseline was not run, by name.
-    world
-        Figures of the rendered clips by method, or None.
+    worlds
+        Figures of the rendered clips by method, for ``world`` and ``rough`` if they were asked
+        for.
     configuration
         Settings of the run.
 
     Returns
     -------
     dict
-        ``sequences``, ``pooled``, ``groups``, ``baselines``, ``world``, ``configuration``.
+        ``sequences``, ``pooled``, ``groups``, ``baselines``, ``world``, ``rough``,
+        ``configuration``.
         Unknown is None. The baselines have the same figures as ``pooled`` and those below
         ``sequences`` and ``groups``.
     """
@@ -61,7 +64,8 @@ def assemble(played: Sequence[Played], reported: str, missing: Mapping[str, str]
         'sequences': sequences, 'pooled': _plain(main),
         'groups': {name: {'sequences': members} | main['groups'][name]
                    for name, members in groups.items()},
-        'baselines': whole, 'world': world, 'configuration': configuration,
+        'baselines': whole, 'world': worlds.get('world'), 'rough': worlds.get('rough'),
+        'configuration': configuration,
     }
 
 

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import cv2
@@ -31,6 +32,7 @@ from vjepa_ros.lab.evaluation.clips import (
 from vjepa_ros.lab.evaluation.recording_replay import CAMERA, PictureScores, Setup
 from vjepa_ros.lab.report.page import jpeg_bytes
 from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
+from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.seeds import HELD_OUT_SEED, SPLIT_BATCH
 from vjepa_ros.lab.world.targets import clip_targets
 from vjepa_ros.model.head_specs import expected_log_contact
@@ -61,19 +63,31 @@ class Film:
         How often each frame is repeated in the clip.
     intrinsics
         fx, fy, cx, cy [px] of those frames.
+    stamps_s
+        Time of each frame relative to the newest [s]; None: even, whatever the jitter of the
+        camera, as a driver may stamp them.
     """
 
     frames: np.ndarray
     interval_s: float
     hold: int
     intrinsics: tuple[float, float, float, float]
+    stamps_s: tuple[float, ...] | None = None
 
     def sent(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield stamp [ns] and image with square pixels of each frame of the camera."""
-        distinct = self.frames[self.hold - 1::self.hold]
-        for number, frame in enumerate(distinct):
-            stamp = START_NS + round(number * self.hold * self.interval_s * 1e9)
+        for frame, time_s in zip(self.frames[self.hold - 1::self.hold], self.times_s, strict=True):
+            stamp = START_NS + round(time_s * 1e9)
             yield stamp, cv2.resize(frame, self.size, interpolation=cv2.INTER_LINEAR)
+
+    @property
+    def times_s(self) -> list[float]:
+        """Time of each frame of the camera since the first [s]."""
+        if self.stamps_s is None:
+            return [number * self.hold * self.interval_s
+                    for number in range(len(self.frames) // self.hold)]
+        own = self.stamps_s[self.hold - 1::self.hold]
+        return [stamp - own[0] for stamp in own]
 
     @property
     def size(self) -> tuple[int, int]:
@@ -92,11 +106,12 @@ class Film:
     def track(self, base: TrackConfig) -> TrackConfig:
         """Return settings of a frame memory whose clips have exactly these frames."""
         count = len(self.frames)
-        span = (count // self.hold - 1) * self.hold * self.interval_s
+        times = self.times_s
         # With repeated frames the clip ends one interval early, so its rate is a bit higher.
+        gap = 1.5 * max(later - time for time, later in pairwise(times))
         return replace(base, num_frames=count, image_size=self.frames.shape[1],
-                       clip_fps=(count - 1) / span, resize_mode='squash',
-                       max_frame_gap=max(base.max_frame_gap, 1.5 * self.hold * self.interval_s))
+                       clip_fps=(count - 1) / times[-1], resize_mode='squash',
+                       max_frame_gap=max(base.max_frame_gap, gap))
 
 
 def truth_of(clips: WorldClips) -> ClipTruth:
@@ -110,14 +125,15 @@ def truth_of(clips: WorldClips) -> ClipTruth:
                               np.nan))
 
 
-def films(clips: WorldClips) -> Iterator[Film]:
-    """Yield the clips of a batch on the CPU."""
+def films(clips: WorldClips, exact: bool = False) -> Iterator[Film]:
+    """Yield the clips of a batch on the CPU, stamped exactly or evenly."""
     frames = clips.frames.cpu().numpy()
     optics = clips.scenes.intrinsics.double().cpu().numpy()
     for index, (interval, hold) in enumerate(zip(clips.interval_s.tolist(), clips.hold.tolist(),
                                                  strict=True)):
         fx, fy, cx, cy = optics[index].tolist()
-        yield Film(frames[index], interval, int(hold), (fx, fy, cx, cy))
+        stamps = tuple(clips.stamps_s[index].tolist()) if exact else None
+        yield Film(frames[index], interval, int(hold), (fx, fy, cx, cy), stamps)
 
 
 def shown(film: Film, track: Track) -> Sample:
@@ -144,6 +160,8 @@ class WorldPart:
 
     Attributes
     ----------
+    world
+        Name of their world.
     truth, outcomes
         Of its clips, and by method.
     newest
@@ -154,6 +172,7 @@ class WorldPart:
         Clips for a slow baseline, by their number in the whole run.
     """
 
+    world: str
     truth: ClipTruth
     outcomes: dict[str, ClipOutcome]
     newest: list[bytes]
@@ -183,15 +202,15 @@ class WorldRun:
     newest: list[bytes]
 
 
-def tasks(count: int, device: str, slow: int) -> list[tuple[Any, ...]]:
-    """Return tasks for some clips, `slow` of them kept for a slow baseline."""
+def tasks(world: str, count: int, device: str, slow: int) -> list[tuple[Any, ...]]:
+    """Return tasks for some clips of a world, `slow` of them kept for a slow baseline."""
     kept = set(np.linspace(0, count - 1, min(slow, count)).round().astype(int).tolist())
-    return [(evaluate_part, batch, min(SPLIT_BATCH, count - batch * SPLIT_BATCH), device,
+    return [(evaluate_part, world, batch, min(SPLIT_BATCH, count - batch * SPLIT_BATCH), device,
              sorted(kept & set(range(batch * SPLIT_BATCH, (batch + 1) * SPLIT_BATCH))))
             for batch in range(math.ceil(count / SPLIT_BATCH))]
 
 
-def evaluate_part(setup: Setup, batch: int, count: int, device: str,
+def evaluate_part(setup: Setup, name: str, batch: int, count: int, device: str,
                   keep: Sequence[int]) -> WorldPart:
     """Assess the held-out clips of one seed with every method.
 
@@ -200,6 +219,9 @@ def evaluate_part(setup: Setup, batch: int, count: int, device: str,
     setup
         Methods, settings and engine. Smoothing is off, because a clip is one moment, and
         `approach_speed` is 0, because the truth is contact at the present velocities.
+    name
+        Of the world, one of `WORLDS`. Frames of the standard world are stamped evenly, as they
+        have always been, those of the rough one exactly.
     batch
         Number of the seed; training uses none of these.
     count
@@ -209,9 +231,9 @@ def evaluate_part(setup: Setup, batch: int, count: int, device: str,
     keep
         Numbers of the clips in the whole run to return.
     """
-    world = world_of(setup.track.image_size, setup.track.num_frames, device)
+    world = world_of(name, setup.track.image_size, setup.track.num_frames, device)
     clips = world.clips(HELD_OUT_SEED + batch, count)
-    truth, rendered = truth_of(clips), list(films(clips))
+    truth, rendered = truth_of(clips), list(films(clips, exact=world.config.rough))
     del clips
     if device.startswith('cuda'):
         torch.cuda.empty_cache()     # for the other processes
@@ -227,15 +249,15 @@ def evaluate_part(setup: Setup, batch: int, count: int, device: str,
             outcomes.setdefault(method, []).append(outcome)
         held += results[setup.methods[-1]][MIDDLE].method != 'geometric'
     first = batch * SPLIT_BATCH
-    return WorldPart(truth, {m: joined(parts) for m, parts in outcomes.items()},
+    return WorldPart(name, truth, {m: joined(parts) for m, parts in outcomes.items()},
                      [jpeg(film) for film in rendered], held,
                      {number: rendered[number - first] for number in keep})
 
 
-@lru_cache(maxsize=1)
-def world_of(size: int, num_frames: int, device: str) -> ClipWorld:
+@lru_cache(maxsize=2)
+def world_of(name: str, size: int, num_frames: int, device: str) -> ClipWorld:
     """Return the world of this process, whose textures take seconds to paint."""
-    return ClipWorld(size=size, num_frames=num_frames, device=device)
+    return ClipWorld(size=size, num_frames=num_frames, device=device, config=WorldConfig(name))
 
 
 def gathered(parts: Sequence[WorldPart]) -> WorldRun:

@@ -8,6 +8,7 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from vjepa_ros.lab.world.scenes.scene_spec import WORLDS
 from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
 
 FLOOR = 0.01          # of the learning rate at the end
@@ -131,6 +132,8 @@ class TrainConfig:
         Stop this call after so many seconds, 0 for never; the run can be continued.
     batch : int
         Clips per step and process.
+    world : str
+        standard or rough, see `WorldConfig`.
     num_frames : int
         Frames per clip, even, at least 4.
     image_sizes, tokens_kept : str
@@ -187,6 +190,7 @@ class TrainConfig:
     seconds: float = 0.0
     stop_after: float = 0.0
     batch: int = 64
+    world: str = 'standard'
     num_frames: int = 8
     image_sizes: str = '192'
     tokens_kept: str = '1.0'
@@ -227,6 +231,7 @@ class TrainConfig:
     def __post_init__(self):
         find_variant(self.model_size)
         _one_of('objective', self.objective, OBJECTIVES)
+        _one_of('world', self.world, WORLDS)
         _one_of('precision', self.precision, PRECISIONS)
         _one_of('optimizer', self.optimizer, OPTIMIZERS)
         if (self.clips > 0) == (self.seconds > 0) or min(self.clips, self.seconds) < 0:

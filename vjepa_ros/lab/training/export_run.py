@@ -132,7 +132,8 @@ def describe(run: TrainedRun, world: WorldConfig, calibration: Calibration,
              metrics: dict[str, Any]) -> BundleMeta:
     """Describe the weights as their file does."""
     config, state = run.config, run.state
-    data = f'rendered scenes of `vjepa_ros.lab.world`, {config.textures} painted textures'
+    data = (f'rendered scenes of `vjepa_ros.lab.world`, {world.name} world, {config.textures} '
+            'painted textures')
     if config.photos:
         data += f' and {config.textures} crops of photographs'
     if config.recordings:

@@ -203,7 +203,7 @@ class _Run:
 
     def _make_world(self, size: int, bank: TextureBank | None, compiled: bool) -> ClipWorld:
         return ClipWorld(size, self.config.num_frames, self.team.device, bank=bank,
-                         compile=compiled)
+                         config=WorldConfig(self.config.world), compile=compiled)
 
     def _paint(self) -> TextureBank:
         config = self.config
@@ -255,7 +255,7 @@ class _Run:
     def _keep(self) -> None:
         """Write the present weights, small enough to be carried elsewhere."""
         with self.trainer.average.applied():
-            meta = describe(self._trained(), WorldConfig(), Calibration(), {})
+            meta = describe(self._trained(), WorldConfig(self.config.world), Calibration(), {})
             save_weights(self.folder / UNFINISHED, self.config, self.network, meta)
 
     def _finish(self) -> Outcome:

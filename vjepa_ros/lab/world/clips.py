@@ -31,7 +31,7 @@ class WorldClips:
     frames : Tensor
         (B, T, H, W, 3) uint8 RGB, the newest last.
     interval_s : Tensor
-        (B,) mean time between frames [s].
+        (B,) time between frames [s], but for jitter and pictures that were lost.
     hold : Tensor
         (B,) 1 where all frames differ, 2 where each picture is shown twice.
     truth : Truth
@@ -45,7 +45,10 @@ class WorldClips:
         (B,) distance along the heading to the nearest visible surface in the robot's way [m],
         inf where it is free; at least 0.1 % of the picture.
     place, outcome : Tensor
-        (B,) numbers of `plans.PLACES` and `plans.OUTCOMES`.
+        (B,) numbers of `scene_spec.PLACES` and `scene_spec.OUTCOMES`.
+    stamps_s : Tensor
+        (B, T) exact time of each frame relative to the newest [s], ascending, the last 0. Equal
+        where a picture is shown twice. `interval_s` is the time between frames as wanted.
     """
 
     frames: Tensor
@@ -57,6 +60,7 @@ class WorldClips:
     clearance: Tensor
     place: Tensor
     outcome: Tensor
+    stamps_s: Tensor
 
 
 class ClipWorld:
@@ -112,7 +116,7 @@ class ClipWorld:
         return WorldClips(
             frames[clip, shown], scenes.interval_s, self._sent(sample.hold), known, scenes,
             soonest(known.enter_time), soonest(known.clearance), self._sent(sample.place),
-            self._sent(sample.outcome))
+            self._sent(sample.outcome), self._sent(sample.stamps_s))
 
     def _sent(self, values: Tensor) -> Tensor:
         # From pinned memory a copy to a GPU does not wait for what is being drawn there.

@@ -12,7 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.rendering.lens import Rays, all_rays, image_rays, pixel_rays
+from vjepa_ros.lab.world.rendering.lens import (
+    Rays,
+    all_rays,
+    bend_turn,
+    image_rays,
+    pixel_rays,
+    rolled,
+)
 from vjepa_ros.lab.world.rendering.sensor import BAND_PIXELS, expose, expose_single, tables
 from vjepa_ros.lab.world.rendering.shading import Hits
 from vjepa_ros.lab.world.rendering.stage import Stage, stage
@@ -118,13 +125,19 @@ def _part(scenes: Scenes, first: int, count: int) -> Scenes:
     return scenes.map(lambda values: values[first:first + count])
 
 
+def open_for(scenes: Scenes) -> Tensor:
+    """(B,) how long rows are exposed: in intervals, or with a `Capture` in seconds."""
+    return scenes.shutter if scenes.capture is None else scenes.capture.exposure_s
+
+
 def _batch(scenes: Scenes, bank: TextureBank, size: tuple[int, int], frames: slice,
            samples: int, steps: Steps) -> Tensor:
     send, follow, develop = steps
     total: list[Tensor] = []
     for dx, dy, when in PATTERNS[samples]:
-        rays = send(scenes.intrinsics, scenes.distortion, size, (dx, dy))
-        scene = stage(scenes, bank.atlas, frames, when * scenes.shutter)
+        rays = send(scenes.intrinsics, scenes.distortion, size, (dx, dy),
+                    *bend_turn(scenes, frames))
+        scene = stage(scenes, bank.atlas, frames, when * open_for(scenes))
         light = follow(rays, scene, bank.atlas, scenes.kinds)
         total = [a + b for a, b in zip(total, light, strict=True)] if total else light
     light = torch.stack(total, -1) / samples
@@ -135,16 +148,17 @@ def _single(scenes: Scenes, bank: TextureBank, size: tuple[int, int], number: in
             samples: int) -> Tensor:
     """One frame of one scene on the CPU."""
     frames = slice(number, number + 1)
-    blurs = float(scenes.shutter) > 0 and scenes.exposure.shape[1] > 1
+    taken = scenes.capture
+    blurs = float(open_for(scenes)) > 0 and (taken is not None or scenes.exposure.shape[1] > 1)
     pattern = PATTERNS[samples if blurs else 1]
     planes = torch.zeros(3, 1, 1, size[1], size[0])
     for dx, dy, when in pattern:
-        rays = image_rays(scenes.intrinsics, scenes.distortion, size, (dx, dy))
-        scene = stage(scenes, bank.atlas, frames, when * scenes.shutter if blurs else None,
+        rays = image_rays(scenes, size, frames, (dx, dy))
+        scene = stage(scenes, bank.atlas, frames, when * open_for(scenes) if blurs else None,
                       grouped=False)
         index = _in_bands(planes, rays, scene, bank, scenes.kinds, 1 / len(pattern))
         if not blurs:
-            _smooth_edges(planes, index, scenes, scene, bank)
+            _smooth_edges(planes, index, scenes, scene, bank, frames)
     return expose_single(planes, scenes, frames)
 
 
@@ -173,7 +187,7 @@ def _in_bands(planes: Tensor, rays: Rays, scene: Stage, bank: TextureBank,
 
 
 def _smooth_edges(planes: Tensor, index: Tensor, scenes: Scenes, scene: Stage,
-                  bank: TextureBank) -> None:
+                  bank: TextureBank, frames: slice) -> None:
     """Give pixels at the edges of shapes two more rays, in place."""
     shown = index[0, 0].numpy()
     edge = np.zeros(shown.shape, bool)
@@ -187,9 +201,12 @@ def _smooth_edges(planes: Tensor, index: Tensor, scenes: Scenes, scene: Stage,
         return
     shifts = torch.tensor(_BESIDE)
     whole = Windows.whole(scenes.kinds)
+    bend, turn = bend_turn(scenes, frames)
     for rows, columns in found.split(BAND_PIXELS // len(shifts), dim=1):
         rays = pixel_rays(scenes.intrinsics, scenes.distortion, columns + shifts[:, :1],
-                          rows + shifts[:, 1:])
+                          rows + shifts[:, 1:], bend)
+        if turn is not None:
+            rays = rolled(rays, turn, rows + shifts[:, 1:], len(shown))
         fine = trace(rays, scene, bank.atlas, scenes.kinds, whole)
         for plane, more in zip(planes[:, 0, 0], fine, strict=True):
             plane[rows, columns] = (plane[rows, columns] + more[0, 0].sum(0)) / 3

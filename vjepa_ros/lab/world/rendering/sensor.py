@@ -16,13 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.scenes.scene import Scenes
+from vjepa_ros.lab.world.scenes.scene import Capture, Scenes
 
 _NOISE = (1024, 4096)    # rows and columns of the table of noise
 BAND_PIXELS = 32_000     # worked on at once where one frame is drawn on the CPU
 _RADIUS = 5              # of the lens blur's kernel [px]
 _MOST_BLUR_PX = 2.0
 _LEAST_BLUR_PX = 0.15    # less is none
+_MOST_GLARE = 20.0       # light above white that spreads
+_GLARE_PARTS, _GLARE_STEPS = 48, 3   # of the width, and how often it spreads to the next
+_FIXED = 1 << 20         # number of the frame whose noise is in all frames
 _LUMA = (0.299, 0.587, 0.114)
 _QUANTA = (  # how coarsely jpeg rounds each frequency of brightness
     [16, 11, 10, 16, 24, 40, 51, 61], [12, 12, 14, 19, 26, 58, 60, 55],
@@ -114,9 +117,41 @@ def compressed(image: Tensor, strength: Tensor, constant: Tables) -> Tensor:
     return torch.where(strength.view(-1, 1, 1, 1, 1) > 0, back, image)
 
 
+def glared(light: Tensor, glare: Tensor) -> Tensor:
+    """Light (B, T, H, W, 3) with a part (B,) of what is above white spread around it."""
+    over = (light - 1).clamp(0, _MOST_GLARE).flatten(0, 1).permute(0, 3, 1, 2)     # BT 3 H W
+    wide = torch.nn.functional.avg_pool2d(over, max(2, over.shape[3] // _GLARE_PARTS),
+                                          ceil_mode=True)
+    for _ in range(_GLARE_STEPS):
+        wide = torch.nn.functional.avg_pool2d(wide, 3, 1, 1)
+    wide = torch.nn.functional.interpolate(wide, over.shape[2:], mode='bilinear')
+    spread = wide.permute(0, 2, 3, 1).unflatten(0, light.shape[:2])
+    return light + glare.view(-1, 1, 1, 1, 1) * spread
+
+
+def _lines(table: Tensor, key: Tensor, count: int) -> Tensor:
+    """Noise of zero mean and unit spread for each key (...), (..., count)."""
+    start = ((key * 2_654_435_761 & 0x7FFF_FFFF_FFFF) >> 17) % (table.numel() - count)
+    return table.view(-1)[start[..., None] + torch.arange(count, device=key.device)]
+
+
+def _pattern(scenes: Scenes, taken: Capture, constant: Tables, numbers: Tensor,
+             size: tuple[int, int], rows: slice) -> Tensor:
+    """Noise of pixels and columns, the same in all frames, and of rows, (B, T, rows, W, 1)."""
+    table, always = constant.noise, torch.full_like(numbers[:1], _FIXED)
+    pixels = _noise(table, scenes.seed, always, size, rows)[..., :1]
+    columns = _lines(table, scenes.seed * 31 + _FIXED, size[0])[:, None, None, :, None]
+    down = _lines(table, scenes.seed[:, None] * 131 + numbers, size[1])[..., rows, None, None]
+    pixel, column, row = (v.view(-1, 1, 1, 1, 1) for v in (
+        taken.pattern, taken.stripes, taken.banding))
+    return pixel * pixels + column * columns + row * down
+
+
 def expose(light: Tensor, scenes: Scenes, frames: slice, constant: Tables) -> Tensor:
     """Pictures uint8 (B, T, H, W, 3) of light (B, T, H, W, 3) in some frames of the scenes."""
     height, width = light.shape[2:4]
+    if scenes.capture is not None:
+        light = glared(light, scenes.capture.glare)
     light = blurred(light, scenes.blur_px)
     image = _developed(light, scenes, frames, constant, (width, height), slice(0, height))
     return _rounded(compressed(image, scenes.jpeg, constant))
@@ -126,6 +161,9 @@ def expose_single(planes: Tensor, scenes: Scenes, frames: slice) -> Tensor:
     """Do the same for one frame on the CPU, given as (3, 1, 1, H, W); skip what is off."""
     height, width = planes.shape[3:]
     constant = tables(planes.device)
+    if scenes.capture is not None and float(scenes.capture.glare) > 0:
+        light = glared(torch.stack(planes.unbind(0), -1), scenes.capture.glare)
+        planes = torch.stack(light.unbind(-1))
     sigma = float(scenes.blur_px)
     if sigma >= _LEAST_BLUR_PX:
         soft = [cv2.GaussianBlur(p[0, 0].numpy(), (0, 0), min(sigma, _MOST_BLUR_PX))
@@ -167,11 +205,15 @@ def _developed(light: Tensor, scenes: Scenes, frames: slice, constant: Tables,
     if not alone or bool(scenes.grey):
         light = torch.where(grey, (light @ constant.turn[0])[..., None], light)
     levels = light.clamp(1e-6, 1) ** (float(scenes.gamma) if alone else scenes.gamma.view(wide))
-    if alone and float(scenes.read_noise + scenes.shot_noise) == 0:
+    taken = scenes.capture
+    if alone and taken is None and float(scenes.read_noise + scenes.shot_noise) == 0:
         return 255 * levels
     numbers = torch.arange(scenes.exposure.shape[1], device=light.device)[frames]
     noise = _noise(constant.noise, scenes.seed, numbers, size, rows)
     if not alone or bool(scenes.grey):
         noise = torch.where(grey, noise[..., :1], noise)
     spread = scenes.read_noise.view(wide) + scenes.shot_noise.view(wide) * levels
-    return (255 * levels + noise * spread).clamp(0, 255)
+    noise = noise * spread
+    if taken is not None:
+        noise = noise + _pattern(scenes, taken, constant, numbers, size, rows)
+    return (255 * levels + noise).clamp(0, 255)

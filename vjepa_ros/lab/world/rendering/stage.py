@@ -11,9 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from vjepa_ros.lab.world.rendering.lens import rotation_of
 from vjepa_ros.lab.world.rendering.shading import Light, Table
 from vjepa_ros.lab.world.rendering.shapes import Body
-from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID, Scenes
+from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID, Capture, Scenes
 from vjepa_ros.lab.world.textures.atlas import Atlas
 
 _WIDE_M = 1e6       # half side of the ground's box
@@ -86,8 +87,11 @@ def poses(scenes: Scenes, frames: slice, share: Tensor | None = None) -> Poses:
     """Poses in some frames.
 
     ``share`` (B,) moves the moment by that part of the interval (-0.5..0.5), along the motion
-    since the frame before (the first frame: up to the next).
+    since the frame before (the first frame: up to the next). With a `Capture` it is in seconds,
+    and the motion is that of the moment.
     """
+    if share is not None and scenes.capture is not None:
+        return _moved(scenes, scenes.capture, frames, share)
     parts = (scenes.camera_position, scenes.position, scenes.yaw)
     if share is not None and scenes.yaw.shape[1] > 1:
         # Slices, not lists of numbers: those would have to be copied to the device.
@@ -101,6 +105,17 @@ def poses(scenes: Scenes, frames: slice, share: Tensor | None = None) -> Poses:
         rotation = scenes.camera_rotation
     camera, position, yaw = (p[:, frames] for p in parts)
     return Poses(camera, rotation[:, frames], position, yaw)
+
+
+def _moved(scenes: Scenes, taken: Capture, frames: slice, seconds: Tensor) -> Poses:
+    """Poses some seconds (B,) beside the stamps of frames, at the speeds of the camera there."""
+    after = seconds[:, None, None]
+    turn = rotation_of(-after * taken.spin[:, frames])
+    return Poses(
+        scenes.camera_position[:, frames] + after * taken.velocity[:, frames],
+        turn @ scenes.camera_rotation[:, frames],
+        scenes.position[:, frames] + after[..., None] * scenes.velocity[:, None],
+        scenes.yaw[:, frames] + after * scenes.yaw_rate[:, None])
 
 
 def bodies_of(p: Poses, half: Tensor, alive: Tensor) -> Body:

@@ -3,7 +3,9 @@
 """Exact truth per pixel at the newest frame: depth, motion, contact.
 
 Worked out from positions and speeds, never from pictures. The looming rate leaves out the
-camera's own rotation; the flow contains it.
+camera's own rotation; the flow contains it. Where rows are exposed one after the other, each row
+has the truth of the camera turned as at its own time, at the position of the stamp: that is what
+the row shows (`Capture`). The robot's heading and the contact times are those at the stamp.
 """
 
 from __future__ import annotations
@@ -15,7 +17,13 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.rendering.lens import all_rays, image_rays, image_speed
+from vjepa_ros.lab.world.rendering.lens import (
+    all_rays,
+    bend_turn,
+    image_rays,
+    image_speed,
+    row_turns,
+)
 from vjepa_ros.lab.world.rendering.render import one_thread
 from vjepa_ros.lab.world.rendering.shading import Hits
 from vjepa_ros.lab.world.rendering.stage import Stage, stage
@@ -168,9 +176,9 @@ def truth(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
         if compile or scenes.interval_s.device.type != 'cpu':
             look, follow = _compiled() if compile else (_look, _motion)
             scene = stage(scenes, bank.atlas, newest)
-            seen = look(scenes.intrinsics, scenes.distortion, size, scene, scenes.kinds,
-                        bank.atlas)
-            return Truth(depth=seen.depth, **follow(scenes, robot, seen))
+            seen = look(scenes.intrinsics, scenes.distortion, size, bend_turn(scenes, newest),
+                        scene, scenes.kinds, bank.atlas)
+            return Truth(**follow(scenes, robot, seen))
         with one_thread():
             parts = [_single(scenes.map(lambda v, b=b: v[b:b + 1]), bank, size, robot, newest)
                      for b in range(len(scenes))]
@@ -183,10 +191,11 @@ def _compiled() -> tuple[Callable[..., Hits], Callable[..., dict[str, Tensor]]]:
     return torch.compile(_look, dynamic=False), torch.compile(_motion, dynamic=False)
 
 
-def _look(intrinsics: Tensor, distortion: Tensor, size: tuple[int, int], scene: Stage,
-          kinds: tuple[int, ...], atlas: Atlas) -> Hits:
+def _look(intrinsics: Tensor, distortion: Tensor, size: tuple[int, int],
+          capture: tuple[Tensor | None, Tensor | None], scene: Stage, kinds: tuple[int, ...],
+          atlas: Atlas) -> Hits:
     """Search among all shapes everywhere for what a batch of cameras sees."""
-    rays = all_rays(intrinsics, distortion, size)
+    rays = all_rays(intrinsics, distortion, size, (0.0, 0.0), *capture)
     d = world_directions(rays, scene.poses.rotation)
     depth, index = nearest(scene, d, kinds, atlas, None)
     return Hits(rays, d, depth[:, 0], index[:, 0])
@@ -195,17 +204,17 @@ def _look(intrinsics: Tensor, distortion: Tensor, size: tuple[int, int], scene: 
 def _single(scenes: Scenes, bank: TextureBank, size: tuple[int, int], robot: Robot,
             newest: slice) -> Truth:
     """Truth of one scene on the CPU."""
-    rays = image_rays(scenes.intrinsics, scenes.distortion, size)
+    rays = image_rays(scenes, size, newest)
     scene = stage(scenes, bank.atlas, newest, grouped=False)
     d = world_directions(rays, scene.poses.rotation)
     depth, index = nearest(scene, d, scenes.kinds, bank.atlas,
                            Extents(scene, scenes.kinds).windows(rays))
     seen = Hits(rays, d, depth[:, 0], index[:, 0])
-    return Truth(depth=seen.depth, **_motion(scenes, robot, seen))
+    return Truth(**_motion(scenes, robot, seen))
 
 
 def _motion(scenes: Scenes, robot: Robot, seen: Hits) -> dict[str, Tensor]:
-    """Return all fields of `Truth` but the depth, a pure function of tensors to compile as one.
+    """Return the fields of `Truth`, a pure function of tensors to compile as one.
 
     Depth and number of the hits are (B, H, W).
     """
@@ -234,15 +243,24 @@ def _motion(scenes: Scenes, robot: Robot, seen: Hits) -> dict[str, Tensor]:
 
     rotation = scenes.camera_rotation[:, -1]
     along = (relative[..., None, :] * rotation[:, None, None]).sum(-1)  # camera axes
-    looming = -along[..., 2] / t
     x, y = rays.x[:, 0], rays.y[:, 0]
+    bend, turn = bend_turn(scenes, slice(-1, None))
+    if turn is not None:
+        rows = torch.arange(x.shape[1], device=x.device)[:, None]
+        back = row_turns(turn, rows, len(rows))[:, 0]                   # B H 1 3 3
+        along = (along[..., None, :] @ back)[..., 0, :]                 # the row's axes
+        x, y, scale = (x[..., None] * back[..., 0, :] + y[..., None] * back[..., 1, :]
+                       + back[..., 2, :]).unbind(-1)
+        x, y, t = x / scale, y / scale, t * scale
+        depth, bend = depth * scale, bend[:, None, None]
+    looming = -along[..., 2] / t
     wx, wy, wz = (w[:, None, None] for w in scenes.camera_spin.unbind(1))
     # The camera's turn moves points of the ray (x, y, 1) by -w x (x, y, 1) per unit of depth.
     vx = along[..., 0] / t - (wy - wz * y)
     vy = along[..., 1] / t - (wz * x - wx)
     vz = along[..., 2] / t - (wx * y - wy * x)
     flow = image_speed(x, y, vx - x * vz, vy - y * vz, scenes.intrinsics[:, None, None],
-                       scenes.distortion[:, None, None])
+                       scenes.distortion[:, None, None], bend)
 
     level = relative.clone()
     level[..., 1] = own[..., 1]  # the robot stays on the ground however its camera shakes
@@ -252,7 +270,7 @@ def _motion(scenes: Scenes, robot: Robot, seen: Hits) -> dict[str, Tensor]:
     closing = looming > _STILL
     shape = torch.where(index == count, GROUND, torch.where(is_sky, SKY, index))
     return {
-        'looming': looming, 'moving': own.norm(dim=-1) > MOVING_M_S,
+        'depth': depth, 'looming': looming, 'moving': own.norm(dim=-1) > MOVING_M_S,
         'flow': torch.stack(flow, -1),
         'time_to_contact': torch.where(closing, 1 / torch.where(closing, looming, 1.0),
                                        torch.inf),

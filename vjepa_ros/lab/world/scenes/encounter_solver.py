@@ -99,7 +99,7 @@ def _yaw(draws: SceneRng, spec: SceneSpec, at: Tensor, velocity: Tensor,
     car = is_any(spec.kind, KIND, ('car', 'truck')) & spec.at('street', 'motorway')
     turned = torch.where(draws.chance(0.3) & spec.at('street'), math.pi, 0.0)
     still = torch.where(car, turned + draws.normal(0.05), draws.uniform(-math.pi, math.pi))
-    boxy = spec.at('room', 'corridor', 'warehouse') & draws.chance(0.6)
+    boxy = spec.at('room', 'corridor', 'warehouse', 'lab') & draws.chance(0.6)
     square = math.pi / 2 * torch.floor(draws.uniform(0, 4)) + draws.normal(0.08)
     still = torch.where(boxy, square, still)
     yaw = torch.where(velocity.norm(dim=-1) > 0.01, along, still)

@@ -26,7 +26,8 @@ _SIDE_SHARES = torch.tensor([
     SIDE.weights(car=8, truck=2),
     SIDE.weights(hedge=4, crates=.5, parcel=.5, car=.4),
     SIDE.weights(crates=4, shelf=4, parcel=2, cabinet=.5),
-    SIDE.weights(crates=1, parcel=2, cabinet=1, sofa=1, desk=1)])
+    SIDE.weights(crates=1, parcel=2, cabinet=1, sofa=1, desk=1),
+    SIDE.weights(piece=5, desk=3, shelf=1.5, cabinet=1.5, parcel=1, crates=.7)])
 _THIN_SHARES = torch.tensor([
     THIN.weights(tree=2, bush=1, pole=1, sign=1, column=1, bin=1, figure=2, fence=1),
     THIN.weights(column=1, bin=2, figure=1.5, bottle=1, bush=1),
@@ -35,12 +36,13 @@ _THIN_SHARES = torch.tensor([
     THIN.weights(tree=4, pole=2, sign=2, bush=3),
     THIN.weights(tree=6, bush=4, figure=2.5, bin=.5, fence=1, pole=.7),
     THIN.weights(column=2, bin=1, figure=2, sign=1, bottle=1),
-    THIN.weights(bottle=4, bin=1, figure=.3, column=.5)])
-_SIDE_PRESENT = torch.tensor([.45, .6, .4, .75, .65, .45, .6, .35])
-_THIN_PRESENT = torch.tensor([.4, .35, .35, .7, .6, .75, .35, .25])
-_REACH = torch.tensor([1, .7, .8, 1.6, 4, 1.5, 1, .5])   # how far off things are, by place
+    THIN.weights(bottle=4, bin=1, figure=.3, column=.5),
+    THIN.weights(figure=4, column=1, bin=1, sign=1.5, bottle=.5)])
+_SIDE_PRESENT = torch.tensor([.45, .6, .4, .75, .65, .45, .6, .35, .75])
+_THIN_PRESENT = torch.tensor([.4, .35, .35, .7, .6, .75, .35, .25, .45])
+_REACH = torch.tensor([1, .7, .8, 1.6, 4, 1.5, 1, .5, .6])   # how far off things are, by place
 _OCCLUDERS = torch.tensor([SIDE.index(n) for n in (
-    'crates', 'cabinet', 'piece', 'car', 'truck', 'hedge', 'shelf', 'piece')])
+    'crates', 'cabinet', 'piece', 'car', 'truck', 'hedge', 'shelf', 'piece', 'piece')])
 
 
 def _extent(yaw: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:

@@ -78,50 +78,57 @@ class Path:
     yaw: Tensor
 
 
-def camera_path(heading: Tensor, drift: Tensor, turn: Tensor, gone: Tensor,
-                times: Tensor) -> Path:
+def camera_path(heading: Tensor, drift: Tensor, turned: Tensor, gone: Tensor) -> Path:
     """Path of cameras that end at the origin.
 
     Parameters
     ----------
-    heading, drift, turn : Tensor
-        (B,) yaw at the newest frame, direction of travel relative to it [rad], and rate of
-        turn [rad/s], the same over the clip.
+    heading, drift : Tensor
+        (B,) yaw at the newest frame, and direction of travel relative to it [rad].
+    turned : Tensor
+        (B, T) yaw relative to that at the newest frame [rad].
     gone : Tensor
         (B, T) distance still to go, see `travelled`.
-    times : Tensor
-        (B, T) [s].
     """
-    yaw = heading[:, None] + turn[:, None] * times                      # B T
+    yaw = heading[:, None] + turned                                     # B T
     along = yaw + drift[:, None]
     # Between two frames the path is an arc: its chord leads in the mean direction.
     middle = 0.5 * (along[:, 1:] + along[:, :-1])
     bend = 0.5 * (along[:, 1:] - along[:, :-1])
     chord = (gone[:, :-1] - gone[:, 1:]) * torch.sinc(bend / math.pi)
     step = torch.stack((middle.sin(), middle.cos()), -1) * chord.unsqueeze(-1)
-    place = torch.zeros(*times.shape, 2)
+    place = torch.zeros(*yaw.shape, 2)
     place[:, :-1] = -step.flip(1).cumsum(1).flip(1)
     return Path(place, yaw)
 
 
 @dataclass(frozen=True)
 class Shake:
-    """What hands, steps and motors do to a camera.
+    """What hands, steps, motors and rotors do to a camera.
 
     Attributes
     ----------
     angles : Tensor
         (B, T, 3) added to yaw, pitch and roll [rad].
     rates : Tensor
-        (B, 3) their derivatives at the newest frame [rad/s].
+        (B, T, 3) their derivatives [rad/s]; (B, 1, 3) at the newest frame alone.
     offset : Tensor
-        (B, T, 3) of the position in world axes [m], at rest at the newest frame: a step that
-        goes on for seconds must not decide whether something will be hit.
+        (B, T, 3) of the position in world axes [m]. To the sides it rests at the newest frame: a
+        step that goes on for seconds must not decide whether something will be hit.
+    speed : Tensor
+        (B, T, 3) its derivative [m/s]; (B, 1, 3) at the newest frame alone.
     """
 
     angles: Tensor
     rates: Tensor
     offset: Tensor
+    speed: Tensor
+
+    def where(self, chosen: Tensor, other: Shake) -> Shake:
+        """Return this shake for chosen cameras (B,), and another for the rest."""
+        mask = chosen[:, None, None]
+        return Shake(*(torch.where(mask, a, b) for a, b in zip(
+            vars(self).values(), vars(other).values(), strict=True)))
 
 
 def shake(draws: SceneRng, times: Tensor, hand: Tensor, steps: Tensor, motor: Tensor) -> Shake:
@@ -150,7 +157,8 @@ def shake(draws: SceneRng, times: Tensor, hand: Tensor, steps: Tensor, motor: Te
     rattle = (rate[:, 3, None] * times).cos() - 1
     lift = draws.sign()[:, None] * (0.02 * steps[:, None] * bob + 0.0015 * motor[:, None] * rattle)
     side = draws.sign()[:, None] * 0.015 * steps[:, None] * sway
-    return Shake(angles, rates, torch.stack((side, lift, torch.zeros_like(side)), -1))
+    return Shake(angles, rates[:, None], torch.stack((side, lift, torch.zeros_like(side)), -1),
+                 torch.zeros(len(times), 1, 3))
 
 
 def rotation(yaw: Tensor, pitch: Tensor, roll: Tensor) -> Tensor:
@@ -163,14 +171,14 @@ def rotation(yaw: Tensor, pitch: Tensor, roll: Tensor) -> Tensor:
 
 
 def spin(pitch: Tensor, roll: Tensor, rates: Tensor) -> Tensor:
-    """Angular velocity about the camera's axes [rad/s], (B, 3).
+    """Angular velocity about the camera's axes [rad/s], (..., 3).
 
     Parameters
     ----------
     pitch, roll : Tensor
-        (B,) [rad].
+        (...) [rad].
     rates : Tensor
-        (B, 3) of yaw, pitch and roll [rad/s].
+        (..., 3) of yaw, pitch and roll [rad/s].
     """
     yaw_rate, pitch_rate, roll_rate = rates.unbind(-1)
     sp, cp, sr, cr = pitch.sin(), pitch.cos(), roll.sin(), roll.cos()

@@ -65,8 +65,10 @@ LAYOUTS = {
     'warehouse': Layout(.9, (.4, 2.5), (2.5, 7), .5, 'shelf', end=.8, beyond=(.5, 25),
                         ceiling=.6, strip=.2, ground='floor', door=.4),
     'table': Layout(.65, (.6, 2.5), end=1, beyond=(.1, 2.5), ceiling=.5, ground='floor'),
+    'lab': Layout(.9, (.6, 4), (2.5, 4.5), end=1, beyond=(.4, 5), ceiling=.85, strip=.4,
+                  ground='floor', door=.2),
 }
-INDOORS = ('room', 'corridor', 'warehouse', 'table')
+INDOORS = ('lab', 'room', 'corridor', 'warehouse', 'table')
 _ROWS = tuple(LAYOUTS[name] for name in PLACES)
 
 

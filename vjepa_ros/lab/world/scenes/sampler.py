@@ -11,6 +11,13 @@ from torch import Tensor
 
 from vjepa_ros.lab.world.scenes.appearance import brightness, lens, light, sensor
 from vjepa_ros.lab.world.scenes.bodies import HERO, SIDE, THIN, Bodies, assemble
+from vjepa_ros.lab.world.scenes.capture import (
+    bent_lens,
+    capture,
+    clip_times,
+    glaring,
+    rough_sensor,
+)
 from vjepa_ros.lab.world.scenes.encounter_solver import FAR_M, Encounter, solve
 from vjepa_ros.lab.world.scenes.furniture import side_bodies, thin_bodies
 from vjepa_ros.lab.world.scenes.motion import (
@@ -26,9 +33,10 @@ from vjepa_ros.lab.world.scenes.motion import (
     travelled,
 )
 from vjepa_ros.lab.world.scenes.places import decor, ground, lay_out
+from vjepa_ros.lab.world.scenes.platforms import Ride, driven, mount, pace, ridden
 from vjepa_ros.lab.world.scenes.scene import Scenes, Shapes, join
 from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
-from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig, make_spec
+from vjepa_ros.lab.world.scenes.scene_spec import SceneSpec, WorldConfig, make_spec
 from vjepa_ros.lab.world.textures.bank import Materials
 
 NEAR_M = 0.04   # no surface comes nearer to a camera during a clip
@@ -42,10 +50,12 @@ class Sample:
     ----------
     scenes : Scenes
         B scenes.
+    stamps_s : Tensor
+        (B, T) time of the picture that each frame shows [s], 0 for the newest.
     hold : Tensor
         (B,) how often each picture of a clip is shown.
-    place, outcome : Tensor
-        (B,) numbers of `plans.PLACES`, `plans.OUTCOMES`.
+    place, outcome, platform : Tensor
+        (B,) numbers of `scene_spec.PLACES`, `scene_spec.OUTCOMES` and `platforms.NAMES`.
     planned_s : Tensor
         (B,) planned time to contact [s], inf for none. What really follows, with all that
         stands in the scene, is in the truth.
@@ -54,9 +64,11 @@ class Sample:
     """
 
     scenes: Scenes
+    stamps_s: Tensor
     hold: Tensor
     place: Tensor
     outcome: Tensor
+    platform: Tensor
     planned_s: Tensor
     hero: Tensor
 
@@ -84,18 +96,19 @@ class SceneSampler:
     def sample(self, seed: int, count: int) -> Sample:
         """Scenes for a seed and a count: the same ones for the same two numbers."""
         draws = SceneRng(seed, count)
-        spec = make_spec(draws, self.config)
+        spec, ride = make_spec(draws, self.config), None
+        if self.config.rough:
+            spec, ride = mount(draws, spec, self.config)
         encounter = solve(draws, spec, self.config)
+        if ride is not None:
+            encounter = driven(draws, encounter, ride)
         spec = encounter.spec
-        times = frame_times(spec.interval_s, spec.hold, self.frames)
-        uneven = self.config.jitter * draws.chance(0.35, 1) * draws.uniform(-1, 1, self.frames)
-        uneven[:, -1] = 0
-        times = (times + torch.where(spec.hold[:, None] > 1, 0, uneven)
-                 * spec.interval_s[:, None]).clamp(max=0)
+        times = self._times(draws, spec, ride)
+        turned = spec.turn[:, None] * times if ride is None else ride.grown(spec.turn, times)[0]
 
         gone = travelled(spec.speed, encounter.robot_braking, torch.full_like(spec.speed, FAR_M),
                          times)
-        path = camera_path(spec.heading, spec.drift, spec.turn, gone, times)
+        path = camera_path(spec.heading, spec.drift, turned, gone)
         hero = self._hero(draws, encounter, times)
         place = lay_out(draws, encounter, path.place, self.materials, self.config)
         body = hero.place[:, :, 0, 0::2]
@@ -106,9 +119,13 @@ class SceneSampler:
             assemble(THIN, thin_bodies(draws, encounter, place, times, self.config), times,
                      self.materials, draws),
             place.boxes, decor(draws, encounter, place, self.materials)]
+        if ride is not None:
+            parts[-1] = glaring(draws, parts[-1], ride)
         shapes = join(parts, self.frames)
 
         moved = shake(draws, times, spec.hand, spec.steps, spec.motor)
+        if ride is not None:
+            moved = ridden(draws, ride, encounter, times).where(ride.own, moved)
         camera = _camera(encounter, path, moved)
         shapes = _cleared(shapes, camera['camera_position'])
         # Textures of the ground lie at the world's origin: let every camera be elsewhere.
@@ -116,20 +133,39 @@ class SceneSampler:
                           draws.uniform(-40, 40, 1)), -1)
         shapes = replace(shapes, position=shapes.position + away[:, None, None])
         camera['camera_position'] = camera['camera_position'] + away[:, None]
-        intrinsics, distortion = lens(draws, spec.hfov, spec.aspect, self.size)
+        optics = lens(draws, spec.hfov, spec.aspect, self.size)
         texture, tile, tint = ground(draws, spec.place, self.materials)
+        sky = light(draws, spec, place, self.materials)
+        seen = sensor(draws, spec, brightness(place, tint), self.frames)
+        if ride is not None:
+            speeds, spins = _speeds(encounter, ride, path, moved, times)
+            camera |= {'camera_velocity': speeds[:, -1], 'camera_spin': spins[:, -1],
+                       'capture': capture(draws, spec, ride, speeds, spins)}
+            optics = bent_lens(draws, spec, ride, self.size, optics)
+            seen = rough_sensor(draws, spec, ride, seen, times)
         scenes = Scenes(
-            interval_s=spec.interval_s, intrinsics=intrinsics, distortion=distortion, **camera,
+            interval_s=spec.interval_s, intrinsics=optics[0], distortion=optics[1], **camera,
             kinds=shapes.kinds, **{f.name: getattr(shapes, f.name) for f in fields(Shapes)
                                    if f.name != 'kinds'},
-            ground_texture=texture, ground_tile_m=tile, ground_tint=tint,
-            **light(draws, spec, place, self.materials),
-            **sensor(draws, spec, brightness(place, tint), self.frames))
+            ground_texture=texture, ground_tile_m=tile, ground_tint=tint, **sky, **seen)
         # The main part of a body is its first.
         main = HERO.alive.int().argmax(1)[spec.kind]
         there = spec.present & scenes.alive.gather(1, main[:, None])[:, 0]
         planned = torch.where(there | ~spec.present, encounter.contact_s, torch.inf)
-        return Sample(scenes, spec.hold, spec.place, spec.outcome, planned, there)
+        platform = torch.zeros_like(spec.place) if ride is None else ride.platform
+        return Sample(scenes, times, spec.hold, spec.place, spec.outcome, platform, planned, there)
+
+    def _times(self, draws: SceneRng, spec: SceneSpec, ride: Ride | None) -> Tensor:
+        """Return the times of the frames [s], (B, T), at most 0."""
+        times = frame_times(spec.interval_s, spec.hold, self.frames)
+        uneven = self.config.jitter * draws.chance(0.35, 1) * draws.uniform(-1, 1, self.frames)
+        uneven[:, -1] = 0
+        times = (times + torch.where(spec.hold[:, None] > 1, 0, uneven)
+                 * spec.interval_s[:, None]).clamp(max=0)
+        if ride is None:
+            return times
+        rough = clip_times(draws, spec.interval_s, ride.period_s, self.frames)
+        return torch.where(ride.own[:, None], rough, times)
 
     def _hero(self, draws: SceneRng, encounter: Encounter, times: Tensor) -> Bodies:
         """Return the body of importance on its path."""
@@ -162,10 +198,24 @@ def _camera(encounter: Encounter, path: Path, moved: Shake) -> dict[str, Tensor]
     speed = torch.where(spec.speed.abs() > 1e-4, spec.speed, 0)
     velocity = torch.stack((direction.sin() * speed, torch.zeros_like(speed),
                             direction.cos() * speed), -1)
-    rates = moved.rates.clone()
+    rates = moved.rates[:, -1].clone()
     rates[:, 0] += spec.turn
     return {'camera_position': position, 'camera_rotation': rotation(yaw, pitch, roll),
             'camera_velocity': velocity, 'camera_spin': spin(pitch[:, -1], roll[:, -1], rates)}
+
+
+def _speeds(encounter: Encounter, ride: Ride, path: Path, moved: Shake,
+            times: Tensor) -> tuple[Tensor, Tensor]:
+    """Velocity and spin of cameras at each frame, see `Capture`, (B, T, 3) each."""
+    spec = encounter.spec
+    speed = torch.where(spec.speed.abs() > 1e-4, spec.speed, 0)
+    along = path.yaw + spec.drift[:, None]
+    ahead = pace(speed, encounter.robot_braking, times)
+    level = torch.stack((along.sin() * ahead, torch.zeros_like(ahead), along.cos() * ahead), -1)
+    yaw_rate = ride.grown(spec.turn, times)[1]
+    rates = moved.rates + torch.nn.functional.pad(yaw_rate[..., None], (0, 2))
+    pitch = spec.pitch[:, None] + moved.angles[..., 1]
+    return level + moved.speed, spin(pitch, spec.roll[:, None] + moved.angles[..., 2], rates)
 
 
 def _cleared(shapes: Shapes, camera: Tensor) -> Shapes:

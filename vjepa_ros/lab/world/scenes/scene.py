@@ -77,6 +77,46 @@ def join(parts: Sequence[Shapes], frames: int) -> Shapes:
 
 
 @dataclass(frozen=True)
+class Capture:
+    """How B moving cameras take T frames, row by row; the cameras of the rough world have it.
+
+    Attributes
+    ----------
+    velocity, spin : Tensor
+        (B, T, 3) of the camera at each frame: world axes [m/s], and right-handed about the
+        camera's axes [rad/s].
+    exposure_s : Tensor
+        (B,) time for which a row gathers light [s]: blur by motion.
+    readout_s : Tensor
+        (B,) time from the first row to the last [s], 0 for all rows at once. The stamp of a frame
+        is the time of its middle row. A row shows what the camera sees that stands where it is at
+        the stamp and is turned as at the time of the row; bodies are where they are at the stamp.
+    bend : Tensor
+        (B,) bend of a wide lens, 0.05..1, see `lens.bent`; 1 for a straight one.
+    glare : Tensor
+        (B,) part of the light above white that spreads around it, 0..0.5.
+    pattern, stripes, banding : Tensor
+        (B,) standard deviation [grey levels] of noise of single pixels and of columns, both the
+        same in all frames, and of rows, new in each frame.
+    """
+
+    velocity: Tensor
+    spin: Tensor
+    exposure_s: Tensor
+    readout_s: Tensor
+    bend: Tensor
+    glare: Tensor
+    pattern: Tensor
+    stripes: Tensor
+    banding: Tensor
+
+    @property
+    def turn(self) -> Tensor:
+        """Turn of the camera from the first row to the last [rad], (B, T, 3) as `spin`."""
+        return self.spin * self.readout_s[:, None, None]
+
+
+@dataclass(frozen=True)
 class Scenes(Shapes):
     """B scenes: shapes with their cameras, light and sensors.
 
@@ -131,6 +171,9 @@ class Scenes(Shapes):
         (B,) strength of block compression, 0 none .. 1 strong.
     seed : Tensor
         (B,) int64, decides the noise.
+    capture : Capture or None
+        How the frames are taken. None: all rows at once, through a straight lens, with blur as
+        `shutter` says.
     """
 
     interval_s: Tensor
@@ -163,6 +206,7 @@ class Scenes(Shapes):
     grey: Tensor
     jpeg: Tensor
     seed: Tensor
+    capture: Capture | None = None
 
     def to(self, device: torch.device | str) -> Scenes:
         """Return the same scenes on a device."""
@@ -170,8 +214,11 @@ class Scenes(Shapes):
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Scenes:
         """Return the scenes with every tensor changed, such as a part of the batch."""
-        return replace(self, **{f.name: change(getattr(self, f.name)) for f in fields(self)
-                                if f.name != 'kinds'})
+        taken = self.capture and replace(
+            self.capture, **{name: change(v) for name, v in vars(self.capture).items()})
+        return replace(self, capture=taken, **{
+            f.name: change(getattr(self, f.name)) for f in fields(self)
+            if f.name not in ('kinds', 'capture')})
 
     def __len__(self) -> int:
         return self.interval_s.shape[0]

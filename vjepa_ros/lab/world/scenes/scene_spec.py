@@ -15,7 +15,8 @@ from vjepa_ros.lab.world.rendering.truth import Robot
 from vjepa_ros.lab.world.scenes.bodies import HERO
 from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 
-PLACES = ('empty', 'room', 'corridor', 'street', 'motorway', 'park', 'warehouse', 'table')
+WORLDS = ('standard', 'rough')
+PLACES = ('empty', 'room', 'corridor', 'street', 'motorway', 'park', 'warehouse', 'table', 'lab')
 OUTCOMES = ('drive_into', 'drive_wall', 'hit_by', 'emerge', 'rest', 'pass_static', 'pass_moving',
             'cross', 'recede', 'follow', 'clear', 'gap', 'turn', 'stopped')
 PLACE = {name: i for i, name in enumerate(PLACES)}
@@ -31,6 +32,9 @@ class WorldConfig:
 
     Attributes
     ----------
+    name : str
+        One of `WORLDS`: standard for smooth drives with even frames, rough for platforms that
+        lean, shake and turn, with the cameras that they have (`platforms`, `capture`).
     robot : Robot
         Whose volume counts for contacts.
     interval_s : (float, float)
@@ -38,15 +42,24 @@ class WorldConfig:
     hold_share : float
         Share of clips that show every picture twice.
     jitter : float
-        Greatest irregularity of the times of frames, in intervals, 0..0.4.
+        Greatest irregularity of the times of frames, in intervals, 0..0.4. In the rough world
+        this and the share before are for carriers of the standard world.
     """
 
+    name: str = 'standard'
     robot: Robot = field(default_factory=Robot)
     interval_s: tuple[float, float] = (1 / 30, 1 / 2)
     hold_share: float = 0.2
     jitter: float = 0.3
 
+    @property
+    def rough(self) -> bool:
+        """Whether it is the rough world."""
+        return self.name == 'rough'
+
     def __post_init__(self) -> None:
+        if self.name not in WORLDS:
+            raise ValueError(f"world '{self.name}' is not one of {', '.join(WORLDS)}")
         low, high = self.interval_s
         if not 0 < low <= high:
             raise ValueError(f'interval_s is {self.interval_s}; it needs 0 < least <= greatest')
@@ -58,7 +71,9 @@ class WorldConfig:
                              f'{self.jitter} in 0..0.4')
 
 
-_PLACE_SHARES = torch.tensor([.08, .16, .20, .15, .07, .09, .10, .15])
+# Of the standard world and of the rough one.
+_PLACE_SHARES = {'standard': torch.tensor([.08, .16, .20, .15, .07, .09, .10, .15, 0]),
+                 'rough': torch.tensor([.06, .12, .13, .16, .09, .08, .08, .06, .22])}
 _OUTCOME_SHARES = torch.tensor([
     # into wall hit emerge rest pass_s pass_m cross recede follow clear gap turn stopped
     [17, 0, 17, 6, 12, 11, 9, 8, 6, 5, 9, 5, 5, 3],       # empty
@@ -69,14 +84,17 @@ _OUTCOME_SHARES = torch.tensor([
     [19, 0, 20, 8, 11, 11, 9, 8, 5, 4, 10, 4, 5, 4],      # park
     [17, 17, 13, 7, 11, 9, 6, 5, 4, 4, 10, 9, 6, 4],      # warehouse
     [0, 0, 50, 0, 26, 0, 6, 12, 16, 0, 0, 0, 0, 5],       # table
+    [18, 14, 17, 5, 14, 12, 9, 6, 4, 3, 6, 6, 8, 4],      # lab
 ], dtype=torch.float32)
+_MORE_LEADS = torch.zeros_like(_OUTCOME_SHARES)    # in the rough world
+_MORE_LEADS[[PLACE['street'], PLACE['motorway']], OUTCOME['follow']] = torch.tensor([14., 22.])
 # Who carries the camera: a low robot, a tall robot, a person, a car.
 _CARRIER_SHARES = torch.tensor([
     [.5, .25, .2, .05], [.45, .3, .25, 0], [.45, .3, .25, 0], [.35, .15, .2, .3], [0, 0, 0, 1.],
-    [.45, .25, .3, 0], [.5, .35, .15, 0], [.4, .6, 0, 0]])
+    [.45, .25, .3, 0], [.5, .35, .15, 0], [.4, .6, 0, 0], [.4, .3, .3, 0]])
 _HEIGHTS = torch.tensor([[.1, .55], [.5, 1.3], [1.2, 1.9], [1.1, 2.0]])
 _SPEEDS = torch.tensor([[.2, 5], [.15, 1.2], [.2, 2], [.3, 3], [12, 33], [.3, 4], [.3, 2.5],
-                        [.1, .2]])
+                        [.1, .2], [.15, 1.2]])
 _CAR_SPEEDS = torch.tensor([3., 15.])
 _ASPECTS = torch.tensor([1, 4 / 3, 16 / 9, 3.3])
 _STILL_SHARES = torch.tensor([
@@ -90,7 +108,9 @@ _STILL_SHARES = torch.tensor([
     HERO.weights(car=6, truck=2, box=1, column=.5),
     HERO.weights(person=2, figure=2, tree=5, column=1, bin=1, box=1, panel=1, dog=1),
     HERO.weights(person=1.5, figure=.5, box=4, stack=4, column=1, cart=2, panel=.5, bin=1),
-    HERO.weights(cup=5, carton=5, ball=1)])
+    HERO.weights(cup=5, carton=5, ball=1),
+    HERO.weights(panel=6, person=3, figure=1, box=3, stack=2, chair=2, desk=2, cart=2, door=.5,
+                 column=1, ball=.5)])
 _MOVING_SHARES = torch.tensor([
     HERO.weights(person=4, figure=3, car=2, dog=1, cart=1, ball=1, truck=.3),
     HERO.weights(person=5, figure=3, cart=1, dog=1, ball=.7),
@@ -99,7 +119,8 @@ _MOVING_SHARES = torch.tensor([
     HERO.weights(car=7, truck=2),
     HERO.weights(person=4, figure=3, dog=2, ball=1),
     HERO.weights(person=4, figure=2, cart=3, truck=.3),
-    HERO.weights(cup=5, carton=5, ball=.7)])
+    HERO.weights(cup=5, carton=5, ball=.7),
+    HERO.weights(person=6, figure=4, cart=2, dog=.5, ball=.5)])
 _BODY_SPEEDS = {'person': (.4, 2.2), 'figure': (.4, 2.2), 'walker': (.4, 2.2), 'car': (1.5, 14),
                 'truck': (1.5, 11), 'dog': (.5, 4), 'cart': (.2, 1.8), 'ball': (.6, 4),
                 'cup': (.05, .7), 'carton': (.05, .7)}
@@ -178,8 +199,9 @@ KIND = {name: i for i, name in enumerate(HERO.names)}
 
 def make_spec(draws: SceneRng, config: WorldConfig) -> SceneSpec:
     """Draw a specification for every scene."""
-    place = draws.pick(_PLACE_SHARES)
-    outcome = draws.pick(_OUTCOME_SHARES[place])
+    place = draws.pick(_PLACE_SHARES[config.name])
+    shares = _OUTCOME_SHARES + _MORE_LEADS if config.rough else _OUTCOME_SHARES
+    outcome = draws.pick(shares[place])
 
     def at(*names: str) -> Tensor:
         return is_any(place, PLACE, names)
@@ -256,13 +278,13 @@ def _heading(draws: SceneRng, at: Callable[..., Tensor], happens: Callable[..., 
              driving: Tensor) -> Tensor:
     """Heading of the cameras in the axes of their places [rad]."""
     spread = torch.full((draws.count,), 0.07)
-    spread = torch.where(at('room'), 0.35, spread)
+    spread = torch.where(at('room', 'lab'), 0.35, spread)
     spread = torch.where(at('motorway'), 0.012, spread)
     spread = torch.where(at('table'), 0.25, spread)
     spread = torch.where(at('corridor', 'warehouse') & ~driving, 0.4, spread)
     spread = torch.where(at('corridor', 'warehouse') & happens('drive_wall'), 0.3, spread)
     heading = draws.normal(spread).clamp(-0.9, 0.9)
-    oblique = (at('room') & happens('drive_wall')) | happens('turn') | (
+    oblique = (at('room', 'lab') & happens('drive_wall')) | happens('turn') | (
         at('street') & ~driving & draws.chance(0.5))
     heading = torch.where(oblique, draws.uniform(-1.1, 1.1), heading)
     anywhere = draws.uniform(-math.pi, math.pi)

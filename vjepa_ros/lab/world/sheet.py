@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Draw a sheet of pictures of the rough world: platforms, motions, places, lenses, sensors.
+
+``python -m vjepa_ros.lab.world.sheet docs/rough_world.webp`` (a minute on one core)
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+from torch import Tensor
+
+from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
+from vjepa_ros.lab.world.scenes.platforms import NAMES
+from vjepa_ros.lab.world.scenes.sampler import Sample
+from vjepa_ros.lab.world.scenes.scene import Capture
+from vjepa_ros.lab.world.scenes.scene_spec import OUTCOME, PLACE, WorldConfig
+
+SEED, CLIPS = 4, 1500     # to choose from
+SIZE, FRAMES, COLUMNS = 112, 8, 6
+LABEL_PX, GAP_PX = 150, 3
+QUALITY = 72
+LOOMING_FULL = 1.0         # [1/s] that is shown in full colour
+Score = Callable[[Sample, Capture], Tensor]
+
+
+def _speed(sample: Sample) -> Tensor:
+    return sample.scenes.camera_velocity.norm(dim=-1)
+
+
+def _spin(sample: Sample) -> Tensor:
+    return sample.scenes.camera_spin.norm(dim=-1)
+
+
+def _platform(name: str) -> Score:
+    number = NAMES.index(name)
+    return lambda s, c: (s.platform == number) * (s.outcome == OUTCOME['drive_into']) * _lit(s)
+
+
+def _lit(sample: Sample) -> Tensor:
+    """How well one sees: a hero, usual light."""
+    exposure = sample.scenes.exposure
+    return (sample.hero / (1 + exposure.log().abs().amax(1))).float()
+
+
+def _at(sample: Sample, place: str) -> Tensor:
+    return sample.place == PLACE[place]
+
+
+# Six frames of a clip with the looming of the newest, or the newest frames of seven clips.
+CLIP_ROWS: dict[str, Score] = {
+    **{name: _platform(name) for name in NAMES[1:]},
+    'turns on the spot': lambda s, c: (_speed(s) < 0.01) * (s.platform == 1)
+    * (s.outcome == OUTCOME['turn']) * _spin(s) * _lit(s),
+    'goes sideways': lambda s, c: (s.scenes.camera_rotation[:, -1, 0] * s.scenes.camera_velocity)
+    .sum(-1).abs() * (s.platform > 0) * (_spin(s) < 0.3) * (s.outcome == OUTCOME['rest'])
+    * _lit(s),
+    'takes off': lambda s, c: -s.scenes.camera_velocity[:, 1] * (s.platform == 1) * _lit(s),
+    'lead vehicle': lambda s, c: (s.outcome == OUTCOME['follow']) * _at(s, 'motorway')
+    * (s.platform > 1) * _lit(s),
+    'exposure lags': lambda s, c: s.scenes.exposure.log().diff(dim=1).abs().amax(1) * s.hero,
+}
+ROLLS = 'rolling shutter'   # beside the same picture with all rows at once
+MANY_ROWS: dict[str, Score] = {
+    'lab': lambda s, c: _at(s, 'lab') * (s.platform > 0) * _lit(s),
+    ROLLS: lambda s, c: c.turn[:, -1, 1].abs() * (s.scenes.blur_px < 0.6) * _lit(s)
+    * (_at(s, 'street') | _at(s, 'corridor') | _at(s, 'lab')),
+    'motion blur': lambda s, c: c.exposure_s * _spin(s) * _lit(s),
+    'blown-out lamps': lambda s, c: c.glare * s.scenes.alive[:, -2:].any(1)
+    * (s.scenes.camera_rotation[:, -1, 2, 1] < 0.05) * _lit(s),
+    'vignetting': lambda s, c: s.scenes.vignette * _lit(s),
+    'fixed pattern': lambda s, c: (c.pattern + c.stripes + c.banding) * s.hero,
+    'small grey sensor': lambda s, c: s.scenes.grey * s.scenes.read_noise * _lit(s),
+    'jpeg': lambda s, c: s.scenes.jpeg * _lit(s),
+    'wide lens': lambda s, c: (c.bend < 1) * (1 / s.scenes.intrinsics[:, 0]) * _lit(s),
+}
+
+
+def coloured(looming: Tensor) -> np.ndarray:
+    """Colour looming (H, W) [1/s]: red closes in, blue recedes, grey neither."""
+    share = (looming / LOOMING_FULL).clamp(-1, 1).numpy()[..., None]
+    grey, red, blue = np.array([[[200, 200, 200]], [[200, 30, 30]], [[40, 70, 200]]])
+    mixed = np.where(share > 0, grey + share * (red - grey), grey - share * (blue - grey))
+    return mixed.astype(np.uint8)
+
+
+def picked(score: Tensor, count: int, taken: set[int]) -> list[int]:
+    """Choose the best clips that no row has shown yet."""
+    best = [int(i) for i in score.argsort(descending=True) if int(i) not in taken][:count]
+    taken.update(best)
+    return best
+
+
+def draw(world: ClipWorld, sample: Sample) -> np.ndarray:
+    """Draw the sheet, (H, W, 3) uint8 RGB."""
+    taken: set[int] = set()
+    rows: list[tuple[str, list[int]]] = []
+    for group, count in ((CLIP_ROWS, 1), (MANY_ROWS, COLUMNS + 1)):
+        for label, score in group.items():
+            values = score(sample, sample.scenes.capture).float()
+            rows.append((label, picked(values, count, taken)))
+    sheet = []
+    for label, numbers in rows:
+        part = chosen(sample, numbers)
+        clips = world.film(part)
+        if label == ROLLS:
+            at_once = replace(part.scenes.capture, readout_s=torch.zeros(len(numbers)))
+            other = world.film(replace(part, scenes=replace(part.scenes, capture=at_once)))
+            pairs = zip(other.frames[:, -1].numpy(), clips.frames[:, -1].numpy(), strict=True)
+            cells = [cell for pair in pairs for cell in pair][:COLUMNS]
+        elif len(numbers) == 1:
+            cells = [*clips.frames[0, -COLUMNS:].numpy(), coloured(clips.truth.looming[0])]
+        else:
+            cells = list(clips.frames[:, -1].numpy())
+        sheet.append(_row(label, numbers, clips, cells))
+    return np.concatenate(sheet)
+
+
+def chosen(sample: Sample, numbers: Sequence[int]) -> Sample:
+    """Return some clips of a sample."""
+    pick = torch.tensor(numbers)
+    return Sample(**{name: values.map(lambda v: v[pick]) if name == 'scenes' else values[pick]
+                     for name, values in vars(sample).items()})
+
+
+def _row(label: str, numbers: Sequence[int], clips: WorldClips,
+         cells: Sequence[np.ndarray]) -> np.ndarray:
+    row = np.full((SIZE + GAP_PX, LABEL_PX + (COLUMNS + 1) * (SIZE + GAP_PX), 3), 255, np.uint8)
+    lines = [label]
+    if len(numbers) == 1:
+        stamps = clips.stamps_s[0, -COLUMNS:]
+        lines += [f'{clips.scenes.camera_velocity[0].norm():.1f} m/s',
+                  f'{torch.rad2deg(clips.scenes.camera_spin[0].norm()):.0f} deg/s',
+                  f'{1 / stamps.diff().clamp(min=1e-3).mean():.1f} Hz, last {-stamps[0]:.2f} s']
+    for number, line in enumerate(lines):
+        cv2.putText(row, line, (4, 24 + 20 * number), cv2.FONT_HERSHEY_SIMPLEX,
+                    0.42 if number else 0.5, (20, 20, 20) if number == 0 else (90, 90, 90), 1,
+                    cv2.LINE_AA)
+    for number, cell in enumerate(cells):
+        left = LABEL_PX + number * (SIZE + GAP_PX)
+        row[:SIZE, left:left + SIZE] = cell
+    return row
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the sheet."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('file', type=Path, help='picture to write: webp or png')
+    args = parser.parse_args(argv)
+    world = ClipWorld(SIZE, FRAMES, config=WorldConfig('rough'))
+    sheet = draw(world, world.sample(SEED, CLIPS))
+    cv2.imwrite(str(args.file), sheet[..., ::-1], [cv2.IMWRITE_WEBP_QUALITY, QUALITY])
+    print(f'wrote {args.file}, {args.file.stat().st_size / 1e3:.0f} kB')
+    return 0
+
+
+if __name__ == '__main__':
+    raise SystemExit(main())
