@@ -27,6 +27,7 @@ from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
 from vjepa_ros.lab.world.rendering.render import one_thread
 from vjepa_ros.lab.world.rendering.truth import truth
 from vjepa_ros.lab.world.scenes.sampler import Sample
+from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 
 PROBLEMS = (RuntimeError,)
 BATCH = {'cuda': 64, 'cpu': 4}  # clips by default
@@ -80,6 +81,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help='how long to measure each renderer (default: 10)')
     parser.add_argument('--compile', action='store_true',
                         help='also measure the compiled renderer, in turn, and report the ratio')
+    parser.add_argument('--rough', action='store_true',
+                        help='also measure the rough world, in turn, and report the ratio')
 
 
 def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
@@ -99,16 +102,20 @@ def measure(args: argparse.Namespace, console: Console) -> dict[str, Any]:
         if args.compile:
             worlds['compiled'] = ClipWorld(args.size, args.frames, device, plain.bank,
                                            compile=True)
+        if args.rough:
+            worlds |= {f'rough {name}': ClipWorld(
+                args.size, args.frames, device, plain.bank, WorldConfig('rough'),
+                compile=world.compile) for name, world in worlds.items()}
         with one_thread():
             plain.sample(SEED, batch)
             sampling = clock.measure({'sampling': Sampling(plain, batch)}, math.inf,
                                      min(args.seconds, SAMPLING_S))['sampling']['sample']
-        samples = [_sent(plain, SEED + n, batch) for n in range(BATCHES)]
         ways = {}
         for name, world in worlds.items():
             say(f'{name}: first batch')
-            ways[name] = Drawing(world, samples)
-        agreement = _agreement(*(way.first[0] for way in ways.values())) if args.compile else {}
+            ways[name] = Drawing(world, [_sent(world, SEED + n, batch) for n in range(BATCHES)])
+        agreement = _agreement(ways['plain'].first[0], ways['compiled'].first[0]) \
+            if args.compile else {}
         for way in ways.values():
             way.first.clear()
             way.step()
@@ -131,6 +138,9 @@ def measure(args: argparse.Namespace, console: Console) -> dict[str, Any]:
     if args.compile:
         result['compiled_over_plain'] = round(film['plain'] / film['compiled'], 3)
         result['agreement'] = agreement
+    if args.rough:
+        fastest = 'compiled' if args.compile else 'plain'
+        result['rough_over_standard'] = round(film[fastest] / film[f'rough {fastest}'], 3)
     return result
 
 
@@ -165,7 +175,9 @@ def make_table(result: Mapping[str, Any]) -> Table:
     rows['sampling'] = result['scenes_sampled_per_s_one_core']
     more = ('clips with truth; sampling: scenes on one core' + (
         f'; compiled is {result["compiled_over_plain"]:.2f} times as fast'
-        if 'compiled_over_plain' in result else ''))
+        if 'compiled_over_plain' in result else '') + (
+        f'; the rough world is {result["rough_over_standard"]:.2f} times as fast'
+        if 'rough_over_standard' in result else ''))
     return clock.make_table(
         f'batches of {c["batch"]} clips, {c["frames"]} frames of {c["size"]} px on {c["device"]}',
         rows, ('median', 'p5', 'p95', 'runs', 'batch_ms', 'truth_ms', 'first_batch_s'), more,

@@ -24,7 +24,8 @@ from vjepa_ros.lab.world.scenes.scene import Capture
 from vjepa_ros.lab.world.scenes.scene_spec import OUTCOME, PLACE, WorldConfig
 
 SEED, CLIPS = 4, 1500     # to choose from
-SIZE, FRAMES, COLUMNS = 112, 8, 6
+SIZE, FRAMES, COLUMNS = 192, 8, 6
+CELL_PX = 112
 LABEL_PX, GAP_PX = 150, 3
 QUALITY = 72
 LOOMING_FULL = 1.0         # [1/s] that is shown in full colour
@@ -41,13 +42,43 @@ def _spin(sample: Sample) -> Tensor:
 
 def _platform(name: str) -> Score:
     number = NAMES.index(name)
-    return lambda s, c: (s.platform == number) * (s.outcome == OUTCOME['drive_into']) * _lit(s)
+    return lambda s, c: (s.platform == number) * (s.outcome == OUTCOME['drive_into']) * _clear(s)
 
 
-def _lit(sample: Sample) -> Tensor:
-    """How well one sees: a hero, usual light."""
-    exposure = sample.scenes.exposure
-    return (sample.hero / (1 + exposure.log().abs().amax(1))).float()
+def _sharp(sample: Sample) -> Tensor:
+    """How well a picture shows a body of importance, whatever the light."""
+    s = sample.scenes
+    return sample.hero / (1 + s.blur_px + s.read_noise + s.shot_noise + 2 * s.grey + s.jpeg)
+
+
+def _clear(sample: Sample) -> Tensor:
+    """How well one sees: sharp and in usual light."""
+    level = (sample.scenes.exposure * sample.scenes.ambient[:, None]).log()
+    return _sharp(sample) / (1 + 2 * (level + 0.3).abs().amax(1))
+
+
+def _steady(sample: Sample) -> Tensor:
+    """Whether the body of importance moves as the camera does."""
+    s = sample.scenes
+    return (s.velocity[:, 0] - s.camera_velocity)[:, 0::2].norm(dim=-1) < 1e-3
+
+
+def _away(sample: Sample) -> Tensor:
+    """Return the distance of the body of importance [m]."""
+    s = sample.scenes
+    return (s.position[:, -1, 0] - s.camera_position[:, -1]).norm(dim=-1)
+
+
+def _turned(sample: Sample) -> Tensor:
+    """Return how far the camera looks away from where it looked at first, 0..1.5."""
+    ahead = sample.scenes.camera_rotation[:, -COLUMNS:, 2]
+    return (1 - (ahead[:, 0] * ahead[:, -1]).sum(-1)).clamp(max=1.5)
+
+
+def _jump(sample: Sample) -> Tensor:
+    """Return how much the exposure changes in the frames that are shown, 0..1.2."""
+    level = sample.scenes.exposure[:, -COLUMNS:].log()
+    return (level.amax(1) - level.amin(1)).clamp(max=1.2)
 
 
 def _at(sample: Sample, place: str) -> Tensor:
@@ -58,28 +89,28 @@ def _at(sample: Sample, place: str) -> Tensor:
 CLIP_ROWS: dict[str, Score] = {
     **{name: _platform(name) for name in NAMES[1:]},
     'turns on the spot': lambda s, c: (_speed(s) < 0.01) * (s.platform == 1)
-    * (s.outcome == OUTCOME['turn']) * _spin(s) * _lit(s),
+    * (s.outcome == OUTCOME['turn']) * _turned(s) * _clear(s),
     'goes sideways': lambda s, c: (s.scenes.camera_rotation[:, -1, 0] * s.scenes.camera_velocity)
     .sum(-1).abs() * (s.platform > 0) * (_spin(s) < 0.3) * (s.outcome == OUTCOME['rest'])
-    * _lit(s),
-    'takes off': lambda s, c: -s.scenes.camera_velocity[:, 1] * (s.platform == 1) * _lit(s),
-    'lead vehicle': lambda s, c: (s.outcome == OUTCOME['follow']) * _at(s, 'motorway')
-    * (s.platform > 1) * _lit(s),
-    'exposure lags': lambda s, c: s.scenes.exposure.log().diff(dim=1).abs().amax(1) * s.hero,
+    * _clear(s),
+    'takes off': lambda s, c: -s.scenes.camera_velocity[:, 1] * (s.platform == 1) * _clear(s),
+    'lead vehicle': lambda s, c: (s.outcome == OUTCOME['follow']) * s.hero * _steady(s)
+    * (s.platform > 1) * (_clear(s) > 0.2) / (1 + _away(s)),
+    'exposure lags': lambda s, c: _jump(s) * (_clear(s) > 0.05) * _sharp(s).sqrt(),
 }
-ROLLS = 'rolling shutter'   # beside the same picture with all rows at once
+ROLLS = 'rolling shutter\n(left: without)'
 MANY_ROWS: dict[str, Score] = {
-    'lab': lambda s, c: _at(s, 'lab') * (s.platform > 0) * _lit(s),
-    ROLLS: lambda s, c: c.turn[:, -1, 1].abs() * (s.scenes.blur_px < 0.6) * _lit(s)
+    'lab': lambda s, c: _at(s, 'lab') * (s.platform > 0) * _clear(s),
+    ROLLS: lambda s, c: c.turn[:, -1, 1].abs() * (s.scenes.blur_px < 0.6) * _clear(s)
     * (_at(s, 'street') | _at(s, 'corridor') | _at(s, 'lab')),
-    'motion blur': lambda s, c: c.exposure_s * _spin(s) * _lit(s),
+    'motion blur': lambda s, c: c.exposure_s * _spin(s) * _clear(s),
     'blown-out lamps': lambda s, c: c.glare * s.scenes.alive[:, -2:].any(1)
-    * (s.scenes.camera_rotation[:, -1, 2, 1] < 0.05) * _lit(s),
-    'vignetting': lambda s, c: s.scenes.vignette * _lit(s),
+    * (s.scenes.camera_rotation[:, -1, 2, 1] < 0.05) * _clear(s),
+    'vignetting': lambda s, c: s.scenes.vignette * _clear(s),
     'fixed pattern': lambda s, c: (c.pattern + c.stripes + c.banding) * s.hero,
-    'small grey sensor': lambda s, c: s.scenes.grey * s.scenes.read_noise * _lit(s),
-    'jpeg': lambda s, c: s.scenes.jpeg * _lit(s),
-    'wide lens': lambda s, c: (c.bend < 1) * (1 / s.scenes.intrinsics[:, 0]) * _lit(s),
+    'small grey sensor': lambda s, c: s.scenes.grey * s.scenes.read_noise * _clear(s),
+    'jpeg': lambda s, c: s.scenes.jpeg * _clear(s),
+    'wide lens': lambda s, c: (c.bend < 1) * (1 / s.scenes.intrinsics[:, 0]) * _clear(s),
 }
 
 
@@ -132,8 +163,9 @@ def chosen(sample: Sample, numbers: Sequence[int]) -> Sample:
 
 def _row(label: str, numbers: Sequence[int], clips: WorldClips,
          cells: Sequence[np.ndarray]) -> np.ndarray:
-    row = np.full((SIZE + GAP_PX, LABEL_PX + (COLUMNS + 1) * (SIZE + GAP_PX), 3), 255, np.uint8)
-    lines = [label]
+    step = CELL_PX + GAP_PX
+    row = np.full((step, LABEL_PX + (COLUMNS + 1) * step, 3), 255, np.uint8)
+    lines = label.split('\n')
     if len(numbers) == 1:
         stamps = clips.stamps_s[0, -COLUMNS:]
         lines += [f'{clips.scenes.camera_velocity[0].norm():.1f} m/s',
@@ -144,8 +176,9 @@ def _row(label: str, numbers: Sequence[int], clips: WorldClips,
                     0.42 if number else 0.5, (20, 20, 20) if number == 0 else (90, 90, 90), 1,
                     cv2.LINE_AA)
     for number, cell in enumerate(cells):
-        left = LABEL_PX + number * (SIZE + GAP_PX)
-        row[:SIZE, left:left + SIZE] = cell
+        left = LABEL_PX + number * step
+        row[:CELL_PX, left:left + CELL_PX] = cv2.resize(cell, (CELL_PX, CELL_PX),
+                                                        interpolation=cv2.INTER_AREA)
     return row
 
 

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Test the rough world: exact truth under rolling shutters and wide lenses, motions, sensors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from render_scenes import BOX, SAMPLE, SIZE, WHITE, Camera, Thing, look, plain_bank, scene, spun
+
+from vjepa_ros.lab.evaluation.world import films
+from vjepa_ros.lab.world.clips import ClipWorld
+from vjepa_ros.lab.world.rendering import render as module
+from vjepa_ros.lab.world.rendering.lens import all_rays, image_speed, pixel_rays, project
+from vjepa_ros.lab.world.rendering.render import render
+from vjepa_ros.lab.world.rendering.sensor import expose
+from vjepa_ros.lab.world.rendering.trace import trace
+from vjepa_ros.lab.world.rendering.truth import truth
+from vjepa_ros.lab.world.scenes.capture import clip_times
+from vjepa_ros.lab.world.scenes.platforms import NAMES, PLATFORMS
+from vjepa_ros.lab.world.scenes.sampler import Sample, SceneSampler
+from vjepa_ros.lab.world.scenes.scene import Capture, Scenes
+from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
+from vjepa_ros.lab.world.scenes.scene_spec import OUTCOME, PLACE, WorldConfig
+from vjepa_ros.lab.world.textures.bank import GROUPS, Materials, TextureBank
+
+MATERIALS = Materials({name: (i,) for name, i in GROUPS.items()}, (tuple(range(90, 98)),))
+
+
+def one(value: float) -> torch.Tensor:
+    return torch.full((1,), value)
+
+
+def taken(scenes: Scenes, **changes: object) -> Scenes:
+    """Return the scenes with a capture without faults, changed."""
+    frames = scenes.exposure.shape[1]
+    capture = Capture(
+        velocity=scenes.camera_velocity[:, None].expand(-1, frames, -1),
+        spin=scenes.camera_spin[:, None].expand(-1, frames, -1), bend=one(1.0),
+        **{name: one(0.0) for name in ('exposure_s', 'readout_s', 'glare', 'pattern', 'stripes',
+                                       'banding')})
+    return replace(scenes, capture=replace(capture, **changes))
+
+
+def drawn(scenes: Scenes, whole: bool) -> torch.Tensor:
+    """Return the newest frame (H, W, 3), drawn as on a GPU or as on the CPU."""
+    if not whole:
+        return render(scenes, plain_bank(), SIZE)[0, -1].int()
+    with torch.inference_mode():
+        return module._batch(scenes, plain_bank(), SIZE, slice(None), 1,
+                             (all_rays, trace, expose))[0, -1].int()
+
+
+@pytest.mark.parametrize('whole', [False, True], ids=['single', 'batch'])
+@pytest.mark.parametrize('bend', [1.0, 0.4])
+def test_each_row_of_a_rolling_shutter_shows_and_knows_the_turn_of_its_time(whole, bend):
+    camera = Camera(velocity=(0.3, 0.1, 0.9), spin=(0.8, -2.2, 1.2), yaw=0.2, pitch=-0.1)
+    readout = 0.03
+    rolls = taken(scene(SAMPLE, camera), readout_s=one(readout), bend=one(bend))
+    picture, found = drawn(rolls, whole), truth(rolls, plain_bank(), SIZE)
+    at_once = drawn(taken(rolls, bend=one(bend)), whole)
+    assert (picture - at_once).abs().float().mean() > 4          # the shutter matters
+    for row in (3, 40, 59, 80, 116):
+        seconds = readout * (row / (SIZE[1] - 1) - 0.5)
+        turned = spun(look(camera), camera.spin, seconds)
+        still = taken(replace(rolls, camera_rotation=turned.expand(1, 2, 3, 3)), bend=one(bend))
+        known = truth(still, plain_bank(), SIZE)
+        alike = found.shape[0, row] == known.shape[0, row]       # rounding may tip an edge
+        assert alike.float().mean() > 0.98
+        for name in ('depth', 'looming', 'flow', 'time_to_contact'):
+            ours, theirs = (getattr(t, name)[0, row][alike] for t in (found, known))
+            torch.testing.assert_close(ours, theirs, atol=2e-3, rtol=2e-3)
+        gap = (picture[row] - drawn(still, whole)[row]).abs().float()
+        assert gap.mean() < 1.5, row
+    # The robot's way is that of its heading at the stamp, whatever the row.
+    wall = Thing(BOX, (0.0, -1.0, 4.0), (6.0, 1.0, 0.5))
+    way = taken(scene([wall], Camera(velocity=(0, 0, 1), spin=(0, 2, 0))), readout_s=one(readout))
+    times = truth(way, plain_bank(), SIZE).enter_time
+    assert times[times.isfinite()].numpy() == pytest.approx(3.5, abs=1e-3)
+
+
+@pytest.mark.parametrize('bend', [0.05, 0.5, 1.0])
+def test_a_wide_lens_is_inverted_and_its_flow_is_its_slope(bend):
+    lens = torch.tensor([[80.0, 85.0, 80.0, 55.0]]), torch.tensor([[-0.02, 0.0]])
+    columns, rows = torch.meshgrid(torch.arange(0.0, 161, 20), torch.arange(0.0, 121, 20),
+                                   indexing='xy')
+    rays = pixel_rays(*lens, columns, rows, one(bend))
+    ray = torch.stack((rays.x[0, 0], rays.y[0, 0], torch.ones_like(columns)), -1).double()
+    wide = tuple(v[0].double() for v in lens), torch.tensor(bend, dtype=torch.float64)
+
+    def shown(points: torch.Tensor) -> torch.Tensor:
+        return project(points, *wide[0], wide[1])
+
+    assert (shown(3.7 * ray) - torch.stack((columns, rows), -1)).abs().max() < 5e-3
+    change = torch.tensor([0.3, -0.7, 0.0], dtype=torch.float64)
+    numeric = (shown(ray + 1e-5 * change) - shown(ray - 1e-5 * change)) / 2e-5
+    speed = image_speed(ray[..., 0], ray[..., 1], change[0], change[1], *wide[0], wide[1])
+    torch.testing.assert_close(torch.stack(speed, -1), numeric, atol=1e-3, rtol=1e-4)
+    if bend < 0.1:                                               # nearly equidistant
+        angles = torch.hypot(rays.x, rays.y)[0, 0].atan()
+        away = torch.hypot((columns - 80) / 80, (rows - 55) / 85)
+        torch.testing.assert_close(angles, away, rtol=0.05, atol=1e-4)
+
+
+def sampled(config: WorldConfig, seed: int, count: int) -> Sample:
+    return SceneSampler(MATERIALS, 96, 8, config).sample(seed, count)
+
+
+@pytest.fixture(scope='module')
+def many() -> Sample:
+    return sampled(WorldConfig('rough'), 7, 3000)
+
+
+def share(condition: torch.Tensor) -> float:
+    return condition.float().mean().item()
+
+
+def test_speeds_and_spins_are_those_of_the_paths_at_the_newest_frame():
+    dt = 4e-4
+    sample = sampled(WorldConfig('rough', interval_s=(dt, dt), hold_share=0, jitter=0), 2, 400)
+    s, (a, b) = sample.scenes, (-sample.stamps_s[:, [-2, -3]]).double().unbind(1)
+
+    def rate(path: torch.Tensor) -> torch.Tensor:
+        """Slope of the parabola through three points that are not evenly spaced."""
+        now, near, far = path.double()[:, [-1, -2, -3]].unbind(1)
+        wide = [v.view(-1, *[1] * (now.ndim - 1)) for v in (a, b)]
+        first, second = (now - near) / wide[0], (now - far) / wide[1]
+        return ((first * wide[1] - second * wide[0]) / (wide[1] - wide[0])).float()
+
+    own = sample.platform > 0
+    torch.testing.assert_close(rate(s.camera_position)[own], s.camera_velocity[own], atol=0.15,
+                               rtol=0.02)
+    cross = rate(s.camera_rotation) @ s.camera_rotation[:, -1].mT
+    spin = torch.stack((cross[:, 1, 2], cross[:, 2, 0], cross[:, 0, 1]), -1)
+    torch.testing.assert_close(spin[own], s.camera_spin[own], atol=0.03, rtol=0.04)
+    assert torch.equal(s.capture.spin[:, -1], s.camera_spin)
+    assert torch.equal(s.capture.velocity[:, -1], s.camera_velocity)
+    assert s.camera_velocity[own, 1].abs().max() > 0.4           # climbs and heaves
+
+
+@pytest.mark.parametrize('name', PLATFORMS)
+def test_every_platform_has_its_heights_speeds_and_turns(many, name):
+    platform, chosen = PLATFORMS[name], many.platform == NAMES.index(name)
+    chosen &= (many.place != PLACE['table']) & (many.place != PLACE['motorway'])
+    s = many.scenes
+    assert chosen.sum() > 60
+    height = -s.camera_position[chosen, -1, 1]
+    assert height.max() <= platform.height[1] * 1.001
+    assert share(height < platform.height[0] * 0.999) < 0.25     # lowered to see what matters
+    speed = s.camera_velocity[chosen][:, 0::2].norm(dim=-1)
+    assert share(speed > platform.speed[1] * 1.001) < 0.05       # so that an encounter comes about
+    turn = torch.rad2deg(s.camera_spin[chosen, 1].abs())
+    assert turn.quantile(0.5) < 40
+    assert turn.max() > 0.6 * platform.turn
+
+
+def test_cameras_turn_on_the_spot_go_sideways_and_follow_at_a_distance(many):
+    s, own = many.scenes, many.platform > 0
+    level = s.camera_velocity[:, 0::2].norm(dim=-1)
+    spot = own & (level == 0) & (torch.rad2deg(s.camera_spin[:, 1].abs()) > 15)
+    assert 0.05 < share(spot) < 0.2
+    known = s.velocity[spot].norm(dim=-1) * s.alive[spot]
+    assert share((known == 0).all(1)) > 0.4                      # nothing at all closes in there
+    aside = (s.camera_rotation[:, -1, 0] * s.camera_velocity).sum(-1).abs()
+    assert 0.03 < share(own & (level > 0.1) & (aside > 0.9 * level)) < 0.15
+    leads = own & (many.outcome == OUTCOME['follow']) & many.hero
+    velocity = s.velocity[:, :15][leads]
+    apart = (velocity - s.camera_velocity[leads][:, None])[..., 0::2].norm(dim=-1)
+    steady = (torch.where(s.alive[:, :15][leads], apart, 0) < 1e-3).all(1)
+    assert leads.sum() > 60
+    assert 0.55 < share(steady) < 0.85
+    # The distance is the same in all frames, though both may brake.
+    off = (s.position[:, :, 0] - s.camera_position)[leads][steady][..., 2]
+    assert off.diff(dim=1).abs().max() < 0.1
+
+
+def test_lenses_reach_150_degrees_and_no_corner_looks_backwards(many):
+    s = many.scenes
+    size = torch.tensor([[0.0, 95.0]])
+    rays = pixel_rays(s.intrinsics, s.distortion, size, size.T, s.capture.bend)
+    angles = torch.rad2deg(torch.hypot(rays.x, rays.y).atan()).amax((1, 2, 3))
+    wide = s.capture.bend < 1
+    assert angles[wide].max() < 88
+    middle = torch.full((1, 1), 47.5)
+    sides = pixel_rays(s.intrinsics, s.distortion, torch.tensor([[-0.5, 95.5]]), middle,
+                       s.capture.bend).x.atan()
+    across = torch.rad2deg(sides[..., 1] - sides[..., 0]).flatten()
+    assert share(across > 120) > 0.02
+    assert across.max() == pytest.approx(150, abs=4)
+
+
+def test_clips_are_uneven_and_their_stamps_exact(many):
+    gaps = many.stamps_s.diff(dim=1) / many.scenes.interval_s[:, None]
+    own = many.platform > 0
+    assert (many.stamps_s[:, -1] == 0).all()
+    assert (gaps[own] > 0).all()
+    assert 0.1 < share((gaps[own] > 1.5).any(1)) < 0.6           # pictures were lost
+    assert share(((gaps[own] - 1).abs() > 0.05).any(1)) > 0.6
+    # Cameras of 5 to 8 Hz cannot give every frame that a clip at 4 Hz wants where it wants it.
+    interval, period = torch.full((500,), 0.25), torch.full((500,), 0.15)
+    times = clip_times(SceneRng(1, 500), interval, period, 8)
+    assert (times.diff(dim=1) > 0.05).all()
+    steady = (times / 0.15 - (times / 0.15).round()).abs().amax(1) < 1e-3
+    expected = torch.tensor([-1.8, -1.5, -1.2, -1.05, -0.75, -0.45, -0.3, 0.0])
+    assert share((times[steady] - expected).abs().amax(1) < 1e-3) > 0.4
+
+
+@pytest.mark.parametrize('whole', [False, True], ids=['single', 'batch'])
+def test_a_poor_sensor_has_a_pattern_that_stays_and_rows_that_change(whole):
+    wall = Thing(BOX, (0.0, -1.0, 2.0), (5.0, 3.0, 0.5), texture=WHITE)
+    clean = taken(scene([wall], Camera(at=(0, -1, 0)), sun=torch.zeros(1), ambient=one(0.3)))
+
+    def fault(**changes: object) -> np.ndarray:
+        scenes = taken(clean, **changes)
+        frames = [drawn(replace(scenes, exposure=scenes.exposure), whole)] if whole else \
+            render(scenes, plain_bank(), SIZE)[0].int()
+        return np.stack([f[..., 0].numpy() for f in frames]) - drawn(clean, whole)[..., 0].numpy()
+
+    pattern, stripes, banding = (fault(**{name: one(4.0)})
+                                 for name in ('pattern', 'stripes', 'banding'))
+    for noise in (pattern, stripes, banding):
+        assert noise.std() == pytest.approx(4.0, rel=0.2)
+    assert np.ptp(stripes, axis=1).max() <= 1 and np.ptp(banding, axis=2).max() <= 1   # rounded
+    if not whole:
+        assert (pattern[0] == pattern[1]).all()
+        assert (banding[0] != banding[1]).mean() > 0.5
+    # Light above white spreads, light below does not.
+    lamp = Thing(BOX, (0.0, -1.0, 2.0), (0.1, 0.1, 0.1), texture=WHITE)
+    for tint, brighter in ((20.0, True), (1.0, False)):
+        dark = scene([lamp], Camera(at=(0, -1, 0)), tint=torch.full((1, 1, 3), tint),
+                     **{n: torch.zeros(1, 3) for n in ('ground_tint', 'sky_top', 'sky_horizon')})
+        gain = drawn(taken(dark, glare=one(0.3)), whole) - drawn(taken(dark), whole)
+        assert (gain.max() > 20) == brighter
+
+
+def test_motion_blur_is_as_long_as_the_exposure_whatever_the_interval():
+    bar = Thing(BOX, (0.0, -0.6, 3.0), (0.2, 0.6, 0.1), texture=WHITE)
+    dark = {n: torch.zeros(1, 3) for n in ('ground_tint', 'sky_top', 'sky_horizon')}
+    spread = []
+    for interval, opened in ((0.05, 0.02), (0.5, 0.02), (0.05, 0.04)):
+        scenes = taken(scene([bar], Camera(spin=(0.0, 1.5, 0.0)), interval_s=interval, **dark),
+                       exposure_s=one(opened))
+        line = render(scenes, plain_bank(), SIZE, samples=4)[0, -1, 60, :, 0].numpy()
+        spread.append(int(((line > 10) & (line < 0.9 * line.max())).sum()))
+    assert spread[0] == spread[1]
+    assert spread[2] > 1.5 * spread[0] >= 3
+
+
+def test_the_world_is_chosen_by_name_and_gives_its_stamps():
+    bank = TextureBank.procedural(0, count=30, size=32)
+    rough = ClipWorld(32, 4, bank=bank, samples=1, config=WorldConfig('rough')).clips(3, 6)
+    usual = ClipWorld(32, 4, bank=bank, samples=1).clips(3, 6)
+    assert usual.scenes.capture is None and rough.scenes.capture is not None
+    for clips, exact in ((usual, False), (rough, True)):
+        for film, stamps in zip(films(clips, exact), clips.stamps_s, strict=True):
+            sent = [stamp for stamp, _ in film.sent()]
+            own = stamps[film.hold - 1::film.hold]
+            span = float(own[-1] - own[0]) if exact else \
+                (len(sent) - 1) * film.hold * film.interval_s
+            assert (sent[-1] - sent[0]) * 1e-9 == pytest.approx(span, abs=1e-6)
+            assert math.isfinite(film.interval_s)
+    with pytest.raises(ValueError, match='muddy'):
+        WorldConfig('muddy')
