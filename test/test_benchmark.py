@@ -141,9 +141,11 @@ def test_the_world_counts_clips_and_scenes(tmp_path, monkeypatch):
     monkeypatch.setattr(TextureBank, 'procedural', lambda *more: bank)
     out = tmp_path / 'world.json'
     assert cli.main(['benchmark', 'world', '--device', 'cpu', '--size', '24', '--frames', '2',
-                     '--batch', '2', '--seconds', '0.01', '--json', str(out)]) == 0
+                     '--batch', '2', '--seconds', '0.01', '--rough', '--json', str(out)]) == 0
     result = json.loads(out.read_text())
-    assert result['ways'].keys() == {'plain'}
+    assert result['ways'].keys() == {'plain', 'rough plain'}
+    medians = [way['batch_ms'] for way in result['ways'].values()]
+    assert result['rough_over_standard'] == pytest.approx(medians[0] / medians[1], abs=0.01)
     plain = result['ways']['plain']
     rate = plain['clips_per_s']
     assert rate['runs'] >= 3 and 0 < rate['p5'] <= rate['median'] <= rate['p95']

@@ -72,7 +72,8 @@ class TinyWorld:
                                  intrinsics=torch.full((count, 4), float(side)))
         unknown = torch.zeros(count, dtype=torch.long)
         return WorldClips(frames.unflatten(0, (count, -1)), sample.interval_s, unknown + 1, truth,
-                          scenes, contact[:, 0, 0], contact[:, 0, 0], unknown, unknown)
+                          scenes, contact[:, 0, 0], contact[:, 0, 0], unknown, unknown,
+                          back * sample.interval_s[:, None])
 
     def clips(self, seed: int, count: int) -> WorldClips:
         return self.film(self.sample(seed, count))

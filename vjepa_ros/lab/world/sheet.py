@@ -20,7 +20,7 @@ from torch import Tensor
 from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
 from vjepa_ros.lab.world.scenes.platforms import NAMES
 from vjepa_ros.lab.world.scenes.sampler import Sample
-from vjepa_ros.lab.world.scenes.scene import Capture
+from vjepa_ros.lab.world.scenes.scene import Capture, Scenes
 from vjepa_ros.lab.world.scenes.scene_spec import OUTCOME, PLACE, WorldConfig
 
 SEED, CLIPS = 4, 1500     # to choose from
@@ -81,6 +81,14 @@ def _jump(sample: Sample) -> Tensor:
     return (level.amax(1) - level.amin(1)).clamp(max=1.2)
 
 
+def _lamp(sample: Sample) -> Tensor:
+    """Whether a lamp, the last two shapes, is well in view."""
+    s = sample.scenes
+    towards = s.position[:, -1, -2:] - s.camera_position[:, -1, None]
+    ahead = (towards * s.camera_rotation[:, -1, 2, None]).sum(-1) / towards.norm(dim=-1)
+    return ((ahead > 0.92) & s.alive[:, -2:]).any(1)
+
+
 def _at(sample: Sample, place: str) -> Tensor:
     return sample.place == PLACE[place]
 
@@ -88,14 +96,14 @@ def _at(sample: Sample, place: str) -> Tensor:
 # Six frames of a clip with the looming of the newest, or the newest frames of seven clips.
 CLIP_ROWS: dict[str, Score] = {
     **{name: _platform(name) for name in NAMES[1:]},
-    'turns on the spot': lambda s, c: (_speed(s) < 0.01) * (s.platform == 1)
-    * (s.outcome == OUTCOME['turn']) * _turned(s) * _clear(s),
+    'turns on the spot': lambda s, c: (_speed(s) < 0.01) * (s.platform > 0)
+    * (s.outcome == OUTCOME['turn']) * _turned(s) * _clear(s).sqrt(),
     'goes sideways': lambda s, c: (s.scenes.camera_rotation[:, -1, 0] * s.scenes.camera_velocity)
     .sum(-1).abs() * (s.platform > 0) * (_spin(s) < 0.3) * (s.outcome == OUTCOME['rest'])
     * _clear(s),
     'takes off': lambda s, c: -s.scenes.camera_velocity[:, 1] * (s.platform == 1) * _clear(s),
     'lead vehicle': lambda s, c: (s.outcome == OUTCOME['follow']) * s.hero * _steady(s)
-    * (s.platform > 1) * (_clear(s) > 0.2) / (1 + _away(s)),
+    * (s.platform > 1) * (_clear(s) > 0.1) / (1 + _away(s)),
     'exposure lags': lambda s, c: _jump(s) * (_clear(s) > 0.05) * _sharp(s).sqrt(),
 }
 ROLLS = 'rolling shutter\n(left: without)'
@@ -103,9 +111,8 @@ MANY_ROWS: dict[str, Score] = {
     'lab': lambda s, c: _at(s, 'lab') * (s.platform > 0) * _clear(s),
     ROLLS: lambda s, c: c.turn[:, -1, 1].abs() * (s.scenes.blur_px < 0.6) * _clear(s)
     * (_at(s, 'street') | _at(s, 'corridor') | _at(s, 'lab')),
-    'motion blur': lambda s, c: c.exposure_s * _spin(s) * _clear(s),
-    'blown-out lamps': lambda s, c: c.glare * s.scenes.alive[:, -2:].any(1)
-    * (s.scenes.camera_rotation[:, -1, 2, 1] < 0.05) * _clear(s),
+    'motion blur': lambda s, c: c.exposure_s * _spin(s) * _clear(s).sqrt(),
+    'blown-out lamps': lambda s, c: c.glare * _lamp(s) * _clear(s).sqrt(),
     'vignetting': lambda s, c: s.scenes.vignette * _clear(s),
     'fixed pattern': lambda s, c: (c.pattern + c.stripes + c.banding) * s.hero,
     'small grey sensor': lambda s, c: s.scenes.grey * s.scenes.read_noise * _clear(s),
@@ -131,18 +138,18 @@ def picked(score: Tensor, count: int, taken: set[int]) -> list[int]:
 
 def draw(world: ClipWorld, sample: Sample) -> np.ndarray:
     """Draw the sheet, (H, W, 3) uint8 RGB."""
-    taken: set[int] = set()
+    capture, taken = captured(sample.scenes), set[int]()
     rows: list[tuple[str, list[int]]] = []
     for group, count in ((CLIP_ROWS, 1), (MANY_ROWS, COLUMNS + 1)):
         for label, score in group.items():
-            values = score(sample, sample.scenes.capture).float()
+            values = score(sample, capture).float()
             rows.append((label, picked(values, count, taken)))
     sheet = []
     for label, numbers in rows:
         part = chosen(sample, numbers)
         clips = world.film(part)
         if label == ROLLS:
-            at_once = replace(part.scenes.capture, readout_s=torch.zeros(len(numbers)))
+            at_once = replace(captured(part.scenes), readout_s=torch.zeros(len(numbers)))
             other = world.film(replace(part, scenes=replace(part.scenes, capture=at_once)))
             pairs = zip(other.frames[:, -1].numpy(), clips.frames[:, -1].numpy(), strict=True)
             cells = [cell for pair in pairs for cell in pair][:COLUMNS]
@@ -152,6 +159,13 @@ def draw(world: ClipWorld, sample: Sample) -> np.ndarray:
             cells = list(clips.frames[:, -1].numpy())
         sheet.append(_row(label, numbers, clips, cells))
     return np.concatenate(sheet)
+
+
+def captured(scenes: Scenes) -> Capture:
+    """How the frames are taken; scenes of the rough world have it."""
+    if scenes.capture is None:
+        raise ValueError('the scenes are of the standard world, the sheet is of the rough one')
+    return scenes.capture
 
 
 def chosen(sample: Sample, numbers: Sequence[int]) -> Sample:

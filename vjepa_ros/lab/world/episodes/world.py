@@ -252,7 +252,7 @@ class EpisodeWorld:
             velocity=torch.zeros(count, len(self._owner), 3),
             yaw_rate=torch.zeros(count, len(self._owner)), texture=torch.tensor(texture)[:, None],
             tile_m=torch.tensor(tables['tile_m'][which]),
-            tint=torch.tensor(tables['tint'][which]), **light)
+            tint=torch.tensor(tables['tint'][which]), capture=None, **light)
 
     def pictures(self, which: np.ndarray) -> np.ndarray:
         """(len(which), H, W, 3) uint8 RGB of the present moment."""

@@ -245,7 +245,7 @@ def _motion(scenes: Scenes, robot: Robot, seen: Hits) -> dict[str, Tensor]:
     along = (relative[..., None, :] * rotation[:, None, None]).sum(-1)  # camera axes
     x, y = rays.x[:, 0], rays.y[:, 0]
     bend, turn = bend_turn(scenes, slice(-1, None))
-    if turn is not None:
+    if bend is not None and turn is not None:
         rows = torch.arange(x.shape[1], device=x.device)[:, None]
         back = row_turns(turn, rows, len(rows))[:, 0]                   # B H 1 3 3
         along = (along[..., None, :] @ back)[..., 0, :]                 # the row's axes

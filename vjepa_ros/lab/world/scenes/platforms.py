@@ -9,6 +9,7 @@ carriers of the standard world.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -51,7 +52,7 @@ class Platform:
     leans to accelerate, and never stands quite still.
     """
 
-    places: dict[str, float]
+    places: Mapping[str, float]
     height: Range
     speed: Range
     turn: float

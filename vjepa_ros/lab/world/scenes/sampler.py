@@ -137,17 +137,19 @@ class SceneSampler:
         texture, tile, tint = ground(draws, spec.place, self.materials)
         sky = light(draws, spec, place, self.materials)
         seen = sensor(draws, spec, brightness(place, tint), self.frames)
+        taken = None
         if ride is not None:
             speeds, spins = _speeds(encounter, ride, path, moved, times)
-            camera |= {'camera_velocity': speeds[:, -1], 'camera_spin': spins[:, -1],
-                       'capture': capture(draws, spec, ride, speeds, spins)}
+            camera |= {'camera_velocity': speeds[:, -1], 'camera_spin': spins[:, -1]}
+            taken = capture(draws, spec, ride, speeds, spins)
             optics = bent_lens(draws, spec, ride, self.size, optics)
             seen = rough_sensor(draws, spec, ride, seen, times)
         scenes = Scenes(
             interval_s=spec.interval_s, intrinsics=optics[0], distortion=optics[1], **camera,
             kinds=shapes.kinds, **{f.name: getattr(shapes, f.name) for f in fields(Shapes)
                                    if f.name != 'kinds'},
-            ground_texture=texture, ground_tile_m=tile, ground_tint=tint, **sky, **seen)
+            ground_texture=texture, ground_tile_m=tile, ground_tint=tint, **sky, **seen,
+            capture=taken)
         # The main part of a body is its first.
         main = HERO.alive.int().argmax(1)[spec.kind]
         there = spec.present & scenes.alive.gather(1, main[:, None])[:, 0]
