@@ -117,6 +117,8 @@ def _clips(group: argparse._ArgumentGroup) -> None:
          'robots, hands, cars and trucks with the turns, shakes, sensors and uneven frames that '
          'they have', choices=WORLDS)
     _add(group, '--num-frames', 'frames per clip', metavar='N')
+    _add(group, '--window', 'train a block-causal encoder, in which a tubelet attends to so many, '
+         'itself and the latest before it; 0: all attend to all', metavar='TUBELETS')
     _add(group, '--image-sizes', 'pixels per side, a multiple of 16. Several with their shares of '
          "the run, such as '128:0.7,192:0.3', because small images train faster. The result is "
          'for the last one', metavar='N')

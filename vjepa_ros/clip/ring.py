@@ -13,7 +13,7 @@ import itertools
 import logging
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
@@ -303,7 +303,40 @@ class FrameRing:
         """
         if not self._covered():
             return None
-        picks = _evenly(self._stamps, self.num_frames, NS / self.clip_fps)
+        return self._chosen(_evenly(self._stamps, self.num_frames, NS / self.clip_fps))
+
+    def sample_stream(self, remembered: Callable[[int], bool]) -> Sample | None:
+        """Choose the tubelets that a stream continues with, instead of an even clip.
+
+        The newest frame goes with the one nearest to an interval before it. The tubelets before
+        it end about 2, 4, 6 and so on intervals earlier: in frames that are remembered where
+        those are within an interval of that time, else in the nearest ones. No frame goes with
+        itself, however slow the camera is. None until the frames cover the span of a clip.
+
+        Parameters
+        ----------
+        remembered
+            Whether the tubelet that ends in a frame with this key is encoded already.
+        """
+        if not self._covered():
+            return None
+        step_ns = NS / self.clip_fps
+        newest, picks = len(self._stamps) - 1, list[int]()
+        for back in range(self.num_frames // 2):
+            if back:
+                target = self._stamps[-1] - round(2 * back * step_ns)
+                known = [at for at in range(1, newest)
+                         if abs(self._stamps[at] - target) <= step_ns
+                         and remembered(self.store.serials[self._slots[at]])]
+                newest = _nearest(self._stamps, known or range(1, newest), target)
+            if newest < 1:
+                return None
+            target = self._stamps[newest] - round(step_ns)
+            picks += [newest, _nearest(self._stamps, range(newest), target)]
+        return self._chosen(picks[::-1])
+
+    def _chosen(self, picks: Sequence[int]) -> Sample:
+        """Make a sample of the frames at some places, oldest first."""
         stamps = tuple(map(self._stamps.__getitem__, picks))
         distinct = len(set(picks))
         span_s = (stamps[-1] - stamps[0]) / NS
@@ -431,6 +464,11 @@ def _evenly(stamps_ns: Sequence[int], count: int, step_ns: float) -> list[int]:
             place -= 1
         places.append(place)
     return places
+
+
+def _nearest(stamps_ns: Sequence[int], places: Iterable[int], target_ns: int) -> int:
+    """Return which of some places has the stamp nearest to a time; -1 for none."""
+    return min(places, key=lambda at: abs(stamps_ns[at] - target_ns), default=-1)
 
 
 def _most_redundant(stamps_ns: Sequence[int]) -> int:

@@ -9,7 +9,8 @@ D width.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
@@ -37,6 +38,31 @@ else:
     ModuleList = nn.ModuleList
 
 
+@dataclass
+class LayerMemory:
+    """Rotated keys and values of one layer: those of earlier tokens, and of those just seen.
+
+    Attributes
+    ----------
+    past : sequence of (Tensor, Tensor)
+        Keys and values (B, H, M, D/H) of earlier tokens, in parts.
+    own : tuple of Tensor, optional
+        Those (B, H, N, D/H) of the last pass, which `extend` puts here.
+
+    """
+
+    past: Sequence[tuple[Tensor, Tensor]] = ()
+    own: tuple[Tensor, Tensor] | None = None
+
+    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep keys and values of a pass; return those of earlier tokens and these."""
+        self.own = keys, values
+        if not self.past:
+            return keys, values
+        return (torch.cat([*(part[0] for part in self.past), keys], 2),
+                torch.cat([*(part[1] for part in self.past), values], 2))
+
+
 class Attention(nn.Module):
     """Self-attention with rotary positions."""
 
@@ -46,8 +72,8 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(variant.dim, 3 * variant.dim)
         self.proj = nn.Linear(variant.dim, variant.dim)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None
-                ) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None,
+                memory: LayerMemory | None = None) -> Tensor:
         """Attend with queries and keys rotated by tables (N, D/H): (B, N, D) -> (B, N, D)."""
         b, n, d = x.shape
         qkv = self.qkv(x).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)  # 3 B H N D/H
@@ -55,10 +81,13 @@ class Attention(nn.Module):
         if torch.is_grad_enabled():
             # The backward of fused attention gave NaN under torch.compile for other strides.
             q, k = q.contiguous(), k.contiguous()
+        v = qkv[2]
+        if memory is not None:
+            k, v = memory.extend(k, v)
         if allowed is None:
-            out = F.scaled_dot_product_attention(q, k, qkv[2])
+            out = F.scaled_dot_product_attention(q, k, v)
         else:
-            out = F.scaled_dot_product_attention(q, k, qkv[2], attn_mask=allowed)
+            out = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
         return self.proj(out.transpose(1, 2).reshape(b, n, d))
 
 
@@ -88,8 +117,8 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(variant.dim, eps=EPS)
         self.mlp = Mlp(variant)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None
-                ) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None,
+                memory: LayerMemory | None = None) -> Tensor:
         """Apply the block.
 
         Parameters
@@ -100,10 +129,12 @@ class Block(nn.Module):
             (N, D/H), see `rope_tables`.
         allowed : Tensor, optional
             (N, N) bool: which token, the row, may attend to which, the column. All to all when
-            omitted.
+            omitted. With a memory (B, 1, N or 1, M + N).
+        memory : LayerMemory, optional
+            Earlier tokens, to attend to as well; it then gets the keys and values of these.
 
         """
-        x = x + self.attn(self.norm1(x).to(cos.dtype), cos, sin, allowed)
+        x = x + self.attn(self.norm1(x).to(cos.dtype), cos, sin, allowed, memory)
         return x + self.mlp(self.norm2(x).to(cos.dtype))
 
 

@@ -3,8 +3,9 @@
 """The V-JEPA 2 video encoder: a vision transformer over tubelets.
 
 Architecture after arXiv 2506.09985, and arXiv 2603.14482 for version 2.1. The names of
-parameters equal those of the published checkpoints. B clips, T frames, T' tubelets, Hp x Wp
-patches, N tokens, D width.
+parameters equal those of the published checkpoints. A block-causal encoder, which is our own,
+can also read a stream: each tubelet once, with the keys and values of those before it.
+B clips, T frames, T' tubelets, Hp x Wp patches, N tokens, D width.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import EPS, Block, ModuleList, fill_random, set_branches
+from vjepa_ros.model.blocks import EPS, Block, LayerMemory, ModuleList, fill_random, set_branches
 from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import PATCH, TUBELET, Variant
 
@@ -56,21 +57,29 @@ class Encoder(nn.Module):
     version : str
         Generation of the weights, out of `VERSIONS`. Version 2.1 also encodes single images,
         as clips of one frame, and normalises features at four depths, `Variant.taps`.
+    window : int
+        Tubelets that a tubelet attends to, itself and the latest before it: the encoder is
+        block-causal. 0: all attend to all.
 
     Raises
     ------
     ValueError
-        For an unknown version, or a size that version 2.1 does not have.
+        For an unknown version, a size that version 2.1 does not have, or a window with version
+        2.0, whose positions are not relative.
 
     """
 
-    def __init__(self, variant: Variant, version: str = '2.0'):
+    def __init__(self, variant: Variant, version: str = '2.0', window: int = 0):
         super().__init__()
         if version not in VERSIONS:
             raise ValueError(f"model version '{version}' is not implemented; "
                              f"choose one of {', '.join(VERSIONS)}")
+        if window < 0 or (window and version == '2.0'):
+            raise ValueError(f'a window of {window} tubelets is asked of version {version}; it is '
+                             'at least 0, and 0 in version 2.0, whose positions are not relative')
         self.variant = variant
         self.version = version
+        self.window = window
         self.patch_embed = PatchEmbed(variant.dim)
         self.blocks = ModuleList(Block(variant) for _ in range(variant.depth))
         if version == '2.0':
@@ -81,9 +90,13 @@ class Encoder(nn.Module):
             self.video_mod_embed = nn.Parameter(torch.zeros(1, 1, variant.dim))
             self.norms_block = ModuleList(
                 nn.LayerNorm(variant.dim, eps=EPS) for _ in variant.taps)
+        if window:
+            # What a token gets for each factor e between the frames of its tubelet.
+            self.interval_embed = nn.Parameter(torch.zeros(1, 1, variant.dim))
         self._positions = Positions(variant.head_dim, version)
 
-    def forward(self, clip: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, clip: Tensor, keep: Tensor | None = None, stamps: Tensor | None = None,
+                memory: Sequence[LayerMemory] | None = None) -> Tensor:
         """Encode clips.
 
         Parameters
@@ -95,6 +108,11 @@ class Encoder(nn.Module):
         keep : Tensor, optional
             (B, n) int64, tokens of each clip to encode, numbered row major with time slowest.
             They keep their positions; the others are not seen and cost nothing.
+        stamps : Tensor, optional
+            (B, T) float64, for a block-causal encoder: when each frame was taken, in frame
+            intervals since any moment. 0, 1, 2 and so on when omitted.
+        memory : sequence of LayerMemory, optional
+            Empty ones, which get the keys and values of each block.
 
         Returns
         -------
@@ -103,15 +121,16 @@ class Encoder(nn.Module):
             is T/2, or 1 for an image.
 
         """
-        return self.layers(clip, (self.variant.depth - 1,), keep)[0]
+        return self.layers(clip, (self.variant.depth - 1,), keep, stamps, memory)[0]
 
-    def layers(self, clip: Tensor, layers: Sequence[int], keep: Tensor | None = None
+    def layers(self, clip: Tensor, layers: Sequence[int], keep: Tensor | None = None,
+               stamps: Tensor | None = None, memory: Sequence[LayerMemory] | None = None
                ) -> tuple[Tensor, ...]:
         """Compute the features after chosen blocks; no later block runs.
 
         Parameters
         ----------
-        clip, keep : Tensor
+        clip, keep, stamps, memory
             See `forward`.
         layers : sequence of int
             Blocks, counted from 0. In version 2.0 any, all normalised by the final norm, as in
@@ -125,17 +144,50 @@ class Encoder(nn.Module):
         """
         norms = {layer: self._norm(layer) for layer in layers}
         grid = self.grid(clip.shape)
-        x = self._embed(clip, keep)
-        cos, sin = self._positions.tables(grid, x.device, self._branch_dtype, keep)
+        x = self._embed(clip, keep, stamps)
+        cos, sin = self._tables(grid, x.device, keep, stamps)
+        allowed = self._allowed(grid, x.device, keep)
         found = {}
         for number, block in enumerate(self.blocks):
-            x = block(x, cos, sin)
+            x = block(x, cos, sin, allowed, None if memory is None else memory[number])
             if number in norms:
                 features = norms[number](x)
                 found[number] = features.unflatten(1, grid) if keep is None else features
             if len(found) == len(norms):
                 break
         return tuple(found[layer] for layer in layers)
+
+    def step(self, frames: Tensor, stamps: Tensor, memory: Sequence[LayerMemory],
+             allowed: Tensor | None = None) -> Tensor:
+        """Encode the next tubelet of streams, with what is remembered of those before it.
+
+        The result is that of `forward` for the last tubelet of a clip of all tubelets so far.
+
+        Parameters
+        ----------
+        frames : Tensor
+            (B, 3, 2, height, width), one tubelet of each of B streams, see `forward`.
+        stamps : Tensor
+            (B, 2) float64, see `forward`; since the same moment at every step of a stream.
+        memory : sequence of LayerMemory
+            For each block keys and values of at most `window` - 1 tubelets before this one. Those
+            of this one are put there as `own`.
+        allowed : Tensor, optional
+            (B, 1, 1, M + N) bool, tokens of the memory, and of this tubelet, that a stream has.
+            All when omitted.
+
+        Returns
+        -------
+        Tensor
+            (B, 1, Hp, Wp, D) float32.
+
+        """
+        grid = self.grid(frames.shape)
+        x = self._embed(frames, None, stamps)
+        cos, sin = self._tables(grid, x.device, None, stamps)
+        for block, layer in zip(self.blocks, memory, strict=True):
+            x = block(x, cos, sin, allowed, layer)
+        return self._norm(self.variant.depth - 1)(x).unflatten(1, grid)
 
     def dense(self, clip: Tensor, levels: int = 4, keep: Tensor | None = None) -> Tensor:
         """Compute the dense features of version 2.1: its deepest taps side by side.
@@ -171,7 +223,39 @@ class Encoder(nn.Module):
         """Make the position tables for clips of `shape`, which torch.compile cannot trace."""
         self._positions.tables(self.grid(shape), device, self._branch_dtype)
 
-    def _embed(self, clip: Tensor, keep: Tensor | None) -> Tensor:
+    def _tables(self, grid: tuple[int, int, int], device: torch.device, keep: Tensor | None,
+                stamps: Tensor | None) -> tuple[Tensor, Tensor]:
+        if stamps is None:
+            return self._positions.tables(grid, device, self._branch_dtype, keep)
+        cos, sin = self._positions.tables_at(stamps[:, 1::2] / TUBELET, grid, self._branch_dtype)
+        if keep is None:
+            return cos, sin
+        chosen = keep[:, None, :, None].expand(-1, -1, -1, cos.shape[-1])
+        return cos.gather(2, chosen), sin.gather(2, chosen)
+
+    def _allowed(self, grid: tuple[int, int, int], device: torch.device, keep: Tensor | None
+                 ) -> Tensor | None:
+        """Which token may attend to which, (N, N) or (B, 1, n, n); None for all to all."""
+        if not self.window or grid[0] == 1:
+            return None
+        patches = grid[1] * grid[2]
+        at = torch.arange(grid[0] * patches, device=device) if keep is None else keep
+        at = at // patches
+        back = at[..., :, None] - at[..., None, :]
+        allowed = (back >= 0) & (back < self.window)
+        return allowed if keep is None else allowed[:, None]
+
+    def _embed(self, clip: Tensor, keep: Tensor | None, stamps: Tensor | None) -> Tensor:
+        x = self._patches(clip, keep)
+        if stamps is None:
+            return x
+        spacing = (stamps[:, 1::2] - stamps[:, ::2]).log().float()      # B T'
+        patches = clip.shape[3] // PATCH * (clip.shape[4] // PATCH)
+        at = (torch.arange(spacing.shape[1] * patches, device=x.device)[None] if keep is None
+              else keep) // patches
+        return x + spacing.gather(1, at.expand(len(x), -1))[..., None] * self.interval_embed
+
+    def _patches(self, clip: Tensor, keep: Tensor | None) -> Tensor:
         # The residual stream is float32, also where autocast computed the patches in half.
         if self.version == '2.0':
             return self.patch_embed(clip, keep).float()  # B N D
@@ -209,6 +293,8 @@ class Encoder(nn.Module):
         if self.version == '2.1':
             self.img_mod_embed.zero_()
             self.video_mod_embed.zero_()
+        if self.window:
+            self.interval_embed.zero_()
 
 
 def token_grid(shape: torch.Size | tuple[int, ...], image: bool = False) -> tuple[int, int, int]:

@@ -139,3 +139,31 @@ class Positions:
                 self.kept[key] = tables[0].to(device, dtype), tables[1].to(device, dtype)
         cos, sin = self.kept[key]
         return (cos, sin) if keep is None else (cos[keep][:, None], sin[keep][:, None])
+
+    def tables_at(self, times: Tensor, grid: tuple[int, int, int], dtype: torch.dtype
+                  ) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines (B, 1, N, head_dim) of tubelets at any times.
+
+        Parameters
+        ----------
+        times : Tensor
+            (B, T') float64, in tubelets. Only differences matter, since version 2.1 rotates;
+            in float64 they may be far from zero.
+        grid : (int, int, int)
+            T', Hp, Wp.
+        dtype : torch.dtype
+            Of the tables.
+
+        """
+        still = self.tables((1, *grid[1:]), times.device, torch.float32)
+        width = axis_width(self.head_dim)
+        rate = THETA ** (-torch.arange(width // 2, dtype=torch.float64, device=times.device)
+                         / (width / 2))
+        angles = (times[..., None] * rate).repeat_interleave(2, -1)[:, :, None]  # B T' 1 width
+        sign = torch.tensor([-1.0, 1.0], device=times.device).repeat(width // 2)
+        turns = angles.cos(), angles.sin() * sign
+        cos, sin = (torch.cat((turn.float().expand(-1, -1, len(table), -1),
+                               table[:, width:].expand(*times.shape, -1, -1)), -1)
+                    .flatten(1, 2)[:, None].to(dtype)
+                    for turn, table in zip(turns, still, strict=True))
+        return cos, sin

@@ -223,11 +223,15 @@ class ModelFacts:
         Training range of its heads; None without heads.
     flags
         Flags of every result of it.
+    remembers
+        Whether the tubelet that ends in a frame with a key is encoded already, where the model
+        streams; None where it encodes whole clips.
     """
 
     noise_floor: NoiseFloor
     heads: BundleMeta | None
     flags: Quality
+    remembers: Callable[[int], bool] | None = None
 
 
 class Track:
@@ -401,8 +405,11 @@ class Track:
     def sample(self) -> Sample | None:
         """Return the newest clip, None until the ring is full."""
         if self._sample is None:
-            sample = self.ring.sample()
-            if sample is not None and self.heads.meta is not None:
+            if self._model is not None and self._model.remembers is not None:
+                sample = self.ring.sample_stream(self._model.remembers)
+            else:
+                sample = self.ring.sample()
+            if sample is not None and not self.heads.timed:
                 sample = evened(sample, self.config.clip_fps)
             self._sample = (sample,)
         return self._sample[0]
@@ -493,7 +500,8 @@ class Track:
         problem = self.heads.problem(sample, output)
         learned = None
         if output is not None and output.heads is not None and not problem:
-            learned = learned_field(output.heads, sample, place.view, self.shown(sample))
+            learned = learned_field(output.heads, self.heads.interval_s(sample), place.view,
+                                    self.shown(sample))
         featured = output if output is not None and wants.features and output.has_features \
             else None
         motion, score = None, math.nan

@@ -268,7 +268,8 @@ def range_problem(trained: BundleMeta, num_frames: int, image_size: int, resize_
         wanted = getattr(trained, name)
         if value != wanted:
             return f'{name} is {value}, the heads were trained on {wanted}; set {name}: {wanted}'
-    return _rhythm_problem(trained, _rhythm(sample.stamps_ns))
+    # A block-causal encoder is told when each frame was taken.
+    return '' if trained.window else _rhythm_problem(trained, _rhythm(sample.stamps_ns))
 
 
 def _rhythm_problem(trained: BundleMeta, rhythm: Rhythm) -> str:
@@ -284,14 +285,18 @@ def _rhythm_problem(trained: BundleMeta, rhythm: Rhythm) -> str:
         shown = ' or '.join(map(str, trained.holds))
         return (f'frame repetition is {rhythm.hold}, the heads were trained on {shown}; '
                 f'lower clip_fps to {fastest:.3g} or less')
+    return _interval_problem(trained, rhythm.interval_s)
+
+
+def _interval_problem(trained: BundleMeta, interval_s: float) -> str:
     shortest, longest = trained.interval_s
-    if rhythm.interval_s > longest * (1 + TOLERANCE):
+    if interval_s > longest * (1 + TOLERANCE):
         remedy = f'raise clip_fps to {1 / longest:.3g} or more'
-    elif rhythm.interval_s < shortest * (1 - TOLERANCE):
+    elif interval_s < shortest * (1 - TOLERANCE):
         remedy = f'lower clip_fps to {1 / shortest:.3g} or less'
     else:
         return ''
-    return (f'frame interval is {rhythm.interval_s:.3f} s, the heads were trained on '
+    return (f'frame interval is {interval_s:.3f} s, the heads were trained on '
             f'{shortest:.3f} to {longest:.3f} s; {remedy}')
 
 
@@ -386,7 +391,7 @@ class LearnedField:
         return self.clearance.quantile(BLOCKED) if self.sees else math.nan
 
 
-def learned_field(heads: HeadArrays, sample: Sample, view: View,
+def learned_field(heads: HeadArrays, interval: float, view: View,
                   clip: Sequence[np.ndarray] | Shown) -> LearnedField:
     """Convert the outputs of the heads for a clip in which they are valid.
 
@@ -394,15 +399,14 @@ def learned_field(heads: HeadArrays, sample: Sample, view: View,
     ----------
     heads
         Their outputs.
-    sample
-        The clip, for its stamps.
+    interval
+        Frame interval that they count in [s], see `HeadsUse.interval_s`.
     view
         Where the patches lie.
     clip
         The encoder's input, T times (S, S, 3) uint8, the newest frame last; or its structure.
     """
     shown = clip if isinstance(clip, Shown) else Shown.by(view.patch_valid(), clip)
-    interval = _rhythm(sample.stamps_ns).interval_s
     rate = heads.expansion / interval
     sigma = math.sqrt(2.0) * heads.scale / interval   # of a Laplace distribution
     doubt = DOUBT_S[0] + DOUBT_S[1] * np.abs(rate)
@@ -450,6 +454,8 @@ class HeadsUse:
         if self._checked[0] is not sample:
             problem = range_problem(self.meta, self.config.num_frames, self.config.image_size,
                                     self.config.resize_mode, sample)
+            if not problem and self.timed:
+                problem = _interval_problem(self.meta, 1 / self.config.clip_fps)
             if problem:
                 self._warn(problem.partition(' is ')[0], 'the learned heads are not valid, '
                            f'geometry is used instead: {problem}')
@@ -462,6 +468,17 @@ class HeadsUse:
                 self._warn('broken', f'{problem}; geometry is used meanwhile')
                 return problem
         return ''
+
+    @property
+    def timed(self) -> bool:
+        """Whether the model is told when each frame was taken, or there are no heads."""
+        return self.meta is None or self.meta.window > 0
+
+    def interval_s(self, sample: Sample) -> float:
+        """Return the frame interval that the heads count in [s]."""
+        if self.meta is not None and self.timed:
+            return 1 / self.config.clip_fps
+        return _rhythm(sample.stamps_ns).interval_s
 
     def wanted(self, sample: Sample, wants: Wants, settings: Settings) -> bool:
         """Return whether the heads are valid for a clip and somebody uses them."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 
-from vjepa_ros.clip.ring import Sample
+from vjepa_ros.clip.ring import NS, Sample
 from vjepa_ros.looming.gpu.kernels import prepare_kernels
 from vjepa_ros.perception.camera_track import LoomingJob, ModelFacts, Track
 from vjepa_ros.perception.patch_maps import valid_mask
@@ -61,7 +61,9 @@ class Perception:
         self.heads = engine.report.heads.meta if engine.report.heads is not None else None
         self.flags = ((Quality(0) if engine.report.trained else Quality.UNTRAINED)
                       | (Quality.DEVICE_FALLBACK if engine.choice.fell_back else Quality(0)))
-        model = ModelFacts(engine.noise_floor, self.heads, self.flags)
+        streams = not engine.not_streaming
+        model = ModelFacts(engine.noise_floor, self.heads, self.flags,
+                           engine.remembers if streams else None)
         queue = _queue(config.geometry, engine.choice.device)
         self._on_device = queue is not None
         self.tracks = {name: Track(name, config, model, queue) for name in cameras}
@@ -130,7 +132,8 @@ class Perception:
         clips = [self.tracks[name].frames(samples[name]) for name in names]
         handed = time.perf_counter()
         valid = self._valid(names) if features and self._on_device else None
-        pending = self.engine.submit(clips, features=features, keys=keys, valid=valid)
+        pending = self.engine.submit(clips, features=features, keys=keys, valid=valid,
+                                     stamps=[self._moments(samples[name]) for name in names])
         submitted = time.perf_counter()
         self._work_beside(samples, heads, looming, settings, on_error)
         waiting = time.perf_counter()
@@ -138,6 +141,10 @@ class Perception:
         return outputs, {'gather': (handed - start) * 1e3, **pending.timings,
                          'submit': (submitted - handed) * 1e3,
                          'await': (time.perf_counter() - waiting) * 1e3}
+
+    def _moments(self, sample: Sample) -> np.ndarray:
+        """Return when the frames of a clip were taken, in frame intervals (T,) float64."""
+        return np.asarray(sample.stamps_ns, np.float64) / NS * self.config.clip_fps
 
     def _valid(self, names: Sequence[str]) -> list[np.ndarray] | None:
         """Return the valid patches of cameras whose change is made on the device, or None."""

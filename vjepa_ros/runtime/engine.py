@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ from vjepa_ros.runtime.forward.compilation import MODES
 from vjepa_ros.runtime.noise_floor import NoiseFloor, measure_noise_floor
 from vjepa_ros.runtime.outputs import Output, Pending
 from vjepa_ros.runtime.session import UNCALIBRATED, EncoderSession
+from vjepa_ros.runtime.streaming import STREAMING
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,8 @@ class EngineConfig:
         Fail when the device is missing.
     compile : str
         Whether torch.compile is used: 'off', 'auto' or 'on', see `choose_compile`.
+    streaming : str
+        'auto': encode each tubelet once where the weights are block-causal; 'off': whole clips.
     seed : int
         Seed of random weights.
     cpu_threads : int
@@ -77,6 +80,7 @@ class EngineConfig:
     require_device: bool = False
     precision: str = 'auto'
     compile: str = 'auto'
+    streaming: str = 'auto'
     seed: int = 0
     cpu_threads: int = 0
     fetched: tuple[str, ...] | None = None
@@ -92,6 +96,9 @@ class EngineConfig:
         if self.compile not in MODES:
             raise ValueError(f"compile is '{self.compile}', but must be one of "
                              f"{', '.join(MODES)}")
+        if self.streaming not in STREAMING:
+            raise ValueError(f"streaming is '{self.streaming}', but must be one of "
+                             f"{', '.join(STREAMING)}")
         if self.cpu_threads < 0:
             raise ValueError(f'cpu_threads is {self.cpu_threads}, but must be 0 or more')
 
@@ -150,6 +157,8 @@ class Engine:
         calibration = UNCALIBRATED if report.heads is None else report.heads.meta.calibration
         session = EncoderSession(encoder, choice, config.num_frames, config.image_size, heads,
                                  calibration, config.compile)
+        if config.streaming == 'auto':
+            session.stream()
         del encoder, heads
         laps.append(time.perf_counter())
         try:
@@ -184,6 +193,15 @@ class Engine:
         """Why it does not run faster, see `EncoderSession.execution_reason`."""
         return self._session.execution_reason
 
+    @property
+    def not_streaming(self) -> str:
+        """Why clips are encoded as a whole; '' where each tubelet is encoded once."""
+        return self._session.not_streaming
+
+    def remembers(self, key: Hashable) -> bool:
+        """Return whether a tubelet is remembered, see `EncoderSession.remembers`."""
+        return self._session.remembers(key)
+
     def prepare(self, clips: int, change: bool = False) -> None:
         """Make passes of up to `clips` clips ready where the first of a kind is slow.
 
@@ -198,17 +216,19 @@ class Engine:
 
     def run(self, clips: Sequence[Clip], features: bool = True,
             keys: Sequence[Keys] | None = None,
-            valid: Sequence[np.ndarray] | None = None) -> list[Output]:
+            valid: Sequence[np.ndarray] | None = None,
+            stamps: Sequence[np.ndarray] | None = None) -> list[Output]:
         """Run the model on clips, see `EncoderSession.run`."""
         self._here()
-        return self._session.run(clips, features, keys, valid)
+        return self._session.run(clips, features, keys, valid, stamps)
 
     def submit(self, clips: Sequence[Clip], features: bool = True,
                keys: Sequence[Keys] | None = None,
-               valid: Sequence[np.ndarray] | None = None) -> Pending:
+               valid: Sequence[np.ndarray] | None = None,
+               stamps: Sequence[np.ndarray] | None = None) -> Pending:
         """Start what `run` does, see `EncoderSession.submit`."""
         self._here()
-        return self._session.submit(clips, features, keys, valid)
+        return self._session.submit(clips, features, keys, valid, stamps)
 
     def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid') -> list[np.ndarray]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -33,6 +33,7 @@ from vjepa_ros.runtime.forward.select import prepare
 from vjepa_ros.runtime.memory import SMALLER, Parts, is_out_of_memory, release_memory
 from vjepa_ros.runtime.noise_floor import Change
 from vjepa_ros.runtime.outputs import Arrived, Flight, Landed, Output, Pending, reading, unpack
+from vjepa_ros.runtime.streaming import StreamEncoder, stream_of
 
 __all__ = ['EncoderSession', 'SessionError']
 
@@ -73,6 +74,8 @@ class EncoderSession:
         Milliseconds of the stages upload, encode, download and, where they ran, heads of the
         last `encode`, `run`, `Pending.early` or `Pending.result`; on CUDA by events of the
         device, and with the time in which the host handed the frames over in `upload`.
+    not_streaming : str
+        Why clips are encoded as a whole; '' where each tubelet is encoded once.
 
     """
 
@@ -101,6 +104,8 @@ class EncoderSession:
         self._normalise: Callable[[Tensor], Tensor] = forward.normalise
         self._kind, self._note, self._own_bytes = forward.kind, forward.note, forward.nbytes
         read = None if heads is None else reading(heads, calibration)
+        self._stream: StreamEncoder | None = None
+        self.not_streaming = "'streaming' is off"
         self._runner = (CudaRunner(forward, read, choice.device, self.clip_shape)
                         if choice.device.type == 'cuda'
                         else HostRunner(forward, read, choice.device))
@@ -150,7 +155,8 @@ class EncoderSession:
 
     def run(self, clips: Sequence[Clip], features: bool = True,
             keys: Sequence[Keys] | None = None,
-            valid: Sequence[np.ndarray] | None = None) -> list[Output]:
+            valid: Sequence[np.ndarray] | None = None,
+            stamps: Sequence[np.ndarray] | None = None) -> list[Output]:
         """Compute features and heads of clips in one forward pass.
 
         Parameters
@@ -168,6 +174,11 @@ class EncoderSession:
         valid : sequence of ndarray, optional
             For each clip (Hp, Wp) bool, patches that show the image. On CUDA the change of the
             features is then computed as well; elsewhere this has no effect.
+        stamps : sequence of ndarray, optional
+            For each clip (num_frames,) float64, when its frames were taken, in frame intervals
+            since a moment that is always the same for a camera. A session that streams then
+            encodes only the newest tubelet of a clip whose others it remembers, see `remembers`;
+            it needs keys for that. Elsewhere this has no effect.
 
         Returns
         -------
@@ -183,11 +194,12 @@ class EncoderSession:
             none for all of them, they run in several passes, and so do later ones.
 
         """
-        return self.submit(clips, features, keys, valid).result()
+        return self.submit(clips, features, keys, valid, stamps).result()
 
     def submit(self, clips: Sequence[Clip], features: bool = True,
                keys: Sequence[Keys] | None = None,
-               valid: Sequence[np.ndarray] | None = None) -> Pending:
+               valid: Sequence[np.ndarray] | None = None,
+               stamps: Sequence[np.ndarray] | None = None) -> Pending:
         """Start a pass and return a handle on its results, see `run`.
 
         On CUDA this returns when the clips are copied and their pass is queued, so that one pass
@@ -195,7 +207,20 @@ class EncoderSession:
         Elsewhere the pass is over when this returns. The clips may then be changed. Arguments and
         errors are those of `run`; later errors of the device are raised by `Pending.result`.
         """
-        return self._submit(clips, keys, features, self._heads is not None, valid)
+        return self._submit(clips, keys, features, self._heads is not None, valid, stamps)
+
+    def stream(self) -> None:
+        """Encode each tubelet once from now on, if possible; else `not_streaming` says why not."""
+        with self._lock:
+            assert self._encoder is not None
+            self._stream, self.not_streaming = stream_of(
+                self._encoder, self._normalise, self.choice.device, self.clip_shape[0])
+            if isinstance(self._runner, HostRunner):
+                self._runner.stream = self._stream
+
+    def remembers(self, key: Hashable) -> bool:
+        """Return whether the tubelet that ends in a frame need not be encoded again."""
+        return self._stream is not None and key in self._stream.memory
 
     def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid') -> list[np.ndarray]:
@@ -243,7 +268,8 @@ class EncoderSession:
         # No lock: diagnostics ask while an inference holds it.
         parts = [part for part in (self._encoder, self._heads) if part is not None]
         weights = sum(p.numel() * p.element_size() for part in parts for p in part.parameters())
-        return weights + self._runner.nbytes + (self._own_bytes if parts else 0)
+        remembered = 0 if self._stream is None else self._stream.memory.nbytes
+        return weights + self._runner.nbytes + remembered + (self._own_bytes if parts else 0)
 
     def close(self) -> None:
         """Wait for a running call, then free the memory. May be called twice.
@@ -253,7 +279,7 @@ class EncoderSession:
         with self._lock:
             if self._encoder is None:
                 return
-            self._encoder = self._heads = None
+            self._encoder = self._heads = self._stream = None
             self._normalise = closed
             self._runner.close()
         release_memory(self.choice.device)
@@ -270,12 +296,13 @@ class EncoderSession:
         return compile_blocks(encoder.blocks, choice, wanted == 'on', trial)
 
     def _submit(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
-                heads: bool, valid: Sequence[np.ndarray] | None = None) -> Pending:
+                heads: bool, valid: Sequence[np.ndarray] | None = None,
+                stamps: Sequence[np.ndarray] | None = None) -> Pending:
         with self._lock:
             self._ready(clips, keys)
             flights = self._parts.run(len(clips), lambda part: self._runner.start(
                 clips[part], None if keys is None else keys[part], features, heads,
-                None if valid is None else valid[part]))
+                None if valid is None else valid[part], None if stamps is None else stamps[part]))
         return Pending(flights, self._outputs, self._report)
 
     def _ready(self, clips: Sequence[Clip], keys: Sequence[Keys] | None) -> Encoder:
@@ -313,6 +340,11 @@ class HostRunner:
     device : torch.device
         Where they run.
 
+    Attributes
+    ----------
+    stream : StreamEncoder, optional
+        Encodes clips with keys and stamps instead of `forward`.
+
     """
 
     captured = False
@@ -321,21 +353,27 @@ class HostRunner:
 
     def __init__(self, forward: Work, read: Work | None, device: torch.device):
         self._forward = forward
+        self.stream: StreamEncoder | None = None
         self._read = read
         self._device = device
 
     @torch.inference_mode()
     def start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
-              heads: bool, valid: Sequence[np.ndarray] | None = None) -> Flight:
+              heads: bool, valid: Sequence[np.ndarray] | None = None,
+              stamps: Sequence[np.ndarray] | None = None) -> Flight:
         """Run a pass.
 
         `keys` and `valid` are unused: uploads are cheap or absent, and the change is computed
         from the features on the host (`tubelet_change`).
         """
         times = [time.perf_counter()]
-        pixels = self._upload(clips)
-        times.append(self._clock())
-        found = self._forward(pixels)
+        if self.stream is not None and keys is not None and stamps is not None:
+            times.append(times[0])      # it uploads what it needs
+            found = self.stream(clips, keys, stamps)
+        else:
+            pixels = self._upload(clips)
+            times.append(self._clock())
+            found = self._forward(pixels)
         times.append(self._clock())
         packed = self._read(found) if heads and self._read is not None else None
         times.append(self._clock())
@@ -352,11 +390,13 @@ class HostRunner:
         return function(self._upload(clips)).float().cpu().numpy()
 
     def trim(self) -> None:
-        """Free what can be made again: nothing."""
+        """Free what can be made again."""
+        if self.stream is not None:
+            self.stream.memory.clear()
 
     def close(self) -> None:
         """Drop the networks."""
-        self._forward, self._read = closed, None
+        self._forward, self._read, self.stream = closed, None, None
 
     def _upload(self, clips: Sequence[Clip]) -> Tensor:
         host = [clip for clip in clips if not isinstance(clip, DeviceClip)]

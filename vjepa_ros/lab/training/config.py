@@ -136,6 +136,9 @@ class TrainConfig:
         standard or rough, see `WorldConfig`.
     num_frames : int
         Frames per clip, even, at least 4.
+    window : int
+        Tubelets that a tubelet attends to in a block-causal encoder; 0 for one in which all attend
+        to all. Clips are longer than that, see `num_frames`.
     image_sizes, tokens_kept : str
         A value, or values with shares of the run, see `Phases.parse`.
     lr, weight_decay, warmup, clip_norm, average : float
@@ -192,6 +195,7 @@ class TrainConfig:
     batch: int = 64
     world: str = 'standard'
     num_frames: int = 8
+    window: int = 0
     image_sizes: str = '192'
     tokens_kept: str = '1.0'
     lr: float = 1e-3
@@ -251,6 +255,9 @@ class TrainConfig:
         if self.num_frames < 2 * TUBELET or self.num_frames % TUBELET:
             raise ValueError(f'num_frames is {self.num_frames}, must be even and at least '
                              f'{2 * TUBELET}')
+        if self.window and not 2 <= self.window < self.tubelets:
+            raise ValueError(f'window is {self.window}, must be 0, or at least 2 and below the '
+                             f'{self.tubelets} tubelets of num_frames {self.num_frames}')
         if any(size < 2 * PATCH or size % PATCH for size in self.sizes.values):
             raise ValueError(f"image_sizes '{self.image_sizes}': sizes must be multiples of "
                              f'{PATCH}, at least {2 * PATCH}')
@@ -273,6 +280,9 @@ class TrainConfig:
                              'features can be kept only where nothing changes them')
         if self.heads_only and not self.weights:
             raise ValueError('heads_only needs the weights of the encoder that the heads are for')
+        if self.window and (self.objective != 'supervised' or self.recordings):
+            raise ValueError(f'window is {self.window}, but block-causal encoders learn from '
+                             "rendered clips with objective 'supervised' alone")
         if self.objective == 'jepa' and any(kept == 1 for kept in self.kept.values):
             raise ValueError("objective 'jepa' hides a part of each clip: give "
                              f'tokens_kept below 1, such as 0.25, not {self.tokens_kept}')
@@ -286,6 +296,12 @@ class TrainConfig:
     def kept(self) -> Phases:
         """Share of places the encoder sees over the run."""
         return Phases.parse(self.tokens_kept, 'tokens_kept')
+
+    @property
+    def tubelets(self) -> int:
+        """Most tubelets of a clip that the encoder sees."""
+        # Of a stream whose frames stand twice, one tubelet fewer fits into the clip.
+        return self.num_frames // TUBELET - bool(self.window)
 
     @property
     def image_size(self) -> int:

@@ -27,6 +27,7 @@ from vjepa_ros.model.checkpoint.load import WeightsReport, save_bundle
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.lora import adapter_state
+from vjepa_ros.model.variants import TUBELET
 
 log = logging.getLogger(__name__)
 Note = Callable[[str, int, int], None]       # task, done, total
@@ -148,11 +149,11 @@ def describe(run: TrainedRun, world: WorldConfig, calibration: Calibration,
         'software': ', '.join(sorted({call['software'] for call in state.calls}))}
     return BundleMeta(
         variant=config.model_size, version=run.network.encoder.version,
-        num_frames=config.num_frames, image_size=config.image_size,
+        num_frames=TUBELET * config.window or config.num_frames, image_size=config.image_size,
         resize_mode=config.resize_mode, interval_s=world.interval_s,
         robot={'half_width': world.robot.half_width, 'height': world.robot.height},
-        calibration=calibration, backbone_sha256=run.report.sha256, training=trained_on,
-        metrics=metrics)
+        window=run.network.encoder.window, calibration=calibration,
+        backbone_sha256=run.report.sha256, training=trained_on, metrics=metrics)
 
 
 @torch.no_grad()
@@ -168,7 +169,7 @@ def world_batches(world: ClipWorld, first_seed: int, count: int) -> list[Callabl
     def piece(make: Callable) -> Callable[[], Batch]:
         def batch() -> Batch:
             clips = make()
-            return Batch(clips.frames, clip_targets(clips))
+            return Batch(clips.frames, clip_targets(clips), stamps=clips.stamps)
         return batch
 
     return [piece(make) for make in split_batches(world, first_seed, count)]

@@ -20,6 +20,7 @@ from vjepa_ros.lab.world.seeds import SPLIT_BATCH, derive, generator
 from vjepa_ros.lab.world.targets import Targets, clip_targets, joined, mirror
 from vjepa_ros.model.variants import PATCH
 
+SHORT_SHARE = 0.2              # of the steps with the fewest tubelets
 BLOCKS = 8                     # blocks drawn for each clip
 BLOCK_AREA = (0.10, 0.25)      # of the image
 BLOCK_ASPECT = (0.75, 1.5)
@@ -105,12 +106,21 @@ class Draw:
         Where batches end up.
     blocks : bool
         Hide large blocks and report what is hidden (for JEPA), or drop places evenly.
+    lengths : (int, int)
+        Fewest and most tubelets that a block-causal encoder sees.
     """
 
     seed: int
     rank: int
     device: torch.device
     blocks: bool = False
+    lengths: tuple[int, int] = (0, 0)
+
+    def tubelets(self, random: torch.Generator) -> int:
+        """Draw how many tubelets are seen: sometimes the fewest, as after a stream begins."""
+        fewest, most = self.lengths
+        short = float(torch.rand((), generator=random)) < SHORT_SHARE
+        return fewest if short else most
 
     def places(self, count: int, order: Order,
                random: torch.Generator) -> tuple[Tensor | None, Tensor | None]:
@@ -175,7 +185,7 @@ class WorldFeed:
         self._count, self._draw, self._reuse = count, draw, reuse
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix='scenes')
         self._drawn: dict[tuple[int, int], Future] = {}
-        self._made: dict[tuple[int, int], tuple[Tensor, Targets]] = {}
+        self._made: dict[tuple[int, int], tuple[Tensor, Targets, Tensor]] = {}
         self._ahead = 2 * workers
 
     def __enter__(self) -> WorldFeed:
@@ -208,12 +218,14 @@ class WorldFeed:
         # A mirrored scene is as likely as the scene itself, and danger has no side.
         flip = self._draw.flip(self._count, random)
         kept, hidden = self._draw.places(self._count, order, random)
-        return Batch(mirror(frames, flip, 3), targets.flipped(flip), kept, hidden)
+        stamps = torch.cat([self._made[p][2] for p in parts])
+        return Batch(mirror(frames, flip, 3), targets.flipped(flip), kept, hidden, stamps,
+                     self._draw.tubelets(random))
 
-    def _film(self, part: tuple[int, int]) -> tuple[Tensor, Targets]:
+    def _film(self, part: tuple[int, int]) -> tuple[Tensor, Targets, Tensor]:
         clips = self._world(part[1]).film(upload(
             self._drawn.pop(part).result(), self._draw.device))
-        return clips.frames, clip_targets(clips)
+        return clips.frames, clip_targets(clips), clips.stamps
 
     def _forget(self, order: Order) -> None:
         oldest = order.step - (self._reuse - 1) * REUSE_GAP

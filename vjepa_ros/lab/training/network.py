@@ -15,9 +15,10 @@ from torch.nn import functional as F
 
 from vjepa_ros.lab.training.config import OBJECTIVES, TrainConfig
 from vjepa_ros.lab.training.losses import head_losses, masked_mean, prediction
+from vjepa_ros.lab.training.tubelets import stream_frames
 from vjepa_ros.lab.world.seeds import derive
 from vjepa_ros.lab.world.targets import Targets, constant
-from vjepa_ros.model.checkpoint.load import WeightsReport, load_model
+from vjepa_ros.model.checkpoint.load import WeightsReport, load_model, read_meta
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import CONTACT_BINS, HeadOutputs, contact_bin
 from vjepa_ros.model.heads import Heads, full_precision
@@ -83,6 +84,10 @@ class Batch:
         (B, n) int64 ascending places the encoder sees; None for all.
     hidden : Tensor or None
         (B, m) int64 ascending places whose features are predicted; None without JEPA.
+    stamps : Tensor or None
+        (B, T) float64, time of each frame in frame intervals; even where None.
+    tubelets : int
+        How many a block-causal encoder sees.
     features : Tensor or None
         (B, T', Hp, Wp, D) where a frozen encoder has seen the clips already; `frames` is then
         not looked at.
@@ -92,6 +97,8 @@ class Batch:
     targets: Targets
     kept: Tensor | None = None
     hidden: Tensor | None = None
+    stamps: Tensor | None = None
+    tubelets: int = 0
     features: Tensor | None = None
 
     def __len__(self) -> int:
@@ -172,13 +179,29 @@ class Network(nn.Module):
         """Compute features (B, T', Hp, Wp, D), or (B, T', n, 1, D) when places are left out."""
         if batch.features is not None:
             return batch.features
-        clip = normalised(batch.frames)
+        frames, stamps = self._streamed(batch)
+        clip = normalised(frames)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             if batch.kept is None:
-                return self.encoder(clip)
-            t, rows, cols = batch.grid
-            keep = tokens_of(batch.kept, t, rows * cols)
-            return self.encoder(clip, keep=keep).unflatten(1, (t, -1, 1))
+                features = self.encoder(clip, stamps=stamps)
+            else:
+                t, rows, cols = frames.shape[1] // TUBELET, *batch.grid[1:]
+                keep = tokens_of(batch.kept, t, rows * cols)
+                features = self.encoder(clip, keep, stamps).unflatten(1, (t, -1, 1))
+        return features[:, -self.encoder.window:]
+
+    def _streamed(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """Return the frames that the encoder sees, and their stamps if it is block-causal."""
+        if not self.encoder.window:
+            return batch.frames, None
+        stamps = batch.stamps
+        if stamps is None:
+            count = batch.frames.shape[1]
+            stamps = torch.arange(count, dtype=torch.float64, device=batch.frames.device)
+            stamps = stamps.expand(len(batch.frames), -1)
+        chosen = stream_frames(stamps, batch.tubelets or batch.grid[0] - 1)
+        clips = torch.arange(len(chosen), device=chosen.device)[:, None]
+        return batch.frames[clips, chosen], stamps.gather(1, chosen)
 
     def answers(self, features: Tensor) -> HeadOutputs:
         """Return the outputs of the heads for features."""
@@ -230,9 +253,13 @@ def build(config: TrainConfig) -> tuple[Network, WeightsReport]:
     """
     variant = find_variant(config.model_size)
     if config.weights:
-        encoder, heads, report = load_model(variant, weights=config.weights)
+        meta = read_meta(config.weights)
+        encoder, heads, report = load_model(variant, meta.version if meta else '2.0',
+                                            weights=config.weights)
+        if config.window:
+            encoder = block_causal(encoder, config.window)
     else:
-        encoder, heads = Encoder(variant), None
+        encoder, heads = Encoder(variant, '2.1' if config.window else '2.0', config.window), None
         encoder.init_random(derive(config.seed, 'encoder'))
         report = WeightsReport('', '', False, 0, 'float32', variant.name, encoder.version)
     if heads is None:
@@ -247,6 +274,26 @@ def build(config: TrainConfig) -> tuple[Network, WeightsReport]:
     if config.objective != 'supervised':
         predictor = _predictor(encoder, derive(config.seed, 'predictor'))
     return Network(encoder, heads, config.objective, predictor, config.auxiliary), report
+
+
+@torch.no_grad()
+def block_causal(encoder: Encoder, window: int) -> Encoder:
+    """Make a block-causal encoder of version 2.1 that starts from the weights of another.
+
+    Weights of version 2.0 have other positions: they are a start that has to be trained on.
+    """
+    made = Encoder(encoder.variant, '2.1', window)
+    state = encoder.state_dict()
+    if encoder.version == '2.0':
+        for kind in ('weight', 'bias'):
+            norm = state.pop(f'norm.{kind}')
+            state |= {f'norms_block.{tap}.{kind}': norm for tap in range(len(made.norms_block))}
+        state['patch_embed_img.proj.weight'] = state['patch_embed.proj.weight'].sum(2, True)
+        state['patch_embed_img.proj.bias'] = state['patch_embed.proj.bias']
+    missing, unexpected = made.load_state_dict(state, strict=False)
+    assert not unexpected and set(missing) <= {'img_mod_embed', 'video_mod_embed',
+                                               'interval_embed'}
+    return made
 
 
 def _predictor(encoder: Encoder, seed: int) -> Predictor:

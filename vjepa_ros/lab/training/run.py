@@ -168,7 +168,8 @@ class _Run:
 
     def _make_feed(self, stack: ExitStack) -> Feed:
         config, here = self.config, self.team
-        draw = Draw(config.seed, here.rank, here.device, config.objective != 'supervised')
+        draw = Draw(config.seed, here.rank, here.device, config.objective != 'supervised',
+                    (config.window, config.tubelets))
         from_recordings = round(config.batch * config.recording_share) if config.recordings else 0
         world = None
         if from_recordings < config.batch:

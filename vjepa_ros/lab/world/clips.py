@@ -34,6 +34,8 @@ class WorldClips:
         (B,) time between frames [s], but for jitter and pictures that were lost.
     hold : Tensor
         (B,) 1 where all frames differ, 2 where each picture is shown twice.
+    stamps : Tensor
+        (B, T) float64, when each frame was taken, in intervals since the first one could be.
     truth : Truth
         At the newest frame.
     scenes : Scenes
@@ -54,6 +56,7 @@ class WorldClips:
     frames: Tensor
     interval_s: Tensor
     hold: Tensor
+    stamps: Tensor
     truth: Truth
     scenes: Scenes
     contact_time: Tensor
@@ -114,7 +117,8 @@ class ClipWorld:
         clip = torch.arange(len(scenes), device=self.device)[:, None]
         known = truth(scenes, self.bank, square, self.config.robot, compile=self.compile)
         return WorldClips(
-            frames[clip, shown], scenes.interval_s, self._sent(sample.hold), known, scenes,
+            frames[clip, shown], scenes.interval_s, self._sent(sample.hold), shown.double(),
+            known, scenes,
             soonest(known.enter_time), soonest(known.clearance), self._sent(sample.place),
             self._sent(sample.outcome), self._sent(sample.stamps_s))
 

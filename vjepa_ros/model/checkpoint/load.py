@@ -139,15 +139,12 @@ def load_encoder(variant: str | Variant, version: str = '2.0', weights: str | Pa
     """
     if isinstance(variant, str):
         variant = find_variant(variant)
-    with torch.device('meta'):  # shapes only: nothing is allocated or initialised twice
-        encoder = Encoder(variant, version)
-    encoder.requires_grad_(False).eval()
     wanted_random = str(weights) == RANDOM
     path = weights if weights and not wanted_random else None
     if not weights:
         path = bundled_file(variant.name, version)
     if path:
-        return encoder, _load_file(encoder, located(path, 'weights'), weights_part)
+        return _load_file(variant, version, located(path, 'weights'), weights_part)
     if not allow_random_weights:
         reason = "`weights` is 'random'" if wanted_random else (
             f"no weights are set for the model size '{variant.name}' of version {version} and the "
@@ -155,30 +152,39 @@ def load_encoder(variant: str | Variant, version: str = '2.0', weights: str | Pa
         raise WeightsError(f'{reason}; set `weights` to a checkpoint (file, folder or name on '
                            'the Hugging Face hub) or `allow_random_weights: true` to run '
                            'untrained')
+    encoder = _empty(variant, version)
     encoder.to_empty(device='cpu').init_random(seed)
     log.warning("model '%s' runs with random weights (seed %d): its features are untrained",
                 variant.name, seed)
     return encoder, WeightsReport('', '', False, 0, 'float32', variant.name, version)
 
 
-def _load_file(encoder: Encoder, path: Path, which: str) -> WeightsReport:
+def _empty(variant: Variant, version: str, window: int = 0) -> Encoder:
+    with torch.device('meta'):  # shapes only: nothing is allocated or initialised twice
+        encoder = Encoder(variant, version, window)
+    return encoder.requires_grad_(False).eval()
+
+
+def _load_file(variant: Variant, version: str, path: Path, which: str
+               ) -> tuple[Encoder, WeightsReport]:
     name = f"weights file '{path}'"
     opened = open_weights(path, 'weights', 'set `weights` to a checkpoint or '
                           '`allow_random_weights: true` to run untrained')
-    own_hash = ''
+    own_hash, window = '', 0
     if KEY in opened.metadata:
-        part, own_hash = _of_bundle(opened)
+        part, own_hash, window = _of_bundle(opened)
         parts = [part]
     else:
         parts = parts_of(opened, 'weights')
         refuse_strays(parts, name)
         part = choose_encoder(parts, which, name)
+    encoder = _empty(variant, version, window if version == '2.1' else 0)
     profile = profile_of(opened, parts, part)
     with ThreadPoolExecutor(1) as worker:  # a large file takes a second of one core
         hashed = worker.submit(files_sha256, opened.files)
         fill(encoder, part, f"{name} does not fit model size '{encoder.variant.name}' version "
              f'{encoder.version}', name)
-    return report_of(opened, parts, part, profile, encoder, own_hash, hashed.result())
+    return encoder, report_of(opened, parts, part, profile, encoder, own_hash, hashed.result())
 
 
 def report_of(opened: Opened, parts: list[Part], part: Part, profile: Profile,
@@ -230,8 +236,8 @@ def refuse_strays(parts: list[Part], name: str) -> None:
                            'the file anew')
 
 
-def _of_bundle(opened: Opened) -> tuple[Part, str]:
-    """Return the encoder in a file that `save_bundle` wrote, and the hash of its tensors."""
+def _of_bundle(opened: Opened) -> tuple[Part, str, int]:
+    """Return the encoder in a file that `save_bundle` wrote, its hash and its window."""
     path = opened.path
     try:
         meta = BundleMeta.from_json(opened.metadata[KEY])
@@ -250,7 +256,7 @@ def _of_bundle(opened: Opened) -> tuple[Part, str]:
                            f'{own_hash[:16]}…, and it says {meta.backbone_sha256[:16]}…; '
                            'download it again')
     return Part(ENCODER, ENCODER, OURS, {key: Stored((one,)) for key, one in found.items()}
-                ), own_hash
+                ), own_hash, meta.window
 
 
 def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = None,

@@ -54,6 +54,8 @@ class BundleMeta:
         Objective, seed, command, hardware; figures on held-out data.
     licence : str
         Of the numbers in the file.
+    window : int
+        Tubelets that a tubelet attends to in a block-causal encoder; 0 in others.
 
     """
 
@@ -71,6 +73,7 @@ class BundleMeta:
     training: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     licence: str = 'Apache-2.0'
+    window: int = 0
 
     def to_json(self) -> str:
         """Convert to the text in the metadata of a file."""
@@ -106,7 +109,7 @@ class BundleMeta:
             {key: float(value) for key, value in data['robot'].items()},
             tuple(map(int, data['holds'])), Calibration.from_json(data['calibration']),
             str(data['backbone_sha256']), bool(data['has_encoder']), dict(data['training']),
-            dict(data['metrics']), str(data['licence']))
+            dict(data['metrics']), str(data['licence']), int(data.get('window', 0)))
 
 
 def _edges(heads: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:

@@ -87,7 +87,8 @@ def _build(part: Part) -> nn.Module:
         variant = variant_of(part)
         if variant is None:
             raise ValueError(advice(part))
-        return Encoder(variant, version_of(part))
+        # Only the names of parameters count here.
+        return Encoder(variant, version_of(part), int('interval_embed' in part.stored))
     if part.kind in (PREDICTOR, DENSE, ACTIONS):
         return _predictor(part)
     raise ValueError(f"parameters of the kind '{part.kind or 'unknown'}' are no network of "

@@ -131,7 +131,8 @@ class CudaRunner:
         return self._frames.nbytes + self._stages.nbytes
 
     def start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
-              heads: bool, valid: Sequence[np.ndarray] | None = None) -> Flight:
+              heads: bool, valid: Sequence[np.ndarray] | None = None,
+              stamps: Sequence[np.ndarray] | None = None) -> Flight:
         """Upload clips and queue a pass over them.
 
         Parameters
@@ -145,6 +146,8 @@ class CudaRunner:
             What to bring; the heads run only when wanted.
         valid : sequence of ndarray, optional
             For each clip (Hp, Wp) bool, patches that show the image: brings the change as well.
+        stamps : sequence of ndarray, optional
+            Without effect: clips are encoded as a whole.
 
         """
         with self._here():

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import Block, bias_of
+from vjepa_ros.model.blocks import Block, LayerMemory, bias_of
 from vjepa_ros.model.encoder import Encoder, PatchEmbed
 from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH
@@ -132,6 +132,10 @@ class PixelEmbed(PatchEmbed):
 class HalfPositions(Positions):
     """Position tables for heads whose even channels come before the odd ones."""
 
+    def __init__(self, head_dim: int, version: str = '2.0', spacing: str = ''):
+        super().__init__(head_dim, version, spacing)
+        self._plain = Positions(head_dim, version, spacing)
+
     def tables(self, grid: tuple[int, int, int], device: torch.device, dtype: torch.dtype,
                keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return cosines and sines of a grid, see `Positions.tables`."""
@@ -140,6 +144,12 @@ class HalfPositions(Positions):
             cos, sin = super().tables(grid, device, dtype)
             self.kept[key] = _halves(cos), _halves(sin)
         return self.kept[key] if keep is None else super().tables(grid, device, dtype, keep)
+
+    def tables_at(self, times: Tensor, grid: tuple[int, int, int], dtype: torch.dtype
+                  ) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines of tubelets at any times, see `Positions.tables_at`."""
+        cos, sin = self._plain.tables_at(times, grid, dtype)
+        return _halves(cos), _halves(sin)
 
 
 class FastBlock(Block):
@@ -171,8 +181,8 @@ class FastBlock(Block):
         self._qkv, self._proj = bound(attn.qkv), bound(attn.proj)
         self._fc1, self._fc2 = bound(mlp.fc1, gelu=True), bound(mlp.fc2)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None
-                ) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None,
+                memory: LayerMemory | None = None) -> Tensor:
         """Apply the block, see `Block.forward`, with tables of `HalfPositions`."""
         (b, n, d), dtype = x.shape, cos.dtype
         qkv = self._qkv(self.norm1(x).to(dtype))
@@ -181,13 +191,18 @@ class FastBlock(Block):
         turned, half = qkv[:2] * cos, cos.shape[-1] // 2
         turned[..., :half].addcmul_(qkv[:2, ..., half:], sin[..., :half])
         turned[..., half:].addcmul_(qkv[:2, ..., :half], sin[..., half:])
-        out = attend(turned[0], turned[1], qkv[2], allowed).transpose(1, 2).reshape(b, n, d)
+        q, k, v = turned[0], turned[1], qkv[2]
+        if memory is not None:
+            k, v = memory.extend(k, v)
+        out = attend(q, k, v, allowed).transpose(1, 2).reshape(b, n, d)
         x = x + self._proj(out)
         return x + self._fc2(self._fc1(self.norm2(x).to(dtype)))
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Tensor:
-    """Compute softmax attention, (B, H, N, C) each, with scores divided by sqrt(C).
+    """Compute softmax attention with scores divided by sqrt(C): (B, H, N, C).
+
+    Queries are (B, H, N, C), keys and values (B, H, M, C).
 
     `allowed` is that of `Block.forward`. In bf16 the scores are rounded before the softmax. The
     fused attention of PyTorch does not round, but takes three times as long without AMX.
@@ -195,10 +210,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Te
     if q.dtype != torch.bfloat16 or allowed is not None or not products_are_faster():
         return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
     b, h, n, c = q.shape
-    q, k, v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)  # B*H N C
-    rows = min(n, max(1, SCORES // n))
-    heads = min(b * h, max(1, SCORES // (n * rows)))
-    buffer = q.new_empty(heads, rows, n)
+    q, k, v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)  # B*H N or M C
+    m = k.shape[1]
+    rows = min(n, max(1, SCORES // m))
+    heads = min(b * h, max(1, SCORES // (m * rows)))
+    buffer = q.new_empty(heads, rows, m)
     out = q.new_empty(b * h, n, c)
     for head in range(0, b * h, heads):
         some = slice(head, head + heads)

@@ -51,6 +51,9 @@ def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
         If fp8 or int8 was chosen and does not run here; all else has a plain path.
 
     """
+    if encoder.window and choice.precision == 'fp8':
+        raise SessionError("precision 'fp8' does not run block-causal encoders; set `precision` "
+                           'to bf16')
     if choice.precision in INSTEAD:
         if not fuse:
             raise SessionError(f"precision '{choice.precision}' does not run with torch.compile; "
@@ -63,6 +66,8 @@ def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
         return PixelForward(encoder)
     plain = PlainForward(encoder, normalise)
     half = choice.dtype != torch.float32
+    if encoder.window:      # which the kernels do not know
+        return plain
     if fuse and (choice.device.type == 'mps' or (choice.device.type == 'cuda' and half)):
         return _checked(encoder, plain, choice, clip_shape)
     return plain
