@@ -2,16 +2,24 @@
 # Copyright 2026 vjepa_ros maintainers
 """A block-causal encoder computes the same of a stream as of the whole clip."""
 
+import copy
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 import torch
 
+from vjepa_ros.clip.ring import FrameRing
 from vjepa_ros.lab.training.network import block_causal
 from vjepa_ros.lab.training.tubelets import stream_frames
 from vjepa_ros.model.blocks import LayerMemory
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
+from vjepa_ros.runtime.device import choose_device
+from vjepa_ros.runtime.forward.base import Normalise
 from vjepa_ros.runtime.forward.cpu import speed_up
+from vjepa_ros.runtime.session import EncoderSession
+from vjepa_ros.runtime.streaming import Tubelet, TubeletMemory
 
 WINDOW, SIDE = 3, 48
 
@@ -122,3 +130,101 @@ def test_tubelets_are_chosen_by_stamps(stamps, expected):
     chosen = stream_frames(stamps, 3)[0].tolist()
     values = stamps[0].numpy()
     assert np.array_equal(values[chosen], values[expected])
+
+
+FPS = 8.0
+
+
+class Camera:
+    """A ring whose clips a session encodes, and what it should have computed."""
+
+    def __init__(self, session, seed):
+        self.session, self.random = session, np.random.default_rng(seed)
+        self.ring = FrameRing(2 * WINDOW, FPS, max_frame_gap=0.5)
+        self.stamp_ns = 10**18
+        self.tubelets = OrderedDict()       # key: frames, stamps, keys of those before it
+
+    def advance(self, seconds):
+        self.stamp_ns += round(seconds * 1e9)
+        picture = self.random.integers(0, 256, (SIDE, SIDE, 3), np.uint8)
+        self.ring.push(self.stamp_ns, picture)
+
+    def clip(self):
+        """Choose the next clip as perception does, and note how its tubelets depend."""
+        sample = self.ring.sample_stream(self.session.remembers)
+        if sample is None:
+            return None
+        frames, keys = self.ring.gather(sample), self.ring.keys(sample)
+        stamps = np.array(sample.stamps_ns) / 1e9 * FPS
+        ends = keys[1::2]
+        whole = not all(map(self.session.remembers, ends[:-1]))
+        for at in range(0 if whole else WINDOW - 1, WINDOW):
+            pair = slice(2 * at, 2 * at + 2)
+            self.tubelets.pop(ends[at], None)
+            self.tubelets[ends[at]] = frames[pair], stamps[pair], ends[:at]
+        return frames, keys, stamps, [(end, self.tubelets[end]) for end in ends]
+
+
+def encode(encoder, tubelet, known):
+    """Encode a tubelet with the plain encoder, and keep what later ones need of it."""
+    frames, stamps, before = tubelet
+    pixels = Normalise(torch.device('cpu'))(torch.from_numpy(frames)[None])
+    memory = [LayerMemory([known[end][2][layer].own for end in before])
+              for layer in range(encoder.variant.depth)]
+    return encoder.step(pixels, torch.from_numpy(stamps)[None], memory)[0, 0], memory
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_streams_of_any_rate_jitter_and_drops(encoder, seed):
+    plain = copy.deepcopy(encoder)
+    session = EncoderSession(encoder, choose_device('cpu', precision='fp32'), 2 * WINDOW, SIDE)
+    session.stream()
+    assert session.not_streaming == ''
+    random = np.random.default_rng(seed)
+    cameras = [Camera(session, seed), Camera(session, seed + 100)]
+    rates, known, checked, steps = random.uniform(4, 40, 2), {}, 0, 0
+    for _ in range(40):
+        for camera, rate in zip(cameras, rates, strict=True):
+            late = random.uniform(0.7, 1.3) + (random.random() < 0.1) * random.integers(1, 4)
+            camera.advance(late / rate)
+            if random.random() < 0.02:
+                camera.ring.reset()
+        clips = [found for camera in cameras if (found := camera.clip()) is not None]
+        if not clips:
+            continue
+        before = len(session._stream.memory)
+        outputs = session.run([clip[0] for clip in clips], keys=[clip[1] for clip in clips],
+                              stamps=[clip[2] for clip in clips])
+        steps += len(session._stream.memory) - before == len(clips)
+        for (_, _, _, ends), output in zip(clips, outputs, strict=True):
+            for end, tubelet in ends:
+                if known.get(end, (None,))[0] is not tubelet:
+                    known[end] = tubelet, *encode(plain, tubelet, known)
+            wanted = torch.stack([known[end][1] for end, _ in ends])
+            assert np.abs(output.features - wanted.numpy()).max() < 1e-4
+            checked += 1
+    assert checked > 20
+    assert steps > 10       # most are no whole clips
+
+
+def test_memory_is_bounded_and_forgets_the_least_recently_used():
+    one = torch.zeros(1, 1, 4, 8)
+    tubelet = Tubelet(((one, one),), torch.zeros(2, 2, 8))
+    memory = TubeletMemory(3 * tubelet.nbytes)
+    for key in 'abc':
+        memory.put(key, tubelet)
+    memory['a']
+    memory.put('d', tubelet)
+    assert [key in memory for key in 'abcd'] == [True, False, True, True]
+    assert memory.nbytes == 3 * tubelet.nbytes
+    memory.clear()
+    assert (len(memory), memory.nbytes) == (0, 0)
+
+
+@pytest.mark.parametrize(('window', 'frames', 'reason'), [
+    (0, 6, 'bidirectional'), (WINDOW, 8, 'num_frames is 8')])
+def test_what_cannot_stream_says_why(window, frames, reason):
+    made = Encoder(find_variant('tiny'), '2.1', window)
+    session = EncoderSession(made, choose_device('cpu', precision='fp32'), frames, SIDE)
+    session.stream()
+    assert reason in session.not_streaming

@@ -40,6 +40,7 @@ from vjepa_ros.ros.common.parameter import (
 from vjepa_ros.runtime.device import PRECISIONS
 from vjepa_ros.runtime.engine import EngineConfig
 from vjepa_ros.runtime.forward.compilation import MODES as COMPILE_MODES
+from vjepa_ros.runtime.streaming import STREAMING
 
 _obstacle = partial(setting, ObstacleSettings)
 
@@ -185,6 +186,9 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
         _model('compile', 'Use torch.compile, which needs a C compiler, on CUDA also Triton, and '
                'a longer start; auto: on CUDA where these exist and this package has no kernels '
                'of its own; on: fail where it is not possible', choices=COMPILE_MODES),
+        _model('streaming', 'Encode each frame pair of a camera once and remember it, which needs '
+               'block-causal weights; auto: where weights and device allow it; off: encode whole '
+               'clips', choices=STREAMING),
         _track('resize_mode', 'How a frame is fitted to the encoder input; hf and meta are the '
                'exact profiles of the published weights', choices=RESIZE_MODES),
         _track('clip_fps', 'Rate at which frames are sampled for clips', low=0.25, high=60.0,
