@@ -63,7 +63,8 @@ def heads(rate: float = 0.0, sigma: float = 0.01, *, interval_s: float = 0.1,
 
 def field(what, sample=None, picture=None, view=None):
     picture = texture((64, 64)) if picture is None else picture
-    return learned_field(what, sample or even(0.1), view or View('squash', SIZE, 64),
+    interval = Rhythm.of((sample or even(0.1)).stamps_ns).interval_s
+    return learned_field(what, interval, view or View('squash', SIZE, 64),
                          picture[None] if picture.ndim == 3 else picture)
 
 

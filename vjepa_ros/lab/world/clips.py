@@ -34,8 +34,6 @@ class WorldClips:
         (B,) time between frames [s], but for jitter and pictures that were lost.
     hold : Tensor
         (B,) 1 where all frames differ, 2 where each picture is shown twice.
-    stamps : Tensor
-        (B, T) float64, when each frame was taken, in intervals since the first one could be.
     truth : Truth
         At the newest frame.
     scenes : Scenes
@@ -56,7 +54,6 @@ class WorldClips:
     frames: Tensor
     interval_s: Tensor
     hold: Tensor
-    stamps: Tensor
     truth: Truth
     scenes: Scenes
     contact_time: Tensor
@@ -64,6 +61,11 @@ class WorldClips:
     place: Tensor
     outcome: Tensor
     stamps_s: Tensor
+
+    @property
+    def stamps(self) -> Tensor:
+        """(B, T) float64 `stamps_s` in intervals, as encoders count time."""
+        return self.stamps_s.double() / self.interval_s[:, None]
 
 
 class ClipWorld:
