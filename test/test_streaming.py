@@ -13,11 +13,17 @@ from vjepa_ros.clip.ring import FrameRing
 from vjepa_ros.lab.training.network import block_causal
 from vjepa_ros.lab.training.tubelets import stream_frames
 from vjepa_ros.model.blocks import LayerMemory
+from vjepa_ros.model.checkpoint.load import WeightsReport
 from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import find_variant
+from vjepa_ros.perception.pipeline import Perception
+from vjepa_ros.perception.settings import TrackConfig, Wants
 from vjepa_ros.runtime.device import choose_device
+from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.forward.base import Normalise
 from vjepa_ros.runtime.forward.cpu import speed_up
+from vjepa_ros.runtime.noise_floor import NoiseFloor
 from vjepa_ros.runtime.session import EncoderSession
 from vjepa_ros.runtime.streaming import Tubelet, TubeletMemory
 
@@ -228,3 +234,26 @@ def test_what_cannot_stream_says_why(window, frames, reason):
     session = EncoderSession(made, choose_device('cpu', precision='fp32'), frames, SIDE)
     session.stream()
     assert reason in session.not_streaming
+
+
+def test_a_reset_of_perception_forgets(encoder):
+    heads = Heads.for_variant(encoder.variant)
+    session = EncoderSession(encoder, choose_device('cpu', precision='fp32'), 2 * WINDOW, SIDE,
+                             heads)
+    session.stream()
+    report = WeightsReport('', '', False, 0, 'float32', 'tiny', '2.1')
+    engine = Engine(EngineConfig(num_frames=2 * WINDOW, image_size=SIDE, model_version='2.1'),
+                    session, report, NoiseFloor(np.zeros(2), np.zeros(2), 0.1))
+    perception = Perception(engine, TrackConfig(2 * WINDOW, SIDE, 10.0), ['cam'])
+    weights = engine.memory_bytes()
+    picture, seen = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), np.uint8), []
+    for number in range(12):
+        perception.tracks['cam'].push(np.roll(picture, number, 1), 10**9 + number * 10**8)
+        clips = perception.pending()
+        if clips:
+            perception.encode(clips, {'cam': Wants()})
+            seen.append(engine.memory_bytes())
+    each = (seen[0] - weights) // WINDOW
+    assert np.diff(seen).tolist() == [each] * (len(seen) - 1)
+    perception.reset('test')
+    assert engine.memory_bytes() == weights

@@ -235,6 +235,7 @@ class Perception:
         """Start all cameras anew."""
         for track in self.tracks.values():
             track.reset(reason)
+        self.engine.forget()
 
 
 def on_device(geometry: str, device: torch.device) -> bool:

@@ -202,6 +202,11 @@ class Engine:
         """Return whether a tubelet is remembered, see `EncoderSession.remembers`."""
         return self._session.remembers(key)
 
+    def forget(self) -> None:
+        """Forget all tubelets, see `EncoderSession.forget`."""
+        if not self.not_streaming:
+            self._session.forget()
+
     def prepare(self, clips: int, change: bool = False) -> None:
         """Make passes of up to `clips` clips ready where the first of a kind is slow.
 

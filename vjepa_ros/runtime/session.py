@@ -215,8 +215,15 @@ class EncoderSession:
             assert self._encoder is not None
             self._stream, self.not_streaming = stream_of(
                 self._encoder, self._normalise, self.choice.device, self.clip_shape[0])
+            if not self._not_compiled:
+                self._stream, self.not_streaming = None, 'torch.compile is used'
             if isinstance(self._runner, HostRunner):
                 self._runner.stream = self._stream
+
+    def forget(self) -> None:
+        """Forget all tubelets."""
+        with self._lock:
+            self._runner.trim()
 
     def remembers(self, key: Hashable) -> bool:
         """Return whether the tubelet that ends in a frame need not be encoded again."""
