@@ -299,9 +299,9 @@ class TrainConfig:
 
     @property
     def tubelets(self) -> int:
-        """Most tubelets of a clip that the encoder sees."""
+        """Most tubelets of a clip that a block-causal encoder sees."""
         # Of a stream whose frames stand twice, one tubelet fewer fits into the clip.
-        return self.num_frames // TUBELET - bool(self.window)
+        return self.num_frames // TUBELET - 1
 
     @property
     def image_size(self) -> int:

@@ -147,13 +147,14 @@ def describe(run: TrainedRun, world: WorldConfig, calibration: Calibration,
         'command': run.command, 'encoder_frozen': config.heads_only, 'lora_rank': config.lora_rank,
         'hardware': sorted({call['hardware'] for call in state.calls}),
         'software': ', '.join(sorted({call['software'] for call in state.calls}))}
+    encoder = run.network.encoder
     return BundleMeta(
-        variant=config.model_size, version=run.network.encoder.version,
-        num_frames=TUBELET * config.window or config.num_frames, image_size=config.image_size,
+        variant=config.model_size, version=encoder.version, window=encoder.window,
+        num_frames=TUBELET * encoder.window or config.num_frames, image_size=config.image_size,
         resize_mode=config.resize_mode, interval_s=world.interval_s,
         robot={'half_width': world.robot.half_width, 'height': world.robot.height},
-        window=run.network.encoder.window, calibration=calibration,
-        backbone_sha256=run.report.sha256, training=trained_on, metrics=metrics)
+        calibration=calibration, backbone_sha256=run.report.sha256, training=trained_on,
+        metrics=metrics)
 
 
 @torch.no_grad()

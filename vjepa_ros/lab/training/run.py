@@ -169,7 +169,7 @@ class _Run:
     def _make_feed(self, stack: ExitStack) -> Feed:
         config, here = self.config, self.team
         draw = Draw(config.seed, here.rank, here.device, config.objective != 'supervised',
-                    (config.window, config.tubelets))
+                    (self.network.encoder.window, config.tubelets))
         from_recordings = round(config.batch * config.recording_share) if config.recordings else 0
         world = None
         if from_recordings < config.batch:
