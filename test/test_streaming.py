@@ -25,7 +25,7 @@ from vjepa_ros.runtime.forward.base import Normalise
 from vjepa_ros.runtime.forward.cpu import speed_up
 from vjepa_ros.runtime.noise_floor import NoiseFloor
 from vjepa_ros.runtime.session import EncoderSession
-from vjepa_ros.runtime.streaming import Tubelet, TubeletMemory
+from vjepa_ros.runtime.streaming import LEAST_CLIPS, TubeletStore
 
 WINDOW, SIDE = 3, 48
 
@@ -163,68 +163,79 @@ class Camera:
         frames, keys = self.ring.gather(sample), self.ring.keys(sample)
         stamps = np.array(sample.stamps_ns) / 1e9 * FPS
         ends = keys[1::2]
-        whole = not all(map(self.session.remembers, ends[:-1]))
+        return frames, keys, stamps, ends
+
+    def note(self, frames, keys, stamps, ends, whole):
+        """Note which tubelets a pass encodes, and what they depend on."""
         for at in range(0 if whole else WINDOW - 1, WINDOW):
             pair = slice(2 * at, 2 * at + 2)
             self.tubelets.pop(ends[at], None)
             self.tubelets[ends[at]] = frames[pair], stamps[pair], ends[:at]
-        return frames, keys, stamps, [(end, self.tubelets[end]) for end in ends]
+        return [(end, self.tubelets[end]) for end in ends]
 
 
 def encode(encoder, tubelet, known):
     """Encode a tubelet with the plain encoder, and keep what later ones need of it."""
     frames, stamps, before = tubelet
-    pixels = Normalise(torch.device('cpu'))(torch.from_numpy(frames)[None])
+    device = encoder.branch_device
+    pixels = Normalise(device)(torch.from_numpy(frames)[None].to(device))
     memory = [LayerMemory([known[end][2][layer].own for end in before])
               for layer in range(encoder.variant.depth)]
-    return encoder.step(pixels, torch.from_numpy(stamps)[None], memory)[0, 0], memory
+    times = torch.from_numpy(stamps)[None].to(device)
+    return encoder.step(pixels, times, memory)[0, 0], memory
 
 
-@pytest.mark.parametrize('seed', range(3))
-def test_streams_of_any_rate_jitter_and_drops(encoder, seed):
-    plain = copy.deepcopy(encoder)
-    session = EncoderSession(encoder, choose_device('cpu', precision='fp32'), 2 * WINDOW, SIDE)
+@pytest.mark.parametrize(('device', 'seed'), [
+    *(('cpu', seed) for seed in range(3)), pytest.param('cuda', 0, marks=pytest.mark.skipif(
+        not torch.cuda.is_available(), reason='there is no CUDA device'))])
+def test_streams_of_any_rate_jitter_and_drops(encoder, device, seed):
+    plain = copy.deepcopy(encoder).to(device)
+    session = EncoderSession(encoder, choose_device(device, precision='fp32'), 2 * WINDOW, SIDE)
     session.stream()
     assert session.not_streaming == ''
     random = np.random.default_rng(seed)
     cameras = [Camera(session, seed), Camera(session, seed + 100)]
     rates, known, checked, steps = random.uniform(4, 40, 2), {}, 0, 0
+    each = session._stream._store._each
     for _ in range(40):
         for camera, rate in zip(cameras, rates, strict=True):
             late = random.uniform(0.7, 1.3) + (random.random() < 0.1) * random.integers(1, 4)
             camera.advance(late / rate)
             if random.random() < 0.02:
                 camera.ring.reset()
-        clips = [found for camera in cameras if (found := camera.clip()) is not None]
-        if not clips:
+        seen = [(camera, found) for camera in cameras if (found := camera.clip()) is not None]
+        if not seen:
             continue
-        before = len(session._stream.memory)
+        clips = [clip for _, clip in seen]
+        # The clips of a pass are all steps, or all whole.
+        whole = not all(session.remembers(end) for clip in clips for end in clip[3][:-1])
+        before = session._stream.nbytes
         outputs = session.run([clip[0] for clip in clips], keys=[clip[1] for clip in clips],
                               stamps=[clip[2] for clip in clips])
-        steps += len(session._stream.memory) - before == len(clips)
-        for (_, _, _, ends), output in zip(clips, outputs, strict=True):
+        steps += session._stream.nbytes - before == len(clips) * each
+        for (camera, clip), output in zip(seen, outputs, strict=True):
+            ends = camera.note(*clip, whole)
             for end, tubelet in ends:
                 if known.get(end, (None,))[0] is not tubelet:
                     known[end] = tubelet, *encode(plain, tubelet, known)
             wanted = torch.stack([known[end][1] for end, _ in ends])
-            assert np.abs(output.features - wanted.numpy()).max() < 1e-4
+            assert np.abs(output.features - wanted.cpu().numpy()).max() < 1e-4
             checked += 1
     assert checked > 20
     assert steps > 10       # most are no whole clips
 
 
-def test_memory_is_bounded_and_forgets_the_least_recently_used():
-    one = torch.zeros(1, 1, 4, 8)
-    tubelet = Tubelet(((one, one),), torch.zeros(2, 2, 8))
-    memory = TubeletMemory(3 * tubelet.nbytes)
-    for key in 'abc':
-        memory.put(key, tubelet)
-    memory['a']
-    memory.put('d', tubelet)
-    assert [key in memory for key in 'abcd'] == [True, False, True, True]
-    assert memory.nbytes == 3 * tubelet.nbytes
-    memory.clear()
-    assert (len(memory), memory.nbytes) == (0, 0)
+def test_memory_is_bounded_and_forgets_the_least_recently_used(encoder):
+    least = LEAST_CLIPS * WINDOW
+    store = TubeletStore(encoder, 9, max_bytes=1)
+    assert (store.spare, len(store.layers)) == (least, least + 1)
+    slots = store.find(range(least))
+    assert sorted(slots) == list(range(least))
+    assert store.nbytes == store.layers[:-1].nbytes + store.features[:-1].nbytes
+    assert store.find([0, 'new']) == [slots[0], slots[1]]
+    assert [key in store for key in (0, 1, 2, 'new')] == [True, False, True, True]
+    store.forget()
+    assert (0 in store, store.nbytes) == (False, 0)
 
 
 @pytest.mark.parametrize(('window', 'frames', 'reason'), [

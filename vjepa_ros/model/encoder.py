@@ -221,13 +221,13 @@ class Encoder(nn.Module):
 
     def prepare(self, shape: torch.Size | tuple[int, ...], device: torch.device) -> None:
         """Make the position tables for clips of `shape`, which torch.compile cannot trace."""
-        self._positions.tables(self.grid(shape), device, self._branch_dtype)
+        self._positions.tables(self.grid(shape), device, self.branch_dtype)
 
     def _tables(self, grid: tuple[int, int, int], device: torch.device, keep: Tensor | None,
                 stamps: Tensor | None) -> tuple[Tensor, Tensor]:
         if stamps is None:
-            return self._positions.tables(grid, device, self._branch_dtype, keep)
-        cos, sin = self._positions.tables_at(stamps[:, 1::2] / TUBELET, grid, self._branch_dtype)
+            return self._positions.tables(grid, device, self.branch_dtype, keep)
+        cos, sin = self._positions.tables_at(stamps[:, 1::2] / TUBELET, grid, self.branch_dtype)
         if keep is None:
             return cos, sin
         chosen = keep[:, None, :, None].expand(-1, -1, -1, cos.shape[-1])
@@ -277,9 +277,15 @@ class Encoder(nn.Module):
         return self.version == '2.1' and len(shape) == 5 and shape[2] == 1
 
     @property
-    def _branch_dtype(self) -> torch.dtype:
+    def branch_dtype(self) -> torch.dtype:
+        """Type of keys and values."""
         # In int8 the bias alone is a parameter, in float32.
         return next(self.blocks[0].attn.qkv.parameters()).dtype
+
+    @property
+    def branch_device(self) -> torch.device:
+        """Device of keys and values."""
+        return next(self.blocks[0].attn.qkv.parameters()).device
 
     @torch.no_grad()
     def init_random(self, seed: int) -> None:

@@ -157,11 +157,11 @@ class Engine:
         calibration = UNCALIBRATED if report.heads is None else report.heads.meta.calibration
         session = EncoderSession(encoder, choice, config.num_frames, config.image_size, heads,
                                  calibration, config.compile)
-        if config.streaming == 'auto':
-            session.stream()
         del encoder, heads
         laps.append(time.perf_counter())
         try:
+            if config.streaming == 'auto':
+                session.stream()
             with all_operators_on(choice.device):
                 session.warm()
             laps.append(time.perf_counter())

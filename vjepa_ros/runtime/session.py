@@ -141,8 +141,16 @@ class EncoderSession:
         least = max(clips - MOST_GRAPHS, 0)
         arrays: list[np.ndarray] = []
         for count in range(clips, least, -1) if self._runner.captured else (1,):
-            out = self.run([grey] * count, valid=[everything] * count if change else None)[0]
+            given = [grey] * count
+            valid = [everything] * count if change else None
+            out = self.run(given, valid=valid)[0]
             arrays = [_present(out.features), *vars(out.heads or SimpleNamespace()).values()]
+            if self._stream is not None:    # as a whole, then a step
+                keys = [[(n, at) for at in range(len(grey))] for n in range(count)]
+                stamps = [np.arange(len(grey), dtype=np.float64)] * count
+                for _ in range(2):
+                    self.run(given, True, keys, valid, stamps)
+        self.forget()
         if not all(np.isfinite(array).all() for array in arrays):
             raise SessionError(f'the model computes values that are not finite on '
                                f'{self.choice.device} in {self.choice.precision}; '
@@ -214,20 +222,20 @@ class EncoderSession:
         with self._lock:
             assert self._encoder is not None
             self._stream, self.not_streaming = stream_of(
-                self._encoder, self._normalise, self.choice.device, self.clip_shape[0])
+                self._encoder, self._normalise, self.clip_shape)
             if not self._not_compiled:
                 self._stream, self.not_streaming = None, 'torch.compile is used'
-            if isinstance(self._runner, HostRunner):
-                self._runner.stream = self._stream
+            self._runner.stream = self._stream
 
     def forget(self) -> None:
         """Forget all tubelets."""
         with self._lock:
-            self._runner.trim()
+            if self._stream is not None:
+                self._stream.forget()
 
     def remembers(self, key: Hashable) -> bool:
         """Return whether the tubelet that ends in a frame need not be encoded again."""
-        return self._stream is not None and key in self._stream.memory
+        return self._stream is not None and key in self._stream
 
     def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid') -> list[np.ndarray]:
@@ -275,7 +283,7 @@ class EncoderSession:
         # No lock: diagnostics ask while an inference holds it.
         parts = [part for part in (self._encoder, self._heads) if part is not None]
         weights = sum(p.numel() * p.element_size() for part in parts for p in part.parameters())
-        remembered = 0 if self._stream is None else self._stream.memory.nbytes
+        remembered = 0 if self._stream is None else self._stream.nbytes
         return weights + self._runner.nbytes + remembered + (self._own_bytes if parts else 0)
 
     def close(self) -> None:
@@ -374,13 +382,17 @@ class HostRunner:
         from the features on the host (`tubelet_change`).
         """
         times = [time.perf_counter()]
-        if self.stream is not None and keys is not None and stamps is not None:
-            times.append(times[0])      # it uploads what it needs
-            found = self.stream(clips, keys, stamps)
-        else:
-            pixels = self._upload(clips)
-            times.append(self._clock())
-            found = self._forward(pixels)
+        stream, forward = self.stream, self._forward
+        if stream is not None and keys and stamps and stream.has_room(len(clips)):
+            forward = stream.step if stream.ready(keys) else stream.whole
+            stream.prepare(keys, stamps)
+        pixels = self._upload(clips)
+        times.append(self._clock())
+        try:
+            found = forward(pixels)
+        except BaseException:
+            self.trim()     # what was to be remembered is not
+            raise
         times.append(self._clock())
         packed = self._read(found) if heads and self._read is not None else None
         times.append(self._clock())
@@ -399,7 +411,7 @@ class HostRunner:
     def trim(self) -> None:
         """Free what can be made again."""
         if self.stream is not None:
-            self.stream.memory.clear()
+            self.stream.forget()
 
     def close(self) -> None:
         """Drop the networks."""

@@ -3,15 +3,18 @@
 """Encode each tubelet of a camera once: a block-causal encoder with what it remembers.
 
 The result for a clip is made of the newest tubelet, which is encoded, and of earlier ones, whose
-keys, values and features are remembered. A clip of which one is missing is encoded as a whole.
-B clips, W tubelets, Hp x Wp patches, H heads, d channels of a head, D width.
+keys, values and features are remembered. When one is missing, the clips of a pass are encoded as
+a whole, and remembered. What is remembered lies in slots at fixed addresses and what a pass needs
+to know beside the pixels is uploaded into fixed places, so that CUDA graphs can hold both kinds
+of pass.
+
+B clips, T = 2 W frames, W tubelets, P places (patches) of a tubelet, L layers, H heads, d channels
+of a head, D width.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,78 +22,101 @@ from torch import Tensor
 
 from vjepa_ros.model.blocks import LayerMemory
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.variants import TUBELET
-from vjepa_ros.runtime.cuda.frame_upload import Clip, DeviceClip, Keys
+from vjepa_ros.model.variants import PATCH, TUBELET
+from vjepa_ros.runtime.cuda.frame_upload import Keys, Rows, SlotMap
 from vjepa_ros.runtime.forward.base import Work
 
 STREAMING = ('auto', 'off')
 MAX_BYTES = 512 << 20   # of what is remembered of all cameras
+MOST_TUBELETS = 256     # that are remembered
+LEAST_CLIPS = 4         # of a pass, at any size
 
 
-@dataclass(frozen=True)
-class Tubelet:
-    """What is remembered of one tubelet.
-
-    Attributes
-    ----------
-    layers : tuple of (Tensor, Tensor)
-        Rotated keys and values (1, H, Hp Wp, d) of each layer.
-    features : Tensor
-        (Hp, Wp, D) float32.
-
-    """
-
-    layers: tuple[tuple[Tensor, Tensor], ...]
-    features: Tensor
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors."""
-        return self.features.nbytes + sum(k.nbytes + v.nbytes for k, v in self.layers)
-
-
-class TubeletMemory:
-    """Tubelets by the key of their newest frame; the least recently used go first.
+class TubeletStore:
+    """What is remembered of tubelets, in slots; the least recently used go first.
 
     Parameters
     ----------
+    encoder : Encoder
+        Block-causal, on its device and in its precision.
+    places : int
+        P.
     max_bytes : int
-        Most that is kept.
+        Most that is kept, but for `LEAST_CLIPS` clips.
 
     Attributes
     ----------
-    nbytes : int
-        Bytes of what is kept.
+    spare : int
+        Number of slots, and of the one after them, for what is only tried out.
+    layers : Tensor
+        (slots + 1, L, 2, H, P, d) rotated keys, and values.
+    features : Tensor
+        (slots + 1, P, D) float32.
 
     """
 
-    def __init__(self, max_bytes: int = MAX_BYTES):
-        self._max_bytes = max_bytes
-        self._kept: OrderedDict[Hashable, Tubelet] = OrderedDict()
-        self.nbytes = 0
+    def __init__(self, encoder: Encoder, places: int, max_bytes: int = MAX_BYTES):
+        variant = encoder.variant
+        device, dtype = encoder.branch_device, encoder.branch_dtype
+        shape = (variant.depth, 2, variant.heads, places, variant.head_dim)
+        self._each = (2 * variant.depth * dtype.itemsize + 4) * places * variant.dim
+        slots = min(MOST_TUBELETS, max_bytes // self._each)
+        slots = max(slots, LEAST_CLIPS * encoder.window)
+        self._map = SlotMap(slots)
+        self._map.grow(slots)
+        self.spare = slots
+        self.layers = torch.empty((slots + 1, *shape), dtype=dtype, device=device)
+        self.features = torch.empty((slots + 1, places, variant.dim), device=device)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is remembered now."""
+        return len(self._map) * self._each
 
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._kept
+        return key in self._map
 
-    def __len__(self) -> int:
-        return len(self._kept)
+    def find(self, keys: Sequence[Hashable]) -> list[int]:
+        """Return the slot of each tubelet; those that are new get one."""
+        return self._map.find(keys)[0]
 
-    def __getitem__(self, key: Hashable) -> Tubelet:
-        self._kept.move_to_end(key)
-        return self._kept[key]
-
-    def put(self, key: Hashable, tubelet: Tubelet) -> None:
-        """Keep a tubelet, in place of one with the same key."""
-        old = self._kept.pop(key, None)
-        self._kept[key] = tubelet
-        self.nbytes += tubelet.nbytes - (0 if old is None else old.nbytes)
-        while self.nbytes > self._max_bytes and len(self._kept) > 1:
-            self.nbytes -= self._kept.popitem(last=False)[1].nbytes
-
-    def clear(self) -> None:
+    def forget(self) -> None:
         """Forget everything."""
-        self._kept.clear()
-        self.nbytes = 0
+        self._map = SlotMap(self.spare)
+        self._map.grow(self.spare)
+
+
+class _Inputs:
+    """What passes of so many clips need beside the pixels, at fixed addresses.
+
+    Parameters
+    ----------
+    clips, window : int
+        B and W.
+    spare : int
+        Slot of passes that are tried out.
+    device : torch.device
+        Where it is wanted.
+
+    """
+
+    def __init__(self, clips: int, window: int, spare: int, device: torch.device):
+        self._slots = Rows(clips * window, device)
+        # Numbers of 64 bits, as slots are.
+        self._stamps = Rows(clips * window * TUBELET, device)
+        self._clips, self._window, self._spare = clips, window, spare
+        self.idle()
+
+    def send(self, slots: Sequence[int], stamps: np.ndarray) -> None:
+        """Upload slots (B W,) and stamps (B, T) float64 on the current stream."""
+        self.slots = self._slots.send(slots).view(self._clips, self._window)
+        self.stamps = self._stamps.send(stamps.ravel().view(np.int64)).view(
+            torch.float64).view(self._clips, -1)
+
+    def idle(self) -> None:
+        """Let the next passes remember nothing."""
+        even = np.arange(self._window * TUBELET, dtype=np.float64)
+        self.send([self._spare] * (self._clips * self._window), np.stack([even] * self._clips))
 
 
 class StreamEncoder:
@@ -102,106 +128,117 @@ class StreamEncoder:
         Block-causal, on its device and in its precision.
     normalise : callable
         Converts uint8 clips (B, T, S, S, 3) to its input.
-    device : torch.device
-        Where both are.
-
-    Attributes
-    ----------
-    memory : TubeletMemory
-        What it remembers.
+    image_size : int
+        S.
 
     """
 
-    def __init__(self, encoder: Encoder, normalise: Work, device: torch.device):
+    def __init__(self, encoder: Encoder, normalise: Work, image_size: int):
         self._encoder = encoder
         self._normalise = normalise
-        self._device = device
-        self.memory = TubeletMemory()
+        self._side = image_size // PATCH
+        self._store = TubeletStore(encoder, self._side ** 2)
+        self._inputs: dict[int, _Inputs] = {}
 
-    def __call__(self, clips: Sequence[Clip], keys: Sequence[Keys],
-                 stamps: Sequence[np.ndarray]) -> Tensor:
-        """Compute features (B, W, Hp, Wp, D) float32 of clips of W tubelets.
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is remembered."""
+        return self._store.nbytes
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._store
+
+    def forget(self) -> None:
+        """Forget everything."""
+        self._store.forget()
+
+    def idle(self, clips: int) -> None:
+        """Let passes of so many clips remember nothing until `prepare`."""
+        self._inputs_for(clips).idle()
+
+    def ready(self, keys: Sequence[Keys]) -> bool:
+        """Return whether `step` can compute clips; else `whole` has to. See `prepare`."""
+        return all(end in self._store for each in keys for end in each[1:-1:TUBELET])
+
+    def prepare(self, keys: Sequence[Keys], stamps: Sequence[np.ndarray]) -> None:
+        """Upload what the pass of some clips needs, on the current stream.
 
         Parameters
         ----------
-        clips, keys
-            See `EncoderSession.run`; tubelets are known by the key of their newer frame.
-        stamps
-            For each clip (2 W,) float64, when its frames were taken, in frame intervals.
+        keys, stamps
+            See `EncoderSession.run`; a tubelet is known by the key of its newer frame.
 
         """
-        ends = [tuple(each[1::TUBELET]) for each in keys]
-        ready = [number for number, each in enumerate(ends)
-                 if all(key in self.memory for key in each[:-1])]
-        done: dict[int, Tensor] = {}
-        if ready:
-            past = [[self.memory[key] for key in ends[number][:-1]] for number in ready]
-            made = self._step([clips[number] for number in ready],
-                              [stamps[number] for number in ready], past)
-            for number, before, newest in zip(ready, past, made, strict=True):
-                done[number] = torch.stack([one.features for one in (*before, newest)])
-                self.memory.put(ends[number][-1], newest)
-        for number, each in enumerate(ends):
-            if number not in done:
-                whole = self._whole(clips[number], stamps[number])
-                done[number] = torch.stack([one.features for one in whole])
-                for key, one in zip(each, whole, strict=True):
-                    self.memory.put(key, one)
-        return torch.stack([done[number] for number in range(len(ends))])
+        slots = self._store.find([key for each in keys for key in each[1::TUBELET]])
+        self._inputs_for(len(keys)).send(slots, np.stack(stamps))
 
-    def _step(self, clips: Sequence[Clip], stamps: Sequence[np.ndarray],
-              past: Sequence[Sequence[Tubelet]]) -> list[Tubelet]:
-        """Encode the newest tubelets, all with equally many before them."""
-        memory = [LayerMemory([(torch.cat([one[at].layers[layer][0] for one in past]),
-                                torch.cat([one[at].layers[layer][1] for one in past]))
-                               for at in range(len(past[0]))])
-                  for layer in range(self._encoder.variant.depth)]
-        features = self._encoder.step(self._upload(clips, TUBELET),
-                                      self._times([one[-TUBELET:] for one in stamps]), memory)
-        return self._tubelets(features, memory)
+    def has_room(self, clips: int) -> bool:
+        """Return whether so many clips can be remembered at once."""
+        return clips * self._encoder.window <= self._store.spare
 
-    def _whole(self, clip: Clip, stamps: np.ndarray) -> list[Tubelet]:
+    def step(self, pixels: Tensor) -> Tensor:
+        """Encode the newest tubelet of clips whose others are remembered.
+
+        Parameters
+        ----------
+        pixels : Tensor
+            (B, T, S, S, 3) uint8.
+
+        Returns
+        -------
+        Tensor
+            (B, W, Hp, Wp, D) float32.
+
+        """
+        given, store = self._inputs_for(len(pixels)), self._store
+        past, own = given.slots[:, :-1], given.slots[:, -1]
+        memory = []
+        for layer in range(self._encoder.variant.depth):
+            seen = store.layers[:, layer][past]                 # B W-1 2 H P d
+            seen = seen.permute(2, 0, 3, 1, 4, 5).flatten(3, 4)  # 2 B H (W-1)P d
+            memory.append(LayerMemory([(seen[0], seen[1])]))
+        frames = self._normalise(pixels[:, -TUBELET:])
+        features = self._encoder.step(frames, given.stamps[:, -TUBELET:], memory)
+        self._keep(own[:, None], features, memory)
+        return self._remembered(given.slots)
+
+    def whole(self, pixels: Tensor) -> Tensor:
+        """Encode all tubelets of clips, see `step`."""
+        given = self._inputs_for(len(pixels))
         memory = [LayerMemory() for _ in range(self._encoder.variant.depth)]
-        features = self._encoder(self._upload([clip], len(clip)), stamps=self._times([stamps]),
-                                 memory=memory)
-        return self._tubelets(features, memory)
+        features = self._encoder(self._normalise(pixels), stamps=given.stamps, memory=memory)
+        self._keep(given.slots, features, memory)
+        return self._remembered(given.slots)
 
-    def _tubelets(self, features: Tensor, memory: Sequence[LayerMemory]) -> list[Tubelet]:
-        """Cut features (B, n, Hp, Wp, D) and keys and values into B n tubelets."""
-        places = features.shape[2] * features.shape[3]
-        return [Tubelet(tuple(_cut(layer, clip, at * places, places) for layer in memory),
-                        features[clip, at].clone())
-                for clip in range(len(features)) for at in range(features.shape[1])]
+    def _keep(self, slots: Tensor, features: Tensor, memory: Sequence[LayerMemory]) -> None:
+        """Remember features (B, n, Hp, Wp, D), and the keys and values of their tokens."""
+        count, flat = slots.shape[1], slots.flatten()
+        self._store.features.index_copy_(0, flat, features.flatten(0, 1).flatten(1, 2))
+        for number, layer in enumerate(memory):
+            assert layer.own is not None
+            for kind, part in enumerate(layer.own):              # B H nP d
+                each = part.unflatten(2, (count, -1)).transpose(1, 2).flatten(0, 1)
+                self._store.layers[:, number, kind].index_copy_(0, flat, each)
 
-    def _times(self, stamps: Sequence[np.ndarray]) -> Tensor:
-        return torch.from_numpy(np.stack(stamps)).to(self._device)
+    def _remembered(self, slots: Tensor) -> Tensor:
+        return self._store.features[slots].unflatten(2, (self._side, self._side))
 
-    def _upload(self, clips: Sequence[Clip], count: int) -> Tensor:
-        """Bring the last frames of each clip to the device, as input of the encoder."""
-        return self._normalise(torch.stack([self._frames(clip, count) for clip in clips]))
-
-    def _frames(self, clip: Clip, count: int) -> Tensor:
-        if isinstance(clip, DeviceClip):
-            pixels = torch.empty(clip.shape, dtype=torch.uint8, device=self._device)
-            clip.copy_to(pixels)
-            return pixels[-count:]
-        return torch.from_numpy(np.stack([*clip[-count:]])).to(self._device)
+    def _inputs_for(self, clips: int) -> _Inputs:
+        if clips not in self._inputs:
+            self._inputs[clips] = _Inputs(clips, self._encoder.window, self._store.spare,
+                                          self._store.layers.device)
+        return self._inputs[clips]
 
 
-def _cut(layer: LayerMemory, clip: int, first: int, count: int) -> tuple[Tensor, Tensor]:
-    assert layer.own is not None
-    keys, values = (part[clip:clip + 1, :, first:first + count].clone() for part in layer.own)
-    return keys, values
-
-
-def stream_of(encoder: Encoder, normalise: Work, device: torch.device, frames: int
+def stream_of(encoder: Encoder, normalise: Work, clip_shape: tuple[int, ...]
               ) -> tuple[StreamEncoder | None, str]:
-    """Make the stream of a session of clips of `frames`, or say why there is none."""
+    """Make the stream of a session of clips (T, S, S, 3), or say why there is none."""
     if not encoder.window:
         return None, 'the weights are bidirectional'
+    if encoder.branch_device.type == 'mps':
+        return None, 'it needs float64, which MPS does not have'
+    frames, side = clip_shape[:2]
     if frames != TUBELET * encoder.window:
         return None, (f'num_frames is {frames}, the weights stream with '
                       f'{TUBELET * encoder.window}')
-    if device.type != 'cpu':
-        return None, f'not implemented on {device.type}'
-    return StreamEncoder(encoder, normalise, device), ''
+    return StreamEncoder(encoder, normalise, side), ''

@@ -49,6 +49,9 @@ class SlotMap:
     def __len__(self) -> int:
         return len(self._slots)
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._slots
+
     def wants(self, keys: Sequence[Hashable]) -> int:
         """Return how many slots there should be before `find` is called with `keys`."""
         distinct = set(keys)

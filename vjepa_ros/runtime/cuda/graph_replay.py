@@ -335,6 +335,10 @@ class Stages:
         self._kept.move_to_end(clips)
         return stage
 
+    def has(self, clips: int, change: bool = False) -> bool:
+        """Return whether `get` has nothing to make or to warm."""
+        return clips in self._kept and self._change >= change
+
     def reset(self) -> None:
         """Drop all stages. Nothing may be running."""
         self._kept.clear()

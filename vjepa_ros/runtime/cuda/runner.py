@@ -23,6 +23,7 @@ from vjepa_ros.runtime.cuda.frame_upload import Clip, Collector, DeviceClip, Fra
 from vjepa_ros.runtime.cuda.graph_replay import Stage, Stages
 from vjepa_ros.runtime.forward.base import Work
 from vjepa_ros.runtime.outputs import Flight, Landed
+from vjepa_ros.runtime.streaming import StreamEncoder
 
 Span = tuple[str, torch.cuda.Event, torch.cuda.Event]  # stage, begin, end
 
@@ -110,10 +111,26 @@ class CudaRunner:
         # After it the frames are there; None: a pass waits for it already.
         self._uploaded: torch.cuda.Event | None = None
         self._stages = Stages(forward, read, clip_shape, self._compute)
+        self._read = read
         self._clip_shape = clip_shape
+        self._stream: StreamEncoder | None = None
+        self._streams: dict[str, Stages] = {}
         self._flying: deque[CudaFlight] = deque()
         # Content of `valid` of each stage, which hardly ever changes.
         self._shown: WeakKeyDictionary[Stage, list[np.ndarray]] = WeakKeyDictionary()
+
+    @property
+    def stream(self) -> StreamEncoder | None:
+        """Encodes clips with keys and stamps instead of `forward`, where set."""
+        return self._stream
+
+    @stream.setter
+    def stream(self, stream: StreamEncoder | None) -> None:
+        self._stream, self._streams = stream, {}
+        if stream is not None:
+            self._streams = {
+                name: Stages(forward, self._read, self._clip_shape, self._compute)
+                for name, forward in (('step', stream.step), ('whole', stream.whole))}
 
     @property
     def captured(self) -> bool:
@@ -128,7 +145,8 @@ class CudaRunner:
     @property
     def nbytes(self) -> int:
         """Bytes of frames, inputs, outputs and graphs on the device."""
-        return self._frames.nbytes + self._stages.nbytes
+        return (self._frames.nbytes + self._stages.nbytes
+                + sum(stages.nbytes for stages in self._streams.values()))
 
     def start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
               heads: bool, valid: Sequence[np.ndarray] | None = None,
@@ -147,13 +165,13 @@ class CudaRunner:
         valid : sequence of ndarray, optional
             For each clip (Hp, Wp) bool, patches that show the image: brings the change as well.
         stamps : sequence of ndarray, optional
-            Without effect: clips are encoded as a whole.
+            When the frames were taken, see `EncoderSession.run`.
 
         """
         with self._here():
             while len(self._flying) >= DEPTH:
                 self._flying.popleft().wait()
-            stage = self._stages.get(len(clips), valid is not None)
+            stage = self._stage(keys, stamps, len(clips), valid is not None)
             begun = time.perf_counter()
             slots, spans = self._send(clips, keys)
             host_ms = 1e3 * (time.perf_counter() - begun)
@@ -183,6 +201,22 @@ class CudaRunner:
             self._flying.append(flight)
             return flight
 
+    def _stage(self, keys: Sequence[Keys] | None, stamps: Sequence[np.ndarray] | None, clips: int,
+               change: bool) -> Stage:
+        """Return the stage for a pass, ready but for its pixels."""
+        stream = self._stream
+        if stream is None or keys is None or stamps is None or not stream.has_room(clips):
+            return self._stages.get(clips, change)
+        ready = stream.ready(keys)
+        stages = self._streams['step' if ready else 'whole']
+        if not stages.has(clips, change):
+            with torch.cuda.stream(self._compute):
+                stream.idle(clips)      # for the passes that warm it
+        stage = stages.get(clips, change)
+        with torch.cuda.stream(self._compute):
+            stream.prepare(keys, stamps)
+        return stage
+
     def _changed(self, stage: Stage, features: Tensor, valid: Sequence[np.ndarray] | None
                  ) -> Tensor | None:
         if valid is None:
@@ -208,8 +242,11 @@ class CudaRunner:
         """Free graphs, buffers and frames, which can be made again."""
         with self._here():
             self._settle()
-            self._stages.reset()
+            for stages in (self._stages, *self._streams.values()):
+                stages.reset()
             self._frames.reset()
+            if self._stream is not None:
+                self._stream.forget()
 
     def close(self) -> None:
         """Wait for what runs, then drop networks, graphs and buffers."""
@@ -217,7 +254,9 @@ class CudaRunner:
             with self._here():
                 self._settle()
         finally:
-            self._stages.close()
+            for stages in (self._stages, *self._streams.values()):
+                stages.close()
+            self._stream = None
             self._frames.reset()
 
     def _settle(self) -> None:
