@@ -301,8 +301,8 @@ class EncoderSession:
 
     def _compile(self, wanted: str, encoder: Encoder) -> str:
         """Compile the encoder, if so decided; '' or why not."""
-        choice = choose_compile(wanted, self.choice.device.type, self._kind != PLAIN,
-                                Toolchain.here())
+        choice = choose_compile(wanted, self.choice.device.type,
+                                self._kind != PLAIN or encoder.window > 0, Toolchain.here())
         grey = [np.full(self.clip_shape, 128, np.uint8)]
 
         def trial() -> None:

@@ -111,7 +111,7 @@ class CudaRunner:
         # After it the frames are there; None: a pass waits for it already.
         self._uploaded: torch.cuda.Event | None = None
         self._stages = Stages(forward, read, clip_shape, self._compute)
-        self._read = read
+        self._read: Work | None = read
         self._clip_shape = clip_shape
         self._stream: StreamEncoder | None = None
         self._streams: dict[str, Stages] = {}
@@ -256,7 +256,7 @@ class CudaRunner:
         finally:
             for stages in (self._stages, *self._streams.values()):
                 stages.close()
-            self._stream = None
+            self._stream, self._streams, self._read = None, {}, None
             self._frames.reset()
 
     def _settle(self) -> None:
