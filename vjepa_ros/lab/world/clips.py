@@ -119,8 +119,7 @@ class ClipWorld:
         clip = torch.arange(len(scenes), device=self.device)[:, None]
         known = truth(scenes, self.bank, square, self.config.robot, compile=self.compile)
         return WorldClips(
-            frames[clip, shown], scenes.interval_s, self._sent(sample.hold), shown.double(),
-            known, scenes,
+            frames[clip, shown], scenes.interval_s, self._sent(sample.hold), known, scenes,
             soonest(known.enter_time), soonest(known.clearance), self._sent(sample.place),
             self._sent(sample.outcome), self._sent(sample.stamps_s))
 
