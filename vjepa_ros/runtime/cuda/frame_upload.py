@@ -296,7 +296,7 @@ class Rows:
         """Bytes on the device."""
         return self._there.nbytes
 
-    def send(self, numbers: Sequence[int]) -> Tensor:
+    def send(self, numbers: Sequence[int] | np.ndarray) -> Tensor:
         """Upload numbers on the current stream; the result is always the same tensor."""
         self._staged.rotate()
         staged, sent = self._staged[0]

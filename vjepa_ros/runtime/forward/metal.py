@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import Block
+from vjepa_ros.model.blocks import Block, LayerMemory
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.rope import rotate
 from vjepa_ros.runtime.cuda.compiler import KernelsMissing
@@ -54,8 +54,8 @@ class MetalBlock(Block):
         self.norm1, self.attn = block.norm1, block.attn
         self.norm2, self.mlp = block.norm2, block.mlp
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None
-                ) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None,
+                memory: LayerMemory | None = None) -> Tensor:
         """Apply the block, see `Block.forward`, with tables (N, C) for all tokens of a clip."""
         b, n, d = x.shape
         heads = self.attn.heads
@@ -63,6 +63,8 @@ class MetalBlock(Block):
         kernel = _kernel(d, d // heads, n, qkv.dtype)
         kernel(qkv, cos, sin, threads=b * n * d)
         q, k, v = qkv.view(b, n, 3, heads, -1).permute(2, 0, 3, 1, 4)
+        if memory is not None:
+            k, v = memory.extend(k, v)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
         x = x + self.attn.proj(out.transpose(1, 2).reshape(b, n, d))
         return x + self.mlp(self.norm2(x).to(cos.dtype))
