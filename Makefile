@@ -62,7 +62,7 @@ help: ## list the commands
 	@echo '  DISTRO=...  ROS 2 from wheels instead of the sourced one ($(WHEELS))'
 	@echo '  PYTHON=...  interpreter for a new environment (default: python3.11, then python3)'
 	@echo '  DATA=...    evaluate: folder of the recordings; without it only rendered clips ($(DATA))'
-	@echo '  WORLD=...   evaluate: number of rendered clips ($(WORLD))'
+	@echo '  WORLD=...   evaluate: number of rendered clips of each world ($(WORLD))'
 	@echo '  ARGS=...    further arguments of the tool that is started'
 
 env: $(READY) ## create or update .venv; all other commands do it when needed
@@ -125,6 +125,7 @@ bench: $(READY) $(TESTED) ## measure the speed on the CPU of this machine and wr
 evaluate: $(READY) ## measure the accuracy and write it into docs/accuracy.md
 	@$(PY) -m vjepa_ros.cli.main evaluate \
 	  $(if $(wildcard $(DATA)/.),$(addprefix $(DATA)/,$(RECORDINGS))) --world $(WORLD) \
+	  --rough $(WORLD) \
 	  --baseline-frames 1000 --document docs/accuracy.md --json docs/accuracy/figures.json $(ARGS)
 
 clean: ## remove what builds and runs leave behind

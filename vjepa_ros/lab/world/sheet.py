@@ -103,8 +103,9 @@ CLIP_ROWS: dict[str, Score] = {
     * _clear(s),
     'takes off': lambda s, c: -s.scenes.camera_velocity[:, 1] * (s.platform == 1) * _clear(s),
     'lead vehicle': lambda s, c: (s.outcome == OUTCOME['follow']) * s.hero * _steady(s)
-    * (s.platform > 1) * (_clear(s) > 0.1) / (1 + _away(s)),
-    'exposure lags': lambda s, c: _jump(s) * (_clear(s) > 0.05) * _sharp(s).sqrt(),
+    * (c.shown == 1) * (_at(s, 'motorway') | _at(s, 'street')) * (_speed(s) > 4) * (s.platform > 1)
+    * (s.scenes.fog_per_m < 0.004) * (_clear(s) > 0.06) / (1 + _away(s)),
+    'exposure lags': lambda s, c: _jump(s).square() * (_clear(s) > 0.03) * _sharp(s).sqrt(),
 }
 ROLLS = 'rolling shutter\n(left: without)'
 MANY_ROWS: dict[str, Score] = {
@@ -117,6 +118,7 @@ MANY_ROWS: dict[str, Score] = {
     'fixed pattern': lambda s, c: (c.pattern + c.stripes + c.banding) * s.hero,
     'small grey sensor': lambda s, c: s.scenes.grey * s.scenes.read_noise * _clear(s),
     'jpeg': lambda s, c: s.scenes.jpeg * _clear(s),
+    'letterbox': lambda s, c: (c.shown < 1) * _clear(s),
     'wide lens': lambda s, c: (c.bend < 1) * (1 / s.scenes.intrinsics[:, 0]) * _clear(s),
 }
 

@@ -90,6 +90,14 @@ def pixel_rays(intrinsics: Tensor, distortion: Tensor, columns: Tensor, rows: Te
     return rays if bend is None else bent(rays, bend.view(-1, 1, 1, 1))
 
 
+def bars(shown: Tensor, height: int) -> Tensor:
+    """Tell which rows are bars, (B, height) bool, where a share (B,) of them shows the view."""
+    count = torch.round(shown * height)[:, None]
+    first = torch.floor((height - count) / 2)
+    rows = torch.arange(height, device=shown.device)
+    return (rows < first) | (rows >= first + count)
+
+
 def rotation_of(vector: Tensor) -> Tensor:
     """Matrix (..., 3, 3) that turns about a vector (..., 3) by its length [rad], right-handed."""
     x, y, z = vector.unbind(-1)

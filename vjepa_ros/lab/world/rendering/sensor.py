@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vjepa_ros.clip.resize import LETTERBOX_RGB
+from vjepa_ros.lab.world.rendering.lens import bars
 from vjepa_ros.lab.world.scenes.scene import Capture, Scenes
 
 _NOISE = (1024, 4096)    # rows and columns of the table of noise
@@ -38,13 +40,14 @@ _COLOUR_QUANTA = (
 
 
 class Tables(NamedTuple):
-    """Constants on a device: of the noise, and of the JPEG compression."""
+    """Constants on a device: of the noise, of the JPEG compression, and the colour of bars."""
 
     noise: Tensor     # _NOISE
     cosines: Tensor   # (8, 8)
     quanta: Tensor    # (3, 8, 8)
     turn: Tensor      # (3, 3)
     back: Tensor      # (3, 3)
+    bars: Tensor      # (3,)
 
 
 @lru_cache(maxsize=4)
@@ -58,7 +61,8 @@ def tables(device: torch.device) -> Tables:
                           for t in (_QUANTA, _COLOUR_QUANTA, _COLOUR_QUANTA)])
     turn = torch.tensor([_LUMA, (-0.168736, -0.331264, 0.5), (0.5, -0.418688, -0.081312)])
     back = torch.linalg.inv(turn)
-    return Tables(*(t.float().to(device) for t in (noise, cosines, quanta, turn, back)))
+    colour = torch.tensor(LETTERBOX_RGB)
+    return Tables(*(t.float().to(device) for t in (noise, cosines, quanta, turn, back, colour)))
 
 
 def blurred(light: Tensor, sigma: Tensor) -> Tensor:
@@ -154,7 +158,17 @@ def expose(light: Tensor, scenes: Scenes, frames: slice, constant: Tables) -> Te
         light = glared(light, scenes.capture.glare)
     light = blurred(light, scenes.blur_px)
     image = _developed(light, scenes, frames, constant, (width, height), slice(0, height))
-    return _rounded(compressed(image, scenes.jpeg, constant))
+    image = compressed(image, scenes.jpeg, constant)
+    return _rounded(_barred(image, scenes, constant, slice(0, height), height))
+
+
+def _barred(image: Tensor, scenes: Scenes, constant: Tables, rows: slice,
+            height: int) -> Tensor:
+    """Return some rows of pictures of a height, with the bars of a letterbox."""
+    if scenes.capture is None:
+        return image
+    bar = bars(scenes.capture.shown, height)[:, None, rows, None, None]
+    return torch.where(bar, constant.bars, image)
 
 
 def expose_single(planes: Tensor, scenes: Scenes, frames: slice) -> Tensor:
@@ -177,7 +191,7 @@ def expose_single(planes: Tensor, scenes: Scenes, frames: slice) -> Tensor:
         image = _developed(light, scenes, frames, constant, (width, height), rows, alone=True)
         if float(scenes.jpeg) > 0:
             image = compressed(image, scenes.jpeg, constant)
-        out[:, :, rows] = _rounded(image)
+        out[:, :, rows] = _rounded(_barred(image, scenes, constant, rows, height))
     return out
 
 

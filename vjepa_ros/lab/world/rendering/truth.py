@@ -19,6 +19,7 @@ from torch import Tensor
 
 from vjepa_ros.lab.world.rendering.lens import (
     all_rays,
+    bars,
     bend_turn,
     image_rays,
     image_speed,
@@ -220,6 +221,10 @@ def _motion(scenes: Scenes, robot: Robot, seen: Hits) -> dict[str, Tensor]:
     """
     rays, d, depth, index = seen
     count = len(scenes.kinds)
+    if scenes.capture is not None:        # bars show nothing, as the sky does
+        bar = bars(scenes.capture.shown, index.shape[1])[..., None]
+        index = torch.where(bar, count + 1, index)
+        depth = torch.where(bar, torch.inf, depth)
     is_sky = index == count + 1
     t = torch.where(is_sky, 1.0, depth)
     ray = torch.stack([v[:, 0] for v in (d.dx, d.dy, d.dz)], -1)

@@ -55,9 +55,12 @@ def bent_lens(draws: SceneRng, spec: SceneSpec, ride: Ride, size: int,
               straight: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """Intrinsics and distortion where a wide lens replaces a straight one, see `appearance.lens`.
 
-    Its radial polynomial is off by a little, as no real lens is exactly of its kind.
+    Its radial polynomial is off by a little, as no real lens is exactly of its kind. Pictures with
+    bars have square pixels.
     """
     intrinsics, distortion = straight
+    square = intrinsics[:, [0, 0, 2, 3]]
+    intrinsics = torch.where(ride.boxed[:, None], square, intrinsics)
     wide = (ride.bend < 1)[:, None]
     edge = (ride.bend * spec.hfov / 2).tan() / ride.bend
     k1 = 0.04 * draws.uniform(-1, 1) / (edge.square() * (1 + spec.aspect.square().reciprocal()))
@@ -128,5 +131,6 @@ def capture(draws: SceneRng, spec: SceneSpec, ride: Ride, speeds: Tensor,
     return Capture(
         velocity=speeds, spin=spins, exposure_s=opened,
         readout_s=torch.where(rolls, draws.uniform(*READOUT_S), 0), bend=ride.bend,
+        shown=torch.where(ride.boxed, 1 / spec.aspect, 1.0),
         glare=some(0.4, 0.02, 0.3), pattern=some(0.4, 0.4, 4), stripes=some(0.35, 0.3, 3),
         banding=some(0.3, 0.3, 2.5))

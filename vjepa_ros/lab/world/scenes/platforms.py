@@ -37,6 +37,7 @@ USUAL, ROTATES, SLIDES = 0, 1, 2
 MOTION_SHARES = (0.76, 0.14, 0.10)
 WIDE_SHARE = 0.22         # of cameras have a lens of `WIDE_DEGREES`
 WIDE_DEGREES = (100.0, 150.0)
+BOXED_SHARE = 0.15        # of other pictures that are not square get bars
 STEADY_SHARE = 0.7        # of vehicles ahead keep their distance
 DEFAULT_SHARE, SLOW_SHARE = 0.35, 0.25   # of clips at about 4 Hz, and as slow as their camera
 
@@ -119,6 +120,8 @@ class Ride:
         Time between two pictures of the camera [s], at most the interval of the clip.
     bend : Tensor
         Of the lens, see `Capture`.
+    boxed : Tensor
+        bool, bars are added to a picture that is not square, instead of squashing it.
     settled_s : Tensor
         Time for which it has turned or climbed as now [s].
     climb : Tensor
@@ -128,6 +131,7 @@ class Ride:
     platform: Tensor
     period_s: Tensor
     bend: Tensor
+    boxed: Tensor
     settled_s: Tensor
     climb: Tensor
 
@@ -148,6 +152,7 @@ def mount(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> tuple[SceneS
     own, flies = platform > 0, _FLIES[platform]
     spec, period = _timed(draws, spec, own, config)
     spec, bend = _seen_wide(draws, spec, own)
+    boxed = own & (bend == 1) & (spec.aspect > 1) & draws.chance(BOXED_SHARE)
 
     free = own & ~spec.at('table', 'motorway')
     motion = torch.where(free, draws.pick(torch.tensor(MOTION_SHARES)), USUAL)
@@ -182,7 +187,7 @@ def mount(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> tuple[SceneS
         spec, outcome=outcome, present=present, speed=speed, drift=drift, turn=turn,
         height=torch.where(own & ~spec.at('table'), height, spec.height),
         pitch=torch.where(own, pitch, spec.pitch), moves=spec.moves & ~rotates & ~slides)
-    return spec, Ride(platform, period, bend, settled, climb)
+    return spec, Ride(platform, period, bend, boxed, settled, climb)
 
 
 def _timed(draws: SceneRng, spec: SceneSpec, own: Tensor,

@@ -93,6 +93,9 @@ class Capture:
         the stamp and is turned as at the time of the row; bodies are where they are at the stamp.
     bend : Tensor
         (B,) bend of a wide lens, 0.05..1, see `lens.bent`; 1 for a straight one.
+    shown : Tensor
+        (B,) share of the rows that show the view, in the middle; bars fill the others, as the
+        resize mode `letterbox` adds them. 1 for all rows.
     glare : Tensor
         (B,) part of the light above white that spreads around it, 0..0.5.
     pattern, stripes, banding : Tensor
@@ -105,6 +108,7 @@ class Capture:
     exposure_s: Tensor
     readout_s: Tensor
     bend: Tensor
+    shown: Tensor
     glare: Tensor
     pattern: Tensor
     stripes: Tensor
