@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
+from vjepa_ros.looming.gyroscope import JITTER_S, Gyroscope
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.patch_maps import motion_map
 from vjepa_ros.perception.pipeline import Perception
@@ -123,6 +124,43 @@ class ObstacleDetector:
     def set_intrinsics(self, fx: float, fy: float, cx: float, cy: float) -> None:
         """Set the pinhole intrinsics of the frames [px]; else a field of view is assumed."""
         self.track.intrinsics = (fx, fy, cx, cy)
+
+    def set_gyroscope(self, rotation: Sequence[float] | None = None, offset: float = 0.0,
+                      jitter: float = JITTER_S) -> None:
+        """Use a gyroscope, whose samples come by `add_imu`, for geometric looming.
+
+        Parameters
+        ----------
+        rotation
+            Quaternion x, y, z, w: rotation of the gyroscope in the optical frame of the camera
+            (x right, y down, z ahead); None: its axes are those. With x ahead, y left, z up
+            before a camera that looks ahead: (0.5, -0.5, 0.5, 0.5).
+        offset
+            Added to the stamps of samples [s].
+        jitter
+            Standard error of the stamps of frames on the clock of the samples [s].
+
+        Raises
+        ------
+        ValueError
+            When the quaternion does not have length 1.
+        """
+        self.track.gyroscope = Gyroscope(rotation, offset, jitter)
+
+    def add_imu(self, rate: Sequence[float], stamp: float) -> None:
+        """Add an angular rate (3,) [rad/s] at a time on the clock of the frames [s].
+
+        Add those up to the stamp of a frame before it is assessed. `Result.gyroscope` says
+        whether they were used, or why not.
+
+        Raises
+        ------
+        ValueError
+            Before `set_gyroscope`.
+        """
+        if self.track.gyroscope is None:
+            raise ValueError('there is no gyroscope; call set_gyroscope first')
+        self.track.gyroscope.push(round(stamp * 1e9), rate)
 
     def add_frame(self, rgb: np.ndarray, stamp: float | None = None, frame_id: str = '') -> None:
         """Add one frame.

@@ -5,7 +5,9 @@
 Turning moves every point by an amount that depends on its direction only; moving moves it by one
 that depends on its distance and points away from one spot (Longuet-Higgins and Prazdny, "The
 interpretation of a moving retinal image", Proc. R. Soc. B 208, 1980). Three explanations are
-tried, the simplest first: the camera did not turn, it only turned, it turned and moved.
+tried, the simplest first: the camera did not turn, it only turned, it turned and moved. Where a
+gyroscope tells the rotation there is nothing to choose: the displacements refine it within its
+covariance, and show the direction.
 
 There are a few hundred cells, so NumPy calls cost more than numbers: components are rows of one
 array, what all hypotheses share is computed once, and hypotheses are tried side by side.
@@ -21,6 +23,7 @@ import cv2
 import numpy as np
 
 from vjepa_ros.looming.affine import AffineFits
+from vjepa_ros.looming.gyroscope import Turn
 
 STILL_SHARE = 0.3      # share of the evidence without displacement that shows: it did not turn
 FIXED_SHARE = 0.1      # the same, where other motion fills less than half of the image
@@ -38,6 +41,7 @@ WALL_ROUNDS = 4
 BEHIND = 0.2           # share of its weight that a cell behind the camera keeps
 LEAST_VARIANCE = 1e-14  # far below all others: of a cell exactly where the camera moves to
 LEAST_DEPTH = 0.05     # of a rotated ray, so that none comes to lie behind the camera
+STANDS_SHARE = 0.9     # share of the evidence without displacement that shows: it stood still
 SINGULAR = 'the displacements of the cells lead to a singular matrix'
 _KEPT = np.array([1.0, BEHIND])
 _EYE = np.eye(8)
@@ -92,8 +96,18 @@ class Rays:
         self._homogeneous = np.concatenate([flat, np.ones((1, flat.shape[1]))])
         self._cells = np.concatenate([self.at, np.ones((1, len(cells)))])
 
-    def camera_motion(self, fits: AffineFits, start: CameraMotion | None = None) -> CameraMotion:
-        """Estimate the motion of the camera from fits; `start` is refined when given."""
+    def camera_motion(self, fits: AffineFits, start: CameraMotion | None = None,
+                      turn: Turn | None = None) -> CameraMotion:
+        """Estimate the motion of the camera from fits; for the rest see `camera_motion`."""
+        return camera_motion(*self._evidence(fits), start, turn)
+
+    def rotation_at_rest(self, fits: AffineFits) -> np.ndarray | None:
+        """Return the rotation (3,) [rad] that fits show of a camera at rest; None: it moved."""
+        points, *rest = self._evidence(fits)
+        return _Cells(points, *rest).rotation_at_rest() if len(points) >= LEAST_CELLS else None
+
+    def _evidence(self, fits: AffineFits) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """Return the first four arguments of `camera_motion`."""
         cov, shift = fits.covariance, fits.theta[:, ::3]
         if cov.shape[1] != 2:
             cov = cov[:, ::3, ::3]
@@ -101,8 +115,7 @@ class Rays:
                              & (fits.misfit < 1.0) & np.isfinite(shift).all(1))
         use = use[::max(1, len(use) // MOST_USED)]
         rays = self.cells[use]
-        return camera_motion(rays, rays + shift[use] / self.focal_px, cov[use], self.focal_px,
-                             start)
+        return rays, rays + shift[use] / self.focal_px, cov[use], self.focal_px
 
     def turn_displacement(self, rotation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Compute the displacement, newer to older frame, that a rotation of the camera makes.
@@ -128,7 +141,8 @@ class Rays:
 
 
 def camera_motion(points: np.ndarray, displaced: np.ndarray, covariance: np.ndarray,
-                  focal_px: float, start: CameraMotion | None = None) -> CameraMotion:
+                  focal_px: float, start: CameraMotion | None = None,
+                  turn: Turn | None = None) -> CameraMotion:
     """Explain displacements by a motion of the camera.
 
     Parameters
@@ -143,6 +157,8 @@ def camera_motion(points: np.ndarray, displaced: np.ndarray, covariance: np.ndar
         Focal length in px.
     start
         Rough motion between the same frames, to be refined.
+    turn
+        Rotation by a gyroscope.
 
     Raises
     ------
@@ -151,8 +167,13 @@ def camera_motion(points: np.ndarray, displaced: np.ndarray, covariance: np.ndar
     """
     if len(points) < LEAST_CELLS:
         prior = np.diag([TURN_PRIOR ** 2] * 3 + [1.0] * 3)
-        return CameraMotion(np.zeros(3), None, prior, 0.0, 'unknown')
+        if turn is not None:
+            prior[:3, :3] = turn.covariance
+        return CameraMotion(np.zeros(3) if turn is None else turn.rotation, None, prior, 0.0,
+                            'unknown')
     cells = _Cells(points, displaced, covariance, focal_px)
+    if turn is not None:
+        return cells.turned(turn, start)
     if start is not None and start.kind != 'unknown':
         return cells.refined(start)
     unmoved = cells.look(np.zeros(3))
@@ -282,10 +303,11 @@ class _Cells:
                       speed)
 
     def turn(self, worth: np.ndarray, rounds: int, seen: _Look, started: bool = False,
-             ) -> tuple[np.ndarray, float, _Look]:
+             known: Turn | None = None) -> tuple[np.ndarray, float, _Look]:
         """Find the rotation that explains most on its own.
 
-        `seen` is the look at the start; weights follow from it only with `started`.
+        `seen` is the look at the start; weights follow from it only with `started`. `known` is
+        the rotation by a gyroscope.
 
         Returns
         -------
@@ -302,9 +324,11 @@ class _Cells:
                     wide = max(np.partition(seen.z, self.middle)[self.middle] / 2, 1.0)
                 weight = worth / np.square(1 + seen.z / (SOFT * wide))
             most = max(weight.max(), 1e-9)
-            prior = most / TURN_PRIOR ** 2
-            normal = (self.squares @ weight).reshape(3, 3) + prior * _EYE[:3, :3]
-            right = self.flat @ (weight * seen.pull).ravel() - prior * rotation
+            prior, mean = most / TURN_PRIOR ** 2 * _EYE[:3, :3], 0.0
+            if known is not None:
+                prior, mean = most * np.linalg.inv(known.covariance), known.rotation
+            normal = (self.squares @ weight).reshape(3, 3) + prior
+            right = self.flat @ (weight * seen.pull).ravel() - prior @ (rotation - mean)
             rotation = rotation + np.linalg.solve(normal, right)
             seen = self.look(rotation)
         return (np.linalg.inv(normal / most), float(self.worth @ (seen.z / (SOFT + seen.z))),
@@ -376,9 +400,14 @@ class _Cells:
         far = seen.ahead ** 2 / self.near2
         return (z / (SOFT + z) + 0.01 * (far / (1 + far))) @ self.worth
 
-    def move(self, look: _Look, t: np.ndarray, fixed: bool = False, rounds: int = 4) -> _Move:
-        """Refine direction and, unless fixed, rotation from a start (Gauss-Newton)."""
+    def move(self, look: _Look, t: np.ndarray, fixed: bool = False, rounds: int = 4,
+             turn: Turn | None = None) -> _Move:
+        """Refine direction and, unless fixed, rotation from a start (Gauss-Newton).
+
+        `turn` is the rotation by a gyroscope. It says what is turning and what is parallax.
+        """
         x, y = self.at
+        known = None if turn is None else self.worth.max() * np.linalg.inv(turn.covariance)
         seen = self.lines(look.left, t)
         size, kinds = (3, 1) if fixed else (6, 2)
         rows_x, rows_y = self.rows.reshape(3, 2, 1, -1).swapaxes(0, 1)                  # 3 1 N
@@ -399,16 +428,21 @@ class _Cells:
             by_move[0], by_move[1], by_move[2] = dy, -dx, dx * y - dy * x
             by_move /= seen.speed
             if not fixed:
-                weights[1] = self.worth / (self.near2 + np.square(seen.ahead))
+                weights[1] = 0.0 if turn is not None else (
+                    self.worth / (self.near2 + np.square(seen.ahead)))
                 misses[1] = seen.ahead
                 np.multiply(rows_x, seen.along[::-1] * _ACROSS, out=rows[:3])
                 rows[:3] -= rows_y * seen.along
             weighted = (rows * weights).reshape(size, -1)
             normal = weighted @ rows.reshape(size, -1).T
+            goal = weighted @ misses.ravel()
+            if turn is not None and known is not None:
+                normal[:3, :3] += known
+                goal[:3] += known @ (look.rotation - turn.rotation)
             total = normal.trace()
             normal[-3:, -3:] += total * (t[:, None] * t)
             step = np.linalg.solve(normal + (1e-10 * total + 1e-12) * _EYE[:size, :size],
-                                   weighted @ misses.ravel())
+                                   goal)
             t = t - step[-3:]
             t /= math.sqrt(t @ t)
             if not fixed:
@@ -428,6 +462,29 @@ class _Cells:
             worth = worth * (seen.z < AGREE)
         covariance, _, seen = self.turn(worth, 2, seen, started=True)
         return self.with_direction(seen, covariance, start.kind)
+
+    def turned(self, turn: Turn, start: CameraMotion | None) -> CameraMotion:
+        """Find the direction, and refine the rotation of a gyroscope."""
+        first = start is None or start.direction is None
+        seen = self.look(turn.rotation if start is None else start.rotation)
+        if first or start.kind == 'turn':
+            # Turning alone, within the error of the gyroscope, comes first here, too.
+            covariance, cost, turned = self.turn(self.worth, 3, seen, started=True, known=turn)
+            if not first:
+                return self.with_direction(turned, covariance, 'turn')
+            found = self.move(seen, self.direction(seen)[1], turn=turn)
+            if found.cost > cost - MOVE_GAIN:
+                return self.with_direction(turned, covariance, 'turn')
+            return found.camera_motion()
+        return self.move(seen, start.direction, rounds=3, turn=turn).camera_motion()
+
+    def rotation_at_rest(self) -> np.ndarray | None:
+        """Find the rotation if next to nothing moved, else None."""
+        unmoved = self.look(np.zeros(3))
+        still = unmoved.z < AGREE
+        if self.worth @ still < STANDS_SHARE:
+            return None
+        return self.turn(self.worth * still, 1, unmoved)[2].rotation
 
     def still(self, still: np.ndarray, unmoved: _Look) -> CameraMotion:
         """Take the camera as not turning, by those cells (bool) without displacement."""

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import cv2
 import numpy as np
 
 from vjepa_ros.looming.affine import OWN_PX, AffineFits, WindowFitter
+from vjepa_ros.looming.derotation import FOCAL_ERROR, MOST_TURN, Derotation, KnownTurn
 from vjepa_ros.looming.ego_motion import LEAST_DEPTH, CameraMotion, Rays
 from vjepa_ros.looming.flow import SAMPLE_PX, FlowMeter, evidence
+from vjepa_ros.looming.gyroscope import Gyroscope, GyroscopeError, Turn
 
 _DEFAULT_FOV = math.radians(65.0)   # horizontal field of view assumed without a focal length
 PROBE_S = 0.08  # preferred age of the frame that shows how fast the image moves
@@ -31,6 +33,10 @@ STATIC_ODDS = 1.5      # a cell belongs to the still scene rather than to a move
 ANY_LOOMING = 0.3      # width over which the looming per step of a mover may differ
 TAPER = 0.33           # distance from that point, as a share of the focal length
 FINEST = 1e-4          # looming per step is never known better than this
+# The rotation of a gyroscope is doubted where it explains less than this share of the image, or
+# displacements refine it by more than so many standard errors. It is not used then if the image
+# alone explains so many times more, or as much.
+DOUBTED, APART, BETTER = 0.4, 5.0, 1.25
 _SLOPES = np.ix_([1, 2, 4, 5], [1, 2, 4, 5])    # of a covariance of theta
 _EYE = np.eye(2)[..., None]
 _TRACE = np.array([[1.0], [0.0], [0.0], [1.0]])
@@ -106,6 +112,9 @@ class LoomingField:
         Side of a cell, px.
     gray_size
         Width, height of the grey image.
+    gyroscope
+        '': the rotation is that of a gyroscope, refined; else why it is from the image alone.
+        None: no gyroscope was given.
     """
 
     rate: np.ndarray
@@ -118,6 +127,7 @@ class LoomingField:
     dt_s: float
     cell_px: float
     gray_size: tuple[int, int]
+    gyroscope: str | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -138,6 +148,8 @@ class PairLooming:
         Motion of the camera between the frames.
     dt_s
         Time between the frames, s.
+    apart
+        Standard errors of a gyroscope by which its rotation was refined.
     """
 
     rate: np.ndarray
@@ -146,6 +158,12 @@ class PairLooming:
     flow: np.ndarray
     motion: CameraMotion
     dt_s: float
+    apart: float = 0.0
+
+    @property
+    def explained(self) -> float:
+        """Share of the image whose displacement is sure and due to the motion of the camera."""
+        return self.motion.agreement * float(self.confidence.mean())
 
 
 class CellGrid:
@@ -234,7 +252,9 @@ class LoomingEstimator:
 
     def estimate(self, history: Sequence[tuple[int, np.ndarray]],
                  focal_px: float | None = None,
-                 center: tuple[float, float] | None = None) -> LoomingField | None:
+                 center: tuple[float, float] | None = None,
+                 gyroscope: Gyroscope | None = None,
+                 focal_error: float | None = None) -> LoomingField | None:
         """Estimate looming at the newest frame of a history.
 
         Parameters
@@ -245,6 +265,11 @@ class LoomingEstimator:
             Focal length in px of the grey image; None assumes 65 degrees across.
         center
             Principal point x, y in px; None is the middle.
+        gyroscope
+            Tells the rotation between frames where its samples cover them. It learns its bias.
+        focal_error
+            Standard error of the focal length, as a share of it; None: 0, or 0.3 where it is
+            assumed.
 
         Returns
         -------
@@ -263,16 +288,18 @@ class LoomingEstimator:
         compare = self._comparison
         if compare is None or compare.grid.size != (w, h):
             compare = self._comparison = _Comparison((w, h), self._settings)
-        stamps, _ = zip(*history, strict=True)
-        ages = (stamps[-1] - np.array(stamps[:-1], np.int64)) * 1e-9
-        newest = compare.inner(history[-1][1])
-        chosen = compare.older_frame(newest, ages, history)
-        if chosen is None:
-            return None
-        k, large = chosen
         rays = compare.grid.rays(focal_px, center)
-        pair = compare.looming(newest, compare.inner(history[k][1]), float(ages[k]), rays, large)
-        return compare.grid.field(pair, self._settings.min_confidence)
+        if gyroscope is None:
+            return compare.field(compare.pair(history, rays))
+        if focal_error is None:
+            focal_error = FOCAL_ERROR if focal_px is None else 0.0
+        cx, cy = center or ((w - 1) / 2, (h - 1) / 2)
+        top, left = (part.start for part in compare.grid.span)
+        turns = Derotation(gyroscope, history[-1][0], rays, compare.grid.inner,
+                           (cx - left, cy - top), focal_error)
+        pair, problem = compare.checked_pair(history, rays, turns)
+        field = compare.field(pair)
+        return None if field is None else replace(field, gyroscope=problem)
 
 
 class _Comparison:
@@ -287,11 +314,48 @@ class _Comparison:
         """Cut out the part of a frame that cells cover."""
         return np.ascontiguousarray(gray[self.grid.span])
 
+    def field(self, pair: PairLooming | None) -> LoomingField | None:
+        """Arrange the looming of a pair of frames."""
+        return None if pair is None else self.grid.field(pair, self.settings.min_confidence)
+
+    def checked_pair(self, history: Sequence[tuple[int, np.ndarray]], rays: Rays,
+                     turns: Derotation) -> tuple[PairLooming | None, str]:
+        """Compare two frames with a gyroscope if it is right; also return why it is not, or ''."""
+        try:
+            pair = self.pair(history, rays, turns)
+        except GyroscopeError as error:
+            return self.pair(history, rays), str(error)
+        if pair is None or (pair.explained >= DOUBTED and pair.apart <= APART):
+            return pair, ''
+        plain = self.pair(history, rays)
+        least = pair.explained * (BETTER if pair.apart <= APART else 1 / BETTER)
+        if plain is None or plain.explained < least:
+            return pair, ''
+        return plain, 'the image moves in another way than the gyroscope says'
+
+    def pair(self, history: Sequence[tuple[int, np.ndarray]], rays: Rays,
+             turns: Derotation | None = None) -> PairLooming | None:
+        """Compare the newest frame with an older one; None where there is none near enough."""
+        newest = self.inner(history[-1][1])
+        stamps, _ = zip(*history, strict=True)
+        ages = (stamps[-1] - np.array(stamps[:-1], np.int64)) * 1e-9
+        chosen = self.older_frame(newest, ages, history, turns)
+        if chosen is None:
+            return None
+        k, large = chosen
+        older = self.inner(history[k][1])
+        if turns is None:
+            return self.looming(newest, older, float(ages[k]), rays, large)
+        known = turns.since(stamps[k])
+        return self.looming(newest, older, float(ages[k]), rays, large, (turns, known))
+
     def older_frame(self, newest: np.ndarray, ages: np.ndarray,
-                    history: Sequence[tuple[int, np.ndarray]]) -> tuple[int, bool] | None:
+                    history: Sequence[tuple[int, np.ndarray]],
+                    turns: Derotation | None = None) -> tuple[int, bool] | None:
         """Choose the frame to compare with, and whether to expect a large displacement.
 
-        Noise counts less over a longer time, but fast parts are lost when they move too far.
+        Noise counts less over a longer time, but fast parts are lost when they move too far. A
+        known rotation does not count, as long as it leaves most of the image in view.
         """
         s = self.settings
         usable = np.flatnonzero(ages <= s.max_baseline_s)
@@ -301,25 +365,34 @@ class _Comparison:
             return int(usable[0]), True
         logs = np.log(ages[usable])
         near = int(usable[np.abs(logs - math.log(PROBE_S)).argmin()])
-        typical, fastest, expansion = self._meter.pace(newest, self.inner(history[near][1]))
+        typical, fastest, expansion = self._meter.pace(
+            newest, self.inner(history[near][1]),
+            None if turns is None else turns.since(history[near][0]).pixels)
         goal = s.target_px * self.grid.inner[0] / 384
         wanted = ages[near] * min(goal / max(typical, 1e-3), 2 * goal / max(fastest, 1e-3),
                                   MOST_EXPANSION / max(expansion, 1e-3))
         best = int(usable[np.abs(logs - math.log(min(wanted, s.max_baseline_s))).argmin()])
+        if turns is not None:
+            while best < usable[-1] and turns.since(history[best][0]).lost > MOST_TURN:
+                best += 1
         return best, bool(fastest * ages[best] / ages[near] > goal)
 
     def looming(self, newer: np.ndarray, older: np.ndarray, dt_s: float, rays: Rays,
-                large: bool) -> PairLooming:
+                large: bool, known: tuple[Derotation, KnownTurn] | None = None) -> PairLooming:
         """Compute looming from one pair of frames, over the cells in order."""
+        turn = None if known is None else known[1].turn
         blunt, grid, loose = self._blunt, self._narrow, self.settings.looseness_px
-        flow, miss = self._meter.dense(newer, older, large)
+        flow, miss = self._meter.dense(newer, older, large,
+                                       None if known is None else known[1].pixels)
         trust = 1 / (1 + (miss / (1.5 + 0.05 * cv2.magnitude(*cv2.split(flow)))) ** 4)
         # First at half the resolution, to get near enough and to learn the rotation.
         samples = evidence(newer, older, flow, reduce=2)
         moments = blunt.moments(samples, trust * samples.signal)
         fits = blunt.fit(moments, samples.noise, samples.grain, 2 * loose, thorough=False)
         start = blunt.settle(fits, blunt.own(moments), samples.noise, 2 * loose)
-        motion = rays.camera_motion(fits)
+        motion = rays.camera_motion(fits, turn=turn)
+        if known is not None:
+            known[0].learn(known[1].turn, fits)
         # Then what is left without rotation, which bends the field within a window.
         base, base_affine = rays.turn_displacement(motion.rotation)
         samples = evidence(newer, older, grid.spread(start), 1, base, samples.exposure)
@@ -337,7 +410,8 @@ class _Comparison:
                 fits = fits.widened(wide, vague)
         vouched = seen * grid.fitting(fits.theta, own, noise, loose)
         fits = replace(fits, theta=fits.theta + base_affine)
-        return pair_looming(fits, rays, motion, vouched, dt_s, self.settings.slant)
+        pair = pair_looming(fits, rays, motion, vouched, dt_s, self.settings.slant, turn)
+        return pair if turn is None else replace(pair, apart=turn.apart(pair.motion.rotation))
 
 
 def window_fitters(grid: CellGrid) -> list[WindowFitter]:
@@ -365,7 +439,8 @@ def check_history(history: Sequence[tuple[int, np.ndarray]]) -> None:
 
 
 def pair_looming(fits: AffineFits, rays: Rays, rough: CameraMotion,
-                 vouched: np.ndarray, dt_s: float, slant: float) -> PairLooming:
+                 vouched: np.ndarray, dt_s: float, slant: float,
+                 turn: Turn | None = None) -> PairLooming:
     """Compute the looming of every cell.
 
     Parameters
@@ -382,9 +457,11 @@ def pair_looming(fits: AffineFits, rays: Rays, rough: CameraMotion,
         Time between the frames, s.
     slant
         Expected spread of h, 1/px.
+    turn
+        Rotation by a gyroscope.
     """
     at, focal = rays.at, rays.focal_px
-    motion = rays.camera_motion(fits, rough)
+    motion = rays.camera_motion(fits, rough, turn)
     # Components first, each a row: there are few cells, so every call should take all of them.
     theta = fits.theta.T.astype(np.float64, order='C')
     cov = fits.covariance.transpose(1, 2, 0).astype(np.float64, order='C')

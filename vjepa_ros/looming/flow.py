@@ -117,8 +117,8 @@ class FlowMeter:
         self._back.setGradientDescentIterations(8)
         self._samples = _samples(w, h)
 
-    def dense(self, newer: np.ndarray, older: np.ndarray,
-              search: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    def dense(self, newer: np.ndarray, older: np.ndarray, search: bool = True,
+              turn: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Measure the displacement from the newer frame to the older one.
 
         Parameters
@@ -127,6 +127,8 @@ class FlowMeter:
             (h, w) uint8.
         search
             Whether to search for a large motion of the whole image first.
+        turn
+            Homography (3, 3) of a known rotation, newer to older pixels; the rest is searched.
 
         Returns
         -------
@@ -134,6 +136,8 @@ class FlowMeter:
             (h // 4, w // 4, 2) float32 in px, per sample; and (h // 4, w // 4) float32, px by
             which going there and back misses the start.
         """
+        if turn is not None:
+            older = turned_back(older, turn)
         guess = self.global_motion(newer, older) if search else None
         if guess is not None:
             older = cv2.warpAffine(older, guess, self.size, flags=_LINEAR | cv2.WARP_INVERSE_MAP,
@@ -150,10 +154,20 @@ class FlowMeter:
         miss = cv2.magnitude(*cv2.split(flow + 2 * home))
         if guess is not None:
             flow = cv2.transform(self._samples + flow, guess) - self._samples
+        if turn is not None:
+            flow = cv2.perspectiveTransform(self._samples + flow, turn) - self._samples
         return flow, miss
 
-    def pace(self, newer: np.ndarray, older: np.ndarray) -> tuple[float, float, float]:
+    def pace(self, newer: np.ndarray, older: np.ndarray,
+             turn: np.ndarray | None = None) -> tuple[float, float, float]:
         """Measure roughly how fast the image moves.
+
+        Parameters
+        ----------
+        newer, older
+            (h, w) uint8.
+        turn
+            Homography (3, 3) of a known rotation, newer to older pixels, which is left out.
 
         Returns
         -------
@@ -162,6 +176,9 @@ class FlowMeter:
             of size that 98 % do.
         """
         half = self.size[0] // 2, self.size[1] // 2
+        if turn is not None:
+            # What the older frame does not show stays as it is.
+            older = turned_back(older, turn, newer)
         flow = self._rough.calc(cv2.resize(newer, half, interpolation=_AREA),
                                 cv2.resize(older, half, interpolation=_AREA), _NONE)
         flow = 2 * flow[::4, ::4]   # every 8 px
@@ -205,6 +222,27 @@ class FlowMeter:
         half = (COARSE - 1) / 2
         best[:, 2] = COARSE * best[:, 2] + half - best[:, :2] @ np.array([half, half])
         return best
+
+
+def turned_back(older: np.ndarray, turn: np.ndarray,
+                beyond: np.ndarray | None = None) -> np.ndarray:
+    """Show the older frame as if the camera had not turned.
+
+    Parameters
+    ----------
+    older
+        (h, w) uint8.
+    turn
+        Homography (3, 3) of the rotation, newer to older pixels.
+    beyond
+        (h, w) uint8, shown where `older` ends; its edge where omitted.
+    """
+    h, w = older.shape
+    how = _LINEAR | cv2.WARP_INVERSE_MAP
+    if beyond is None:
+        return cv2.warpPerspective(older, turn, (w, h), flags=how, borderMode=_BORDER)
+    return cv2.warpPerspective(older, turn, (w, h), beyond.copy(), flags=how,
+                               borderMode=cv2.BORDER_TRANSPARENT)
 
 
 def evidence(newer: np.ndarray, older: np.ndarray, flow: np.ndarray, reduce: int = 1,

@@ -316,6 +316,7 @@ def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
     flags, sample, threat = known.flags, known.sample, found.threat
     for flag, is_set in (
             (Quality.GEOMETRY_FAILED, known.geometry_failed),
+            (Quality.GYROSCOPE_UNUSED, bool(known.looming and known.looming.gyroscope)),
             (Quality.PARTIAL_VIEW, known.view.coverage < 0.999),
             (Quality.STALE, bool(age_problem(known.age_s, settings.max_frame_age))),
             (Quality.SLOW_CAMERA, sample.distinct < len(sample.slots)),

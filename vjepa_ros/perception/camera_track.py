@@ -17,6 +17,7 @@ import numpy as np
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import FrameRing, Push, Sample
 from vjepa_ros.looming.estimator import LoomingField
+from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.looming.structure import Shown
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.perception.assessment import Assessor, Measured, assess
@@ -144,6 +145,8 @@ class LoomingJob:
         Of the source image.
     with_map
         Whether the looming map of geometry alone is wanted.
+    gyroscope
+        Of the camera, if it has one.
 
     Attributes
     ----------
@@ -159,12 +162,12 @@ class LoomingJob:
     """
 
     def __init__(self, geometry: Geometry, ring: FrameRing, optics: Optics,
-                 with_map: bool = True) -> None:
+                 with_map: bool = True, gyroscope: Gyroscope | None = None) -> None:
         self.optics = optics
         self._with_map = with_map
         self.expired = self.failed = False
         self.looming_s = self.ahead_s = 0.0
-        self.geometry, self._ring = geometry, ring
+        self.geometry, self._ring, self._gyroscope = geometry, ring, gyroscope
         self._done = False
         self._field: LoomingField | None = None
         self._on_course: tuple[object, OnCourse] | None = None
@@ -182,7 +185,8 @@ class LoomingJob:
     def finish(self) -> LoomingField | None:
         """Return the looming field, computed once; None: unknown."""
         if not self._done:
-            self._field = self._timed(self.geometry.looming, self._ring, self.optics)
+            self._field = self._timed(self.geometry.looming, self._ring, self.optics,
+                                      self._gyroscope)
             self._done = True
         return self._field
 
@@ -260,6 +264,7 @@ class Track:
                               history=config.looming_history, name=name)
         self.image: np.ndarray | None = None
         self.intrinsics: tuple[float, float, float, float] | None = None
+        self.gyroscope: Gyroscope | None = None
         self._model = model
         self._queue = queue
         self._geometry: Geometry | None = None
@@ -450,7 +455,7 @@ class Track:
                 raise SessionError(f'{self.name}: there are no frames')
             # Heads change the looming map.
             self._job = LoomingJob(self._place, self.ring, self.optics(),
-                                   with_map=self.heads.meta is None)
+                                   self.heads.meta is None, self.gyroscope)
         return self._job
 
     def looming(self) -> LoomingField | None:
@@ -537,7 +542,7 @@ class Track:
         return Result(assessment, motion, grid, found.field,
                       None if featured is None else featured.features, place.view,
                       self.image if wants.image else None, learned, found.method, problem,
-                      unchanged_s)
+                      unchanged_s, None if field is None else field.gyroscope)
 
     def _motion(self, sample: Sample, output: Output, place: Geometry) -> np.ndarray | None:
         if self._model is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import cv2
@@ -20,8 +20,10 @@ import numpy as np
 from vjepa_ros.clip.device_resize import DeviceView
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import FrameRing, Push, Sample
+from vjepa_ros.looming.derotation import FOCAL_ERROR
 from vjepa_ros.looming.estimator import LoomingEstimator, LoomingField, LoomingSettings
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
+from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.gpu_frames import DeviceFrames, Upload
 from vjepa_ros.perception.settings import TrackConfig
@@ -136,7 +138,8 @@ class Geometry(Protocol):
         """Continue looming on a device as far as possible without waiting for it."""
         ...
 
-    def looming(self, ring: FrameRing, optics: Optics) -> LoomingField | None:
+    def looming(self, ring: FrameRing, optics: Optics,
+                gyroscope: Gyroscope | None = None) -> LoomingField | None:
         """Return the looming field at the newest frame; None: unknown."""
         ...
 
@@ -179,12 +182,14 @@ class HostGeometry:
     def proceed(self) -> None:
         """Do nothing."""
 
-    def looming(self, ring: FrameRing, optics: Optics) -> LoomingField | None:
+    def looming(self, ring: FrameRing, optics: Optics,
+                gyroscope: Gyroscope | None = None) -> LoomingField | None:
         """Measure looming at the newest frame."""
         if min(self.grey_size) < MIN_LOOMING_SIDE:
             return None
         return self._estimator.estimate(ring.recent('gray', self._history_s),
-                                        *_lens(optics, self.grey_size, ring.size))
+                                        *_lens(optics, self.grey_size, ring.size), gyroscope,
+                                        FOCAL_ERROR if optics.assumed else 0.0)
 
 
 class DeviceGeometry:
@@ -282,10 +287,15 @@ class DeviceGeometry:
         self._estimator.proceed()
         self._begun, self._halfway = begun, True
 
-    def looming(self, ring: FrameRing, optics: Optics) -> LoomingField | None:
-        """Return the looming field at the newest frame."""
+    def looming(self, ring: FrameRing, optics: Optics,
+                gyroscope: Gyroscope | None = None) -> LoomingField | None:
+        """Return the looming field at the newest frame, without the gyroscope."""
         self.begin(ring, optics)
-        return self._complete() if self._begun is not None else None
+        found = self._complete() if self._begun is not None else None
+        if found is None or gyroscope is None:
+            return found
+        return replace(found, gyroscope=f'looming on {self._frames.queue.device} does not use '
+                       "it; set 'geometry' to host")
 
     def _complete(self) -> LoomingField:
         self.proceed()

@@ -46,6 +46,7 @@ class Quality(IntFlag):
     HEADS_OUT_OF_RANGE = 1024  # there are learned heads, but not for clips like this one
     FROZEN = 2048            # the picture does not change by a single bit
     GEOMETRY_FAILED = 4096   # an error prevented geometry from measuring this clip
+    GYROSCOPE_UNUSED = 8192  # there is a gyroscope, but rotation comes from the image alone
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -213,6 +214,9 @@ class Result:
         Why the heads are not valid for this clip; '' when they are or there are none.
     unchanged_s
         How long the newest picture has been the same to the last bit [s]; 0: it changed.
+    gyroscope
+        '' when geometry has used the gyroscope, else why not; None: there is none, or geometry
+        was not wanted.
     """
 
     assessment: Assessment
@@ -226,6 +230,7 @@ class Result:
     method: str = 'geometric'
     heads_problem: str = ''
     unchanged_s: float = 0.0
+    gyroscope: str | None = None
 
     @property
     def moving_map(self) -> np.ndarray | None:

@@ -21,6 +21,7 @@ from vjepa_ros.perception.frame_store import Prepared
 from vjepa_ros.ros.common.endpoints import subscribe
 from vjepa_ros.ros.common.intrinsics import intrinsics
 from vjepa_ros.ros.common.message_conversion import ImageError, stamp_ns
+from vjepa_ros.ros.perception_node.imu_input import ImuInput
 from vjepa_ros.ros.perception_node.statistics import Rate
 
 try:
@@ -219,6 +220,10 @@ class CameraInput:
     ----------
     notify
         Called after an image was queued.
+    imu
+        Its gyroscope; None where it has none.
+    frame_id
+        Of the newest image, '' before the first.
     """
 
     def __init__(self, node: LifecycleNode, name: str, transport: str) -> None:
@@ -226,6 +231,8 @@ class CameraInput:
         self.name = name
         self.transport = self._fitting(transport)
         self.notify: Callable[[], object] = lambda: None
+        self.imu: ImuInput | None = None
+        self.frame_id = ''
         self.queue = FrameQueue()
         self.rate = Rate()
         self.counts: Counter[str] = Counter()
@@ -282,6 +289,8 @@ class CameraInput:
             self._node, CameraInfo, f'{self.name}/camera_info', self._on_info)
         # Undecided means raw until it turns out that only compressed is published.
         self._subscribe('raw' if self.transport == 'auto' else self.transport)
+        if self.imu is not None:
+            self.imu.open()
 
     def close(self) -> None:
         """Unsubscribe and forget what waits (on deactivate)."""
@@ -289,6 +298,8 @@ class CameraInput:
             self._node.destroy_subscription(subscription)
         self._subscriptions.clear()
         self.queue.clear()
+        if self.imu is not None:
+            self.imu.close()
 
     def choose_transport(self) -> None:
         """Read the transport that is published, raw when both are (transport auto)."""
@@ -402,6 +413,7 @@ class CameraInput:
     def _on_image(self, msg: Image | CompressedImage) -> None:
         self._last_arrival = time.monotonic()
         self._came.add('image')
+        self.frame_id = msg.header.frame_id
         self.rate.tick(self._last_arrival)
         stamp = stamp_ns(msg.header)
         self.queue.put(Waiting(msg, stamp, self._node.get_clock().now().nanoseconds,

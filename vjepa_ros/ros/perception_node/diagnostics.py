@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 # Quality flags that make a camera's status WARN.
 WORTH_WARNING = (Quality.UNTRAINED | Quality.STALE | Quality.LOW_TEXTURE
                  | Quality.DEVICE_FALLBACK | Quality.LOOMING_UNKNOWN
-                 | Quality.HEADS_OUT_OF_RANGE | Quality.FROZEN | Quality.GEOMETRY_FAILED)
+                 | Quality.HEADS_OUT_OF_RANGE | Quality.FROZEN | Quality.GEOMETRY_FAILED
+                 | Quality.GYROSCOPE_UNUSED)
 PROCESS = psutil.Process()
 
 
@@ -122,6 +123,7 @@ def _camera_status(node: str, state: str, parts: Configured, name: str) -> Diagn
         'errors': stats.errors, 'last_error': stats.last_error or 'none',
         'dropped.inbox': camera.queue.dropped, 'dropped.skipped': stats.skipped,
     }
+    values |= {} if camera.imu is None else camera.imu.report(stats.gyroscope)
     values |= stats.memory
     values |= {} if obstacles is None else obstacles.report()
     values['input_fault'] = camera.last_fault or 'none'

@@ -26,6 +26,7 @@ from vjepa_ros.ros.common.lifecycle import FAILURE, SUCCESS, ManagedNode, transi
 from vjepa_ros.ros.perception_node.calibration import Calibration
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
 from vjepa_ros.ros.perception_node.diagnostics import report
+from vjepa_ros.ros.perception_node.imu_input import ImuInput
 from vjepa_ros.ros.perception_node.model_swapper import Swapper
 from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources
 from vjepa_ros.ros.perception_node.outputs import Outputs
@@ -61,8 +62,8 @@ class Configured:
 class VjepaNode(ManagedNode):
     """V-JEPA 2 obstacle and collision perception for one or many cameras.
 
-    Subscribes to ``NAME/image_raw`` or ``NAME/image_raw/compressed`` and ``NAME/camera_info``
-    for every name in the parameter ``cameras``, publishes under ``~/NAME/`` and on
+    Subscribes to ``NAME/image_raw`` or ``NAME/image_raw/compressed``, ``NAME/camera_info`` and
+    ``NAME/imu`` for every name in the parameter ``cameras``, publishes under ``~/NAME/`` and on
     ``/diagnostics``, and serves ``~/reset`` and ``~/calibrate``.
     """
 
@@ -102,7 +103,9 @@ class VjepaNode(ManagedNode):
             sources = Sources.make(self, config.obstacles)
             for name, transport in zip(config.cameras, config.transports, strict=True):
                 outputs[name] = Outputs(self, name)
-                cameras[name] = CameraInput(self, name, transport)
+                camera = cameras[name] = CameraInput(self, name, transport)
+                if (imu := config.imus[name]) is not None:
+                    camera.imu = ImuInput(self, name, imu, lambda camera=camera: camera.frame_id)
                 outputs[name].obstacles = ObstacleOutput(
                     self, cameras[name], config.obstacles, config.settings, sources)
             worker = Worker(perception, config, cameras, outputs, self.get_clock(),
@@ -225,6 +228,8 @@ class VjepaNode(ManagedNode):
                 for camera in parts.cameras.values():
                     steps.callback(camera.watch, parts.config.no_frame_timeout,
                                    parts.worker.stats[camera.name].mixed)
+                    if camera.imu is not None:
+                        steps.callback(camera.imu.watch)
 
     def _on_report(self) -> None:
         """Once a second: publish diagnostics, show silent cameras as such."""

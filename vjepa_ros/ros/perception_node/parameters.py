@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from vjepa_ros.clip.resize import MODES as RESIZE_MODES
+from vjepa_ros.looming.gyroscope import JITTER_S, rotation_matrix
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.obstacles.config import AT_REST, DISTANCES, ObstacleSettings
 from vjepa_ros.obstacles.geometry import Mount
@@ -277,7 +278,55 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
 def camera_rows(camera: str) -> tuple[Param, ...]:
     """Return the rows of one camera."""
     return (transport_row(f'{camera}.transport'),
+            *imu_rows(camera),
             *mount_rows(camera))
+
+
+def imu_rows(camera: str) -> tuple[Param, ...]:
+    """Return the rows of the gyroscope of a camera."""
+    return (
+        Param(f'{camera}.imu_topic', str, f'{camera}/imu', 'Topic of sensor_msgs/Imu with the '
+              'angular velocity of the camera, used when somebody publishes it; empty: none',
+              CONFIGURE),
+        Param(f'{camera}.imu_rotation', tuple[float, ...], (), 'Quaternion x, y, z, w: rotation '
+              'of the frame of the IMU in the optical frame of the camera, as tf2_echo '
+              'OPTICAL_FRAME IMU_FRAME prints it; empty: by tf', CONFIGURE),
+        Param(f'{camera}.imu_offset', float, 0.0, 'Added to the stamps of the IMU; positive where '
+              'images are stamped late', CONFIGURE, low=-0.5, high=0.5, unit='s'),
+        Param(f'{camera}.imu_jitter', float, JITTER_S, 'Standard error of the stamps of images on '
+              'the clock of the IMU', CONFIGURE, low=0.0, high=0.1, unit='s'))
+
+
+@dataclass(frozen=True)
+class ImuConfig:
+    """The gyroscope of one camera.
+
+    Attributes
+    ----------
+    topic
+        Of its messages.
+    rotation
+        Quaternion x, y, z, w of its frame in the optical frame; None: by tf.
+    offset_s, jitter_s
+        Added to its stamps, and standard error of those of images [s].
+    """
+
+    topic: str
+    rotation: tuple[float, ...] | None
+    offset_s: float
+    jitter_s: float
+
+
+def make_imu(values: Mapping[str, Any], camera: str) -> ImuConfig | None:
+    """Return the gyroscope of a camera, None where it has none; ValueError for a bad rotation."""
+    topic, rotation, offset_s, jitter_s = (
+        values[f'{camera}.imu_{name}'] for name in ('topic', 'rotation', 'offset', 'jitter'))
+    if rotation:
+        try:
+            rotation_matrix(rotation)
+        except ValueError as error:
+            raise ValueError(f"'{camera}.imu_rotation' is {list(rotation)}: {error}") from None
+    return ImuConfig(topic, rotation or None, offset_s, jitter_s) if topic else None
 
 
 @dataclass(frozen=True)
@@ -296,6 +345,7 @@ class NodeConfig:
     calibration_seconds: float
     calibration_sigma: float
     obstacles: ObstacleConfig
+    imus: Mapping[str, ImuConfig | None]
     max_image_pixels: int
 
 
@@ -316,6 +366,7 @@ def make_config(value: Mapping[str, Any], fetched: tuple[str, ...] | None = None
         track=make(TrackConfig, SCHEMA.rows, value, num_frames=value['num_frames'],
                    image_size=value['image_size']),
         settings=make_settings(value), obstacles=make_obstacle_config(value),
+        imus={camera: make_imu(value, camera) for camera in value['cameras']},
         transports=tuple(value[f'{camera}.transport'] for camera in value['cameras']),
         **{name: value[name] for name in (
             'cameras', 'max_rate', 'no_frame_timeout', 'max_image_pixels')}, **whole)
@@ -325,6 +376,9 @@ def check(value: Mapping[str, Any]) -> None:
     """Raise ValueError when values of the node as a whole are inconsistent."""
     make_settings(value)
     make_obstacle_settings(value)
+    for camera in value['cameras']:
+        if f'{camera}.imu_topic' in value:      # not before it is declared
+            make_imu(value, camera)
 
 
 SCHEMA = Schema(SECTIONS, make_config, check, {'cameras': camera_rows}, hub=('weights',))

@@ -96,6 +96,7 @@ class CameraStats:
         self.method = ''                # source of looming
         self.moving = False             # whether the motion score is what moves by itself
         self.heads_problem = ''
+        self.gyroscope: str | None = None      # see Result.gyroscope
         self.disagreements = 0
         self.full = False
         self.memory: dict[str, object] = {'clip_fill': 'empty'}
@@ -118,7 +119,7 @@ class CameraStats:
         assessment = result.assessment
         self.trouble = ''
         self.method, self.moving = result.method, result.learned is not None
-        self.heads_problem = result.heads_problem
+        self.heads_problem, self.gyroscope = result.heads_problem, result.gyroscope
         self.disagreements += Quality.DISAGREEMENT in assessment.flags
         self.rate.tick(time.monotonic())
         self.latency.add(latency_ms)

@@ -23,6 +23,7 @@ from vjepa_ros.perception.pipeline import Perception, known_age
 from vjepa_ros.perception.types import Result
 from vjepa_ros.ros.common.logs import Logger
 from vjepa_ros.ros.common.message_conversion import make_header
+from vjepa_ros.ros.perception_node import imu_input
 from vjepa_ros.ros.perception_node.camera_input import CameraInput, Frame
 from vjepa_ros.ros.perception_node.decoder import Decoder
 from vjepa_ros.ros.perception_node.obstacle_inputs import WAIT_S
@@ -307,7 +308,9 @@ class Worker:
 
     def _push(self, name: str, frame: Frame, perception: Perception) -> Push:
         track, (height, width) = perception.tracks[name], frame.rgb.shape[:2]
-        track.intrinsics = self._cameras[name].intrinsics_for((width, height))
+        camera = self._cameras[name]
+        track.intrinsics = camera.intrinsics_for((width, height))
+        track.gyroscope = None if camera.imu is None else camera.imu.gyroscope
         return track.push(frame.rgb, frame.stamp_ns, frame.frame_id, frame.arrival_ns,
                           frame.prepared if frame.track is track else None)
 
@@ -332,6 +335,7 @@ class Worker:
         wants = {name: wants_of(wanted[name] | assess) for name in samples}
         settings, perception = self.config.settings, self.perception
         begin, results = time.perf_counter(), []
+        self._await_imus({n: s for n, s in samples.items() if wants[n].looming})
         try:
             outputs, timings = perception.encode(
                 samples, wants, settings,
@@ -365,6 +369,14 @@ class Worker:
                 self._publish_late(result, wanted[name], activation, until_s)
             except Exception as error:
                 self._count_for(name, 'publishing obstacles and overlay', error)
+
+    def _await_imus(self, samples: Mapping[str, Sample]) -> None:
+        """Wait shortly for gyroscopes to cover the newest frames, where looming uses them."""
+        until_s = time.monotonic() + imu_input.WAIT_S
+        for name, sample in samples.items():
+            imu = self._cameras[name].imu
+            if imu is not None and not self.perception.tracks[name].on_device:
+                imu.wait(sample.newest_ns, until_s)
 
     def _publish(self, result: Result, wanted: frozenset[str], activation: int) -> bool:
         """Publish what is at hand of a result and count it; False when the activation is over."""
