@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shlex
 import sys
 import time
@@ -50,6 +51,7 @@ from vjepa_ros.lab.report.live_view import log_to
 from vjepa_ros.lab.report.measurement import hardware, versions
 from vjepa_ros.lab.report.report import json_safe
 from vjepa_ros.lab.worker_pool import WorkerPool, usual_jobs
+from vjepa_ros.looming.gyroscope import JITTER_S
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.perception.settings import Settings, TrackConfig
@@ -105,6 +107,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--image-size', type=int, default=192, metavar='PX')
     parser.add_argument('--device', default='auto', help='for the model and the '
                         'renderer: auto, cpu, cuda, cuda:N or mps')
+    parser.add_argument('--imu', action='store_true', help='use the angular rates of recordings '
+                        'as a gyroscope: imu.csv, or motion.csv; looming is measured on the host')
+    parser.add_argument('--imu-offset', type=float, default=0.0, metavar='S', help='added to the '
+                        'stamps of the rates; positive where pictures are stamped late')
+    parser.add_argument('--imu-jitter', type=float, default=JITTER_S, metavar='S', help='standard '
+                        f'error of the stamps of pictures (default: {JITTER_S})')
     parser.add_argument('--topic', metavar='TOPIC', help='image topic of bags')
     return parser
 
@@ -120,6 +128,9 @@ def check(args: argparse.Namespace) -> None:
     if not args.paths and not args.world and not args.rough:
         raise ValueError('there is nothing to evaluate; give recordings, or request rendered '
                          'clips with --world N or --rough N')
+    if not (math.isfinite(args.imu_offset) and 0 <= args.imu_jitter < 1):
+        raise ValueError(f'--imu-offset is {args.imu_offset}, --imu-jitter {args.imu_jitter}; '
+                         'must be a number, and 0 or more and below 1')
     for name, least in (('world', 0), ('rough', 0), ('jobs', 0), ('baseline_clips', 0),
                         ('baseline_frames', 1)):
         if getattr(args, name) < least:
@@ -137,7 +148,9 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
     engine, missing = load_engine(args)
     methods = tuple(m for m in METHODS if m not in missing)
     setup = Setup(methods, Settings(), TrackConfig(
-        num_frames=args.num_frames, image_size=args.image_size), engine, args.topic)
+        num_frames=args.num_frames, image_size=args.image_size,
+        geometry='host' if args.imu else TrackConfig.geometry), engine, args.topic,
+        imu=(args.imu_offset, args.imu_jitter) if args.imu else None)
     with Progress(TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(),
                   TimeRemainingColumn(), console=console) as progress:
         bar = progress.add_task('recordings', total=frame_count(items, setup),
@@ -167,6 +180,10 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
     if engine is not None:
         engine.close()
     evaluate_document.show(report, console)
+    for name, one in report['sequences'].items():
+        if 'gyroscope_used' in one:
+            console.print(f'{name}: gyroscope used at {one["gyroscope_used"]:.0%} of the frames',
+                          one['gyroscope_problem'], highlight=False, markup=False, soft_wrap=True)
     for reason in evaluate_document.reasons(report):
         console.print(reason, style='dim', markup=False, highlight=False, soft_wrap=True)
     write(args, report, played, pictures, worlds, console)

@@ -18,7 +18,7 @@ from vjepa_ros.looming.affine import AffineFits
 from vjepa_ros.looming.ego_motion import Rays
 from vjepa_ros.looming.gyroscope import MOST_BIAS, Gyroscope, Turn
 
-FOCAL_ERROR = 0.3      # standard error of an assumed focal length, as a share of it
+FOCAL_ERROR = 0.2      # standard error of an assumed focal length, as a share of it
 MOST_TURN = 0.15       # of the image that a rotation may move out of it
 
 

@@ -36,7 +36,7 @@ FINEST = 1e-4          # looming per step is never known better than this
 # The rotation of a gyroscope is doubted where it explains less than this share of the image, or
 # displacements refine it by more than so many standard errors. It is not used then if the image
 # alone explains so many times more, or as much.
-DOUBTED, APART, BETTER = 0.4, 5.0, 1.25
+DOUBTED, APART, BETTER = 0.4, 4.0, 1.25
 _SLOPES = np.ix_([1, 2, 4, 5], [1, 2, 4, 5])    # of a covariance of theta
 _EYE = np.eye(2)[..., None]
 _TRACE = np.array([[1.0], [0.0], [0.0], [1.0]])
@@ -268,7 +268,7 @@ class LoomingEstimator:
         gyroscope
             Tells the rotation between frames where its samples cover them. It learns its bias.
         focal_error
-            Standard error of the focal length, as a share of it; None: 0, or 0.3 where it is
+            Standard error of the focal length, as a share of it; None: 0, or 0.2 where it is
             assumed.
 
         Returns

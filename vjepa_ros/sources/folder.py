@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from vjepa_ros.sources.angular_rates import read_angular_rates
 from vjepa_ros.sources.base import (
     FIRST_STAMP_NS,
     Intrinsics,
@@ -113,20 +114,28 @@ class FolderSource(Source):
 
 
 class RecordingSource(Source):
-    """Folder with ``frames/``, ``labels.csv`` and optionally ``calib.txt``.
+    """Folder with ``frames/``, ``labels.csv`` and optionally ``calib.txt`` and angular rates.
 
     The columns of the labels are frame, stamp_s, collision and time_to_contact_s; an empty cell
     means unknown. Stamps that start at 0 are shifted to start at 1 s.
     """
 
     def __init__(self, folder: Path, options: PlayOptions):
-        self._rows = read_labels(folder)
+        self._folder = folder
+        self._rows, self._shift_ns = read_labels(folder)
         shape = load(self._rows[0][0])[0].shape
         stamps = [stamp for _, stamp, _ in self._rows]
         rate = (len(stamps) - 1) * 1e9 / (stamps[-1] - stamps[0]) if len(stamps) > 1 \
             else DEFAULT_RATE_HZ
         super().__init__(f"recording '{folder}'", options, (shape[1], shape[0]), rate,
                          len(stamps), read_calibration(folder / 'calib.txt'))
+
+    def angular_rates(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return `read_angular_rates` with stamps (N,) int64 [ns] on the clock of the frames."""
+        found = read_angular_rates(self._folder)
+        if found is None:
+            return None
+        return np.round(found[0] * 1e9).astype(np.int64) + self._shift_ns, found[1]
 
     def _play(self) -> Play:
         for path, stamp, truth in self._rows:
@@ -139,8 +148,8 @@ def _frame(path: Path, stamp_ns: int, truth: dict[str, Any] | None) -> SourceFra
                        encoding=kind)
 
 
-def read_labels(folder: Path) -> list[tuple[Path, int, dict[str, Any]]]:
-    """Picture, stamp in ns and truth of every row of ``labels.csv``.
+def read_labels(folder: Path) -> tuple[list[tuple[Path, int, dict[str, Any]]], int]:
+    """Picture, stamp in ns and truth of every row of ``labels.csv``; and what was added to stamps.
 
     Raises
     ------
@@ -174,7 +183,7 @@ def read_labels(folder: Path) -> list[tuple[Path, int, dict[str, Any]]]:
     if not rows:
         raise SourceError(f"'{table}' has no rows")
     shift = FIRST_STAMP_NS if rows[0][1] <= 0 else 0
-    return [(path, stamp + shift, truth) for path, stamp, truth in rows]
+    return [(path, stamp + shift, truth) for path, stamp, truth in rows], shift
 
 
 def _text(path: Path) -> str:

@@ -107,6 +107,11 @@ def events(played: Played, method: str) -> dict[str, Any]:
     problems = Counter(r.heads_problem for r in played.results.values() if r.heads_problem)
     if problems:
         out['heads_problem'] = problems.most_common(1)[0][0]
+    used = [r.gyroscope for r in played.results.values() if r.gyroscope is not None]
+    if used:
+        out['gyroscope_used'] = used.count('') / len(used)
+        reasons = Counter(filter(None, used))
+        out['gyroscope_problem'] = reasons.most_common(1)[0][0] if reasons else ''
     return out
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,6 +16,7 @@ import numpy as np
 
 from vjepa_ros.clip.ring import Push
 from vjepa_ros.lab.evaluation.sequence import Outcome, Truth
+from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.perception.assessment import Assessor
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.pipeline import Perception
@@ -22,7 +24,8 @@ from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.sources import PlayOptions, Source, SourceError, SourceFrame, open_source
-from vjepa_ros.sources.folder import StillSource
+from vjepa_ros.sources.angular_rates import BODY_IN_OPTICAL
+from vjepa_ros.sources.folder import RecordingSource, StillSource
 
 MARKS = {
     '': 'the truth is in the labels of the recording (labels.csv), if any',
@@ -118,6 +121,9 @@ class Setup:
         Image topic of bags, None for the first.
     tick
         Called after each frame of a recording.
+    imu
+        Offset added to the stamps of angular rates of recordings, and standard error of those
+        of frames [s]; None: the rates are not used.
     """
 
     methods: tuple[str, ...]
@@ -126,6 +132,7 @@ class Setup:
     engine: Engine | None = None
     topic: str | None = None
     tick: Callable[[], None] | None = None
+    imu: tuple[float, float] | None = None
 
 
 def remade(setup: Setup) -> Callable[[], Setup]:
@@ -188,11 +195,19 @@ class Reader:
         self.track = Track(CAMERA, setup.track) if self._perception is None \
             else self._perception.tracks[CAMERA]
         self.track.intrinsics = source.intrinsics
+        self._rates: deque[tuple[int, np.ndarray]] = deque()
+        if setup.imu is not None and isinstance(source, RecordingSource) and (
+                rates := source.angular_rates()) is not None:
+            self.track.gyroscope = Gyroscope(BODY_IN_OPTICAL, *setup.imu)
+            self._rates.extend(zip(rates[0].tolist(), rates[1], strict=True))
         self._assessors = {method: Assessor() for method in setup.methods}
         self._settings = {m: replace(setup.settings, looming_method=m) for m in setup.methods}
 
     def take(self, frame: SourceFrame) -> dict[str, Result]:
         """Return the results of every method at a frame; empty while the clip fills."""
+        gyroscope = self.track.gyroscope
+        while gyroscope is not None and self._rates and not gyroscope.covers(frame.stamp_ns):
+            gyroscope.push(*self._rates.popleft())
         if self.track.push(frame.rgb, frame.stamp_ns, frame.frame_id) is Push.RESET:
             for assessor in self._assessors.values():
                 assessor.reset()

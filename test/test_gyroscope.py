@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Rotation from a gyroscope: its integration, its faults, and what looming gains from it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from looming_films import FOCAL, Wall, cells, film
+
+from vjepa_ros.lab.evaluation.recording_replay import Setup, play, read_items
+from vjepa_ros.looming.estimator import LoomingEstimator
+from vjepa_ros.looming.gyroscope import Gyroscope, GyroscopeError, rotation_matrix
+from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.settings import Settings, TrackConfig
+from vjepa_ros.runtime.cuda.graph_replay import Queue
+from vjepa_ros.sources import SourceError
+from vjepa_ros.sources.angular_rates import BODY_IN_OPTICAL, read_angular_rates
+
+pytestmark = pytest.mark.usefixtures('one_thread')
+NS = 1_000_000_000
+NOW = 100 * NS          # stamp of the newest frame of a film
+ESTIMATOR = LoomingEstimator()
+
+
+def gyroscope(rate=(0.0, 0.0, 0.0), hz: float = 200.0, until_s: float = 0.01, **more) -> Gyroscope:
+    """A gyroscope with the samples of the last second; `rate` may be a function of time [s]."""
+    one = Gyroscope(**more)
+    for k in range(round(-hz), math.floor(until_s * hz) + 1):
+        one.push(NOW + round(k / hz * NS), rate(k / hz) if callable(rate) else rate)
+    return one
+
+
+def tumbling(t: float) -> np.ndarray:
+    return np.array([math.sin(9 * t), 2 * math.cos(5 * t), 1.5 * t])
+
+
+@pytest.mark.parametrize(('rate', 'hz', 'tolerance'), [
+    ((0, 0, 2.0), 50, 1e-9), (tumbling, 1000, 1e-5), (tumbling, 100, 1e-3)])
+def test_rates_are_integrated_in_order_between_stamps_that_no_sample_has(rate, hz, tolerance):
+    older, newer = NOW - 333_333_333, NOW - 1_234_567
+    expected, step = np.eye(3), 1e-4
+    for t in np.arange((older - NOW) / NS, (newer - NOW) / NS - step / 2, step):
+        middle = rate(t + step / 2) if callable(rate) else np.array(rate)
+        expected = expected @ cv2.Rodrigues(middle * step)[0]
+    found = gyroscope(rate, hz).turn(older, newer)
+    np.testing.assert_allclose(cv2.Rodrigues(found.rotation)[0], expected, atol=tolerance + 2e-4)
+    assert (np.linalg.eigvalsh(found.covariance) > 0).all()
+
+
+def test_the_axes_and_the_clock_of_the_gyroscope_are_those_given():
+    # A body with x ahead, y left, z up: rolling right, pitching down, turning left.
+    for body, optical in (((1, 0, 0), (0, 0, 1)), ((0, 1, 0), (-1, 0, 0)),
+                          ((0, 0, 1), (0, -1, 0))):
+        np.testing.assert_allclose(rotation_matrix(BODY_IN_OPTICAL) @ body, optical, atol=1e-12)
+        found = gyroscope(body, rotation=BODY_IN_OPTICAL).turn(NOW - NS // 2, NOW)
+        np.testing.assert_allclose(found.rotation, np.array(optical) / 2, atol=1e-9)
+    late = gyroscope(lambda t: (0, 1.0 if t < -0.5 else 0.0, 0), offset_s=0.3)
+    assert late.turn(NOW - 300_000_000, NOW).rotation[1] == pytest.approx(0.1, abs=0.004)
+    for wrong in ((1, 0, 0), (0, 0, 0, 0), (1, 1, 0, 0), (math.nan, 0, 0, 1)):
+        with pytest.raises(ValueError, match='x, y, z, w'):
+            Gyroscope(wrong)
+
+
+def with_sample(t: float, rate) -> Gyroscope:
+    return gyroscope(lambda s: rate if abs(s - t) < 1e-9 else (0, 0, 0))
+
+
+FAULTS = {
+    'nothing came': (Gyroscope, 'no angular rates'),
+    'it has stopped': (lambda: gyroscope(until_s=-0.05), '0.05 s older'),
+    'it has just begun': (lambda: gyroscope(hz=5000, until_s=-0.9), 'older than the image'),
+    'another clock': (lambda: gyroscope(offset_s=0.45), 'begin'),
+    'gaps': (lambda: gyroscope(hz=10), '0.1 s apart'),
+    'no number': (lambda: with_sample(-0.1, (0, math.nan, 0)), '35 rad/s'),
+    'beyond its range': (lambda: with_sample(-0.1, (0, 0, -36)), '35 rad/s')}
+
+
+@pytest.mark.parametrize(('make', 'reason'), FAULTS.values(), ids=FAULTS)
+def test_a_fault_is_told_and_looming_comes_from_the_image(make, reason):
+    history, _, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 1), count=5)
+    older = NOW - (NS if reason == 'begin' else NS // 4)
+    with pytest.raises(GyroscopeError, match=reason):
+        make().turn(older, NOW)
+    if reason != 'begin':
+        plain, found = (ESTIMATOR.estimate(history, FOCAL, None, g) for g in (None, make()))
+        assert plain.gyroscope is None
+        assert reason in found.gyroscope
+        np.testing.assert_allclose(found.rate, plain.rate, atol=1e-6)
+
+
+def test_old_samples_leave_and_time_may_jump_back():
+    one = gyroscope()
+    one.push(NOW - NS // 10, (9, 9, 9))      # late, left out
+    assert one.turn(NOW - NS // 2, NOW).rotation == pytest.approx([0, 0, 0])
+    one.push(NOW - 50 * NS, (0, 0, 0))
+    assert len(one) == 1
+    for k in range(5000):
+        one.push(NOW + k * NS // 1000, (0, 0, 0))
+    assert len(one) < 3100
+    assert one.covers(NOW + 5 * NS)
+    assert not one.covers(NOW + 6 * NS)
+
+
+WALL, FAR = Wall((0, 0, 3)), Wall((0, 0, 4), texel=0.0068)
+CROSSING = Wall((0.2, 0.1, 1), half=(0.45, 0.35), velocity=(0.6, 0, -0.5), look=1, texel=0.0025)
+NEAR = Wall((0.2, 0.1, 1.5), half=(0.35, 0.3), look=1, texel=0.0025)
+# Walls, how they are filmed, and how many times smaller the error becomes.
+TURNING = {
+    'towards a wall, 90 degrees/s at 6.5 Hz': (
+        [WALL], {'turn': (0, 1.57, 0), 'velocity': (0, 0, 1), 'dt': 0.154}, 2),
+    'towards a wall, 60 degrees/s at 10 Hz': (
+        [WALL], {'turn': (0, 1.0, 0), 'velocity': (0, 0, 1), 'dt': 0.1}, 2),
+    'something large crosses': ([FAR, CROSSING], {'turn': (0, 0.5, 0), 'dt': 0.1}, 10),
+    'a near thing, 150 degrees/s at 15 Hz': (
+        [FAR, NEAR], {'turn': (0, 2.6, 0), 'velocity': (0, 0, 0.8), 'dt': 1 / 15}, 3)}
+
+
+@pytest.mark.parametrize(('walls', 'options', 'gain'), TURNING.values(), ids=TURNING)
+def test_looming_is_more_exact_with_a_gyroscope(walls, options, gain):
+    history, rate, _ = film(walls, **options)
+    rng, turn = np.random.default_rng(0), np.array(options['turn'])
+    one = gyroscope(lambda t: turn + rng.normal(size=3) * 0.003)
+    errors, known = [], []
+    for given in (None, one):
+        field = ESTIMATOR.estimate(history, FOCAL, None, given)
+        errors.append(np.nanmedian(np.abs(field.rate - cells(rate))))
+        known.append(np.isfinite(field.rate).mean())
+    assert field.gyroscope == ''
+    assert field.rotation == pytest.approx(turn, abs=0.015)
+    assert errors[1] < errors[0] / gain
+    assert known[1] > known[0] - 0.05
+
+
+@pytest.mark.parametrize('wrong', [(0, -1.0, 0), (0, 0, 1.0), (0, 3.0, 0)])
+def test_a_gyroscope_that_the_image_contradicts_is_not_used(wrong):
+    options = {'turn': (0, 1.0, 0), 'velocity': (0, 0, 1), 'dt': 0.1}
+    history, _, _ = film([WALL], **options)
+    plain = ESTIMATOR.estimate(history, FOCAL)
+    field = ESTIMATOR.estimate(history, FOCAL, None, gyroscope(wrong))
+    assert 'another way' in field.gyroscope
+    np.testing.assert_allclose(field.rate, plain.rate, atol=1e-6)
+
+
+def test_the_bias_is_learned_at_rest_and_not_while_moving():
+    bias = np.array([0.03, -0.02, 0.01])
+    for options, learned in (({}, True), ({'velocity': (0.5, 0, 0.5)}, False)):
+        history, _, _ = film([WALL], dt=0.1, **options)
+        one = gyroscope(bias)
+        before = one.turn(NOW - NS // 10, NOW)
+        field = ESTIMATOR.estimate(history, FOCAL, None, one)
+        assert field.gyroscope == ''
+        assert one.bias == pytest.approx(bias if learned else np.zeros(3), abs=0.002)
+        after = one.turn(NOW - NS // 10, NOW)
+        assert (after.covariance[0, 0] < 0.1 * before.covariance[0, 0]) == learned
+
+
+@pytest.mark.parametrize('assumed', [0.8, 1.5])
+def test_with_a_wrong_assumed_lens_turning_is_hardly_read_as_looming(assumed):
+    history, _, _ = film([FAR, NEAR], turn=(0, 1.0, 0), dt=0.1)
+    found = ESTIMATOR.estimate(history, assumed * FOCAL, None, gyroscope((0, 1.0, 0)), 0.2)
+    assert found.gyroscope == ''
+    assert np.nanpercentile(np.abs(found.rate), 95) < 0.1
+
+
+def test_a_track_uses_its_gyroscope_on_the_host_and_says_that_a_device_does_not():
+    history, _, _ = film([WALL], turn=(0, 0.5, 0), dt=0.1)
+    config = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0)
+    for queue, expected in ((None, ''), (Queue(torch.device('cpu')), "set 'geometry' to host")):
+        track = Track('cam', config, queue=queue)
+        for stamp, grey in history:
+            track.push(np.repeat(grey[..., None], 3, 2), stamp)
+        assert track.looming().gyroscope is None
+        track.gyroscope = gyroscope((0, 0.5, 0))
+        track.push(np.repeat(history[-1][1][..., None], 3, 2), NOW + 1)
+        told = track.looming().gyroscope
+        assert told == expected if queue is None else expected in told
+
+
+def test_rates_of_a_recording_come_from_either_file(tmp_path: Path):
+    assert read_angular_rates(tmp_path) is None
+    # Poses at 100 Hz of a body that turns left at 1 rad/s; they arrive four at a time.
+    rows = ['stamp_s,x_m,qw,qx,qy,qz']
+    for k in range(200):
+        half = 0.005 * k
+        rows.append(f'{0.04 * (k // 4) + 0.04},0,{math.cos(half)},0,0,{math.sin(half)}')
+    (tmp_path / 'motion.csv').write_text('\n'.join(rows))
+    stamps, rates = read_angular_rates(tmp_path)
+    assert (np.diff(stamps) > 0).all()
+    np.testing.assert_allclose(rates[20:-20], np.tile([0, 0, 1.0], (len(rates) - 40, 1)),
+                               atol=0.15)
+    (tmp_path / 'imu.csv').write_text('stamp_s,x_rad_s,y_rad_s,z_rad_s\n2,0,0,3\n1,1,2,-3\n')
+    stamps, rates = read_angular_rates(tmp_path)
+    assert stamps.tolist() == [1, 2]
+    assert rates.tolist() == [[1, 2, -3], [0, 0, 3]]
+    for text, named in (('stamp_s,x_rad_s\n1,2\n', 'y_rad_s'), ('', 'lacks'),
+                        ('stamp_s,x_rad_s,y_rad_s,z_rad_s\n1,2,3,fast\n', 'line 2')):
+        (tmp_path / 'imu.csv').write_text(text)
+        with pytest.raises(SourceError, match=named):
+            read_angular_rates(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_drone_that_yaws_sees_less_false_looming(shared_data):
+    item, = read_items([str(shared_data / 'drone_turn')])
+    means = []
+    for imu in (None, (0.14, 0.02)):
+        played = play(Setup(('geometric',), Settings(), TrackConfig(geometry='host'), imu=imu),
+                      item)
+        outcome = played.outcomes['geometric']
+        means.append(np.nanmean(np.abs(outcome.looming_rate[outcome.scored])))
+    used = [r.gyroscope == '' for r in played.results.values()]
+    assert np.mean(used) > 0.7
+    assert means[1] < 0.7 * means[0]
