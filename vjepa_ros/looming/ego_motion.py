@@ -103,8 +103,8 @@ class Rays:
 
     def rotation_at_rest(self, fits: AffineFits) -> np.ndarray | None:
         """Return the rotation (3,) [rad] that fits show of a camera at rest; None: it moved."""
-        points, *rest = self._evidence(fits)
-        return _Cells(points, *rest).rotation_at_rest() if len(points) >= LEAST_CELLS else None
+        evidence = self._evidence(fits)
+        return _Cells(*evidence).rotation_at_rest() if len(evidence[0]) >= LEAST_CELLS else None
 
     def _evidence(self, fits: AffineFits) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Return the first four arguments of `camera_motion`."""
@@ -465,18 +465,16 @@ class _Cells:
 
     def turned(self, turn: Turn, start: CameraMotion | None) -> CameraMotion:
         """Find the direction, and refine the rotation of a gyroscope."""
-        first = start is None or start.direction is None
         seen = self.look(turn.rotation if start is None else start.rotation)
-        if first or start.kind == 'turn':
-            # Turning alone, within the error of the gyroscope, comes first here, too.
-            covariance, cost, turned = self.turn(self.worth, 3, seen, started=True, known=turn)
-            if not first:
-                return self.with_direction(turned, covariance, 'turn')
+        if start is not None and start.direction is not None and start.kind != 'turn':
+            return self.move(seen, start.direction, rounds=3, turn=turn).camera_motion()
+        # Turning alone, within the error of the gyroscope, comes first here, too.
+        covariance, cost, turned = self.turn(self.worth, 3, seen, started=True, known=turn)
+        if start is None or start.direction is None:
             found = self.move(seen, self.direction(seen)[1], turn=turn)
-            if found.cost > cost - MOVE_GAIN:
-                return self.with_direction(turned, covariance, 'turn')
-            return found.camera_motion()
-        return self.move(seen, start.direction, rounds=3, turn=turn).camera_motion()
+            if found.cost <= cost - MOVE_GAIN:
+                return found.camera_motion()
+        return self.with_direction(turned, covariance, 'turn')
 
     def rotation_at_rest(self) -> np.ndarray | None:
         """Find the rotation if next to nothing moved, else None."""

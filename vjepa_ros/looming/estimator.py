@@ -440,7 +440,7 @@ def check_history(history: Sequence[tuple[int, np.ndarray]]) -> None:
 
 def pair_looming(fits: AffineFits, rays: Rays, rough: CameraMotion,
                  vouched: np.ndarray, dt_s: float, slant: float,
-                 turn: Turn | None = None) -> PairLooming:
+                 known: Turn | None = None) -> PairLooming:
     """Compute the looming of every cell.
 
     Parameters
@@ -457,11 +457,11 @@ def pair_looming(fits: AffineFits, rays: Rays, rough: CameraMotion,
         Time between the frames, s.
     slant
         Expected spread of h, 1/px.
-    turn
+    known
         Rotation by a gyroscope.
     """
     at, focal = rays.at, rays.focal_px
-    motion = rays.camera_motion(fits, rough, turn)
+    motion = rays.camera_motion(fits, rough, known)
     # Components first, each a row: there are few cells, so every call should take all of them.
     theta = fits.theta.T.astype(np.float64, order='C')
     cov = fits.covariance.transpose(1, 2, 0).astype(np.float64, order='C')

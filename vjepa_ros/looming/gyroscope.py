@@ -104,7 +104,7 @@ class Gyroscope:
     def __len__(self) -> int:
         return len(self._samples)
 
-    def push(self, stamp_ns: int, rate: Sequence[float]) -> None:
+    def push(self, stamp_ns: int, rate: Sequence[float] | np.ndarray) -> None:
         """Take a sample: its stamp [ns] and angular rate (3,) [rad/s] about its own axes.
 
         A sample that is not a rate counts as a fault of its time. One that is older than the last
