@@ -108,7 +108,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--device', default='auto', help='for the model and the '
                         'renderer: auto, cpu, cuda, cuda:N or mps')
     parser.add_argument('--imu', action='store_true', help='use the angular rates of recordings '
-                        'as a gyroscope: imu.csv, or motion.csv; looming is measured on the host')
+                        '(imu.csv, or motion.csv) and rendered cameras as a gyroscope; looming is '
+                        'measured on the host')
     parser.add_argument('--imu-offset', type=float, default=0.0, metavar='S', help='added to the '
                         'stamps of the rates; positive where pictures are stamped late')
     parser.add_argument('--imu-jitter', type=float, default=JITTER_S, metavar='S', help='standard '

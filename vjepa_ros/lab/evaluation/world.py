@@ -35,6 +35,7 @@ from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.seeds import HELD_OUT_SEED, SPLIT_BATCH
 from vjepa_ros.lab.world.targets import clip_targets
+from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.model.head_specs import expected_log_contact
 from vjepa_ros.perception.assessment import Assessor
 from vjepa_ros.perception.camera_track import Track
@@ -44,6 +45,8 @@ from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.outputs import HeadArrays, Output
 
 START_NS = 1_000_000_000
+GYROSCOPE_HZ = 200                # samples a second of rendered cameras with a gyroscope
+GYROSCOPE_NOISE, GYROSCOPE_BIAS = 0.002, 0.01    # their noise and zero-rate offset [rad/s]
 HEADS = 'heads'                   # the heads alone, without validity checks
 MIDDLE = HORIZONS_S.index(2.0)    # horizon of the result for maps and times
 ENCODED = {'cpu': 10, 'cuda': 100}   # clips in one forward pass; 1 elsewhere
@@ -66,6 +69,8 @@ class Film:
     stamps_s
         Time of each frame relative to the newest [s]; None: even, whatever the jitter of the
         camera, as a driver may stamp them.
+    rotation
+        (T, 3, 3) world to camera at each frame; None where nobody needs it.
     """
 
     frames: np.ndarray
@@ -73,6 +78,23 @@ class Film:
     hold: int
     intrinsics: tuple[float, float, float, float]
     stamps_s: tuple[float, ...] | None = None
+    rotation: np.ndarray | None = None
+
+    def gyroscope(self, jitter_s: float) -> Gyroscope:
+        """Return a gyroscope of this camera, which turned evenly between two frames."""
+        if self.rotation is None:
+            raise ValueError('the rotation of the camera is not known')
+        rng, found = np.random.default_rng(len(self.frames)), Gyroscope(jitter_s=jitter_s)
+        turns, times = self.rotation[self.hold - 1::self.hold], self.times_s
+        for k, (start, end) in enumerate(pairwise(times)):
+            rate = cv2.Rodrigues(turns[k] @ turns[k + 1].T)[0].ravel() / (end - start)
+            count = math.ceil((end - start) * GYROSCOPE_HZ)
+            last = k == len(times) - 2
+            for number in range(count + last):
+                at = start + number * (end - start) / count
+                noise = GYROSCOPE_BIAS + GYROSCOPE_NOISE * rng.normal(size=3)
+                found.push(START_NS + round(at * 1e9), rate + noise)
+        return found
 
     def sent(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield stamp [ns] and image with square pixels of each frame of the camera."""
@@ -129,16 +151,21 @@ def films(clips: WorldClips, exact: bool = False) -> Iterator[Film]:
     """Yield the clips of a batch on the CPU, stamped exactly or evenly."""
     frames = clips.frames.cpu().numpy()
     optics = clips.scenes.intrinsics.double().cpu().numpy()
+    turns = clips.scenes.camera_rotation.double().cpu().numpy()
     for index, (interval, hold) in enumerate(zip(clips.interval_s.tolist(), clips.hold.tolist(),
                                                  strict=True)):
         fx, fy, cx, cy = optics[index].tolist()
         stamps = tuple(clips.stamps_s[index].tolist()) if exact else None
-        yield Film(frames[index], interval, int(hold), (fx, fy, cx, cy), stamps)
+        yield Film(frames[index], interval, int(hold), (fx, fy, cx, cy), stamps, turns[index])
 
 
-def shown(film: Film, track: Track) -> Sample:
-    """Fill the frame memory of a track with a clip, and return its sample."""
+def shown(film: Film, track: Track, imu: tuple[float, float] | None = None) -> Sample:
+    """Fill the frame memory of a track with a clip, and return its sample.
+
+    For `imu` see `Setup`; a rendered camera and its gyroscope have one clock.
+    """
     track.intrinsics = film.optics()
+    track.gyroscope = None if imu is None else film.gyroscope(imu[1])
     for stamp, picture in film.sent():
         track.push(picture, stamp)
     sample = track.sample()
@@ -295,7 +322,7 @@ def judged(film: Film, setup: Setup, output: Output | None) -> dict[str, list[Re
     config, wants = film.track(setup.track), Wants(features=False, image=False)
     perception = None if setup.engine is None else Perception(setup.engine, config, [CAMERA])
     track = Track(CAMERA, config) if perception is None else perception.tracks[CAMERA]
-    sample = shown(film, track)
+    sample = shown(film, track, setup.imu)
     out: dict[str, list[Result]] = {}
     for method in setup.methods:
         out[method] = []
