@@ -52,11 +52,14 @@ class Turn:
         (3, 3) rad^2.
     dt_s
         Time between the frames [s].
+    newer_ns
+        Stamp of the newer frame [ns].
     """
 
     rotation: np.ndarray
     covariance: np.ndarray
     dt_s: float
+    newer_ns: int
 
     def apart(self, rotation: np.ndarray) -> float:
         """Return by how many standard errors another rotation (3,) [rad] differs."""
@@ -95,7 +98,7 @@ class Gyroscope:
         self.matrix = np.eye(3) if rotation is None else rotation_matrix(rotation)
         self.problem = ''
         self.bias = np.zeros(3)
-        self._variance = FIRST_BIAS ** 2
+        self._learned: tuple[int, float] | None = None     # stamp [ns], variance of the bias
         self._jitter_s = jitter_s
         self._offset_ns = round(offset_s * NS)
         self._samples: deque[tuple[int, tuple[float, float, float]]] = deque(maxlen=KEPT)
@@ -141,20 +144,14 @@ class Gyroscope:
         """
         if self.problem:
             raise GyroscopeError(self.problem)
-        with self._lock:
-            samples = list(self._samples)
-        if not samples:
-            raise GyroscopeError('no angular rates have come')
-        stamps = np.array([stamp for stamp, _ in samples], np.int64)
-        rates = np.array([rate for _, rate in samples])
+        stamps, rates = self._since(older_ns)
         if (late_s := (newer_ns - stamps[-1]) / NS) > HELD_S:
             raise GyroscopeError(f'the newest angular rate is {late_s:.3g} s older than the image')
         if (early_s := (stamps[0] - older_ns) / NS) > 0:
             raise GyroscopeError(f'angular rates begin {early_s:.3g} s after the older image')
-        first = np.searchsorted(stamps, older_ns, 'right') - 1
-        last = min(int(np.searchsorted(stamps, newer_ns)) + 1, len(stamps))
+        last = int(np.searchsorted(stamps, newer_ns)) + 1
         # Seconds before the newer frame, which float64 holds exactly enough.
-        times, rates = (stamps[first:last] - newer_ns) / NS, rates[first:last]
+        times, rates = (stamps[:last] - newer_ns) / NS, rates[:last]
         # Not greater, so that NaN counts, too.
         if not np.abs(rates).max() <= MOST_RATE:
             raise GyroscopeError(f'angular rates are no numbers or above {MOST_RATE:g} rad/s')
@@ -169,8 +166,23 @@ class Gyroscope:
         steps = (rates[:-1] + rates[1:]) / 2 * np.diff(at)[:, None]
         rotation = _vector(_product(_quaternions(steps)))
         ends = rates[[0, -1]]
-        even = (NOISE ** 2 * dt_s + self._variance * dt_s ** 2 + SCALE ** 2 * rotation @ rotation)
-        return Turn(rotation, even * np.eye(3) + self._jitter_s ** 2 * ends.T @ ends, dt_s)
+        even = (NOISE ** 2 * dt_s + self._bias_variance(newer_ns) * dt_s ** 2
+                + SCALE ** 2 * rotation @ rotation)
+        return Turn(rotation, even * np.eye(3) + self._jitter_s ** 2 * ends.T @ ends, dt_s,
+                    newer_ns)
+
+    def _since(self, older_ns: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return stamps (N,) [ns] and rates (N, 3) from the last sample before a stamp on."""
+        found = []
+        with self._lock:
+            for sample in reversed(self._samples):
+                found.append(sample)
+                if sample[0] <= older_ns:
+                    break
+        if not found:
+            raise GyroscopeError('no angular rates have come')
+        stamps, rates = zip(*reversed(found), strict=True)
+        return np.array(stamps, np.int64), np.array(rates)
 
     def learn(self, turn: Turn, seen: np.ndarray) -> None:
         """Correct the bias by a rotation (3,) [rad] that was seen while the camera stood still.
@@ -181,10 +193,17 @@ class Gyroscope:
         error = (turn.rotation - seen) / turn.dt_s
         if np.abs(self.bias + error).max() > MOST_BIAS:
             return
-        variance = self._variance + BIAS_WALK ** 2 * turn.dt_s
+        variance = self._bias_variance(turn.newer_ns)
         gain = variance / (variance + SEEN_BIAS ** 2)
         self.bias = self.bias + gain * error
-        self._variance = (1 - gain) * variance
+        self._learned = turn.newer_ns, (1 - gain) * variance
+
+    def _bias_variance(self, at_ns: int) -> float:
+        """Return the variance of the bias at a stamp [ns]; time that has jumped back adds none."""
+        if self._learned is None:
+            return FIRST_BIAS ** 2
+        learned_ns, variance = self._learned
+        return variance + BIAS_WALK ** 2 * max(0.0, (at_ns - learned_ns) / NS)
 
 
 def rotation_matrix(quaternion: Sequence[float]) -> np.ndarray:
