@@ -188,11 +188,12 @@ def test_trouble_with_one_camera_leaves_the_others_watched():
         raise InvalidQosOverridesError('reliability is refused')
 
     def part(name: str) -> SimpleNamespace:
-        return SimpleNamespace(name=name, watch=lambda *_: watched.append(name))
+        return SimpleNamespace(name=name, imu=None, watch=lambda *_: watched.append(name))
 
     node = SimpleNamespace(state='active', parts=SimpleNamespace(
         config=SimpleNamespace(no_frame_timeout=2.0),
-        cameras={'a': part('a'), 'bad': SimpleNamespace(name='bad', watch=fail), 'b': part('b')},
+        cameras={'a': part('a'), 'bad': SimpleNamespace(name='bad', imu=None, watch=fail),
+                 'b': part('b')},
         worker=SimpleNamespace(stats=dict.fromkeys(('a', 'bad', 'b'), SimpleNamespace(mixed=0))),
         outputs={'a': SimpleNamespace(obstacles=part('obstacles'))}))
     with pytest.raises(InvalidQosOverridesError):

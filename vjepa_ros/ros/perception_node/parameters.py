@@ -318,15 +318,19 @@ class ImuConfig:
 
 
 def make_imu(values: Mapping[str, Any], camera: str) -> ImuConfig | None:
-    """Return the gyroscope of a camera, None where it has none; ValueError for a bad rotation."""
+    """Return the gyroscope of a camera, None where it has none."""
     topic, rotation, offset_s, jitter_s = (
         values[f'{camera}.imu_{name}'] for name in ('topic', 'rotation', 'offset', 'jitter'))
+    return ImuConfig(topic, rotation or None, offset_s, jitter_s) if topic else None
+
+
+def check_rotation(name: str, rotation: tuple[float, ...]) -> None:
+    """Raise ValueError for a rotation that is neither empty nor a quaternion."""
     if rotation:
         try:
             rotation_matrix(rotation)
         except ValueError as error:
-            raise ValueError(f"'{camera}.imu_rotation' is {list(rotation)}: {error}") from None
-    return ImuConfig(topic, rotation or None, offset_s, jitter_s) if topic else None
+            raise ValueError(f"'{name}' is {list(rotation)}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -376,9 +380,8 @@ def check(value: Mapping[str, Any]) -> None:
     """Raise ValueError when values of the node as a whole are inconsistent."""
     make_settings(value)
     make_obstacle_settings(value)
-    for camera in value['cameras']:
-        if f'{camera}.imu_topic' in value:      # not before it is declared
-            make_imu(value, camera)
+    for name in (f'{camera}.imu_rotation' for camera in value['cameras']):
+        check_rotation(name, value.get(name, ()))    # declared after the camera is named
 
 
 SCHEMA = Schema(SECTIONS, make_config, check, {'cameras': camera_rows}, hub=('weights',))
