@@ -11,7 +11,8 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from looming_films import FOCAL, Wall, cells, film
+from gyroscope_films import FAR, NEAR, NOW, NS, TURNING, WALL, errors, gyroscope
+from looming_films import FOCAL, Wall, film
 
 from vjepa_ros.lab.evaluation.recording_replay import Setup, play, read_items
 from vjepa_ros.looming.estimator import LoomingEstimator
@@ -23,17 +24,7 @@ from vjepa_ros.sources import SourceError
 from vjepa_ros.sources.angular_rates import BODY_IN_OPTICAL, read_angular_rates
 
 pytestmark = pytest.mark.usefixtures('one_thread')
-NS = 1_000_000_000
-NOW = 100 * NS          # stamp of the newest frame of a film
 ESTIMATOR = LoomingEstimator()
-
-
-def gyroscope(rate=(0.0, 0.0, 0.0), hz: float = 200.0, until_s: float = 0.01, **more) -> Gyroscope:
-    """A gyroscope with the samples of the last second; `rate` may be a function of time [s]."""
-    one = Gyroscope(**more)
-    for k in range(round(-hz), math.floor(until_s * hz) + 1):
-        one.push(NOW + round(k / hz * NS), rate(k / hz) if callable(rate) else rate)
-    return one
 
 
 def tumbling(t: float) -> np.ndarray:
@@ -107,34 +98,11 @@ def test_old_samples_leave_and_time_may_jump_back():
     assert not one.covers(NOW + 6 * NS)
 
 
-WALL, FAR = Wall((0, 0, 3)), Wall((0, 0, 4), texel=0.0068)
-CROSSING = Wall((0.2, 0.1, 1), half=(0.45, 0.35), velocity=(0.6, 0, -0.5), look=1, texel=0.0025)
-NEAR = Wall((0.2, 0.1, 1.5), half=(0.35, 0.3), look=1, texel=0.0025)
-# Walls, how they are filmed, and how many times smaller the error becomes.
-TURNING = {
-    'towards a wall, 90 degrees/s at 6.5 Hz': (
-        [WALL], {'turn': (0, 1.57, 0), 'velocity': (0, 0, 1), 'dt': 0.154}, 2),
-    'towards a wall, 60 degrees/s at 10 Hz': (
-        [WALL], {'turn': (0, 1.0, 0), 'velocity': (0, 0, 1), 'dt': 0.1}, 2),
-    'something large crosses': ([FAR, CROSSING], {'turn': (0, 0.5, 0), 'dt': 0.1}, 10),
-    'a near thing, 150 degrees/s at 15 Hz': (
-        [FAR, NEAR], {'turn': (0, 2.6, 0), 'velocity': (0, 0, 0.8), 'dt': 1 / 15}, 3)}
-
-
 @pytest.mark.parametrize(('walls', 'options', 'gain'), TURNING.values(), ids=TURNING)
 def test_looming_is_more_exact_with_a_gyroscope(walls, options, gain):
-    history, rate, _ = film(walls, **options)
-    rng, turn = np.random.default_rng(0), np.array(options['turn'])
-    one = gyroscope(lambda t: turn + rng.normal(size=3) * 0.003)
-    errors, known = [], []
-    for given in (None, one):
-        field = ESTIMATOR.estimate(history, FOCAL, None, given)
-        errors.append(np.nanmedian(np.abs(field.rate - cells(rate))))
-        known.append(np.isfinite(field.rate).mean())
-    assert field.gyroscope == ''
-    assert field.rotation == pytest.approx(turn, abs=0.015)
-    assert errors[1] < errors[0] / gain
-    assert known[1] > known[0] - 0.05
+    (plain, _, plainly_known), (found, _, known) = errors(walls, options)
+    assert found < plain / gain
+    assert known > plainly_known - 0.05
 
 
 @pytest.mark.parametrize('wrong', [(0, -1.0, 0), (0, 0, 1.0), (0, 3.0, 0)])
