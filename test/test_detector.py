@@ -86,6 +86,18 @@ def test_changed_settings_hold_from_the_next_result(detector):
     assert show(detector, frames[41:], start=1 + 41 / 30).level is Level.DANGER
 
 
+def test_a_gyroscope_is_used_where_it_covers_the_frames(detector):
+    with pytest.raises(ValueError, match='set_gyroscope'):
+        detector.add_imu((0, 0, 0), 1.0)
+    detector.set_gyroscope((0.5, -0.5, 0.5, 0.5), offset=0.2)
+    for number in range(100):
+        detector.add_imu((0, 0, 0), 0.5 + number / 100)
+    assert not show(detector, [PICTURE] * 6).flags & Quality.GYROSCOPE_UNUSED
+    assert detector.result().gyroscope == ''
+    assert show(detector, [PICTURE] * 4, start=2.0).flags & Quality.GYROSCOPE_UNUSED
+    assert 'older than the image' in detector.result().gyroscope
+
+
 def test_frames_without_stamps_are_spaced_by_the_frame_rate():
     with ObstacleDetector(allow_random_weights=True, frame_rate=10.0, **SMALL) as made:
         for _ in range(4):

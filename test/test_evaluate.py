@@ -184,6 +184,19 @@ def test_rendered_clips_are_judged_by_every_method(engine, monkeypatch):
     assert both['variance']['clips'] == 2 and list(both) == ['variance', *methods]
 
 
+def test_the_gyroscope_of_a_rendered_camera_turns_as_the_camera():
+    world = ClipWorld(64, 4, bank=TextureBank.procedural(1, count=30, size=64))
+    clips = world.clips(5, 4)
+    for film, turns in zip(films(clips), clips.scenes.camera_rotation.double().numpy(),
+                           strict=True):
+        stamps = [stamp for stamp, _ in film.sent()]
+        found = film.gyroscope(0.0).turn(stamps[0], stamps[-1])
+        expected = turns[film.hold - 1] @ turns[-1].T
+        left = cv2.Rodrigues(cv2.Rodrigues(found.rotation)[0] @ expected.T)[0].ravel()
+        bias = evaluate_world.GYROSCOPE_BIAS * found.dt_s
+        assert left == pytest.approx(np.full(3, bias), abs=0.002)
+
+
 @pytest.mark.slow
 def test_the_heads_alone_have_the_figures_that_training_gives_them():
     """On the same clips, with the bundled weights: the two paths may not differ."""
