@@ -173,7 +173,7 @@ def test_what_can_not_be_closed_does_not_keep_the_rest(ros, monkeypatch):
         assert 'camera a can not be closed' in node.last_failure
         assert worker.join(60.0)
         left = {kind: count - unconfigured[kind] for kind, count in entities(node).items()}
-        assert left['subscriptions'] == 2        # of the camera that can not be closed
+        assert left['subscriptions'] == 3        # images, camera_info and imu of that camera
         assert [left[kind] for kind in ('publishers', 'managed', 'timers', 'threads')] == [0] * 4
         assert node.parts is None
 
