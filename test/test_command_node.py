@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip('rclpy')
 
 from guard_rig import CLEAR, active, cloud, twist_of
+from rclpy.lifecycle import TransitionCallbackReturn
 from ros_harness import ros_session
 
 from vjepa_ros.guard.types import Motion
@@ -51,8 +52,8 @@ def started(kind: type, *words: str) -> Iterator[Any]:
     with ros_session() as ros:
         node = kind(context=ros.context, cli_args=['--ros-args', *words])
         try:
-            node.trigger_configure()
-            node.trigger_activate()
+            if node.trigger_configure() == TransitionCallbackReturn.SUCCESS:
+                node.trigger_activate()
             yield node
         finally:
             node.destroy_node()
