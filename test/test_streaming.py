@@ -8,6 +8,8 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from vjepa_ros.clip.ring import FrameRing
 from vjepa_ros.lab.training.network import block_causal
@@ -19,7 +21,7 @@ from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import TrackConfig, Wants
-from vjepa_ros.runtime.device import choose_device
+from vjepa_ros.runtime.device import DeviceChoice, choose_device
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.forward.base import Normalise
 from vjepa_ros.runtime.forward.cpu import speed_up
@@ -44,13 +46,14 @@ def encoder():
 
 def stream(encoder, clip, stamps):
     """Encode tubelet by tubelet."""
+    times = encoder.times(stamps)
     seen, features = [], []
     for at in range(0, clip.shape[2], 2):
         memory = []
         for layer in range(encoder.variant.depth):
             memory.append(LayerMemory([tubelet[layer].own
                                        for tubelet in seen[-(encoder.window - 1):]]))
-        features.append(encoder.step(clip[:, :, at:at + 2], stamps[:, at:at + 2], memory))
+        features.append(encoder.step(clip[:, :, at:at + 2], times[:, at // 2:at // 2 + 1], memory))
         seen.append(memory)
     return torch.cat(features, 1)
 
@@ -62,7 +65,7 @@ def test_a_stream_gives_what_the_whole_clip_gives(encoder, seed, fast):
     frames = 2 * int(torch.randint(1, 7, (), generator=random))
     clip = torch.randn(2, 3, frames, SIDE, SIDE, generator=random)
     stamps = (0.3 + torch.rand(2, frames, generator=random, dtype=torch.float64)).cumsum(1)
-    whole = encoder(clip, stamps=stamps)
+    whole = encoder(clip, times=encoder.times(stamps))
     if fast:
         speed_up(encoder)
     # Long after the start: only differences of time matter.
@@ -91,20 +94,21 @@ def test_only_the_window_and_the_past_count(encoder):
 def test_true_times_count(encoder):
     clip = torch.randn(1, 3, 6, SIDE, SIDE)
     even = torch.arange(6, dtype=torch.float64)[None]
-    assert torch.allclose(encoder(clip, stamps=even), encoder(clip), atol=1e-5)
+    assert torch.allclose(encoder(clip, times=encoder.times(even)), encoder(clip), atol=1e-5)
     late = even + torch.tensor([0, 0, 0, 0, 1.0, 1.0])
     slow = even + torch.tensor([0, 0, 0, 0, 0, 1.0])
     for stamps in (late, slow):
-        assert (encoder(clip, stamps=stamps) - encoder(clip))[:, -1].abs().max() > 1e-3
+        changed = encoder(clip, times=encoder.times(stamps)) - encoder(clip)
+        assert changed[:, -1].abs().max() > 1e-3
 
 
 def test_tokens_left_out_see_the_same_past(encoder):
     clip, places = torch.randn(2, 3, 8, SIDE, SIDE), SIDE // 16 * (SIDE // 16)
-    stamps = torch.arange(8, dtype=torch.float64).expand(2, -1)
+    times = encoder.times(torch.arange(8.0).expand(2, -1))
     keep = torch.arange(4 * places).expand(2, -1)
-    assert torch.allclose(encoder(clip, keep, stamps), encoder(clip, stamps=stamps).flatten(1, 3),
+    assert torch.allclose(encoder(clip, keep, times), encoder(clip, times=times).flatten(1, 3),
                           atol=1e-4)
-    assert encoder(clip, keep[:, ::2].contiguous(), stamps).shape == (2, 2 * places, 192)
+    assert encoder(clip, keep[:, ::2].contiguous(), times).shape == (2, 2 * places, 192)
 
 
 def test_version_2_0_cannot_stream():
@@ -181,7 +185,7 @@ def encode(encoder, tubelet, known):
     pixels = Normalise(device)(torch.from_numpy(frames)[None].to(device))
     memory = [LayerMemory([known[end][2][layer].own for end in before])
               for layer in range(encoder.variant.depth)]
-    times = torch.from_numpy(stamps)[None].to(device)
+    times = encoder.times(torch.from_numpy(stamps)[None]).to(device)
     return encoder.step(pixels, times, memory)[0, 0], memory
 
 
@@ -223,6 +227,29 @@ def test_streams_of_any_rate_jitter_and_drops(encoder, device, seed):
             checked += 1
     assert checked > 20
     assert steps > 10       # most are no whole clips
+
+
+class NoFloat64(TorchDispatchMode):
+    """The meta device plays one that has no float64, as MPS has none."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves((args, kwargs, out)):
+            if isinstance(tensor, torch.Tensor) and tensor.is_meta:
+                assert tensor.dtype != torch.float64, func
+        return out
+
+
+def test_no_float64_reaches_the_device(encoder, monkeypatch):
+    monkeypatch.setattr(torch.Tensor, 'cpu', lambda one: torch.zeros(one.shape, dtype=one.dtype))
+    with NoFloat64():
+        with pytest.raises(AssertionError, match='aten'):
+            torch.zeros(1, dtype=torch.float64).to('meta')
+        session = EncoderSession(encoder, DeviceChoice(torch.device('meta'), torch.float32, ''),
+                                 2 * WINDOW, SIDE, Heads.for_variant(encoder.variant))
+        session.stream()
+        assert session.not_streaming == ''
+        session.warm()      # a clip, a clip that is remembered, and a step
 
 
 def test_memory_is_bounded_and_forgets_the_least_recently_used(encoder):

@@ -95,7 +95,7 @@ class Encoder(nn.Module):
             self.interval_embed = nn.Parameter(torch.zeros(1, 1, variant.dim))
         self._positions = Positions(variant.head_dim, version)
 
-    def forward(self, clip: Tensor, keep: Tensor | None = None, stamps: Tensor | None = None,
+    def forward(self, clip: Tensor, keep: Tensor | None = None, times: Tensor | None = None,
                 memory: Sequence[LayerMemory] | None = None) -> Tensor:
         """Encode clips.
 
@@ -108,9 +108,8 @@ class Encoder(nn.Module):
         keep : Tensor, optional
             (B, n) int64, tokens of each clip to encode, numbered row major with time slowest.
             They keep their positions; the others are not seen and cost nothing.
-        stamps : Tensor, optional
-            (B, T) float64, for a block-causal encoder: when each frame was taken, in frame
-            intervals since any moment. 0, 1, 2 and so on when omitted.
+        times : Tensor, optional
+            Of a block-causal encoder, see `times`; as of stamps 0, 1, 2 and so on when omitted.
         memory : sequence of LayerMemory, optional
             Empty ones, which get the keys and values of each block.
 
@@ -121,16 +120,16 @@ class Encoder(nn.Module):
             is T/2, or 1 for an image.
 
         """
-        return self.layers(clip, (self.variant.depth - 1,), keep, stamps, memory)[0]
+        return self.layers(clip, (self.variant.depth - 1,), keep, times, memory)[0]
 
     def layers(self, clip: Tensor, layers: Sequence[int], keep: Tensor | None = None,
-               stamps: Tensor | None = None, memory: Sequence[LayerMemory] | None = None
+               times: Tensor | None = None, memory: Sequence[LayerMemory] | None = None
                ) -> tuple[Tensor, ...]:
         """Compute the features after chosen blocks; no later block runs.
 
         Parameters
         ----------
-        clip, keep, stamps, memory
+        clip, keep, times, memory
             See `forward`.
         layers : sequence of int
             Blocks, counted from 0. In version 2.0 any, all normalised by the final norm, as in
@@ -144,8 +143,8 @@ class Encoder(nn.Module):
         """
         norms = {layer: self._norm(layer) for layer in layers}
         grid = self.grid(clip.shape)
-        x = self._embed(clip, keep, stamps)
-        cos, sin = self._tables(grid, x.device, keep, stamps)
+        x = self._embed(clip, keep, times)
+        cos, sin = self._tables(grid, x.device, keep, times)
         allowed = self._allowed(grid, x.device, keep)
         found = {}
         for number, block in enumerate(self.blocks):
@@ -157,7 +156,7 @@ class Encoder(nn.Module):
                 break
         return tuple(found[layer] for layer in layers)
 
-    def step(self, frames: Tensor, stamps: Tensor, memory: Sequence[LayerMemory],
+    def step(self, frames: Tensor, times: Tensor, memory: Sequence[LayerMemory],
              allowed: Tensor | None = None) -> Tensor:
         """Encode the next tubelet of streams, with what is remembered of those before it.
 
@@ -167,8 +166,8 @@ class Encoder(nn.Module):
         ----------
         frames : Tensor
             (B, 3, 2, height, width), one tubelet of each of B streams, see `forward`.
-        stamps : Tensor
-            (B, 2) float64, see `forward`; since the same moment at every step of a stream.
+        times : Tensor
+            See `times`; of stamps since the same moment at every step of a stream.
         memory : sequence of LayerMemory
             For each block keys and values of at most `window` - 1 tubelets before this one. Those
             of this one are put there as `own`.
@@ -183,11 +182,30 @@ class Encoder(nn.Module):
 
         """
         grid = self.grid(frames.shape)
-        x = self._embed(frames, None, stamps)
-        cos, sin = self._tables(grid, x.device, None, stamps)
+        x = self._embed(frames, None, times)
+        cos, sin = self._tables(grid, x.device, None, times)
         for block, layer in zip(self.blocks, memory, strict=True):
             x = block(x, cos, sin, allowed, layer)
         return self._norm(self.variant.depth - 1)(x).unflatten(1, grid)
+
+    def times(self, stamps: Tensor) -> Tensor:
+        """Compute what a block-causal encoder is told of stamps, on their device.
+
+        Parameters
+        ----------
+        stamps : Tensor
+            (B, T), when each frame was taken, in frame intervals since any moment. In float64
+            that moment may be long ago.
+
+        Returns
+        -------
+        Tensor
+            (B, T', 2 w + 1) float32: the `Positions.turns` of each tubelet, and the logarithm of
+            the time between its frames.
+
+        """
+        spacing = (stamps[:, 1::2] - stamps[:, ::2]).log().float()[..., None]
+        return torch.cat((self._positions.turns(stamps[:, 1::2] / TUBELET), spacing), -1)
 
     def dense(self, clip: Tensor, levels: int = 4, keep: Tensor | None = None) -> Tensor:
         """Compute the dense features of version 2.1: its deepest taps side by side.
@@ -224,10 +242,10 @@ class Encoder(nn.Module):
         self._positions.tables(self.grid(shape), device, self.branch_dtype)
 
     def _tables(self, grid: tuple[int, int, int], device: torch.device, keep: Tensor | None,
-                stamps: Tensor | None) -> tuple[Tensor, Tensor]:
-        if stamps is None:
+                times: Tensor | None) -> tuple[Tensor, Tensor]:
+        if times is None:
             return self._positions.tables(grid, device, self.branch_dtype, keep)
-        cos, sin = self._positions.tables_at(stamps[:, 1::2] / TUBELET, grid, self.branch_dtype)
+        cos, sin = self._positions.tables_at(times[..., :-1], grid, self.branch_dtype)
         if keep is None:
             return cos, sin
         chosen = keep[:, None, :, None].expand(-1, -1, -1, cos.shape[-1])
@@ -245,11 +263,11 @@ class Encoder(nn.Module):
         allowed = (back >= 0) & (back < self.window)
         return allowed if keep is None else allowed[:, None]
 
-    def _embed(self, clip: Tensor, keep: Tensor | None, stamps: Tensor | None) -> Tensor:
+    def _embed(self, clip: Tensor, keep: Tensor | None, times: Tensor | None) -> Tensor:
         x = self._patches(clip, keep)
-        if stamps is None:
+        if times is None:
             return x
-        spacing = (stamps[:, 1::2] - stamps[:, ::2]).log().float()      # B T'
+        spacing = times[..., -1]        # B T'
         patches = clip.shape[3] // PATCH * (clip.shape[4] // PATCH)
         at = (torch.arange(spacing.shape[1] * patches, device=x.device)[None] if keep is None
               else keep) // patches

@@ -140,30 +140,29 @@ class Positions:
         cos, sin = self.kept[key]
         return (cos, sin) if keep is None else (cos[keep][:, None], sin[keep][:, None])
 
-    def tables_at(self, times: Tensor, grid: tuple[int, int, int], dtype: torch.dtype
-                  ) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines (B, 1, N, head_dim) of tubelets at any times.
+    def turns(self, times: Tensor) -> Tensor:
+        """Return cosines and signed sines (B, T', 2 width) float32 of the time axis alone.
 
         Parameters
         ----------
         times : Tensor
-            (B, T') float64, in tubelets. Only differences matter, since version 2.1 rotates;
-            in float64 they may be far from zero.
-        grid : (int, int, int)
-            T', Hp, Wp.
-        dtype : torch.dtype
-            Of the tables.
+            (B, T'), in tubelets. Only differences matter, since version 2.1 rotates; in float64
+            they may be far from zero.
 
         """
-        still = self.tables((1, *grid[1:]), times.device, torch.float32)
+        pairs = axis_width(self.head_dim) // 2
+        rate = THETA ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
+        angles = (times[..., None] * rate.to(times)).repeat_interleave(2, -1)
+        sign = torch.tensor([-1.0, 1.0], device=times.device).repeat(pairs)
+        return torch.cat((angles.cos(), angles.sin() * sign), -1).float()
+
+    def tables_at(self, turns: Tensor, grid: tuple[int, int, int], dtype: torch.dtype
+                  ) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines (B, 1, N, head_dim) in `dtype` of a grid with its `turns`."""
+        still = self.tables((1, *grid[1:]), turns.device, torch.float32)
         width = axis_width(self.head_dim)
-        rate = THETA ** (-torch.arange(width // 2, dtype=torch.float64, device=times.device)
-                         / (width / 2))
-        angles = (times[..., None] * rate).repeat_interleave(2, -1)[:, :, None]  # B T' 1 width
-        sign = torch.tensor([-1.0, 1.0], device=times.device).repeat(width // 2)
-        turns = angles.cos(), angles.sin() * sign
-        cos, sin = (torch.cat((turn.float().expand(-1, -1, len(table), -1),
-                               table[:, width:].expand(*times.shape, -1, -1)), -1)
+        cos, sin = (torch.cat((turn[:, :, None].expand(-1, -1, len(table), -1),
+                               table[:, width:].expand(*turn.shape[:2], -1, -1)), -1)
                     .flatten(1, 2)[:, None].to(dtype)
-                    for turn, table in zip(turns, still, strict=True))
+                    for turn, table in zip(turns.chunk(2, -1), still, strict=True))
         return cos, sin

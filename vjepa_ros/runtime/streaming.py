@@ -91,32 +91,36 @@ class _Inputs:
 
     Parameters
     ----------
-    clips, window : int
-        B and W.
+    clips : int
+        B.
+    encoder : Encoder
+        See `StreamEncoder`.
     spare : int
         Slot of passes that are tried out.
-    device : torch.device
-        Where it is wanted.
 
     """
 
-    def __init__(self, clips: int, window: int, spare: int, device: torch.device):
-        self._slots = Rows(clips * window, device)
-        # Numbers of 64 bits, as slots are.
-        self._stamps = Rows(clips * window * TUBELET, device)
-        self._clips, self._window, self._spare = clips, window, spare
+    def __init__(self, clips: int, encoder: Encoder, spare: int):
+        even = np.arange(encoder.window * TUBELET, dtype=np.float64)
+        self._nothing = [spare] * (clips * encoder.window), np.stack([even] * clips)
+        self._times_of = encoder.times
+        each = encoder.times(torch.from_numpy(even)[None]).numel()
+        self._slots = Rows(clips * encoder.window, encoder.branch_device)
+        self._times = Rows(clips * each, encoder.branch_device, torch.float32)
         self.idle()
 
     def send(self, slots: Sequence[int], stamps: np.ndarray) -> None:
-        """Upload slots (B W,) and stamps (B, T) float64 on the current stream."""
-        self.slots = self._slots.send(slots).view(self._clips, self._window)
-        self.stamps = self._stamps.send(stamps.ravel().view(np.int64)).view(
-            torch.float64).view(self._clips, -1)
+        """Upload slots (B W,) and what follows from stamps (B, T) float64, on the current stream.
+
+        The float64 stays here: not every device has it.
+        """
+        self.slots = self._slots.send(slots).view(len(stamps), -1)
+        times = self._times_of(torch.from_numpy(stamps))
+        self.times = self._times.send(times.flatten().numpy()).view(times.shape)
 
     def idle(self) -> None:
         """Let the next passes remember nothing."""
-        even = np.arange(self._window * TUBELET, dtype=np.float64)
-        self.send([self._spare] * (self._clips * self._window), np.stack([even] * self._clips))
+        self.send(*self._nothing)
 
 
 class StreamEncoder:
@@ -198,7 +202,7 @@ class StreamEncoder:
             seen = seen.permute(2, 0, 3, 1, 4, 5).flatten(3, 4)  # 2 B H (W-1)P d
             memory.append(LayerMemory([(seen[0], seen[1])]))
         frames = self._normalise(pixels[:, -TUBELET:])
-        features = self._encoder.step(frames, given.stamps[:, -TUBELET:], memory)
+        features = self._encoder.step(frames, given.times[:, -1:], memory)
         self._keep(own[:, None], features, memory)
         return self._remembered(given.slots)
 
@@ -206,27 +210,26 @@ class StreamEncoder:
         """Encode all tubelets of clips, see `step`."""
         given = self._inputs_for(len(pixels))
         memory = [LayerMemory() for _ in range(self._encoder.variant.depth)]
-        features = self._encoder(self._normalise(pixels), stamps=given.stamps, memory=memory)
+        features = self._encoder(self._normalise(pixels), times=given.times, memory=memory)
         self._keep(given.slots, features, memory)
         return self._remembered(given.slots)
 
     def _keep(self, slots: Tensor, features: Tensor, memory: Sequence[LayerMemory]) -> None:
         """Remember features (B, n, Hp, Wp, D), and the keys and values of their tokens."""
         count, flat = slots.shape[1], slots.flatten()
-        self._store.features.index_copy_(0, flat, features.flatten(0, 1).flatten(1, 2))
+        self._store.features[flat] = features.flatten(0, 1).flatten(1, 2)
         for number, layer in enumerate(memory):
             assert layer.own is not None
             for kind, part in enumerate(layer.own):              # B H nP d
                 each = part.unflatten(2, (count, -1)).transpose(1, 2).flatten(0, 1)
-                self._store.layers[:, number, kind].index_copy_(0, flat, each)
+                self._store.layers[:, number, kind][flat] = each
 
     def _remembered(self, slots: Tensor) -> Tensor:
         return self._store.features[slots].unflatten(2, (self._side, self._side))
 
     def _inputs_for(self, clips: int) -> _Inputs:
         if clips not in self._inputs:
-            self._inputs[clips] = _Inputs(clips, self._encoder.window, self._store.spare,
-                                          self._store.layers.device)
+            self._inputs[clips] = _Inputs(clips, self._encoder, self._store.spare)
         return self._inputs[clips]
 
 
@@ -235,8 +238,6 @@ def stream_of(encoder: Encoder, normalise: Work, clip_shape: tuple[int, ...]
     """Make the stream of a session of clips (T, S, S, 3), or say why there is none."""
     if not encoder.window:
         return None, 'the weights are bidirectional'
-    if encoder.branch_device.type == 'mps':
-        return None, 'it needs float64, which MPS does not have'
     frames, side = clip_shape[:2]
     if frames != TUBELET * encoder.window:
         return None, (f'num_frames is {frames}, the weights stream with '

@@ -179,19 +179,19 @@ class Network(nn.Module):
         """Compute features (B, T', Hp, Wp, D), or (B, T', n, 1, D) when places are left out."""
         if batch.features is not None:
             return batch.features
-        frames, stamps = self._streamed(batch)
+        frames, times = self._streamed(batch)
         clip = normalised(frames)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             if batch.kept is None:
-                features = self.encoder(clip, stamps=stamps)
+                features = self.encoder(clip, times=times)
             else:
                 t, rows, cols = frames.shape[1] // TUBELET, *batch.grid[1:]
                 keep = tokens_of(batch.kept, t, rows * cols)
-                features = self.encoder(clip, keep, stamps).unflatten(1, (t, -1, 1))
+                features = self.encoder(clip, keep, times).unflatten(1, (t, -1, 1))
         return features[:, -self.encoder.window:]
 
     def _streamed(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Return the frames that the encoder sees, and their stamps if it is block-causal."""
+        """Return the frames that the encoder sees, and their times if it is block-causal."""
         if not self.encoder.window:
             return batch.frames, None
         stamps = batch.stamps
@@ -201,7 +201,7 @@ class Network(nn.Module):
             stamps = stamps.expand(len(batch.frames), -1)
         chosen = stream_frames(stamps, batch.tubelets or batch.grid[0] - 1)
         clips = torch.arange(len(chosen), device=chosen.device)[:, None]
-        return batch.frames[clips, chosen], stamps.gather(1, chosen)
+        return batch.frames[clips, chosen], self.encoder.times(stamps.gather(1, chosen))
 
     def answers(self, features: Tensor) -> HeadOutputs:
         """Return the outputs of the heads for features."""

@@ -272,7 +272,7 @@ Clip = HostClip | DeviceClip
 
 
 class Rows:
-    """Numbers of frames on the device, at a fixed address.
+    """Numbers on the device, at a fixed address.
 
     Parameters
     ----------
@@ -280,15 +280,17 @@ class Rows:
         How many there are each time.
     device : torch.device
         Where they are wanted.
+    dtype : torch.dtype
+        Their type.
 
     """
 
-    def __init__(self, count: int, device: torch.device):
+    def __init__(self, count: int, device: torch.device, dtype: torch.dtype = torch.int64):
         cuda = device.type == 'cuda'
-        self._there = torch.empty(count, dtype=torch.int64, device=device)
+        self._there = torch.empty(count, dtype=dtype, device=device)
         # Each with the event of the copy that reads it: before that it must not change.
         self._staged: deque[tuple[Tensor, torch.cuda.Event | None]] = deque(
-            (torch.empty(count, dtype=torch.int64, pin_memory=cuda),
+            (torch.empty(count, dtype=dtype, pin_memory=cuda),
              torch.cuda.Event() if cuda else None) for _ in range(TURNS))
 
     @property

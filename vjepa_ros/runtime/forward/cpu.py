@@ -145,10 +145,10 @@ class HalfPositions(Positions):
             self.kept[key] = _halves(cos), _halves(sin)
         return self.kept[key] if keep is None else super().tables(grid, device, dtype, keep)
 
-    def tables_at(self, times: Tensor, grid: tuple[int, int, int], dtype: torch.dtype
+    def tables_at(self, turns: Tensor, grid: tuple[int, int, int], dtype: torch.dtype
                   ) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines of tubelets at any times, see `Positions.tables_at`."""
-        cos, sin = self._plain.tables_at(times, grid, dtype)
+        """Return cosines and sines of a grid with its `turns`, see `Positions.tables_at`."""
+        cos, sin = self._plain.tables_at(turns, grid, dtype)
         return _halves(cos), _halves(sin)
 
 
