@@ -28,7 +28,7 @@ from sessions import SIZE
 
 from vjepa_ros.cli import main as cli
 from vjepa_ros.model.ac_predictor import ActionPredictor
-from vjepa_ros.model.checkpoint import files
+from vjepa_ros.model.checkpoint import files, load
 from vjepa_ros.model.checkpoint.conversion import convert
 from vjepa_ros.model.checkpoint.inspection import examine, load_network
 from vjepa_ros.model.checkpoint.layouts import parts_of
@@ -51,7 +51,7 @@ CONFIG = {'model_type': 'vjepa2', 'architectures': ['VJEPA2Model'], 'crop_size':
 @pytest.fixture(autouse=True)
 def own_memory(tmp_path, monkeypatch):
     """Nothing of the package is used, and no hash is remembered outside the test."""
-    monkeypatch.setattr(files, 'WEIGHTS_FOLDER', tmp_path / 'none')
+    monkeypatch.setattr(load, 'WEIGHTS_FOLDER', tmp_path / 'none')
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
 
 
@@ -241,7 +241,7 @@ def test_each_way_a_checkpoint_can_be_wrong_is_told_apart(tmp_path, content, pro
     else:
         torch.save(content, path)
     with pytest.raises(WeightsError, match=rf"weights file '.*a\.pt'.*{problem}"):
-        load_encoder('tiny', weights=path)
+        load_encoder('tiny', '2.0', path)
     assert not (tmp_path / 'harmed').exists()
 
 

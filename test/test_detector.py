@@ -185,7 +185,7 @@ def test_the_defaults_are_the_weights_of_the_package_and_the_clips_of_their_head
     assert report.trained
     assert report.path == report.heads.path == str(WEIGHTS_FOLDER / 'tiny.safetensors')
     meta = report.heads.meta
-    assert (meta.variant, meta.version) == (engine.model_size, engine.model_version)
+    assert meta.variant == engine.model_size and meta.version == trained.engine.report.version
     assert meta.num_frames == engine.num_frames == track.num_frames
     assert meta.image_size == engine.image_size == track.image_size
     assert meta.resize_mode == track.resize_mode

@@ -20,8 +20,7 @@ import yaml
 from ros_harness import NodeProcess, ros_env
 
 import vjepa_ros
-from vjepa_ros.model.checkpoint.files import bundled_file
-from vjepa_ros.model.checkpoint.load import read_meta
+from vjepa_ros.model.checkpoint.load import bundled_file, read_meta
 from vjepa_ros.ros.common.processes import free_domain
 from vjepa_ros.ros.perception_node.parameters import SCHEMA
 

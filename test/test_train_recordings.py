@@ -188,7 +188,7 @@ class TestRecordings:
     @pytest.mark.parametrize('blocks', [False, True])
     def test_recordings_and_world_share_a_batch(self, blocks):
         recordings = RecordingFeed([self.made(danger=1.0)], 4, 1.0)
-        with WorldFeed(TinyWorld, 6, Draw(0, 0, CPU, blocks)) as world:
+        with WorldFeed(lambda size: [TinyWorld(size)], 6, Draw(0, 0, CPU, blocks)) as world:
             feed = MixedFeed(world, recordings, 2, Draw(0, 0, CPU, blocks))
             batch = feed.batch(Order(0, 32, 0.5))
             again = feed.batch(Order(0, 32, 0.5))

@@ -22,6 +22,7 @@ from vjepa_ros.lab.training.feeds import (
     WorldFeed,
     block_places,
     hidden_places,
+    made_at,
     random_places,
 )
 from vjepa_ros.lab.training.network import Batch, Network, normalised
@@ -64,7 +65,7 @@ def make_config(**changed):
 
 
 def make_feed(count=8, blocks=False, **options):
-    return WorldFeed(TinyWorld, count, Draw(0, 0, CPU, blocks), **options)
+    return WorldFeed(lambda size: [TinyWorld(size)], count, Draw(0, 0, CPU, blocks), **options)
 
 
 def same(a, b):
@@ -171,9 +172,19 @@ class TestFeed:
             assert same(fresh.batch(order), running.batch(order))
             assert not same(fresh.batch(order), running.batch(replace(order, step=step + 1)))
 
+    def test_the_parts_of_a_batch_are_of_different_worlds(self):
+        worlds = [TinyWorld(32), TinyWorld(32)]
+        with WorldFeed(lambda size: worlds, 8, Draw(0, 0, CPU), reuse=2) as feed:
+            for step in range(20):
+                feed.batch(Order(step, 32, 1.0))
+        assert [len(world.filmed) for world in worlds] == [10, 10]
+        for step in range(REUSE_GAP, 3 * REUSE_GAP):
+            chosen = [feed.world((made_at(step, age), 32)) for age in (0, 1)]
+            assert chosen[0] is not chosen[1]
+
     def test_half_of_the_clips_are_mirrored_with_their_targets(self):
         world = TinyWorld(32)
-        with WorldFeed(lambda size: world, 64, Draw(0, 0, CPU)) as feed:
+        with WorldFeed(lambda size: [world], 64, Draw(0, 0, CPU)) as feed:
             batch = feed.batch(Order(0, 32, 1.0))
         plain = world.film(world.sample(derive(0, 'scenes', 0, 0), 64))
         mirrored = (batch.frames == plain.frames.flip(3)).flatten(1).all(1)

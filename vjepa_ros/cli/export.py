@@ -59,7 +59,7 @@ def make_parser() -> argparse.ArgumentParser:
                                      epilog='docs/export.md explains how to use the graph.')
     parser.add_argument('output', type=Path, help='file to write, such as vjepa.onnx')
     parser.add_argument('--model-size', default=default.model_size, choices=VARIANTS)
-    parser.add_argument('--model-version', default=default.model_version, metavar='2.0|2.1')
+    parser.add_argument('--model-version', default=default.model_version, metavar='auto|2.0|2.1')
     parser.add_argument('--weights', default='', help='checkpoint (default: that of the package)')
     parser.add_argument('--weights-part', default=AUTO, metavar='NAME',
                         help='encoder of a file with several')

@@ -40,7 +40,7 @@ from rich.table import Table
 
 from vjepa_ros.cli.console import print_error
 from vjepa_ros.clip.resize import MODES
-from vjepa_ros.lab.training.config import OBJECTIVES, OPTIMIZERS, PRECISIONS, TrainConfig
+from vjepa_ros.lab.training.config import BOTH, OBJECTIVES, OPTIMIZERS, PRECISIONS, TrainConfig
 from vjepa_ros.lab.training.loop import Report, TrainingError
 from vjepa_ros.lab.training.model_card import number
 from vjepa_ros.lab.training.run import TOKENS_KEPT, ablate, train
@@ -115,7 +115,7 @@ def _clips(group: argparse._ArgumentGroup) -> None:
     _add(group, '--batch', 'clips per step (and per process)', metavar='N')
     _add(group, '--world', 'standard: smooth drives and even frames. rough: drones, legged '
          'robots, hands, cars and trucks with the turns, shakes, sensors and uneven frames that '
-         'they have', choices=WORLDS)
+         'they have. both: half of each', choices=(*WORLDS, BOTH))
     _add(group, '--num-frames', 'frames per clip', metavar='N')
     _add(group, '--window', 'train a block-causal encoder, in which a tubelet attends to so many, '
          'itself and the latest before it; 0: all attend to all', metavar='TUBELETS')
@@ -305,17 +305,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _show_figures(figures: dict, console: Console) -> None:
-    if not figures:
-        return
-    table = Table('contact within', 'AUC', 'average precision', box=None)
-    for key, value in figures['collision_auc'].items():
-        table.add_row(f'{key} s', number(value), number(figures['average_precision'][key]))
-    console.print(table)
-    console.print(f'looming R2 {number(figures["looming_r2"])}, moving AUC '
-                  f'{number(figures["moving_auc"])}, calibration error '
-                  f'{number(figures["expected_calibration_error"])}, time to contact error '
-                  f'{number(figures["ttc_median_relative_error"])}')
+def _show_figures(worlds: dict, console: Console) -> None:
+    for world, figures in worlds.items():
+        table = Table('contact within', 'AUC', 'average precision', box=None)
+        for key, value in figures['collision_auc'].items():
+            table.add_row(f'{key} s', number(value), number(figures['average_precision'][key]))
+        console.print(f'{world} world', table)
+        console.print(f'looming R2 {number(figures["looming_r2"])}, moving AUC '
+                      f'{number(figures["moving_auc"])}, calibration error '
+                      f'{number(figures["expected_calibration_error"])}, time to contact error '
+                      f'{number(figures["ttc_median_relative_error"])}')
 
 
 def _show_ablation(results: dict | None, config: TrainConfig, console: Console) -> int:

@@ -26,7 +26,7 @@ from vjepa_ros.cli.console import print_error
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.lab.report.live_view import Point, Status, View, log_to
 from vjepa_ros.lab.report.report import summary_lines, write_outputs
-from vjepa_ros.model.checkpoint.files import WeightsError, bundled_file
+from vjepa_ros.model.checkpoint.load import WeightsError, bundled_file
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.perception.types import Result

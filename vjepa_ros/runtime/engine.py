@@ -69,7 +69,7 @@ class EngineConfig:
     """
 
     model_size: str = 'tiny'
-    model_version: str = '2.0'
+    model_version: str = 'auto'
     weights: str = ''
     weights_part: str = 'auto'
     heads: str = ''
@@ -170,7 +170,7 @@ class Engine:
             session.close()
             raise
         log.info("model '%s' %s is ready on %s in %s (%s): %d frames of %d pixels",
-                 config.model_size, config.model_version, device_name(choice.device),
+                 config.model_size, report.version, device_name(choice.device),
                  choice.precision, session.execution, config.num_frames, config.image_size)
         laps.append(time.perf_counter())
         took = {name: round(end - begin, 3) for name, begin, end in

@@ -34,7 +34,7 @@ NO_ONNX = ("engine is 'onnx', but the engine runs torch alone: onnxruntime was s
            'without bf16 instructions, and on one with them 5 to 8 % faster in fp32, where bf16 '
            'is faster still; docs/notebook/cpu.md has the figures')
 ABOUT = {
-    'model_size': f'one of {", ".join(VARIANTS)}', 'model_version': ' or '.join(VERSIONS),
+    'model_size': f'one of {", ".join(VARIANTS)}', 'model_version': ', '.join(('auto', *VERSIONS)),
     'num_frames': 'frames in a clip', 'image_size': 'side of a frame in pixels',
     'cameras': 'clips in one forward pass', 'device': 'auto, cpu, cuda, cuda:N or mps',
     'precision': 'auto, fp32, fp16, bf16, fp8 or int8, as far as the device has it',
@@ -62,7 +62,7 @@ class Case:
     """
 
     model_size: str = 'tiny'
-    model_version: str = '2.0'
+    model_version: str = 'auto'
     num_frames: int = 8
     image_size: int = 192
     cameras: int = 1

@@ -38,7 +38,7 @@ class Model:
     """A network, the shape of its clips, and its weights ('' for the bundled ones)."""
 
     size: str = 'tiny'
-    version: str = '2.0'
+    version: str = 'auto'
     num_frames: int = 8
     image_size: int = 192
     weights: str = ''

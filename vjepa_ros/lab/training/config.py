@@ -8,7 +8,7 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from vjepa_ros.lab.world.scenes.scene_spec import WORLDS
+from vjepa_ros.lab.world.scenes.scene_spec import WORLDS, WorldConfig
 from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
 
 FLOOR = 0.01          # of the learning rate at the end
@@ -107,6 +107,7 @@ class Budget:
 OBJECTIVES = ('supervised', 'jepa', 'both')
 PRECISIONS = ('auto', 'fp32', 'bf16')
 OPTIMIZERS = ('adamw', 'muon')
+BOTH = 'both'         # worlds
 # May differ when a run is continued: they decide how and where it runs, not what it computes.
 FREE = ('out', 'device', 'precision', 'compile', 'compile_world', 'workers', 'stop_after',
         'checkpoint_s', 'held_out_clips', 'calibration_clips', 'progress_s', 'reuse')
@@ -133,7 +134,7 @@ class TrainConfig:
     batch : int
         Clips per step and process.
     world : str
-        standard or rough, see `WorldConfig`.
+        standard or rough, see `WorldConfig`; both for half of each.
     num_frames : int
         Frames per clip, even, at least 4.
     window : int
@@ -235,7 +236,7 @@ class TrainConfig:
     def __post_init__(self):
         find_variant(self.model_size)
         _one_of('objective', self.objective, OBJECTIVES)
-        _one_of('world', self.world, WORLDS)
+        _one_of('world', self.world, (*WORLDS, BOTH))
         _one_of('precision', self.precision, PRECISIONS)
         _one_of('optimizer', self.optimizer, OPTIMIZERS)
         if (self.clips > 0) == (self.seconds > 0) or min(self.clips, self.seconds) < 0:
@@ -296,6 +297,11 @@ class TrainConfig:
     def kept(self) -> Phases:
         """Share of places the encoder sees over the run."""
         return Phases.parse(self.tokens_kept, 'tokens_kept')
+
+    @property
+    def worlds(self) -> tuple[WorldConfig, ...]:
+        """Worlds whose clips are rendered, equally many of each."""
+        return tuple(WorldConfig(name) for name in WORLDS if self.world in (name, BOTH))
 
     @property
     def tubelets(self) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from vjepa_ros.lab.training.network import Batch, Network
 from vjepa_ros.lab.training.state import RunState
 from vjepa_ros.lab.training.validation import answer, calibrate, figures
 from vjepa_ros.lab.world.clips import ClipWorld
-from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.seeds import CALIBRATION_SEED, HELD_OUT_SEED
 from vjepa_ros.lab.world.targets import clip_targets
 from vjepa_ros.model.checkpoint.load import WeightsReport, save_bundle
@@ -42,7 +41,7 @@ class Outcome:
     weights, card, metrics : Path
         The files.
     figures : dict
-        On held-out clips, {} when there were none.
+        By world, on held-out clips; {} when there were none.
     """
 
     weights: Path
@@ -76,7 +75,7 @@ class TrainedRun:
     command: str
 
 
-def finish(folder: Path, run: TrainedRun, world: ClipWorld, note: Note) -> Outcome:
+def finish(folder: Path, run: TrainedRun, worlds: Sequence[ClipWorld], note: Note) -> Outcome:
     """Calibrate, judge and write.
 
     Parameters
@@ -85,28 +84,29 @@ def finish(folder: Path, run: TrainedRun, world: ClipWorld, note: Note) -> Outco
         For the files.
     run : TrainedRun
         Its weights are rounded to float16.
-    world : ClipWorld
-        Renders the calibration and the held-out clips.
+    worlds : sequence of ClipWorld
+        Render the calibration and the held-out clips, so many in each.
     note : callable
         Called with what is being done, how many batches are done, and of how many.
     """
     config, network = run.config, run.network
     round_to_half(network)
-    calibration, figures_before = Calibration(), None
+    calibration = Calibration()
     if config.calibration_clips:
-        answers = answer(network, noted(world_batches(world, CALIBRATION_SEED,
+        answers = answer(network, noted(world_batches(worlds, CALIBRATION_SEED,
                                                       config.calibration_clips),
                                         note, 'calibrating'))
         calibration = calibrate(answers)
-    held_out: dict[str, Any] = {}
-    if config.held_out_clips:
-        answers = answer(network, noted(world_batches(world, HELD_OUT_SEED,
+    held_out: dict[str, dict[str, Any]] = {}
+    for world in worlds if config.held_out_clips else ():
+        answers = answer(network, noted(world_batches((world,), HELD_OUT_SEED,
                                                       config.held_out_clips),
                                         note, 'judging'))
-        held_out = figures(answers, calibration)
-        figures_before = figures(answers)['expected_calibration_error']
-    metrics = {'held_out': held_out, 'calibration_error_before': figures_before}
-    meta = describe(run, world.config, calibration, metrics)
+        held_out[world.config.name] = {
+            **figures(answers, calibration),
+            'calibration_error_before': figures(answers)['expected_calibration_error']}
+    metrics = {'held_out': held_out}
+    meta = describe(run, calibration, metrics)
     weights = folder / f'{config.model_size}{"-heads" if config.heads_only else ""}.safetensors'
     meta = save_weights(weights, config, network, meta)
     card = weights.with_suffix('.md')
@@ -129,11 +129,12 @@ def save_weights(path: Path, config: TrainConfig, network: Network,
         adapters=adapter_state(network.encoder) if config.lora_rank else None)
 
 
-def describe(run: TrainedRun, world: WorldConfig, calibration: Calibration,
-             metrics: dict[str, Any]) -> BundleMeta:
+def describe(run: TrainedRun, calibration: Calibration, metrics: dict[str, Any]) -> BundleMeta:
     """Describe the weights as their file does."""
     config, state = run.config, run.state
-    data = (f'rendered scenes of `vjepa_ros.lab.world`, {world.name} world, {config.textures} '
+    world = config.worlds[0]
+    names = ' and '.join(one.name for one in config.worlds)
+    data = (f'rendered scenes of `vjepa_ros.lab.world`, {names} world, {config.textures} '
             'painted textures')
     if config.photos:
         data += f' and {config.textures} crops of photographs'
@@ -165,15 +166,16 @@ def round_to_half(network: Network) -> None:
             parameter.copy_(parameter.half().float())
 
 
-def world_batches(world: ClipWorld, first_seed: int, count: int) -> list[Callable[[], Batch]]:
-    """Ways to get the clips of a split with their targets."""
+def world_batches(worlds: Sequence[ClipWorld], first_seed: int, count: int
+                  ) -> list[Callable[[], Batch]]:
+    """Ways to get the clips of a split with their targets, `count` of each world."""
     def piece(make: Callable) -> Callable[[], Batch]:
         def batch() -> Batch:
             clips = make()
             return Batch(clips.frames, clip_targets(clips), stamps=clips.stamps)
         return batch
 
-    return [piece(make) for make in split_batches(world, first_seed, count)]
+    return [piece(make) for world in worlds for make in split_batches(world, first_seed, count)]
 
 
 def noted(makers: list[Callable[[], Batch]], note: Note, what: str) -> Iterator[Batch]:

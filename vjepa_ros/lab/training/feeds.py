@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Protocol
@@ -71,7 +71,7 @@ def hidden_places(kept: Tensor, places: int) -> Tensor:
     return seen.int().argsort(dim=1, stable=True)[:, :places - kept.shape[1]]
 
 
-Worlds = Callable[[int], ClipWorld]
+Worlds = Callable[[int], Sequence[ClipWorld]]
 REUSE_GAP = 8       # steps between two uses of a clip, so that no batch resembles the one before
 
 
@@ -159,7 +159,7 @@ class WorldFeed:
     Parameters
     ----------
     worlds : callable
-        Gives the world of an image size; called once per size.
+        Gives the worlds of an image size, which take turns; called once per size.
     count : int
         Clips per batch, a multiple of `reuse`.
     draw : Draw
@@ -181,7 +181,7 @@ class WorldFeed:
             raise ValueError(f'{count} clips of a batch cannot be made of {reuse} equal parts: '
                              'choose a batch that is a multiple of reuse')
         self._make_world = worlds
-        self._worlds: dict[int, ClipWorld] = {}
+        self._worlds: dict[int, Sequence[ClipWorld]] = {}
         self._count, self._draw, self._reuse = count, draw, reuse
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix='scenes')
         self._drawn: dict[tuple[int, int], Future] = {}
@@ -206,7 +206,7 @@ class WorldFeed:
         for part in [*(p for p in parts if p not in self._made), *coming]:
             if part not in self._drawn:
                 self._drawn[part] = self._pool.submit(
-                    self._world(part[1]).sample,
+                    self.world(part).sample,
                     derive(self._draw.seed, 'scenes', part[0], self._draw.rank),
                     self._count // self._reuse)
         for part in parts:
@@ -223,7 +223,7 @@ class WorldFeed:
                      self._draw.tubelets(random))
 
     def _film(self, part: tuple[int, int]) -> tuple[Tensor, Targets, Tensor]:
-        clips = self._world(part[1]).film(upload(
+        clips = self.world(part).film(upload(
             self._drawn.pop(part).result(), self._draw.device))
         return clips.frames, clip_targets(clips), clips.stamps
 
@@ -235,10 +235,14 @@ class WorldFeed:
         for part in [p for p in self._drawn if p[1] != order.size]:
             self._drawn.pop(part).cancel()
 
-    def _world(self, size: int) -> ClipWorld:
+    def world(self, part: tuple[int, int]) -> ClipWorld:
+        """Return the world that renders a part of a batch, (step, image size)."""
+        made, size = part
         if size not in self._worlds:
             self._worlds[size] = self._make_world(size)
-        return self._worlds[size]
+        worlds = self._worlds[size]
+        # Those of a batch, REUSE_GAP steps apart, are of different worlds, too.
+        return worlds[(made + made // REUSE_GAP) % len(worlds)]
 
 
 def made_at(step: int, age: int) -> int:

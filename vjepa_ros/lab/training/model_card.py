@@ -62,9 +62,18 @@ def model_card(meta: BundleMeta, file_name: str, megabytes: float) -> str:
 
 
 def _figures(metrics: Mapping[str, Any]) -> list[str]:
-    held_out = metrics.get('held_out')
-    if not held_out:
+    worlds = metrics.get('held_out')
+    if not worlds:
         return ['Not measured.']
+    lines = ['Rendered clips with scenes and textures that training never saw, weights rounded '
+             'to float16 as in the file.', '']
+    for world, held_out in worlds.items():
+        lines += [f'### {world.capitalize()} world, {held_out["clips"]:,} clips', '',
+                  *_of_world(held_out), '']
+    return lines[:-1]
+
+
+def _of_world(held_out: Mapping[str, Any]) -> list[str]:
     auc, precision = held_out['collision_auc'], held_out['average_precision']
     by_horizon = held_out['expected_calibration_error_by_horizon']
     rows = [(f'{key} s', number(auc[key]), number(precision[key]), number(by_horizon[key]))
@@ -75,14 +84,12 @@ def _figures(metrics: Mapping[str, Any]) -> list[str]:
         ('looming where nothing closes (1/s)', held_out['looming_when_still_per_s']),
         ('independent motion per patch, AUC', held_out['moving_auc']),
         ('calibration error of the hazard, all horizons', held_out['expected_calibration_error']),
-        ('the same before calibration', metrics.get('calibration_error_before')),
+        ('the same before calibration', held_out['calibration_error_before']),
         *((f'way blocked within {m} m, AUC', v) for m, v in held_out['clearance_auc'].items()),
         ('calibration error of the clearance', held_out['clearance_calibration_error']),
         ('median relative error of the time to contact',
          held_out['ttc_median_relative_error']))
-    return [f'{held_out["clips"]:,} rendered clips with scenes and textures that training never '
-            'saw, weights rounded to float16 as in the file.', '',
-            *_table(('contact within', 'AUC', 'average precision', 'calibration error'), rows),
+    return [*_table(('contact within', 'AUC', 'average precision', 'calibration error'), rows),
             '', *_table(('figure', 'value'), [(n, number(v)) for n, v in single])]
 
 

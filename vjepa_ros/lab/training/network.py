@@ -18,7 +18,7 @@ from vjepa_ros.lab.training.losses import head_losses, masked_mean, prediction
 from vjepa_ros.lab.training.tubelets import stream_frames
 from vjepa_ros.lab.world.seeds import derive
 from vjepa_ros.lab.world.targets import Targets, constant
-from vjepa_ros.model.checkpoint.load import WeightsReport, load_model, read_meta
+from vjepa_ros.model.checkpoint.load import WeightsReport, load_model
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import CONTACT_BINS, HeadOutputs, contact_bin
 from vjepa_ros.model.heads import Heads, full_precision
@@ -253,9 +253,7 @@ def build(config: TrainConfig) -> tuple[Network, WeightsReport]:
     """
     variant = find_variant(config.model_size)
     if config.weights:
-        meta = read_meta(config.weights)
-        encoder, heads, report = load_model(variant, meta.version if meta else '2.0',
-                                            weights=config.weights)
+        encoder, heads, report = load_model(variant, weights=config.weights)
         if config.window:
             encoder = block_causal(encoder, config.window)
     else:

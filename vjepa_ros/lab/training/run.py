@@ -43,7 +43,6 @@ from vjepa_ros.lab.training.state import (
 )
 from vjepa_ros.lab.training.validation import answer, figures, headline
 from vjepa_ros.lab.world.clips import BANK_SEED, ClipWorld
-from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.seeds import VALIDATION_SEED, derive
 from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.model.head_specs import Calibration
@@ -138,7 +137,7 @@ class _Run:
         self._began, self._stopped = began, stopped
         self._started = datetime.now(timezone.utc).isoformat(timespec='seconds')
         self._bank: TextureBank | None = None
-        self._judging: ClipWorld | None = None
+        self._judging: list[ClipWorld] = []
         network, self.report = build(config)
         self.network = network.to(here.device)
         self.trainer = Trainer(config, network, here)
@@ -189,22 +188,23 @@ class _Run:
         if self.team.leads:
             self.listener.working('encoding', done, total)
 
-    def _world(self, size: int) -> ClipWorld:
-        """Return the world that training sees."""
+    def _world(self, size: int) -> list[ClipWorld]:
+        """Return the worlds that training sees."""
         if self._bank is None:
             self._bank = self._paint()
-        return self._make_world(size, self._bank, self.config.compile_world)
+        return self._make_worlds(size, self._bank, self.config.compile_world)
 
-    def _judge(self) -> ClipWorld:
-        """Return the world of calibration and figures, whose textures training never sees."""
-        if self._judging is None:
+    def _judge(self) -> list[ClipWorld]:
+        """Return the worlds of calibration and figures, whose textures training never sees."""
+        if not self._judging:
             # Not compiled: the few clips are drawn sooner than another shape is compiled.
-            self._judging = self._make_world(self.config.image_size, None, False)
+            self._judging = self._make_worlds(self.config.image_size, None, False)
         return self._judging
 
-    def _make_world(self, size: int, bank: TextureBank | None, compiled: bool) -> ClipWorld:
-        return ClipWorld(size, self.config.num_frames, self.team.device, bank=bank,
-                         config=WorldConfig(self.config.world), compile=compiled)
+    def _make_worlds(self, size: int, bank: TextureBank | None, compiled: bool
+                     ) -> list[ClipWorld]:
+        return [ClipWorld(size, self.config.num_frames, self.team.device, bank=bank,
+                          config=world, compile=compiled) for world in self.config.worlds]
 
     def _paint(self) -> TextureBank:
         config = self.config
@@ -256,7 +256,7 @@ class _Run:
     def _keep(self) -> None:
         """Write the present weights, small enough to be carried elsewhere."""
         with self.trainer.average.applied():
-            meta = describe(self._trained(), WorldConfig(self.config.world), Calibration(), {})
+            meta = describe(self._trained(), Calibration(), {})
             save_weights(self.folder / UNFINISHED, self.config, self.network, meta)
 
     def _finish(self) -> Outcome:
@@ -306,7 +306,7 @@ def ablate(config: TrainConfig, listener: Listener, *, resume: bool = False, com
         if result.outcome is None:
             return None
         results[objective] = {'clips': result.clips, 'steps': result.step,
-                              **headline(result.outcome.figures)}
+                              **headline([*result.outcome.figures.values()][-1])}
     folder = Path(config.out)
     (folder / 'ablation.json').write_text(json.dumps(results, indent=1) + '\n', encoding='utf-8')
     (folder / 'ablation.md').write_text(table(results), encoding='utf-8')

@@ -66,12 +66,6 @@ def foreign(name: str, parameter: str) -> Iterator[None]:
                            f'{ANEW}') from error
 
 
-def bundled_file(variant: str, version: str = '2.0') -> Path | None:
-    """Return the file that the package brings for a model size, or None."""
-    path = WEIGHTS_FOLDER / f'{variant}.safetensors'
-    return path if version == '2.0' and path.is_file() else None
-
-
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors whose names begin with `prefix`, without it."""
     return {key.removeprefix(prefix): value for key, value in tensors.items()

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from vjepa_ros.model.checkpoint.download import located
 from vjepa_ros.model.checkpoint.files import (
+    WEIGHTS_FOLDER,
     WeightsError,
-    bundled_file,
     differences,
     file_sha256,
     files_sha256,
@@ -38,7 +38,7 @@ from vjepa_ros.model.checkpoint.layouts import (
     parts_of,
 )
 from vjepa_ros.model.checkpoint.metadata import KEY, BundleMeta, HeadsReport, Profile, profile_of
-from vjepa_ros.model.checkpoint.networks import fill
+from vjepa_ros.model.checkpoint.networks import fill, version_of
 from vjepa_ros.model.checkpoint.readers import FLAT, Opened, open_weights, unmap
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import HEADS
@@ -106,7 +106,16 @@ class WeightsReport:
     profile: Profile | None = None
 
 
-def load_encoder(variant: str | Variant, version: str = '2.0', weights: str | Path | None = None,
+def bundled_file(variant: str, version: str = AUTO) -> Path | None:
+    """Return the file that the package brings for a model size and version, or None."""
+    path = WEIGHTS_FOLDER / f'{variant}.safetensors'
+    if not path.is_file():
+        return None
+    meta = read_meta(path)
+    return path if version == AUTO or (meta and meta.version == version) else None
+
+
+def load_encoder(variant: str | Variant, version: str = AUTO, weights: str | Path | None = None,
                  allow_random_weights: bool = False, seed: int = 0,
                  weights_part: str = AUTO) -> tuple[Encoder, WeightsReport]:
     """Build an encoder on the CPU in float32.
@@ -116,7 +125,7 @@ def load_encoder(variant: str | Variant, version: str = '2.0', weights: str | Pa
     variant : str or Variant
         Size, by name or as a row of `VARIANTS`.
     version : str
-        Model generation.
+        Model generation; 'auto': that of the file, '2.0' of random weights.
     weights : str, Path or None
         Checkpoint: a file of Meta (.pt) or of this package (.safetensors), a folder of Hugging
         Face, or its name on the hub, such as 'facebook/vjepa2-vitl-fpc64-256'. Empty: the file
@@ -152,6 +161,7 @@ def load_encoder(variant: str | Variant, version: str = '2.0', weights: str | Pa
         raise WeightsError(f'{reason}; set `weights` to a checkpoint (file, folder or name on '
                            'the Hugging Face hub) or `allow_random_weights: true` to run '
                            'untrained')
+    version = '2.0' if version == AUTO else version
     encoder = _empty(variant, version)
     encoder.to_empty(device='cpu').init_random(seed)
     log.warning("model '%s' runs with random weights (seed %d): its features are untrained",
@@ -178,6 +188,7 @@ def _load_file(variant: Variant, version: str, path: Path, which: str
         parts = parts_of(opened, 'weights')
         refuse_strays(parts, name)
         part = choose_encoder(parts, which, name)
+    version = version_of(part) if version == AUTO else version
     encoder = _empty(variant, version, window if version == '2.1' else 0)
     profile = profile_of(opened, parts, part)
     with ThreadPoolExecutor(1) as worker:  # a large file takes a second of one core
@@ -361,7 +372,7 @@ def load_heads(path: str | Path, encoder: Encoder, report: WeightsReport
     return heads, HeadsReport(str(path), file_sha256(path), meta, bool(adapters))
 
 
-def load_model(variant: str | Variant, version: str = '2.0', weights: str | Path | None = None,
+def load_model(variant: str | Variant, version: str = AUTO, weights: str | Path | None = None,
                heads: str | Path | None = None, allow_random_weights: bool = False,
                seed: int = 0, weights_part: str = AUTO
                ) -> tuple[Encoder, Heads | None, WeightsReport]:

@@ -60,7 +60,7 @@ def _model_values(parts: Configured) -> dict[str, object]:
         'precision': choice.precision, 'execution': engine.execution,
         'execution_reason': engine.execution_reason or 'none',
         'streaming': f'off: {engine.not_streaming}' if engine.not_streaming else 'on',
-        'model': engine.config.model_size, 'model_version': engine.config.model_version,
+        'model': engine.config.model_size, 'model_version': weights.version,
         'num_frames': engine.config.num_frames, 'image_size': engine.config.image_size,
         'clip_fps': config.clip_fps, 'resize_mode': config.resize_mode,
         'weights': weights.path or 'random', 'weights_sha256': weights.sha256 or 'none',

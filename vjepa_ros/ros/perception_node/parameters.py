@@ -168,9 +168,10 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
         _shared['require_device'],
         _model('model_size', 'Size of the encoder, a row of the table of variants',
                choices=tuple(VARIANTS)),
-        _model('model_version', 'Generation of V-JEPA', choices=('2.0', '2.1')),
+        _model('model_version', 'Generation of V-JEPA; auto: that of the weights',
+               choices=('auto', '2.0', '2.1')),
         _model('weights', 'Checkpoint of the encoder: file, folder or name on the Hugging Face '
-               'hub; empty: the bundled one, which exists for tiny 2.0; random: none, run '
+               'hub; empty: the bundled one, which exists for tiny; random: none, run '
                'untrained'),
         _shared['weights_part'],
         _model('heads', 'Safetensors file of learned heads for these weights; empty: those in the '
