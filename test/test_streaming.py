@@ -199,7 +199,7 @@ def test_streams_of_any_rate_jitter_and_drops(encoder, device, seed):
     assert session.not_streaming == ''
     random = np.random.default_rng(seed)
     cameras = [Camera(session, seed), Camera(session, seed + 100)]
-    rates, known, checked, steps = random.uniform(4, 40, 2), {}, 0, 0
+    rates, known, checked, steps, mixed = random.uniform(4, 40, 2), {}, 0, 0, 0
     each = session._stream._store._each
     for _ in range(40):
         for camera, rate in zip(cameras, rates, strict=True):
@@ -211,14 +211,14 @@ def test_streams_of_any_rate_jitter_and_drops(encoder, device, seed):
         if not seen:
             continue
         clips = [clip for _, clip in seen]
-        # The clips of a pass are all steps, or all whole.
-        whole = not all(session.remembers(end) for clip in clips for end in clip[3][:-1])
+        whole = [not all(session.remembers(end) for end in clip[3][:-1]) for clip in clips]
         before = session._stream.nbytes
         outputs = session.run([clip[0] for clip in clips], keys=[clip[1] for clip in clips],
                               stamps=[clip[2] for clip in clips])
         steps += session._stream.nbytes - before == len(clips) * each
-        for (camera, clip), output in zip(seen, outputs, strict=True):
-            ends = camera.note(*clip, whole)
+        mixed += len({*whole}) == 2
+        for (camera, clip), output, as_whole in zip(seen, outputs, whole, strict=True):
+            ends = camera.note(*clip, as_whole)
             for end, tubelet in ends:
                 if known.get(end, (None,))[0] is not tubelet:
                     known[end] = tubelet, *encode(plain, tubelet, known)
@@ -227,6 +227,7 @@ def test_streams_of_any_rate_jitter_and_drops(encoder, device, seed):
             checked += 1
     assert checked > 20
     assert steps > 10       # most are no whole clips
+    assert mixed            # some encode a whole clip of one camera alone
 
 
 class NoFloat64(TorchDispatchMode):

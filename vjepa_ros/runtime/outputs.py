@@ -236,14 +236,17 @@ class Pending:
         A `Landed` to one `Output` for each of its clips.
     report : callable
         Gets the timings when the results are there.
+    order : sequence of int, optional
+        Place of each clip of the flights among the results; as they come when omitted.
 
     """
 
     def __init__(self, flights: Sequence[Flight], build: Callable[[Landed], list[Output]],
-                 report: Callable[[dict[str, float]], None]):
+                 report: Callable[[dict[str, float]], None], order: Sequence[int] = ()):
         self._flights = flights
         self._build = build
         self._report = report
+        self._order = order
         self._lock = threading.Lock()
         self._outputs: list[Output] | None = None
         self._arrivals: list[Arrival] = []      # that `result` has not waited for
@@ -281,6 +284,9 @@ class Pending:
                 parts.append(landed.timings)
                 if landed.arrival is not None:
                     arrivals.append(landed.arrival)
+            if self._order:
+                placed = dict(zip(self._order, outputs, strict=True))
+                outputs = [placed[at] for at in range(len(placed))]
             self._outputs, self._arrivals = outputs, arrivals
             if parts:
                 self._tell(parts)

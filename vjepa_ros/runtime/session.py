@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 from types import SimpleNamespace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -38,6 +39,7 @@ from vjepa_ros.runtime.streaming import StreamEncoder, stream_of
 __all__ = ['EncoderSession', 'SessionError']
 
 UNCALIBRATED = Calibration()
+Item = TypeVar('Item')
 STAGES = ('upload', 'encode', 'heads', 'download')
 PER = ('grid', 'tubelet', 'clip')  # what a feature vector may stand for
 
@@ -315,10 +317,26 @@ class EncoderSession:
                 stamps: Sequence[np.ndarray] | None = None) -> Pending:
         with self._lock:
             self._ready(clips, keys)
-            flights = self._parts.run(len(clips), lambda part: self._runner.start(
-                clips[part], None if keys is None else keys[part], features, heads,
-                None if valid is None else valid[part], None if stamps is None else stamps[part]))
-        return Pending(flights, self._outputs, self._report)
+            groups = []
+            if self._stream is not None and keys is not None and stamps is not None:
+                groups = self._stream.groups(keys)
+            if len(groups) < 2:
+                return Pending(self._start(clips, keys, features, heads, valid, stamps),
+                               self._outputs, self._report)
+            flights, order = list[Flight](), list[int]()
+            for group in groups:
+                some = [clips[at] for at in group]
+                flights += self._start(some, _chosen(keys, group), features, heads,
+                                       _chosen(valid, group), _chosen(stamps, group))
+                order += group
+        return Pending(flights, self._outputs, self._report, order)
+
+    def _start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
+               heads: bool, valid: Sequence[np.ndarray] | None,
+               stamps: Sequence[np.ndarray] | None) -> list[Flight]:
+        return self._parts.run(len(clips), lambda part: self._runner.start(
+            clips[part], None if keys is None else keys[part], features, heads,
+            None if valid is None else valid[part], None if stamps is None else stamps[part]))
 
     def _ready(self, clips: Sequence[Clip], keys: Sequence[Keys] | None) -> Encoder:
         """Return the encoder; refuse clips that it cannot encode."""
@@ -451,6 +469,10 @@ def check_clips(clips: Sequence[Clip], keys: Sequence[Keys] | None,
     if keys is not None and [len(each) for each in keys] != [shape[0]] * len(clips):
         raise ValueError(f'there are keys for {[len(each) for each in keys]} frames, expected '
                          f'{shape[0]} for each of {len(clips)} clips')
+
+
+def _chosen(values: Sequence[Item] | None, places: Sequence[int]) -> list[Item] | None:
+    return None if values is None else [values[place] for place in places]
 
 
 def _present(features: np.ndarray | None) -> np.ndarray:

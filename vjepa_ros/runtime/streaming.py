@@ -3,10 +3,10 @@
 """Encode each tubelet of a camera once: a block-causal encoder with what it remembers.
 
 The result for a clip is made of the newest tubelet, which is encoded, and of earlier ones, whose
-keys, values and features are remembered. When one is missing, the clips of a pass are encoded as
-a whole, and remembered. What is remembered lies in slots at fixed addresses and what a pass needs
-to know beside the pixels is uploaded into fixed places, so that CUDA graphs can hold both kinds
-of pass.
+keys, values and features are remembered. When one is missing, the clip is encoded as a whole, in a
+pass with others like it, and remembered. What is remembered lies in slots at fixed addresses and
+what a pass needs to know beside the pixels is uploaded into fixed places, so that CUDA graphs can
+hold both kinds of pass.
 
 B clips, T = 2 W frames, W tubelets, P places (patches) of a tubelet, L layers, H heads, d channels
 of a head, D width.
@@ -163,6 +163,13 @@ class StreamEncoder:
     def ready(self, keys: Sequence[Keys]) -> bool:
         """Return whether `step` can compute clips; else `whole` has to. See `prepare`."""
         return all(end in self._store for each in keys for end in each[1:-1:TUBELET])
+
+    def groups(self, keys: Sequence[Keys]) -> list[list[int]]:
+        """Return the places of the clips that are ready, and of the others; none is empty."""
+        steps = [self.ready([each]) for each in keys]
+        groups = ([at for at, step in enumerate(steps) if step is wanted]
+                  for wanted in (True, False))
+        return [group for group in groups if group]
 
     def prepare(self, keys: Sequence[Keys], stamps: Sequence[np.ndarray]) -> None:
         """Upload what the pass of some clips needs, on the current stream.
