@@ -3,7 +3,9 @@
 """The exported graph computes what the session computes; missing packages are named."""
 
 import json
+import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,15 +31,19 @@ def clips(count=2):
 
 
 def graph(heads=True):
-    return onnx.Graph(fill(Encoder(SIZE)), fill(Heads(96, 64)) if heads else None, CALIBRATION)
+    return onnx.ClipGraph(fill(Encoder(SIZE)), fill(Heads(96, 64)) if heads else None, CALIBRATION)
+
+
+@pytest.fixture
+def runtime():
+    try:
+        return onnx.packages()['onnxruntime']
+    except onnx.ExportError as error:
+        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize('heads', [True, False])
-def test_onnxruntime_computes_the_same_from_the_file(heads, tmp_path):
-    try:
-        runtime = onnx.packages()['onnxruntime']
-    except onnx.ExportError as error:
-        pytest.skip(str(error))
+def test_onnxruntime_computes_the_same_from_the_file(heads, tmp_path, runtime):
     whole = graph(heads)
     done = onnx.export(whole, tmp_path / 'new' / 'graph.onnx', 4, 32, clips=2)
     assert done.inputs == {'pixels': (2, 4, 32, 32, 3)}
@@ -49,6 +55,47 @@ def test_onnxruntime_computes_the_same_from_the_file(heads, tmp_path):
         wanted = whole(torch.from_numpy(clips()))
     for got, exact in zip(found, wanted, strict=True):
         assert onnx.deviation(got, exact.numpy()) < onnx.TOLERANCE
+
+
+W = 3
+CAUSAL = Variant('test', 48, 12, 2, 96)
+
+
+def causal():
+    return onnx.StreamGraph(fill(Encoder(CAUSAL, '2.1', W)), fill(Heads(48, 64)), CALIBRATION)
+
+
+@pytest.mark.usefixtures('runtime')
+def test_the_loop_of_the_manual_gives_what_the_whole_stream_gives(tmp_path):
+    graph, file = causal(), tmp_path / 'step.onnx'
+    onnx.export(graph, file, 2 * W, 32)
+    page = (Path(__file__).parents[1] / 'docs' / 'export.md').read_text(encoding='utf-8')
+    loop, names = re.findall(r'```python\n(.*?)```', page, re.DOTALL)[0], {}
+    exec(loop.replace('step.onnx', str(file)), names)
+    random = np.random.default_rng(0)
+    stamps = 1e6 + 0.25 * (np.arange(16) + random.uniform(-0.1, 0.1, 16))
+    pictures = random.integers(0, 256, (16, 32, 32, 3), dtype=np.uint8)
+    found = [names['step'](stamp, picture)
+             for stamp, picture in zip(stamps, pictures, strict=True)]
+    # A frame at each interval: those of odd number end the tubelets of one clip.
+    assert [one is not None for one in found[1::2]] == [False] * (W - 1) + [True] * (9 - W)
+    with torch.inference_mode():
+        times = graph.encoder.times(torch.from_numpy(stamps / 0.25)[None])
+        whole = graph.encoder(graph._clip(torch.from_numpy(pictures)[None]), times=times)
+        for at in range(2 * W - 1, 16, 2):
+            seen = whole[:, :at // 2 + 1]
+            wanted = zip(graph.names, (seen[:, -1:], *graph._answers(seen[:, -W:])), strict=False)
+            for name, exact in wanted:
+                assert onnx.deviation(found[at][name], exact.numpy()) < onnx.TOLERANCE, name
+
+
+def test_only_block_causal_weights_are_a_stream():
+    graph = causal()
+    with pytest.raises(onnx.ExportError, match='num_frames is 8'):
+        graph.noise(8, 32, 1)
+    graph.encoder = fill(Encoder(SIZE))
+    with pytest.raises(onnx.ExportError, match='bidirectional'):
+        graph.noise(4, 32, 1)
 
 
 def test_missing_packages_are_named_with_the_remedy(monkeypatch, tmp_path, capsys):

@@ -38,7 +38,7 @@ from vjepa_ros.model.head_specs import (
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.runtime.onnx import Graph
+from vjepa_ros.runtime.onnx import ClipGraph
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 DIM = 48
@@ -205,7 +205,7 @@ def test_new_heads_are_trained_calibrated_saved_loaded_and_run(more_heads, tmp_p
     finally:
         engine.close()
     assert {name: arrays[name].shape for name in SHAPES} == SHAPES
-    graph = Graph(encoder, heads, report.heads.meta.calibration).eval()
+    graph = ClipGraph(encoder, heads, report.heads.meta.calibration).eval()
     with torch.inference_mode():
         exported = dict(zip(graph.names, graph(torch.from_numpy(CLIP)[None]), strict=True))
     assert tuple(exported) == ('features', *arrays)

@@ -20,7 +20,7 @@ from vjepa_ros.model.checkpoint.layouts import AUTO
 from vjepa_ros.model.checkpoint.load import load_model
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.runtime.engine import EngineConfig
-from vjepa_ros.runtime.onnx import Exported, ExportError, Graph, export, packages
+from vjepa_ros.runtime.onnx import ClipGraph, Exported, ExportError, StreamGraph, export, packages
 
 
 def main(argv: Sequence[str]) -> int:
@@ -40,8 +40,8 @@ def main(argv: Sequence[str]) -> int:
                 config.model_size, config.model_version, config.weights, config.heads,
                 config.allow_random_weights, config.seed, config.weights_part)
             calibration = None if report.heads is None else report.heads.meta.calibration
-            done = export(Graph(encoder, heads, calibration), args.output, config.num_frames,
-                          config.image_size, args.clips)
+            graph = (StreamGraph if args.stream else ClipGraph)(encoder, heads, calibration)
+            done = export(graph, args.output, config.num_frames, config.image_size, args.clips)
     except (ExportError, WeightsError, ValueError, OSError) as error:
         return print_error(error)
     if args.json:
@@ -69,6 +69,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--image-size', type=int, default=default.image_size, metavar='S')
     parser.add_argument('--clips', type=int, default=1, metavar='B',
                         help='clips in one pass, one for each camera (default: 1)')
+    parser.add_argument('--stream', action='store_true',
+                        help='write one step of a stream, which needs block-causal weights')
     parser.add_argument('--json', action='store_true', help='print the report as JSON')
     return parser
 
@@ -81,7 +83,7 @@ def view(done: Exported) -> Table:
     for name in ('name', 'shape', 'deviation from PyTorch'):
         table.add_column(name)
     for name, shape in done.inputs.items():
-        table.add_row(f'{name} (input, uint8)', escape(str(list(shape))), '')
+        table.add_row(f'{name} (input)', escape(str(list(shape))), '')
     for name, shape in done.outputs.items():
         table.add_row(name, escape(str(list(shape))), f'{done.errors[name]:.1e}')
     return table

@@ -2,7 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """Write encoder and heads as one ONNX graph, and check it with onnxruntime.
 
-B clips, T frames, T' tubelets, Hp x Wp patches, D width, S pixels per side.
+B clips, T frames, T' tubelets, Hp x Wp patches, P of them, D width, S pixels per side. In a stream
+W tubelets, L layers, H heads of attention, C channels of a head.
 """
 
 from __future__ import annotations
@@ -24,15 +25,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vjepa_ros.model.blocks import LayerMemory
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import Calibration, array_names, to_arrays
 from vjepa_ros.model.heads import Heads
-from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
+from vjepa_ros.model.rope import rotate
+from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH, TUBELET
+from vjepa_ros.runtime.streaming import why_not
 
 OPSET = 18
 TOLERANCE = 1e-4    # of the largest value of an output
 MOST_BYTES = 2e9    # of a file; the weights of larger networks lie beside it
-INPUT, FEATURES = 'pixels', 'features'
+PIXELS, FEATURES = 'pixels', 'features'
 NEEDED = ('onnx', 'onnxscript', 'onnxruntime')
 
 
@@ -65,7 +69,7 @@ class Exported:
 
 
 class Graph(nn.Module):
-    """What is exported: pixels to features and calibrated outputs of the heads, in float32.
+    """What is exported: features and calibrated outputs of the heads, in float32.
 
     Parameters
     ----------
@@ -95,13 +99,100 @@ class Graph(nn.Module):
         """Names of the outputs."""
         return (FEATURES, *array_names(() if self.heads is None else self.heads.specs))
 
+    def noise(self, frames: int, size: int, clips: int) -> dict[str, Tensor]:
+        """Make an input of `forward`, by name, for clips of T frames of S pixels."""
+        return {PIXELS: torch.from_numpy(np.random.default_rng(0).integers(
+            0, 256, (clips, frames, size, size, 3), dtype=np.uint8))}
+
+    def _clip(self, pixels: Tensor) -> Tensor:
+        return ((pixels.float() - self.pixel_mean) * self.pixel_gain).permute(0, 4, 1, 2, 3)
+
+    def _answers(self, features: Tensor) -> Sequence[Tensor]:
+        if self.heads is None:
+            return ()
+        return [*to_arrays(self.calibration.apply(self.heads(features))).values()]
+
+
+class ClipGraph(Graph):
+    """Pixels of clips to features and head arrays."""
+
     def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
         """Compute features and head arrays of (B, T, S, S, 3) uint8 RGB."""
-        clip = ((pixels.float() - self.pixel_mean) * self.pixel_gain).permute(0, 4, 1, 2, 3)
-        features = self.encoder(clip)
-        if self.heads is None:
-            return (features,)
-        return features, *to_arrays(self.calibration.apply(self.heads(features))).values()
+        features = self.encoder(self._clip(pixels))
+        return features, *self._answers(features)
+
+
+class StreamGraph(Graph):
+    """One step of a stream: the newest tubelet, and what is remembered of those before it.
+
+    Keys are remembered as those of a tubelet at time zero, and turned by its age in each step. So
+    no number grows with the length of a stream, and float32 is enough. The encoder is
+    block-causal.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the outputs."""
+        return *super().names, 'memory'
+
+    def noise(self, frames: int, size: int, clips: int) -> dict[str, Tensor]:
+        """Make an input of `forward`, see `Graph.noise`; ExportError where none streams."""
+        encoder, side = self.encoder, size // PATCH
+        problem = why_not(encoder, frames)
+        if problem:
+            raise ExportError(f'these weights cannot stream: {problem}')
+        past, variant = encoder.window - 1, encoder.variant
+        random = torch.Generator().manual_seed(0)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(clips, *shape, generator=random)
+
+        return {**super().noise(TUBELET, size, clips),
+                'interval': normal().exp(), 'ages': 8 * normal(past).abs(),
+                'known': normal(past) < 1,
+                'past_features': normal(past, side, side, variant.dim),
+                'past_memory': normal(past, variant.depth, 2, variant.heads, side ** 2,
+                                      variant.head_dim)}
+
+    def forward(self, pixels: Tensor, interval: Tensor, ages: Tensor, known: Tensor,
+                past_features: Tensor, past_memory: Tensor) -> tuple[Tensor, ...]:
+        """Compute features and head arrays, and what is to be remembered of the newest tubelet.
+
+        Parameters
+        ----------
+        pixels : Tensor
+            (B, 2, S, S, 3) uint8 RGB.
+        interval : Tensor
+            (B,) float32 above 0, time between these frames in frame intervals.
+        ages : Tensor
+            (B, W-1) float32, time from each remembered tubelet to this one, in frame intervals.
+        known : Tensor
+            (B, W-1) bool, whether there is such a tubelet; the others must be finite.
+        past_features, past_memory : Tensor
+            (B, W-1, Hp, Wp, D) and (B, W-1, L, 2, H, P, C) float32, earlier results side by side.
+
+        Returns
+        -------
+        tuple of Tensor
+            Features (B, 1, Hp, Wp, D); the arrays of the heads for all W tubelets; keys and
+            values (B, 1, L, 2, H, P, C).
+
+        """
+        ends = torch.cat((-ages, torch.zeros_like(ages[:, :1])), 1)
+        times = self.encoder.times(torch.stack((ends - interval[:, None], ends), 2).flatten(1))
+        cos, sin = times[:, :-1, None, None, None, :-1].chunk(2, -1)    # B W-1 1 1 1 w
+        keys, values = past_memory.unbind(3)                            # B W-1 L H P C
+        turning, still = keys.split((cos.shape[-1], keys.shape[-1] - cos.shape[-1]), -1)
+        keys = torch.cat((rotate(turning, cos, sin), still), -1)
+        keys, values = (each.permute(2, 0, 3, 1, 4, 5).flatten(3, 4) for each in (keys, values))
+        memory = [LayerMemory([layer]) for layer in zip(keys, values, strict=True)]
+        here = torch.ones_like(known[:, :1])
+        allowed = torch.cat((known, here), 1).repeat_interleave(past_memory.shape[5], 1)
+        features = self.encoder.step(self._clip(pixels), times[:, -1:], memory,
+                                     allowed[:, None, None])
+        own = torch.stack([torch.stack(layer.own or (), 1) for layer in memory], 1)
+        return (features, *self._answers(torch.cat((past_features, features), 1)),
+                own[:, None])
 
 
 def export(graph: Graph, path: Path, frames: int, size: int, clips: int = 1) -> Exported:
@@ -114,31 +205,31 @@ def export(graph: Graph, path: Path, frames: int, size: int, clips: int = 1) -> 
     path : Path
         File to write; an old one is replaced, but only when the new one is right.
     frames, size, clips : int
-        T, S and B.
+        T, S and B. T of a stream is that of its W tubelets.
 
     Raises
     ------
     ExportError
-        When a package is missing, or an output deviates by more than `TOLERANCE`.
+        When a package is missing, an output deviates by more than `TOLERANCE`, or the weights
+        cannot stream.
 
     """
     runtime = packages()['onnxruntime']
     graph.eval()
-    pixels = torch.from_numpy(np.random.default_rng(0).integers(
-        0, 256, (clips, frames, size, size, 3), dtype=np.uint8))
+    given = graph.noise(frames, size, clips)
     path.parent.mkdir(parents=True, exist_ok=True)
     # A large graph names the file of its weights, so it is made under its final name.
     with tempfile.TemporaryDirectory(dir=path.parent) as folder, torch.no_grad():
         draft = Path(folder) / path.name
         # Before the export: it also makes the position tables, which cannot be traced.
-        expected = graph(pixels)
+        expected = graph(*given.values())
         with _quiet():
             torch.onnx.export(
-                graph, (pixels,), str(draft), dynamo=True, opset_version=OPSET,
-                input_names=[INPUT], output_names=list(graph.names),
+                graph, tuple(given.values()), str(draft), dynamo=True, opset_version=OPSET,
+                input_names=list(given), output_names=list(graph.names),
                 external_data=4 * sum(p.numel() for p in graph.parameters()) > MOST_BYTES)
         session = runtime.InferenceSession(str(draft), providers=['CPUExecutionProvider'])
-        found = session.run(None, {INPUT: pixels.numpy()})
+        found = session.run(None, {name: value.numpy() for name, value in given.items()})
         errors = {name: deviation(got, wanted.numpy()) for name, got, wanted
                   in zip(graph.names, found, expected, strict=True)}
         check(errors)

@@ -243,10 +243,15 @@ class StreamEncoder:
 def stream_of(encoder: Encoder, normalise: Work, clip_shape: tuple[int, ...]
               ) -> tuple[StreamEncoder | None, str]:
     """Make the stream of a session of clips (T, S, S, 3), or say why there is none."""
-    if not encoder.window:
-        return None, 'the weights are bidirectional'
     frames, side = clip_shape[:2]
+    problem = why_not(encoder, frames)
+    return (None if problem else StreamEncoder(encoder, normalise, side)), problem
+
+
+def why_not(encoder: Encoder, frames: int) -> str:
+    """Return why an encoder cannot stream with clips of so many frames; '' when it can."""
+    if not encoder.window:
+        return 'the weights are bidirectional'
     if frames != TUBELET * encoder.window:
-        return None, (f'num_frames is {frames}, the weights stream with '
-                      f'{TUBELET * encoder.window}')
-    return StreamEncoder(encoder, normalise, side), ''
+        return f'num_frames is {frames}, the weights stream with {TUBELET * encoder.window}'
+    return ''
