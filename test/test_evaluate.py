@@ -20,6 +20,7 @@ from vjepa_ros.cli import evaluate
 from vjepa_ros.lab.evaluation import recording_replay
 from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.clips import clip_figures, joined
+from vjepa_ros.lab.evaluation.picture_scores import FlowExpansion
 from vjepa_ros.lab.evaluation.recording_replay import Setup, read_items
 from vjepa_ros.lab.evaluation.world import films, truth_of
 from vjepa_ros.lab.training import validation
@@ -29,9 +30,11 @@ from vjepa_ros.lab.world.clips import ClipWorld
 from vjepa_ros.lab.world.seeds import TRAINING_SEEDS
 from vjepa_ros.lab.world.targets import clip_targets
 from vjepa_ros.lab.world.textures.bank import TextureBank
+from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.model.checkpoint.load import load_model, save_bundle
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
+from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
@@ -198,6 +201,29 @@ def test_the_gyroscope_of_a_rendered_camera_turns_as_the_camera():
 
 
 @pytest.mark.slow
+def test_the_flow_baseline_measures_expansion_once_rotation_is_taken_out():
+    size, focal, step_s, looming, rate = 240, 240.0, 0.1, 0.5, math.radians(25)
+    lens = np.array([[focal, 0, 119.5], [0, focal, 119.5], [0, 0, 1]])
+    random = np.random.default_rng(0).integers(0, 256, (20, 20), np.uint8)
+    wall = cv2.resize(random, (size, size), interpolation=cv2.INTER_CUBIC)
+    gyroscope = Gyroscope(None, 0.0)
+    for k in range(200):
+        gyroscope.push(round(k * 5e6), (0.0, rate, 0.0))
+    told, alone = (FlowExpansion(Optics(focal, focal, 119.5, 119.5, False), g)
+                   for g in (gyroscope, None))
+    for k in range(5):
+        turned = cv2.Rodrigues(np.array([0.0, -rate * k * step_s, 0.0]))[0]
+        larger = np.diag([1, 1, math.exp(-looming * k * step_s)])
+        picture = cv2.warpPerspective(wall, lens @ turned @ larger @ np.linalg.inv(lens),
+                                      (size, size), borderMode=cv2.BORDER_REFLECT)
+        for one in (told, alone):
+            one.take(picture, round((k * step_s + 0.1) * 1e9))
+    assert np.isnan(told.outcome().looming_rate[0]) and not told.outcome().scored[0]
+    error, blind = (abs(one.outcome().looming_rate[1:] - looming).max() for one in (told, alone))
+    assert error < 0.02 and blind > 1.5 * error
+    np.testing.assert_allclose(told.outcome().time_to_contact[1:], 1 / looming, rtol=0.04)
+
+
 def test_the_heads_alone_have_the_figures_that_training_gives_them():
     """On the same clips, with the bundled weights: the two paths may not differ."""
     config = EngineConfig(device='cpu', precision='fp32')

@@ -151,7 +151,7 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
     setup = Setup(methods, Settings(), TrackConfig(
         num_frames=args.num_frames, image_size=args.image_size,
         geometry='host' if args.imu else TrackConfig.geometry), engine, args.topic,
-        imu=(args.imu_offset, args.imu_jitter) if args.imu else None)
+        imu=(args.imu_offset, args.imu_jitter), use_imu=args.imu)
     with Progress(TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(),
                   TimeRemainingColumn(), console=console) as progress:
         bar = progress.add_task('recordings', total=frame_count(items, setup),

@@ -18,7 +18,7 @@ from vjepa_ros.lab.evaluation.recording_replay import METHODS, Played
 from vjepa_ros.lab.evaluation.sequence import Outcome, Truth, alarm_threshold, figures
 from vjepa_ros.perception.types import Level
 
-BASELINES = ('variance', *METHODS, 'brightness', 'frame_difference')
+BASELINES = ('variance', *METHODS, 'flow', 'brightness', 'frame_difference')
 Pairs = list[tuple[Truth, Outcome]]
 
 

@@ -15,8 +15,9 @@ import cv2
 import numpy as np
 
 from vjepa_ros.clip.ring import Push
+from vjepa_ros.lab.evaluation.picture_scores import FlowExpansion, PictureScores
 from vjepa_ros.lab.evaluation.sequence import Outcome, Truth
-from vjepa_ros.looming.gyroscope import Gyroscope
+from vjepa_ros.looming.gyroscope import JITTER_S, Gyroscope
 from vjepa_ros.perception.assessment import Assessor
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.pipeline import Perception
@@ -123,7 +124,9 @@ class Setup:
         Called after each frame of a recording.
     imu
         Offset added to the stamps of angular rates of recordings, and standard error of those
-        of frames [s]; None: the rates are not used.
+        of frames [s].
+    use_imu
+        Whether the methods are given the rates; the baseline `FlowExpansion` always is.
     """
 
     methods: tuple[str, ...]
@@ -132,7 +135,8 @@ class Setup:
     engine: Engine | None = None
     topic: str | None = None
     tick: Callable[[], None] | None = None
-    imu: tuple[float, float] | None = None
+    imu: tuple[float, float] = (0.0, JITTER_S)
+    use_imu: bool = False
 
 
 def remade(setup: Setup) -> Callable[[], Setup]:
@@ -195,17 +199,20 @@ class Reader:
         self.track = Track(CAMERA, setup.track) if self._perception is None \
             else self._perception.tracks[CAMERA]
         self.track.intrinsics = source.intrinsics
+        self.gyroscope: Gyroscope | None = None
         self._rates: deque[tuple[int, np.ndarray]] = deque()
-        if setup.imu is not None and isinstance(source, RecordingSource) and (
+        if isinstance(source, RecordingSource) and (
                 rates := source.angular_rates()) is not None:
-            self.track.gyroscope = Gyroscope(BODY_IN_OPTICAL, *setup.imu)
+            self.gyroscope = Gyroscope(BODY_IN_OPTICAL, *setup.imu)
             self._rates.extend(zip(rates[0].tolist(), rates[1], strict=True))
+        if setup.use_imu:
+            self.track.gyroscope = self.gyroscope
         self._assessors = {method: Assessor() for method in setup.methods}
         self._settings = {m: replace(setup.settings, looming_method=m) for m in setup.methods}
 
     def take(self, frame: SourceFrame) -> dict[str, Result]:
         """Return the results of every method at a frame; empty while the clip fills."""
-        gyroscope = self.track.gyroscope
+        gyroscope = self.gyroscope
         while gyroscope is not None and self._rates and not gyroscope.covers(frame.stamp_ns):
             gyroscope.push(*self._rates.popleft())
         if self.track.push(frame.rgb, frame.stamp_ns, frame.frame_id) is Push.RESET:
@@ -268,7 +275,7 @@ def play(setup: Setup, item: Item) -> Played:
     truths: list[tuple[float, float]] = []
     said: list[dict[str, Result]] = []
     dark: list[float] = []
-    pictures = PictureScores()
+    pictures, flow = PictureScores(), None
     with open_item(item, setup) as source:
         reader = Reader(setup, source)
         for frame in source:
@@ -278,18 +285,22 @@ def play(setup: Setup, item: Item) -> Played:
             truths.append(item.truth(frame))
             stamps.append(frame.stamp_ns / NS)
             said.append(reader.take(frame))
-            pictures.take(frame.rgb)
+            grey = cv2.cvtColor(frame.rgb, cv2.COLOR_RGB2GRAY)
+            pictures.take(grey)
+            flow = flow or FlowExpansion(reader.track.optics(), reader.gyroscope)
+            flow.take(grey, frame.stamp_ns)
             if item.mark == 'dark':
                 dark.append(dark_share(frame.rgb))
             if setup.tick is not None:
                 setup.tick()
-    if not stamps:
+    if flow is None:
         raise SourceError(f"'{item.path}' has no frames")
     collision, ttc = np.array(truths).T
     reported = setup.methods[-1]
     played = Played(
         item, Truth(np.array(stamps), collision, ttc),
-        {m: outcome([r.get(m) for r in said]) for m in setup.methods} | pictures.outcomes(),
+        {m: outcome([r.get(m) for r in said]) for m in setup.methods} | pictures.outcomes() | {
+            'flow': flow.outcome()},
         {i: replace(r[reported], features=None, image=None) for i, r in enumerate(said) if r},
         reader.track.optics().fx)
     if dark:
@@ -306,29 +317,6 @@ def outcome(results: Sequence[Result | None]) -> Outcome:
     return Outcome(np.array([r is not None for r in results]), column('collision_probability'),
                    True, column('time_to_contact'), column('looming_rate'),
                    column('level', 255.0).astype(int))
-
-
-class PictureScores:
-    """Scores that need no perception: brightness of an image, and its change."""
-
-    def __init__(self) -> None:
-        self._last: np.ndarray | None = None
-        self._brightness: list[float] = []
-        self._difference: list[float] = []
-
-    def take(self, rgb: np.ndarray) -> None:
-        """Take one frame, RGB uint8 (H, W, 3)."""
-        grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
-        self._brightness.append(float(grey.mean()))
-        last, self._last = self._last, grey
-        self._difference.append(math.nan if last is None or last.shape != grey.shape
-                                else float(cv2.absdiff(grey, last).mean()))
-
-    def outcomes(self) -> dict[str, Outcome]:
-        """Return both scores of every frame (the difference from the second on)."""
-        bright, change = np.array(self._brightness), np.array(self._difference)
-        return {'brightness': Outcome(np.ones(bright.size, bool), bright),
-                'frame_difference': Outcome(~np.isnan(change), change)}
 
 
 def dark_share(rgb: np.ndarray) -> float:

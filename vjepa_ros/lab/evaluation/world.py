@@ -29,7 +29,8 @@ from vjepa_ros.lab.evaluation.clips import (
     clip_figures,
     joined,
 )
-from vjepa_ros.lab.evaluation.recording_replay import CAMERA, PictureScores, Setup
+from vjepa_ros.lab.evaluation.picture_scores import PictureScores
+from vjepa_ros.lab.evaluation.recording_replay import CAMERA, Setup
 from vjepa_ros.lab.report.page import jpeg_bytes
 from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
@@ -322,7 +323,7 @@ def judged(film: Film, setup: Setup, output: Output | None) -> dict[str, list[Re
     config, wants = film.track(setup.track), Wants(features=False, image=False)
     perception = None if setup.engine is None else Perception(setup.engine, config, [CAMERA])
     track = Track(CAMERA, config) if perception is None else perception.tracks[CAMERA]
-    sample = shown(film, track, setup.imu)
+    sample = shown(film, track, setup.imu if setup.use_imu else None)
     out: dict[str, list[Result]] = {}
     for method in setup.methods:
         out[method] = []
@@ -364,7 +365,7 @@ def picture_outcomes(film: Film) -> dict[str, ClipOutcome]:
     """Return the scores of the newest image that need no perception."""
     scores = PictureScores()
     for _, picture in film.sent():
-        scores.take(picture)
+        scores.take(cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY))
     return {name: scored(outcome.score[-1:]) for name, outcome in scores.outcomes().items()}
 
 
