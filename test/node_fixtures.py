@@ -46,7 +46,8 @@ SMALL = {'weights': 'random', 'allow_random_weights': True, 'num_frames': 4, 'im
          'cpu_threads': 1, 'clip_fps': 10.0, 'device': 'cpu', 'max_rate': 60.0,
          'no_frame_timeout': 30.0, 'max_frame_age': 60.0}
 KINDS = {'motion_score': Float32, 'obstacle_score': Float32, 'collision_probability': Float32,
-         'time_to_contact': Float32, 'assessment': PointCloud2, 'obstacles': PointCloud2,
+         'collision_if_ahead': Float32, 'time_to_contact': Float32,
+         'assessment': PointCloud2, 'obstacles': PointCloud2,
          'motion_map': Image, 'moving_map': Image, 'looming_map': Image, 'map_info': CameraInfo,
          'looming_field': PointCloud2, 'features': PointCloud2, 'embedding': PointCloud2,
          'overlay': Image, 'overlay/compressed': CompressedImage}

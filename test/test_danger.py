@@ -5,31 +5,34 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from random import Random
 
 import numpy as np
 import pytest
 
+from vjepa_ros.lab.evaluation.recording_replay import Item, Reader, Setup, open_item
 from vjepa_ros.perception import danger
+from vjepa_ros.perception.assessment import Assessor, Judgement
 from vjepa_ros.perception.collision import UNKNOWN
 from vjepa_ros.perception.danger import (
     RULE,
     age_problem,
     believed_rate,
-    collision_probability,
+    collision_if_ahead,
     contact_within,
     is_alarm,
     level_rates,
     level_times,
-    reported_level,
     time_to_contact,
     wanted_level,
 )
 from vjepa_ros.perception.patch_maps import Distribution
-from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.types import Level, Quality, Threat
+from vjepa_ros.perception.settings import SMOOTHING_METHODS, Settings, TrackConfig
+from vjepa_ros.perception.types import Assessment, Level, Quality, Threat
+from vjepa_ros.runtime.engine import Engine, EngineConfig
 
 SITUATIONS = 400
 EDGES = np.geomspace(0.05, 30.0, 30)
@@ -127,12 +130,6 @@ def test_unknown_looming_is_never_a_known_level_and_an_unknown_score_hides_nothi
         assert known != Level.UNKNOWN
 
 
-@pytest.mark.parametrize('level', Level)
-def test_a_stale_frame_reports_unknown_and_no_other_does(level):
-    assert reported_level(level, Quality.STALE | Quality.UNTRAINED) == Level.UNKNOWN
-    assert reported_level(level, Quality.LOW_TEXTURE) == level
-
-
 @pytest.mark.parametrize(('age_s', 'current'), [
     (0.99, True), (1.01, False), (-0.09, True), (-0.11, False), (math.nan, False),
     (-math.inf, False)])
@@ -143,18 +140,27 @@ def test_a_frame_is_current_neither_too_old_nor_of_the_future_nor_of_unknown_age
 def test_a_probability_never_falls_as_the_time_grows_and_is_unknown_only_where_nobody_knows():
     for random in situations(11):
         heads, settings, geometry = heads_of(random), settings_of(random), threat_of(random)
-        p = collision_probability(heads, geometry, settings)
+        p = contact_within(settings.collision_horizon, heads, geometry)
         told = heads.sees or (heads.saw
                               and heads.contact.below(settings.collision_horizon) >= danger.LIKELY)
         assert math.isnan(p) == (not told and math.isnan(geometry.course_rate))
         assert math.isnan(p) or 0 <= p <= 1
-        within = contact_within(settings.collision_horizon, heads, geometry)
-        assert p >= within or (math.isnan(p) and math.isnan(within))    # a blocked way adds
         if heads.sees:           # a hazard that begins to count replaces what geometry says
             times = sorted(10 ** random.uniform(-1, 1) for _ in range(10))
             sure = [contact_within(time, heads, geometry) for time in times]
             assert all(0 <= p <= 1 for p in sure)
             assert all(a <= b + 1e-12 for a, b in pairwise(sure))
+
+
+def test_a_contact_ahead_never_falls_with_speed_or_horizon_and_is_unknown_where_nothing_is_seen():
+    for random in situations(12):
+        heads, settings = heads_of(random), settings_of(random)
+        p = collision_if_ahead(heads, settings)
+        assert math.isnan(p) == (not heads.sees or settings.approach_speed == 0)
+        faster = replace(settings, approach_speed=settings.approach_speed * random.uniform(1, 3))
+        longer = replace(settings, collision_horizon=10.0)
+        assert math.isnan(p) or all(
+            0 <= p <= collision_if_ahead(heads, more) <= 1 for more in (faster, longer))
 
 
 def test_belief_never_clears_what_is_seen_and_an_alarm_needs_a_probable_contact():
@@ -176,3 +182,102 @@ def test_belief_never_clears_what_is_seen_and_an_alarm_needs_a_probable_contact(
             # Where nobody can say, the alarm stands.
             assert not contact_within(1.0 / believed, heads, threats[1]) < RULE.believed
     assert alarms > SITUATIONS // 20
+
+
+# -- one story ------------------------------------------------------------------------------------
+
+def contradiction(a: Assessment, settings: Settings) -> str:
+    """What an assessment tells that contradicts itself, '' for nothing."""
+    time, p, level, horizon = (a.time_to_contact, a.collision_probability, a.level,
+                               settings.collision_horizon)
+    if level == Level.UNKNOWN:
+        blind = np.isnan([time, a.looming_rate, a.bearing]).all()
+        return '' if blind and (math.isnan(p) or (p >= 0.5 and Quality.STALE not in a.flags)
+                                ) else f'UNKNOWN, but {time} s, {p}, {a.flags!r}'
+    flagged = Quality.DISAGREEMENT in a.flags
+    longest = dict(level_times(settings)).get(level, math.inf) * (1 + settings.hysteresis)
+    alarm = level >= Level.WARNING
+    for wrong, why in (
+            (math.isnan(time), 'no time'),
+            (level == Level.CLEAR and time < settings.caution_ttc, 'CLEAR although it comes'),
+            (level == Level.CLEAR and p >= 0.5 and horizon <= settings.caution_ttc,
+             'CLEAR although contact is likely'),
+            (alarm and time > longest + 1e-9, 'an alarm although there is time'),
+            (alarm and longest <= horizon and p < 0.5, 'an alarm although contact is unlikely'),
+            (p >= 0.5 and time > 2 * horizon + 1e-9, 'likely soon, but with much time'),
+            (time < horizon / 2 and p < 0.5 and not flagged, 'unlikely, but with no time'),
+            (wanted_level(time, math.nan, math.nan, settings) > max(level, Level.CAUTION)
+             and not flagged, 'a time of a higher alarm')):
+        if wrong:
+            return f'{why}: {level.name}, {time} s, {p}, {a.flags!r}'
+    return ''
+
+
+def raw(random: Random, rate: float, stamp_s: float) -> Assessment:
+    return Assessment('cam', round(stamp_s * 1e9), 'f', score_of(random), score_of(random),
+                      math.nan, math.nan, rate, random.choice((math.nan, 0.1)), 0.0,
+                      Level.UNKNOWN, random.choice((Quality(0),) * 9 + (Quality.STALE,)),
+                      known_fraction=1.0)
+
+
+def test_level_time_and_probability_tell_one_story_whatever_was_seen():
+    seen = set()
+    for random in situations(21):
+        settings = replace(
+            settings_of(random), smoothing_method=random.choice(SMOOTHING_METHODS),
+            hysteresis=random.uniform(0.0, 0.5), level_hold=random.uniform(0.0, 1.0),
+            smoothing_fall=random.uniform(0.0, 2.0))
+        assessor, stamp = Assessor(), 0.0
+        for _ in range(30):
+            stamp += random.uniform(0.02, 0.5)
+            rate = random.choice((math.nan, *(rate_of(random) for _ in range(9))))
+            believed = random.choice((None, rate, rate - random.random()))
+            p = random.choice((None, math.nan, random.random(), random.random()))
+            told = assessor.smooth(raw(random, rate, stamp), Judgement(
+                'fused', None, UNKNOWN, p, False, believed), settings)
+            assert contradiction(told, settings) == ''
+            seen.add(told.level)
+    assert seen == set(Level)
+
+
+def test_a_single_moment_is_told_with_the_probability_that_was_computed():
+    for random in situations(22):
+        heads, geometry = heads_of(random), threat_of(random)
+        settings = replace(settings_of(random), smoothing_method='none')
+        threats = [threat_of(random), geometry]
+        p = contact_within(settings.collision_horizon, heads, geometry)
+        believed = believed_rate(threats, heads, geometry, settings)
+        rate = max((t.course_rate for t in threats if not math.isnan(t.course_rate)),
+                   default=math.nan)
+        told = Assessor().smooth(replace(raw(random, rate, 1.0), flags=Quality(0)), Judgement(
+            'fused', None, UNKNOWN, p, False, believed), settings)
+        assert contradiction(told, settings) == ''
+        expected = math.nan if math.isnan(rate) and p < 0.5 else p
+        assert told.collision_probability == pytest.approx(expected, abs=1e-9, nan_ok=True)
+
+
+# Every n-th frame: 2 to 4 a second, as the cameras of himax have them.
+RECORDINGS = {'himax_2': 1, 'cup.mp4': 7, 'himax_10': 1, 'kitti_street': 3, 'euroc_still': 1,
+              'drone_approach_a': 4, 'drone_approach_b': 4, 'drone_turn': 3, 'motorway.mp4': 8,
+              'box.mp4': 10, 'donkey_tub_bag': 6}
+QUICK = ('himax_2', 'cup.mp4', 'kitti_street')
+
+
+@pytest.fixture(scope='module')
+def engine(one_thread):
+    with closing(Engine.load(EngineConfig(model_size='tiny', device='cpu'))) as loaded:
+        yield loaded
+
+
+@pytest.mark.parametrize('name', [
+    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in RECORDINGS])
+def test_recordings_are_told_as_one_story(shared_data, engine, name):
+    settings = Settings()
+    setup = Setup(('fused',), settings, TrackConfig(), engine)
+    told = []
+    with open_item(Item(str(shared_data / name), '', name), setup) as source:
+        reader = Reader(setup, source)
+        for frame in islice(source, 0, None, RECORDINGS[name]):
+            told += [result.assessment for result in reader.take(frame).values()]
+    assert len(told) > 3
+    assert {contradiction(a, settings) for a in told} == {''}

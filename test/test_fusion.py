@@ -25,10 +25,7 @@ from vjepa_ros.perception.assessment import (
     on_cells,
 )
 from vjepa_ros.perception.collision import UNKNOWN, Optics, find_threats
-from vjepa_ros.perception.danger import (
-    collision_probability,
-    contact_probability,
-)
+from vjepa_ros.perception.danger import collision_if_ahead, contact_probability
 from vjepa_ros.perception.patch_maps import Distribution, LearnedField
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Level, Quality
@@ -140,9 +137,9 @@ JUDGEMENTS = {
     # It points at what is most probably on course.
     'a contact that no patch shows': (geometric(), learned(course=0.4, contact_s=1.0), {
         'rate': 1.0, 'bearing': 0.0, 'disagrees': True}),
-    # What stands in the way raises no level.
+    # What stands in the way is another question.
     'a wall that nobody approaches': (geometric(), learned(clearance_m=0.5),
-                                      {'rate': 0.0, 'probability': 1.0})}
+                                      {'rate': 0.0, 'probability': 0.0})}
 
 
 @pytest.mark.parametrize(('geometry', 'heads', 'expected'), JUDGEMENTS.values(), ids=JUDGEMENTS)
@@ -165,7 +162,7 @@ def test_geometry_and_heads_are_judged_together(geometry, heads, expected):
 def test_where_no_patch_is_known_the_clip_head_says_what_it_can(method, sees, saw, surely, told):
     blind = learned(confidence=0.0, contact_s=0.5, surely=surely, clearance_m=0.1, sees=sees,
                     saw=saw)
-    both = judged(geometric(confidence=0.0), blind, method, approach_speed=0.0)
+    both = judged(geometric(confidence=0.0), blind, method)
     assert math.isnan(both.threat.course_rate) and math.isnan(both.believed)
     if told:
         assert both.probability == pytest.approx(surely)
@@ -202,14 +199,22 @@ def test_the_level_of_an_alarm_that_is_not_believed_becomes_caution(before):
     assert levels[-1] == Level.CAUTION
 
 
-@pytest.mark.parametrize(('clearance_m', 'changes', 'near'), [
-    (1.0, {}, True), (3.0, {}, False), (3.0, {'approach_speed': 2.0}, True),
-    (3.0, {'collision_horizon': 4.0}, True), (1.0, {'approach_speed': 0.0}, False)])
-def test_what_stands_in_the_way_counts_as_if_the_robot_went_on(clearance_m, changes, near):
+@pytest.mark.parametrize(('clearance_m', 'changes', 'ahead'), [
+    (1.0, {}, 1.0), (3.0, {}, 0.0), (3.0, {'approach_speed': 2.0}, 1.0),
+    (3.0, {'collision_horizon': 4.0}, 1.0), (1.0, {'approach_speed': 0.0}, math.nan)])
+def test_what_stands_in_the_way_is_told_apart_from_what_comes(clearance_m, changes, ahead):
     heads = learned(contact_s=0.0, surely=0.02, clearance_m=clearance_m)
-    threat = replace(UNKNOWN, course_rate=0.0, known_fraction=1.0)
-    p = collision_probability(heads, threat, replace(SETTINGS, **changes))
-    assert (p > 0.9) == near and (p < 0.1) != near
+    settings = replace(SETTINGS, **changes)
+    assert collision_if_ahead(heads, settings) == pytest.approx(ahead, nan_ok=True)
+    found, raw = assess(clip(looming=geometric(), by_geometry=UNKNOWN, learned=heads), settings)
+    seen = Assessor().smooth(raw, found, settings)
+    assert (seen.level, seen.approach_speed, seen.collision_horizon) == (
+        Level.CLEAR, settings.approach_speed, settings.collision_horizon)
+    assert seen.collision_if_ahead == pytest.approx(ahead, nan_ok=True)
+    assert seen.collision_probability < 0.1
+    blind = assess(clip(learned=replace(heads, sees=False)), settings)[1]
+    assert np.isnan([blind.collision_if_ahead, blind.clearance]).all()
+    assert math.isnan(assess(clip(learned=None), settings)[1].collision_if_ahead)
 
 
 def clip(**changes) -> Measured:

@@ -103,11 +103,13 @@ def test_features_are_organised_as_the_grid_with_one_field(everything):
 
 def test_the_assessment_holds_what_the_scalars_say_and_flags_random_weights(again, everything):
     seen = read.assessment(everything['assessment'])
-    for topic in ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact'):
+    for topic in ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact',
+                  'collision_if_ahead'):
         assert everything[topic].data == pytest.approx(getattr(seen, topic), nan_ok=True)
     assert seen.clip_rate_hz == pytest.approx(10.0)
     assert seen.clip_span_s == pytest.approx(0.3)
     assert 0 <= seen.known_fraction <= 1
+    assert (seen.approach_speed, seen.collision_horizon) == (1.0, 2.0)
     assert seen.untrained and Quality.ASSUMED_INTRINSICS in seen.flags
     report = again.report()
     assert report.level == b'\x01' and 'untrained' in report.message

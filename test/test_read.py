@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from numpy.lib.recfunctions import repack_fields
 
 pytest.importorskip('rclpy')
 
@@ -26,7 +27,7 @@ from vjepa_ros.ros.common.message_conversion import (
     pack_regions,
 )
 from vjepa_ros.ros.perception_node.outputs import reduce_features
-from vjepa_ros.ros.read import REGION
+from vjepa_ros.ros.read import ASSESSMENT, REGION
 
 pytestmark = pytest.mark.ros
 
@@ -36,7 +37,8 @@ SEEN = Assessment(
     obstacle_score=0.5, collision_probability=0.75, time_to_contact=2.0, looming_rate=0.5,
     bearing=-0.125, elevation=0.0625, level=Level.WARNING,
     flags=Quality.UNTRAINED | Quality.DEVICE_FALLBACK | Quality.STALE, clip_span_s=1.75,
-    clip_rate_hz=4.0, known_fraction=0.875, clearance=2.5)
+    clip_rate_hz=4.0, known_fraction=0.875, clearance=2.5, collision_if_ahead=0.875,
+    approach_speed=1.5, collision_horizon=2.0)
 REGIONS = (Region(10.0, 20.0, 30.0, 40.0, 0.5, -0.25, 2.0, 0.5, 'LEFT', 0.75, True),
            Region(0.0, 0.0, 640.0, 480.0, 0.0, 0.0, 0.5, 2.0, 'CENTER', 1.0, False),
            Region(500.5, 1.0, 2.0, 3.0, -0.5, 0.25, 4.0, 0.25, 'RIGHT', 0.5, True))
@@ -59,7 +61,8 @@ def test_an_assessment_arrives_as_it_was_sent():
     assert got.timings == {'latency': 12.5}
     assert read.stamp_ns(msg) == STAMP
     for value in (math.nan, math.inf, 0.0):
-        fields = ('motion_score', 'collision_probability', 'time_to_contact', 'clearance')
+        fields = ('motion_score', 'collision_probability', 'time_to_contact', 'clearance',
+                  'collision_if_ahead')
         unusual = read.assessment(sent(replace(SEEN, **dict.fromkeys(fields, value))))
         np.testing.assert_array_equal([getattr(unusual, field) for field in fields], value)
     many = pack_assessment(replace(SEEN, regions=REGIONS * 100), 0.0)
@@ -68,6 +71,16 @@ def test_an_assessment_arrives_as_it_was_sent():
         assert read.assessment(sent(replace(SEEN, level=level))).level is level
     for flag in Quality:
         assert read.assessment(sent(replace(SEEN, flags=flag))).flags == flag
+
+
+def test_an_assessment_of_an_older_version_lacks_only_what_it_did_not_send():
+    names, later = ASSESSMENT.names[:-len(read.LATER)], dict.fromkeys(read.LATER, 0.0)
+    old = repack_fields(pack_assessment(SEEN, 12.5)[list(names)])
+    msg = over_the_wire(cloud(make_header(STAMP, SEEN.frame_id), old))
+    assert msg.point_step == ASSESSMENT.fields[names[-1]][1] + 4 == 52    # fields keep their place
+    got = read.assessment(msg, 'front')
+    assert all(math.isnan(getattr(got, name)) for name in later)
+    assert replace(got, timings={}, **later) == replace(SEEN, latency_ms=12.5, **later)
 
 
 @pytest.mark.parametrize('regions', [REGIONS, ()])

@@ -30,7 +30,8 @@ TRAINED = Model('tiny', '2.0', 8, 128)     # sizes far from the trained one exag
 RANDOM = Model('tiny', '2.1', 4, 32)
 SMALL = Model('tiny', '2.0', 4, 96)        # enough to see whether a fault is found
 SEEN = [Assessment('camera', n, '', motion_score=0.1 * n, obstacle_score=0.2,
-                   collision_probability=0.3 * n, looming_rate=0.1, time_to_contact=10.0,
+                   collision_probability=0.3 * n, collision_if_ahead=0.1 * n,
+                   looming_rate=0.1, time_to_contact=10.0,
                    bearing=0.0, elevation=0.0, level=Level.CLEAR, flags=Quality(0),
                    timings={'encode': 1.0}) for n in range(3)]
 

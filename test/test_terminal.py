@@ -35,7 +35,7 @@ def test_the_view_shows_estimate_truth_direction_and_that_it_is_untrained():
 
 def result_line(stamp_ns, ttc=2.0):
     values = dict.fromkeys(('motion_score', 'obstacle_score', 'collision_probability', 'bearing',
-                            'elevation', 'known_fraction'), 0.5)
+                            'collision_if_ahead', 'elevation', 'known_fraction'), 0.5)
     return json.dumps({'kind': 'result', 'stamp_ns': stamp_ns, 'level': 2, 'flags': 1,
                        'latency_ms': 30.0, 'node_latency_ms': 25.0, 'time_to_contact': ttc,
                        'looming_rate': 1 / ttc, **values})

@@ -157,6 +157,16 @@ def test_what_the_heads_say_counts_from_warning_on(level, counts):
         assert (straight_on(planner.choose(Twist(1.0)))['risk'] > 0.5) == counts
 
 
+@pytest.mark.parametrize(('speed', 'counts'), [(0.0, True), (1.0, False)])
+def test_what_going_ahead_would_meet_counts_for_a_robot_that_stands(speed, counts):
+    planner = driving()
+    drive(planner, speed, 1.0)
+    result = seen(field(1.0, []), Level.WARNING)
+    planner.see('camera', LoomingCells.of(result, OPTICS), replace(
+        result.assessment, collision_probability=0.0, collision_if_ahead=0.9))
+    assert (straight_on(planner.choose(Twist(1.0)))['risk'] > 0.5) == counts
+
+
 def test_cameras_look_where_they_are_mounted():
     cameras = {'front': Mount(), 'rear': Mount(yaw=math.pi, x=-0.3)}
     planner = TwistPlanner(cameras=cameras)

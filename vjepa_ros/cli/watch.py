@@ -40,8 +40,8 @@ WAKE_S = 0.1
 TITLE = 'vjepa_ros'
 QUIT_KEYS = (27, ord('q'))
 KEEP = 9000              # newest results for report and video: ten minutes at 15 Hz
-SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact',
-          'looming_rate', 'bearing')
+SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'collision_if_ahead',
+          'time_to_contact', 'looming_rate', 'bearing')
 UNTRAINED = ('no weights are given, and none of that size are bundled: give a checkpoint with '
              '--weights, use --model-size tiny, or add --allow-random-weights to run untrained '
              '(time to contact is then geometric and valid, motion and features are not learned, '

@@ -56,11 +56,15 @@ class SourceReport:
         Time to contact of the most urgent surface on collision course [s]; inf: nothing
         approaches.
     collision_probability
-        Probability of contact within the horizon of perception, 0..1.
+        Probability of contact within the horizon of perception as things move now, 0..1.
     bearing
         Direction of that surface, right positive [rad].
     clearance
         Free path ahead of the camera by the learned heads [m].
+    collision_if_ahead
+        Probability of contact within the same horizon if the robot went ahead, 0..1.
+    approach_speed
+        Speed that it assumes [m/s].
     """
 
     source: str
@@ -72,6 +76,8 @@ class SourceReport:
     flags: Quality = NO_FLAGS
     bearing: float = math.nan
     clearance: float = math.nan
+    collision_if_ahead: float = math.nan
+    approach_speed: float = math.nan
 
     @classmethod
     def of(cls, seen: Assessment, received_s: float, age_s: float | None = None,
@@ -92,7 +98,8 @@ class SourceReport:
         """
         stamp_s = seen.stamp_ns / NS if age_s is None else received_s - age_s
         return cls(source or seen.camera, stamp_s, received_s, seen.level, seen.time_to_contact,
-                   seen.collision_probability, seen.flags, seen.bearing, seen.clearance)
+                   seen.collision_probability, seen.flags, seen.bearing, seen.clearance,
+                   seen.collision_if_ahead, seen.approach_speed)
 
     @property
     def side(self) -> str:

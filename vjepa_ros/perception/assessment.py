@@ -39,19 +39,22 @@ from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.collision import UNKNOWN, Optics, course_weight, find_threats
 from vjepa_ros.perception.danger import (
+    NOTHING,
     RULE,
+    Contact,
     Rule,
     age_problem,
+    agreed_contact,
     approaches,
     believed_rate,
     clip_counts,
-    collision_probability,
+    collision_if_ahead,
     contact_probability,
+    contact_within,
+    level_beside,
     measured_flags,
-    reported_level,
     time_to_contact,
     times_disagree,
-    wanted_level,
 )
 from vjepa_ros.perception.patch_maps import LearnedField
 from vjepa_ros.perception.settings import Settings
@@ -161,8 +164,8 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
         one = by_geometry if by_geometry.course_rate >= believed else by_heads
         threat = replace(one, course_rate=believed, known_fraction=threat.known_fraction,
                          regions=one.regions or threat.regions)
-    return Judgement(settings.looming_method, field, threat,
-                     collision_probability(learned, by_geometry, settings), disagrees, believed)
+    return Judgement(settings.looming_method, field, threat, contact_within(
+        settings.collision_horizon, learned, by_geometry), disagrees, believed)
 
 
 def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
@@ -285,8 +288,6 @@ class Measured:
         Whether an error prevented looming from being measured.
     heads_problem
         Why the heads are not valid for the clip; '' when they are or there are none.
-    clearance
-        Free way ahead by the heads [m]; NaN unknown.
     """
 
     camera: str
@@ -303,7 +304,6 @@ class Measured:
     frozen: bool = False
     geometry_failed: bool = False
     heads_problem: str = ''
-    clearance: float = math.nan
 
 
 def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
@@ -313,7 +313,7 @@ def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
     """
     found = judge(known.looming, known.learned, known.view.source_size, known.grey_size,
                   known.optics, settings, known.by_geometry)
-    flags, sample, threat = known.flags, known.sample, found.threat
+    flags, sample, threat, heads = known.flags, known.sample, found.threat, known.learned
     for flag, is_set in (
             (Quality.GEOMETRY_FAILED, known.geometry_failed),
             (Quality.GYROSCOPE_UNUSED, bool(known.looming and known.looming.gyroscope)),
@@ -333,7 +333,10 @@ def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
         looming_rate=threat.course_rate, bearing=threat.bearing, elevation=threat.elevation,
         level=Level.UNKNOWN, flags=flags, regions=threat.regions,
         clip_span_s=sample.span_s, clip_rate_hz=sample.rate_hz,
-        known_fraction=threat.known_fraction, clearance=known.clearance)
+        known_fraction=threat.known_fraction,
+        clearance=math.nan if heads is None else heads.free_way,
+        collision_if_ahead=math.nan if heads is None else collision_if_ahead(heads, settings),
+        approach_speed=settings.approach_speed, collision_horizon=settings.collision_horizon)
 
 
 class Smoother:
@@ -405,32 +408,37 @@ class Assessor:
             flags |= Quality.WARMING_UP
         scores = {
             'rate': raw.looming_rate, 'obstacle': raw.obstacle_score, 'motion': raw.motion_score,
+            'ahead': raw.collision_if_ahead,
             'believed': raw.looming_rate if found.believed is None else found.believed}
         if found.probability is not None:
             scores['probability'] = found.probability
         scores = self._smoother.update(scores, stamp_ns, settings)
-        rate, obstacle, motion = scores['rate'], scores['obstacle'], scores['motion']
-        flags |= measured_flags(rate, raw.known_fraction)
-        closing = approaches(rate, settings)
+        probability = scores.get('probability')
+        if probability is None:
+            probability = contact_probability(scores['rate'], settings.collision_horizon)
+        contact = NOTHING if Quality.STALE in flags else Contact(
+            scores['rate'], scores['believed'], probability)
+        level = self._next_level(contact, scores['obstacle'], scores['motion'], stamp_ns, settings)
+        contact = agreed_contact(contact, level, settings)
+        flags |= measured_flags(contact.rate, raw.known_fraction)
+        if contact.disagrees(level, settings):
+            flags |= Quality.DISAGREEMENT
+        closing = approaches(contact.rate, settings)
         # While a danger fades in the smoothed rate, it keeps the direction it was last seen in.
         if not math.isnan(raw.bearing):
             self._direction = (raw.bearing, raw.elevation)
         elif not closing:
             self._direction = (math.nan, math.nan)
         bearing, elevation = self._direction if closing else (math.nan, math.nan)
-        level = self._next_level(time_to_contact(scores['believed'], settings), obstacle, motion,
-                                 stamp_ns, settings)
-        probability = scores.get('probability')
-        if probability is None:
-            probability = contact_probability(rate, settings.collision_horizon)
         return replace(
-            raw, motion_score=motion, obstacle_score=obstacle, collision_probability=probability,
-            time_to_contact=time_to_contact(rate, settings), looming_rate=rate, bearing=bearing,
-            elevation=elevation, level=reported_level(level, flags), flags=flags)
+            raw, motion_score=scores['motion'], obstacle_score=scores['obstacle'],
+            collision_probability=contact.probability, collision_if_ahead=scores['ahead'],
+            time_to_contact=time_to_contact(contact.rate, settings), looming_rate=contact.rate,
+            bearing=bearing, elevation=elevation, level=level, flags=flags)
 
-    def _next_level(self, ttc: float, obstacle: float, motion: float, stamp_ns: int,
+    def _next_level(self, contact: Contact, obstacle: float, motion: float, stamp_ns: int,
                     settings: Settings) -> Level:
-        wanted = wanted_level(ttc, obstacle, motion, settings)
+        wanted = level_beside(contact, obstacle, motion, settings)
         if wanted == Level.UNKNOWN:
             # A danger that vanishes from sight (too near, too dark) has not gone away: UNKNOWN
             # outranks every level, and the held level resumes afterwards.
@@ -438,7 +446,8 @@ class Assessor:
         if self._level == Level.UNKNOWN or wanted > self._level:
             self._level, self._since_ns = wanted, stamp_ns
         elif wanted < self._level:
-            eased = wanted_level(ttc, obstacle, motion, settings, 1.0 + settings.hysteresis)
+            eased = level_beside(contact, obstacle, motion, settings,
+                                 1.0 + settings.hysteresis)
             held_s = (stamp_ns - self._since_ns) / NS
             if eased < self._level and held_s >= settings.level_hold:
                 self._level, self._since_ns = eased, stamp_ns

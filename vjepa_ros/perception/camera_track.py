@@ -528,8 +528,7 @@ class Track:
             self.name, sample, place.view, place.grey_size, optics, field, seen.threat,
             learned if wants.looming else None, score, age_s,
             Quality(0) if self._model is None else self._model.flags, frozen,
-            wants.looming and job.failed, problem,
-            math.nan if learned is None else learned.free_way), settings)
+            wants.looming and job.failed, problem), settings)
         assessment = self.assessor.smooth(raw, found, settings)
         grid = None
         if wants.looming:

@@ -30,10 +30,30 @@ Belief
     an alarm that the other surely contradicts, and neither is dropped in silence.
 
 Collision probability
-    Contact within ``collision_horizon``. The heads also know the free way ahead: the probability
-    that it is shorter than what the robot would cover within the horizon at ``approach_speed``
-    counts where it is larger. It never raises a level: a robot that stands before a wall is in
-    no danger.
+    Contact within ``collision_horizon``, as things move now.
+
+Collision if ahead
+    The heads also know the free way ahead: the probability that it is shorter than what the robot
+    would cover within the horizon at ``approach_speed``. It is another question and raises no
+    level: a robot that stands before a wall is in no danger.
+
+One story
+    What is told beside each other does not contradict itself, smoothed or not:
+
+    - UNKNOWN: time to contact, looming rate and direction are NaN. So is the probability, unless
+      it is at least 0.5: what fills the view was seen coming. A stale frame says nothing at all.
+    - CLEAR: the time is at least ``caution_ttc``, and the probability below 0.5 (unless
+      ``collision_horizon`` exceeds ``caution_ttc``: later contacts are not urgent yet).
+    - WARNING, DANGER: the time is at most that of the level, with its hysteresis. Where that lies
+      within ``collision_horizon``, the probability is at least 0.5.
+    - A probability of 0.5 or more: the time is at most twice the horizon.
+    - A time below that of a higher alarm, or of less than half the horizon beside a probability
+      below 0.5: flagged DISAGREEMENT. Geometry or heads see something that is not believed.
+
+    Time and probability are smoothed each by itself and levels are held, so levels, times and
+    probabilities fade at different speeds. `level_beside` keeps a level from falling too early,
+    `agreed_contact` keeps time and probability with a level that is held. Without smoothing
+    and hold neither changes a probability.
 
 docs/notebook/fusion.md shows what each number of `Rule` decides.
 """
@@ -42,7 +62,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -61,7 +81,9 @@ LOW_TEXTURE = 0.25       # known part of the region of interest below which a re
 # distribution comes closest to the normal one.
 SPREAD, LOGISTIC = 0.35, 1.702
 MOST_LOG_ODDS = 5.0      # no source is surer than 0.9933
-LIKELY = 0.5             # hazard that counts even when the newest frame shows nothing
+# Probability from which contact is likelier than not. Such a hazard counts even when the newest
+# frame shows nothing.
+LIKELY = 0.5
 STEP = 1.05              # factor between the times that `believed_rate` tries
 # Factor between times to contact that contradict each other: twice the error of either.
 APART_TIME = 2.0
@@ -148,11 +170,6 @@ def wanted_level(time_to_contact: float, obstacle_score: float, motion_score: fl
         if limit < 1.0 and score > limit / ease:
             return Level.CAUTION
     return Level.CLEAR
-
-
-def reported_level(level: Level, flags: Quality) -> Level:
-    """Return the level to report: UNKNOWN where the newest frame is stale."""
-    return Level.UNKNOWN if Quality.STALE in flags else level
 
 
 def is_alarm(time_to_contact: float, settings: Settings) -> bool:
@@ -263,17 +280,14 @@ def contact_within(time_s: float, learned: LearnedField, by_geometry: Threat,
     return 1.0 / (1.0 + math.exp(-odds))
 
 
-def collision_probability(learned: LearnedField, by_geometry: Threat, settings: Settings,
-                          rule: Rule = RULE) -> float:
-    """Compute the probability of contact within the horizon, also if the robot went ahead, 0..1.
+def collision_if_ahead(learned: LearnedField, settings: Settings) -> float:
+    """Compute the probability of contact if the robot went ahead, whatever it does now, 0..1.
 
-    NaN when neither heads nor geometry know. Arguments as for `contact_within`.
+    Ahead means at ``approach_speed`` along the optical axis for ``collision_horizon``. NaN where
+    the newest frame shows no structure, and with an ``approach_speed`` of 0.
     """
-    horizon = settings.collision_horizon
-    moving = contact_within(horizon, learned, by_geometry, rule)
-    if not learned.sees:
-        return moving
-    return max(moving, learned.clearance.below(settings.approach_speed * horizon))
+    way = settings.approach_speed * settings.collision_horizon
+    return learned.clearance.below(way) if learned.sees and way > 0 else math.nan
 
 
 def believed_rate(threats: Iterable[Threat], learned: LearnedField, by_geometry: Threat,
@@ -302,6 +316,73 @@ def believed_rate(threats: Iterable[Threat], learned: LearnedField, by_geometry:
                                           rule) < rule.believed:
         rate = max(least, rate / STEP)
     return rate
+
+
+# -- one story ------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Contact:
+    """What is told about contact at one moment, smoothed.
+
+    Attributes
+    ----------
+    rate
+        Looming rate on course [1/s], NaN unknown.
+    believed
+        What of it the level follows, at most `rate` [1/s].
+    probability
+        Of contact within ``collision_horizon``, 0..1, NaN unknown.
+    """
+
+    rate: float
+    believed: float
+    probability: float
+
+    def disagrees(self, level: Level, settings: Settings) -> bool:
+        """Return whether the time to contact is shorter than level or probability stand for."""
+        if self.rate * settings.collision_horizon > APART_TIME and self.probability < LIKELY:
+            return True
+        for higher, time in level_times(settings):
+            if higher > level and self.rate * time > 1.0:
+                return True
+        return False
+
+
+NOTHING = Contact(math.nan, math.nan, math.nan)      # is known
+
+
+def level_beside(contact: Contact, obstacle_score: float, motion_score: float,
+                 settings: Settings, ease: float = 1.0) -> Level:
+    """Return the level of one moment beside a contact: CAUTION where CLEAR would contradict it.
+
+    Arguments as for `wanted_level`.
+    """
+    level = wanted_level(time_to_contact(contact.believed, settings), obstacle_score,
+                         motion_score, settings, ease)
+    if level != Level.CLEAR:
+        return level
+    soon = settings.collision_horizon <= settings.caution_ttc
+    if (time_to_contact(contact.rate, settings) < settings.caution_ttc * ease
+            or (soon and contact.probability >= LIKELY / ease)):
+        return Level.CAUTION
+    return level
+
+
+def agreed_contact(contact: Contact, level: Level, settings: Settings) -> Contact:
+    """Return a contact that contradicts neither itself nor the level, which may be held."""
+    probability, horizon, least = contact.probability, settings.collision_horizon, -math.inf
+    if level == Level.UNKNOWN:
+        # What fills the view was seen coming; that no contact is likely cannot be known.
+        return replace(NOTHING, probability=probability) if probability >= LIKELY else NOTHING
+    if probability >= LIKELY:
+        least = 1.0 / (APART_TIME * horizon)
+    if level >= Level.WARNING:
+        longest = dict(level_times(settings))[level] * (1.0 + settings.hysteresis)
+        least = max(least, 1.0 / longest, 1.01 * REPORTED_RATE)
+    believed = max(contact.believed, least)
+    if level >= Level.WARNING and probability < LIKELY and believed * horizon >= 1.0:
+        probability = LIKELY
+    return Contact(max(contact.rate, least), believed, probability)
 
 
 def _log_odds(probability: float, most: float) -> float:

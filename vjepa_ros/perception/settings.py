@@ -24,10 +24,10 @@ class Settings:
     Attributes
     ----------
     collision_horizon
-        ``collision_probability`` covers contact within this time [s].
+        ``collision_probability`` and ``collision_if_ahead`` cover contact within this time [s].
     approach_speed
-        Where heads are valid, ``collision_probability`` also covers contact within the horizon if
-        the robot went ahead at this speed [m/s]; 0 leaves that out.
+        ``collision_if_ahead`` assumes that the robot goes ahead at this speed [m/s]; with 0 it is
+        unknown.
     caution_ttc, warning_ttc, danger_ttc
         Times to contact at which the levels begin [s]; must fall in this order.
     motion_threshold, obstacle_threshold

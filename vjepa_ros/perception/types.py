@@ -131,10 +131,10 @@ class Assessment:
     obstacle_score
         How much of the view comes nearer within the horizon, on course or not, 0..1.
     collision_probability
-        Probability of contact within ``collision_horizon``, 0..1. Where learned heads are valid
-        and used: calibrated, combined with geometry, as things move now or if the robot went ahead
-        at ``approach_speed`` (`vjepa_ros.perception.assessment`).
-        Otherwise a fixed function of the measured time to contact, not calibrated.
+        Probability of contact within ``collision_horizon`` as things move now, 0..1. Where
+        learned heads are valid and used: calibrated, combined with geometry
+        (`vjepa_ros.perception.danger`). Otherwise a fixed function of the measured time to
+        contact, not calibrated.
     time_to_contact
         Of the most urgent surface on collision course [s]; inf when the view is known and
         nothing on course comes nearer.
@@ -155,6 +155,13 @@ class Assessment:
     clearance
         Way ahead that is free with a probability of 0.8, whether anything moves or not, by the
         learned heads [m]; inf beyond 16 m, NaN without valid heads.
+    collision_if_ahead
+        Probability of contact within ``collision_horizon`` if the robot went ahead at
+        ``approach_speed``, whatever it does now, by the learned heads: that the way ahead is
+        shorter than their product, 0..1; NaN without valid heads.
+    approach_speed, collision_horizon
+        What both probabilities assume: a twist of ``linear.x`` alone, along the optical axis
+        [m/s], and a time [s].
     latency_ms
         Age of the newest frame when a node published this [ms]; NaN when that is unknown, and
         for what was never published.
@@ -178,6 +185,9 @@ class Assessment:
     clip_rate_hz: float = float('nan')
     known_fraction: float = 0.0
     clearance: float = float('nan')
+    collision_if_ahead: float = float('nan')
+    approach_speed: float = float('nan')
+    collision_horizon: float = float('nan')
     latency_ms: float = float('nan')
 
     @property

@@ -16,7 +16,7 @@ reliable. Below WARNING neither that nor the probability of contact is used.
 Candidate twists around the commanded one are rolled forward as arcs (as in the dynamic window
 approach: Fox, Burgard, Thrun, "The dynamic window approach to collision avoidance", 1997). The
 time until the outline of the robot reaches points becomes a risk, together with the probability of
-contact that the collision head reports for the current motion.
+contact as things move now; while the robot stands also with that of going ahead.
 
 Points are (P, 6): ahead and left of the robot [m], their own speed ahead and left [m/s], weight,
 age [s].
@@ -69,7 +69,8 @@ class CameraMemory:
     points, barrier
         Points (P, 6) of the newest picture, around the robot now.
     hazard
-        Probability of contact, 0 below level WARNING.
+        Probability of contact as things move now, or if a robot that stands went ahead; 0 below
+        level WARNING.
     unmeasured_flags
         Those of `UNMEASURED_FLAGS` that the newest picture has.
     kept_s
@@ -232,11 +233,13 @@ class TwistPlanner:
         if not 0 <= age_s < math.inf:
             raise ValueError(f'age_s is {age_s}, must be a finite number, at least 0')
         memory, config = self._cameras[camera], self.config
-        probability = seen.collision_probability
         believed = seen.level >= Level.WARNING
-        memory.hazard = probability if believed and math.isfinite(probability) else 0.0
         motion, steady, since = self._motion_at(age_s)
         ahead, aside = memory.mount.speed(motion)
+        hazard = seen.collision_probability
+        if ahead < STANDSTILL:      # what comes is known, but not what going ahead would meet
+            hazard = np.fmax(hazard, seen.collision_if_ahead)
+        memory.hazard = float(hazard) if believed and math.isfinite(hazard) else 0.0
         memory.points = memory.barrier = NO_POINTS
         memory.unmeasured_flags = seen.flags & UNMEASURED_FLAGS
         if ahead < config.least_speed - TOLERANCE:     # the guard may hold it at just this speed

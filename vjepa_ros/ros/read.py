@@ -8,6 +8,7 @@ but NumPy besides their own rclpy.
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 from typing import Any
 
@@ -23,8 +24,11 @@ ASSESSMENT = np.dtype([
     ('time_to_contact', '<f4'), ('looming_rate', '<f4'), ('bearing', '<f4'),
     ('elevation', '<f4'), ('known_fraction', '<f4'), ('clip_span', '<f4'), ('clip_rate', '<f4'),
     ('latency_ms', '<f4'), ('level', 'u1'), ('regions', 'u1'), ('flags', '<u2'),
-    ('clearance', '<f4'),
+    ('clearance', '<f4'), ('collision_if_ahead', '<f4'), ('approach_speed', '<f4'),
+    ('collision_horizon', '<f4'),
 ])
+# Fields that older versions did not send, at the end; NaN when they are missing.
+LATER = ('collision_if_ahead', 'approach_speed', 'collision_horizon')
 
 REGION = np.dtype([
     ('x', '<f4'), ('y', '<f4'), ('width', '<f4'), ('height', '<f4'), ('bearing', '<f4'),
@@ -43,15 +47,18 @@ def stamp_ns(msg: Any) -> int:
 def assessment(msg: Any, camera: str = '') -> Assessment:
     """Return the `Assessment` in a message of ``~/NAME/assessment``, without its regions.
 
+    Messages of older versions have NaN in the fields that they lack.
+
     Raises
     ------
     ValueError
         When the cloud is not one of this package.
     """
-    row = _records(msg, ASSESSMENT)[0]
+    row = _records(msg, ASSESSMENT, LATER)[0]
+    sent = row.dtype.names or ()
 
     def value(name: str) -> float:
-        return float(row[name])
+        return float(row[name]) if name in sent else math.nan
 
     return Assessment(
         camera=camera, stamp_ns=stamp_ns(msg), frame_id=msg.header.frame_id,
@@ -62,6 +69,8 @@ def assessment(msg: Any, camera: str = '') -> Assessment:
         level=Level(int(row['level'])), flags=Quality(int(row['flags'])),
         clip_span_s=value('clip_span'), clip_rate_hz=value('clip_rate'),
         known_fraction=value('known_fraction'), clearance=value('clearance'),
+        collision_if_ahead=value('collision_if_ahead'), approach_speed=value('approach_speed'),
+        collision_horizon=value('collision_horizon'),
         latency_ms=value('latency_ms'), timings={'latency': value('latency_ms')})
 
 
@@ -106,8 +115,10 @@ def grid(msg: Any) -> np.ndarray:
     return np.frombuffer(msg.data, '<f4').reshape(msg.height, msg.step // 4)[:, :msg.width]
 
 
-def _records(msg: Any, kind: np.dtype) -> np.ndarray:
+def _records(msg: Any, kind: np.dtype, later: tuple[str, ...] = ()) -> np.ndarray:
     names = tuple(field.name for field in msg.fields)
+    if later and (*names, *later) == kind.names:
+        kind = np.dtype(kind.descr[:len(names)])
     if names != kind.names or msg.point_step != kind.itemsize:
         raise ValueError(f'cloud has the fields {names}, expected {kind.names}; is it from a '
                          'vjepa_node of this version?')

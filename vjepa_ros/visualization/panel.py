@@ -157,24 +157,31 @@ class Panel:
         unit, row = self.unit, 17 * self.unit
         drawing.shade(self.canvas, (0, self.bottom, self.width, self.height), 0.22, 10)
         y = self.bottom + 11 * unit
-        scores = (math.nan,) * 3 if self.result is None or self.stale else (
-            self.result.motion_score, self.result.obstacle_score,
-            self.result.collision_probability)
-        cell = self.width / 3
-        names = (('MOTION', MOTION_BGR), ('OBSTACLE', AMBER), ('COLLISION', (70, 70, 240)))
+        seen = None if self.stale else self.result
+        scores = (math.nan,) * 4 if seen is None else (
+            seen.motion_score, seen.obstacle_score, seen.collision_probability,
+            seen.collision_if_ahead)
+        cell = self.width / 4
+        names = (('MOTION', MOTION_BGR), ('OBSTACLE', AMBER), ('COLLISION', (70, 70, 240)),
+                 (self._if_ahead(), (200, 90, 200)))
         px = 8.5 * unit
         for index, ((name, color), score) in enumerate(zip(names, scores, strict=True)):
             x, end = index * cell + 8 * unit, (index + 1) * cell - 8 * unit
-            x += drawing.text(self.canvas, name, (x, y), px, SOFT) + 6 * unit
             value = '--' if math.isnan(score) else f'{score:.2f}'
-            room = drawing.text_width('0.00', px)
-            drawing.text(self.canvas, value, (end - room, y), px)
-            drawing.bar(self.canvas, (x, y - 3.5 * unit, end - room - 6 * unit, y + 3.5 * unit),
-                     score, color)
+            right = end - drawing.text_width('0.00', px)
+            drawing.text(self.canvas, value, (right, y), px)
+            name, right = drawing.fit(name, right - x, px), right - 6 * unit
+            x += drawing.text(self.canvas, name, (x, y), px, SOFT) + 6 * unit
+            if right > x + 8 * unit:      # there is room for it
+                drawing.bar(self.canvas, (x, y - 3.5 * unit, right, y + 3.5 * unit), score, color)
         for line, color in ((self._system(), SOFT), (self.notes, AMBER)):
             y += row
             line = drawing.fit(line, self.width - 16 * unit, 9 * unit)
             drawing.text(self.canvas, line, (8 * unit, y), 9 * unit, color)
+
+    def _if_ahead(self) -> str:
+        speed = math.nan if self.result is None else self.result.approach_speed
+        return 'IF AHEAD' if math.isnan(speed) else f'IF {speed:g} M/S'
 
     def _system(self) -> str:
         status, parts = self.status, [self.status.camera, self.status.model, self.status.device]

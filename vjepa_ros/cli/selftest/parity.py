@@ -27,7 +27,7 @@ SPEED_S, SPEED_RUNS = 1.5, 30
 CLIP_S, STEP_S = 5.0, 0.25          # of the clip of the synthetic drive
 # The drive for the detector: times of its frames, and largest allowed differences.
 DRIVE_S, FRAMES, RATE_HZ = 5.5, 32, 10.0
-SCORES = ('motion_score', 'obstacle_score', 'collision_probability')
+SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'collision_if_ahead')
 LIMIT = 0.05        # of scores, which are 0..1
 UNEQUAL = 0.15      # of the levels: a score at a threshold may fall to either side
 

@@ -8,6 +8,7 @@ import logging
 import math
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -161,7 +162,8 @@ def plain_line(status: Status) -> str:
     a = point.assessment
     parts = [f'[{point.time_s:5.1f} s] {a.level.name:<8} {_contact(a)}{_true(point)}',
              f'motion {_score(a.motion_score)}, obstacle {_score(a.obstacle_score)}, '
-             f'collision {_score(a.collision_probability)}', ', '.join(_speed(status))]
+             f'collision {_score(a.collision_probability)}, '
+             f'if ahead {_score(a.collision_if_ahead)}', ', '.join(_speed(status))]
     return ' | '.join(parts)
 
 
@@ -223,26 +225,32 @@ def _headline(point: Point) -> RenderableType:
 
 def _scores(a: Assessment, sides: dict[str, float]) -> RenderableType:
     scores = (('motion', a.motion_score, 'cyan'), ('obstacle', a.obstacle_score, 'dark_orange'),
-              ('collision', a.collision_probability, 'red'))
+              ('collision', a.collision_probability, 'red'),
+              ('if ahead', a.collision_if_ahead, 'magenta'))
     cells: list[RenderableType] = []
     for name, value, style in scores:
         known = 0.0 if math.isnan(value) else min(1.0, max(0.0, value))
-        cell = Table.grid(padding=(0, 1))
-        cell.add_row(Text(f'{name:<9}', 'grey70'), ProgressBar(
-            total=1.0, completed=known, width=9, complete_style=style, finished_style=style),
+        cell = Table.grid(padding=(0, 1), expand=True)
+        cell.add_column(no_wrap=True)
+        cell.add_column(ratio=1)
+        cell.add_row(Text(name, 'grey70'), ProgressBar(
+            total=1.0, completed=known, complete_style=style, finished_style=style),
             _score(value))
         cells.append(cell)
-    grid = Table.grid(expand=True, padding=(0, 2))
-    for _ in scores:
-        grid.add_column(ratio=1)
-    grid.add_row(*cells)
-    places = []
+    places: list[RenderableType] = []
     for side in ('LEFT', 'CENTER', 'RIGHT'):
         ttc = sides.get(side)
         near = Text('–', 'grey50') if ttc is None else Text(
             f'nearing, {ttc:.1f} s', 'bold' if ttc < NEAR_S else '')
         places.append(Text.assemble((f'{side.lower():<9} ', 'grey70'), near))
-    grid.add_row(*places)
+    return Group(_columns(cells), _columns(places))
+
+
+def _columns(cells: Sequence[RenderableType]) -> RenderableType:
+    grid = Table.grid(expand=True, padding=(0, 2))
+    for _ in cells:
+        grid.add_column(ratio=1)
+    grid.add_row(*cells)
     return grid
 
 

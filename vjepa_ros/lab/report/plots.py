@@ -206,7 +206,8 @@ def _scores(series: Series) -> str:
     figure, axes = _figure(series, band=True)
     for name, color, label in (('motion_score', '#3b82f6', 'motion'),
                                ('obstacle_score', '#d99a00', 'obstacle'),
-                               ('collision_probability', '#d62828', 'collision')):
+                               ('collision_probability', '#d62828', 'collision'),
+                               ('collision_if_ahead', '#9d4edd', 'collision if ahead')):
         values = series.column(name)
         if np.isfinite(values).any():
             axes.plot(series.time, values, color=color, linewidth=1.7, label=label)

@@ -13,8 +13,8 @@ from vjepa_ros.lab.report.live_view import Point, Status
 from vjepa_ros.perception.types import Assessment, Level, Quality
 
 STAGE = 'stage_ms.'      # prefix of the stage times in the diagnostics
-SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact',
-          'looming_rate', 'bearing', 'elevation', 'known_fraction')
+SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'collision_if_ahead',
+          'time_to_contact', 'looming_rate', 'bearing', 'elevation', 'known_fraction')
 
 
 class Recording:

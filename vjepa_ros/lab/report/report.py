@@ -96,8 +96,9 @@ def write_report(out_dir: Path, records: Sequence[dict[str, Any]],
         The folder.
     records
         One per assessment, oldest first: stamp_ns, level (0..3 or 255), flags, motion_score,
-        obstacle_score, collision_probability, time_to_contact [s], looming_rate [1/s], bearing
-        [rad], true_ttc [s], true_looming [1/s], latency_ms and timings (milliseconds by stage).
+        obstacle_score, collision_probability, collision_if_ahead, time_to_contact [s],
+        looming_rate [1/s], bearing [rad], true_ttc [s], true_looming [1/s], latency_ms and timings
+        (milliseconds by stage).
         Unknown is NaN, None or missing; an infinite time means that nothing comes nearer.
     frames
         (index of the record, overlay as BGR uint8 image); about nine of them are shown.

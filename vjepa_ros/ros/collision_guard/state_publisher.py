@@ -167,6 +167,8 @@ def source_status(node: str, source: SourceGuard, limit: Limit | None, now_s: fl
             'level': report.level.name.lower(), 'age_ms': number(1e3 * (now_s - report.stamp_s)),
             'time_to_contact': number(report.time_to_contact),
             'collision_probability': number(report.collision_probability),
+            'collision_if_ahead': number(report.collision_if_ahead),
+            'approach_speed': number(report.approach_speed),
             'side': report.side or 'none', 'flags': ' '.join(report.flags.names) or 'none',
             'clearance': number(report.clearance)}
     path = source.free_path

@@ -31,14 +31,16 @@ from vjepa_ros.ros.common.message_conversion import (
 )
 from vjepa_ros.ros.perception_node.obstacle_output import DETECTIONS, METRES, ObstacleOutput
 
-SCALARS = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact')
+SCALARS = ('motion_score', 'obstacle_score', 'collision_probability', 'collision_if_ahead',
+           'time_to_contact')
 OVERLAYS = ('overlay', 'overlay/compressed')
 LATE = (*METRES, *OVERLAYS)     # what takes time
 # Outputs that need the motion score or the features, these themselves, and the looming field.
 NEED_CHANGE = ('motion_map', 'features', 'embedding')
 NEED_FEATURES = ('motion_score', 'assessment', *OVERLAYS, *NEED_CHANGE)
-NEED_LOOMING = ('obstacle_score', 'collision_probability', 'time_to_contact', 'assessment',
-                'obstacles', 'looming_map', 'looming_field', *OVERLAYS, DETECTIONS, *METRES)
+NEED_LOOMING = ('obstacle_score', 'collision_probability', 'collision_if_ahead',
+                'time_to_contact', 'assessment', 'obstacles', 'looming_map', 'looming_field',
+                *OVERLAYS, DETECTIONS, *METRES)
 
 
 @dataclass(frozen=True)

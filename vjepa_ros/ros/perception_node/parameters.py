@@ -225,11 +225,10 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
     'Perception': (
         _setting('looming.method', 'Source of looming and collision where valid learned heads '
                  'exist; geometric without them', choices=LOOMING_METHODS),
-        _setting('collision_horizon', 'Time within which collision_probability predicts contact',
-                 low=0.1, high=10.0, unit='s'),
-        _setting('approach_speed', 'With heads, collision_probability also covers contact within '
-                 'that time if the robot drove ahead at this speed; 0: off', low=0.0, high=10.0,
-                 unit='m/s'),
+        _setting('collision_horizon', 'Time within which collision_probability and '
+                 'collision_if_ahead predict contact', low=0.1, high=10.0, unit='s'),
+        _setting('approach_speed', 'Speed ahead that collision_if_ahead assumes; 0 leaves it '
+                 'unknown', low=0.0, high=10.0, unit='m/s'),
         _setting('thresholds.caution_ttc', 'Time to contact below which the level is CAUTION',
                  low=0.05, high=60.0, unit='s'),
         _setting('thresholds.warning_ttc', 'Time to contact below which the level is WARNING',

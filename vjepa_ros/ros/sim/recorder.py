@@ -36,8 +36,8 @@ from vjepa_ros.ros.common.process import run
 from vjepa_ros.ros.common.spin import Served
 from vjepa_ros.ros.sim.source_output import TRUTH
 
-SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact',
-          'looming_rate', 'bearing', 'elevation', 'known_fraction')
+SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'collision_if_ahead',
+          'time_to_contact', 'looming_rate', 'bearing', 'elevation', 'known_fraction')
 FRAMES_PERIOD_S = 0.25
 
 

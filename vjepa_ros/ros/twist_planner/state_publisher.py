@@ -97,6 +97,8 @@ def _source(name: str, decider: TwistDecider, source: str, now_s: float) -> Diag
         values |= {'level': report.level.name.lower(),
                    'age_ms': number(1e3 * (now_s - report.stamp_s)),
                    'collision_probability': number(report.collision_probability),
+                   'collision_if_ahead': number(report.collision_if_ahead),
+                   'approach_speed': number(report.approach_speed),
                    'clearance': number(report.clearance),
                    'flags': ' '.join(report.flags.names) or 'none'}
     if fault:
