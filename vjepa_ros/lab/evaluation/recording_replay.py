@@ -309,13 +309,20 @@ def play(setup: Setup, item: Item) -> Played:
 
 
 def outcome(results: Sequence[Result | None]) -> Outcome:
-    """Return the assessments of one method as columns; None means no assessment."""
+    """Return the assessments of one method as columns; None means no assessment.
+
+    The score is the greater of both probabilities: people label what comes and what stands near
+    ahead alike.
+    """
     def column(name: str, missing: float = math.nan) -> np.ndarray:
         return np.array([missing if r is None else float(getattr(r.assessment, name))
                          for r in results])
 
-    return Outcome(np.array([r is not None for r in results]), column('collision_probability'),
-                   True, column('time_to_contact'), column('looming_rate'),
+    ahead = [r is not None and r.method != 'geometric' for r in results]
+    score = np.fmax(column('collision_probability'),
+                    np.where(ahead, column('collision_if_ahead'), math.nan))
+    return Outcome(np.array([r is not None for r in results]), score, True,
+                   column('time_to_contact'), column('looming_rate'),
                    column('level', 255.0).astype(int))
 
 

@@ -245,8 +245,7 @@ def evaluate_part(setup: Setup, name: str, batch: int, count: int, device: str,
     Parameters
     ----------
     setup
-        Methods, settings and engine. Smoothing is off, because a clip is one moment, and
-        `approach_speed` is 0, because the truth is contact at the present velocities.
+        Methods, settings and engine. Smoothing is off, because a clip is one moment.
     name
         Of the world, one of `WORLDS`. Frames of the standard world are stamped evenly, as they
         have always been, those of the rough one exactly.
@@ -329,7 +328,7 @@ def judged(film: Film, setup: Setup, output: Output | None) -> dict[str, list[Re
         out[method] = []
         for horizon in HORIZONS_S:
             settings = replace(setup.settings, looming_method=method, smoothing_method='none',
-                               collision_horizon=horizon, approach_speed=0.0)
+                               collision_horizon=horizon)
             track.assessor = Assessor()
             out[method].append(
                 track.result(sample, output, settings, wants))
