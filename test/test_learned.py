@@ -130,6 +130,13 @@ def test_what_heads_were_not_trained_on_is_named_with_the_remedy(running, sample
     assert bool(problem) == bool(said)
 
 
+def test_heads_that_saw_letterboxed_pictures_hold_for_them():
+    for modes, holds in (((), False), (('letterbox',), True)):
+        meta = BundleMeta.from_json(replace(META, other_modes=modes).to_json())
+        assert (range_problem(meta, 8, 192, 'letterbox', even(0.25)) == '') == holds
+        assert range_problem(meta, 8, 192, 'crop', even(0.25))
+
+
 @pytest.mark.parametrize('interval', [1 / 30, 0.1, 0.5])
 def test_rates_are_in_seconds_whatever_the_interval(interval):
     made = field(heads(0.4, 0.05, interval_s=interval), even(interval))

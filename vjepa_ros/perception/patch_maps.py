@@ -266,7 +266,7 @@ def range_problem(trained: BundleMeta, num_frames: int, image_size: int, resize_
     for name, value in (('num_frames', num_frames), ('image_size', image_size),
                         ('resize_mode', resize_mode)):
         wanted = getattr(trained, name)
-        if value != wanted:
+        if value != wanted and value not in trained.other_modes:
             return f'{name} is {value}, the heads were trained on {wanted}; set {name}: {wanted}'
     # A block-causal encoder is told when each frame was taken.
     return '' if trained.window else _rhythm_problem(trained, _rhythm(sample.stamps_ns))

@@ -155,7 +155,7 @@ def describe(run: TrainedRun, calibration: Calibration, metrics: dict[str, Any])
         resize_mode=config.resize_mode, interval_s=world.interval_s,
         robot={'half_width': world.robot.half_width, 'height': world.robot.height},
         calibration=calibration, backbone_sha256=run.report.sha256, training=trained_on,
-        metrics=metrics)
+        metrics=metrics, other_modes=('letterbox',) if any(w.rough for w in config.worlds) else ())
 
 
 @torch.no_grad()

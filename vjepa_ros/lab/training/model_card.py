@@ -45,7 +45,8 @@ def model_card(meta: BundleMeta, file_name: str, megabytes: float) -> str:
             ('clips', f'{meta.num_frames} frames of {meta.image_size} x {meta.image_size} px, '
                       f'{meta.interval_s[0]:.3f} to {meta.interval_s[1]:.3f} s apart, each frame '
                       f'shown {" or ".join(map(str, meta.holds))} times'),
-            ('camera image to square', f'`{meta.resize_mode}`'),
+            ('camera image to square', ', '.join(
+                f'`{mode}`' for mode in (meta.resize_mode, *meta.other_modes))),
             ('robot', f'half width {meta.robot["half_width"]:g} m, height '
                       f'{meta.robot["height"]:g} m'),
             ('objective', t['objective']),

@@ -56,6 +56,8 @@ class BundleMeta:
         Of the numbers in the file.
     window : int
         Tubelets that a tubelet attends to in a block-causal encoder; 0 in others.
+    other_modes : tuple of str
+        Further ways to bring images to that size that training showed.
 
     """
 
@@ -74,6 +76,7 @@ class BundleMeta:
     metrics: dict[str, Any] = field(default_factory=dict)
     licence: str = 'Apache-2.0'
     window: int = 0
+    other_modes: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """Convert to the text in the metadata of a file."""
@@ -109,7 +112,8 @@ class BundleMeta:
             {key: float(value) for key, value in data['robot'].items()},
             tuple(map(int, data['holds'])), Calibration.from_json(data['calibration']),
             str(data['backbone_sha256']), bool(data['has_encoder']), dict(data['training']),
-            dict(data['metrics']), str(data['licence']), int(data.get('window', 0)))
+            dict(data['metrics']), str(data['licence']), int(data.get('window', 0)),
+            tuple(map(str, data.get('other_modes', ()))))
 
 
 def _edges(heads: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
