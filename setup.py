@@ -78,6 +78,7 @@ setup(
             f'vjepa_node = {NAME}.ros.perception_node.__main__:main',
             f'camera_source = {NAME}.ros.common.process:camera_source',
             f'collision_guard = {NAME}.ros.collision_guard.__main__:main',
+            f'command_watchdog = {NAME}.ros.command_watchdog.__main__:main',
             f'simulated_robot = {NAME}.ros.common.process:simulated_robot',
             f'action_planner = {NAME}.ros.action_planner.__main__:main',
             f'twist_planner = {NAME}.ros.twist_planner.__main__:main',

@@ -24,6 +24,9 @@ ARGUMENTS = (  # name, default, allowed values, description
      'Put twist_planner between controller and guard: it turns and slows before the guard stops'),
     ('planner_params_file', 'twist_planner.yaml', None,
      'Parameter file of that planner: a path, or the name of a file in the config folder'),
+    ('watchdog', 'false', SWITCH,
+     'Start command_watchdog, which stops a base without a timeout of its own when the guard is '
+     'killed or hangs'),
     ('namespace', '', None, 'Namespace of the nodes and of their topics'),
     ('params_file', 'default.yaml', None, 'Parameter file of the perception node'),
     ('cameras', '', None,
@@ -45,6 +48,7 @@ ARGUMENTS = (  # name, default, allowed values, description
 FORWARDED = ('namespace', 'params_file', 'cameras', 'device', 'model_size', 'weights',
              'use_sim_time', 'autostart', 'respawn', 'log_level')
 RESPAWN_DELAY_S = 0.5
+HEARTBEAT_S = 0.4                # of a guard that is watched: a beat each 0.1 s
 PLANNED = 'cmd_vel_planned'      # what a planner sends to the guard
 
 
@@ -55,18 +59,19 @@ def start(context: LaunchContext) -> list:
         name: is_on(value[name]) for name in ('use_sim_time', 'autostart')}
     if value['message']:
         parameters['message'] = value['message']
+    watched = is_on(value['watchdog'])
 
     cameras = list(launching.read_cameras(value['cameras'])) or cameras_in(
         launching.parameter_path('params_file', value['params_file']))
 
-    def node(name: str, argument: str, topics: dict[str, str]) -> Node:
+    def node(name: str, argument: str, topics: dict[str, str], **more: float) -> Node:
         file = launching.parameter_path(argument, value[argument])
         sources = sources_for(cameras, name, argument, file,
                               file.parent == launching.config_folder())
         return Node(
             package='vjepa_ros', executable=name, name=name, namespace=value['namespace'],
             parameters=[launching.parameter_file(argument, value[argument]),
-                        {**parameters, 'sources': sources} if sources else parameters],
+                        {**parameters, **({'sources': sources} if sources else {}), **more}],
             remappings=[(own, topic) for own, topic in topics.items() if topic != own],
             arguments=launching.log_level(context, name, value),
             respawn=is_on(value['respawn']), respawn_delay=RESPAWN_DELAY_S,
@@ -80,7 +85,17 @@ def start(context: LaunchContext) -> list:
         nodes.append(node('twist_planner', 'planner_params_file', {
             'cmd_vel_in': begin, 'cmd_vel_out': guarded, 'cmd_vel_sent': end, 'odom': odom}))
     nodes.append(node('collision_guard', 'guard_params_file', {
-        'cmd_vel_in': guarded, 'cmd_vel_out': end, 'odom': odom}))
+        'cmd_vel_in': guarded, 'cmd_vel_out': end, 'odom': odom},
+        **({'heartbeat': HEARTBEAT_S} if watched else {})))
+    if watched:
+        nodes.append(Node(
+            package='vjepa_ros', executable='command_watchdog', name='command_watchdog',
+            namespace=value['namespace'], parameters=[
+                {key: kept for key, kept in parameters.items() if key != 'autostart'}],
+            remappings=[('heartbeat', 'collision_guard/heartbeat'), ('cmd_vel', end)],
+            arguments=launching.log_level(context, 'command_watchdog', value),
+            respawn=is_on(value['respawn']), respawn_delay=RESPAWN_DELAY_S,
+            output='screen', emulate_tty=True))
     perception = IncludeLaunchDescription(
         PythonLaunchDescriptionSource(
             PathJoinSubstitution([ThisLaunchFileDir(), 'vjepa.launch.py'])),

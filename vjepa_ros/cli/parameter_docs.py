@@ -17,6 +17,7 @@ from vjepa_ros.lab.report.measurement import fill
 from vjepa_ros.ros.action_planner.parameters import SCHEMA as ACTION
 from vjepa_ros.ros.collision_guard.parameters import SCHEMA as GUARD
 from vjepa_ros.ros.collision_guard.parameters import range_rows, source_rows
+from vjepa_ros.ros.command_watchdog.parameters import SCHEMA as WATCHDOG
 from vjepa_ros.ros.common.parameter import (
     BACKGROUND,
     CONFIGURE,
@@ -70,6 +71,7 @@ BLOCKS: dict[str, dict[str, tuple[Param, ...]]] = {
         'collision_guard': (*GUARD.rows, *source_rows('NAME'), *range_rows('RANGE')),
         'twist_planner': (*TWIST.rows, *TWIST.rows_of('NAME')),
         'action_planner': ACTION.rows,
+        'command_watchdog': WATCHDOG.rows,
         'camera_source': SOURCE.rows,
     },
 }

@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from std_srvs.srv import SetBool
 
 from vjepa_ros.guard.guard import VelocityGuard
@@ -17,9 +18,11 @@ from vjepa_ros.ros.collision_guard.camera_directions import Frames
 from vjepa_ros.ros.collision_guard.inputs import GuardInputs, odometry
 from vjepa_ros.ros.collision_guard.parameters import SCHEMA, GuardConfig
 from vjepa_ros.ros.collision_guard.state_publisher import GuardStatePublisher
+from vjepa_ros.ros.command.heartbeat import Bond, Heartbeat, bond_message
 from vjepa_ros.ros.command.node import CommandNode
 from vjepa_ros.ros.command.topic_checks import CLOUD, twist_type
 from vjepa_ros.ros.common.declared_parameters import Declared
+from vjepa_ros.ros.common.lifecycle import FAILURE, SUCCESS, transition
 
 
 class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher]):
@@ -45,6 +48,11 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
         self.configured.callback(self._drop)
         if config.odometry:
             odometry()                          # fails here rather than on activate
+        if config.bond:
+            bond_message()
+        if config.heartbeat:
+            self.configured.callback(Heartbeat(self, config.heartbeat, lambda: self.state,
+                                               lambda: self._out, self._steady).close)
         if any(source.from_tf for source in config.sources):
             self._frames = Frames(self, config.base_frame)
             self.configured.callback(self._frames.close)
@@ -63,11 +71,23 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
         assert self.guard is not None, 'called between configure and release only'
         return self.guard
 
+    def lease_s(self, config: GuardConfig) -> float:
+        """Return the longest silence of a guard that lives."""
+        return config.heartbeat
+
     def create_inputs(self, config: GuardConfig) -> GuardInputs:
         """Create the subscriptions to cameras, range sensors and odometry."""
         guard = self._configured_guard()
         guard.no_command()                      # its zero was sent
         return GuardInputs(self, config, guard, self.now_s, self._on_news, self._frames)
+
+    @transition(undo='undo_activate', on_failure=FAILURE)
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Subscribe, start to pass commands, and form a bond."""
+        answer = super().on_activate(state)
+        if answer == SUCCESS and self.config is not None and self.config.bond:
+            self._active.callback(Bond(self, self._steady).close)
+        return answer
 
     def forget(self, now_s: float) -> None:
         """Drop everything received before."""

@@ -52,6 +52,11 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
               'tf', CONFIGURE),
         Param('rate', float, 50.0, 'Rate of decisions without new inputs', CONFIGURE, low=20.0,
               high=500.0, unit='Hz'),
+        Param('heartbeat', float, 0.0, 'Longest silence of a guard that lives: it offers deadline '
+              'and liveliness of this length on cmd_vel_out, and beats four times as often on '
+              '~/heartbeat; 0: neither', CONFIGURE, low=0.0, high=60.0, unit='s'),
+        Param('bond', bool, False, 'Form a bond with a lifecycle manager while active (needs the '
+              'package bond)', CONFIGURE),
         AUTOSTART,
     ),
     'Law': (
@@ -198,6 +203,8 @@ class GuardConfig:
     odometry: bool
     rate: float
     base_frame: str
+    heartbeat: float = 0.0
+    bond: bool = False
 
 
 def make_settings(values: Mapping[str, Any]) -> GuardSettings:
@@ -216,7 +223,7 @@ def make_config(values: Mapping[str, Any]) -> GuardConfig:
                    for name in values['ranges'])
     return GuardConfig(make_settings(values), sources, ranges,
                        values['message'] == 'twist_stamped', values['odometry'], values['rate'],
-                       values['base_frame'])
+                       values['base_frame'], values['heartbeat'], values['bond'])
 
 
 def _yaw(values: Mapping[str, Any], name: str) -> float:

@@ -143,14 +143,19 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
         self.state_publisher.renew()
         description = self.prepare(config)
         self._stamped = config.stamped
-        self._out = self.create_output(TwistStamped if config.stamped else Twist, 'cmd_vel_out')
+        self._out = self.create_output(TwistStamped if config.stamped else Twist, 'cmd_vel_out',
+                                       self.lease_s(config))
         self.config = config
         self.get_logger().info(f'configured: {description}')
         return super().on_configure(state)
 
-    def create_output(self, kind: type, topic: str) -> Any:
+    def lease_s(self, config: ConfigT) -> float:
+        """Return the deadline and lease of liveliness of ``cmd_vel_out`` [s]; 0: none."""
+        return 0.0
+
+    def create_output(self, kind: type, topic: str, lease_s: float = 0.0) -> Any:
         """Create a publisher of an active node, destroyed on release."""
-        publisher = advertise(self, kind, topic)
+        publisher = advertise(self, kind, topic, lease_s=lease_s)
         self.configured.callback(self.destroy_lifecycle_publisher, publisher)
         return publisher
 

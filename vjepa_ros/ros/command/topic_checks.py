@@ -9,6 +9,7 @@ from typing import Protocol
 
 from rclpy.node import Node
 
+WATCHDOG = 'command_watchdog'    # sends only zeros, and only while the guard is silent
 CLOUD = 'sensor_msgs/msg/PointCloud2'
 
 
@@ -46,7 +47,8 @@ def topic_problems(node: Node, output: str, wanted: Mapping[str, str]) -> list[s
     """
     problems = []
     output = node.resolve_topic_name(output)
-    publishers = node.get_publishers_info_by_topic(output)
+    publishers = [info for info in node.get_publishers_info_by_topic(output)
+                  if info.node_name != WATCHDOG]
     if len(publishers) > 1:
         names = sorted(full_name(info) for info in publishers)
         own = node.get_fully_qualified_name()

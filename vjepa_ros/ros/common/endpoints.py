@@ -10,17 +10,26 @@ from typing import Any
 
 from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNode
-from rclpy.qos import QoSPolicyKind, QoSProfile, ReliabilityPolicy
+from rclpy.qos import LivelinessPolicy, QoSPolicyKind, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
 CONFIRMED_S = 0.5        # longest wait for the readers of a last zero
 UNCONFIRMED_S = 0.2      # time for best-effort readers, which never confirm
 
 
-def advertise(node: LifecycleNode, kind: type, topic: str, depth: int = 1) -> Any:
-    """Create a reliable publisher that is silent while the node is inactive."""
+def advertise(node: LifecycleNode, kind: type, topic: str, depth: int = 1,
+              lease_s: float = 0.0) -> Any:
+    """Create a reliable publisher that is silent while the node is inactive.
+
+    With `lease_s` [s] it offers a deadline and a lease of liveliness of that length, which the
+    node has to assert.
+    """
+    profile = _profile(depth, reliable=True)
+    if lease_s:
+        profile.deadline = profile.liveliness_lease_duration = Duration(seconds=lease_s)
+        profile.liveliness = LivelinessPolicy.MANUAL_BY_TOPIC
     return node.create_lifecycle_publisher(
-        kind, topic, _profile(depth, reliable=True),
+        kind, topic, profile,
         qos_overriding_options=QoSOverridingOptions.with_default_policies())
 
 

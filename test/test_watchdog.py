@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""A guard that is killed or hangs is noticed: heartbeat, liveliness, bond and command_watchdog."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip('rclpy')
+
+from diagnostic_msgs.msg import DiagnosticArray
+from geometry_msgs.msg import Twist
+from guard_rig import GUARD, QUICK, RELIABLE, Every, Late, Rig, active
+from node_fixtures import values_of
+from rclpy.clock import Clock, ClockType
+from rclpy.duration import Duration
+from rclpy.event_handler import SubscriptionEventCallbacks
+from rclpy.qos import LivelinessPolicy, QoSProfile
+from ros_harness import NodeProcess, Session, logged, ros_session
+from std_msgs.msg import Header
+
+from vjepa_ros.ros.collision_guard.node import CollisionGuard
+from vjepa_ros.ros.command import heartbeat
+
+pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
+
+WATCHDOG = 'vjepa_ros.ros.command_watchdog'
+TIMEOUT_S = 0.3
+BEATING = {**QUICK, 'heartbeat': 0.4}
+WITHIN_S = 0.1           # beyond the timeout
+WATCHED = 'the guard is active'
+
+
+@contextmanager
+def watched() -> Iterator[tuple[Session, Callable[..., int]]]:
+    """A watchdog, and how often it has stopped the base, once it says something if wanted."""
+    with ros_session() as ros, ros.spawn(WATCHDOG, {'timeout': TIMEOUT_S}, {
+            'cmd_vel': 'cmd_vel_out', 'heartbeat': '/collision_guard/heartbeat'}) as dog:
+        told: list[DiagnosticArray] = []
+        ros.node.create_subscription(DiagnosticArray, '/diagnostics', lambda msg: told.append(
+            msg) if msg.status[0].name.startswith('command_watchdog') else None, 10)
+        dog.wait_for_output('watches')
+
+        def stops(said: str = '') -> int:
+            seen = len(told)
+            assert ros.spin_until(lambda: len(told) > seen + 1 and told[-1].status[0].message == (
+                said or told[-1].status[0].message))
+            return int(values_of(told[-1].status[0])['stops'])
+
+        yield ros, stops
+
+
+@contextmanager
+def driving(ros: Session) -> Iterator[tuple[Rig, NodeProcess]]:
+    """A guard in a process of its own that passes commands."""
+    with ros.spawn(GUARD, BEATING) as process:
+        rig = Rig(ros, process)
+        beats: list[Header] = []
+        heard = ros.node.create_subscription(Header, '/collision_guard/heartbeat', beats.append,
+                                             RELIABLE)
+        with Every(0.05, rig.command), Every(0.05, rig.look):
+            assert rig.wait(lambda: any(beat.frame_id == 'active' for beat in beats))
+            rig.wait_for_speed(1.0)
+            yield rig, process
+        ros.node.destroy_subscription(heard)
+
+
+def stops_in_time(rig: Rig, harm: Callable[[], None]) -> None:
+    """The base has a zero in time after a signal, although the guard sends none."""
+    with Late() as late:
+        began = time.time_ns()
+        harm()
+        rig.wait(lambda: rig.out[-1][0] > began and rig.twist.linear.x == 0)
+    first = next(when for when, twist in rig.out if when > began and twist.linear.x == 0)
+    assert (first - began) / 1e9 < TIMEOUT_S + WITHIN_S + late.worst_s
+    count = len(rig.out)
+    rig.ros.spin_for(0.3)
+    assert len(rig.out) > count + 2                       # it goes on
+    assert all(twist.linear.x == 0 for _, twist in rig.out[count:])
+
+
+@pytest.mark.parametrize('times', [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_guard_that_hangs_is_replaced_by_zeros_until_it_goes_on(times):
+    with watched() as (ros, stops), driving(ros) as (rig, process):
+        for number in range(times):
+            assert stops(WATCHED) == number
+            stops_in_time(rig, lambda: process.send(signal.SIGSTOP))
+            process.send(signal.SIGCONT)
+            rig.wait_for_speed(1.0)
+            rig.ros.spin_for(0.2)
+            assert all(twist.linear.x == 1 for _, twist in rig.out[-2:])    # no zeros between
+        assert stops(WATCHED) == times
+
+
+@pytest.mark.parametrize('times', [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_guard_that_is_killed_is_replaced_by_zeros_and_one_that_ends_is_not(times):
+    with watched() as (ros, stops):
+        for number in range(times):
+            with driving(ros) as (rig, process):
+                assert stops(WATCHED) == number
+                stops_in_time(rig, lambda process=process: process.send(signal.SIGKILL))
+        with driving(ros) as (rig, process):
+            assert stops(WATCHED) == times
+            assert not any('past this node' in state.status[0].message for state in rig.states)
+            process.terminate_and_check()
+            assert rig.wait(lambda: rig.twist.linear.x == 0)
+            count = len(rig.out)
+            ros.spin_for(3 * TIMEOUT_S)
+            assert len(rig.out) == count and stops() == times
+
+
+def test_subscribers_that_ask_for_it_are_told_by_dds_that_a_guard_hangs():
+    with ros_session() as ros:
+        gone: list[str] = []
+        lease = Duration(seconds=BEATING['heartbeat'])
+        ros.node.create_subscription(
+            Twist, 'cmd_vel_out', lambda msg: None,
+            QoSProfile(depth=1, deadline=lease, liveliness=LivelinessPolicy.MANUAL_BY_TOPIC,
+                       liveliness_lease_duration=lease),
+            event_callbacks=SubscriptionEventCallbacks(
+                deadline=lambda event: gone.append('deadline'),
+                liveliness=lambda event: event.not_alive_count and gone.append('liveliness')))
+        with driving(ros) as (rig, process):
+            ros.spin_for(1.0)
+            assert gone == []
+            process.send(signal.SIGSTOP)
+            assert rig.wait(lambda: {'deadline', 'liveliness'} <= set(gone))
+            process.send(signal.SIGCONT)
+
+
+def test_a_bond_beats_while_active_and_is_broken_in_order(monkeypatch):
+    monkeypatch.setattr(heartbeat, 'bond_message', lambda: lambda **fields: SimpleNamespace(
+        header=Header(), **fields))
+    sent, timers = [], []
+    publisher = SimpleNamespace(publish=sent.append, wait_for_all_acked=lambda timeout: True)
+    node = SimpleNamespace(
+        get_name=lambda: 'collision_guard', create_publisher=lambda *how: publisher,
+        create_timer=lambda period, act, clock: timers.append(act) or act,
+        destroy_timer=timers.remove, destroy_publisher=lambda gone: None,
+        get_clock=lambda: Clock(clock_type=ClockType.STEADY_TIME))
+    bond = heartbeat.Bond(node, None)
+    timers[0]()
+    bond.close()
+    assert [message.active for message in sent] == [True, False] and timers == []
+    assert {(message.id, message.instance_id) for message in sent} == {
+        ('collision_guard', sent[0].instance_id)} and len(sent[0].instance_id) == 36
+
+
+def test_a_bond_without_its_package_is_refused_with_the_remedy():
+    with logged() as lines, pytest.raises(AssertionError, match=r'bond is true.*ros-.*-bond'), \
+            active(CollisionGuard, bond=True):
+        pass
+    assert any('bond: false' in line for line in lines)

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Run the watchdog as a process."""
+
+from __future__ import annotations
+
+from vjepa_ros.ros.common.process import run
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run `command_watchdog` until SIGINT or SIGTERM; exits 0."""
+    run('command_watchdog', 'vjepa_ros.ros.command_watchdog.node:CommandWatchdog', args)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Parameters of the watchdog, read once at the start (needs no ROS)."""
+
+from __future__ import annotations
+
+from vjepa_ros.ros.common.parameter import MESSAGES, STARTUP, Param, Schema
+
+SCHEMA = Schema({'Watchdog': (
+    Param('timeout', float, 0.3, 'Silence of an active guard after which zeros are sent; more '
+          'than twice the interval of its heartbeats, a quarter of its parameter heartbeat',
+          STARTUP, low=0.02, high=60.0, unit='s'),
+    Param('message', str, 'twist', 'Type of cmd_vel', STARTUP, choices=MESSAGES),
+    Param('rate', float, 20.0, 'Rate of zeros while the guard is silent', STARTUP, low=1.0,
+          high=500.0, unit='Hz'),
+)}, dict, dict)
