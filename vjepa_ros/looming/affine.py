@@ -94,6 +94,7 @@ class WindowFitter:
         x, y = (a.ravel() for a in np.meshgrid(at, at))
         self.inner = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], -1)    # k*k 6
         self.inner = self.inner.astype(np.float32)
+        self._sums = np.kron(np.eye(7, dtype=np.float32), self.inner)[:, USED]  # 7*k*k 26
         at = ((np.arange(across) + 0.5) - across / 2) * block_px / UNIT
         dx, dy = (a.ravel() for a in np.meshgrid(at, at))
         self.mine = np.maximum(np.abs(dx), np.abs(dy)) * UNIT < cell_px / 2
@@ -109,21 +110,32 @@ class WindowFitter:
         self.index = np.ascontiguousarray(index.reshape(rows * cols, across ** 2).T)   # B C
         prior = np.tile([1 / _SHIFT_PRIOR ** 2] + [1 / (_SLOPE_PRIOR * UNIT) ** 2] * 2, 2)
         self.prior = np.diag(prior).astype(np.float32)
+        # Of the neighbours of every cell, itself first: place, whether it exists, and distance.
+        y, x = np.divmod(np.arange(rows * cols)[:, None], cols)
+        down, right = np.array(NEIGHBOURS).T
+        near_y, near_x = np.clip(y + down, 0, rows - 1), np.clip(x + right, 0, cols - 1)
+        self._around = near_y * cols + near_x                                          # C 9
+        self._beyond = (near_y != y + down) | (near_x != x + right)
+        self._apart = (0.05 * (abs(down) + abs(right))).astype(np.float32)
+        self._steps = (cell_px * np.array([right, down])).astype(np.float32)[..., None]  # 2 9 1
 
-    def moments(self, s: Samples, trust: np.ndarray, cells: np.ndarray | None = None,
-                ) -> np.ndarray:
-        """Sum up samples per cell and block (C, B, 26), weighted by trust (Hs, Ws)."""
+    def table(self, s: Samples, trust: np.ndarray) -> np.ndarray:
+        """Sum up samples per block (N + 1, 26), weighted by trust (Hs, Ws); the last is empty."""
         rows, cols, k = self.blocks
-        trust = (trust * s.inside).astype(np.float32)
-        data = np.stack([s.gxx * trust, s.gxy * trust, s.gyy * trust, s.hx * trust, s.hy * trust,
-                         s.energy * trust, trust], -1)
-        data = data.reshape(rows, k, cols, k, 7).transpose(0, 2, 4, 1, 3)
-        sums = (data.reshape(-1, k * k) @ self.inner).reshape(rows * cols, 42)
+        data = np.empty((7, rows, k, cols, k), np.float32)
+        trust = np.multiply(trust, s.inside, out=data[6].reshape(trust.shape))
+        np.multiply(s.means, trust, out=data[:6].reshape(s.means.shape))
         table = np.zeros((rows * cols + 1, 26), np.float32)
-        table[:-1] = sums[:, USED]
+        np.matmul(data.transpose(1, 3, 0, 2, 4).reshape(rows * cols, -1), self._sums,
+                  out=table[:-1])
+        return table
+
+    def moments(self, table: np.ndarray, cells: np.ndarray | None = None) -> np.ndarray:
+        """Arrange the sums of `table` per cell and block, about the cell's centre: (C, B, 26)."""
         index = self.index if cells is None else self.index[:, cells]
-        picked = table.take(index.ravel(), axis=0).reshape(*index.shape, 26)
-        return np.ascontiguousarray((picked @ self.move).transpose(1, 0, 2))
+        out = np.empty((*index.shape[::-1], 26), np.float32)
+        np.matmul(table.take(index, axis=0), self.move, out=out.transpose(1, 0, 2))
+        return out
 
     def fit(self, moments: np.ndarray, noise: float, grain: float, looseness: float,
             start: np.ndarray | None = None, thorough: bool = True) -> AffineFits:
@@ -147,7 +159,7 @@ class WindowFitter:
         count = np.maximum(moments[..., 25], 1e-6)
         evidence = moments[..., 0] + moments[..., 12]
         limit = 4 * (count * noise + looseness ** 2 * evidence)
-        weight, inverse = np.ones_like(count), self.prior
+        weight, inverse = np.ones_like(count), _EYE
         if start is not None:
             terms = _energy_terms((start / SCALE).astype(np.float32))
             left = np.maximum((moments @ terms[..., None])[..., 0], 0)
@@ -156,12 +168,12 @@ class WindowFitter:
             sums = (weight[:, None] @ moments)[:, 0]
             matrix, goal = (sums @ GRAM).reshape(-1, 6, 6), sums[:, 18:24]
             # The last part keeps rounding from turning an empty direction into a negative one.
-            matrix += self.prior * noise + _EYE * (
-                1e-6 * np.trace(matrix, axis1=1, axis2=2))[:, None, None]
+            diagonal = matrix.reshape(-1, 36)[:, ::7]
+            diagonal += self.prior.diagonal() * noise + 1e-6 * diagonal.sum(1, keepdims=True)
             if not (last and thorough):
                 theta = np.linalg.solve(matrix, goal[..., None])[..., 0]
             else:
-                inverse = np.linalg.inv(matrix.astype(np.float64))
+                inverse = _inverse(matrix)
                 theta = (inverse @ goal[..., None])[..., 0].astype(np.float32)
             left = np.maximum((moments @ _energy_terms(theta)[..., None])[..., 0], 0)
             weight = 1 / (1 + left / limit) ** 2
@@ -208,23 +220,17 @@ class WindowFitter:
         A window across the outline of an object mixes two motions; one shifted by a cell often
         does not (the idea of Kuwahara's edge-preserving filter).
         """
-        rows, cols = self.grid
         limit = 4 * (np.maximum(own[:, 25], 1e-6) * noise
                      + looseness ** 2 * (own[:, 0] + own[:, 12]))
-        around = np.pad(fits.theta.reshape(rows, cols, 6), ((1, 1), (1, 1), (0, 0)), mode='edge')
-        quality = np.pad(fits.misfit.reshape(rows, cols), 1, constant_values=9.0)
-        theta = np.empty((9, rows, cols, 6), np.float32)
-        score = np.empty((9, rows, cols), np.float32)
-        for k, (j, i) in enumerate(NEIGHBOURS):
-            theta[k] = around[1 + j:1 + j + rows, 1 + i:1 + i + cols]
-            # Move the reference point from the neighbour's centre to this one's.
-            theta[k, ..., 0] -= self.cell_px * (i * theta[k, ..., 1] + j * theta[k, ..., 2])
-            theta[k, ..., 3] -= self.cell_px * (i * theta[k, ..., 4] + j * theta[k, ..., 5])
-            score[k] = quality[1 + j:1 + j + rows, 1 + i:1 + i + cols] + 0.05 * (abs(i) + abs(j))
-        theta = theta.reshape(9, -1, 6)
-        left = np.einsum('kcf,cf->kc', _energy_terms(theta / SCALE), own) / limit
-        best = np.argmin(score.reshape(9, -1) + np.clip(left, 0, 2), axis=0)
-        return np.take_along_axis(theta, best[None, :, None], 0)[0]
+        theta = fits.theta[self._around]                                               # C 9 6
+        # Move the reference point from the neighbour's centre to this one's.
+        right, down = self._steps
+        theta[..., ::3] -= right * theta[..., 1::3] + down * theta[..., 2::3]
+        score = np.where(self._beyond, 9.0, fits.misfit[self._around]) + self._apart
+        scaled, normal = theta / SCALE, (own @ GRAM).reshape(-1, 6, 6)
+        left = ((scaled @ normal - 2 * own[:, None, 18:24]) * scaled).sum(-1) + own[:, 24:25]
+        best = np.argmin(score + np.minimum(np.maximum(left / limit[:, None], 0), 2), axis=1)
+        return theta[np.arange(len(theta)), best]
 
     def spread(self, theta: np.ndarray) -> np.ndarray:
         """Compute the displacement (Hs, Ws, 2) in px of samples from the fits of their cells."""
@@ -238,11 +244,23 @@ class WindowFitter:
 
 def _energy_terms(theta: np.ndarray) -> np.ndarray:
     """Coefficients (..., 26) of moments for the grey difference that theta (..., 6) leaves."""
-    out = np.empty((*theta.shape[:-1], 26), np.float32)
-    out[..., :18] = (theta[..., LEFT] * theta[..., RIGHT]) @ COLLECT
+    products = theta[..., :, None] * theta[..., None, :]
+    out = products.reshape(*theta.shape[:-1], 36) @ GRAM.T
     np.multiply(theta, -2, out=out[..., 18:24])
-    out[..., 24:] = 1, 0
+    out[..., 24] = 1
     return out
+
+
+def _inverse(matrix: np.ndarray) -> np.ndarray:
+    """Invert positive definite matrices (C, 6, 6) in float64, all at once (Gauss and Jordan)."""
+    # LAPACK, matrix by matrix, takes more than twice as long.
+    out = matrix.transpose(1, 2, 0).astype(np.float64, order='C')
+    for k in range(6):
+        pivot, column = 1 / out[k, k], out[:, k].copy()
+        row = out[k] * pivot
+        out -= column[:, None] * row
+        out[k], out[:, k], out[k, k] = row, -column * pivot, pivot
+    return np.ascontiguousarray(out.transpose(2, 0, 1))
 
 
 def _translations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -262,20 +280,6 @@ def _translations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return out
 
 
-def _collection() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which products of theta go into the coefficients of gxx, gxy and gyy, and how often."""
-    pairs, collect = [], []
-    for first, (i0, j0, factor) in ((0, (0, 0, 1)), (6, (0, 3, 2)), (12, (3, 3, 1))):
-        for i in range(3):
-            for j in range(3):
-                pairs.append((i0 + i, j0 + j))
-                row = np.zeros(18, np.float32)
-                row[first + _SQUARES[i, j]] = factor
-                collect.append(row)
-    left, right = np.array(pairs).T
-    return left, right, np.array(collect)
-
-
 def _gradient() -> np.ndarray:
     """Tensor (6, 26 * 6) from theta and moments to the normal matrix times theta."""
     out = np.zeros((6, 26, 6), np.float32)
@@ -289,4 +293,3 @@ def _gradient() -> np.ndarray:
 
 GRADIENT = _gradient()
 GRAM = GRADIENT.reshape(6, 26, 6).transpose(1, 0, 2).reshape(26, 36).copy()
-LEFT, RIGHT, COLLECT = _collection()

@@ -387,7 +387,7 @@ class _Comparison:
         trust = 1 / (1 + (miss / (1.5 + 0.05 * cv2.magnitude(*cv2.split(flow)))) ** 4)
         # First at half the resolution, to get near enough and to learn the rotation.
         samples = evidence(newer, older, flow, reduce=2)
-        moments = blunt.moments(samples, trust * samples.signal)
+        moments = blunt.moments(blunt.table(samples, trust * samples.signal))
         fits = blunt.fit(moments, samples.noise, samples.grain, 2 * loose, thorough=False)
         start = blunt.settle(fits, blunt.own(moments), samples.noise, 2 * loose)
         motion = rays.camera_motion(fits, turn=turn)
@@ -398,15 +398,17 @@ class _Comparison:
         samples = evidence(newer, older, grid.spread(start), 1, base, samples.exposure)
         noise, grain = samples.noise, samples.grain
         weight = trust * samples.signal
-        moments = grid.moments(samples, weight)
+        moments = grid.moments(grid.table(samples, weight))
         fits = grid.fit(moments, noise, grain, loose, start=start - base_affine)
         own = grid.own(moments)
         shown = own[:, 0] + own[:, 12]
         seen = shown / (shown + noise / OWN_PX ** 2)
+        table = None
         for wider in self._wide:
             vague = fits.vague(dt_s, seen)
             if len(vague):
-                wide = wider.fit(wider.moments(samples, weight, vague), noise, grain, loose)
+                table = wider.table(samples, weight) if table is None else table
+                wide = wider.fit(wider.moments(table, vague), noise, grain, loose)
                 fits = fits.widened(wide, vague)
         vouched = seen * grid.fitting(fits.theta, own, noise, loose)
         fits = replace(fits, theta=fits.theta + base_affine)

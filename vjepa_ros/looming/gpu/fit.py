@@ -55,8 +55,6 @@ class DeviceFitter:
         self._spread2, self._prior = put(host.spread2).double(), put(host.prior).double()
         self._scale = put(affine.SCALE)
         self._gram, self._gradient = put(affine.GRAM), put(affine.GRADIENT)
-        self._left, self._right = put(affine.LEFT), put(affine.RIGHT)
-        self._collect = put(affine.COLLECT)
         self._used = torch.tensor(affine.USED, device=device)
         self._eye = torch.eye(6, dtype=torch.float64, device=device)
         self._tail = torch.tensor([1.0, 0.0], device=device)
@@ -187,7 +185,7 @@ class DeviceFitter:
         return left, 1 / (1 + left / limit).square()
 
     def _energy_terms(self, theta: Tensor) -> Tensor:
-        products = (theta[..., self._left] * theta[..., self._right]) @ self._collect
+        products = (theta[..., :, None] * theta[..., None, :]).flatten(-2) @ self._gram[:18].T
         return torch.cat([products, -2 * theta, self._tail.expand(*theta.shape[:-1], 2)], -1)
 
 
