@@ -49,7 +49,7 @@ class TubeletStore:
     spare : int
         Number of slots, and of the one after them, for what is only tried out.
     layers : Tensor
-        (slots + 1, L, 2, H, P, d) rotated keys, and values.
+        (L, 2, H, slots + 1, P, d) rotated keys, and values.
     features : Tensor
         (slots + 1, P, D) float32.
 
@@ -58,14 +58,14 @@ class TubeletStore:
     def __init__(self, encoder: Encoder, places: int, max_bytes: int = MAX_BYTES):
         variant = encoder.variant
         device, dtype = encoder.branch_device, encoder.branch_dtype
-        shape = (variant.depth, 2, variant.heads, places, variant.head_dim)
         self._each = (2 * variant.depth * dtype.itemsize + 4) * places * variant.dim
         slots = min(MOST_TUBELETS, max_bytes // self._each)
         slots = max(slots, LEAST_CLIPS * encoder.window)
         self._map = SlotMap(slots)
         self._map.grow(slots)
         self.spare = slots
-        self.layers = torch.empty((slots + 1, *shape), dtype=dtype, device=device)
+        self.layers = torch.empty((variant.depth, 2, variant.heads, slots + 1, places,
+                                   variant.head_dim), dtype=dtype, device=device)
         self.features = torch.empty((slots + 1, places, variant.dim), device=device)
 
     @property
@@ -84,6 +84,37 @@ class TubeletStore:
         """Forget everything."""
         self._map = SlotMap(self.spare)
         self._map.grow(self.spare)
+
+
+class StoredLayer(LayerMemory):
+    """Keys and values of one layer in the slots of a store.
+
+    Parameters
+    ----------
+    kept : Tensor
+        (2, H, slots + 1, P, d), one of `TubeletStore.layers`.
+    slots : Tensor
+        (B, W) of the tubelets of each clip, oldest first.
+    new : int
+        How many of them, the newest, come with the pass.
+
+    """
+
+    def __init__(self, kept: Tensor, slots: Tensor, new: int):
+        super().__init__()
+        self._kept, self._slots, self._new = kept, slots, new
+
+    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Put keys and values (B, H, nP, d) of a pass into slots; return those of its clips."""
+        newest = self._slots[:, -self._new:].flatten()
+        for kept, part in zip(self._kept, (keys, values), strict=True):
+            kept[:, newest] = part.transpose(0, 1).unflatten(2, (self._new, -1)).flatten(1, 2)
+        if self._new == self._slots.shape[1]:
+            return keys, values
+        # One copy, of blocks that lie as attention reads them.
+        found = self._kept.index_select(2, self._slots.flatten())       # 2 H BW P d
+        found = found.unflatten(2, self._slots.shape).flatten(3, 4).transpose(1, 2)
+        return found[0], found[1]
 
 
 class _Inputs:
@@ -201,38 +232,26 @@ class StreamEncoder:
             (B, W, Hp, Wp, D) float32.
 
         """
-        given, store = self._inputs_for(len(pixels)), self._store
-        past, own = given.slots[:, :-1], given.slots[:, -1]
-        memory = []
-        for layer in range(self._encoder.variant.depth):
-            seen = store.layers[:, layer][past]                 # B W-1 2 H P d
-            seen = seen.permute(2, 0, 3, 1, 4, 5).flatten(3, 4)  # 2 B H (W-1)P d
-            memory.append(LayerMemory([(seen[0], seen[1])]))
-        frames = self._normalise(pixels[:, -TUBELET:])
-        features = self._encoder.step(frames, given.times[:, -1:], memory)
-        self._keep(own[:, None], features, memory)
-        return self._remembered(given.slots)
+        given = self._inputs_for(len(pixels))
+        features = self._encoder.step(self._normalise(pixels[:, -TUBELET:]), given.times[:, -1:],
+                                      self._memory(given.slots, 1))
+        return self._remembered(given.slots, features)
 
     def whole(self, pixels: Tensor) -> Tensor:
         """Encode all tubelets of clips, see `step`."""
         given = self._inputs_for(len(pixels))
-        memory = [LayerMemory() for _ in range(self._encoder.variant.depth)]
+        memory = self._memory(given.slots, self._encoder.window)
         features = self._encoder(self._normalise(pixels), times=given.times, memory=memory)
-        self._keep(given.slots, features, memory)
-        return self._remembered(given.slots)
+        return self._remembered(given.slots, features)
 
-    def _keep(self, slots: Tensor, features: Tensor, memory: Sequence[LayerMemory]) -> None:
-        """Remember features (B, n, Hp, Wp, D), and the keys and values of their tokens."""
-        count, flat = slots.shape[1], slots.flatten()
-        self._store.features[flat] = features.flatten(0, 1).flatten(1, 2)
-        for number, layer in enumerate(memory):
-            assert layer.own is not None
-            for kind, part in enumerate(layer.own):              # B H nP d
-                each = part.unflatten(2, (count, -1)).transpose(1, 2).flatten(0, 1)
-                self._store.layers[:, number, kind][flat] = each
+    def _memory(self, slots: Tensor, new: int) -> list[LayerMemory]:
+        return [StoredLayer(kept, slots, new) for kept in self._store.layers]
 
-    def _remembered(self, slots: Tensor) -> Tensor:
-        return self._store.features[slots].unflatten(2, (self._side, self._side))
+    def _remembered(self, slots: Tensor, newest: Tensor) -> Tensor:
+        """Remember features (B, n, Hp, Wp, D) of the newest tubelets; return those of all."""
+        store, new = self._store.features, newest.shape[1]
+        store[slots[:, -new:].flatten()] = newest.flatten(0, 1).flatten(1, 2)
+        return store[slots].unflatten(2, (self._side, self._side))
 
     def _inputs_for(self, clips: int) -> _Inputs:
         if clips not in self._inputs:

@@ -210,7 +210,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Te
     if q.dtype != torch.bfloat16 or allowed is not None or not products_are_faster():
         return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
     b, h, n, c = q.shape
-    q, k, v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)  # B*H N or M C
+    # Heads before clips, as a stream remembers keys and values.
+    q, k = q.transpose(0, 1).flatten(0, 1), k.transpose(0, 1).flatten(0, 1)     # H*B N or M C
+    v = v.transpose(0, 1).flatten(0, 1)
     m = k.shape[1]
     rows = min(n, max(1, SCORES // m))
     heads = min(b * h, max(1, SCORES // (m * rows)))
@@ -225,7 +227,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Te
             torch.baddbmm(scores, part, keys, beta=0, alpha=1 / math.sqrt(c), out=scores)
             torch.softmax(scores, -1, out=scores)
             torch.bmm(scores, values, out=out[some, row:row + rows])
-    return out.unflatten(0, (b, h))
+    return out.unflatten(0, (h, b)).transpose(0, 1)
 
 
 @lru_cache
