@@ -55,6 +55,21 @@ def test_yuv_of_a_grey_picture_is_grey(encoding, order):
     assert np.abs(rgb.astype(float) - expected[..., None]).max() < 3
 
 
+@pytest.mark.parametrize(('encoding', 'order'), [('nv12', (1, 2)), ('nv21', (2, 1))])
+def test_planes_of_brightness_and_colour_give_the_colour(encoding, order):
+    colour = np.array([180, 90, 60], np.uint8)
+    flat = cv2.cvtColor(np.full((6, 8, 3), colour), cv2.COLOR_RGB2YUV_I420).ravel()
+    y, u, v = flat[0], flat[48], flat[-1]
+    planes = np.empty((9, 8), np.uint8)
+    planes[:6] = y
+    planes[6:, 0::2], planes[6:, 1::2] = ((y, u, v)[k] for k in order)
+    data, step = padded(planes, 4)
+    rgb = encodings.decode_raw(data, 8, 6, encoding, step)
+    assert np.abs(rgb.astype(float) - colour).max() < 4
+    with pytest.raises(ImageError, match='must be even'):
+        encodings.decode_raw(data, 8, 5, encoding, step)
+
+
 @pytest.mark.parametrize('bits', [8, 16])
 @pytest.mark.parametrize('pattern', ['rggb', 'bggr', 'gbrg', 'grbg'])
 def test_bayer_patterns_give_back_their_colour(pattern, bits):

@@ -32,7 +32,9 @@ PLAIN: dict[str, tuple[int, int | None]] = {
 BAYER = {'rggb': cv2.COLOR_BayerBG2RGB, 'bggr': cv2.COLOR_BayerRG2RGB,
          'gbrg': cv2.COLOR_BayerGR2RGB, 'grbg': cv2.COLOR_BayerGB2RGB}
 WIDE = {'mono16': 1, '16UC1': 1, 'rgb16': 3, 'bgr16': 3, 'rgba16': 4, 'bgra16': 4}
-SUPPORTED = (*PLAIN, *WIDE, *(f'bayer_{p}{bits}' for p in BAYER for bits in (8, 16)))
+# A plane of brightness, then one of half its height with both colours in turn.
+PLANES = {'nv12': cv2.COLOR_YUV2RGB_NV12, 'nv21': cv2.COLOR_YUV2RGB_NV21}
+SUPPORTED = (*PLAIN, *WIDE, *PLANES, *(f'bayer_{p}{bits}' for p in BAYER for bits in (8, 16)))
 
 
 class ImageError(ValueError):
@@ -85,6 +87,11 @@ def decode_raw(data: np.ndarray | bytes, width: int, height: int, encoding: str,
         channels = WIDE[encoding]
         code = PLAIN[{1: 'mono8', 3: encoding[:3] + '8', 4: encoding[:4] + '8'}[channels]][1]
         pixels = _pixels(data, (width, height), encoding, step, channels, big_endian)
+    elif encoding in PLANES:
+        if width % 2 or height % 2:
+            raise ImageError('bad size', f'{encoding} image is {width}x{height}, must be even')
+        code = PLANES[encoding]
+        pixels = _pixels(data, (width, height * 3 // 2), encoding, step, 1)
     else:
         wide = big_endian if encoding.endswith('16') else None
         if min(width, height) < 4:
