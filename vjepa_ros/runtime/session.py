@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import TypeVar
@@ -40,6 +41,9 @@ __all__ = ['EncoderSession', 'SessionError']
 
 UNCALIBRATED = Calibration()
 Item = TypeVar('Item')
+# Clips of a pass, and their keys, valid patches and stamps, see `EncoderSession.run`.
+Given = tuple[Sequence[Clip], Sequence[Keys] | None, Sequence[np.ndarray] | None,
+              Sequence[np.ndarray] | None]
 STAGES = ('upload', 'encode', 'heads', 'download')
 PER = ('grid', 'tubelet', 'clip')  # what a feature vector may stand for
 
@@ -317,26 +321,26 @@ class EncoderSession:
                 stamps: Sequence[np.ndarray] | None = None) -> Pending:
         with self._lock:
             self._ready(clips, keys)
-            groups = []
+            passes: list[Given] = [(clips, keys, valid, stamps)]
+            order: list[int] = []
             if self._stream is not None and keys is not None and stamps is not None:
                 groups = self._stream.groups(keys)
-            if len(groups) < 2:
-                return Pending(self._start(clips, keys, features, heads, valid, stamps),
-                               self._outputs, self._report)
-            flights, order = list[Flight](), list[int]()
-            for group in groups:
-                some = [clips[at] for at in group]
-                flights += self._start(some, _chosen(keys, group), features, heads,
-                                       _chosen(valid, group), _chosen(stamps, group))
-                order += group
+                if len(groups) > 1:
+                    passes = [([clips[at] for at in group], _chosen(keys, group),
+                               _chosen(valid, group), _chosen(stamps, group))
+                              for group in groups]
+                    order = [at for group in groups for at in group]
+            flights: list[Flight] = []
+            for given in passes:
+                flights += self._parts.run(len(given[0]),
+                                           partial(self._start, features, heads, given))
         return Pending(flights, self._outputs, self._report, order)
 
-    def _start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
-               heads: bool, valid: Sequence[np.ndarray] | None,
-               stamps: Sequence[np.ndarray] | None) -> list[Flight]:
-        return self._parts.run(len(clips), lambda part: self._runner.start(
+    def _start(self, features: bool, heads: bool, given: Given, part: slice) -> Flight:
+        clips, keys, valid, stamps = given
+        return self._runner.start(
             clips[part], None if keys is None else keys[part], features, heads,
-            None if valid is None else valid[part], None if stamps is None else stamps[part]))
+            None if valid is None else valid[part], None if stamps is None else stamps[part])
 
     def _ready(self, clips: Sequence[Clip], keys: Sequence[Keys] | None) -> Encoder:
         """Return the encoder; refuse clips that it cannot encode."""
