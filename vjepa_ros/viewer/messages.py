@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Turn messages into names and plain values, for text and JSON.
+
+Works on messages as they were received or read from a bag, and imports no message package.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from vjepa_ros.perception.types import Level, Quality
+from vjepa_ros.ros import planner_read, read
+
+FEW = 64                 # longer lists are described instead of printed
+CONDITIONS = ('ok', 'warn', 'error', 'stale')    # levels of a DiagnosticStatus
+_COLUMNS = {             # what the numbers of clouds of this package mean
+    'level': lambda value: Level(value).name.lower(),
+    'flags': lambda value: list(Quality(value).names),
+    'side': lambda value: read.SIDES[value],
+    'on_course': bool,
+}
+
+
+def readable(msg: Any) -> dict[str, Any]:
+    """Return the content of any message; what nobody would read is described in a few words.
+
+    An assessment gives its fields, regions and other short clouds a list of ``points``, long ones
+    and maps the range of each field, diagnostics a list of ``status``. Unknown is NaN.
+    """
+    out: dict[str, Any] = {}
+    if hasattr(msg, 'header'):
+        out = {'stamp_ns': read.stamp_ns(msg), 'frame_id': msg.header.frame_id}
+    if hasattr(msg, 'point_step'):
+        return {**out, **_cloud(msg)}
+    if hasattr(msg, 'status') and hasattr(msg, 'header'):
+        return {**out, 'status': [diagnostic(one) for one in msg.status]}
+    if getattr(msg, 'encoding', '') == '32FC1':
+        return {**out, 'rows': msg.height, 'columns': msg.width, **_range(read.grid(msg))}
+    return {**out, **{name: _plain(getattr(msg, name)) for name in _names(msg)
+                      if name != 'header'}}
+
+
+def diagnostic(status: Any) -> dict[str, Any]:
+    """Return a DiagnosticStatus as name, level, message and ``values`` by their names.
+
+    Numbers are numbers there, 'unknown' is NaN.
+    """
+    level = status.level[0] if isinstance(status.level, bytes) else int(status.level)
+    return {'name': status.name, 'level': CONDITIONS[level] if level < 4 else str(level),
+            'message': status.message,
+            'values': {pair.key: _value(pair.value) for pair in status.values}}
+
+
+def json_line(values: dict[str, Any]) -> str:
+    """Return strict JSON on one line: NaN is null, infinite numbers are ``"inf"``, ``"-inf"``."""
+    return json.dumps(_strict(values), ensure_ascii=False, allow_nan=False)
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _strict(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_strict(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
+
+
+def _cloud(msg: Any) -> dict[str, Any]:
+    try:
+        rows = planner_read.records(msg)
+    except ValueError:       # fields of other types, such as features
+        return {'height': msg.height, 'width': msg.width,
+                'fields': [field.name for field in msg.fields]}
+    names = [name for name in rows.dtype.names or () if name != 'reserved']
+    if 'collision_probability' in names:
+        return _row(rows[0], names)
+    if len(rows) <= FEW:
+        return {'points': [_row(row, names) for row in rows]}
+    return {'count': len(rows), **{name: _range(rows[name]) for name in names}}
+
+
+def _row(row: np.void, names: list[str]) -> dict[str, Any]:
+    return {name: _COLUMNS.get(name, _plain)(row[name].item()) for name in names}
+
+
+def _range(values: np.ndarray) -> dict[str, float]:
+    """Return the known part, 0..1, and least, mean and largest of what is known."""
+    known = values[np.isfinite(values)].astype(float)
+    if not known.size:
+        return {'known': 0.0}
+    return {'known': _plain(known.size / values.size), 'least': _plain(known.min()),
+            'mean': _plain(known.mean()), 'most': _plain(known.max())}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):     # six digits are what a float32 holds
+        return float(f'{float(value):.6g}') if math.isfinite(value) else float(value)
+    if isinstance(value, (str, int)):
+        return value
+    if _names(value):
+        return {name: _plain(getattr(value, name)) for name in _names(value)}
+    if len(value) > FEW:
+        return f'{len(value)} values'
+    return [_plain(one) for one in (value.tolist() if hasattr(value, 'tolist') else value)]
+
+
+def _names(msg: Any) -> list[str]:
+    """Return the fields of a message of rclpy, or of one from a bag."""
+    if hasattr(msg, 'get_fields_and_field_types'):
+        return list(msg.get_fields_and_field_types())
+    return [name for name in getattr(msg, '__dataclass_fields__', ()) if name[0] != '_']
+
+
+def _value(text: str) -> Any:
+    if text == 'unknown':
+        return math.nan
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
