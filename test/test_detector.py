@@ -211,3 +211,24 @@ def test_a_still_scene_is_clear_and_nothing_in_it_moves(trained):
     assert seen.time_to_contact == math.inf
     assert seen.motion_score < 0.05
     assert not seen.flags & (Quality.UNTRAINED | Quality.HEADS_OUT_OF_RANGE)
+
+
+@pytest.mark.parametrize('rate', [0.0, 30.0])
+def test_frames_of_a_file_without_stamps_are_warned_of_once(rate, caplog):
+    with ObstacleDetector(allow_random_weights=True, frame_rate=rate, **SMALL) as detector:
+        for _ in range(64):
+            detector.add_frame(PICTURE[:64, :64])
+    said = [one.getMessage() for one in caplog.records if 'without a stamp' in one.getMessage()]
+    assert len(said) == (rate == 0)
+    assert all('`stamp`' in text and '`frame_rate`' in text for text in said)
+
+
+def test_the_example_without_ros_stops_before_contact(capsys):
+    text = (Path(__file__).resolve().parents[1] / 'docs' / 'python.md').read_text(encoding='utf-8')
+    _, example = re.findall(r'```python\n(.*?)```', text, re.DOTALL)
+    names: dict = {}
+    exec(example, names)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 90 and any(line.endswith('1.00 m/s  free ') for line in lines)
+    assert names['frame'].truth['time_to_contact_s'] > 0
+    assert names['decision'].state == 'stopped' and 'danger' in names['decision'].reason

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Sequence
@@ -23,7 +24,9 @@ from vjepa_ros.runtime.engine import Engine, EngineConfig
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+log = logging.getLogger(__name__)
 CAMERA = 'camera'
+HASTY_FRAMES, HASTY_RATE = 16, 150.0      # Hz
 TRACK_OPTIONS = ('clip_fps', 'resize_mode', 'max_frame_gap', 'geometry')
 
 
@@ -114,6 +117,7 @@ class ObstacleDetector:
         self._perception = Perception(self.engine, track, [CAMERA])
         self._frame_rate = frame_rate
         self._frames = 0
+        self._first_ns = 0               # arrival of the first frame without a stamp
         self._result: Result | None = None
 
     @property
@@ -193,9 +197,25 @@ class ObstacleDetector:
             stamp_ns = round(self._frames / self._frame_rate * 1e9)
         else:
             stamp_ns = time.monotonic_ns()
+            self._warn_of_haste(stamp_ns)
         # Zero means unstamped to the ring; here it is simply the first moment of a file.
         # A copy, because callers reuse their buffers (cv2.VideoCapture.read does).
         self.track.push(self.track.own(rgb), stamp_ns or 1, frame_id)
+
+    def _warn_of_haste(self, arrival_ns: int) -> None:
+        """Warn once of frames without stamps that come faster than any camera takes them."""
+        if self._frames == 1:
+            self._first_ns = arrival_ns
+        if self._frames != HASTY_FRAMES:
+            return
+        rate = (HASTY_FRAMES - 1) / max(1e-9, (arrival_ns - self._first_ns) / 1e9)
+        if rate > HASTY_RATE:
+            config = self.track.config
+            log.warning('frames without a stamp come at %.0f Hz, so a clip, which spans %.2g s, '
+                        'would need %.0f of them: pass `stamp` to add_frame, or set `frame_rate` '
+                        'to the rate at which they were taken', rate,
+                        (config.num_frames - 1) / config.clip_fps,
+                        rate * (config.num_frames - 1) / config.clip_fps)
 
     def assess(self) -> Assessment | None:
         """Assess the newest clip; None until the frames cover one."""
