@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from scenes import Approach, texture
 
 from vjepa_ros.clip.ring import Push
@@ -149,6 +151,39 @@ def test_features_that_come_late_are_whole_when_the_result_is_there(engine, pict
     result = run(perception)['cam']
     np.testing.assert_array_equal(result.features, known['features'])
     assert result.assessment.timings['download'] == known['ms'] + 250.0
+
+
+@pytest.mark.parametrize(('threads', 'broken'), [(1, ''), (2, ''), (2, 'model'), (2, 'looming')])
+def test_looming_is_measured_while_threads_of_a_cpu_run_the_model(
+        engine, picture, monkeypatch, threads, broken):
+    monkeypatch.setattr(torch, 'get_num_threads', lambda: threads)
+    perception, submit = Perception(engine, CONFIG, ['cam']), engine.submit
+    track, begun, done = perception.tracks['cam'], threading.Event(), threading.Event()
+    fill(track, [picture] * 4)
+    measure = track.looming_job().geometry.looming
+
+    def looming(*args):
+        begun.set()
+        if broken == 'looming':
+            raise ArithmeticError(broken)
+        field = measure(*args)
+        done.set()
+        return field
+
+    def model(*args, **more):
+        assert begun.wait(10.0 if threads > 1 else 0.0) == (threads > 1)
+        if broken == 'model':
+            raise ArithmeticError(broken)
+        return submit(*args, **more)
+
+    monkeypatch.setattr(track.looming_job().geometry, 'looming', looming)
+    monkeypatch.setattr(engine, 'submit', model)
+    if broken:
+        with pytest.raises(ArithmeticError, match=broken):
+            run(perception)
+    else:
+        assert run(perception)['cam'].looming is not None
+    assert done.is_set() == (broken != 'looming')     # nothing measures any more
 
 
 @pytest.mark.parametrize('ttc', [1.0, 2.0, 4.0])

@@ -406,10 +406,11 @@ class _Comparison:
         table = None
         for wider in self._wide:
             vague = fits.vague(dt_s, seen)
-            if len(vague):
-                table = wider.table(samples, weight) if table is None else table
-                wide = wider.fit(wider.moments(table, vague), noise, grain, loose)
-                fits = fits.widened(wide, vague)
+            if not len(vague):
+                break
+            table = wider.table(samples, weight) if table is None else table
+            wide = wider.fit(wider.moments(table, vague), noise, grain, loose)
+            fits = fits.widened(wide, vague)
         vouched = seen * grid.fitting(fits.theta, own, noise, loose)
         fits = replace(fits, theta=fits.theta + base_affine)
         pair = pair_looming(fits, rays, motion, vouched, dt_s, self.settings.slant, turn)

@@ -432,12 +432,18 @@ class HeadsUse:
         Training range of the heads; None without heads.
     config
         Shape of the camera's clips.
+
+    Attributes
+    ----------
+    timed
+        Whether the model is told when each frame was taken, or there are no heads.
     """
 
     def __init__(self, camera: str, meta: BundleMeta | None, config: TrackConfig) -> None:
         self.camera = camera
         self.meta = meta
         self.config = config
+        self.timed = meta is None or meta.window > 0
         self._checked: tuple[Sample | None, str] = (None, '')
         self._logged: set[str] = set()
 
@@ -468,11 +474,6 @@ class HeadsUse:
                 self._warn('broken', f'{problem}; geometry is used meanwhile')
                 return problem
         return ''
-
-    @property
-    def timed(self) -> bool:
-        """Whether the model is told when each frame was taken, or there are no heads."""
-        return self.meta is None or self.meta.window > 0
 
     def interval_s(self, sample: Sample) -> float:
         """Return the frame interval that the heads count in [s]."""

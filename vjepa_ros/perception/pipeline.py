@@ -8,6 +8,8 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 
 import numpy as np
 import torch
@@ -68,6 +70,11 @@ class Perception:
         self._on_device = queue is not None
         self.tracks = {name: Track(name, config, model, queue) for name in cameras}
         self._done: dict[str, int] = {}
+        # A CPU computes a pass at once. The threads of its layers often wait for each other, so
+        # that what needs no model costs less beside it than after it, but not on a single core.
+        beside = engine.choice.device.type == 'cpu' and torch.get_num_threads() > 1
+        self._helper = (ThreadPoolExecutor(1, 'looming') if beside and not self._on_device
+                        else None)
         engine.prepare(len(self.tracks), change=self._on_device)
 
     def pending(self, names: Sequence[str] | None = None) -> dict[str, Sample]:
@@ -108,7 +115,7 @@ class Perception:
             clock of the host gather, submit (handing the pass over) and await (its end, after
             looming). Features are among the outputs only when somebody needs them, and may still
             be on their way from the device: `Output.features` and `result` wait for them.
-            Geometric looming is computed on the way, while a GPU works.
+            Geometric looming is computed on the way, while a GPU or the threads of a CPU work.
         """
         settings = settings or Settings()
         keys, heads, looming, features = [], [], [], False
@@ -132,10 +139,16 @@ class Perception:
         clips = [self.tracks[name].frames(samples[name]) for name in names]
         handed = time.perf_counter()
         valid = self._valid(names) if features and self._on_device else None
-        pending = self.engine.submit(clips, features=features, keys=keys, valid=valid,
-                                     stamps=[self._moments(samples[name]) for name in names])
-        submitted = time.perf_counter()
-        self._work_beside(samples, heads, looming, settings, on_error)
+        beside = partial(self._work_beside, samples, heads, looming, settings, on_error)
+        helped = None if self._helper is None else self._helper.submit(beside)
+        try:
+            pending = self.engine.submit(clips, features=features, keys=keys, valid=valid,
+                                         stamps=[self._moments(samples[name]) for name in names])
+            submitted = time.perf_counter()
+        finally:
+            if helped is not None:
+                wait([helped])      # nothing else may use the tracks meanwhile
+        beside() if helped is None else helped.result()
         waiting = time.perf_counter()
         outputs = dict(zip(names, pending.early(), strict=True))
         return outputs, {'gather': (handed - start) * 1e3, **pending.timings,
@@ -229,6 +242,8 @@ class Perception:
         """Release the frames on the device, and the model. May be called twice."""
         for track in self.tracks.values():
             track.release()
+        if self._helper is not None:
+            self._helper.shutdown()
         self.engine.close()
 
     def reset(self, reason: str) -> None:

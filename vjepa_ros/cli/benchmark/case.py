@@ -192,8 +192,10 @@ class EndToEnd:
     All cameras run in one pass of `Perception`. Besides ``end_to_end`` and ``beyond_encode``, it
     reports the stage times of the assessment and ``preprocess``, which takes the frames. Stages
     of the host follow each other and add up to the whole: preprocess, gather, submit, looming,
-    await, motion, assess. Stages of the model lie within submit, looming and await. Once the clip
-    is full, ``geometry`` names where frames are resized and looming is measured.
+    await, motion, assess. Stages of the model lie within submit, looming and await. On several
+    threads of a CPU looming, and the part of assess that needs no model, lie within submit, too:
+    they share the processor with the encoder. Once the clip is full, ``geometry`` names where
+    frames are resized and looming is measured.
     """
 
     def __init__(self, case: Case) -> None:
