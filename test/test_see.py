@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist
 from guard_rig import CLEAR, GUARD, QUICK
 from node_fixtures import NODE, SMALL, Camera, raw
+from rich.console import Console
 from ros_harness import ros_session
 from scenes import texture
 from sensor_msgs.msg import PointCloud2
@@ -27,6 +31,8 @@ from vjepa_ros.cli import main as cli
 from vjepa_ros.ros.common.diagnostics import WARN, status
 from vjepa_ros.ros.common.message_conversion import cloud, image, pack_regions
 from vjepa_ros.viewer.messages import json_line, readable
+from vjepa_ros.viewer.states import States
+from vjepa_ros.viewer.table import render
 
 pytestmark = pytest.mark.ros
 
@@ -111,3 +117,50 @@ def test_echo_says_who_does_not_publish_and_who_is_silent(robot, capsys, monkeyp
 def stop(text, *_):
     """End what would wait for ever."""
     raise KeyError(text)
+
+
+def test_top_draws_a_table_of_running_nodes_over_dds(robot, capsys, monkeypatch):
+    monkeypatch.setenv('COLUMNS', '160')
+    code, out = printed(capsys, 'top', '--once', '--wait', '60')
+    assert code == 0
+    ((rate_in, rate_out, latency, high),) = re.findall(
+        r' CLEAR +none +0.00 +([\d.]+) +([\d.]+) +(\d+) +(\d+) +\d+ \+ \d+ +untrained', out.out)
+    assert 5 < float(rate_in) < 16 and float(rate_out) > 0 and 0 < int(latency) <= int(high)
+    assert re.search(r'encode \d+\.\d', out.out) and re.search(r'process \d+ MB', out.out)
+    assert 'tiny · cpu' in out.out and 'UNTRAINED' in out.out
+    assert re.search(r'collision_guard .*idle: no command', out.out)
+
+
+def drawn(states, now_s):
+    console = Console(width=160, file=io.StringIO())
+    console.print(render(states, now_s))
+    return console.file.getvalue()
+
+
+def test_the_table_keeps_cameras_apart_and_tells_who_is_silent():
+    states = States()
+    camera = {'level': 'clear', 'rate_in_hz': '15.000', 'dropped.inbox': 3, 'dropped.skipped': 4}
+    states.take('/diagnostics', DiagnosticArray(status=[
+        status('r/node: model', WARN, 'two', {'state': 'active', 'memory_rss_mb': '512'}),
+        status('r/node: camera front', WARN, 'running', camera),
+        status('r/node: camera rear', WARN, 'no frames', {'rate_in_hz': 'unknown'}),
+        status('planner: planner', WARN, 'avoiding', {'asked.vx': '0.500', 'asked.omega': '0'}),
+        status('motor: left', WARN, 'foreign', {})]), 10.0)
+    for at in (10.0, 10.1, 10.2):
+        states.take('/r/node/front/assessment', sent(replace(SEEN, bearing=0.1)), at)
+    states.take('/scan/assessment', cloud(Header(), pack_regions(REGIONS)), 10.0)
+    text = drawn(states, 10.5)
+    assert re.search(r'front +WARNING +2.0 s \+6° +0.75 +15.0 +10.0 +– +– +3 \+ 4 +running', text)
+    assert re.search(r'rear +unknown +– +– +– .*no frames', text)
+    assert re.search(r'planner +\+0.50 m/s \+0.00 rad/s .*avoiding', text)
+    assert 'foreign' not in text and '512 MB' in text
+    assert drawn(states, 20.0).count('silent for 10 s') == 4
+    assert re.search(r'front +CLEAR +unknown', drawn(states, 20.0))
+    assert 'no node' in drawn(States(), 0.0)
+
+
+def test_top_ends_where_no_node_reports(capsys, monkeypatch):
+    with ros_session() as ros:
+        monkeypatch.setenv('ROS_DOMAIN_ID', str(ros.domain_id))
+        code, out = printed(capsys, 'top', '--once', '--wait', '0.5')
+    assert code == 1 and f'domain {ros.domain_id}' in out.err
