@@ -4,7 +4,7 @@
 
 import threading
 import weakref
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,8 @@ from sessions import SIZE, choice_of, clips_of, session
 
 from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
-from vjepa_ros.runtime.device import DeviceError
+from vjepa_ros.runtime import engine
+from vjepa_ros.runtime.device import DeviceError, OperatorError
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.session import EncoderSession, SessionError
 
@@ -267,3 +268,29 @@ def test_weights_that_do_not_fit_are_an_error_with_a_remedy(monkeypatch):
     monkeypatch.setattr(encoder, 'to', full)
     with pytest.raises(SessionError, match=r'weights do not fit.*cpu.*smaller model_size'):
         EncoderSession(encoder, choice_of(), 4, 32)
+
+
+@pytest.mark.parametrize('required', [False, True])
+def test_where_a_device_lacks_an_operator_the_cpu_takes_over_unless_it_is_required(
+        required, monkeypatch, caplog):
+    tried = []
+
+    @contextmanager
+    def lacking(device):
+        tried.append(device)
+        if len(tried) == 1:
+            raise OperatorError("mps has no operator 'aten::erfinv'; set `device: cpu`")
+        yield
+
+    monkeypatch.setattr(engine, 'all_operators_on', lacking)
+    config = EngineConfig(num_frames=4, image_size=32, weights='random', seed=1, device='cpu',
+                          allow_random_weights=True, require_device=required)
+    if required:
+        with pytest.raises(OperatorError, match='erfinv'):
+            Engine.load(config)
+        return
+    loaded = Engine.load(config)
+    assert len(tried) == 2 and loaded.choice.fell_back
+    assert 'aten::erfinv' in loaded.choice.reason and 'running on cpu instead' in caplog.text
+    assert np.isfinite(loaded.encode([np.zeros((4, 32, 32, 3), np.uint8)])[0]).all()
+    loaded.close()

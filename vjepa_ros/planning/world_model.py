@@ -31,6 +31,7 @@ from vjepa_ros.runtime.device import (
     all_operators_on,
     choose_device,
     device_name,
+    load_on,
 )
 from vjepa_ros.runtime.forward.fused_rollout import World, prepare_world
 from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
@@ -225,6 +226,11 @@ class WorldModel:
                                need_bytes=need)
         if config.cpu_threads:
             torch.set_num_threads(config.cpu_threads)
+        return load_on(choice, lambda chosen: cls._on(chosen, config), config.require_device,
+                       config.precision)
+
+    @classmethod
+    def _on(cls, choice: DeviceChoice, config: WorldConfig) -> WorldModel:
         files = replace(config, **{
             name: str(located(value, name, config.fetched))
             for name, value in (('weights', config.weights), ('predictor', config.predictor))

@@ -27,15 +27,17 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 log = logging.getLogger(__name__)
 
+Loaded = TypeVar('Loaded')
 CPU, CUDA, ROCM, MPS = 'cpu', 'cuda', 'rocm', 'mps'
 AVX512_BF16, AMX = 'avx512_bf16', 'amx_bf16'
 AVX512_VNNI, AVX_VNNI = 'avx512_vnni', 'avx_vnni'
@@ -186,8 +188,9 @@ class SessionError(RuntimeError):
     """The session is closed, out of memory, or computes no usable numbers on this device."""
 
 
-__all__ = ['PRECISIONS', 'DeviceChoice', 'DeviceError', 'Formats', 'all_operators_on',
-           'choose_device', 'device_name', 'find_devices', 'formats']
+__all__ = ['PRECISIONS', 'DeviceChoice', 'DeviceError', 'Formats', 'OperatorError',
+           'all_operators_on',
+           'choose_device', 'device_name', 'find_devices', 'formats', 'load_on']
 
 PRECISIONS = {'fp32': torch.float32, 'fp16': torch.float16, 'bf16': torch.bfloat16,
               'fp8': torch.float8_e4m3fn, 'int8': torch.int8}
@@ -207,6 +210,10 @@ Present = Mapping[str, Device]
 
 class DeviceError(RuntimeError):
     """The wanted device or precision is not available."""
+
+
+class OperatorError(DeviceError):
+    """The device lacks an operator of the model."""
 
 
 @dataclass(frozen=True)
@@ -335,9 +342,7 @@ def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 
     device = usable[name]
     dtype, why = _pick_dtype(device, precision, lenient=bool(trouble))
     if trouble:
-        reason = (f'{trouble}{built}; running on {name} instead, '
-                  f'{"which is slower, " * (name == CPU)}in {_name(dtype)}: {why}')
-        log.warning('%s', reason)
+        reason = _instead(trouble + built, name, dtype, why)
     else:
         picked = 'was asked for' if wanted != 'auto' else 'is the best device here'
         reason = f'{device.title} {picked}; {_name(dtype)}: {why}'
@@ -345,6 +350,29 @@ def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 
     if FALLBACK in device.features:
         _warn_of_fallback(require)
     return DeviceChoice(torch.device(name), dtype, reason, fell_back=bool(trouble))
+
+
+def load_on(choice: DeviceChoice, load: Callable[[DeviceChoice], Loaded], require: bool = False,
+            precision: str = 'auto') -> Loaded:
+    """Load a model on the chosen device, or on the CPU where that lacks an operator of it.
+
+    With `require` the `OperatorError` is raised instead.
+    """
+    try:
+        return load(choice)
+    except OperatorError as error:
+        if require:
+            raise
+        dtype, why = _pick_dtype(find_devices()[CPU], precision, lenient=True)
+        reason = _instead(str(error), CPU, dtype, why)
+    return load(DeviceChoice(torch.device(CPU), dtype, reason, fell_back=True))
+
+
+def _instead(trouble: str, name: str, dtype: torch.dtype, why: str) -> str:
+    reason = (f'{trouble}; running on {name} instead, '
+              f'{"which is slower, " * (name == CPU)}in {_name(dtype)}: {why}')
+    log.warning('%s', reason)
+    return reason
 
 
 def _problem(device: Device, need_bytes: int) -> str:
@@ -420,7 +448,7 @@ def all_operators_on(device: torch.device) -> Iterator[None]:
 
     Raises
     ------
-    DeviceError
+    OperatorError
         Naming the operator and the remedy.
 
     """
@@ -442,8 +470,8 @@ def all_operators_on(device: torch.device) -> Iterator[None]:
         name = OPERATOR.search(text)
         if name is None:
             raise
-        raise DeviceError(f"{device} has no operator '{name[1]}'; set `device: cpu`, or use a "
-                          'newer PyTorch') from error
+        raise OperatorError(f"{device} has no operator '{name[1]}'; set `device: cpu`, or use "
+                            'a newer PyTorch') from error
     finally:
         torch.set_warn_always(always)
 

@@ -17,7 +17,13 @@ from vjepa_ros.model.checkpoint.load import WeightsReport, load_model
 from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
 from vjepa_ros.runtime.cuda.frame_upload import Clip, Keys
 from vjepa_ros.runtime.cuda.prewarm import waking
-from vjepa_ros.runtime.device import DeviceChoice, all_operators_on, choose_device, device_name
+from vjepa_ros.runtime.device import (
+    DeviceChoice,
+    all_operators_on,
+    choose_device,
+    device_name,
+    load_on,
+)
 from vjepa_ros.runtime.forward.compilation import MODES
 from vjepa_ros.runtime.noise_floor import NoiseFloor, measure_noise_floor
 from vjepa_ros.runtime.outputs import Output, Pending
@@ -147,6 +153,11 @@ class Engine:
                                need_bytes=need)
         if config.cpu_threads:
             torch.set_num_threads(config.cpu_threads)
+        return load_on(choice, lambda chosen: cls._on(chosen, config), config.require_device,
+                       config.precision)
+
+    @classmethod
+    def _on(cls, choice: DeviceChoice, config: EngineConfig) -> Engine:
         laps = [time.perf_counter()]
         with waking(choice.device, choice.branches):
             weights = config.weights and located(config.weights, 'weights', config.fetched)

@@ -269,8 +269,8 @@ def model_rows(config: type, effect: str) -> dict[str, Param]:
     rows = (
         row('device', 'Device of the model; auto: CUDA, else MPS, else the CPU', pattern=DEVICE,
             allowed=DEVICES),
-        row('require_device', 'Fail when the device is missing, instead of running on the CPU '
-            'with a warning'),
+        row('require_device', 'Fail when the device is missing or lacks an operator, instead of '
+            'running on the CPU with a warning'),
         row('weights_part', 'Encoder in a file with several; auto: target_encoder, else '
             'ema_encoder, else encoder', choices=WEIGHTS_PARTS),
         row('allow_random_weights', 'Run untrained without weights; every output is marked '
