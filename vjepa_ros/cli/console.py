@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -52,11 +53,51 @@ def _check(value: float, low: float, high: float) -> None:
 CHECKPOINT = 'checkpoint: .safetensors, .pt or .pth file, Hugging Face folder, or name on its hub'
 
 
-def print_error(text: object, console: Console | None = None) -> int:
-    """Print why a command ends, on standard error by default, and return its exit code."""
-    (console or Console(stderr=True)).print(str(text), style='red', markup=False,
-                                            highlight=False, soft_wrap=True)
+# How errors of the core write parameters: in a remedy, as a subject, and what follows on these.
+PARAMETER = re.compile(r'`([a-z_]+)(?:: ([\w.-]+))?`')
+SUBJECT = re.compile(r"(?<![^ ])(?:[a-z]+(?:_[a-z]+)+(?=[ :,;]|$)|[a-z]+(?= is [\d'\[-]))")
+ALSO = re.compile(r' and `([a-z_]+)`')
+INSTEAD = re.compile(r',? or (?:set )?`([a-z_]+)(?:: [\w.-]+)?`(?: to [^;,.`]*)?')
+
+
+def print_error(text: object, console: Console | None = None,
+                args: argparse.Namespace | None = None) -> int:
+    """Print why a command ends, on standard error by default, and return its exit code.
+
+    With `args`, the parsed command line, parameters in the text become options of the command.
+    """
+    said = str(text) if args is None else with_options(str(text), vars(args))
+    (console or Console(stderr=True)).print(said, style='red', markup=False, highlight=False,
+                                            soft_wrap=True)
     return 1
+
+
+def with_options(text: str, known: Collection[str]) -> str:
+    """Write the parameters in a text as options, and leave out ways that the command lacks.
+
+    Parameters
+    ----------
+    text
+        An error of the core, with parameters such as ```device``` or ```compile: off```.
+    known
+        Names of the options, with ``_`` for ``-``.
+    """
+    def keep(match: re.Match[str]) -> str:
+        return match[0] if match[1] in known else ''
+
+    def option(match: re.Match[str]) -> str:
+        name, value = match[1].replace('_', '-'), match[2]
+        if match[1] not in known:
+            return f'{match[1]} of the node (this command has no such option)'
+        if value in ('true', 'false'):
+            return f'--{name}' if value == 'true' else f'--no-{name}'
+        return f'--{name} {value}' if value else f'--{name}'
+
+    def subject(match: re.Match[str]) -> str:
+        return f'--{match[0].replace("_", "-")}' if match[0] in known else match[0]
+
+    text = SUBJECT.sub(subject, INSTEAD.sub(keep, ALSO.sub(keep, text)))
+    return PARAMETER.sub(option, text)
 
 
 def plain_lines(console: Console) -> Callable[[str], None]:

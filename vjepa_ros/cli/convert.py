@@ -36,6 +36,6 @@ def main(argv: Sequence[str]) -> int:
         written = convert(args.input, args.output, args.layout, args.dtype, args.weights_part,
                           args.encoder_only)
     except (WeightsError, OSError) as error:
-        return print_error(error)
+        return print_error(error, args=args)
     Console().print(view(written))
     return 0

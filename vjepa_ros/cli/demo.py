@@ -157,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         demo = Demo(plan, parameters, args.out, console, shlex.join(words))
         summary, video = demo.run()
     except BRIEF_FAILURES as error:
-        return print_error(f'vjepa-ros demo: {error}', console)
+        return print_error(f'vjepa-ros demo: {error}', console, args)
     except KeyboardInterrupt:
         console.print('stopped; nothing was written')
         return 130

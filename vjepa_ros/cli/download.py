@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
             return _list_sizes()
         path = _get(args.name, args.folder)
     except WeightsError as error:
-        return print_error(error)
+        return print_error(error, args=args)
     console = Console()
     console.print(f'weights: {escape(str(path))}', soft_wrap=True)
     if path.is_file():

@@ -186,7 +186,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         drive = _drive_over_dds if args.ros else _drive
         driven, outcomes, about, hint = drive(args, recipe, modes, device, console)
     except (ProcessFailed, WeightsError, DeviceError, OSError) as error:
-        return print_error(f'vjepa-ros drive: {error}', console)
+        return print_error(f'vjepa-ros drive: {error}', console, args)
     result = report(outcomes, driven, {
         'date': date.today().isoformat(), 'command': shlex.join(['vjepa-ros', 'drive',
                                                                  *(argv or [])]),

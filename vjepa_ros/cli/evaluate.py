@@ -361,4 +361,4 @@ def main(argv: Sequence[str] | None = None) -> int:
         check(args)
         return run(args, console, shlex.join(['vjepa-ros', 'evaluate', *words]))
     except (SourceError, WeightsError, DeviceError, ValueError, OSError) as error:
-        return print_error(f'vjepa-ros evaluate: {error}', console)
+        return print_error(f'vjepa-ros evaluate: {error}', console, args)

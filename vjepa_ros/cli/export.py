@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
             graph = (StreamGraph if args.stream else ClipGraph)(encoder, heads, calibration)
             done = export(graph, args.output, config.num_frames, config.image_size, args.clips)
     except (ExportError, WeightsError, ValueError, OSError) as error:
-        return print_error(error)
+        return print_error(error, args=args)
     if args.json:
         sys.stdout.write(json.dumps({**vars(done), 'files': [str(f) for f in done.files]},
                                     indent=2) + '\n')

@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         found = examine(args.checkpoint)
     except WeightsError as error:
-        return print_error(error)
+        return print_error(error, args=args)
     if args.json:
         sys.stdout.write(json.dumps(asdict(found), indent=2) + '\n')
     else:

@@ -17,7 +17,8 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'watch': ('watch', 'run the perception on a camera, video, folder or bag, without ROS'),
     'echo': ('echo', 'print assessments, regions and states of a topic as YAML or JSON lines'),
     'top': ('top', 'show a live table of rates, latency, drops, levels and states of all nodes'),
-    'score': ('score', 'score recordings, one or thousands: tables of assessments and events'),
+    'doctor': ('doctor.main', 'say why perception is slow, silent or UNKNOWN here, and what to '
+               'do'),
     'inspect': ('inspect', 'show what is in a checkpoint, and whether it is complete'),
     'convert': ('convert', 'write a checkpoint in another layout or number format'),
     'export': ('export', 'write a model as an ONNX graph for other runtimes'),

@@ -256,7 +256,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with steps(console) as say:
             result = run(case_of(args), args.runs, args.seconds, args.trace, say)
     except (ValueError, DeviceError, SessionError, WeightsError) as error:
-        return print_error(f'cannot profile: {error}', console)
+        return print_error(f'cannot profile: {error}', console, args)
     for table in make_tables(result):
         console.print(table)
     memory_bytes = result['memory_bytes']

@@ -293,7 +293,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return _show_ablation(results, config, console)
             result = train(config, screen, **options)
     except (ValueError, DeviceError, TrainingError) as error:
-        print_error(f'vjepa-ros train: {error}', console)
+        print_error(f'vjepa-ros train: {error}', console, args)
         return 2
     if not result.complete:
         console.print(f'stopped after {result.clips:,} clips; repeat the command with --resume '

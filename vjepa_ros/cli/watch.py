@@ -293,7 +293,7 @@ def watch(args: argparse.Namespace, console: Console, command: str) -> int:
                                            run.meta(command, notes))
     for line in summary_lines(summary, args.out, video):
         console.print(line, highlight=False, soft_wrap=True)
-    return print_error(failed, console) if failed else 0
+    return print_error(failed, console, args) if failed else 0
 
 
 def _play(run: Watch, feed: Feed, args: argparse.Namespace, console: Console) -> str:
@@ -371,4 +371,4 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f'--max-seconds is {args.max_seconds:g}, must be above 0')
         return watch(args, console, shlex.join(['vjepa-ros', 'watch', *(argv or [])]))
     except (SourceError, WeightsError, DeviceError, ValueError, OSError) as error:
-        return print_error(f'vjepa-ros watch: {error}', console)
+        return print_error(f'vjepa-ros watch: {error}', console, args)

@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.json:
             write_json(args.json, result)
     except (*subject.PROBLEMS, OSError) as error:
-        return print_error(f'cannot measure: {error}', console)
+        return print_error(f'cannot measure: {error}', console, args)
     except KeyboardInterrupt:
         console.print('stopped; nothing was written')
         return 130
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed = {name: each['error'] for name, each in found.get('baselines', {}).items()
               if 'error' in each}
     for baseline, error in failed.items():
-        print_error(f'NOT MEASURED {baseline}: {error}', console)
+        print_error(f'NOT MEASURED {baseline}: {error}', console, args)
     return 1 if failed else 0
 
 

@@ -171,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             result = run(args.device, args.full, args.compile, advance)
     except DeviceError as error:
-        print_error(f'SELF-TEST NOT DONE: {error}', console)
+        print_error(f'SELF-TEST NOT DONE: {error}', console, args)
         _write(args.json, words, not_done(args.device, error), console)
         return 1
     console.print(make_table(result))

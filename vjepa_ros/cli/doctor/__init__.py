@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Score recordings, from one bag to a fleet's archive, without ROS."""
+"""Say why perception is slow, silent or UNKNOWN on this machine."""

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""The doctor: what is wrong with machine, graph and parameters is found, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from vjepa_ros.cli.console import with_options
+from vjepa_ros.cli.doctor import machine
+from vjepa_ros.cli.doctor.main import main
+from vjepa_ros.ros.doctor.finding import ERROR, OK, WARNING, Graph, NodeSeen, Status, Topic
+from vjepa_ros.ros.doctor.rules import fit, judge, judge_file, schemas
+
+SCHEMAS = schemas()
+IMAGE = 'sensor_msgs/msg/Image'
+VALUES = {row.name: row.default for row in SCHEMAS['perception_node'].rows}
+
+
+# -- errors of commands -----------------------------------------------------------------------
+
+@pytest.mark.parametrize(('text', 'said'), [
+    ('x; set `weights` to a file or `allow_random_weights: true` to run untrained',
+     'x; set --weights to a file'),
+    ('set `model_size` and `model_version` to these, or `weights` to another file.',
+     'set --model-size to these, or --weights to another file.'),
+    ('set `compile` to off, or `device: cpu`', 'set --device cpu'),
+    ('num_frames is 5, device is slow', '--num-frames is 5, device is slow'),
+])
+def test_an_error_names_options_that_the_command_has(text, said):
+    known = {'weights', 'model_size', 'device', 'num_frames'}
+    got = with_options(text, known)
+    assert got == said or ('`' not in got and 'compile of the node' in got)
+
+
+# -- parameters -------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(('values', 'named'), [
+    ({}, ''),
+    ({'clip_fps': 0.5, 'max_frame_gap': 1.0}, 'max_frame_gap'),
+    ({'thresholds.danger_ttc': 9.0}, 'danger'),
+    ({'image_size': 100}, 'image_size'),
+    ({'obstacles.scan': True}, 'obstacles.base_frame'),
+    ({'device': 'cpu', 'precision': 'fp8'}, 'precision'),
+    ({'cameras': ['a'], 'a.mount.height': 99.0}, 'a.mount.height'),
+])
+def test_parameters_that_contradict_each_other_are_found(values, named):
+    problems = fit(values, SCHEMAS['perception_node'])
+    assert len(problems) == bool(named)
+    assert not named or named in problems[0]
+
+
+def test_a_parameter_file_is_judged_by_its_own_node(tmp_path):
+    file = tmp_path / 'guard.yaml'
+    file.write_text('/**:\n  ros__parameters:\n    stop_distanse: 1.0\n    braking: -1.0\n')
+    problems = [each.text + each.remedy for each in judge_file(file, SCHEMAS)]
+    assert len(problems) == 2 and 'stop_distance' in problems[0] and 'braking' in problems[1]
+    file.write_text('[1, 2]')
+    assert judge_file(file, SCHEMAS)[0].level == ERROR
+
+
+# -- the graph --------------------------------------------------------------------------------
+
+def healthy() -> Graph:
+    """A node with one camera, all well."""
+    topic = Topic((IMAGE,), ('/driver',), ('/vjepa_node',), (), True, 40, 10.0, 900, 0.02)
+    node = NodeSeen('perception_node', {**VALUES, 'cameras': ['front']}, ('/front/image_raw',),
+                    'active')
+    status = Status(0, 'running', {'rate_in_hz': '10.0', 'rate_out_hz': '10.0', 'flags': 'none',
+                                   'latency_ms_median': '60.0', 'stage_ms.encode': '40.0'})
+    return Graph(4.0, 2, {'/front/image_raw': topic}, {'/vjepa_node': node},
+                 {'vjepa_node: camera front': status})
+
+
+def values(graph: Graph, **changes) -> None:
+    status = graph.diagnostics['vjepa_node: camera front']
+    graph.diagnostics['vjepa_node: camera front'] = replace(
+        status, values={**status.values, **changes})
+
+
+def parameters(graph: Graph, **changes) -> None:
+    graph.nodes['/vjepa_node'].parameters.update(changes)
+
+
+def topic(graph: Graph, **changes) -> None:
+    vars(graph.topics['/front/image_raw']).update(changes)
+
+
+ILLS = {
+    'slow': (lambda g: values(g, rate_out_hz='2.0'), WARNING, 'encode'),
+    'old': (lambda g: values(g, latency_ms_median='9e6'), ERROR, 'max_frame_age'),
+    'slow camera': (lambda g: parameters(g, clip_fps=30.0), WARNING, 'clip_fps'),
+    'rare frames': (lambda g: values(g, rate_in_hz='0.5', rate_out_hz='0.5'), ERROR,
+                    'no clip ever fills'),
+    'no clock': (lambda g: parameters(g, use_sim_time=True), ERROR, '/clock'),
+    'inactive': (lambda g: vars(g.nodes['/vjepa_node']).update(state='inactive'), WARNING,
+                 'inactive'),
+    'hangs': (lambda g: vars(g.nodes['/vjepa_node']).update(state=''), WARNING, 'answer'),
+    'no stamps': (lambda g: topic(g, unstamped=True), ERROR, 'stamp 0'),
+    'other clock': (lambda g: topic(g, age_s=-3.0), ERROR, 'future'),
+    'two cameras': (lambda g: topic(g, publishers=('/a', '/b')), WARNING, '2 publishers'),
+    'two types': (lambda g: topic(g, types=(IMAGE, 'x/msg/Y')), ERROR, 'several types'),
+}
+
+
+@pytest.mark.parametrize('ill', ILLS)
+def test_each_ill_of_a_healthy_graph_is_named_with_a_remedy(ill):
+    graph = healthy()
+    assert {each.level for each in judge(graph, SCHEMAS)} == {OK}
+    change, level, word = ILLS[ill]
+    change(graph)
+    named = [each for each in judge(graph, SCHEMAS) if word in each.text and each.level == level]
+    assert named and all(each.remedy for each in named)
+
+
+# -- the machine ------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(('environ', 'name', 'word'), [
+    ({}, 'rmw_fastrtps_cpp', 'default transports'),
+    ({'FASTDDS_BUILTIN_TRANSPORTS': 'SHM'}, 'rmw_fastrtps_cpp', ''),
+    ({'FASTDDS_BUILTIN_TRANSPORTS': 'SHM', 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'},
+     'rmw_fastrtps_cpp', 'LOCALHOST'),
+    ({}, 'rmw_zenoh_cpp', ''),
+])
+def test_transport_settings_are_judged(environ, name, word):
+    found = [each.text for each in machine.middleware(environ, name) if each.level == WARNING]
+    assert len(found) == bool(word)
+    assert not word or word in found[0]
+
+
+def test_it_works_without_ros_and_says_so(capsys, tmp_path):
+    hidden = ('import sys, importlib.util as u; find = u.find_spec; '
+              'u.find_spec = lambda name, *a: None if name == "rclpy" else find(name, *a); '
+              'from vjepa_ros.cli.doctor.main import main; sys.exit(main(["--json"]))')
+    run = subprocess.run([sys.executable, '-c', hidden], capture_output=True, text=True)
+    found = json.loads(run.stdout)
+    assert run.returncode == 0 and 'rclpy' in found['ROS'][0]['text']
+    assert any('heads are valid' in each['text'] for each in found['weights'])
+    assert main(['--no-ros', '--weights', str(tmp_path / 'none'), '--device', 'cuda:77']) == 1
+    assert '--device' in capsys.readouterr().out
+
+
+# -- over DDS ---------------------------------------------------------------------------------
+
+@pytest.mark.ros
+def test_wrong_qos_a_missing_camera_and_a_silent_topic_are_found_over_dds():
+    pytest.importorskip('rclpy')
+    from rclpy.qos import QoSProfile, ReliabilityPolicy
+    from ros_harness import ros_session
+    from sensor_msgs.msg import Image
+
+    from vjepa_ros.ros.doctor.graph import observe
+
+    parameters = {'cameras': ['well', 'wrong', 'missing', 'mute'], 'autostart': True,
+                  'qos_overrides./wrong/image_raw.subscription.reliability': 'reliable'}
+    with ros_session() as ros, ros.compose('vjepa_ros.ros.perception_node', parameters) as node:
+        best = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+        sent = {name: ros.node.create_publisher(Image, f'{name}/image_raw', best)
+                for name in ('well', 'wrong', 'mute', 'elsewhere')}
+        node.wait_for_output(': active')
+        stop = threading.Event()
+
+        def publish() -> None:
+            while not stop.wait(0.1):
+                image = Image(height=48, width=64, step=192, encoding='rgb8')
+                image.data.frombytes(bytes(48 * 192))
+                image.header.stamp = ros.node.get_clock().now().to_msg()
+                for name in ('well', 'wrong', 'elsewhere'):
+                    sent[name].publish(image)
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        try:
+            time.sleep(2.5)          # diagnostics tell rates over three seconds
+            graph = observe(2.0, ros.context)
+        finally:
+            stop.set()
+            thread.join()
+    assert graph.nodes['/vjepa_node'].state == 'active'
+    assert 7 < graph.topics['/well/image_raw'].rate_hz < 13
+    assert graph.topics['/well/image_raw'].age_s < 1.0
+    wrong = {(each.about, word) for each in judge(graph, SCHEMAS) if each.level == ERROR
+             for word in ('QoS', 'nobody publishes', 'silent') if word in each.text}
+    assert wrong == {('/wrong/image_raw', 'QoS'), ('/vjepa_node', 'nobody publishes'),
+                     ('/mute/image_raw', 'silent')}
+    missing = next(each for each in judge(graph, SCHEMAS) if 'nobody' in each.text)
+    assert '/missing/image_raw:=/elsewhere/image_raw' in missing.remedy

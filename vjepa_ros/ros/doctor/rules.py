@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Judge what was seen of a ROS graph: each finding with its remedy (needs no ROS)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import yaml
+
+from vjepa_ros.ros.common.environment import LARGE_IMAGES
+from vjepa_ros.ros.common.misspelt_parameters import SCHEMAS, unread
+from vjepa_ros.ros.common.parameter import Schema
+from vjepa_ros.ros.doctor.finding import (
+    ERROR,
+    NOTE,
+    OK,
+    WARNING,
+    Finding,
+    Graph,
+    NodeSeen,
+    Status,
+    Topic,
+)
+
+PERCEPTION = 'perception_node'
+IMAGE, COMPRESSED = 'sensor_msgs/msg/Image', '/compressed'
+DATAGRAM = 65_000        # bytes; larger messages are sent in fragments
+SLACK = 0.9              # a rate this much below another one is lower
+REMEDIES = {             # by the quality flag that a camera shows
+    'untrained': 'set weights, or model_size to tiny, whose weights come with the package',
+    'low_texture': 'light the scene; clean, focus and unblock the lens; lower min_confidence only '
+                   'with figures',
+    'stale': 'synchronise the clocks of camera and node; with a bag play it with --clock and set '
+             'use_sim_time; on a slow machine raise max_frame_age or choose a smaller model',
+    'slow_camera': 'raise the rate of the camera, or lower clip_fps',
+    'assumed_intrinsics': 'publish camera_info beside the image, or set assumed_fov',
+    'looming_unknown': 'until the camera moves or sees texture nothing can be measured; look for '
+                       'the other flags of this camera',
+    'device_fallback': 'install a PyTorch for the device, or set device to cpu',
+    'heads_out_of_range': 'set num_frames, image_size, resize_mode and clip_fps to what the heads '
+                          'were trained on, or train heads for these clips',
+    'frozen': 'the driver repeats one picture: restart the camera',
+    'geometry_failed': 'read the error in the log of the node, and report it',
+    'gyroscope_unused': 'the diagnostics of the camera say why (gyroscope)',
+}
+SHOWN = ('device', 'precision', 'execution', 'streaming', 'weights', 'heads', 'weights_made_for',
+         'level', 'flags', 'rate_in_hz', 'rate_out_hz', 'latency_ms_median')
+STATES = {'unconfigured': 'configure', 'inactive': 'activate'}
+Rates = Mapping[str, float]
+
+
+def schemas() -> dict[str, Schema]:
+    """Return the schemas of the nodes of this package that can be loaded here, by node."""
+    found = {}
+    for place in SCHEMAS:
+        try:
+            found[place.partition('.')[0]] = resolve_name(f'vjepa_ros.ros.{place}')
+        except ModuleNotFoundError:     # without PyTorch
+            continue
+    return found
+
+
+def judge(graph: Graph, schemas: Mapping[str, Schema]) -> list[Finding]:
+    """Return what there is and what is wrong.
+
+    Parameters
+    ----------
+    graph
+        As seen.
+    schemas
+        Of the nodes of this package, by node.
+    """
+    found = [Finding(OK, 'graph', f'{graph.nodes_total} nodes, {len(graph.topics)} topics; '
+                     f'looked for {graph.seconds:.1f} s')]
+    if not graph.nodes:
+        found.append(Finding(
+            NOTE, 'graph', 'no node of this package answers', 'start one (ros2 launch vjepa_ros '
+            'vjepa.launch.py); if it runs, compare ROS_DOMAIN_ID, RMW_IMPLEMENTATION and '
+            'ROS_AUTOMATIC_DISCOVERY_RANGE of both terminals'))
+    for name, node in graph.nodes.items():
+        found += _node(name, node, graph, schemas[node.schema])
+    read = {topic for node in graph.nodes.values() for topic in node.reads}
+    for name in sorted(name for name in graph.topics if name in read
+                       or graph.topics[name].sampled):
+        found += _topic(name, graph.topics[name], graph)
+    for name, status in sorted(graph.diagnostics.items()):
+        if any(name.startswith(f'{node.lstrip("/")}:') for node in graph.nodes):
+            found += _status(name, status)
+    return found
+
+
+# -- nodes ---------------------------------------------------------------------------------
+
+def _node(name: str, node: NodeSeen, graph: Graph, schema: Schema) -> Iterator[Finding]:
+    yield Finding(OK, name, f'{node.schema}, {node.state or "lifecycle state unknown"}')
+    if node.state in STATES:
+        yield Finding(WARNING, name, f'is {node.state}: it reads no images',
+                      f'ros2 lifecycle set {name} {STATES[node.state]}, or autostart: true')
+    if not node.state:
+        yield Finding(WARNING, name, 'does not answer whether it is active', 'it is starting, or '
+                      'hangs: read its log')
+    for topic in node.reads:
+        if not _publishers(graph, topic) and _is_needed(topic, node):
+            yield _unpublished(name, topic, graph)
+    if not node.parameters:
+        return
+    for problem in fit(node.parameters, schema):
+        yield Finding(ERROR, name, problem, 'ros2 param set, or the parameter file')
+    if node.parameters.get('use_sim_time') and not _publishers(graph, '/clock'):
+        yield Finding(ERROR, name, 'use_sim_time is true, but nobody publishes /clock: all frames '
+                      'are of unknown age, every level is UNKNOWN', 'play the bag with --clock, '
+                      'start the simulator, or set use_sim_time to false')
+    if node.schema == PERCEPTION:
+        yield from _cameras(name, node, graph)
+    elif 'source_timeout' in node.parameters:
+        yield from _sources(name, node, graph)
+
+
+def _is_needed(topic: str, node: NodeSeen) -> bool:
+    """Whether a node can do without a topic: a gyroscope and calibrations are optional."""
+    if node.schema != PERCEPTION:
+        return not topic.endswith(('/odom', 'odometry', 'override'))
+    return not topic.endswith(('camera_info', '/tf', '/tf_static')) and topic not in {
+        node.parameters.get(f'{camera}.imu_topic') for camera in _listed(node)} and (
+        not topic.endswith('/imu'))
+
+
+def _listed(node: NodeSeen) -> tuple[str, ...]:
+    return tuple(node.parameters.get('cameras') or ())
+
+
+def _publishers(graph: Graph, topic: str) -> tuple[str, ...]:
+    return graph.topics[topic].publishers if topic in graph.topics else ()
+
+
+def _unpublished(name: str, topic: str, graph: Graph) -> Finding:
+    images = sorted(other for other, seen in graph.topics.items() if IMAGE in seen.types
+                    and seen.publishers and not set(seen.publishers) & set(graph.nodes))
+    if topic.endswith(('image_raw', COMPRESSED)):
+        there = f'published images: {", ".join(images)}' if images else 'nobody publishes images'
+        remedy = f'start the camera, or remap: -r {topic}:={images[0]}' if images else (
+            'start the camera driver, and look that it uses the same ROS_DOMAIN_ID')
+        return Finding(ERROR, name, f'nobody publishes {topic}, which it reads ({there})', remedy)
+    return Finding(WARNING, name, f'nobody publishes {topic}, which it reads',
+                   'start its publisher, or remap the topic')
+
+
+def fit(values: Mapping[str, Any], schema: Schema) -> list[str]:
+    """Return what is wrong with the values of parameters, each alone and together.
+
+    Names that `values` lacks count with their defaults.
+    """
+    rows, problems = {row.name: row for row in schema.rows}, []
+    legal = {name: row.default for name, row in rows.items()}
+    for listing, make_rows in schema.lists.items():
+        given = values.get(listing)
+        for name in legal[listing] if given is None else given:
+            rows |= {row.name: row for row in make_rows(name)}
+    for name, row in rows.items():
+        value = values.get(name)
+        if value is None:
+            legal[name] = row.default
+            continue
+        checked, problem = row.check(list(value) if hasattr(value, 'tolist') else value)
+        problems += [problem] * bool(problem)
+        legal[name] = row.default if problem else checked
+    together = schema.problem(legal)
+    return [*problems, *([together] if together else []), *_contradictions(legal)]
+
+
+def _contradictions(value: Mapping[str, Any]) -> Iterator[str]:
+    """Say which values are legal and defeat each other."""
+    fps, gap = value.get('clip_fps'), value.get('max_frame_gap')
+    if fps and gap and 1 / fps > gap:
+        yield (f'clip_fps is {fps:g}, so frames of a clip are {1 / fps:g} s apart, but '
+               f'max_frame_gap is {gap:g}: every frame starts a new clip; raise one of them')
+    rate, timeout = value.get('max_rate'), value.get('no_frame_timeout')
+    if rate and timeout and 1 / rate > timeout:
+        yield (f'no_frame_timeout is {timeout:g} s, shorter than the {1 / rate:g} s between '
+               f'results at max_rate {rate:g}')
+    if value.get('weights') == 'random' and not value.get('allow_random_weights'):
+        yield "weights is 'random', but allow_random_weights is false: the node will not configure"
+    if str(value.get('device', '')).startswith('cpu') and value.get('precision') in (
+            'fp16', 'fp8'):
+        yield f'device is cpu, which has no {value["precision"]}; set precision to auto'
+
+
+# -- topics --------------------------------------------------------------------------------
+
+def _topic(name: str, topic: Topic, graph: Graph) -> Iterator[Finding]:
+    kinds = ', '.join(topic.types)
+    if len(topic.types) > 1:
+        yield Finding(ERROR, name, f'has several types: {kinds}; endpoints of different types '
+                      'never connect', 'rename the topic of one of them')
+    for sender, reader, why in topic.mismatches:
+        yield Finding(ERROR, name, f'QoS of {sender} and {reader} do not fit: {why}; no message '
+                      'passes', 'change the QoS of the publisher, or set qos_overrides.'
+                      f'{name}.subscription.<policy> of {reader} when it starts')
+    if not topic.publishers:
+        return
+    who = ', '.join(topic.publishers)
+    if not topic.sampled:
+        yield Finding(NOTE, name, f'{kinds} by {who}: not looked at, its message package is '
+                      'missing here or there are too many topics', '')
+    elif not topic.count:
+        yield from _silent(name, topic, graph)
+    else:
+        rate = '' if math.isnan(topic.rate_hz) else f', {topic.rate_hz:.1f} Hz'
+        age = '' if math.isnan(topic.age_s) else f', {topic.age_s * 1e3:.0f} ms old'
+        yield Finding(OK, name, f'{kinds} by {who}{rate}{age}')
+        yield from _stamps(name, topic)
+    if len(topic.publishers) > 1 and IMAGE in topic.types:
+        yield Finding(WARNING, name, f'{len(topic.publishers)} publishers ({who}): each image '
+                      'ends the clip of the other', 'stop all but one, or remap')
+
+
+def _silent(name: str, topic: Topic, graph: Graph) -> Iterator[Finding]:
+    """Judge a topic on which nothing came; a node of ours may receive it all the same."""
+    if any(_number(status.values, 'rate_in_hz') > 0 and _topic_of(label, graph) == name
+           for label, status in graph.diagnostics.items()):
+        yield Finding(NOTE, name, 'the node receives it, the doctor does not: large messages '
+                      f'need FASTDDS_BUILTIN_TRANSPORTS="{LARGE_IMAGES}" here', '')
+        return
+    level = ERROR if name.endswith(('image_raw', COMPRESSED)) else WARNING
+    remedy = 'look at the log of the publisher: it waits for something, or its device is gone'
+    if IMAGE in topic.types:
+        remedy += (f'; large raw images need FASTDDS_BUILTIN_TRANSPORTS="{LARGE_IMAGES}" in the '
+                   'environment of the publisher, or the compressed topic')
+    yield Finding(level, name, f'silent: published by {", ".join(topic.publishers)}, but nothing '
+                  f'came in {graph.seconds:.1f} s', remedy)
+
+
+def _topic_of(label: str, graph: Graph) -> str:
+    """Image topic of the status of a camera, '' where it is not one."""
+    node, _, camera = label.partition(': camera ')
+    seen = graph.nodes.get(f'/{node}')
+    if not camera or seen is None:
+        return ''
+    ends = (f'{camera}/image_raw', f'{camera}/image_raw{COMPRESSED}')
+    return next((topic for topic in seen.reads if topic.endswith(ends)), '')
+
+
+def _stamps(name: str, topic: Topic) -> Iterator[Finding]:
+    if topic.unstamped:
+        yield Finding(ERROR, name, 'messages have the stamp 0: clips need stamps', 'let the '
+                      'driver stamp its images with the time of exposure')
+    elif topic.age_s < -0.05 or topic.age_s > 60.0:
+        when = 'in the future' if topic.age_s < 0 else f'{topic.age_s:.0f} s ago'
+        yield Finding(ERROR, name, f'stamps lie {when} by the clock of this machine',
+                      'synchronise the clocks (NTP or PTP); for a bag play it with --clock and '
+                      'set use_sim_time')
+
+
+# -- what nodes report of themselves ---------------------------------------------------------
+
+def _status(name: str, status: Status) -> Iterator[Finding]:
+    if status.level:
+        flags = [REMEDIES[flag] for flag in status.values.get('flags', '').split()
+                 if flag in REMEDIES and flag in status.message]
+        yield Finding(ERROR if status.level == 2 else WARNING, name, status.message,
+                      '; '.join(flags) or 'its diagnostics and its log say more')
+    fault = status.values.get('input_fault', 'none')
+    if fault != 'none':
+        yield Finding(WARNING, name, f'refuses images: {fault}', 'change the encoding of the '
+                      'driver, or NAME.transport')
+    chosen = {key: status.values[key] for key in SHOWN if key in status.values}
+    if status.message == 'nobody listens':
+        yield Finding(NOTE, name, 'assesses nothing: nobody subscribes to its outputs',
+                      'subscribe, for example: ros2 topic echo --once the assessment')
+    yield Finding(OK, name, f'{status.message}; '
+                  + ', '.join(f'{key} {value}' for key, value in chosen.items()))
+
+
+def _number(values: Mapping[str, str], key: str) -> float:
+    try:
+        return float(values[key])
+    except (KeyError, ValueError):
+        return math.nan
+
+
+def _cameras(name: str, node: NodeSeen, graph: Graph) -> Iterator[Finding]:
+    """Compare rates, ages and stage times of each camera with the parameters."""
+    value = node.parameters
+    for camera in _listed(node):
+        status = graph.diagnostics.get(f'{name.lstrip("/")}: camera {camera}')
+        if status is None or node.state != 'active':
+            continue
+        about = f'{name}: camera {camera}'
+        came, sent, age_ms = (_number(status.values, key) for key in (
+            'rate_in_hz', 'rate_out_hz', 'latency_ms_median'))
+        if 0 < came < SLACK * value['clip_fps']:
+            yield Finding(WARNING, about, f'{came:.1f} Hz come in, clip_fps is '
+                          f'{value["clip_fps"]:g}: frames repeat in clips',
+                          REMEDIES['slow_camera'])
+        if came > 0 and 1 / came > value['max_frame_gap']:
+            yield Finding(ERROR, about, f'frames come {1 / came:.2f} s apart, max_frame_gap is '
+                          f'{value["max_frame_gap"]:g}: no clip ever fills', 'raise max_frame_gap')
+        if age_ms > 1e3 * value['max_frame_age']:
+            yield Finding(ERROR, about, f'results are {age_ms:.0f} ms old, max_frame_age is '
+                          f'{value["max_frame_age"]:g} s: every level is UNKNOWN',
+                          REMEDIES['stale'])
+        if 0 < sent < SLACK * min(came, value['max_rate']):
+            yield _slow(about, sent, min(came, value['max_rate']), status)
+
+
+def _slow(about: str, sent: float, possible: float, status: Status) -> Finding:
+    stages = {key.partition('.')[2]: _number(status.values, key) for key in status.values
+              if key.startswith('stage_ms.')}
+    worst = max(stages, key=lambda stage: stages[stage], default='')
+    where = f'; the longest stage is {worst} ({stages[worst]:.0f} ms)' if worst else ''
+    return Finding(WARNING, about, f'{sent:.1f} results per second of {possible:.1f} possible'
+                   f'{where}', 'choose a smaller model_size, image_size or num_frames, streaming '
+                   'weights, precision auto or a GPU; lower max_rate to what the machine can do; '
+                   'vjepa-ros profile shows each layer')
+
+
+def _sources(name: str, node: NodeSeen, graph: Graph) -> Iterator[Finding]:
+    """Compare what a guard or planner reads with its timeout."""
+    timeout = node.parameters['source_timeout']
+    for topic in node.reads:
+        rate = graph.topics[topic].rate_hz if topic in graph.topics else math.nan
+        if topic.endswith('/assessment') and 1 / max(rate, 1e-9) > timeout:
+            yield Finding(ERROR, name, f'{topic} comes at {rate:.1f} Hz, but source_timeout is '
+                          f'{timeout:g} s: it stops between results', 'raise source_timeout, or '
+                          'make perception faster')
+
+
+# -- parameter files -------------------------------------------------------------------------
+
+def judge_file(path: Path, schemas: Mapping[str, Schema]) -> list[Finding]:
+    """Return what is wrong with a parameter file of any node of this package."""
+    about = path.name
+    try:
+        content = yaml.safe_load(path.read_text(encoding='utf-8'))
+        blocks = {node: _flat(each['ros__parameters']) for node, each in content.items()}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        return [Finding(ERROR, about, f'cannot be read: {error}', 'give a YAML file')]
+    except (AttributeError, KeyError, TypeError):
+        return [Finding(ERROR, about, 'is no parameter file of ROS', 'write NODE: or /**:, below '
+                        'it ros__parameters:, below that the parameters')]
+    found = [finding for node, values in blocks.items()
+             for finding in _block(f'{about}: {node}', values, schemas)]
+    return found or [Finding(OK, about, 'nothing is wrong with it')]
+
+
+def _block(about: str, values: Mapping[str, Any], schemas: Mapping[str, Schema]
+           ) -> Iterator[Finding]:
+    def score(schema: Schema) -> int:
+        return len(set(values) & {row.name for row in schema.rows})
+
+    schema = max(schemas.values(), key=score)
+    names = {row.name for row in schema.rows} | {
+        row.name for listing, rows in schema.lists.items()
+        for each in values.get(listing) or next(
+            r.default for r in schema.rows if r.name == listing) for row in rows(each)}
+    for name, remark in unread(values, names, schema.lists).items():
+        yield Finding(ERROR, about, f"parameter '{name}' is read by no node", remark
+                      or 'remove it, or look it up in docs/parameters.md')
+    for problem in fit(values, schema):
+        yield Finding(ERROR, about, problem, 'change it in the file')
+
+
+def _flat(values: Mapping[str, Any], before: str = '') -> dict[str, Any]:
+    """Nested parameters by their whole names."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= _flat(value, f'{before}{name}.') if isinstance(value, dict) else {
+            f'{before}{name}': value}
+    return found
