@@ -45,6 +45,7 @@ class DetectorOptions(TypedDict, total=False):
     require_device: bool
     precision: str
     compile: str
+    memory_fraction: float
     seed: int
     cpu_threads: int
     fetched: tuple[str, ...] | None

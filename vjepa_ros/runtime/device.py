@@ -66,7 +66,8 @@ class Device:
     architecture : str
         Of an AMD GPU, such as 'gfx942'.
     memory_bytes : int
-        Memory of its own; 0 unknown, or the memory of the machine.
+        Memory of its own, on MPS the recommended working set; 0 unknown, or the memory of the
+        machine.
     features : frozenset of str
         Of a CPU: instructions, see `cpu_features`. Of MPS: `BF16` when a trial succeeded,
         `FALLBACK` when operators that it lacks would silently run on the CPU.
@@ -97,7 +98,8 @@ def find_devices() -> dict[str, Device]:
     if torch.cuda.is_available():
         found += [_gpu(index) for index in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
-        found.append(Device('mps', MPS, 'Apple GPU', features=_mps_features(os.environ)))
+        found.append(Device('mps', MPS, 'Apple GPU', features=_mps_features(os.environ),
+                            memory_bytes=torch.mps.recommended_max_memory()))
     return {device.name: device for device in found}
 
 
@@ -300,7 +302,8 @@ def formats(device: Device) -> Formats:
 
 
 def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 'auto',
-                  present: Present | None = None, need_bytes: int = 0) -> DeviceChoice:
+                  present: Present | None = None, need_bytes: int = 0,
+                  memory_fraction: float = 1.0) -> DeviceChoice:
     """Decide on device and precision; the reason is logged.
 
     Parameters
@@ -317,6 +320,8 @@ def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 
         Devices to choose from; those of this machine when omitted.
     need_bytes : int
         Least memory of its own that an accelerator must have.
+    memory_fraction : float
+        Part of the memory of an accelerator that may be used.
 
     Raises
     ------
@@ -333,7 +338,7 @@ def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 
         raise DeviceError(f"precision '{precision}' is unknown; set `precision` to one of auto, "
                           f'{", ".join(PRECISIONS)}')
     problems = {name: problem for name, device in present.items()
-                if (problem := _problem(device, need_bytes))}
+                if (problem := _problem(device, need_bytes, memory_fraction))}
     usable = {name: device for name, device in present.items() if name not in problems}
     name, trouble = _resolve(wanted, usable, problems)
     if trouble and require:
@@ -375,11 +380,13 @@ def _instead(trouble: str, name: str, dtype: torch.dtype, why: str) -> str:
     return reason
 
 
-def _problem(device: Device, need_bytes: int) -> str:
+def _problem(device: Device, need_bytes: int, memory_fraction: float) -> str:
     """Why a device cannot be used for a model; '' when it can."""
-    if not device.problem and 0 < device.memory_bytes < need_bytes:
+    may = memory_fraction * device.memory_bytes
+    if not device.problem and 0 < may < need_bytes:
+        part = f', of which memory_fraction allows {memory_fraction:g}' * (memory_fraction < 1)
         return (f'the model needs {need_bytes / 2**30:.1f} GB and it has '
-                f'{device.memory_bytes / 2**30:.1f} GB')
+                f'{device.memory_bytes / 2**30:.1f} GB{part}')
     return device.problem
 
 

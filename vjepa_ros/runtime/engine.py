@@ -25,6 +25,7 @@ from vjepa_ros.runtime.device import (
     load_on,
 )
 from vjepa_ros.runtime.forward.compilation import MODES
+from vjepa_ros.runtime.memory import limit_memory
 from vjepa_ros.runtime.noise_floor import NoiseFloor, measure_noise_floor
 from vjepa_ros.runtime.outputs import Output, Pending
 from vjepa_ros.runtime.session import UNCALIBRATED, EncoderSession
@@ -65,6 +66,8 @@ class EngineConfig:
         Whether torch.compile is used: 'off', 'auto' or 'on', see `choose_compile`.
     streaming : str
         'auto': encode each tubelet once where the weights are block-causal; 'off': whole clips.
+    memory_fraction : float
+        Part of the memory of an accelerator, 0..1, that this process may use.
     seed : int
         Seed of random weights.
     cpu_threads : int
@@ -87,6 +90,7 @@ class EngineConfig:
     precision: str = 'auto'
     compile: str = 'auto'
     streaming: str = 'auto'
+    memory_fraction: float = 1.0
     seed: int = 0
     cpu_threads: int = 0
     fetched: tuple[str, ...] | None = None
@@ -105,6 +109,9 @@ class EngineConfig:
         if self.streaming not in STREAMING:
             raise ValueError(f"streaming is '{self.streaming}', but must be one of "
                              f"{', '.join(STREAMING)}")
+        if not 0 < self.memory_fraction <= 1:
+            raise ValueError(f'memory_fraction is {self.memory_fraction}, but must be above 0 and '
+                             'at most 1')
         if self.cpu_threads < 0:
             raise ValueError(f'cpu_threads is {self.cpu_threads}, but must be 0 or more')
 
@@ -150,7 +157,7 @@ class Engine:
         # In half precision; whether there is room for the rest only a pass can show.
         need = 2 * find_variant(config.model_size).weights
         choice = choose_device(config.device, config.require_device, config.precision,
-                               need_bytes=need)
+                               need_bytes=need, memory_fraction=config.memory_fraction)
         if config.cpu_threads:
             torch.set_num_threads(config.cpu_threads)
         return load_on(choice, lambda chosen: cls._on(chosen, config), config.require_device,
@@ -158,6 +165,7 @@ class Engine:
 
     @classmethod
     def _on(cls, choice: DeviceChoice, config: EngineConfig) -> Engine:
+        limit_memory(choice.device, config.memory_fraction)
         laps = [time.perf_counter()]
         with waking(choice.device, choice.branches):
             weights = config.weights and located(config.weights, 'weights', config.fetched)

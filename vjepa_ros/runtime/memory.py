@@ -10,6 +10,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -43,6 +44,47 @@ def is_out_of_memory(error: BaseException) -> bool:
             return True
         seen = seen.__cause__ or seen.__context__
     return False
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Memory of a device [bytes].
+
+    Attributes
+    ----------
+    used : int
+        By all processes on CUDA, by this one on MPS.
+    limit : int
+        What there is; on MPS what the system recommends as the working set.
+
+    """
+
+    used: int
+    limit: int
+
+    @property
+    def share(self) -> float:
+        """Used part of the limit."""
+        return self.used / max(1, self.limit)
+
+
+def device_memory(device: torch.device) -> DeviceMemory | None:
+    """Return the memory of a device; None for a CPU, which has that of the machine."""
+    if device.type == 'cuda':
+        free, limit = torch.cuda.mem_get_info(device)
+        return DeviceMemory(limit - free, limit)
+    if device.type == 'mps':
+        return DeviceMemory(torch.mps.driver_allocated_memory(),
+                            torch.mps.recommended_max_memory())
+    return None
+
+
+def limit_memory(device: torch.device, fraction: float) -> None:
+    """Let this process use at most a part, 0..1, of the memory of a device."""
+    if device.type == 'cuda':
+        torch.cuda.set_per_process_memory_fraction(fraction, device)
+    elif device.type == 'mps':
+        torch.mps.set_per_process_memory_fraction(fraction)
 
 
 def release_memory(device: torch.device) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,9 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from vjepa_ros.model.checkpoint.metadata import HeadsReport
 from vjepa_ros.perception.types import Quality
 from vjepa_ros.ros.common.diagnostics import OK, STALE, WARN, number, status
+from vjepa_ros.ros.common.memory_trend import MemoryTrend
 from vjepa_ros.ros.perception_node.statistics import CameraStats
+from vjepa_ros.runtime.memory import SMALLER, DeviceMemory, device_memory
 
 if TYPE_CHECKING:
     from vjepa_ros.ros.perception_node.node import Configured
@@ -24,10 +27,16 @@ WORTH_WARNING = (Quality.UNTRAINED | Quality.STALE | Quality.LOW_TEXTURE
                  | Quality.HEADS_OUT_OF_RANGE | Quality.FROZEN | Quality.GEOMETRY_FAILED
                  | Quality.GYROSCOPE_UNUSED)
 PROCESS = psutil.Process()
+FULL_SHARE = 0.9         # of the memory of a device, above which to warn
 
 
-def report(node: str, state: str, failure: str, parts: Configured | None
-           ) -> list[DiagnosticStatus]:
+def used_memory() -> int:
+    """Return the memory of this process [bytes]."""
+    return PROCESS.memory_info().rss
+
+
+def report(node: str, state: str, failure: str, parts: Configured | None,
+           memory: MemoryTrend) -> list[DiagnosticStatus]:
     """Return one status for the node and one for each camera.
 
     Parameters
@@ -38,17 +47,35 @@ def report(node: str, state: str, failure: str, parts: Configured | None
         What is wrong with the node itself; '' for nothing.
     parts
         What was configured.
+    memory
+        Of the process so far.
     """
-    values: dict[str, object] = {'state': state,
-                                 'memory_rss_mb': f'{PROCESS.memory_info().rss / 2**20:.0f}'}
+    growth = memory.bytes_per_hour / 2**20
+    values: dict[str, object] = {
+        'state': state, 'memory_rss_mb': f'{used_memory() / 2**20:.0f}',
+        'memory_growth_mb_per_h': 'unknown' if math.isnan(growth) else f'{growth:.0f}'}
     problems, hardware, cameras = [failure] if failure else [], '', []
+    if memory.steady:
+        problems.append(f'memory of the process grows steadily, by {growth:.0f} MB per hour: '
+                        'report this with the log, and restart the node before it runs out')
     if parts is not None:
         hardware = str(parts.worker.perception.engine.choice.device)
         values |= _model_values(parts)
         problems += _problems(parts)
+        held = device_memory(parts.worker.perception.engine.choice.device)
+        if held is not None:
+            values |= _device_values(held)
+            if held.share > FULL_SHARE:
+                problems.append(f'{held.share:.0%} of the memory of {hardware} is used: {SMALLER}')
         cameras = [_camera_status(node, state, parts, name) for name in parts.cameras]
     return [status(f'{node}: model', WARN if problems else OK, '; '.join(problems) or state,
                    values, hardware), *cameras]
+
+
+def _device_values(held: DeviceMemory) -> dict[str, object]:
+    return {'device_memory_used_mb': f'{held.used / 2**20:.0f}',
+            'device_memory_limit_mb': f'{held.limit / 2**20:.0f}',
+            'device_memory_share': f'{held.share:.2f}'}
 
 
 def _model_values(parts: Configured) -> dict[str, object]:

@@ -23,9 +23,10 @@ from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.diagnostics import stamped
 from vjepa_ros.ros.common.lifecycle import FAILURE, SUCCESS, ManagedNode, transition
+from vjepa_ros.ros.common.memory_trend import MemoryTrend
 from vjepa_ros.ros.perception_node.calibration import Calibration
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
-from vjepa_ros.ros.perception_node.diagnostics import report
+from vjepa_ros.ros.perception_node.diagnostics import report, used_memory
 from vjepa_ros.ros.perception_node.imu_input import ImuInput
 from vjepa_ros.ros.perception_node.model_swapper import Swapper
 from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources
@@ -71,6 +72,7 @@ class VjepaNode(ManagedNode):
         super().__init__(node_name, **kwargs)
         self._unfinished: list[Worker | Swapper] = []   # threads that outlived a release
         self.parts: Configured | None = None
+        self._memory = MemoryTrend()
         self.params = Declared(self, SCHEMA, self._on_changed, lambda: self.state == 'active')
         steady = rclpy.clock.Clock(clock_type=ClockType.STEADY_TIME)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
@@ -238,5 +240,7 @@ class VjepaNode(ManagedNode):
             for camera in parts.cameras.values():
                 if camera.silent:
                     parts.worker.report_silence(camera.name, camera.silent_s)
+        self._memory.add(used_memory(), time.monotonic())
         name = self.get_fully_qualified_name().lstrip('/')
-        self._diagnostics.publish(stamped(self, report(name, self.state, self.failure, parts)))
+        self._diagnostics.publish(stamped(self, report(name, self.state, self.failure, parts,
+                                                       self._memory)))

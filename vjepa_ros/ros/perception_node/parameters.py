@@ -185,6 +185,8 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
                'that stay exact enough, on NVIDIA GPUs from compute capability 8.9 on; int8: fp32 '
                'with such matrices in int8, on CPUs with VNNI but without bf16 instructions',
                choices=('auto', *PRECISIONS)),
+        _model('memory_fraction', 'Part of the memory of a GPU that the node may use', low=0.01,
+               high=1.0),
         _model('compile', 'Use torch.compile, which needs a C compiler, on CUDA also Triton, and '
                'a longer start; auto: on CUDA where these exist and this package has no kernels '
                'of its own; on: fail where it is not possible', choices=COMPILE_MODES),

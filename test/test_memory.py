@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Memory that grows steadily is told from memory that does not, and devices from their limits."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from vjepa_ros.ros.common.memory_trend import MemoryTrend
+from vjepa_ros.runtime import memory
+from vjepa_ros.runtime.device import MPS, Device, DeviceError, choose_device
+from vjepa_ros.runtime.engine import EngineConfig
+
+MB = 1 << 20
+SECONDS = np.arange(0, 1300.0)
+# Of a node with 700 MB: what it uses at each second, and whether that is a leak.
+NOISE = np.random.default_rng(0).uniform(0, 40, SECONDS.size)
+COURSES = {
+    'flat': (700 + 0 * SECONDS, False),
+    'with peaks': (700 + 300 * (SECONDS % 37 < 3), False),
+    'a start that takes long': (700 - 400 * np.exp(-SECONDS / 60), False),
+    'up and down': (700 + 100 * np.sin(SECONDS / 150), False),
+    'a little': (700 + 0.005 * SECONDS, False),
+    'a leak': (700 + 0.1 * SECONDS, True),
+    'a leak under noise and peaks': (700 + 0.1 * SECONDS + NOISE + 300 * (SECONDS % 37 < 3), True)}
+
+
+@pytest.mark.parametrize(('used', 'leaks'), COURSES.values(), ids=COURSES)
+def test_steady_growth_is_told_from_all_else(used, leaks):
+    trend, said = MemoryTrend(), []
+    for now_s, value in zip(SECONDS, used, strict=True):
+        trend.add(round(value * MB), float(now_s))
+        said.append(trend.steady)
+    assert not any(said[:599]) and said[-1] == leaks and (leaks or not any(said))
+    if leaks:
+        assert trend.bytes_per_hour / MB == pytest.approx(360, rel=0.1)
+
+
+def test_nothing_is_said_of_a_window_that_is_not_full():
+    trend = MemoryTrend()
+    trend.add(5 * MB, 0.0)
+    assert math.isnan(trend.bytes_per_hour) and not trend.steady
+
+
+@pytest.mark.parametrize('leak', [False, True])
+def test_a_process_that_leaks_is_found(leak):
+    code = f"""
+import time, psutil
+from vjepa_ros.ros.common.memory_trend import MemoryTrend
+trend, kept, own = MemoryTrend(window_s=3.0), [], psutil.Process()
+while not trend.bytes_per_hour == trend.bytes_per_hour:     # NaN
+    block = bytearray(4 << 20)
+    block[::4096] = bytes([1]) * 1024
+    if {leak}:
+        kept.append(block)
+    trend.add(own.memory_info().rss, time.monotonic())
+    time.sleep(0.05)
+print(trend.steady)
+"""
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=60,
+                          check=True)
+    assert done.stdout.strip() == str(leak)
+
+
+def test_a_device_tells_its_memory_and_a_cpu_none(monkeypatch):
+    assert memory.device_memory(torch.device('cpu')) is None
+    monkeypatch.setattr(torch.cuda, 'mem_get_info', lambda device: (2 << 30, 8 << 30))
+    held = memory.device_memory(torch.device('cuda'))
+    assert held is not None and (held.used, held.limit, held.share) == (6 << 30, 8 << 30, 0.75)
+    monkeypatch.setattr(torch.mps, 'driver_allocated_memory', lambda: 3 << 30)
+    monkeypatch.setattr(torch.mps, 'recommended_max_memory', lambda: 12 << 30)
+    held = memory.device_memory(torch.device('mps'))
+    assert held is not None and held.share == 0.25
+
+
+def test_a_model_that_is_larger_than_its_part_of_a_device_is_refused():
+    mac = {'cpu': Device('cpu', 'cpu'), 'mps': Device('mps', MPS, memory_bytes=12 << 30)}
+    assert choose_device('mps', True, present=mac, need_bytes=10 << 30).device.type == 'mps'
+    with pytest.raises(DeviceError, match=r'needs 10000\.0 GB and it has 12\.0 GB'):
+        choose_device('mps', True, present=mac, need_bytes=10_000 << 30)
+    with pytest.raises(DeviceError, match=r'12\.0 GB, of which memory_fraction allows 0\.5'):
+        choose_device('mps', True, present=mac, need_bytes=10 << 30, memory_fraction=0.5)
+    with pytest.raises(ValueError, match='memory_fraction is 0'):
+        EngineConfig(memory_fraction=0)
