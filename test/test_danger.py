@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from vjepa_ros.lab.evaluation.recording_replay import Item, Reader, Setup, open_item
+from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception import danger
 from vjepa_ros.perception.assessment import Assessor, Judgement
 from vjepa_ros.perception.collision import UNKNOWN
@@ -213,11 +214,43 @@ def contradiction(a: Assessment, settings: Settings) -> str:
     return ''
 
 
+RAW = Assessment('cam', 0, 'f', math.nan, math.nan, math.nan, math.nan, math.nan, math.nan,
+                 math.nan, Level.UNKNOWN, Quality(0), known_fraction=1.0)
+SUDDEN = Settings(smoothing_method='none', hysteresis=0.0, level_hold=0.0)
+
+
 def raw(random: Random, rate: float, stamp_s: float) -> Assessment:
     return Assessment('cam', round(stamp_s * 1e9), 'f', score_of(random), score_of(random),
                       math.nan, math.nan, rate, random.choice((math.nan, 0.1)), 0.0,
                       Level.UNKNOWN, random.choice((Quality(0),) * 9 + (Quality.STALE,)),
                       known_fraction=1.0)
+
+
+def turning(rate: float, gyroscope: str | None) -> LoomingField:
+    """A looming field of a camera that yaws [rad/s]."""
+    none = np.zeros((0, 0), np.float32)
+    return LoomingField(none, none, none, none, none, np.array((0.0, rate, 0.0), np.float32),
+                        None, 0.1, 16.0, (48, 48), gyroscope=gyroscope)
+
+
+@pytest.mark.parametrize(('yaw', 'gyroscope', 'times', 'levels'), [
+    (1.0, None, (9.0, 1.0, 9.0), 'CLEAR CLEAR CLEAR'),      # a spike
+    (-1.0, 'image', (9.0, 1.0, 1.0), 'CLEAR CLEAR DANGER'),
+    (1.0, None, (9.0, 3.0, 1.0), 'CLEAR CLEAR CAUTION'),
+    (1.0, None, (1.0,), 'DANGER'),                          # nothing was known before
+    (1.0, None, (9.0, math.nan, 1.0), 'CLEAR UNKNOWN DANGER'),
+    (1.0, '', (9.0, 1.0), 'CLEAR DANGER'),                  # the gyroscope tells the rotation
+    (0.3, None, (9.0, 1.0), 'CLEAR DANGER')])
+def test_a_level_needs_two_results_where_the_picture_turns_far(yaw, gyroscope, times, levels):
+    for believed, p in ((None, None), (1.0, 0.9)):
+        assessor, told = Assessor(), []
+        for number, time in enumerate(times):
+            seen = replace(RAW, looming_rate=1 / time, stamp_ns=number * 10 ** 8)
+            told.append(assessor.smooth(seen, Judgement(
+                'fused', turning(yaw, gyroscope), UNKNOWN, p and p / time,
+                False, believed and believed / time), SUDDEN))
+        assert ' '.join(a.level.name for a in told) == levels
+        assert {contradiction(a, SUDDEN) for a in told} == {''}
 
 
 def test_level_time_and_probability_tell_one_story_whatever_was_seen():
@@ -233,8 +266,9 @@ def test_level_time_and_probability_tell_one_story_whatever_was_seen():
             rate = random.choice((math.nan, *(rate_of(random) for _ in range(9))))
             believed = random.choice((None, rate, rate - random.random()))
             p = random.choice((None, math.nan, random.random(), random.random()))
+            turn = random.choice((None, turning(1.0, random.choice(('', None)))))
             told = assessor.smooth(raw(random, rate, stamp), Judgement(
-                'fused', None, UNKNOWN, p, False, believed), settings)
+                'fused', turn, UNKNOWN, p, False, believed), settings)
             assert contradiction(told, settings) == ''
             seen.add(told.level)
     assert seen == set(Level)

@@ -55,6 +55,7 @@ from vjepa_ros.perception.danger import (
     measured_flags,
     time_to_contact,
     times_disagree,
+    turned_far,
 )
 from vjepa_ros.perception.patch_maps import LearnedField
 from vjepa_ros.perception.settings import Settings
@@ -388,6 +389,7 @@ class Assessor:
         self._level = Level.UNKNOWN
         self._since_ns = 0
         self._results = 0
+        self._before = NOTHING
 
     def smooth(self, raw: Assessment, found: Judgement, settings: Settings) -> Assessment:
         """Return the assessment of the newest clip with smoothed scores and its level.
@@ -406,12 +408,18 @@ class Assessor:
         self._results += 1
         if self._results <= SETTLE_RESULTS:
             flags |= Quality.WARMING_UP
+        now = Contact(raw.looming_rate,
+                      raw.looming_rate if found.believed is None else found.believed,
+                      math.nan if found.probability is None else found.probability)
+        field, seen = found.field, now
+        if field is not None and field.gyroscope != '' and turned_far(field.rotation, field.dt_s):
+            seen = now.shown_twice(self._before)
+        self._before = now
         scores = {
-            'rate': raw.looming_rate, 'obstacle': raw.obstacle_score, 'motion': raw.motion_score,
-            'ahead': raw.collision_if_ahead,
-            'believed': raw.looming_rate if found.believed is None else found.believed}
+            'rate': seen.rate, 'obstacle': raw.obstacle_score, 'motion': raw.motion_score,
+            'ahead': raw.collision_if_ahead, 'believed': seen.believed}
         if found.probability is not None:
-            scores['probability'] = found.probability
+            scores['probability'] = seen.probability
         scores = self._smoother.update(scores, stamp_ns, settings)
         probability = scores.get('probability')
         if probability is None:
@@ -421,7 +429,7 @@ class Assessor:
         level = self._next_level(contact, scores['obstacle'], scores['motion'], stamp_ns, settings)
         contact = agreed_contact(contact, level, settings)
         flags |= measured_flags(contact.rate, raw.known_fraction)
-        if contact.disagrees(level, settings):
+        if contact.doubted:
             flags |= Quality.DISAGREEMENT
         closing = approaches(contact.rate, settings)
         # While a danger fades in the smoothed rate, it keeps the direction it was last seen in.

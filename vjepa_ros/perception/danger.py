@@ -32,6 +32,12 @@ Belief
 Collision probability
     Contact within ``collision_horizon``, as things move now.
 
+Rotation
+    What the fit of the rotation leaves passes for an approach where the picture turns far between
+    two frames. But it differs from one pair of frames to the next, while an approach stays. So
+    unless a gyroscope tells the rotation, what is on course counts there as far as two results in
+    succession show it.
+
 Collision if ahead
     The heads also know the free way ahead: the probability that it is shorter than what the robot
     would cover within the horizon at ``approach_speed``. It is another question and raises no
@@ -70,6 +76,8 @@ from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Level, Quality, Threat
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from vjepa_ros.perception.patch_maps import LearnedField
 
 # Looming rate from which a time to contact is reported [1/s], 25 s: slower than what counts as
@@ -87,6 +95,9 @@ LIKELY = 0.5
 STEP = 1.05              # factor between the times that `believed_rate` tries
 # Factor between times to contact that contradict each other: twice the error of either.
 APART_TIME = 2.0
+# Rotation of the camera between two pictures from which displacements are too large to be measured
+# well [rad]: 12 px of 384 with a field of view of 65 degrees, the `target_px` of looming.
+FAR_TURN = 0.04
 # How far a stamp may lie ahead of the clock [s]. Clocks that NTP or PTP keep together differ by
 # milliseconds, and simulated time lags behind the stamps by up to a tick, at most 0.1 s at 10 Hz.
 # An approach is not seen late for it: looming comes from the time between stamps.
@@ -237,6 +248,21 @@ def times_disagree(first: Threat, second: Threat, settings: Settings) -> bool:
     return high > APART_TIME * low and high > 1.0 / settings.caution_ttc   # false with NaN
 
 
+# -- rotation -------------------------------------------------------------------------------------
+
+def turned_far(rotation: np.ndarray, dt_s: float) -> bool:
+    """Return whether pictures turned farther than looming is measured well over.
+
+    Parameters
+    ----------
+    rotation
+        (3,) pitch, yaw and roll of the camera between the pictures [rad/s].
+    dt_s
+        Time between them [s]; NaN when none were compared.
+    """
+    return math.hypot(rotation[0], rotation[1]) * dt_s > FAR_TURN
+
+
 # -- probability ----------------------------------------------------------------------------------
 
 def contact_probability(rate: float, horizon_s: float, spread: float = SPREAD) -> float:
@@ -332,20 +358,20 @@ class Contact:
         What of it the level follows, at most `rate` [1/s].
     probability
         Of contact within ``collision_horizon``, 0..1, NaN unknown.
+    doubted
+        Whether `rate` is higher than level or probability stand for.
     """
 
     rate: float
     believed: float
     probability: float
+    doubted: bool = False
 
-    def disagrees(self, level: Level, settings: Settings) -> bool:
-        """Return whether the time to contact is shorter than level or probability stand for."""
-        if self.rate * settings.collision_horizon > APART_TIME and self.probability < LIKELY:
-            return True
-        for higher, time in level_times(settings):
-            if higher > level and self.rate * time > 1.0:
-                return True
-        return False
+    def shown_twice(self, before: Contact) -> Contact:
+        """Return what of this moment the one before shows, too, where that knew anything."""
+        # Of a number and NaN, min takes the first.
+        return Contact(min(self.rate, before.rate), min(self.believed, before.believed),
+                       min(self.probability, before.probability))
 
 
 NOTHING = Contact(math.nan, math.nan, math.nan)      # is known
@@ -362,10 +388,9 @@ def level_beside(contact: Contact, obstacle_score: float, motion_score: float,
     if level != Level.CLEAR:
         return level
     soon = settings.collision_horizon <= settings.caution_ttc
-    if (time_to_contact(contact.rate, settings) < settings.caution_ttc * ease
-            or (soon and contact.probability >= LIKELY / ease)):
-        return Level.CAUTION
-    return level
+    doubtful = (contact.rate * settings.caution_ttc * ease > 1.0
+                or (soon and contact.probability >= LIKELY / ease))
+    return Level.CAUTION if doubtful else level
 
 
 def agreed_contact(contact: Contact, level: Level, settings: Settings) -> Contact:
@@ -382,7 +407,11 @@ def agreed_contact(contact: Contact, level: Level, settings: Settings) -> Contac
     believed = max(contact.believed, least)
     if level >= Level.WARNING and probability < LIKELY and believed * horizon >= 1.0:
         probability = LIKELY
-    return Contact(max(contact.rate, least), believed, probability)
+    rate = max(contact.rate, least)
+    doubted = rate * horizon > APART_TIME and probability < LIKELY
+    for higher, time in level_times(settings):
+        doubted |= higher > level and rate * time > 1.0
+    return Contact(rate, believed, probability, doubted)
 
 
 def _log_odds(probability: float, most: float) -> float:
