@@ -20,7 +20,7 @@ import numpy as np
 
 from vjepa_ros.clip.resize import middle
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.perception.danger import approaches, known_enough, level_rates
+from vjepa_ros.perception.danger import approaches, level_rates
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Region, Threat
 
@@ -93,7 +93,7 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
     regions = _regions(_Cells(field, rate, usable, course, scale, size, optics),
                        level_rates(settings))
     ahead = bool(regions) and regions[0].on_course
-    if not known_enough(known_fraction, ahead, settings):
+    if known_fraction < settings.min_known and not ahead:      # that does not stand for all
         return Threat(math.nan, math.nan, math.nan, math.nan, known_fraction, regions)
     bearing = elevation = math.nan
     if ahead:

@@ -207,11 +207,6 @@ def age_problem(age_s: float, max_age_s: float) -> str:
     return f'{age_s:.2f} s old' if age_s > max_age_s else ''
 
 
-def known_enough(known_fraction: float, seen_coming: bool, settings: Settings) -> bool:
-    """Return whether the known part of the region of interest, 0..1, stands for all of it."""
-    return seen_coming or not known_fraction < settings.min_known
-
-
 def measured_flags(rate: float, known_fraction: float) -> Quality:
     """Return the flags of a looming rate on course [1/s] and of the known part of the region."""
     flags = Quality.LOOMING_UNKNOWN if math.isnan(rate) else Quality(0)
