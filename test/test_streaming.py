@@ -8,6 +8,7 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import torch
+from fake_cuda import install
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -21,6 +22,7 @@ from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import TrackConfig, Wants
+from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.device import DeviceChoice, choose_device
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.forward.base import Normalise
@@ -190,11 +192,16 @@ def encode(encoder, tubelet, known):
 
 
 @pytest.mark.parametrize(('device', 'seed'), [
-    *(('cpu', seed) for seed in range(3)), pytest.param('cuda', 0, marks=pytest.mark.skipif(
+    *(('cpu', seed) for seed in range(3)), ('graphs', 0),
+    pytest.param('cuda', 0, marks=pytest.mark.skipif(
         not torch.cuda.is_available(), reason='there is no CUDA device'))])
-def test_streams_of_any_rate_jitter_and_drops(encoder, device, seed):
-    plain = copy.deepcopy(encoder).to(device)
-    session = EncoderSession(encoder, choose_device(device, precision='fp32'), 2 * WINDOW, SIDE)
+def test_streams_of_any_rate_jitter_and_drops(encoder, device, seed, monkeypatch):
+    on = torch.device('cpu' if device == 'graphs' else device)
+    plain = copy.deepcopy(encoder).to(on)
+    session = EncoderSession(encoder, choose_device(on.type, precision='fp32'), 2 * WINDOW, SIDE)
+    if device == 'graphs':      # stand-ins, which repeat what was done when they were captured
+        install(monkeypatch)
+        session._runner = CudaRunner(session._runner._forward, None, on, session.clip_shape)
     session.stream()
     assert session.not_streaming == ''
     random = np.random.default_rng(seed)
