@@ -149,7 +149,7 @@ class Perception:
             if helped is not None:
                 wait([helped])      # nothing else may use the tracks meanwhile
         beside() if helped is None else helped.result()
-        waiting = time.perf_counter()
+        waiting = submitted if helped is not None else time.perf_counter()
         outputs = dict(zip(names, pending.early(), strict=True))
         return outputs, {'gather': (handed - start) * 1e3, **pending.timings,
                          'submit': (submitted - handed) * 1e3,
