@@ -85,7 +85,7 @@ class DeviceView:
 
 
 class DeviceGrey:
-    """Grey images on a device: `COLOR_RGB2GRAY`, then shrunk by area like `cv2.INTER_AREA`."""
+    """Grey images on a device: shrunk by area like `cv2.INTER_AREA`, then `COLOR_RGB2GRAY`."""
 
     def __init__(self, source_size: tuple[int, int], size: tuple[int, int],
                  device: torch.device) -> None:
@@ -95,11 +95,10 @@ class DeviceGrey:
 
     def apply(self, rgb: Tensor, out: Tensor) -> None:
         """Write the grey image (h, w) uint8 of an image (H, W, 3) uint8 into `out`."""
-        total = (rgb.to(torch.int32) * self._weight).sum(-1, keepdim=True, dtype=torch.int32)
-        grey = ((total + (1 << 14)) >> 15).to(torch.uint8)
         for step in self._steps:
-            grey = step(grey)
-        out.copy_(grey[..., 0])
+            rgb = step(rgb)
+        total = (rgb.to(torch.int32) * self._weight).sum(-1, dtype=torch.int32)
+        out.copy_((total + (1 << 14)) >> 15)
 
 
 def _shrinking(size: tuple[int, int], wanted: tuple[int, int],
@@ -112,7 +111,7 @@ def _shrinking(size: tuple[int, int], wanted: tuple[int, int],
 def _halved(image: Tensor) -> Tensor:
     """Mean of 2x2 pixels, halves rounded up as OpenCV does."""
     h, w = image.shape[:2]
-    total = image.reshape(h // 2, 2, w // 2, 2, -1).sum((1, 3), dtype=torch.int32)
+    total = image.reshape(h // 2, 2, w // 2, 2, 3).sum((1, 3), dtype=torch.int32)
     return ((total + 2) >> 2).to(torch.uint8)
 
 

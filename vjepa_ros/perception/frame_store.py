@@ -57,10 +57,10 @@ def host_planes(rgb: np.ndarray, view: View, size: tuple[int, int]) -> dict[str,
     size
         Width and height of the grey image [px].
     """
-    gray = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
-    if size != view.source_size:    # one channel, not three
-        gray = cv2.resize(gray, size, interpolation=cv2.INTER_AREA)
-    return {'rgb': view.apply(rgb), 'gray': gray}
+    small = rgb
+    if size != view.source_size:
+        small = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
+    return {'rgb': view.apply(rgb), 'gray': cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)}
 
 
 @dataclass(frozen=True)
