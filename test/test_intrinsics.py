@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from vjepa_ros.ros.common.intrinsics import calibration_problem, intrinsics
+from vjepa_ros.sources.camera_info import calibration_problem, intrinsics
 
 FULL = (640, 480)
 

@@ -16,6 +16,7 @@ from unittest.mock import Mock
 import cv2
 import numpy as np
 import pytest
+from recordings import BagMaker
 
 from vjepa_ros.lab.training.labels import read_flags
 from vjepa_ros.sources import (
@@ -247,57 +248,6 @@ def test_what_is_neither_folder_of_pictures_nor_video_is_named(tmp_path):
             opened(path)
 
 
-class BagMaker:
-    """Writes a small bag with the rosbags library; leaving the block closes it."""
-
-    def __init__(self, path: Path, storage: str = 'MCAP'):
-        pytest.importorskip('rosbags')
-        from rosbags.rosbag2 import StoragePlugin, Writer
-        from rosbags.typesys import Stores, get_typestore
-        self.store = get_typestore(Stores.ROS2_HUMBLE)
-        self.types = self.store.types
-        self.writer = Writer(path, version=9, storage_plugin=StoragePlugin[storage])
-        self.connections = {}
-
-    def __enter__(self):
-        self.writer.open()
-        return self
-
-    def __exit__(self, *exc):
-        self.writer.close()
-
-    def header(self, stamp_ns: int):
-        time = self.types['builtin_interfaces/msg/Time'](*divmod(stamp_ns, S))
-        return self.types['std_msgs/msg/Header'](stamp=time, frame_id='eye')
-
-    def add(self, topic: str, kind: str, recorded_ns: int, **fields) -> None:
-        if topic not in self.connections:
-            self.connections[topic] = self.writer.add_connection(topic, kind,
-                                                                 typestore=self.store)
-        raw = self.store.serialize_cdr(self.types[kind](**fields), kind)
-        self.writer.write(self.connections[topic], recorded_ns, raw)
-
-    def image(self, topic: str, stamp_ns: int, rgb: np.ndarray, encoding: str = 'rgb8',
-              recorded_ns: int | None = None) -> None:
-        self.add(topic, 'sensor_msgs/msg/Image', recorded_ns or stamp_ns,
-                 header=self.header(stamp_ns), height=rgb.shape[0], width=rgb.shape[1],
-                 encoding=encoding, is_bigendian=0, step=rgb.shape[1] * 3, data=rgb.reshape(-1))
-
-    def jpeg(self, topic: str, stamp_ns: int, rgb: np.ndarray, text: str) -> bytes:
-        data = cv2.imencode('.jpg', rgb[..., ::-1])[1].reshape(-1)
-        self.add(topic, 'sensor_msgs/msg/CompressedImage', stamp_ns,
-                 header=self.header(stamp_ns), format=text, data=data)
-        return data.tobytes()
-
-    def info(self, stamp_ns: int, size: tuple[int, int] = (32, 24), focal: float = 33.0) -> None:
-        k = np.array([focal, 0, 15.5, 0, focal, 11.5, 0, 0, 1.0])
-        roi = self.types['sensor_msgs/msg/RegionOfInterest'](0, 0, 0, 0, do_rectify=False)
-        self.add('/eye/camera_info', 'sensor_msgs/msg/CameraInfo', stamp_ns,
-                 header=self.header(stamp_ns), height=size[1], width=size[0],
-                 distortion_model='plumb_bob', d=np.zeros(5), k=k, r=np.eye(3).reshape(-1),
-                 p=np.zeros(12), binning_x=0, binning_y=0, roi=roi)
-
-
 def bag_of(path: Path, storage: str = 'MCAP') -> Path:
     """A bag of five pictures, recorded ten seconds after their stamps, and of a bumper."""
     with BagMaker(path, storage) as bag:
@@ -342,7 +292,7 @@ def test_the_image_topic_can_be_chosen_and_the_choice_is_logged(tmp_path, caplog
         opened(path, topic='/up')
 
 
-@pytest.mark.parametrize(('size', 'focal'), [((640, 480), 500.0), ((32, 24), 5e-324)])
+@pytest.mark.parametrize(('size', 'focal'), [((0, 24), 33.0), ((32, 24), 5e-324)])
 def test_intrinsics_that_do_not_fit_the_images_are_ignored_with_a_warning(tmp_path, caplog, size,
                                                                           focal):
     with BagMaker(tmp_path / 'bag') as bag:
@@ -352,6 +302,31 @@ def test_intrinsics_that_do_not_fit_the_images_are_ignored_with_a_warning(tmp_pa
     assert source.intrinsics is None
     assert 'ignored' in caplog.text
     assert next(iter(source)).stamp_ns == 77 * S         # a header without a stamp
+
+
+def test_intrinsics_of_a_larger_picture_are_scaled_as_in_the_node(tmp_path):
+    with BagMaker(tmp_path / 'bag') as bag:
+        bag.image('/eye/image_raw', S, picture(10))
+        bag.info(S, (64, 48), 66.0)
+    assert opened(tmp_path / 'bag').intrinsics[:2] == (33.0, 33.0)
+
+
+@pytest.mark.parametrize('storage', ['MCAP', 'SQLITE3'])
+def test_an_excerpt_of_a_bag_goes_by_the_times_of_recording_and_survives_a_broken_image(
+        tmp_path, storage):
+    with BagMaker(tmp_path / 'bag', storage) as bag:
+        for n in range(5):
+            bag.image('/eye/image_raw', 50 * S + n * S, picture(10 * n), recorded_ns=(60 + n) * S,
+                      encoding='strange' if n in (0, 2) else 'rgb8')
+        bag.add('/bumper', 'std_msgs/msg/Bool', 90 * S, data=True)
+    with opened(tmp_path / 'bag') as source:
+        assert (source.frame_count, source.rate_hz) == (5, pytest.approx(1.0))
+        assert source.duration_s == pytest.approx(30.0)
+        parts = list(source.excerpt(1.0, 4.0))
+        assert [at for at, _ in parts] == [1.0, 2.0, 3.0]
+        assert values([parts[0][1](), parts[2][1]()]) == [1, 3]
+        with pytest.raises(SourceError, match='strange'):
+            parts[1][1]()
 
 
 def test_a_bag_without_images_or_with_a_broken_one_is_refused_by_topic(tmp_path):

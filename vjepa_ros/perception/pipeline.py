@@ -25,6 +25,9 @@ from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.outputs import Output
 
 log = logging.getLogger(__name__)
+# By this part of a period a result may be early. Otherwise, once one was late by more than a
+# period, a camera of just the greatest rate would wait with each frame while its messages jitter.
+EARLY = 0.25
 OnError = Callable[[str, Exception], None]      # gets a camera and what went wrong
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 import importlib
 import logging
 import math
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +19,21 @@ import numpy as np
 
 from vjepa_ros.sources.base import (
     Intrinsics,
+    Load,
     Play,
     PlayOptions,
     Source,
     SourceError,
     SourceFrame,
     inside,
-    pinhole_problem,
 )
+from vjepa_ros.sources.camera_info import intrinsics
 from vjepa_ros.sources.encodings import compressed_kind, decode_compressed, decode_raw
 
 BAG_SUFFIXES = ('.mcap', '.db3')
 _IMAGE, _COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
 _INFO = 'sensor_msgs/msg/CameraInfo'
+TRIED_FIRST = 30              # images, to learn their size
 MAX_METADATA = 4 << 20        # bytes; long bags with many files have some hundred thousand
 _log = logging.getLogger(__name__)
 
@@ -79,6 +83,43 @@ def _storage_files(folder: Path) -> list[Path]:
     return sorted(p for p in folder.iterdir() if p.suffix in BAG_SUFFIXES)
 
 
+def open_bag(path: Path) -> Any:
+    """Open a bag with the `rosbags` library and return its reader.
+
+    Raises
+    ------
+    SourceError
+        When it cannot be read, or the library is missing.
+    """
+    try:
+        highlevel = importlib.import_module('rosbags.highlevel')
+        typesys = importlib.import_module('rosbags.typesys')
+    except ImportError as error:
+        raise SourceError(f"bag '{path}' needs the Python package 'rosbags' "
+                          f'(pip install rosbags): {error}') from error
+    with parsing(f"bag '{path}' cannot be opened"):
+        reader = highlevel.AnyReader(
+            bag_files(path),
+            default_typestore=typesys.get_typestore(typesys.Stores.ROS2_HUMBLE))
+        reader.open()
+    return reader
+
+
+def image_topics(path: Path) -> list[str]:
+    """Return the image topics of a bag; `SourceError` when it cannot be read."""
+    reader = open_bag(path)
+    try:
+        return list(_images(reader.connections))
+    finally:
+        reader.close()
+
+
+def _images(connections: Iterable[Any]) -> dict[str, str]:
+    """Return the types of the image topics by their names."""
+    return {c.topic: c.msgtype for c in connections if c.msgtype in (_IMAGE, _COMPRESSED)
+            and not c.topic.endswith('/compressedDepth')}
+
+
 class BagSource(Source):
     """Images of one topic, with the stamps and frame_id of the message headers.
 
@@ -87,32 +128,29 @@ class BagSource(Source):
     """
 
     def __init__(self, path: Path, options: PlayOptions):
-        try:
-            highlevel = importlib.import_module('rosbags.highlevel')
-            typesys = importlib.import_module('rosbags.typesys')
-        except ImportError as error:
-            raise SourceError(f"bag '{path}' needs the Python package 'rosbags' "
-                              f'(pip install rosbags): {error}') from error
         self._path = path
-        with parsing(f"bag '{path}' cannot be opened"):
-            self._reader = highlevel.AnyReader(
-                bag_files(path),
-                default_typestore=typesys.get_typestore(typesys.Stores.ROS2_HUMBLE))
-            self._reader.open()
+        self._reader = open_bag(path)
         try:
             topic = self._choose(options.topic)
             self._connections = [c for c in self._reader.connections if c.topic == topic]
             self.topic = topic
             count, rate = self._measure()
-            first = next(self._play(), None)
-            if first is None:
-                raise SourceError(f"bag '{path}' has no messages on '{topic}'")
-            height, width = first[1]().rgb.shape[:2]
+            height, width = self._first_frame().rgb.shape[:2]
             super().__init__(f"bag '{path}' topic '{topic}'", options, (width, height), rate,
                              count, self._intrinsics(topic, (width, height)))
         except SourceError:
             self._reader.close()
             raise
+
+    def _first_frame(self) -> SourceFrame:
+        """Return the first frame that can be decoded, if one of the first few can."""
+        problem = SourceError(f"bag '{self._path}' has no messages on '{self.topic}'")
+        for number, (_, load) in enumerate(islice(self.excerpt(0.0, math.inf), TRIED_FIRST)):
+            try:
+                return load()
+            except SourceError as error:
+                problem = error if number == 0 else problem
+        raise problem
 
     def close(self) -> None:
         """Close the files of the bag."""
@@ -120,11 +158,7 @@ class BagSource(Source):
             self._reader.close()
 
     def _choose(self, wanted: str | None) -> str:
-        images = {}
-        for connection in self._reader.connections:
-            if connection.msgtype in (_IMAGE, _COMPRESSED) \
-                    and not connection.topic.endswith('/compressedDepth'):
-                images.setdefault(connection.topic, connection.msgtype)
+        images = _images(self._reader.connections)
         listing = ', '.join(f'{name} ({kind.rsplit("/", 1)[-1]})'
                             for name, kind in images.items())
         if wanted:
@@ -147,14 +181,29 @@ class BagSource(Source):
             or 'no topics'
 
     def _measure(self) -> tuple[int, float]:
-        """Return the number of messages and their mean rate [Hz], by the times of recording."""
-        times = [t for _, t, _ in self._messages(self._connections)]
-        span = (times[-1] - times[0]) / 1e9 if times else 0.0
-        return len(times), (len(times) - 1) / span if span > 0 else math.nan
+        """Return the number of messages and their mean rate [Hz], by the times of recording.
 
-    def _messages(self, connections: list[Any]) -> Iterator[tuple[Any, int, bytes]]:
+        Only both ends are read, for long bags.
+        """
+        count = sum(c.msgcount for c in self._connections)
+        first, last = self._time_of(self._messages(self._connections), 0), None
+        end_ns, window_ns = self._reader.end_time, 1_000_000_000
+        while first is not None and last is None:
+            window = self._messages(self._connections, end_ns - window_ns)
+            last, window_ns = self._time_of(window, -1), 4 * window_ns
+        span = 0.0 if first is None or last is None else (last - first) / 1e9
+        return count, (count - 1) / span if span > 0 else math.nan
+
+    @staticmethod
+    def _time_of(messages: Iterator[tuple[Any, int, bytes]], which: int) -> int | None:
+        """Return the time of recording [ns] of the first (0) or last (-1) message, or None."""
+        times = islice(messages, 1) if which == 0 else messages
+        return next(iter(deque((t for _, t, _ in times), maxlen=1)), None)
+
+    def _messages(self, connections: list[Any], start_ns: int | None = None,
+                  stop_ns: int | None = None) -> Iterator[tuple[Any, int, bytes]]:
         """Yield connection, time of recording [ns] and bytes of each message."""
-        messages = self._reader.messages(connections=connections)
+        messages = self._reader.messages(connections, start_ns, stop_ns)
         while True:
             with parsing(f"bag '{self._path}' cannot be read"):
                 found = next(messages, None)
@@ -164,12 +213,31 @@ class BagSource(Source):
 
     def _play(self) -> Play:
         for connection, recorded_ns, raw in self._messages(self._connections):
-            where = f"bag '{self._path}' topic '{connection.topic}' at {recorded_ns} ns"
-            with parsing(where):
-                message = self._reader.deserialize(raw, connection.msgtype)
-                at = message.header.stamp
-                stamp = int(at.sec) * 1_000_000_000 + int(at.nanosec) or recorded_ns
-            yield stamp, partial(_frame, message, connection.msgtype, stamp, where)
+            stamp, load = self._parsed(connection, recorded_ns, raw)
+            yield stamp, load
+
+    @property
+    def duration_s(self) -> float:
+        """Length of the bag with all its topics [s]."""
+        return self._reader.duration / 1e9
+
+    def excerpt(self, begin_s: float, end_s: float) -> Iterator[tuple[float, Load]]:
+        """As in the base class, by the times of recording since the start of the bag."""
+        start_ns = self._reader.start_time
+        begin_ns = start_ns + round(begin_s * 1e9)
+        end_ns = None if math.isinf(end_s) else start_ns + round(end_s * 1e9)
+        for connection, recorded_ns, raw in self._messages(self._connections, begin_ns, end_ns):
+            yield ((recorded_ns - start_ns) / 1e9,
+                   lambda c=connection, t=recorded_ns, r=raw: self._parsed(c, t, r)[1]())
+
+    def _parsed(self, connection: Any, recorded_ns: int, raw: bytes) -> tuple[int, Load]:
+        """Return the stamp of a message [ns] and how to get its frame."""
+        where = f"bag '{self._path}' topic '{connection.topic}' at {recorded_ns} ns"
+        with parsing(where):
+            message = self._reader.deserialize(raw, connection.msgtype)
+            at = message.header.stamp
+            stamp = int(at.sec) * 1_000_000_000 + int(at.nanosec) or recorded_ns
+        return stamp, partial(_frame, message, connection.msgtype, stamp, where)
 
     def _intrinsics(self, topic: str, size: tuple[int, int]) -> Intrinsics | None:
         """Return those of the CameraInfo beside the image topic, or of the only one in the bag."""
@@ -182,15 +250,12 @@ class BagSource(Source):
         for connection, _, raw in self._messages([chosen]):
             with parsing(f"bag '{self._path}' topic '{connection.topic}'"):
                 info = self._reader.deserialize(raw, connection.msgtype)
-                described = int(info.width), int(info.height)
-                fx, fy, cx, cy = (float(info.k[n]) for n in (0, 4, 2, 5))
-            problem = pinhole_problem((fx, fy, cx, cy), described)
-            if described != size:
-                problem = f'it describes {described[0]}x{described[1]} px'
-            if not problem:
-                return fx, fy, cx, cy
-            _log.warning("bag '%s': '%s' does not fit the %dx%d images, %s: ignored", self._path,
-                         connection.topic, *size, problem)
+                try:
+                    fx, fy, cx, cy = map(float, intrinsics(info, size))
+                    return fx, fy, cx, cy
+                except ValueError as error:
+                    _log.warning("bag '%s': '%s' is ignored: %s", self._path, connection.topic,
+                                 error)
             return None
         return None
 

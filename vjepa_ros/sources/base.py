@@ -21,7 +21,8 @@ NARROWEST, WIDEST = math.radians(1.0), math.radians(179.0)   # plausible fields 
 MAX_SIDE = 65535         # of a picture with intrinsics [px]
 MAX_OFFSET = 1.0         # of the principal point beside the image, in image sizes (rectified)
 Intrinsics = tuple[float, float, float, float]
-Play = Iterator[tuple[int, Callable[[], 'SourceFrame']]]  # stamp_ns, and how to get the frame
+Load = Callable[[], 'SourceFrame']
+Play = Iterator[tuple[int, Load]]  # stamp_ns, and how to get the frame
 
 
 class SourceError(ValueError):
@@ -198,6 +199,39 @@ class Source(ABC):
     @abstractmethod
     def _play(self) -> Play:
         """Yield all frames of one pass in order of time."""
+
+    @property
+    def duration_s(self) -> float:
+        """Length of one pass [s], NaN unknown."""
+        return self.frame_count / self.rate_hz if self.frame_count else math.nan
+
+    def excerpt(self, begin_s: float, end_s: float) -> Iterator[tuple[float, Load]]:
+        """Yield the frames of a part of one pass, as they are.
+
+        Parameters
+        ----------
+        begin_s, end_s
+            Begin and end of the part, which does not belong to it [s since the start].
+
+        Yields
+        ------
+        float, callable
+            Time since the start [s], and how to get the frame, which raises `SourceError` for
+            one that cannot be decoded; the frames after it are not affected.
+
+        Raises
+        ------
+        SourceError
+            When the source cannot be read any further.
+        """
+        first_ns = None
+        for stamp_ns, load in self._play():
+            first_ns = stamp_ns if first_ns is None else first_ns
+            at_s = (stamp_ns - first_ns) / 1e9
+            if at_s >= end_s:
+                return
+            if at_s >= begin_s:
+                yield at_s, load
 
     def _once(self, shift_ns: int) -> Iterator[SourceFrame]:
         """Yield one pass from ``start_s`` on, thinned to the rate, with shifted stamps."""

@@ -19,10 +19,10 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.frame_store import Prepared
 from vjepa_ros.ros.common.endpoints import subscribe
-from vjepa_ros.ros.common.intrinsics import intrinsics
 from vjepa_ros.ros.common.message_conversion import ImageError, stamp_ns
 from vjepa_ros.ros.perception_node.imu_input import ImuInput
 from vjepa_ros.ros.perception_node.statistics import Rate
+from vjepa_ros.sources.camera_info import intrinsics
 
 try:
     from rclpy.event_handler import SubscriptionEventCallbacks

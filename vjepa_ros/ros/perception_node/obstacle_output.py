@@ -30,11 +30,11 @@ from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Region, Result
 from vjepa_ros.ros.common.endpoints import advertise
-from vjepa_ros.ros.common.intrinsics import calibration_problem
 from vjepa_ros.ros.common.message_conversion import cloud
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
 from vjepa_ros.ros.perception_node.obstacle_inputs import Odometry, Poses
 from vjepa_ros.ros.perception_node.parameters import ObstacleConfig
+from vjepa_ros.sources.camera_info import calibration_problem
 
 POINT = np.dtype([('x', '<f4'), ('y', '<f4'), ('z', '<f4')])
 METRES = POINTS, SCAN = ('obstacle_points', 'scan')

@@ -19,7 +19,7 @@ import numpy as np
 from rclpy.clock import Clock
 
 from vjepa_ros.clip.ring import Push, Sample
-from vjepa_ros.perception.pipeline import Perception, known_age
+from vjepa_ros.perception.pipeline import EARLY, Perception, known_age
 from vjepa_ros.perception.types import Result
 from vjepa_ros.ros.common.logs import Logger
 from vjepa_ros.ros.common.message_conversion import make_header
@@ -35,9 +35,6 @@ from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
 BACKOFF_S = 0.2          # pause after an unexpected error, so that it can not flood the log
 LOG_EVERY_S = 2.0        # at most one error is logged in this time; all are counted
 IDLE_S = 0.25            # longest sleep without news
-# Of a period. Once a result was late by more than a period, a camera of just the greatest rate
-# would wait with each frame for as long as its messages jitter.
-EARLY = 0.25
 
 
 class Worker:

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Bags of drives for tests, written with the rosbags library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+S = 1_000_000_000
+
+
+class BagMaker:
+    """Writes a small bag with the rosbags library; leaving the block closes it."""
+
+    def __init__(self, path: Path, storage: str = 'MCAP'):
+        pytest.importorskip('rosbags')
+        from rosbags.rosbag2 import StoragePlugin, Writer
+        from rosbags.typesys import Stores, get_typestore
+        self.store = get_typestore(Stores.ROS2_HUMBLE)
+        self.types = self.store.types
+        self.writer = Writer(path, version=9, storage_plugin=StoragePlugin[storage])
+        self.connections = {}
+
+    def __enter__(self):
+        self.writer.open()
+        return self
+
+    def __exit__(self, *exc):
+        self.writer.close()
+
+    def header(self, stamp_ns: int):
+        time = self.types['builtin_interfaces/msg/Time'](*divmod(stamp_ns, S))
+        return self.types['std_msgs/msg/Header'](stamp=time, frame_id='eye')
+
+    def add(self, topic: str, kind: str, recorded_ns: int, **fields) -> None:
+        if topic not in self.connections:
+            self.connections[topic] = self.writer.add_connection(topic, kind,
+                                                                 typestore=self.store)
+        raw = self.store.serialize_cdr(self.types[kind](**fields), kind)
+        self.writer.write(self.connections[topic], recorded_ns, raw)
+
+    def image(self, topic: str, stamp_ns: int, rgb: np.ndarray, encoding: str = 'rgb8',
+              recorded_ns: int | None = None) -> None:
+        self.add(topic, 'sensor_msgs/msg/Image', recorded_ns or stamp_ns,
+                 header=self.header(stamp_ns), height=rgb.shape[0], width=rgb.shape[1],
+                 encoding=encoding, is_bigendian=0, step=rgb.shape[1] * 3, data=rgb.reshape(-1))
+
+    def jpeg(self, topic: str, stamp_ns: int, rgb: np.ndarray, text: str = 'jpeg') -> bytes:
+        data = cv2.imencode('.png' if text == 'png' else '.jpg', rgb[..., ::-1])[1].reshape(-1)
+        self.add(topic, 'sensor_msgs/msg/CompressedImage', stamp_ns,
+                 header=self.header(stamp_ns), format=text, data=data)
+        return data.tobytes()
+
+    def info(self, stamp_ns: int, size: tuple[int, int] = (32, 24), focal: float = 33.0) -> None:
+        k = np.array([focal, 0, 15.5, 0, focal, 11.5, 0, 0, 1.0])
+        roi = self.types['sensor_msgs/msg/RegionOfInterest'](0, 0, 0, 0, do_rectify=False)
+        self.add('/eye/camera_info', 'sensor_msgs/msg/CameraInfo', stamp_ns,
+                 header=self.header(stamp_ns), height=size[1], width=size[0],
+                 distortion_model='plumb_bob', d=np.zeros(5), k=k, r=np.eye(3).reshape(-1),
+                 p=np.zeros(12), binning_x=0, binning_y=0, roi=roi)
+
+
+def write_drive(path: Path, frames: Iterable, storage: str = 'MCAP', how: str = 'raw',
+                shift_ns: int = 0) -> Path:
+    """A bag of the frames of a source on /eye/image_raw, with camera_info."""
+    with BagMaker(path, storage) as bag:
+        for number, frame in enumerate(frames):
+            stamp_ns = frame.stamp_ns + shift_ns
+            if number == 0:
+                height, width = frame.rgb.shape[:2]
+                bag.info(stamp_ns, (width, height), 0.8 * width)
+            if how == 'raw':
+                bag.image('/eye/image_raw', stamp_ns, frame.rgb)
+            else:
+                bag.jpeg('/eye/image_raw/compressed', stamp_ns, frame.rgb, how)
+    return path
